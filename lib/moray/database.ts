@@ -1,0 +1,27 @@
+/**
+ * What the stores need of a database: one statement in, rows out. Two implementations are in use: a pool of Postgres
+ * connections (`pool.ts`) and PGlite in process (tests, simulation). SQL must run alike on Postgres 15, 18 and PGlite.
+ */
+export interface QueryResult<Row> {
+  rows: Row[];
+  /** Rows returned or touched by the statement. */
+  rowCount: number;
+}
+
+export interface Queryable {
+  /**
+   * Runs one statement. Values are sent as parameters, never spliced in. int8 comes back as a number (values past
+   * 2^53 throw), timestamptz as a Date, json and jsonb parsed.
+   * @throws DatabaseUnavailableError when the connection is lost or cannot be had in time; the database's own error
+   * (with its SQLSTATE in `.code`) otherwise.
+   */
+  query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>>;
+}
+
+export interface Database extends Queryable {
+  /** Runs `work` in one transaction on one connection. For the bucket store's batch and migrations only (law 5). */
+  transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result>;
+  /** Rows of a statement one by one, through a cursor where the database has one; released when the loop ends early. */
+  stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncIterable<Row>;
+  stop(): Promise<void>;
+}
