@@ -1,0 +1,198 @@
+/**
+ * The frames of the agent link: one JSON object each, `type` first. Both ends parse at the edge into these exact types;
+ * keys a peer does not know are ignored, so that a newer peer can say more. DESIGN section 5, docs/agent-protocol.md.
+ */
+import { z } from 'zod';
+import { MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK } from './limits.ts';
+
+const uuid = z.string().regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'is not a lower-case UUID');
+const epoch = z.int().min(0);
+const attempt = z.int().min(1).max(1_000_000);
+const word = z.string().min(1).max(100);
+const capabilities = z.array(word).max(100);
+const text = z.string().max(4_000);
+const timestamp = z.string().max(40);
+const periodMs = z.int().min(1).max(86_400_000);
+const jsonObject = z.record(z.string(), z.unknown());
+
+/** An instance an agent may go to. */
+const address = z.object({ uuid, host: z.string().min(1).max(255), port: z.int().min(1).max(65_535) });
+const addresses = z.array(address).max(1_000);
+
+/** Agent → instance, first on each connection. */
+const hello = z.object({
+  type: z.literal('hello'),
+  version: z.int().min(1).max(1_000_000),
+  capabilities,
+  serverUuid: uuid,
+  /** One run of an agent process. */
+  incarnation: uuid,
+  /** Counts connection attempts within the incarnation. */
+  conn: z.int().min(1),
+  journalId: uuid,
+  /** The highest epoch the agent's journal holds; 0 for a new journal. */
+  epoch,
+  /** Identifies the boot of the machine; for reasons only. */
+  bootId: z.string().max(100),
+  agentVersion: z.string().max(100),
+  sysinfoDigest: z.string().max(128),
+});
+
+/** Instance → agent: you are accepted under this epoch. Ignored by the agent unless above its highest one. */
+const welcome = z.object({
+  type: z.literal('welcome'),
+  version: z.int().min(1),
+  capabilities,
+  cnapiUuid: uuid,
+  epoch: epoch.min(1),
+  heartbeatMs: periodMs,
+  serverSilenceMs: periodMs,
+  reconnectMaxMs: periodMs,
+  maxFrameBytes: z.int().min(1024),
+  addresses,
+  sendSysinfo: z.boolean(),
+});
+
+export const REFUSAL_CODES = [
+  'superseded',
+  'incarnation-alive',
+  'stale-journal',
+  'epoch-out-of-range',
+  'bad-credentials',
+  'full',
+  'draining',
+  'no-database',
+  'version',
+  'protocol',
+] as const;
+export type RefusalCode = (typeof REFUSAL_CODES)[number];
+
+/** Instance → agent: not accepted, and what to go on from. The connection closes behind it. */
+const refuse = z.object({
+  type: z.literal('refuse'),
+  /** One of REFUSAL_CODES; a newer instance may say another. */
+  code: word,
+  message: text,
+  retryAfterMs: z.int().min(0).max(3_600_000).optional(),
+  /** With `superseded`: the conn on the row; the agent goes on above it. */
+  conn: z.int().min(0).optional(),
+  addresses: addresses.optional(),
+});
+
+/** Agent → instance, after it journalled the welcome's epoch: every task it has not yet seen acknowledged. */
+const inventory = z.object({
+  type: z.literal('inventory'),
+  epoch: epoch.min(1),
+  tasks: z
+    .array(z.object({ id: uuid, attempt, state: z.enum(['accepted', 'running', 'ended']) }))
+    .max(MAX_INVENTORY_TASKS),
+});
+
+/** Both ways: the agent's each second; the answer carries its sequence. */
+const heartbeat = z.object({ type: z.literal('heartbeat'), sequence: z.int().min(0) });
+
+/** Agent → instance: what the machine is (reference key names) and the digest of that. */
+const sysinfo = z.object({ type: z.literal('sysinfo'), digest: z.string().min(1).max(128), sysinfo: jsonObject });
+
+/** Agent → instance, on change: VMs, memory and disk, as the reference's status body has them. */
+const status = z.object({ type: z.literal('status'), status: jsonObject });
+
+/** Instance → agent: run this attempt. Refused by the agent when the epoch is below its highest. */
+const task = z.object({
+  type: z.literal('task'),
+  id: uuid,
+  attempt,
+  epoch: epoch.min(1),
+  name: word,
+  params: jsonObject,
+  timeoutMs: periodMs,
+  requestId: z.string().max(200).optional(),
+});
+
+/** Agent → instance: how an attempt goes. `accepted` means journalled and fsynced. */
+const taskEvent = z.object({
+  type: z.literal('task_event'),
+  id: uuid,
+  attempt,
+  event: z.discriminatedUnion('name', [
+    z.object({ name: z.literal('accepted'), reportedAt: timestamp }),
+    z.object({ name: z.literal('started'), reportedAt: timestamp }),
+    z.object({
+      name: z.literal('progress'),
+      reportedAt: timestamp,
+      /** Per cent done. */
+      value: z.number().min(0).max(100),
+      message: text.optional(),
+    }),
+    z.object({
+      name: z.literal('output'),
+      reportedAt: timestamp,
+      stream: z.enum(['stdout', 'stderr']),
+      /** Bytes of this stream before this piece. */
+      offset: z.int().min(0),
+      text: z.string().max(MAX_OUTPUT_CHUNK),
+    }),
+  ]),
+});
+
+/** Agent → instance, repeated until acknowledged: how an attempt ended. */
+const taskEnd = z.object({
+  type: z.literal('task_end'),
+  id: uuid,
+  attempt,
+  outcome: z.enum(['complete', 'failure']),
+  /** What the task returns; an object, `{}` where it has nothing to say. */
+  result: jsonObject.optional(),
+  error: z.object({ code: word, message: text }).optional(),
+  reportedAt: timestamp,
+});
+
+/** Instance → agent: this end is recorded (or needs no record); forget the attempt. */
+const taskAck = z.object({ type: z.literal('task_ack'), id: uuid, attempt });
+
+/** Instance → agent: end this task; an agent that does not know the id answers with an end at this attempt. */
+const taskCancel = z.object({ type: z.literal('task_cancel'), id: uuid, attempt });
+
+/** Instance → agent: go to another instance; soft when `withinMs` is absent (one round of addresses, else stay). */
+const goaway = z.object({
+  type: z.literal('goaway'),
+  reason: text,
+  withinMs: z.int().min(0).max(3_600_000).optional(),
+  addresses,
+});
+
+/** Both ways: the peer's last frame was not understood; for its log. */
+const error = z.object({ type: z.literal('error'), code: word, message: text });
+
+export const agentFrames = { hello, inventory, heartbeat, sysinfo, status, task_event: taskEvent, task_end: taskEnd, error };
+export const instanceFrames = {
+  welcome,
+  refuse,
+  heartbeat,
+  task,
+  task_ack: taskAck,
+  task_cancel: taskCancel,
+  goaway,
+  error,
+};
+
+export type Address = z.infer<typeof address>;
+export type HelloFrame = z.infer<typeof hello>;
+export type WelcomeFrame = z.infer<typeof welcome>;
+export type RefuseFrame = z.infer<typeof refuse>;
+export type InventoryFrame = z.infer<typeof inventory>;
+export type HeartbeatFrame = z.infer<typeof heartbeat>;
+export type SysinfoFrame = z.infer<typeof sysinfo>;
+export type StatusFrame = z.infer<typeof status>;
+export type TaskFrame = z.infer<typeof task>;
+export type TaskEventFrame = z.infer<typeof taskEvent>;
+export type TaskEndFrame = z.infer<typeof taskEnd>;
+export type TaskAckFrame = z.infer<typeof taskAck>;
+export type TaskCancelFrame = z.infer<typeof taskCancel>;
+export type GoawayFrame = z.infer<typeof goaway>;
+export type ErrorFrame = z.infer<typeof error>;
+
+/** What an instance receives. */
+export type AgentFrame = z.infer<(typeof agentFrames)[keyof typeof agentFrames]>;
+/** What an agent receives. */
+export type InstanceFrame = z.infer<(typeof instanceFrames)[keyof typeof instanceFrames]>;
