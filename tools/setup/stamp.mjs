@@ -1,0 +1,49 @@
+/**
+ * The stamp says for which lock file, Node and platform `node_modules` was made. It lies inside `node_modules`, so that an
+ * `npm ci` by hand takes it away and the next run does again what npm does not.
+ */
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { failure } from './failure.mjs';
+
+/** Whether set-up was completed for exactly this lock file, Node and platform, and the Node is still there. */
+export function isStamped(root, node) {
+  return node.present && read(stampFile(root)) === expected(root, node);
+}
+
+/** Removes the stamp: from here on the set-up counts as unfinished. */
+export function clearStamp(root) {
+  rmSync(stampFile(root), { force: true });
+}
+
+/** Writes the stamp in one step, as the last act of a set-up. */
+export function writeStamp(root, node) {
+  const file = stampFile(root);
+  try {
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(`${file}.new`, expected(root, node));
+    renameSync(`${file}.new`, file);
+  } catch (error) {
+    throw failure('writing the set-up stamp', error.message);
+  }
+}
+
+function expected(root, node) {
+  const lock = createHash('sha256')
+    .update(readFileSync(path.join(root, 'package-lock.json')))
+    .digest('hex');
+  return `${JSON.stringify({ lock, node: node.version, platform: process.platform, arch: process.arch })}\n`;
+}
+
+function stampFile(root) {
+  return path.join(root, 'node_modules', '.cnapi-setup.json');
+}
+
+function read(file) {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return undefined;
+  }
+}
