@@ -1,0 +1,107 @@
+/**
+ * An instance's configuration: a JSON file with camelCase keys, environment `CNAPI_…` over it (`databaseUrl` is
+ * `CNAPI_DATABASE_URL`). Parsed once, frozen, passed down in slices. An unknown key is refused by name.
+ */
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
+import { CnapiError } from './errors.ts';
+
+const port = z.coerce.number().int().min(0).max(65_535);
+const ms = z.coerce.number().int().min(1).max(86_400_000);
+
+const schema = z.strictObject({
+  /** Stable name of this instance; made anew at each start when absent. */
+  cnapiUuid: z.guid().toLowerCase().optional(),
+  host: z.string().min(1).default('127.0.0.1'),
+  port: port.default(8080),
+  /** Host that agents and the name server are given for this instance; `host` when absent. */
+  advertiseHost: z.string().min(1).optional(),
+  databaseUrl: z.string().regex(/^postgres(ql)?:\/\//, 'is not a postgres:// URL'),
+  databasePoolSize: z.coerce.number().int().min(1).max(200).default(10),
+  /** Absent: the database's LISTEN/NOTIFY carries the bus. */
+  redisUrl: z.string().regex(/^rediss?:\/\//, 'is not a redis:// URL').optional(),
+  datacenter: z.string().regex(/^[a-z0-9-]{1,63}$/, 'is not a DNS label').default('local'),
+  domain: z.string().regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name').default('cnapi.internal'),
+  logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
+  maxAgents: z.coerce.number().int().min(1).max(100_000).default(18_000),
+
+  heartbeatMs: ms.default(1000),
+  silenceMs: ms.default(2000),
+  serverSilenceMs: ms.default(3000),
+  checkMs: ms.default(250),
+  beatMs: ms.default(1000),
+  leaseMs: ms.default(5000),
+  adoptGraceMs: ms.default(5000),
+  startGraceMs: ms.default(18_000),
+  slowPollMs: ms.default(5000),
+  slowPollNoBusMs: ms.default(1000),
+  reconnectMaxMs: ms.default(8000),
+  taskStartByMs: ms.default(30_000),
+  taskResendMs: ms.default(5000),
+  taskOverdueMs: ms.default(60_000),
+});
+
+export type Config = Readonly<z.output<typeof schema>>;
+
+export class ConfigError extends CnapiError {
+  constructor(message: string) {
+    super('InvalidConfig', 500, message);
+  }
+}
+
+/** Reads `file` (if given) and the environment. @throws ConfigError naming every wrong key and how to mend it. */
+export function loadConfig(file: string | undefined, environment: Record<string, string | undefined>): Config {
+  return parseConfig({ ...(file === undefined ? {} : readFile(file)), ...fromEnvironment(environment) });
+}
+
+/** @throws ConfigError */
+export function parseConfig(input: Record<string, unknown>): Config {
+  const parsed = schema.safeParse(input);
+  if (!parsed.success) throw new ConfigError(`Configuration: ${parsed.error.issues.map(describe).join('; ')}`);
+  checkRelations(parsed.data);
+  return Object.freeze(parsed.data);
+}
+
+function readFile(file: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(readFileSync(file, 'utf8'));
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch (cause) {
+    throw new ConfigError(`Configuration file ${file} cannot be read: ${(cause as Error).message}`);
+  }
+  throw new ConfigError(`Configuration file ${file} does not hold a JSON object`);
+}
+
+const KEY_OF_VARIABLE = new Map(
+  Object.keys(schema.shape).map((key) => [`CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`, key]),
+);
+/** With the same prefix but for other programs of the project. */
+const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|TOKEN$|CONFIG$)/;
+
+function fromEnvironment(environment: Record<string, string | undefined>): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const [variable, value] of Object.entries(environment)) {
+    if (!variable.startsWith('CNAPI_') || value === undefined || FOREIGN_VARIABLE.test(variable)) continue;
+    const name = variable === 'CNAPI_UUID' ? 'CNAPI_CNAPI_UUID' : variable;
+    const key = KEY_OF_VARIABLE.get(name);
+    if (key === undefined) throw new ConfigError(`Environment variable ${variable} names no configuration key`);
+    found[key] = value;
+  }
+  return found;
+}
+
+function describe(issue: z.core.$ZodIssue): string {
+  if (issue.code === 'unrecognized_keys') return `unknown key ${issue.keys.join(', ')} (see docs/operating.md for those there are)`;
+  return `${issue.path.join('.')}: ${issue.message}`;
+}
+
+function checkRelations(config: Config): void {
+  const wrong = [
+    [config.silenceMs < 2 * config.heartbeatMs, 'silenceMs must be at least 2 × heartbeatMs'],
+    [config.serverSilenceMs < 2 * config.heartbeatMs, 'serverSilenceMs must be at least 2 × heartbeatMs'],
+    [config.checkMs * 4 > config.silenceMs, 'checkMs must be at most a quarter of silenceMs'],
+    [config.leaseMs < 3 * config.beatMs, 'leaseMs must be at least 3 × beatMs'],
+    [config.startGraceMs < config.reconnectMaxMs, 'startGraceMs must be at least reconnectMaxMs'],
+  ].flatMap(([bad, message]) => (bad ? [message] : []));
+  if (wrong.length > 0) throw new ConfigError(`Configuration: ${wrong.join('; ')}`);
+}
