@@ -1,0 +1,119 @@
+/**
+ * Brings the database's schema up to what this code wants: numbered steps, forward only, additive, each in one
+ * transaction with its record in `cnapi_migrations`. Called at start, by several instances at once: one works, the
+ * others wait for its lock. A database with more steps than this code knows is left as it is, so that a version can be
+ * rolled back.
+ */
+import { CnapiError } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import { type Database, type Queryable, sqlStateOf } from './database.ts';
+
+/** Each noun numbers its steps in a ten of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39, waitlist 40-49. */
+export interface Migration {
+  number: number;
+  name: string;
+  /** One or several statements; must run alike on Postgres 15, 18 and PGlite. */
+  sql: string;
+}
+
+export class MigrationError extends CnapiError {
+  constructor(message: string, cause?: unknown) {
+    super('MigrationError', 500, message, { cause });
+  }
+}
+
+const lockKey = 0x63_6e_61_70; // "cnap"
+const statementTimeoutMs = 10 * 60_000;
+
+const ensureTable = `
+  create table if not exists cnapi_migrations (
+    number int primary key,
+    name text not null,
+    applied_at timestamptz not null default clock_timestamp()
+  )`;
+
+/**
+ * Applies what is missing, in order of number.
+ * @throws MigrationError when the list contradicts itself or the database's record, or when a step fails (it is then
+ * undone, and those before it stand).
+ */
+export async function migrate(database: Database, migrations: readonly Migration[], { log }: { log: Logger }): Promise<void> {
+  const ordered = inOrder(migrations);
+  await locked(database, async (connection) => {
+    await connection.query(ensureTable);
+    refuseChanges(ordered, await appliedNames(connection));
+  });
+  for (const migration of ordered) {
+    const isNew = await locked(database, (connection) => apply(connection, migration));
+    if (isNew) log.info({ number: migration.number, migration: migration.name }, 'migration applied');
+  }
+}
+
+function inOrder(migrations: readonly Migration[]): Migration[] {
+  const ordered = [...migrations].sort((a, b) => a.number - b.number);
+  for (const [index, migration] of ordered.entries()) {
+    const { number, name } = migration;
+    if (!Number.isInteger(number) || number < 1) throw new MigrationError(`migration ${number} '${name}': not a number above 0`);
+    const next = ordered[index + 1];
+    if (next?.number === number) throw new MigrationError(`migrations '${name}' and '${next.name}' both have number ${number}`);
+  }
+  return ordered;
+}
+
+/** Within its ten, a step may only come after those already applied; and an applied one may not change or disappear. */
+function refuseChanges(migrations: readonly Migration[], applied: Map<number, string>): void {
+  const known = new Map(migrations.map((migration) => [migration.number, migration]));
+  for (const { number, name } of migrations) {
+    const later = [...applied.keys()].find((one) => tenOf(one) === tenOf(number) && one > number);
+    if (!applied.has(number) && later !== undefined) {
+      throw new MigrationError(`migration ${number} '${name}' was never applied, but ${later} was; give it a number after that`);
+    }
+  }
+  for (const [number, name] of applied) {
+    const later = migrations.find((one) => tenOf(one.number) === tenOf(number) && one.number > number);
+    if (!known.has(number) && later !== undefined) {
+      throw new MigrationError(`the database has migration ${number} '${name}', which this version lacks although it has ${later.number}`);
+    }
+  }
+  for (const { number, name } of migrations) {
+    const recorded = applied.get(number);
+    if (recorded !== undefined && recorded !== name) {
+      throw new MigrationError(
+        `migration ${number} is '${name}' in this version, but the database was given '${recorded}' under that number; ` +
+          'applied steps never change: add a new number instead',
+      );
+    }
+  }
+}
+
+const tenOf = (number: number): number => Math.floor(number / 10);
+
+async function appliedNames(connection: Queryable): Promise<Map<number, string>> {
+  const { rows } = await connection.query<{ number: number; name: string }>('select number, name from cnapi_migrations');
+  return new Map(rows.map((row) => [row.number, row.name]));
+}
+
+async function apply(connection: Queryable, migration: Migration): Promise<boolean> {
+  const { number, name, sql } = migration;
+  const applied = await appliedNames(connection);
+  if (applied.has(number)) return false;
+  try {
+    await connection.query(sql);
+  } catch (error) {
+    if (sqlStateOf(error) === undefined) throw error;
+    throw new MigrationError(`migration ${number} '${name}' failed and was undone: ${(error as Error).message}`, error);
+  }
+  await connection.query('insert into cnapi_migrations (number, name) values ($1::int, $2::text)', [number, name]);
+  return true;
+}
+
+/** One transaction at a time among all instances; the lock goes with the transaction. */
+function locked<Result>(database: Database, work: (connection: Queryable) => Promise<Result>): Promise<Result> {
+  return database.transaction(
+    async (connection) => {
+      await connection.query('select pg_advisory_xact_lock($1::bigint)', [lockKey]);
+      return work(connection);
+    },
+    { statementTimeoutMs },
+  );
+}

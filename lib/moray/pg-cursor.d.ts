@@ -1,0 +1,12 @@
+/** pg-cursor ships no types; this is the part of it that `pool.ts` uses. */
+declare module 'pg-cursor' {
+  import type { Submittable, Connection } from 'pg';
+
+  export default class Cursor<Row> implements Submittable {
+    constructor(text: string, values?: unknown[]);
+    submit(connection: Connection): void;
+    /** Up to `count` further rows; an empty array at the end. */
+    read(count: number): Promise<Row[]>;
+    close(): Promise<void>;
+  }
+}

@@ -1,0 +1,252 @@
+/**
+ * The Database over a pool of Postgres connections. Owns the connections and every timeout on them, so that a server
+ * that is gone, frozen or partitioned away is noticed and its connection replaced, not waited for: connecting, each
+ * statement (by the server, and by this side should the server be silent), each lock, each transaction left idle.
+ * A lost database makes statements fail with DatabaseUnavailableError; it never crashes the process.
+ *
+ *     available ──a statement or connection fails──▶ lost ──a statement succeeds──▶ available     (each edge logged)
+ */
+import pg from 'pg';
+import Cursor from 'pg-cursor';
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import { type Database, parseInt8, type Queryable, type QueryResult, type TransactionOptions } from './database.ts';
+import { asDatabaseError, isConnectionLost } from './unavailable.ts';
+
+export interface PostgresOptions {
+  url: string;
+  /** Shown in pg_stat_activity. */
+  applicationName: string;
+  log: Logger;
+  clock: Clock;
+  /** Default 10. A database of one connection serves one statement after the other. */
+  maxConnections?: number;
+  /** Default 10 s: the server ends a statement after this. */
+  statementTimeoutMs?: number;
+  /** Default statementTimeoutMs + 2 s: after this without an answer the connection is destroyed. */
+  queryTimeoutMs?: number;
+  /** Default 5 s: to get a connection, whether new or from the pool. */
+  connectTimeoutMs?: number;
+}
+
+export interface PoolStats {
+  total: number;
+  idle: number;
+  waiting: number;
+}
+
+const lockTimeoutMs = 2_000;
+const idleInTransactionTimeoutMs = 3_000;
+const idleConnectionMs = 30_000;
+const keepAliveAfterMs = 10_000;
+const streamBatchRows = 100;
+
+/** Set at connection: UTC in texts; the server, too, finds out within seconds that its client has vanished. */
+const sessionOptions = [
+  '-c timezone=UTC',
+  '-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3',
+  '-c client_connection_check_interval=5s',
+].join(' ');
+
+const typeIds = { int8: 20, int8Array: 1016 };
+const types = new pg.TypeOverrides();
+types.setTypeParser(typeIds.int8, parseInt8);
+types.setTypeParser(typeIds.int8Array, (text) =>
+  text === '{}' ? [] : text.slice(1, -1).split(',').map((one) => (one === 'NULL' ? null : parseInt8(one))),
+);
+
+export class PostgresDatabase implements Database {
+  readonly #pool: pg.Pool;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #queryTimeoutMs: number;
+  #lostSince: number | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(options: PostgresOptions) {
+    const statementTimeoutMs = options.statementTimeoutMs ?? 10_000;
+    this.#queryTimeoutMs = options.queryTimeoutMs ?? statementTimeoutMs + 2_000;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#pool = new pg.Pool({
+      connectionString: options.url,
+      application_name: options.applicationName,
+      max: options.maxConnections ?? 10,
+      connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
+      idleTimeoutMillis: idleConnectionMs,
+      statement_timeout: statementTimeoutMs,
+      lock_timeout: Math.min(lockTimeoutMs, statementTimeoutMs),
+      idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
+      keepAlive: true,
+      keepAliveInitialDelayMillis: keepAliveAfterMs,
+      options: sessionOptions,
+      types,
+    });
+    this.#pool.on('error', (error) => this.#noteFailure(error));
+    // The pool listens to idle connections only; one that breaks while checked out would otherwise crash the process.
+    this.#pool.on('connect', (client) => client.on('error', (error) => this.#noteFailure(error)));
+  }
+
+  get stats(): PoolStats {
+    return { total: this.#pool.totalCount, idle: this.#pool.idleCount, waiting: this.#pool.waitingCount };
+  }
+
+  async query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
+    return this.#withClient((client) => this.#run<Row>(client, text, values, this.#queryTimeoutMs));
+  }
+
+  async transaction<Result>(
+    work: (connection: Queryable) => Promise<Result>,
+    options: TransactionOptions = {},
+  ): Promise<Result> {
+    const { statementTimeoutMs } = options;
+    const timeoutMs = statementTimeoutMs === undefined ? this.#queryTimeoutMs : statementTimeoutMs + 2_000;
+    return this.#withClient(async (client) => {
+      const run: Queryable['query'] = (text, values) => this.#run(client, text, values, timeoutMs);
+      await run(statementTimeoutMs === undefined ? 'begin' : beginWithTimeout(statementTimeoutMs));
+      try {
+        const result = await work({ query: run });
+        await run('commit');
+        return result;
+      } catch (error) {
+        if (!isConnectionLost(error)) await run('rollback');
+        throw error;
+      }
+    });
+  }
+
+  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
+    const client = await this.#acquire();
+    const cursor = client.query(new Cursor<Row>(text, values === undefined ? [] : [...values]));
+    let isOver = false;
+    try {
+      for (;;) {
+        const rows = await this.#answered(cursor.read(streamBatchRows), this.#queryTimeoutMs);
+        if (rows.length === 0) break;
+        yield* rows;
+      }
+      isOver = true;
+    } catch (error) {
+      isOver = true;
+      client.release(true);
+      throw this.#explain(error);
+    } finally {
+      if (!isOver) await this.#abandon(client, cursor);
+    }
+    client.release();
+  }
+
+  /** Lets running statements end (their timeouts bound it) and closes all connections. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#pool.end();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #withClient<Result>(work: (client: pg.PoolClient) => Promise<Result>): Promise<Result> {
+    const client = await this.#acquire();
+    try {
+      const result = await work(client);
+      client.release();
+      this.#noteSuccess();
+      return result;
+    } catch (error) {
+      client.release(isConnectionLost(error));
+      throw this.#explain(error);
+    }
+  }
+
+  async #acquire(): Promise<pg.PoolClient> {
+    try {
+      return await this.#pool.connect();
+    } catch (error) {
+      throw this.#explain(error);
+    }
+  }
+
+  async #run<Row>(
+    client: pg.PoolClient,
+    text: string,
+    values: readonly unknown[] | undefined,
+    timeoutMs: number,
+  ): Promise<QueryResult<Row>> {
+    const statement = values === undefined ? client.query(text) : client.query(text, [...values]);
+    const result: pg.QueryResult | pg.QueryResult[] = await this.#answered(statement, timeoutMs);
+    const last = Array.isArray(result) ? result.at(-1) : result;
+    return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };
+  }
+
+  /** `answer`, or a connection-class error when it has not come in time; its connection is to be destroyed then. */
+  #answered<Result>(answer: Promise<Result>, timeoutMs: number): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.after(timeoutMs, () => {
+        reject(new DatabaseUnavailableError(new Error(`no answer from the database in ${timeoutMs} ms`)));
+      });
+      answer.then(resolve, reject).finally(() => timer.cancel());
+    });
+  }
+
+  /** Ends a stream whose reader left early; the connection is kept if that works. */
+  async #abandon(client: pg.PoolClient, cursor: Cursor<unknown>): Promise<void> {
+    try {
+      await this.#answered(cursor.close(), this.#queryTimeoutMs);
+      client.release();
+    } catch (error) {
+      this.#noteFailure(error);
+      client.release(true);
+    }
+  }
+
+  #explain(error: unknown): unknown {
+    if (isConnectionLost(error)) this.#noteFailure(error);
+    return asDatabaseError(error);
+  }
+
+  #noteFailure(error: unknown): void {
+    if (this.#lostSince !== undefined || this.#stopped !== undefined) return;
+    this.#lostSince = this.#clock.now();
+    const cause = error instanceof DatabaseUnavailableError ? error.cause : error;
+    this.#log.warn({ reason: messageOf(cause) }, 'database: available -> lost');
+  }
+
+  #noteSuccess(): void {
+    if (this.#lostSince === undefined) return;
+    const lostMs = Math.round(this.#clock.now() - this.#lostSince);
+    this.#lostSince = undefined;
+    this.#log.info({ lostMs }, 'database: lost -> available');
+  }
+}
+
+export interface WaitOptions {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+  signal?: AbortSignal;
+}
+
+/**
+ * Resolves once the database answers; a database that is away is waited for without end.
+ * @throws the signal's reason when aborted; a database's error that waiting does not mend (a wrong password, say).
+ */
+export async function waitForDatabase({ database, clock, log, signal }: WaitOptions): Promise<void> {
+  for (let delayMs = 100; ; delayMs = Math.min(delayMs * 2, 2_000)) {
+    signal?.throwIfAborted();
+    try {
+      await database.query('select 1');
+      return;
+    } catch (error) {
+      if (!(error instanceof DatabaseUnavailableError)) throw error;
+      if (delayMs === 100) log.info({ reason: messageOf(error.cause) }, 'waiting for the database');
+      await clock.sleep(delayMs, signal);
+    }
+  }
+}
+
+function beginWithTimeout(timeoutMs: number): string {
+  const limit = Math.ceil(timeoutMs);
+  return `begin; set local statement_timeout = ${limit}; set local lock_timeout = ${limit}`;
+}

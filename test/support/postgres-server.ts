@@ -1,0 +1,276 @@
+/**
+ * A real Postgres server of a test's own: started on a free loopback port, stopped, restarted, frozen and crashed at
+ * will. A shell stands between as its keeper: it takes orders on its stdin, and when this process is gone, however
+ * that came about, it ends the server and deletes the data.
+ *
+ *     start ──▶ running ──stop()──▶ stopped ──start()──▶ running        any ──close(), or this process ends──▶ gone
+ */
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, closeSync, readFileSync, renameSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { linkPostgres, postgresDirectory } from '../../tools/setup/postgres-links.mjs';
+
+export interface TestPostgresOptions {
+  /** Where the data goes; kept at the end if given. Default: a new folder under the system's temporary one. */
+  dataDir?: string;
+  /** Default: a free one. */
+  port?: number;
+  /** Default true: nothing is flushed to disk. */
+  fast?: boolean;
+}
+
+interface Identity {
+  uid?: number;
+  gid?: number;
+}
+
+const keeper = `
+directory=$1; shift
+while :; do
+  "$@" & server=$!
+  read -r order || order=end
+  case $order in stop) signal=INT ;; *) signal=QUIT ;; esac
+  kill -$signal $server 2>/dev/null; kill -CONT $server 2>/dev/null; wait $server
+  if [ "$order" = stop ]; then read -r order || order=end; fi
+  if [ "$order" = end ]; then [ -z "$directory" ] || rm -rf "$directory"; exit 0; fi
+done`;
+
+const commonSettings = ['listen_addresses=127.0.0.1', 'unix_socket_directories=', 'max_connections=300', 'jit=off'];
+const fastSettings = [
+  'fsync=off',
+  'full_page_writes=off',
+  'synchronous_commit=off',
+  'wal_level=minimal',
+  'max_wal_senders=0',
+  'shared_buffers=64MB',
+];
+
+/** Starts a server; retried on another port when somebody took the one that was free a moment ago. */
+export async function startTestPostgres(options: TestPostgresOptions = {}): Promise<TestPostgres> {
+  for (let attempt = 1; ; attempt++) {
+    const server = new TestPostgres(options, options.port ?? (await freePort()));
+    try {
+      await server.start();
+      return server;
+    } catch (error) {
+      await server.close();
+      if (attempt === 5 || options.port !== undefined) throw error;
+    }
+  }
+}
+
+export class TestPostgres {
+  readonly url: string;
+  readonly port: number;
+  readonly dataDir: string;
+  readonly #base: string | undefined;
+  readonly #identity: Identity;
+  readonly #settings: string[];
+  readonly #logFile: string;
+  #keeper: ChildProcess | undefined;
+  #pid: number | undefined;
+
+  constructor(options: TestPostgresOptions, port: number) {
+    this.port = port;
+    this.url = `postgres://cnapi@127.0.0.1:${port}/postgres`;
+    this.#identity = unprivilegedIdentity();
+    this.#base = options.dataDir === undefined ? ownedTemporaryFolder(this.#identity) : undefined;
+    this.dataDir = options.dataDir ?? path.join(this.#base ?? '', 'data');
+    this.#logFile = `${this.dataDir}.log`;
+    this.#settings = options.fast === false ? commonSettings : [...commonSettings, ...fastSettings];
+  }
+
+  /** The postmaster's process id. */
+  get pid(): number {
+    if (this.#pid === undefined) throw new Error('the test Postgres is not running');
+    return this.#pid;
+  }
+
+  async start(): Promise<void> {
+    const programs = reachablePrograms(this.#identity);
+    if (!existsSync(path.join(this.dataDir, 'PG_VERSION'))) this.#initialise(programs);
+    if (this.#keeper === undefined) this.#keeper = this.#spawnKeeper(programs);
+    else this.#order('start');
+    this.#pid = await this.#ready();
+  }
+
+  /** Stops the server in order (clients are disconnected); the data stays for `start()`. */
+  async stop(): Promise<void> {
+    if (this.#pid === undefined) return;
+    this.#order('stop');
+    await this.#gone();
+  }
+
+  async restart(): Promise<void> {
+    await this.stop();
+    await this.start();
+  }
+
+  /** As if the machine had lost power: no shutdown, no farewell to clients. `start()` recovers. */
+  async crash(): Promise<void> {
+    const backends = this.#backends();
+    for (const pid of [this.pid, ...backends]) signal(pid, 'SIGKILL');
+    this.#order('stop');
+    await this.#gone();
+  }
+
+  /** Stops the server's processes from running; connections stay open and nothing answers. */
+  freeze(): void {
+    signal(this.pid, 'SIGSTOP');
+    for (const pid of this.#backends()) signal(pid, 'SIGSTOP');
+  }
+
+  thaw(): void {
+    for (const pid of this.#backends()) signal(pid, 'SIGCONT');
+    signal(this.pid, 'SIGCONT');
+  }
+
+  /** Ends the server for good, and its data unless the folder was given. */
+  async close(): Promise<void> {
+    const keeper = this.#keeper;
+    if (keeper === undefined) return;
+    this.#keeper = undefined;
+    this.#pid = undefined;
+    keeper.ref();
+    await new Promise((resolve) => {
+      if (keeper.exitCode !== null || keeper.signalCode !== null) return resolve(undefined);
+      keeper.once('exit', resolve);
+      keeper.stdin?.end();
+    });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #initialise(programs: string): void {
+    mkdirSync(this.dataDir, { recursive: true, mode: 0o700 });
+    if (this.#identity.uid !== undefined) chownSync(this.dataDir, this.#identity.uid, this.#identity.gid ?? 0);
+    const flags = ['--no-sync', '--auth=trust', '--username=cnapi', '--encoding=UTF8', '--locale=C', '--no-instructions'];
+    execFileSync(path.join(programs, 'initdb'), [`--pgdata=${this.dataDir}`, ...flags], {
+      ...this.#identity,
+      cwd: '/',
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+  }
+
+  #spawnKeeper(programs: string): ChildProcess {
+    const settings = this.#settings.flatMap((setting) => ['-c', setting]);
+    const command = [path.join(programs, 'postgres'), '-D', this.dataDir, '-p', String(this.port), ...settings];
+    const log = openSync(this.#logFile, 'a', 0o644);
+    const child = spawn('sh', ['-c', keeper, 'keeper', this.#base ?? '', ...command], {
+      ...this.#identity,
+      cwd: '/',
+      detached: true,
+      stdio: ['pipe', log, log],
+    });
+    closeSync(log);
+    child.stdin?.on('error', () => undefined);
+    // Neither holds this process open: when it ends, the keeper reads the end of its stdin.
+    child.unref();
+    (child.stdin as Socket | null)?.unref();
+    return child;
+  }
+
+  #order(order: 'stop' | 'start'): void {
+    this.#keeper?.stdin?.write(`${order}\n`);
+  }
+
+  async #ready(): Promise<number> {
+    const logStart = existsSync(this.#logFile) ? readFileSync(this.#logFile, 'utf8').length : 0;
+    for (const deadline = Date.now() + 60_000; Date.now() < deadline; await sleep(20)) {
+      const lines = readLines(path.join(this.dataDir, 'postmaster.pid'));
+      if (lines[7]?.trim() === 'ready') return Number(lines[0]);
+      const said = readFileSync(this.#logFile, 'utf8').slice(logStart);
+      if (/FATAL: .*(could not create|lock file|bind|data directory)/.test(said)) break;
+    }
+    throw new Error(`the test Postgres did not start: ${readFileSync(this.#logFile, 'utf8').slice(-2_000)}`);
+  }
+
+  async #gone(): Promise<void> {
+    const pid = this.pid;
+    for (const deadline = Date.now() + 60_000; isAlive(pid); await sleep(20)) {
+      if (Date.now() > deadline) throw new Error(`the test Postgres (pid ${pid}) does not stop`);
+    }
+    this.#pid = undefined;
+  }
+
+  #backends(): number[] {
+    const children = readFileSync(`/proc/${this.pid}/task/${this.pid}/children`, 'utf8');
+    return children.trim().split(' ').filter(Boolean).map(Number);
+  }
+}
+
+/** Postgres refuses to run as root; then it runs as `postgres`, who is made if absent. */
+function unprivilegedIdentity(): Identity {
+  if (process.getuid?.() !== 0) return {};
+  if (spawnSync('id', ['-u', 'postgres']).status !== 0) {
+    spawnSync('groupadd', ['--system', '--force', 'postgres']);
+    execFileSync('useradd', ['--system', '--gid', 'postgres', '--no-create-home', 'postgres']);
+  }
+  const ask = (flag: string) => Number(execFileSync('id', [flag, 'postgres'], { encoding: 'utf8' }));
+  return { uid: ask('-u'), gid: ask('-g') };
+}
+
+function ownedTemporaryFolder({ uid, gid }: Identity): string {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-test-postgres-'));
+  if (uid !== undefined) chownSync(folder, uid, gid ?? 0);
+  return folder;
+}
+
+/** Where the programs are; copied to the temporary folder when that user cannot reach the checkout. */
+function reachablePrograms(identity: Identity): string {
+  const installed = postgresDirectory(import.meta.url);
+  linkPostgres(installed);
+  const runs = (folder: string) => {
+    const options = { ...identity, cwd: '/', stdio: 'ignore' as const };
+    return spawnSync(path.join(folder, 'bin', 'postgres'), ['--version'], options).status === 0;
+  };
+  if (runs(installed)) return path.join(installed, 'bin');
+  const hash = createHash('sha256').update(readFileSync(path.join(installed, '..', 'package.json'))).digest('hex').slice(0, 12);
+  const copy = path.join(os.tmpdir(), `cnapi-postgres-${process.getuid?.() ?? 'user'}-${hash}`);
+  if (!runs(copy)) copyWhole(installed, copy);
+  return path.join(copy, 'bin');
+}
+
+function copyWhole(from: string, to: string): void {
+  const partial = `${to}.${randomBytes(4).toString('hex')}`;
+  cpSync(from, partial, { recursive: true, verbatimSymlinks: true });
+  chmodSync(partial, 0o755);
+  try {
+    renameSync(partial, to);
+  } catch (error) {
+    if (!existsSync(path.join(to, 'bin', 'postgres'))) throw error;
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
+    });
+  });
+}
+
+function readLines(file: string): string[] {
+  return existsSync(file) ? readFileSync(file, 'utf8').split('\n') : [];
+}
+
+function isAlive(pid: number): boolean {
+  return signal(pid, 0);
+}
+
+function signal(pid: number, name: NodeJS.Signals | 0): boolean {
+  try {
+    return process.kill(pid, name);
+  } catch {
+    return false;
+  }
+}

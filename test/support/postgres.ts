@@ -1,0 +1,74 @@
+/**
+ * Fresh databases for tests, on one real Postgres 18 shared by all test files: the server that CNAPI_TEST_DATABASE_URL
+ * names (the test command starts it), else one that this process starts and that ends with it.
+ */
+import { randomBytes } from 'node:crypto';
+import pg from 'pg';
+import { silentLogger } from '../../lib/log.ts';
+import { type Migration, migrate } from '../../lib/moray/migrations.ts';
+import { PostgresDatabase, type PostgresOptions } from '../../lib/moray/pool.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { startTestPostgres } from './postgres-server.ts';
+
+export { startTestPostgres, TestPostgres } from './postgres-server.ts';
+
+/** What is needed of a tap test. */
+export interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+export interface FreshDatabase {
+  url: string;
+  database: PostgresDatabase;
+  /** A further pool on the same database, as another instance would have; stopped at teardown. */
+  open(options?: Partial<PostgresOptions>): PostgresDatabase;
+}
+
+let shared: Promise<string> | undefined;
+
+/** The admin URL of the server that all test databases live on. */
+export function testServerUrl(): Promise<string> {
+  shared ??= findServer();
+  return shared;
+}
+
+/** A new empty database, dropped when `t` ends; with `migrations` applied if given. */
+export async function freshDatabase(t: Teardown, { migrations = [] as readonly Migration[] } = {}): Promise<FreshDatabase> {
+  const adminUrl = await testServerUrl();
+  const name = `cnapi_test_${randomBytes(6).toString('hex')}`;
+  await administer(adminUrl, `create database ${name}`);
+  const url = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).href;
+  const opened: PostgresDatabase[] = [];
+  const open = (options: Partial<PostgresOptions> = {}) => {
+    const database = openDatabase(url, options);
+    opened.push(database);
+    return database;
+  };
+  t.teardown(async () => {
+    await Promise.all(opened.map((database) => database.stop()));
+    await administer(adminUrl, `drop database if exists ${name} with (force)`);
+  });
+  const database = open();
+  if (migrations.length > 0) await migrate(database, migrations, { log: silentLogger });
+  return { url, database, open };
+}
+
+/** A pool on `url` with quiet defaults; the caller stops it. */
+export function openDatabase(url: string, options: Partial<PostgresOptions> = {}): PostgresDatabase {
+  return new PostgresDatabase({ url, applicationName: 'cnapi-test', log: silentLogger, clock: systemClock, ...options });
+}
+
+async function findServer(): Promise<string> {
+  return process.env['CNAPI_TEST_DATABASE_URL'] ?? (await startTestPostgres()).url;
+}
+
+async function administer(adminUrl: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: adminUrl, connectionTimeoutMillis: 30_000 });
+  client.on('error', () => undefined);
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
