@@ -37,7 +37,11 @@ const ensureTable = `
  * @throws MigrationError when the list contradicts itself or the database's record, or when a step fails (it is then
  * undone, and those before it stand).
  */
-export async function migrate(database: Database, migrations: readonly Migration[], { log }: { log: Logger }): Promise<void> {
+export async function migrate(
+  database: Database,
+  migrations: readonly Migration[],
+  { log }: { log: Logger },
+): Promise<void> {
   const ordered = inOrder(migrations);
   await locked(database, async (connection) => {
     await connection.query(ensureTable);
@@ -53,9 +57,11 @@ function inOrder(migrations: readonly Migration[]): Migration[] {
   const ordered = [...migrations].sort((a, b) => a.number - b.number);
   for (const [index, migration] of ordered.entries()) {
     const { number, name } = migration;
-    if (!Number.isInteger(number) || number < 1) throw new MigrationError(`migration ${number} '${name}': not a number above 0`);
+    if (!Number.isInteger(number) || number < 1)
+      throw new MigrationError(`migration ${number} '${name}': not a number above 0`);
     const next = ordered[index + 1];
-    if (next?.number === number) throw new MigrationError(`migrations '${name}' and '${next.name}' both have number ${number}`);
+    if (next?.number === number)
+      throw new MigrationError(`migrations '${name}' and '${next.name}' both have number ${number}`);
   }
   return ordered;
 }
@@ -66,13 +72,17 @@ function refuseChanges(migrations: readonly Migration[], applied: Map<number, st
   for (const { number, name } of migrations) {
     const later = [...applied.keys()].find((one) => tenOf(one) === tenOf(number) && one > number);
     if (!applied.has(number) && later !== undefined) {
-      throw new MigrationError(`migration ${number} '${name}' was never applied, but ${later} was; give it a number after that`);
+      throw new MigrationError(
+        `migration ${number} '${name}' was never applied, but ${later} was; give it a number after that`,
+      );
     }
   }
   for (const [number, name] of applied) {
     const later = migrations.find((one) => tenOf(one.number) === tenOf(number) && one.number > number);
     if (!known.has(number) && later !== undefined) {
-      throw new MigrationError(`the database has migration ${number} '${name}', which this version lacks although it has ${later.number}`);
+      throw new MigrationError(
+        `the database has migration ${number} '${name}', which this version lacks although it has ${later.number}`,
+      );
     }
   }
   for (const { number, name } of migrations) {
@@ -89,7 +99,9 @@ function refuseChanges(migrations: readonly Migration[], applied: Map<number, st
 const tenOf = (number: number): number => Math.floor(number / 10);
 
 async function appliedNames(connection: Queryable): Promise<Map<number, string>> {
-  const { rows } = await connection.query<{ number: number; name: string }>('select number, name from cnapi_migrations');
+  const { rows } = await connection.query<{ number: number; name: string }>(
+    'select number, name from cnapi_migrations',
+  );
   return new Map(rows.map((row) => [row.number, row.name]));
 }
 

@@ -1,6 +1,6 @@
 /** pg-cursor ships no types; this is the part of it that `pool.ts` uses. */
 declare module 'pg-cursor' {
-  import type { Submittable, Connection } from 'pg';
+  import type { Connection, Submittable } from 'pg';
 
   export default class Cursor<Row> implements Submittable {
     constructor(text: string, values?: unknown[]);

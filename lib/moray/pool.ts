@@ -53,7 +53,12 @@ const typeIds = { int8: 20, int8Array: 1016 };
 const types = new pg.TypeOverrides();
 types.setTypeParser(typeIds.int8, parseInt8);
 types.setTypeParser(typeIds.int8Array, (text) =>
-  text === '{}' ? [] : text.slice(1, -1).split(',').map((one) => (one === 'NULL' ? null : parseInt8(one))),
+  text === '{}'
+    ? []
+    : text
+        .slice(1, -1)
+        .split(',')
+        .map((one) => (one === 'NULL' ? null : parseInt8(one))),
 );
 
 export class PostgresDatabase implements Database {

@@ -7,7 +7,9 @@ import { sqlStateOf } from './database.ts';
 
 /** Error codes of the operating system's network calls. */
 const networkCodes = new Set(
-  'ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT ENOTFOUND EAI_AGAIN EHOSTUNREACH ENETUNREACH EHOSTDOWN ENOENT'.split(' '),
+  'ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT ENOTFOUND EAI_AGAIN EHOSTUNREACH ENETUNREACH EHOSTDOWN ENOENT'.split(
+    ' ',
+  ),
 );
 
 /** SQLSTATEs after which the connection is gone or belongs to a server that cannot serve (any more). */
@@ -44,7 +46,9 @@ export function isConnectionLost(error: unknown): boolean {
   }
   if (!(error instanceof Error)) return false;
   if (error instanceof DatabaseUnavailableError) return !slowStates.has(sqlStateOf(error.cause) ?? '');
-  return networkCodes.has((error as { code?: string }).code ?? '') || driverMessages.some((one) => one.test(error.message));
+  return (
+    networkCodes.has((error as { code?: string }).code ?? '') || driverMessages.some((one) => one.test(error.message))
+  );
 }
 
 /** The error to hand on: DatabaseUnavailableError around connection-class errors and timeouts, all else as it is. */

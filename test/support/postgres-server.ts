@@ -7,7 +7,18 @@
  */
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, closeSync, readFileSync, renameSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  renameSync,
+} from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -150,7 +161,14 @@ export class TestPostgres {
   #initialise(programs: string): void {
     mkdirSync(this.dataDir, { recursive: true, mode: 0o700 });
     if (this.#identity.uid !== undefined) chownSync(this.dataDir, this.#identity.uid, this.#identity.gid ?? 0);
-    const flags = ['--no-sync', '--auth=trust', '--username=cnapi', '--encoding=UTF8', '--locale=C', '--no-instructions'];
+    const flags = [
+      '--no-sync',
+      '--auth=trust',
+      '--username=cnapi',
+      '--encoding=UTF8',
+      '--locale=C',
+      '--no-instructions',
+    ];
     execFileSync(path.join(programs, 'initdb'), [`--pgdata=${this.dataDir}`, ...flags], {
       ...this.#identity,
       cwd: '/',
@@ -231,7 +249,10 @@ function reachablePrograms(identity: Identity): string {
     return spawnSync(path.join(folder, 'bin', 'postgres'), ['--version'], options).status === 0;
   };
   if (runs(installed)) return path.join(installed, 'bin');
-  const hash = createHash('sha256').update(readFileSync(path.join(installed, '..', 'package.json'))).digest('hex').slice(0, 12);
+  const hash = createHash('sha256')
+    .update(readFileSync(path.join(installed, '..', 'package.json')))
+    .digest('hex')
+    .slice(0, 12);
   const copy = path.join(os.tmpdir(), `cnapi-postgres-${process.getuid?.() ?? 'user'}-${hash}`);
   if (!runs(copy)) copyWhole(installed, copy);
   return path.join(copy, 'bin');

@@ -33,7 +33,10 @@ export function testServerUrl(): Promise<string> {
 }
 
 /** A new empty database, dropped when `t` ends; with `migrations` applied if given. */
-export async function freshDatabase(t: Teardown, { migrations = [] as readonly Migration[] } = {}): Promise<FreshDatabase> {
+export async function freshDatabase(
+  t: Teardown,
+  { migrations = [] as readonly Migration[] } = {},
+): Promise<FreshDatabase> {
   const adminUrl = await testServerUrl();
   const name = `cnapi_test_${randomBytes(6).toString('hex')}`;
   await administer(adminUrl, `create database ${name}`);
@@ -55,7 +58,13 @@ export async function freshDatabase(t: Teardown, { migrations = [] as readonly M
 
 /** A pool on `url` with quiet defaults; the caller stops it. */
 export function openDatabase(url: string, options: Partial<PostgresOptions> = {}): PostgresDatabase {
-  return new PostgresDatabase({ url, applicationName: 'cnapi-test', log: silentLogger, clock: systemClock, ...options });
+  return new PostgresDatabase({
+    url,
+    applicationName: 'cnapi-test',
+    log: silentLogger,
+    clock: systemClock,
+    ...options,
+  });
 }
 
 async function findServer(): Promise<string> {

@@ -1,0 +1,63 @@
+/** The Database over PGlite: Postgres inside this process, one connection, statements and transactions one by one. */
+import { PGlite, types } from '@electric-sql/pglite';
+import { silentLogger } from '../../lib/log.ts';
+import { type Database, parseInt8, type Queryable, type QueryResult } from '../../lib/moray/database.ts';
+import { type Migration, migrate } from '../../lib/moray/migrations.ts';
+import type { Teardown } from './postgres.ts';
+
+/** A new empty in-process database, closed when `t` ends; with `migrations` applied if given. Boots in 2 s or so. */
+export async function freshPglite(
+  t: Teardown,
+  { migrations = [] as readonly Migration[] } = {},
+): Promise<PgliteDatabase> {
+  const database = await PgliteDatabase.open();
+  t.teardown(() => database.stop());
+  if (migrations.length > 0) await migrate(database, migrations, { log: silentLogger });
+  return database;
+}
+
+type Connection = Pick<PGlite, 'query' | 'exec'>;
+
+export class PgliteDatabase implements Database {
+  readonly #pglite: PGlite;
+  #stopped: Promise<void> | undefined;
+
+  constructor(pglite: PGlite) {
+    this.#pglite = pglite;
+  }
+
+  static async open(): Promise<PgliteDatabase> {
+    const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
+    await pglite.exec(`set timezone = 'UTC'`);
+    return new PgliteDatabase(pglite);
+  }
+
+  query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
+    return run<Row>(this.#pglite, text, values);
+  }
+
+  async transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result> {
+    return this.#pglite.transaction((connection) => work({ query: (text, values) => run(connection, text, values) }));
+  }
+
+  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
+    const { rows } = await this.query<Row>(text, values ?? []);
+    yield* rows;
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#pglite.close();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+}
+
+async function run<Row>(connection: Connection, text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
+  const results = values === undefined ? await connection.exec(text) : [await connection.query(text, [...values])];
+  const last = results.at(-1);
+  const rows = (last?.rows ?? []) as Row[];
+  return { rows, rowCount: rows.length > 0 ? rows.length : (last?.affectedRows ?? 0) };
+}
