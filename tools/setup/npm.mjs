@@ -45,7 +45,9 @@ function passSignals(child) {
     process.on(signal, handler);
     return () => process.off(signal, handler);
   });
-  return () => handlers.forEach((undo) => undo());
+  return () => {
+    for (const undo of handlers) undo();
+  };
 }
 
 function spawnFailure(doing, command, error) {
