@@ -1,0 +1,24 @@
+/** Chooses the bus of an instance from its configuration: Redis where one is named, else the database's own notices. */
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import type { Bus } from './bus.ts';
+import { createPostgresBus } from './postgres-bus.ts';
+import { createRedisBus } from './redis-bus.ts';
+
+export interface BusOptions {
+  redisUrl?: string | undefined;
+  databaseUrl?: string | undefined;
+  /** Goes before each channel name on the server; `cnapi:` unless several control planes share one. */
+  prefix?: string | undefined;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+}
+
+/** @throws TypeError when neither URL is given. */
+export function createBus({ redisUrl, databaseUrl, prefix = 'cnapi:', ...ports }: BusOptions): Bus & AsyncDisposable {
+  if (redisUrl !== undefined) return createRedisBus({ url: redisUrl, prefix, ...ports });
+  if (databaseUrl !== undefined) return createPostgresBus({ url: databaseUrl, prefix, ...ports });
+  throw new TypeError('A bus needs redisUrl or databaseUrl');
+}

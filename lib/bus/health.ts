@@ -1,0 +1,58 @@
+/**
+ * Whether the bus still carries: decided from own beats, one per period, published on a topic that only this process
+ * hears. Pure; `line-bus.ts` sends the beats and feeds the events.
+ *
+ *              lost, or `missesToUnhealthy` misses in a row
+ *     healthy ──────────────────────────────────────────────▶ unhealthy ──▶ at `missesToGiveUp` misses the connection is
+ *             ◀──────────────────────────────────────────────               given up, which is `lost`
+ *                        the latest beat came back
+ *
+ * A miss is a beat that has not come back one period later. A tick that is itself late proves only that this process
+ * was not listening, so it counts nothing.
+ */
+export const missesToUnhealthy = 3;
+export const missesToGiveUp = 6;
+/** A tick this many periods after the one before it is late. */
+export const lateTickPeriods = 1.5;
+
+export interface Health {
+  readonly healthy: boolean;
+  readonly misses: number;
+  /** Sequence of the latest beat sent; 0 before the first. */
+  readonly sent: number;
+  /** Sequence of the latest beat that came back. */
+  readonly heard: number;
+}
+
+export type HealthEvent =
+  /** One period has passed; the next beat is about to be sent. */
+  | { kind: 'tick'; late: boolean }
+  | { kind: 'heard'; sequence: number }
+  /** The connection is gone. */
+  | { kind: 'lost' };
+
+export const unprovenHealth: Health = { healthy: false, misses: 0, sent: 0, heard: 0 };
+
+export function stepHealth(health: Health, event: HealthEvent): Health {
+  switch (event.kind) {
+    case 'tick':
+      return afterTick(health, event.late);
+    case 'heard':
+      if (event.sequence !== health.sent) return health;
+      return { ...health, healthy: true, misses: 0, heard: event.sequence };
+    case 'lost':
+      return { ...health, healthy: false, misses: 0, heard: health.sent };
+    default:
+      return event satisfies never;
+  }
+}
+
+export function isGivenUp(health: Health): boolean {
+  return health.misses >= missesToGiveUp;
+}
+
+function afterTick(health: Health, late: boolean): Health {
+  const missed = health.heard !== health.sent && !late;
+  const misses = health.misses + (missed ? 1 : 0);
+  return { ...health, misses, healthy: health.healthy && misses < missesToUnhealthy, sent: health.sent + 1 };
+}

@@ -1,0 +1,37 @@
+/**
+ * What travels: topics and messages as text, with their limits. Pure. Used on both sides of every bus: whatever does
+ * not fit is `undefined`, to be dropped and counted, because a lost message may cost time but never truth.
+ */
+import type { BusMessage } from './bus.ts';
+
+export const maxMessageBytes = 4_000;
+const topicPattern = /^[a-z0-9:_-]{1,100}$/;
+
+export function isTopic(topic: string): boolean {
+  return topicPattern.test(topic);
+}
+
+/** The message as JSON text, or undefined when it cannot be encoded or is too large. */
+export function encodeMessage(message: BusMessage): string | undefined {
+  try {
+    const text = JSON.stringify(message);
+    return Buffer.byteLength(text) <= maxMessageBytes ? text : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The message in `text`, or undefined when it is too large, not JSON or not an object. */
+export function decodeMessage(text: string): BusMessage | undefined {
+  if (Buffer.byteLength(text) > maxMessageBytes) return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return isObject(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isObject(value: unknown): value is BusMessage {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,234 @@
+/** What every bus must do; each implementation's test file runs it on two handles of one real or pretended server. */
+import type { Test } from 'tap';
+import type { Bus, BusMessage } from '../../lib/bus/bus.ts';
+import { eventually } from './eventually.ts';
+
+export interface BusSetup {
+  /** A new, not yet started handle on the test's server; the contract stops it. */
+  open(): Bus;
+  /** Breaks all connections, so that buses must reconnect; returns when they can. */
+  interrupt(): Promise<void>;
+  /** Sends `payload` as it is, past the bus's own checks. */
+  sendRaw(topic: string, payload: string): Promise<void>;
+}
+
+export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>): Promise<void> {
+  const withBuses = async (t: Test) => {
+    const setup = await setUp(t);
+    const buses = [setup.open(), setup.open()] as const;
+    t.teardown(() => Promise.all(buses.map((bus) => bus.stop())));
+    await Promise.all(buses.map((bus) => bus.start()));
+    return { setup, alice: buses[0], bob: buses[1] };
+  };
+
+  await t.test('a message reaches every handle that subscribed its topic, the sender too, and no other', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    const atAlice = await hear(alice, 'task:1');
+    const atBob = await hear(bob, 'task:1');
+    const other = await hear(bob, 'task:2');
+    alice.publish('task:1', { id: 1, text: 'ü “quoted” \\ \n' });
+    await eventually(() => atAlice.length === 1 && atBob.length === 1);
+    bob.publish('task:2', { id: 2 });
+    await eventually(() => other.length === 1);
+    t.same(atAlice, [{ id: 1, text: 'ü “quoted” \\ \n' }]);
+    t.same(atBob, atAlice);
+    t.same(other, [{ id: 2 }]);
+  });
+
+  await t.test('topics of 100 characters that differ only at the end are kept apart', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    const stem = 'waitlist:'.padEnd(99, 'x');
+    const first = await hear(bob, `${stem}1`);
+    const second = await hear(bob, `${stem}2`);
+    alice.publish(`${stem}1`, { n: 1 });
+    alice.publish(`${stem}2`, { n: 2 });
+    await eventually(() => first.length === 1 && second.length === 1);
+    t.same([first, second], [[{ n: 1 }], [{ n: 2 }]]);
+  });
+
+  await t.test('messages of one publisher arrive in order', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    const heard = await hear(bob, 'run:x');
+    const sent = Array.from({ length: 500 }, (_, n) => ({ n }));
+    for (const message of sent) alice.publish('run:x', message);
+    await eventually(() => heard.length === sent.length);
+    t.same(heard, sent);
+    await eventually(() => alice.stats().published === sent.length);
+    t.match(alice.stats(), { published: 500, dropped: 0 });
+    t.equal(bob.stats().received, 500);
+  });
+
+  await t.test(
+    'subscriptions of one topic share it: each hears and ends by itself, the last one ends it',
+    async (t) => {
+      const { alice, bob } = await withBuses(t);
+      const first: BusMessage[] = [];
+      const one = await subscribeReady(bob, 'task:1', (message) => first.push(message));
+      const second = await hear(bob, 'task:1');
+      t.equal(bob.stats().topics, 1);
+      alice.publish('task:1', { n: 1 });
+      await eventually(() => first.length === 1 && second.length === 1);
+      one.close();
+      one.close();
+      alice.publish('task:1', { n: 2 });
+      await eventually(() => second.length === 2);
+      t.same(first, [{ n: 1 }]);
+    },
+  );
+
+  await t.test('a topic that was closed and subscribed anew, in whatever haste, is heard', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    for (let round = 0; round < 20; round++) {
+      const subscription = bob.subscribe('task:1', () => t.fail('closed and yet heard'));
+      if (round % 2 === 0) await new Promise((resolve) => setTimeout(resolve, round / 4));
+      subscription.close();
+    }
+    t.equal(bob.stats().topics, 0);
+    const heard = await hear(bob, 'task:1');
+    alice.publish('task:1', { n: 1 });
+    await eventually(() => heard.length === 1);
+  });
+
+  await t.test('a handler that throws is no matter to the others', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    await subscribeReady(bob, 'task:1', () => {
+      throw new Error('a bad handler');
+    });
+    const heard = await hear(bob, 'task:1');
+    alice.publish('task:1', { n: 1 });
+    alice.publish('task:1', { n: 2 });
+    await eventually(() => heard.length === 2);
+  });
+
+  await t.test(
+    'onReady comes after subscribe, once, also for the second subscription of a standing topic',
+    async (t) => {
+      const { bob } = await withBuses(t);
+      for (const round of [1, 2]) {
+        let ready = 0;
+        bob.subscribe(
+          'task:1',
+          () => undefined,
+          () => {
+            ready += 1;
+          },
+        );
+        t.equal(ready, 0, `not within subscribe, round ${round}`);
+        await eventually(() => ready === 1);
+      }
+    },
+  );
+
+  await t.test('after the connection was lost each subscription is told again, and hears again', async (t) => {
+    const { setup, alice, bob } = await withBuses(t);
+    const heard: BusMessage[] = [];
+    const ready = { first: 0, second: 0 };
+    bob.subscribe(
+      'task:1',
+      (message) => heard.push(message),
+      () => (ready.first += 1),
+    );
+    bob.subscribe(
+      'task:2',
+      () => undefined,
+      () => (ready.second += 1),
+    );
+    await eventually(() => ready.first === 1 && ready.second === 1);
+    await setup.interrupt();
+    await eventually(() => ready.first === 2 && ready.second === 2);
+    await eventually(() => alice.isHealthy() && bob.isHealthy());
+    alice.publish('task:1', { n: 1 });
+    await eventually(() => heard.length === 1);
+    t.ok(bob.stats().reconnects >= 1);
+  });
+
+  await t.test('health is lost with the connection and comes back with it, and listeners hear of both', async (t) => {
+    const { setup, alice } = await withBuses(t);
+    await eventually(() => alice.isHealthy());
+    const changes: boolean[] = [];
+    alice.onHealthChange((healthy) => changes.push(healthy));
+    alice.onHealthChange(() => t.fail('closed and yet told')).close();
+    await setup.interrupt();
+    await eventually(() => changes.length >= 2 && alice.isHealthy());
+    t.same(changes.slice(0, 2), [false, true]);
+  });
+
+  await t.test('a subscription made before start, or while away, stands later', async (t) => {
+    const setup = await setUp(t);
+    const bus = setup.open();
+    t.teardown(() => bus.stop());
+    const heard: BusMessage[] = [];
+    let ready = 0;
+    bus.subscribe(
+      'task:1',
+      (message) => heard.push(message),
+      () => (ready += 1),
+    );
+    await bus.start();
+    await eventually(() => ready === 1);
+    bus.publish('task:1', { n: 1 });
+    await eventually(() => heard.length === 1);
+  });
+
+  await t.test('what cannot be sent is dropped and counted, and never thrown', async (t) => {
+    const { setup, alice } = await withBuses(t);
+    const heard = await hear(alice, 'task:1');
+    const cyclic: BusMessage = {};
+    cyclic.self = cyclic;
+    alice.publish('task:1', { text: 'x'.repeat(4_000) });
+    alice.publish('task:1', cyclic);
+    alice.publish('task:1', { n: 1n });
+    alice.publish('Not a topic', {});
+    t.equal(alice.stats().dropped, 4);
+    for (let n = 0; n < 1_500; n++) alice.publish('task:2', { n });
+    t.equal(alice.stats().dropped, 504, 'a thousand may be in flight');
+    alice.publish('task:1', { n: 'one too many' });
+    await eventually(() => alice.stats().published === 1_000);
+    alice.publish('task:1', { text: 'x'.repeat(3_900) });
+    await eventually(() => heard.length === 1);
+    t.throws(() => alice.subscribe('Not a topic', () => undefined), TypeError);
+    const unstarted = setup.open();
+    unstarted.publish('task:1', {});
+    t.equal(unstarted.stats().dropped, 1);
+  });
+
+  await t.test('what comes in malformed or too large is dropped and counted, and never thrown', async (t) => {
+    const { setup, alice } = await withBuses(t);
+    const heard = await hear(alice, 'task:1');
+    const bad = ['', 'no json', '{"cut":', '[]', 'null', '7', `{"text":"${'x'.repeat(4_000)}"}`];
+    for (const payload of bad) await setup.sendRaw('task:1', payload);
+    alice.publish('task:1', { n: 1 });
+    await eventually(() => heard.length === 1);
+    t.same(heard, [{ n: 1 }]);
+    t.match(alice.stats(), { dropped: bad.length, received: 1 });
+  });
+
+  await t.test('stop sends what is in flight, is harmless twice, and leaves the bus deaf', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    await eventually(() => alice.isHealthy());
+    const heard = await hear(bob, 'task:1');
+    alice.publish('task:1', { last: 'words' });
+    await Promise.all([alice.stop(), alice.stop()]);
+    await alice.stop();
+    await eventually(() => heard.length === 1);
+    t.equal(alice.isHealthy(), false);
+    alice.publish('task:1', {});
+    t.equal(alice.stats().dropped, 1);
+  });
+}
+
+/** Subscribes and waits until it stands; returns what is heard from then on. */
+export async function hear(bus: Bus, topic: string): Promise<BusMessage[]> {
+  const heard: BusMessage[] = [];
+  await subscribeReady(bus, topic, (message) => heard.push(message));
+  return heard;
+}
+
+async function subscribeReady(bus: Bus, topic: string, onMessage: (message: BusMessage) => void) {
+  let ready = false;
+  const subscription = bus.subscribe(topic, onMessage, () => {
+    ready = true;
+  });
+  await eventually(() => ready);
+  return subscription;
+}

@@ -1,0 +1,38 @@
+import t from 'tap';
+import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { busContract } from './contract.ts';
+import { eventually } from './eventually.ts';
+
+const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
+
+t.test('the memory bus keeps the contract', (t) =>
+  busContract(t, async () => {
+    const hub = new MemoryHub();
+    return {
+      open: () => createMemoryBus({ hub, ...ports }),
+      interrupt: async () => {
+        hub.kill();
+        hub.restore();
+      },
+      sendRaw: async (topic, payload) => hub.deliver(topic, payload),
+    };
+  }),
+);
+
+t.test('a frozen hub is noticed by its silence, given up, and found again', async (t) => {
+  const hub = new MemoryHub();
+  const bus = createMemoryBus({ hub, ...ports, beatMs: 20 });
+  t.teardown(() => bus.stop());
+  await bus.start();
+  await eventually(() => bus.isHealthy());
+  hub.freeze();
+  await eventually(() => !bus.isHealthy());
+  for (let n = 0; n < 1_200; n++) bus.publish('task:1', { n });
+  await eventually(() => bus.stats().dropped === 1_200);
+  hub.restore();
+  await eventually(() => bus.isHealthy());
+  t.equal(bus.stats().reconnects, 1);
+});

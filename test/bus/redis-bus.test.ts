@@ -1,0 +1,124 @@
+import { Redis } from 'ioredis';
+import t, { type Test } from 'tap';
+import { createRedisBus } from '../../lib/bus/redis-bus.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { noRedis, noRedisServer, sharedRedisUrl, startTestRedis, uniquePrefix } from '../support/redis.ts';
+import { busContract, hear } from './contract.ts';
+import { eventually } from './eventually.ts';
+
+const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
+
+t.test('the redis bus keeps the contract', { skip: noRedis }, async (t) => {
+  const url = await sharedRedisUrl();
+  const admin = new Redis(url);
+  t.teardown(() => admin.disconnect());
+  await busContract(t, async () => {
+    const prefix = uniquePrefix();
+    return {
+      open: () => createRedisBus({ url, prefix, ...ports }),
+      interrupt: async () => {
+        const ownId = await admin.client('ID');
+        const clients = String(await admin.client('LIST'))
+          .split('\n')
+          .filter((line) => line.includes('cnapi-bus'));
+        for (const id of clients.map((line) => /^id=(\d+)/.exec(line)?.[1])) {
+          if (id !== undefined && Number(id) !== ownId) await admin.client('KILL', 'ID', id);
+        }
+      },
+      sendRaw: async (topic, payload) => void (await admin.publish(prefix + topic, payload)),
+    };
+  });
+});
+
+t.test('instances under different prefixes do not hear each other', { skip: noRedis }, async (t) => {
+  const url = await sharedRedisUrl();
+  const [alice, bob] = [uniquePrefix(), uniquePrefix()].map((prefix) => createRedisBus({ url, prefix, ...ports }));
+  if (!alice || !bob) throw new Error('unreachable');
+  t.teardown(() => Promise.all([alice.stop(), bob.stop()]));
+  await Promise.all([alice.start(), bob.start()]);
+  const atAlice = await hear(alice, 'task:1');
+  const atBob = await hear(bob, 'task:1');
+  alice.publish('task:1', { from: 'alice' });
+  await eventually(() => atAlice.length === 1);
+  bob.publish('task:1', { from: 'bob' });
+  await eventually(() => atBob.length === 1);
+  t.same([atAlice, atBob], [[{ from: 'alice' }], [{ from: 'bob' }]]);
+});
+
+t.test('a killed Redis costs health only, and a restarted one is found', { skip: noRedisServer }, async (t) => {
+  const { redis, bus } = await startBus(t);
+  const heard = await hear(bus, 'task:1');
+  await redis.stop();
+  await eventually(() => !bus.isHealthy());
+  for (let n = 0; n < 100; n++) bus.publish('task:1', { n });
+  t.equal(bus.stats().dropped, 100);
+  await redis.restart();
+  await eventually(() => bus.isHealthy());
+  bus.publish('task:1', { n: 'after' });
+  await eventually(() => heard.length === 1);
+  t.equal(bus.stats().reconnects, 1);
+});
+
+t.test(
+  'a frozen Redis is noticed, fills no memory, and is dropped and found again',
+  { skip: noRedisServer },
+  async (t) => {
+    const { redis, bus } = await startBus(t);
+    const heard = await hear(bus, 'task:1');
+    redis.freeze();
+    for (let n = 0; n < 5_000; n++) bus.publish('task:2', { n, text: 'x'.repeat(1_000) });
+    t.equal(bus.stats().dropped, 4_000);
+    await eventually(() => !bus.isHealthy());
+    await eventually(() => bus.stats().dropped === 5_000);
+    bus.publish('task:2', {});
+    t.equal(bus.stats().dropped, 5_001, 'the connection was dropped');
+    redis.thaw();
+    await eventually(() => bus.isHealthy());
+    bus.publish('task:1', { n: 'after' });
+    await eventually(() => heard.length === 1);
+    t.equal(bus.stats().published, 1);
+  },
+);
+
+t.test('a Redis that freezes for a moment is healthy again without a reconnect', { skip: noRedisServer }, async (t) => {
+  const { redis, bus } = await startBus(t, 300);
+  redis.freeze();
+  await eventually(() => !bus.isHealthy());
+  redis.thaw();
+  await eventually(() => bus.isHealthy());
+  t.ok(bus.stats().reconnects <= 1, 'none, or one on a machine too busy to thaw in time');
+});
+
+t.test('start returns without a Redis, and finds it when it comes', { skip: noRedisServer }, async (t) => {
+  const redis = await startTestRedis(t);
+  await redis.stop();
+  const bus = createRedisBus({ url: redis.url, ...ports });
+  t.teardown(() => bus.stop());
+  await bus.start();
+  t.equal(bus.isHealthy(), false);
+  await redis.restart();
+  await eventually(() => bus.isHealthy());
+});
+
+t.test('stop while Redis stands still, and while it is away, ends at once', { skip: noRedisServer }, async (t) => {
+  const { redis, bus } = await startBus(t, 60_000);
+  redis.freeze();
+  bus.publish('task:1', {});
+  await bus.stop();
+  const late = createRedisBus({ url: redis.url, ...ports });
+  await late.start();
+  t.equal(late.isHealthy(), false, 'connected to a server that does not answer');
+  await late.stop();
+  redis.thaw();
+});
+
+async function startBus(t: Test, beatMs = 100) {
+  const redis = await startTestRedis(t);
+  const bus = createRedisBus({ url: redis.url, ...ports, beatMs });
+  t.teardown(() => bus.stop());
+  await bus.start();
+  await eventually(() => bus.isHealthy());
+  return { redis, bus };
+}
