@@ -1,0 +1,63 @@
+/** What can go wrong with tasks in a way that a caller can act on. Thrown by the store, the waiters and the facade. */
+import { CnapiError } from '../errors.ts';
+
+/** There is no such task, or it was deleted after its 30 days. Text as the reference has it. */
+export class TaskNotFoundError extends CnapiError {
+  readonly taskId: string;
+  constructor(taskId: string) {
+    super('ResourceNotFound', 404, 'no such task found');
+    this.taskId = taskId;
+  }
+}
+
+/** A cancel came after the end. */
+export class TaskEndedError extends CnapiError {
+  readonly taskId: string;
+  constructor(taskId: string, status: string) {
+    super('TaskEnded', 409, `Task ${taskId} has ended already (${status}); there is nothing to cancel`);
+    this.taskId = taskId;
+  }
+}
+
+/** The same Idempotency-Key came with another request for the same server. */
+export class IdempotencyConflictError extends CnapiError {
+  readonly taskId: string;
+  constructor(taskId: string, key: string) {
+    const message = `Idempotency key '${key}' was used for task ${taskId} with another body; use a new key for a new task`;
+    super('IdempotencyConflict', 409, message);
+    this.taskId = taskId;
+  }
+}
+
+/** The server's agent, connected here, does not have such a task. */
+export class TaskUnknownError extends CnapiError {
+  constructor(serverUuid: string, name: string) {
+    super('UnknownTask', 409, `The agent of server ${serverUuid} does not know the task '${name}'`);
+  }
+}
+
+/** More tasks wait for this server than it could take in time anyway. */
+export class TooManyTasksError extends CnapiError {
+  constructor(serverUuid: string) {
+    const message = `Too many tasks are queued for server ${serverUuid}; try again when some have been taken`;
+    super('TooManyTasks', 503, message, { retryAfterSeconds: 5 });
+  }
+}
+
+/** This instance holds as many waits and event streams as it may. */
+export class TooManyWaitersError extends CnapiError {
+  constructor(limit: number) {
+    super('TooManyWaiters', 503, `This instance already holds ${limit} waits; try again, or another instance`, {
+      retryAfterSeconds: 1,
+    });
+  }
+}
+
+/** The instance stops while a wait was on; the task goes on. */
+export class TaskWaitStoppedError extends CnapiError {
+  constructor(taskId: string) {
+    super('ServiceUnavailable', 503, `This instance is stopping; wait for task ${taskId} on another one`, {
+      retryAfterSeconds: 1,
+    });
+  }
+}
