@@ -9,7 +9,7 @@
  *
  * The stamp goes first and comes back last, so that a set-up cut short anywhere is simply done again.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { failure, SetupError } from './failure.mjs';
@@ -30,13 +30,21 @@ try {
 
 /** Makes the checkout at `root` ready to run; resolves to the path of the Node to run it with. */
 async function setUp(root) {
+  const found = nodeForProject(root);
+  if (isStamped(root, found)) return found.path;
+  const lock = await lockSetUp(path.join(root, '.runtime'));
   const node = nodeForProject(root);
-  if (isStamped(root, node)) return node.path;
-  const lock = await takeLock(path.join(root, '.runtime'), (pid) =>
-    say(`waiting for another set-up (pid ${pid}) to end`),
-  );
   if (!isStamped(root, node)) await install(root, node, lock);
   return node.path;
+}
+
+async function lockSetUp(folder) {
+  try {
+    mkdirSync(folder, { recursive: true });
+    return await takeLock(folder, 'setup', (pid) => say(`waiting for another set-up (pid ${pid}) to end`));
+  } catch (error) {
+    throw failure('taking the set-up lock', error.message);
+  }
 }
 
 async function install(root, node, lock) {

@@ -1,0 +1,91 @@
+/** The options of `npm start`, parsed into exact types. Pure. */
+import { parseArgs } from 'node:util';
+
+export interface Options {
+  /** API instances on port, port + 1, …; the name server comes after the last. */
+  instances: number;
+  port: number;
+  /** Simulated servers. */
+  agents: number;
+  /** The real agent for this machine. */
+  agent: boolean;
+  /** Data directory as given; absent: `data` in the checkout. */
+  data: string | undefined;
+  /** An existing database; absent: an embedded Postgres is started. */
+  databaseUrl: string | undefined;
+  /** An existing Redis; absent: one from the PATH is started, else the database carries the bus. */
+  redisUrl: string | undefined;
+}
+
+export type Request = { kind: 'start' | 'stop'; options: Options } | { kind: 'help' };
+
+/** What the user typed cannot be carried out; the message says which option and why. */
+export class UsageError extends Error {}
+
+export const usage = `npm start -- [OPTION]...       bring a whole cnapi up on this machine, in the foreground
+npm start -- --stop            stop it from elsewhere
+
+  --instances N        API instances on consecutive ports (default 3)
+  --port P             the first one's port; the name server is on the one after the last (default 8080)
+  --agents N           simulated servers (default 20)
+  --no-agent           without the real agent for this machine
+  --data DIR           data, logs and identities (default: data in the checkout)
+  --database-url URL   use this Postgres instead of an embedded one
+  --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
+  --stop               stop the cnapi that uses this data directory
+  --help               this text
+
+exit code: 0 stopped as asked, 1 could not start, 2 wrong usage, 3 already up`;
+
+const limits = { instances: [1, 16], port: [1024, 65_000], agents: [0, 20_000] } as const;
+
+/** @throws UsageError */
+export function parseOptions(args: readonly string[]): Request {
+  const values = parse(args);
+  if (values.help) return { kind: 'help' };
+  const options: Options = {
+    instances: count('instances', values.instances, 3),
+    port: count('port', values.port, 8080),
+    agents: count('agents', values.agents, 20),
+    agent: values.agent,
+    data: values.data,
+    databaseUrl: url('database-url', values['database-url'], /^postgres(ql)?:\/\//),
+    redisUrl: url('redis-url', values['redis-url'], /^rediss?:\/\//),
+  };
+  return { kind: values.stop ? 'stop' : 'start', options };
+}
+
+function parse(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      allowNegative: true,
+      options: {
+        instances: { type: 'string' },
+        port: { type: 'string' },
+        agents: { type: 'string' },
+        agent: { type: 'boolean', default: true },
+        data: { type: 'string' },
+        'database-url': { type: 'string' },
+        'redis-url': { type: 'string' },
+        stop: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+      },
+    }).values;
+  } catch (cause) {
+    throw new UsageError((cause as Error).message.split('. ')[0], { cause });
+  }
+}
+
+function count(name: keyof typeof limits, text: string | undefined, fallback: number): number {
+  if (text === undefined) return fallback;
+  const [least, most] = limits[name];
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value >= least && value <= most) return value;
+  throw new UsageError(`--${name} must be a whole number from ${least} to ${most}, not "${text}"`);
+}
+
+function url(name: string, text: string | undefined, pattern: RegExp): string | undefined {
+  if (text === undefined || (pattern.test(text) && URL.canParse(text))) return text;
+  throw new UsageError(`--${name} must be a URL that begins like ${pattern.source.slice(1)}, not "${text}"`);
+}

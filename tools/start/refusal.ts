@@ -1,0 +1,24 @@
+/** Why `npm start` does not go on: a message for its user and an exit code; never a stack. */
+export class Refusal extends Error {
+  readonly exitCode: number;
+
+  constructor(message: string, exitCode = 1, cause?: unknown) {
+    super(message, { cause });
+    this.exitCode = exitCode;
+  }
+}
+
+const hints: Record<string, string> = {
+  ENOSPC: 'the disk is full; make room, or choose another place with --data DIR',
+  EDQUOT: 'the disk quota is used up; make room, or choose another place with --data DIR',
+  EACCES: 'this user may not write there; choose another place with --data DIR',
+  EPERM: 'this user may not write there; choose another place with --data DIR',
+  EROFS: 'that file system is read-only; choose another place with --data DIR',
+};
+
+/** A system error as a Refusal with its remedy; anything else stays what it is. */
+export function explained(error: unknown): unknown {
+  const code = (error as NodeJS.ErrnoException | undefined)?.code;
+  const hint = code === undefined ? undefined : hints[code];
+  return hint === undefined ? error : new Refusal(`${(error as Error).message}: ${hint}`, 1, error);
+}
