@@ -43,12 +43,12 @@ export async function migrate(
   { log }: { log: Logger },
 ): Promise<void> {
   const ordered = inOrder(migrations);
-  await locked(database, async (connection) => {
+  await oneAtATime(database, async (connection) => {
     await connection.query(ensureTable);
     refuseChanges(ordered, await appliedNames(connection));
   });
   for (const migration of ordered) {
-    const isNew = await locked(database, (connection) => apply(connection, migration));
+    const isNew = await oneAtATime(database, (connection) => apply(connection, migration));
     if (isNew) log.info({ number: migration.number, migration: migration.name }, 'migration applied');
   }
 }
@@ -119,8 +119,11 @@ async function apply(connection: Queryable, migration: Migration): Promise<boole
   return true;
 }
 
-/** One transaction at a time among all instances; the lock goes with the transaction. */
-function locked<Result>(database: Database, work: (connection: Queryable) => Promise<Result>): Promise<Result> {
+/** Runs `work` in a transaction; one such transaction at a time among all instances. */
+export function oneAtATime<Result>(
+  database: Database,
+  work: (connection: Queryable) => Promise<Result>,
+): Promise<Result> {
   return database.transaction(
     async (connection) => {
       await connection.query('select pg_advisory_xact_lock($1::bigint)', [lockKey]);

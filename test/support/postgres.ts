@@ -68,7 +68,7 @@ export function openDatabase(url: string, options: Partial<PostgresOptions> = {}
 }
 
 async function findServer(): Promise<string> {
-  return process.env['CNAPI_TEST_DATABASE_URL'] ?? (await startTestPostgres()).url;
+  return process.env.CNAPI_TEST_DATABASE_URL ?? (await startTestPostgres()).url;
 }
 
 async function administer(adminUrl: string, statement: string): Promise<void> {

@@ -1,0 +1,69 @@
+/** The types an indexed field can have: in a filter's text, in a JSON value, and in SQL. Pure. */
+export type FieldType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
+
+export const sqlTypes: Record<FieldType, string> = {
+  string: 'text',
+  number: 'numeric',
+  boolean: 'boolean',
+  timestamp: 'timestamptz',
+  uuid: 'uuid',
+};
+
+const patterns = {
+  number: /^[+-]?(\d{1,300}(\.\d{0,300})?|\.\d{1,300})([eE][+-]?\d{1,3})?$/,
+  timestamp: /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d))?$/,
+  uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
+};
+
+/** The value as it goes to SQL, or undefined if `text` is none of that type. A date without a time is midnight UTC. */
+export function parseFieldText(type: FieldType, text: string): string | boolean | undefined {
+  switch (type) {
+    case 'string':
+      return text.includes('\0') ? undefined : text;
+    case 'number':
+      return patterns.number.test(text) ? text : undefined;
+    case 'boolean':
+      return parseBoolean(text.toLowerCase());
+    case 'timestamp':
+      return isTimestamp(text) ? (text.includes('T') ? text : `${text}T00:00:00Z`) : undefined;
+    case 'uuid':
+      return patterns.uuid.test(text.toLowerCase()) ? text.toLowerCase() : undefined;
+    default:
+      return type satisfies never;
+  }
+}
+
+/** True when a JSON value can be indexed as `type`; null and absent always can. */
+export function isIndexable(type: FieldType, value: unknown): boolean {
+  if (value === null || value === undefined) return true;
+  switch (type) {
+    case 'string':
+      return typeof value === 'string';
+    case 'number':
+      return typeof value === 'number' && Number.isFinite(value);
+    case 'boolean':
+      return typeof value === 'boolean';
+    case 'timestamp':
+      return typeof value === 'string' && isTimestamp(value);
+    case 'uuid':
+      return typeof value === 'string' && patterns.uuid.test(value.toLowerCase());
+    default:
+      return type satisfies never;
+  }
+}
+
+function parseBoolean(text: string): boolean | undefined {
+  return text === 'true' ? true : text === 'false' ? false : undefined;
+}
+
+function isTimestamp(text: string): boolean {
+  return patterns.timestamp.test(text) && !Number.isNaN(Date.parse(text)) && isRealDay(text);
+}
+
+/** Date.parse takes the 31st of February for the 2nd of March; SQL refuses it. */
+function isRealDay(text: string): boolean {
+  const [year = 0, month = 0, day = 0] = text.slice(0, 10).split('-').map(Number);
+  const date = new Date(0);
+  date.setUTCFullYear(year, month - 1, day);
+  return year > 0 && date.getUTCMonth() === month - 1;
+}

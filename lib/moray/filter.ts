@@ -1,0 +1,76 @@
+/**
+ * Search filters: what they are, and how to build them in code. Pure. Their text is RFC 4515's, see `filter-text.ts`;
+ * their meaning in SQL is in `filter-sql.ts`.
+ */
+export type Filter =
+  | { kind: 'and'; filters: Filter[] }
+  | { kind: 'or'; filters: Filter[] }
+  | { kind: 'not'; filter: Filter }
+  | { kind: 'present'; field: string }
+  | { kind: 'equal'; field: string; value: string; ignoreCase: boolean }
+  | { kind: 'atLeast'; field: string; value: string }
+  | { kind: 'atMost'; field: string; value: string }
+  | SubstringsFilter;
+
+/** Parts in order, none overlapping; '' for no initial or final part. At least one part is not empty. */
+export interface SubstringsFilter {
+  kind: 'substrings';
+  field: string;
+  initial: string;
+  any: string[];
+  final: string;
+  ignoreCase: boolean;
+}
+
+type Comparable = string | number | boolean | Date;
+
+/** All of them; with none, everything (RFC 4526). */
+export function and(...filters: Filter[]): Filter {
+  return { kind: 'and', filters };
+}
+
+/** Any of them; with none, nothing (RFC 4526). */
+export function or(...filters: Filter[]): Filter {
+  return { kind: 'or', filters };
+}
+
+export function not(filter: Filter): Filter {
+  return { kind: 'not', filter };
+}
+
+/** The field has a value. */
+export function present(field: string): Filter {
+  return { kind: 'present', field };
+}
+
+export function eq(field: string, value: Comparable): Filter {
+  return { kind: 'equal', field, value: textOf(value), ignoreCase: false };
+}
+
+export function eqIgnoringCase(field: string, value: string): Filter {
+  return { kind: 'equal', field, value, ignoreCase: true };
+}
+
+/** The field has one of these values; one indexed lookup however many they are. */
+export function oneOf(field: string, values: readonly Comparable[]): Filter {
+  return or(...values.map((value) => eq(field, value)));
+}
+
+export function ge(field: string, value: Comparable): Filter {
+  return { kind: 'atLeast', field, value: textOf(value) };
+}
+
+export function le(field: string, value: Comparable): Filter {
+  return { kind: 'atMost', field, value: textOf(value) };
+}
+
+export function startsWith(field: string, initial: string): Filter {
+  return { kind: 'substrings', field, initial, any: [], final: '', ignoreCase: false };
+}
+
+/** Everything there is. */
+export const everything: Filter = and();
+
+function textOf(value: Comparable): string {
+  return value instanceof Date ? value.toISOString() : String(value);
+}

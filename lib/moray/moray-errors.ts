@@ -1,0 +1,48 @@
+/** What a caller of the bucket store can act on. */
+import { CnapiError } from '../errors.ts';
+
+export class ObjectNotFoundError extends CnapiError {
+  constructor(bucket: string, key: string) {
+    super('ObjectNotFound', 404, `${bucket}::${key} does not exist`);
+  }
+}
+
+export class EtagConflictError extends CnapiError {
+  /** The object's etag at the time; null if it does not exist. */
+  readonly actual: string | null;
+
+  constructor(bucket: string, key: string, expected: string | null, actual: string | null) {
+    const wanted = expected === null ? 'was expected not to exist' : `was expected to have etag '${expected}'`;
+    const found = actual === null ? 'does not exist' : `has etag '${actual}'`;
+    super('EtagConflict', 409, `${bucket}::${key} ${wanted} but ${found}; read it again and decide anew`);
+    this.actual = actual;
+  }
+}
+
+export class UniqueAttributeError extends CnapiError {
+  constructor(bucket: string, field: string, cause?: unknown) {
+    const message = `${field} must be unique in ${bucket}, and another object has that value`;
+    super('UniqueAttribute', 409, message, { cause, errors: [{ field, code: 'Duplicate', message }] });
+  }
+}
+
+export class InvalidQueryError extends CnapiError {
+  /** Where in the filter's text, counted in UTF-16 units from 0. */
+  readonly position: number | undefined;
+
+  constructor(message: string, fields: { field?: string; position?: number; cause?: unknown } = {}) {
+    const { field, position, cause } = fields;
+    const errors = field === undefined ? undefined : [{ field, code: 'Invalid', message }];
+    super('InvalidQuery', 400, message, { cause, ...(errors && { errors }) });
+    this.position = position;
+  }
+}
+
+export class NotIndexedError extends CnapiError {
+  constructor(bucket: string, fieldNames: readonly string[]) {
+    const errors = fieldNames.map((field) => ({ field, code: 'NotIndexed', message: `${field} is not indexed` }));
+    super('NotIndexed', 400, `${bucket} has no index on ${fieldNames.join(', ')}; filter and sort by indexed fields`, {
+      errors,
+    });
+  }
+}
