@@ -1,7 +1,6 @@
-/** Loopback ports: whether one is free, finding one that is, waiting until somebody listens. */
+/** Loopback ports: whether one is free, finding one that is, whether somebody listens. */
 import { createSocket } from 'node:dgram';
 import { connect, createServer } from 'node:net';
-import type { Clock } from '../../lib/ports/clock.ts';
 
 const host = '127.0.0.1';
 
@@ -39,16 +38,8 @@ export async function freePort(remembered: number | undefined): Promise<number> 
   });
 }
 
-/** Resolves to true once a connection to the port succeeds, to false when `signal` aborts first. */
-export async function untilListening(port: number, clock: Clock, signal: AbortSignal): Promise<boolean> {
-  while (!signal.aborted) {
-    if (await accepts(port)) return true;
-    await clock.sleep(25, signal);
-  }
-  return false;
-}
-
-function accepts(port: number): Promise<boolean> {
+/** Whether somebody takes TCP connections on the port. */
+export function isListening(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ port, host });
     const answer = (accepted: boolean) => {

@@ -1,0 +1,102 @@
+/**
+ * Who lives, as the name server sees it: a run that is `live` in the table and whose beat moved within this observer's own
+ * last `leaseMs` of healthy reads. A failed read keeps the last answer; nothing is ever written.
+ */
+import type { Instance } from '../lib/dns/zone.ts';
+import type { Logger } from '../lib/log.ts';
+import type { Queryable } from '../lib/moray/database.ts';
+import type { Clock } from '../lib/ports/clock.ts';
+import { readLive } from '../lib/roster/instance-store.ts';
+import { LeaseObserver } from '../lib/roster/lease.ts';
+
+export interface LivingInstancesDependencies {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+  /** Default 1 s and 5 s, as the instances have it. */
+  readMs?: number;
+  leaseMs?: number;
+}
+
+export class LivingInstances {
+  readonly #database: Queryable;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #readMs: number;
+  readonly #leases: LeaseObserver;
+  readonly #stopping = new AbortController();
+  #instances: readonly Instance[] = [];
+  #reachable: boolean | undefined;
+  #loop: Promise<void> | undefined;
+
+  constructor({ database, clock, log, readMs = 1000, leaseMs = 5000 }: LivingInstancesDependencies) {
+    this.#database = database;
+    this.#clock = clock;
+    this.#log = log;
+    this.#readMs = readMs;
+    this.#leases = new LeaseObserver(leaseMs);
+  }
+
+  get instances(): readonly Instance[] {
+    return this.#instances;
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#loop;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #run(): Promise<void> {
+    let readAt = this.#clock.now();
+    while (!this.#stopping.signal.aborted) {
+      const elapsedMs = this.#clock.now() - readAt;
+      readAt += elapsedMs;
+      // A late tick proves nothing: it was this process that stood still.
+      if (elapsedMs < 2 * this.#readMs) this.#leases.countHealthyTick(elapsedMs);
+      await this.#read();
+      await this.#clock.sleep(this.#readMs, this.#stopping.signal);
+    }
+  }
+
+  async #read(): Promise<void> {
+    try {
+      const rows = await readLive(this.#database);
+      const lapsed = new Set(this.#leases.readBeats(rows).map(({ run }) => run));
+      this.#publish(latestOfEach(rows.filter(({ run }) => !lapsed.has(run))));
+      this.#note(true);
+    } catch (err) {
+      this.#leases.readFailed();
+      this.#note(false, err);
+    }
+  }
+
+  #publish(instances: readonly Instance[]): void {
+    const before = this.#instances.map(({ uuid }) => uuid);
+    const after = instances.map(({ uuid }) => uuid);
+    this.#instances = instances;
+    if (before.join() !== after.join()) this.#log.info({ before, after }, 'living instances changed');
+  }
+
+  #note(reachable: boolean, err?: unknown): void {
+    if (this.#reachable === reachable) return;
+    this.#reachable = reachable;
+    if (reachable) this.#log.info('reading the instances');
+    else this.#log.warn({ err }, 'the instances cannot be read; keeping the last answer');
+  }
+}
+
+/** One entry per address: a restarted instance's earlier run may count as live for some seconds. Rows come by age. */
+function latestOfEach(rows: readonly { cnapiUuid: string; host: string; port: number }[]): Instance[] {
+  const byAddress = new Map(
+    rows.map(({ cnapiUuid, host, port }) => [`${host} ${port}`, { uuid: cnapiUuid, host, port }]),
+  );
+  return [...byAddress.values()];
+}

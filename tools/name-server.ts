@@ -1,0 +1,57 @@
+/**
+ * The name server as a process of its own: reads who lives from the table of instances once a second and answers the zone.
+ * `npm start` runs it beside the instances; `node tools/name-server.ts --config FILE` runs it anywhere (JSON: databaseUrl,
+ * host, port, datacenter, domain, logLevel). While the database is away it keeps its last answer.
+ */
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { z } from 'zod';
+import { NameServer } from '../lib/dns/name-server.ts';
+import { createLogger } from '../lib/log.ts';
+import { PostgresDatabase } from '../lib/moray/pool.ts';
+import { systemClock } from '../lib/ports/clock.ts';
+import { systemRandom } from '../lib/ports/random.ts';
+import { LivingInstances } from './living-instances.ts';
+
+const configuration = z.strictObject({
+  databaseUrl: z.string(),
+  host: z.string().default('127.0.0.1'),
+  port: z.int().min(0).max(65_535).default(8053),
+  datacenter: z.string().default('local'),
+  domain: z.string().default('cnapi.internal'),
+  logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
+});
+
+const { values } = parseArgs({ options: { config: { type: 'string' } } });
+if (values.config === undefined) throw new Error('usage: name-server --config FILE');
+const config = configuration.parse(JSON.parse(readFileSync(values.config, 'utf8')));
+
+const log = createLogger('cnapi-name-server', config.logLevel);
+const database = new PostgresDatabase({
+  url: config.databaseUrl,
+  applicationName: 'cnapi-name-server',
+  log,
+  clock: systemClock,
+  maxConnections: 1,
+  statementTimeoutMs: 3000,
+});
+const living = new LivingInstances({ database, clock: systemClock, log });
+const nameServer = new NameServer({
+  host: config.host,
+  port: config.port,
+  zone: config,
+  instances: () => living.instances,
+  clock: systemClock,
+  random: systemRandom,
+  log,
+});
+
+await nameServer.start();
+living.start();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void stop());
+
+async function stop(): Promise<void> {
+  await nameServer.stop();
+  await living.stop();
+  await database.stop();
+}

@@ -1,0 +1,59 @@
+/** What `npm start` prints once everything is up. Pure. */
+export interface ReadyInstance {
+  uuid: string;
+  url: string;
+  pid: number;
+}
+
+/** The line for programs, last on stdout. */
+export interface Ready {
+  ready: true;
+  pid: number;
+  instances: ReadyInstance[];
+  dns: string;
+  bus: 'redis' | 'postgres';
+  agent?: { server_uuid: string; pid: number };
+}
+
+export interface Surroundings {
+  /** Where Postgres and the bus are, in words. */
+  database: string;
+  bus: string;
+  /** Simulated servers. */
+  simulated: number;
+  logs: string;
+  /** What `npm start -- --stop` needs to find this one. */
+  stopArguments: string;
+}
+
+export function banner(ready: Ready, { database, bus, simulated, logs, stopArguments }: Surroundings): string {
+  const url = ready.instances[0]?.url ?? '';
+  const rows = [
+    ...ready.instances.map((instance) => ['instance', `${instance.url}  ${instance.uuid}`]),
+    ['names', `${ready.dns}  SRV _http._tcp.cnapi.local.cnapi.internal`],
+    ['database', database],
+    ['bus', bus],
+    ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),
+    ['simulated', `${simulated} servers`],
+    ['logs', logs],
+  ];
+  return [
+    '',
+    'cnapi is up.',
+    ...rows.map(([what, where]) => `  ${what?.padEnd(13)}${where}`),
+    '',
+    'Try:',
+    ...commands(url, ready.agent?.server_uuid, stopArguments).map((command) => `  ${command}`),
+    '',
+  ].join('\n');
+}
+
+/** Three commands to copy. */
+function commands(url: string, server: string | undefined, stopArguments: string): string[] {
+  const list = `curl -s '${url}/servers?limit=3'`;
+  const work =
+    server === undefined
+      ? `curl -s ${url}/instances`
+      : `curl -s ${url}/servers/${server}/execute -H 'content-type: application/json' -d '{"script":"uname -a"}'`;
+  return [list, work, `npm start -- --stop${stopArguments}`];
+}

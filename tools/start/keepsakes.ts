@@ -1,0 +1,60 @@
+/**
+ * What must be the same at the next start: uuids of the instances, passwords, the ports of Postgres and Redis. One small
+ * file each in the data directory, readable by its owner alone, written whole.
+ */
+import { randomBytes } from 'node:crypto';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Random } from '../../lib/ports/random.ts';
+
+/** Uuids for `count` instances: those of the earlier start, and new ones where there were fewer. */
+export function instanceUuids(data: string, count: number, random: Random): string[] {
+  const file = path.join(data, 'config', 'instances.json');
+  const known = readJson<string[]>(file) ?? [];
+  while (known.length < count) known.push(random.uuid());
+  writePrivate(file, JSON.stringify(known));
+  return known.slice(0, count);
+}
+
+/** The password kept under `name`, made at first use. */
+export function password(data: string, name: string): string {
+  const file = path.join(data, 'config', `${name}.password`);
+  const known = read(file);
+  if (known !== undefined && known !== '') return known;
+  const made = randomBytes(24).toString('base64url');
+  writePrivate(file, made);
+  return made;
+}
+
+export function rememberedPort(data: string, name: string): number | undefined {
+  const port = Number(read(path.join(data, 'config', `${name}.port`)));
+  return Number.isInteger(port) && port > 0 ? port : undefined;
+}
+
+export function rememberPort(data: string, name: string, port: number): void {
+  writePrivate(path.join(data, 'config', `${name}.port`), String(port));
+}
+
+/** Writes `text` in one step, readable by this user alone. @throws system errors */
+export function writePrivate(file: string, text: string): void {
+  writeFileSync(`${file}.new`, text, { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}
+
+export function readJson<Value>(file: string): Value | undefined {
+  const text = read(file);
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text) as Value;
+  } catch {
+    return undefined;
+  }
+}
+
+function read(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}

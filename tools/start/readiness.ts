@@ -1,0 +1,53 @@
+/** Questions by which the supervisor finds out that its children have come up. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Clock } from '../../lib/ports/clock.ts';
+
+const answerLimitMs = 2000;
+const agentLimitMs = 10_000;
+
+/** Whether the instance at `url` says that it is ready for work. */
+export async function answersReady(url: string): Promise<boolean> {
+  try {
+    const response = await fetch(`${url}/ready`, { signal: AbortSignal.timeout(answerLimitMs) });
+    await response.arrayBuffer();
+    return response.status === 200;
+  } catch {
+    return false;
+  }
+}
+
+/** The uuid that the agent keeps for this machine; undefined until it has started for the first time. */
+export function serverUuidOf(data: string): string | undefined {
+  try {
+    return readFileSync(path.join(data, 'agent', 'server_uuid'), 'utf8').trim() || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export interface ServerQuestion {
+  url: string;
+  uuid: string;
+  clock: Clock;
+  signal: AbortSignal;
+}
+
+/** Resolves to true once the server counts as running, to false when that takes too long or `signal` aborts. */
+export async function untilServerRuns({ url, uuid, clock, signal }: ServerQuestion): Promise<boolean> {
+  const deadline = clock.now() + agentLimitMs;
+  while (!signal.aborted && clock.now() < deadline) {
+    if ((await statusOf(url, uuid)) === 'running') return true;
+    await clock.sleep(50, signal);
+  }
+  return false;
+}
+
+async function statusOf(url: string, uuid: string): Promise<string | undefined> {
+  try {
+    const response = await fetch(`${url}/servers/${uuid}`, { signal: AbortSignal.timeout(answerLimitMs) });
+    return ((await response.json()) as { status?: string }).status;
+  } catch {
+    return undefined;
+  }
+}

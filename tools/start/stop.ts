@@ -1,0 +1,29 @@
+/** `npm start -- --stop`: asks the running supervisor to stop, waits until it is gone, and insists if it does not. */
+import type { Clock } from '../../lib/ports/clock.ts';
+import { type DescribedProcess, isAlive } from '../setup/processes.mjs';
+import { Refusal } from './refusal.ts';
+
+const patienceMs = 12_000;
+const pollMs = 50;
+
+/** Resolves to what happened, in words. @throws Refusal when it may not be stopped by this user or does not end */
+export async function stopRunning(supervisor: DescribedProcess | undefined, clock: Clock): Promise<string> {
+  if (supervisor === undefined) return 'nothing is running';
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    send(supervisor.pid, signal);
+    const deadline = clock.now() + patienceMs;
+    while (isAlive(supervisor) && clock.now() < deadline) await clock.sleep(pollMs);
+    if (!isAlive(supervisor)) return `stopped (pid ${supervisor.pid})`;
+  }
+  throw new Refusal(`pid ${supervisor.pid} does not end`);
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EPERM') throw new Refusal(`pid ${pid} belongs to another user; stop it as that user`, 1, error);
+    if (code !== 'ESRCH') throw error;
+  }
+}
