@@ -14,3 +14,13 @@ export type RunMessage =
   | { kind: 'roster'; server_uuid: string; epoch: number }
   /** Answer on `reply` only if the session of this epoch answers a probe sent after this message. */
   | { kind: 'probe'; server_uuid: string; epoch: number; reply: string };
+
+/** What came on a run's topic, if it is one of the messages above; anything else is no reason to do anything. */
+export function parseRunMessage(message: Record<string, unknown>): RunMessage | undefined {
+  const { kind, server_uuid, epoch, reply } = message;
+  if (typeof server_uuid !== 'string') return undefined;
+  if (kind === 'tasks') return { kind, server_uuid };
+  if (typeof epoch !== 'number') return undefined;
+  if (kind === 'roster') return { kind, server_uuid, epoch };
+  return kind === 'probe' && typeof reply === 'string' ? { kind, server_uuid, epoch, reply } : undefined;
+}

@@ -41,7 +41,9 @@ function parseHeartbeat(text: string): HeartbeatFrame | undefined {
   if (text.length > MAX_HEARTBEAT_CHARS || !text.startsWith(HEARTBEAT_HEAD) || !text.endsWith('}')) return undefined;
   const digits = text.slice(HEARTBEAT_HEAD.length, -1);
   const sequence = Number(digits);
-  return Number.isSafeInteger(sequence) && sequence >= 0 && /^\d+$/.test(digits) ? { type: 'heartbeat', sequence } : undefined;
+  return Number.isSafeInteger(sequence) && sequence >= 0 && /^\d+$/.test(digits)
+    ? { type: 'heartbeat', sequence }
+    : undefined;
 }
 
 function parseFrame<Frame>(text: string, schemas: Record<string, z.ZodType>): Frame {
@@ -62,7 +64,8 @@ function parseJson(text: string): unknown {
 }
 
 function typeOf(value: unknown): { name: string; value: object } {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new FrameError('json', 'frame is not a JSON object');
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new FrameError('json', 'frame is not a JSON object');
   const name = (value as { type?: unknown }).type;
   if (typeof name !== 'string' || name.length > 50) throw new FrameError('type', 'frame has no type');
   return { name, value };

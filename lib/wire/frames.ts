@@ -5,7 +5,9 @@
 import { z } from 'zod';
 import { MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK } from './limits.ts';
 
-const uuid = z.string().regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'is not a lower-case UUID');
+const uuid = z
+  .string()
+  .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'is not a lower-case UUID');
 const epoch = z.int().min(0);
 const attempt = z.int().min(1).max(1_000_000);
 const word = z.string().min(1).max(100);
@@ -164,7 +166,16 @@ const goaway = z.object({
 /** Both ways: the peer's last frame was not understood; for its log. */
 const error = z.object({ type: z.literal('error'), code: word, message: text });
 
-export const agentFrames = { hello, inventory, heartbeat, sysinfo, status, task_event: taskEvent, task_end: taskEnd, error };
+export const agentFrames = {
+  hello,
+  inventory,
+  heartbeat,
+  sysinfo,
+  status,
+  task_event: taskEvent,
+  task_end: taskEnd,
+  error,
+};
 export const instanceFrames = {
   welcome,
   refuse,

@@ -1,0 +1,214 @@
+/**
+ * The instance's end of the agent link: takes upgrades over from the HTTP listener, greets agents, and hands what they
+ * send to the roster, the tasks and the servers. Owns every open connection.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { WebSocketServer } from 'ws';
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Roster } from '../roster/coordinator.ts';
+import type { Session } from '../roster/session.ts';
+import type { TaskSession } from '../tasks/sessions.ts';
+import type { AgentFrame, HelloFrame, InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
+import { Connection, type ConnectionHandlers } from './connection.ts';
+import type { Registry } from './registry.ts';
+
+/** What the link needs of the tasks. */
+export interface TaskLink {
+  onInventory(session: TaskSession, frame: InventoryFrame): void;
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;
+}
+
+/** What the link needs of the servers. */
+export interface ServerLink {
+  /** Digest of the stored sysinfo; undefined when there is none. */
+  sysinfoDigest(serverUuid: string): Promise<string | undefined>;
+  recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown>;
+  recordReport(serverUuid: string, report: Record<string, unknown>): Promise<unknown>;
+}
+
+export interface LinkServerDeps {
+  roster: Roster;
+  registry: Registry;
+  tasks: TaskLink;
+  servers: ServerLink;
+  config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'> & { maxAgents: number };
+  cnapiUuid: string;
+  clock: Clock;
+  log: Logger;
+}
+
+const RETRY_AFTER_MS = 1000;
+const UPGRADE_BACKLOG = 2_000;
+
+export class LinkServer {
+  readonly #deps: LinkServerDeps;
+  readonly #server: WebSocketServer;
+  readonly #connections = new Set<Connection>();
+  readonly #handlers: ConnectionHandlers;
+  #isStopping = false;
+
+  constructor(deps: LinkServerDeps) {
+    this.#deps = deps;
+    this.#server = new WebSocketServer({
+      noServer: true,
+      perMessageDeflate: false,
+      maxPayload: MAX_FRAME_BYTES,
+      clientTracking: false,
+      skipUTF8Validation: false,
+    });
+    this.#handlers = {
+      hello: (connection, hello) => this.#hello(connection, hello),
+      inventory: (_connection, session, frame) => this.#inventory(session, frame),
+      frame: (_connection, session, frame) => this.#frame(session, frame),
+      closed: (connection, session) => this.#closed(connection, session),
+      broken: (_connection, session, reason, detail) => deps.roster.verdicts.lose(session, reason, detail),
+    };
+  }
+
+  get connections(): number {
+    return this.#connections.size;
+  }
+
+  /** Takes over the socket of an upgrade of GET /agents/:server_uuid/link; answers 503 when no agent can be taken now. */
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): void {
+    const refusal = this.#upgradeRefusal();
+    if (refusal !== undefined) {
+      refuseUpgrade(stream, refusal);
+      return;
+    }
+    this.#server.handleUpgrade(request, stream, head, (socket) => {
+      const { clock, log } = this.#deps;
+      const peer = request.socket.remoteAddress ?? '';
+      const handlers = this.#handlers;
+      this.#connections.add(new Connection({ socket, stream, serverUuid, peer, handlers, clock, log }));
+    });
+  }
+
+  /** Asks every agent to go elsewhere at once and closes; writes no verdict. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    const addresses = this.#otherAddresses();
+    for (const connection of this.#connections) {
+      connection.send({ type: 'goaway', reason: 'the instance is stopping', withinMs: 0, addresses });
+      connection.terminate('the instance is stopping');
+    }
+    this.#server.close();
+    for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
+  }
+
+  #upgradeRefusal(): string | undefined {
+    if (this.#isStopping) return 'the instance is stopping';
+    const { ready, reasons } = this.#deps.roster.readiness();
+    if (!ready) return reasons.join('; ');
+    if (this.#connections.size >= this.#deps.config.maxAgents) return 'the instance is full';
+    if (this.#deps.roster.authority.waiting >= UPGRADE_BACKLOG) return 'too many agents are coming in';
+    return undefined;
+  }
+
+  async #hello(connection: Connection, hello: HelloFrame): Promise<void> {
+    const wrong = this.#wrongHello(connection, hello);
+    if (wrong !== undefined) return connection.refuse(wrong, this.#addresses());
+    try {
+      await this.#accept(connection, hello);
+    } catch (error) {
+      if (!(error instanceof DatabaseUnavailableError)) throw error;
+      const message = 'the instance cannot reach its database';
+      connection.refuse({ code: 'no-database', message, retryAfterMs: RETRY_AFTER_MS }, this.#otherAddresses());
+    }
+  }
+
+  #wrongHello(
+    connection: Connection,
+    hello: HelloFrame,
+  ): { code: 'version' | 'protocol'; message: string } | undefined {
+    if (hello.serverUuid !== connection.serverUuid) {
+      return { code: 'protocol', message: 'hello.serverUuid differs from the uuid in the path' };
+    }
+    if (hello.version >= OLDEST_PROTOCOL_VERSION) return undefined;
+    return { code: 'version', message: `this instance speaks protocol versions from ${OLDEST_PROTOCOL_VERSION} on` };
+  }
+
+  async #accept(connection: Connection, hello: HelloFrame): Promise<void> {
+    const { roster, servers, config, cnapiUuid } = this.#deps;
+    const digest = await servers.sysinfoDigest(hello.serverUuid);
+    const acceptance = await roster.authority.accept({ hello, socket: connection, isOpen: () => connection.isOpen });
+    if (acceptance.kind === 'gone') return;
+    if (acceptance.kind === 'refused') return connection.refuse(acceptance.refusal, this.#addresses());
+    connection.welcome(acceptance.session, {
+      type: 'welcome',
+      version: PROTOCOL_VERSION,
+      capabilities: [],
+      cnapiUuid,
+      epoch: acceptance.session.epoch,
+      heartbeatMs: config.heartbeatMs,
+      serverSilenceMs: config.serverSilenceMs,
+      reconnectMaxMs: config.reconnectMaxMs,
+      maxFrameBytes: MAX_FRAME_BYTES,
+      addresses: this.#addresses(),
+      sendSysinfo: digest !== hello.sysinfoDigest,
+    });
+  }
+
+  async #inventory(session: Session, frame: InventoryFrame): Promise<void> {
+    if (!(await this.#deps.roster.authority.confirmInventory(session))) return;
+    this.#deps.tasks.onInventory(this.#deps.registry.view(session), frame);
+  }
+
+  async #frame(session: Session, frame: AgentFrame): Promise<void> {
+    const { registry, servers, tasks } = this.#deps;
+    switch (frame.type) {
+      case 'task_event':
+        tasks.onTaskEvent(registry.view(session), frame);
+        break;
+      case 'task_end':
+        tasks.onTaskEnd(registry.view(session), frame);
+        break;
+      case 'sysinfo':
+        await this.#keep(session, servers.recordSysinfo(session.serverUuid, frame.sysinfo, frame.digest));
+        break;
+      case 'status':
+        await this.#keep(session, servers.recordReport(session.serverUuid, frame.status));
+        break;
+    }
+  }
+
+  /** What an agent says of its machine comes again; losing one is not a reason to lose the session. */
+  async #keep(session: Session, recording: Promise<unknown>): Promise<void> {
+    try {
+      await recording;
+    } catch (error) {
+      this.#deps.log.warn(
+        { server_uuid: session.serverUuid, reason: messageOf(error) },
+        'server: what its agent said was not kept',
+      );
+    }
+  }
+
+  #closed(connection: Connection, session: Session | undefined): void {
+    this.#connections.delete(connection);
+    if (session === undefined) return;
+    if (this.#isStopping) this.#deps.roster.sessions.end(session);
+    else this.#deps.roster.verdicts.lose(session, 'closed');
+  }
+
+  #addresses(): { uuid: string; host: string; port: number }[] {
+    return this.#deps.roster.addresses();
+  }
+
+  #otherAddresses(): { uuid: string; host: string; port: number }[] {
+    return this.#addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+  }
+}
+
+function refuseUpgrade(stream: Duplex, message: string): void {
+  const body = JSON.stringify({ code: 'ServiceUnavailable', message });
+  stream.end(
+    `HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}

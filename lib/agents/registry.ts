@@ -1,0 +1,39 @@
+/** The live sessions of this instance as the tasks subsystem sees them: those whose inventory has been taken. */
+import type { Session, SessionTable } from '../roster/session.ts';
+import type { TaskSession, TaskSessions } from '../tasks/sessions.ts';
+import { Connection } from './connection.ts';
+
+export class Registry implements TaskSessions {
+  readonly #sessions: SessionTable;
+  readonly #run: () => string;
+  readonly #views = new WeakMap<Session, TaskSession>();
+
+  constructor({ sessions, run }: { sessions: SessionTable; run: () => string }) {
+    this.#sessions = sessions;
+    this.#run = run;
+  }
+
+  run(): string {
+    return this.#run();
+  }
+
+  get(serverUuid: string): TaskSession | undefined {
+    const session = this.#sessions.get(serverUuid);
+    return session?.isInventoried ? this.view(session) : undefined;
+  }
+
+  *all(): Iterable<TaskSession> {
+    for (const session of this.#sessions.all()) if (session.isInventoried) yield this.view(session);
+  }
+
+  /** The same view for the same session, so that it can be compared. */
+  view(session: Session): TaskSession {
+    const known = this.#views.get(session);
+    if (known !== undefined) return known;
+    const { serverUuid, epoch, journalId, capabilities, socket } = session;
+    const send: TaskSession['send'] = (frame) => !session.isEnded && socket instanceof Connection && socket.send(frame);
+    const view = { serverUuid, epoch, journalId, capabilities, send };
+    this.#views.set(session, view);
+    return view;
+  }
+}

@@ -1,0 +1,217 @@
+/**
+ * The roster of one instance as the rest of the process sees it: puts its drivers together, hears what other instances
+ * say to this run, and carries an instance through the loss of its database. Made by `app.ts`, used by the link and the
+ * routes.
+ */
+import type { Bus, Subscription } from '../bus/bus.ts';
+import { parseRunMessage, type RunMessage, runTopic } from '../bus/topics.ts';
+import type { Logger } from '../log.ts';
+import type { Queryable } from '../moray/database.ts';
+import type { Clock, Timer } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { Authority } from './authority.ts';
+import type { InstanceIdentity } from './instance-store.ts';
+import { Instances } from './instances.ts';
+import { ProbeCaller } from './probe.ts';
+import { Reaper } from './reaper.ts';
+import { removeAuthority, type Writer } from './roster-store.ts';
+import { SessionTable } from './session.ts';
+import { readStatusHistory, type StatusChange } from './status-history.ts';
+import { Ticker } from './ticker.ts';
+import { Verdicts } from './verdicts.ts';
+import { Watch } from './watch.ts';
+
+export interface RosterConfig {
+  silenceMs: number;
+  checkMs: number;
+  beatMs: number;
+  leaseMs: number;
+  adoptGraceMs: number;
+  startGraceMs: number;
+  slowPollMs: number;
+  slowPollNoBusMs: number;
+  reconnectMaxMs: number;
+}
+
+export interface RosterDeps {
+  /** Shared with the rest of the process. */
+  database: Queryable;
+  /** One connection each, for nothing else. */
+  beatDatabase: Queryable;
+  verdictDatabase: Queryable;
+  bus: Bus;
+  identity: InstanceIdentity;
+  config: RosterConfig;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+}
+
+/** As served by GET /instances. */
+export interface InstanceView {
+  uuid: string;
+  run: string;
+  url: string;
+  pid: number;
+  version: string;
+  state: string;
+  agents: number;
+  /** How long its beat has stood still as seen from the answering instance. */
+  lease_age_ms: number;
+  started: string;
+}
+
+/** A probe goes out after this share of silenceMs (1.25 s of 2 s). */
+const PROBE_SHARE = 0.625;
+
+export class Roster {
+  readonly sessions = new SessionTable();
+  readonly instances: Instances;
+  readonly authority: Authority;
+  readonly verdicts: Verdicts;
+  readonly reaper: Reaper;
+  readonly #deps: RosterDeps;
+  readonly #ticker: Ticker;
+  readonly #watch: Watch;
+  readonly #probes: ProbeCaller;
+  #hearing: Subscription | undefined;
+  #goaway: Timer | undefined;
+  #runMessageListener: (message: RunMessage) => void = () => {};
+  #runReadyListener: () => void = () => {};
+  #isStopped = false;
+
+  constructor(deps: RosterDeps) {
+    const { bus, clock, config, database, identity, log, random } = deps;
+    const { sessions } = this;
+    this.#deps = deps;
+    const ticker = new Ticker({ clock, checkMs: config.checkMs });
+    this.#ticker = ticker;
+    const countAgents = () => sessions.size;
+    this.instances = new Instances({ ...deps, database: deps.beatDatabase, ticker, times: config, countAgents });
+    const { cnapiUuid } = identity;
+    const run = () => this.instances.run;
+    const writer = (): Writer => ({ cnapiUuid, run: run() });
+    this.verdicts = new Verdicts({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
+    this.#probes = new ProbeCaller({ bus, sessions, run, clock, random });
+    const common = { sessions, verdicts: this.verdicts, database, writer, clock, log };
+    this.authority = new Authority({ ...common, probes: this.#probes, bus });
+    const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
+    this.#watch = new Watch({ ...common, ticker, run, limits });
+    this.reaper = new Reaper({
+      ...common,
+      ticker,
+      mayJudgeStrangers: () => this.instances.mayJudgeStrangers,
+      slowPollMs: () => this.slowPollMs,
+      adoptGraceMs: config.adoptGraceMs,
+    });
+    this.instances.listen({
+      runRenewed: () => this.#runRenewed(),
+      databaseLost: () => this.#askAllToLeave(),
+      databaseBack: () => this.#databaseBack(),
+      runsEnded: () => this.reaper.pollSoon(),
+    });
+  }
+
+  /** The period of every slow poll: shorter while the bus is lost. */
+  get slowPollMs(): number {
+    return this.#deps.bus.isHealthy() ? this.#deps.config.slowPollMs : this.#deps.config.slowPollNoBusMs;
+  }
+
+  /** Hears the messages to this run that are not the roster's own, and each time the subscription stands (anew). */
+  onRunMessage(listener: (message: RunMessage) => void, readyListener: () => void): void {
+    this.#runMessageListener = listener;
+    this.#runReadyListener = readyListener;
+  }
+
+  async start(): Promise<void> {
+    this.#ticker.start();
+    await this.instances.start();
+    if (this.#isStopped) return;
+    this.#hear();
+    this.reaper.start();
+  }
+
+  /** Ends without verdicts: the run marks itself dead, its rows are ownerless, and its agents go to other instances. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#goaway?.cancel();
+    this.#hearing?.close();
+    await Promise.all([this.verdicts.stop(), this.reaper.stop(), this.#watch.stop(), this.instances.stop()]);
+    this.#ticker.stop();
+  }
+
+  /** Whether new agents can be accepted here now, and why not. */
+  readiness(): { ready: boolean; reasons: string[] } {
+    const reasons: string[] = [];
+    if (this.#isStopped) reasons.push('stopping');
+    if (!this.instances.isDatabaseWell) reasons.push('the database does not answer');
+    return { ready: reasons.length === 0, reasons };
+  }
+
+  views(): InstanceView[] {
+    return this.instances.live.map((instance) => ({
+      uuid: instance.cnapiUuid,
+      run: instance.run,
+      url: instance.url,
+      pid: instance.pid,
+      version: instance.version,
+      state: instance.state,
+      agents: instance.agents,
+      lease_age_ms: this.instances.leaseAgeMs(instance.run),
+      started: instance.startedAt.toISOString(),
+    }));
+  }
+
+  /** Where agents may go. */
+  addresses(): { uuid: string; host: string; port: number }[] {
+    return this.instances.live.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
+  }
+
+  statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]> {
+    return readStatusHistory(this.#deps.database, serverUuid, page);
+  }
+
+  /** Nobody has authority for the server any more; a live session is closed wherever it is. The epoch stays. */
+  async removeServer(serverUuid: string): Promise<void> {
+    const removed = await removeAuthority(this.#deps.database, this.#deps.identity.cnapiUuid, serverUuid);
+    const session = this.sessions.get(serverUuid);
+    if (session !== undefined) this.verdicts.supersede(session, 'its server was removed');
+    if (!removed?.previousRun || removed.previousRun === this.instances.run) return;
+    const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch: removed.epoch };
+    this.#deps.bus.publish(runTopic(removed.previousRun), message);
+  }
+
+  #hear(): void {
+    this.#hearing?.close();
+    this.#hearing = this.#deps.bus.subscribe(
+      runTopic(this.instances.run),
+      (message) => this.#heard(parseRunMessage(message)),
+      () => this.#runReadyListener(),
+    );
+  }
+
+  #heard(message: RunMessage | undefined): void {
+    if (message === undefined) return;
+    if (message.kind === 'roster') this.reaper.pollSoon();
+    else if (message.kind === 'probe') void this.#probes.answer(message);
+    else this.#runMessageListener(message);
+  }
+
+  #runRenewed(): void {
+    this.#watch.runRenewed(this.#deps.clock.now());
+    if (!this.#isStopped) this.#hear();
+  }
+
+  /** Each goaway is good for one round of addresses: if all refuse, the agent stays, and is asked again. */
+  #askAllToLeave(): void {
+    this.#goaway?.cancel();
+    for (const session of this.sessions.all()) session.socket.askToLeave('this instance has lost its database');
+    this.#goaway = this.#deps.clock.after(this.#deps.config.reconnectMaxMs, () => this.#askAllToLeave());
+  }
+
+  #databaseBack(): void {
+    this.#goaway?.cancel();
+    this.#goaway = undefined;
+    this.reaper.pollSoon();
+  }
+}

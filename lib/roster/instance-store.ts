@@ -1,0 +1,110 @@
+/** The statements over cnapi_instances: one row per run, its beat, and its death as compare-and-set on (run, beat). */
+import type { Queryable } from '../moray/database.ts';
+import type { BeatReading } from './lease.ts';
+
+export interface InstanceIdentity {
+  cnapiUuid: string;
+  /** As callers reach it, e.g. http://127.0.0.1:8080 */
+  url: string;
+  host: string;
+  port: number;
+  pid: number;
+  version: string;
+}
+
+export interface InstanceRow extends InstanceIdentity {
+  run: string;
+  state: 'live' | 'dead';
+  beat: number;
+  agents: number;
+  startedAt: Date;
+}
+
+/** Again with the same run is harmless: the answer of the first may have been lost. */
+export async function insertRun(
+  database: Queryable,
+  run: string,
+  identity: InstanceIdentity,
+  startedAt: Date | null,
+): Promise<Date> {
+  const { rows } = await database.query<{ started_at: Date }>(
+    `insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version, started_at)
+     values ($1::uuid, $2::uuid, $3::text, $4::text, $5::int, $6::int, $7::text, coalesce($8::timestamptz, cnapi_now()))
+     on conflict (run) do update set pid = excluded.pid
+     returning started_at`,
+    [run, identity.cnapiUuid, identity.url, identity.host, identity.port, identity.pid, identity.version, startedAt],
+  );
+  return (rows[0] as { started_at: Date }).started_at;
+}
+
+/** False when the run is dead: it was declared so, and that is final. */
+export async function raiseBeat(database: Queryable, run: string, agents: number): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `update cnapi_instances set beat = beat + 1, agents = $2::int where run = $1::uuid and state = 'live'`,
+    [run, agents],
+  );
+  return rowCount === 1;
+}
+
+export async function readLive(database: Queryable): Promise<InstanceRow[]> {
+  const { rows } = await database.query<StoredInstance>(
+    `select run, cnapi_uuid, url, host, port, pid, version, state, beat, agents, started_at
+     from cnapi_instances where state = 'live' order by started_at, run`,
+  );
+  return rows.map(toInstance);
+}
+
+/** Declares runs dead whose beat is still the one that was seen standing. Returns those it applied to. */
+export async function declareLapsed(database: Queryable, lapsed: readonly BeatReading[]): Promise<string[]> {
+  const { rows } = await database.query<{ run: string }>(
+    `with lapsed as (
+       select * from unnest($1::uuid[], $2::bigint[]) as lapsed (run, beat)
+     ), locked as (
+       select instance.run from cnapi_instances instance join lapsed using (run)
+       where instance.beat = lapsed.beat and instance.state = 'live' order by instance.run for update of instance
+     )
+     update cnapi_instances instance set state = 'dead', ended_at = cnapi_now(), end_reason = 'lapsed'
+     from lapsed where instance.run = lapsed.run and instance.run in (select run from locked)
+       and instance.beat = lapsed.beat and instance.state = 'live'
+     returning instance.run`,
+    [lapsed.map(({ run }) => run), lapsed.map(({ beat }) => beat)],
+  );
+  return rows.map(({ run }) => run);
+}
+
+/** A run ends itself: its rows are ownerless from now on. */
+export async function endRun(database: Queryable, run: string): Promise<void> {
+  await database.query(
+    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped'
+     where run = $1::uuid and state = 'live'`,
+    [run],
+  );
+}
+
+/** Forgets runs that ended over a day ago and that no server's row names any more. */
+export async function forgetEndedRuns(database: Queryable): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_instances instance
+     where state = 'dead' and ended_at < cnapi_now() - interval '1 day'
+       and not exists (select 1 from cnapi_roster_authority row where row.run = instance.run and row.status = 'running')`,
+  );
+  return rowCount;
+}
+
+interface StoredInstance {
+  run: string;
+  cnapi_uuid: string;
+  url: string;
+  host: string;
+  port: number;
+  pid: number;
+  version: string;
+  state: InstanceRow['state'];
+  beat: number;
+  agents: number;
+  started_at: Date;
+}
+
+function toInstance({ cnapi_uuid, started_at, ...row }: StoredInstance): InstanceRow {
+  return { ...row, cnapiUuid: cnapi_uuid, startedAt: started_at };
+}

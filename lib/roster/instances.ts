@@ -1,0 +1,218 @@
+/**
+ * This instance among its siblings: raises its run's beat each `beatMs` on a connection that does nothing else, watches
+ * the others' beats, and declares runs dead whose lease has lapsed. It is also the judge of whether this process is fit to
+ * judge: whether the database is there, and whether it has stood long enough since it last began to accept agents.
+ *
+ *     joining ──row inserted──▶ live ──beat finds the run dead──▶ renewing ──new run's row inserted──▶ live
+ *     live, database well ──two failed beats──▶ live, database lost ──a beat succeeds──▶ live, database well
+ *     any ──stop()──▶ ended (the run marks itself dead; no verdicts)
+ */
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Queryable } from '../moray/database.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import {
+  declareLapsed,
+  endRun,
+  type InstanceIdentity,
+  type InstanceRow,
+  insertRun,
+  raiseBeat,
+  readLive,
+} from './instance-store.ts';
+import { LeaseObserver } from './lease.ts';
+import type { Ticker } from './ticker.ts';
+
+export interface InstancesTimes {
+  beatMs: number;
+  leaseMs: number;
+  silenceMs: number;
+  startGraceMs: number;
+}
+
+export interface InstancesDeps {
+  /** A database of one connection, short timeouts, used by nothing else. */
+  database: Queryable;
+  identity: InstanceIdentity;
+  ticker: Ticker;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  times: InstancesTimes;
+  /** How many agents this instance holds now. */
+  countAgents: () => number;
+}
+
+export interface InstancesListener {
+  /** The run was found dead; `newRun` is live from now on. */
+  runRenewed?(oldRun: string, newRun: string): void;
+  databaseLost?(): void;
+  databaseBack?(): void;
+  /** Runs that were live a read ago are not any more. */
+  runsEnded?(runs: readonly string[]): void;
+}
+
+const FAILED_BEATS_TO_LOSE = 2;
+
+export class Instances {
+  readonly #deps: InstancesDeps;
+  readonly #observer: LeaseObserver;
+  readonly #listeners: InstancesListener[] = [];
+  readonly #stopping = new AbortController();
+  #run: string;
+  #live: InstanceRow[] = [];
+  #startedAt: Date | null = null;
+  #failedBeats = 0;
+  #standingMs = 0;
+  #loop: Promise<void> | undefined;
+
+  constructor(deps: InstancesDeps) {
+    this.#deps = deps;
+    this.#observer = new LeaseObserver(deps.times.leaseMs);
+    this.#run = deps.random.uuid();
+    deps.ticker.onTick((tickMs) => this.#countTick(tickMs));
+    deps.ticker.onStall(deps.times.silenceMs, (stalledMs) => this.#noteStall(stalledMs));
+  }
+
+  listen(listener: InstancesListener): void {
+    this.#listeners.push(listener);
+  }
+
+  get run(): string {
+    return this.#run;
+  }
+
+  get cnapiUuid(): string {
+    return this.#deps.identity.cnapiUuid;
+  }
+
+  /** False after two failed beats, until one succeeds. */
+  get isDatabaseWell(): boolean {
+    return this.#failedBeats < FAILED_BEATS_TO_LOSE;
+  }
+
+  /** Whether this instance has stood long enough, without a stall or the database away, to judge servers it never held. */
+  get mayJudgeStrangers(): boolean {
+    return this.isDatabaseWell && this.#standingMs >= this.#deps.times.startGraceMs;
+  }
+
+  /** The live runs at the last successful read. */
+  get live(): readonly InstanceRow[] {
+    return this.#live;
+  }
+
+  /** How long a run's beat has stood still as seen from here, in milliseconds. */
+  leaseAgeMs(run: string): number {
+    return this.#observer.ageMs(run) ?? 0;
+  }
+
+  /** Inserts this run's row and reads the others', waiting for the database as long as it takes. */
+  async start(): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      try {
+        await this.#insertRun();
+        await this.#observe();
+        this.#loop = this.#beatUntilStopped();
+        return;
+      } catch (error) {
+        if (!(error instanceof DatabaseUnavailableError)) throw error;
+        await this.#deps.clock.sleep(this.#deps.times.beatMs, this.#stopping.signal);
+      }
+    }
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopping.signal.aborted) return this.#loop;
+    this.#stopping.abort();
+    await this.#loop;
+    if (this.#loop === undefined) return;
+    await endRun(this.#deps.database, this.#run).catch((error: unknown) => {
+      this.#deps.log.warn(
+        { run: this.#run, reason: messageOf(error) },
+        'instance: run could not be marked ended; its lease will lapse',
+      );
+    });
+  }
+
+  async #beatUntilStopped(): Promise<void> {
+    const { clock, times } = this.#deps;
+    while (!this.#stopping.signal.aborted) {
+      const beganAt = clock.now();
+      await this.#beatOnce();
+      await clock.sleep(Math.max(0, times.beatMs - (clock.now() - beganAt)), this.#stopping.signal);
+    }
+  }
+
+  async #beatOnce(): Promise<void> {
+    try {
+      if (!(await raiseBeat(this.#deps.database, this.#run, this.#deps.countAgents()))) await this.#renewRun();
+      await this.#observe();
+      this.#noteSuccess();
+    } catch (error) {
+      this.#observer.readFailed();
+      this.#noteFailure(error);
+    }
+  }
+
+  async #observe(): Promise<void> {
+    const live = await readLive(this.#deps.database);
+    const runs = new Set(live.map(({ run }) => run));
+    const ended = this.#live.filter(({ run }) => !runs.has(run)).map(({ run }) => run);
+    this.#live = live;
+    const lapsed = this.#observer.readBeats(live.filter(({ run }) => run !== this.#run));
+    if (lapsed.length > 0) ended.push(...(await this.#declare(lapsed)));
+    if (ended.length > 0) for (const listener of this.#listeners) listener.runsEnded?.(ended);
+  }
+
+  async #declare(lapsed: { run: string; beat: number }[]): Promise<string[]> {
+    const dead = await declareLapsed(this.#deps.database, lapsed);
+    for (const run of dead)
+      this.#deps.log.warn({ run, leaseMs: this.#deps.times.leaseMs }, 'instance: live -> dead, its lease lapsed');
+    this.#live = this.#live.filter(({ run }) => !dead.includes(run));
+    return dead;
+  }
+
+  async #renewRun(): Promise<void> {
+    const oldRun = this.#run;
+    const newRun = this.#deps.random.uuid();
+    await insertRun(this.#deps.database, newRun, this.#deps.identity, this.#startedAt);
+    this.#run = newRun;
+    this.#deps.log.warn({ oldRun, newRun }, 'instance: this run was declared dead, going on under a new one');
+    for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
+  }
+
+  async #insertRun(): Promise<void> {
+    this.#startedAt = await insertRun(this.#deps.database, this.#run, this.#deps.identity, this.#startedAt);
+    this.#deps.log.info({ run: this.#run, url: this.#deps.identity.url }, 'instance: joining -> live');
+  }
+
+  #noteSuccess(): void {
+    const wasWell = this.isDatabaseWell;
+    this.#failedBeats = 0;
+    if (wasWell) return;
+    this.#standingMs = 0;
+    this.#deps.log.info({ run: this.#run }, 'instance: database lost -> well');
+    for (const listener of this.#listeners) listener.databaseBack?.();
+  }
+
+  #noteFailure(error: unknown): void {
+    this.#failedBeats += 1;
+    if (this.#failedBeats !== FAILED_BEATS_TO_LOSE) return;
+    this.#deps.log.error({ run: this.#run, reason: messageOf(error) }, 'instance: database well -> lost');
+    for (const listener of this.#listeners) listener.databaseLost?.();
+  }
+
+  #countTick(tickMs: number): void {
+    this.#standingMs += tickMs;
+    this.#observer.countHealthyTick(tickMs);
+  }
+
+  #noteStall(stalledMs: number): void {
+    this.#standingMs = 0;
+    this.#deps.log.warn(
+      { stalledMs: Math.round(stalledMs) },
+      'instance: this process stood still; it judges nobody it never held for a while',
+    );
+  }
+}

@@ -1,0 +1,54 @@
+/**
+ * Leases are counters (DESIGN section 5): each live run raises its beat; an observer that, over its own healthy ticks and
+ * its own successful reads, sees a beat stand still throughout `leaseMs` declares the lease lapsed. No clocks are
+ * compared. Pure data: `countHealthyTick`, `readFailed` and `readBeats` are the events, the last one returns the edges.
+ */
+export interface BeatReading {
+  run: string;
+  beat: number;
+}
+
+export interface Watched {
+  beat: number;
+  /** Healthy milliseconds since the beat was first seen at this value, over an unbroken row of successful reads. */
+  standingMs: number;
+}
+
+export class LeaseObserver {
+  readonly #leaseMs: number;
+  readonly #watched = new Map<string, Watched>();
+
+  constructor(leaseMs: number) {
+    this.#leaseMs = leaseMs;
+  }
+
+  countHealthyTick(tickMs: number): void {
+    for (const watched of this.#watched.values()) watched.standingMs += tickMs;
+  }
+
+  /** A read failed: nothing seen before it proves anything. */
+  readFailed(): void {
+    for (const watched of this.#watched.values()) watched.standingMs = 0;
+  }
+
+  /** A read of all live runs succeeded; returns those whose lease has lapsed, for death by compare-and-set on (run, beat). */
+  readBeats(readings: readonly BeatReading[]): BeatReading[] {
+    const seen = new Set(readings.map(({ run }) => run));
+    for (const run of this.#watched.keys()) if (!seen.has(run)) this.#watched.delete(run);
+    return readings.filter((reading) => this.#observe(reading));
+  }
+
+  /** How long `run`'s beat has stood still as seen from here; undefined when it is not watched. */
+  ageMs(run: string): number | undefined {
+    return this.#watched.get(run)?.standingMs;
+  }
+
+  #observe({ run, beat }: BeatReading): boolean {
+    const watched = this.#watched.get(run);
+    if (watched === undefined || watched.beat !== beat) {
+      this.#watched.set(run, { beat, standingMs: 0 });
+      return false;
+    }
+    return watched.standingMs >= this.#leaseMs;
+  }
+}

@@ -1,0 +1,69 @@
+/**
+ * Asks whether another incarnation of a server uuid is alive: its session is probed, here or, by bus, at the run that has
+ * it, for one second. Only a living answer is a reason to refuse the newcomer; silence, or no bus, is none (law 1: a
+ * refusal may rest on an answer by bus, an accept never).
+ */
+import type { Bus, Subscription } from '../bus/bus.ts';
+import { type RunMessage, runTopic } from '../bus/topics.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import type { SessionTable } from './session.ts';
+
+export interface ProbeDeps {
+  bus: Bus;
+  sessions: SessionTable;
+  run: () => string;
+  clock: Clock;
+  random: Random;
+}
+
+const PROBE_MS = 1000;
+
+export interface ProbeTarget {
+  run: string;
+  epoch: number;
+}
+
+export class ProbeCaller {
+  readonly #deps: ProbeDeps;
+
+  constructor(deps: ProbeDeps) {
+    this.#deps = deps;
+  }
+
+  /** True only if the session of that epoch answered a probe sent after this call, within a second. */
+  isAlive(serverUuid: string, target: ProbeTarget): Promise<boolean> {
+    return target.run === this.#deps.run()
+      ? this.#askHere(serverUuid, target.epoch)
+      : this.#askThere(serverUuid, target);
+  }
+
+  /** Another instance asks about a session of mine. */
+  async answer(message: Extract<RunMessage, { kind: 'probe' }>): Promise<void> {
+    if (await this.#askHere(message.server_uuid, message.epoch)) this.#deps.bus.publish(message.reply, { alive: true });
+  }
+
+  async #askHere(serverUuid: string, epoch: number): Promise<boolean> {
+    const session = this.#deps.sessions.get(serverUuid);
+    if (session === undefined || session.epoch !== epoch || session.isEnded) return false;
+    return session.socket.answersProbe(PROBE_MS);
+  }
+
+  #askThere(serverUuid: string, { run, epoch }: ProbeTarget): Promise<boolean> {
+    const { bus, clock, random } = this.#deps;
+    const reply = `probe:${random.uuid()}`;
+    return new Promise((resolve) => {
+      const finish = (isAlive: boolean) => {
+        timer.cancel();
+        subscription.close();
+        resolve(isAlive);
+      };
+      const timer = clock.after(PROBE_MS, () => finish(false));
+      const subscription: Subscription = bus.subscribe(
+        reply,
+        (message) => message.alive === true && finish(true),
+        () => bus.publish(runTopic(run), { kind: 'probe', server_uuid: serverUuid, epoch, reply } satisfies RunMessage),
+      );
+    });
+  }
+}

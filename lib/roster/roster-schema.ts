@@ -1,0 +1,76 @@
+/** Tables of the roster: instances (one row per run, with its lease), authority and status (one row per server), history. */
+import type { Migration } from '../moray/migrations.ts';
+
+const instances = `
+create table cnapi_instances (
+  run uuid primary key,
+  cnapi_uuid uuid not null,
+  url text not null,
+  host text not null,
+  port int not null,
+  pid int not null,
+  version text not null,
+  state text not null default 'live' check (state in ('live', 'dead')),
+  beat bigint not null default 0,
+  agents int not null default 0,
+  started_at timestamptz not null default cnapi_now(),
+  ended_at timestamptz,
+  end_reason text check (end_reason in ('stopped', 'lapsed'))
+);
+create index cnapi_instances_live on cnapi_instances (run) where state = 'live';
+`;
+
+/** `replaced` is the incarnation that the present one took the row from while it still counted as connected. */
+const authority = `
+create table cnapi_roster_authority (
+  server_uuid uuid primary key,
+  cnapi_uuid uuid,
+  run uuid,
+  epoch bigint not null,
+  status text not null check (status in ('running', 'unknown')),
+  reason text not null,
+  since timestamptz not null,
+  said_by uuid,
+  incarnation uuid,
+  conn bigint,
+  journal_id uuid,
+  inventory_epoch bigint not null default 0,
+  replaced uuid
+) with (fillfactor = 70);
+create index cnapi_roster_authority_run on cnapi_roster_authority (run);
+`;
+
+const history = `
+create table cnapi_status_history (
+  id bigint generated always as identity primary key,
+  server_uuid uuid not null,
+  status text not null,
+  previous text,
+  reason text not null,
+  since timestamptz not null,
+  cnapi_uuid uuid,
+  epoch bigint not null
+);
+create index cnapi_status_history_server on cnapi_status_history (server_uuid, id desc);
+create index cnapi_status_history_since on cnapi_status_history (since);
+
+create function cnapi_keep_status() returns trigger language plpgsql as $$
+begin
+  insert into cnapi_status_history (server_uuid, status, previous, reason, since, cnapi_uuid, epoch)
+  values (new.server_uuid, new.status, case when tg_op = 'UPDATE' then old.status end, new.reason, new.since, new.said_by,
+    new.epoch);
+  return null;
+end $$;
+
+create trigger cnapi_keep_first_status after insert on cnapi_roster_authority
+  for each row execute function cnapi_keep_status();
+create trigger cnapi_keep_changed_status after update on cnapi_roster_authority
+  for each row when (old.status <> new.status or (new.reason = 'removed' and old.reason <> 'removed'))
+  execute function cnapi_keep_status();
+`;
+
+export const rosterMigrations: Migration[] = [
+  { number: 10, name: 'instances', sql: instances },
+  { number: 11, name: 'roster authority', sql: authority },
+  { number: 12, name: 'status history', sql: history },
+];

@@ -1,0 +1,258 @@
+/**
+ * The statements over cnapi_roster_authority. Each one's guard stands on the row it writes (law 5), and those over many
+ * rows lock them in key order or skip what is locked. Zero rows is an answer: somebody else has the row.
+ */
+import type { Queryable } from '../moray/database.ts';
+import type { HelloFrame } from '../wire/frames.ts';
+import { MAX_EPOCH_LEAD } from '../wire/limits.ts';
+import type { HeldRow, LossReason, RosterRow, StatusReason } from './roster.ts';
+
+/** The run that writes. */
+export interface Writer {
+  cnapiUuid: string;
+  run: string;
+}
+
+export interface Accepted {
+  epoch: number;
+  /** The run that had authority just before, for a hint on the bus; null when nobody had. */
+  previousRun: string | null;
+  /** The incarnation was itself replaced by the one it now replaces: two machines share a uuid. */
+  isAlternating: boolean;
+}
+
+/**
+ * Authority goes to `writer` under a new epoch. Guard: a higher conn of the same incarnation; another incarnation only
+ * where the row's is not connected, or is `replaces`, found dead by a probe; never a journal older than one already seen.
+ */
+export async function acceptSession(
+  database: Queryable,
+  writer: Writer,
+  hello: Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>,
+  replaces: string | null,
+): Promise<Accepted | undefined> {
+  const { rows } = await database.query<{ epoch: number; previous_run: string | null; is_alternating: boolean }>(
+    `with before as (select run, replaced from cnapi_roster_authority where server_uuid = $1::uuid)
+     insert into cnapi_roster_authority as row
+       (server_uuid, cnapi_uuid, run, epoch, status, reason, since, said_by, incarnation, conn, journal_id)
+     select $1::uuid, $2::uuid, $3::uuid, $4::bigint + 1, 'running', 'connected', cnapi_now(), $2::uuid, $5::uuid,
+       $6::bigint, $7::uuid
+     where $4::bigint <= $9::bigint or exists (select 1 from before)
+     on conflict (server_uuid) do update set
+       cnapi_uuid = excluded.cnapi_uuid,
+       run = excluded.run,
+       epoch = greatest(row.epoch, $4::bigint) + 1,
+       status = 'running',
+       reason = 'connected',
+       since = case when row.status = 'running' then row.since else cnapi_now() end,
+       said_by = excluded.said_by,
+       replaced = case when row.incarnation = excluded.incarnation then row.replaced
+         when row.status = 'running' then row.incarnation end,
+       incarnation = excluded.incarnation,
+       conn = excluded.conn,
+       inventory_epoch = case when row.journal_id = excluded.journal_id then row.inventory_epoch else 0 end,
+       journal_id = excluded.journal_id
+     where $4::bigint <= row.epoch + $9::bigint
+       and not (row.journal_id is not distinct from excluded.journal_id and $4::bigint < row.inventory_epoch)
+       and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
+         else row.incarnation is null or row.status = 'unknown' or row.incarnation = $8::uuid end
+     returning epoch, (select run from before) as previous_run,
+       coalesce((select replaced from before) = $5::uuid, false) and replaced is not null as is_alternating`,
+    [
+      hello.serverUuid,
+      writer.cnapiUuid,
+      writer.run,
+      hello.epoch,
+      hello.incarnation,
+      hello.conn,
+      hello.journalId,
+      replaces,
+      MAX_EPOCH_LEAD,
+    ],
+  );
+  const row = rows[0];
+  return row && { epoch: row.epoch, previousRun: row.previous_run, isAlternating: row.is_alternating };
+}
+
+/** The agent of this session has journalled its epoch and given its inventory; false when the row is no longer its. */
+export async function recordInventory(database: Queryable, session: HeldRow): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `update cnapi_roster_authority set inventory_epoch = epoch
+     where server_uuid = $1::uuid and run = $2::uuid and epoch = $3::bigint`,
+    [session.serverUuid, session.run, session.epoch],
+  );
+  return rowCount === 1;
+}
+
+export interface Loss {
+  serverUuid: string;
+  /** The run of this instance that the session's row is under. */
+  run: string;
+  epoch: number;
+  reason: LossReason;
+}
+
+/** Sessions ended: `unknown` where their run and epoch still stand. Returns the servers it applied to. */
+export async function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `with loss as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as loss (server_uuid, run, epoch, reason)
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
+       where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
+       order by row.server_uuid for update of row
+     )
+     update cnapi_roster_authority row
+     set status = 'unknown', reason = loss.reason, since = cnapi_now(), said_by = $5::uuid
+     from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
+     returning row.server_uuid`,
+    [
+      losses.map((loss) => loss.serverUuid),
+      losses.map((loss) => loss.run),
+      losses.map((loss) => loss.epoch),
+      losses.map((loss) => loss.reason),
+      cnapiUuid,
+    ],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
+/** Rows stayed ownerless: `unknown` where that run and that epoch still stand; status only, skipping what is locked. */
+export async function recordOrphans(
+  database: Queryable,
+  writer: Writer,
+  orphans: readonly HeldRow[],
+): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `with orphan as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as orphan (server_uuid, run, epoch)
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join orphan using (server_uuid)
+       where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'
+       order by row.server_uuid for update of row skip locked
+     )
+     update cnapi_roster_authority row
+     set status = 'unknown', since = cnapi_now(), said_by = $5::uuid,
+       reason = case when orphan.run = $4::uuid then 'session-lost' else 'instance-lost' end
+     from orphan where row.server_uuid = orphan.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'
+     returning row.server_uuid`,
+    [
+      orphans.map((orphan) => orphan.serverUuid),
+      orphans.map((orphan) => orphan.run),
+      orphans.map((orphan) => orphan.epoch),
+      writer.run,
+      writer.cnapiUuid,
+    ],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
+/** A run that found itself dead goes on under a new one: its heard sessions' rows follow. Returns those that did. */
+export async function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `with session as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run = session.run and row.epoch = session.epoch and row.status = 'running'
+       order by row.server_uuid for update of row
+     )
+     update cnapi_roster_authority row set run = $4::uuid
+     from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = session.run and row.epoch = session.epoch and row.status = 'running'
+     returning row.server_uuid`,
+    [
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.run),
+      sessions.map((session) => session.epoch),
+      newRun,
+    ],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
+/** The server was removed: nobody has authority, the epoch stays. Returns the run that had it; undefined without a row. */
+export async function removeAuthority(
+  database: Queryable,
+  cnapiUuid: string,
+  serverUuid: string,
+): Promise<{ previousRun: string | null; epoch: number } | undefined> {
+  const { rows } = await database.query<{ previous_run: string | null; epoch: number }>(
+    `with before as (select run from cnapi_roster_authority where server_uuid = $1::uuid for update)
+     update cnapi_roster_authority row
+     set run = null, cnapi_uuid = null, status = 'unknown', reason = 'removed', said_by = $2::uuid,
+       since = cnapi_now()
+     where server_uuid = $1::uuid
+     returning (select run from before) as previous_run, epoch`,
+    [serverUuid, cnapiUuid],
+  );
+  const row = rows[0];
+  return row && { previousRun: row.previous_run, epoch: row.epoch };
+}
+
+const ROW_COLUMNS = `server_uuid, cnapi_uuid, run, epoch, status, reason, since, incarnation, conn, journal_id, inventory_epoch`;
+
+export async function readRow(database: Queryable, serverUuid: string): Promise<RosterRow | undefined> {
+  const { rows } = await database.query<StoredRow>(
+    `select ${ROW_COLUMNS} from cnapi_roster_authority where server_uuid = $1::uuid`,
+    [serverUuid],
+  );
+  return rows[0] && toRow(rows[0]);
+}
+
+/** A row as the slow poll compares it: mine, or one that says `running` under a run that is not live. */
+export interface PolledRow {
+  serverUuid: string;
+  run: string;
+  epoch: number;
+  isRunning: boolean;
+}
+
+export async function pollRows(database: Queryable, run: string): Promise<PolledRow[]> {
+  const { rows } = await database.query<{ server_uuid: string; run: string; epoch: number; is_running: boolean }>(
+    `select server_uuid, run, epoch, status = 'running' as is_running from cnapi_roster_authority where run = $1::uuid
+     union all
+     select row.server_uuid, row.run, row.epoch, true from cnapi_roster_authority row
+     where row.run <> $1::uuid and row.status = 'running'
+       and not exists (select 1 from cnapi_instances instance where instance.run = row.run and instance.state = 'live')`,
+    [run],
+  );
+  return rows.map((row) => ({
+    serverUuid: row.server_uuid,
+    run: row.run,
+    epoch: row.epoch,
+    isRunning: row.is_running,
+  }));
+}
+
+interface StoredRow {
+  server_uuid: string;
+  cnapi_uuid: string | null;
+  run: string | null;
+  epoch: number;
+  status: RosterRow['status'];
+  reason: StatusReason;
+  since: Date;
+  incarnation: string | null;
+  conn: number | null;
+  journal_id: string | null;
+  inventory_epoch: number;
+}
+
+function toRow(row: StoredRow): RosterRow {
+  return {
+    serverUuid: row.server_uuid,
+    cnapiUuid: row.cnapi_uuid,
+    run: row.run,
+    epoch: row.epoch,
+    status: row.status,
+    reason: row.reason,
+    since: row.since,
+    incarnation: row.incarnation,
+    conn: row.conn,
+    journalId: row.journal_id,
+    inventoryEpoch: row.inventory_epoch,
+  };
+}

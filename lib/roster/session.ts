@@ -1,0 +1,104 @@
+/**
+ * A session: one accepted connection of one agent to this instance, and the table of those this instance holds.
+ *
+ *     pending ──accept statement applied──▶ live ──inventory recorded──▶ live, inventoried
+ *        └─refused, or its socket closed──▶ gone            any live ──end()──▶ ended, irrevocably
+ *
+ * The table is plain data: the authority adds, the verdicts and the reaper end, the link reads.
+ */
+import { newSilence, type Silence } from './silence.ts';
+
+/** What the roster may do to the connection behind a session. */
+export interface SessionSocket {
+  /** Sends a probe that a living peer answers by itself. */
+  probe(): void;
+  /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */
+  answersProbe(withinMs: number): Promise<boolean>;
+  /** Asks the agent to go elsewhere; it may stay. */
+  askToLeave(reason: string): void;
+  /** Closes at once, with the reason for the peer's log. */
+  terminate(reason: string): void;
+}
+
+export interface Session {
+  readonly serverUuid: string;
+  readonly epoch: number;
+  readonly incarnation: string;
+  readonly journalId: string;
+  readonly capabilities: ReadonlySet<string>;
+  readonly socket: SessionSocket;
+  /** The run that its row is under; follows when the instance takes a new run. */
+  run: string;
+  /** Counts registrations at this instance: compared with a poll only if it stood before the poll was sent. */
+  readonly registration: number;
+  readonly silence: Silence;
+  /** This process's monotonic clock at the last byte. */
+  heardAt: number;
+  isInventoried: boolean;
+  isEnded: boolean;
+}
+
+export type NewSession = Omit<Session, 'registration' | 'silence' | 'isInventoried' | 'isEnded'>;
+
+export class SessionTable {
+  readonly #live = new Map<string, Session>();
+  readonly #pending = new Map<string, number>();
+  #registrations = 0;
+
+  get size(): number {
+    return this.#live.size;
+  }
+
+  /** Registrations so far; those after a poll was sent are above it. */
+  get registrations(): number {
+    return this.#registrations;
+  }
+
+  get(serverUuid: string): Session | undefined {
+    return this.#live.get(serverUuid);
+  }
+
+  all(): Iterable<Session> {
+    return this.#live.values();
+  }
+
+  /** An accept for this server is on its way to the database. */
+  addPending(serverUuid: string): void {
+    this.#registrations += 1;
+    this.#pending.set(serverUuid, (this.#pending.get(serverUuid) ?? 0) + 1);
+  }
+
+  removePending(serverUuid: string): void {
+    const left = (this.#pending.get(serverUuid) ?? 1) - 1;
+    if (left === 0) this.#pending.delete(serverUuid);
+    else this.#pending.set(serverUuid, left);
+  }
+
+  isPending(serverUuid: string): boolean {
+    return this.#pending.has(serverUuid);
+  }
+
+  /** Registers an accepted session unless one of a higher epoch stands; returns it, and the one it takes the place of. */
+  add(fields: NewSession): { session: Session; replaced: Session | undefined } | undefined {
+    const replaced = this.#live.get(fields.serverUuid);
+    if (replaced !== undefined && replaced.epoch > fields.epoch) return undefined;
+    this.#registrations += 1;
+    const session = {
+      ...fields,
+      registration: this.#registrations,
+      silence: newSilence(),
+      isInventoried: false,
+      isEnded: false,
+    };
+    this.#live.set(fields.serverUuid, session);
+    return { session, replaced };
+  }
+
+  /** Ends it; false when it had already ended. */
+  end(session: Session): boolean {
+    if (session.isEnded) return false;
+    session.isEnded = true;
+    if (this.#live.get(session.serverUuid) === session) this.#live.delete(session.serverUuid);
+    return true;
+  }
+}

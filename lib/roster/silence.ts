@@ -1,0 +1,33 @@
+/**
+ * How long a peer has been quiet, counted in this process's own healthy ticks: a late tick counts nothing, so a stalled
+ * or thawed observer never mistakes its own absence for the peer's (law 4). Pure; fields change in place because this runs
+ * for every session on every tick.
+ *
+ *     hearing ──quiet for probeMs──▶ probed ──quiet for silenceMs──▶ silent      any byte ──▶ hearing
+ */
+export interface Silence {
+  quietMs: number;
+  isProbed: boolean;
+}
+
+export interface SilenceLimits {
+  probeMs: number;
+  silenceMs: number;
+}
+
+export const newSilence = (): Silence => ({ quietMs: 0, isProbed: false });
+
+/** A byte came. */
+export function hear(silence: Silence): void {
+  silence.quietMs = 0;
+  silence.isProbed = false;
+}
+
+/** A healthy tick of `tickMs` passed without a byte; says what is due now, each edge once. */
+export function countTick(silence: Silence, tickMs: number, limits: SilenceLimits): 'nothing' | 'probe' | 'silent' {
+  silence.quietMs += tickMs;
+  if (silence.quietMs >= limits.silenceMs) return 'silent';
+  if (silence.isProbed || silence.quietMs < limits.probeMs) return 'nothing';
+  silence.isProbed = true;
+  return 'probe';
+}

@@ -1,0 +1,77 @@
+/**
+ * Goes over this instance's sessions at each healthy tick: probes the quiet, loses the silent, and, after this instance
+ * took a new run, moves the rows of those it has heard from since under it. No statement and no allocation while all is
+ * well (law 3).
+ */
+import { messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Queryable } from '../moray/database.ts';
+import { renewRun } from './roster-store.ts';
+import type { Session, SessionTable } from './session.ts';
+import { countTick, type SilenceLimits } from './silence.ts';
+import type { Ticker } from './ticker.ts';
+import type { Verdicts } from './verdicts.ts';
+
+export interface WatchDeps {
+  database: Queryable;
+  sessions: SessionTable;
+  verdicts: Verdicts;
+  ticker: Ticker;
+  run: () => string;
+  limits: SilenceLimits;
+  log: Logger;
+}
+
+const MAX_BATCH = 2_000;
+
+export class Watch {
+  readonly #deps: WatchDeps;
+  /** This process's clock when it took its present run; before that, no session needs renewing. */
+  #renewedAt = Number.POSITIVE_INFINITY;
+  #renewing: Promise<void> | undefined;
+
+  constructor(deps: WatchDeps) {
+    this.#deps = deps;
+    deps.ticker.onTick((tickMs) => this.#tick(tickMs));
+  }
+
+  /** The instance took a new run at `now`: only bytes that come later prove that a session is alive. */
+  runRenewed(now: number): void {
+    this.#renewedAt = now;
+  }
+
+  async stop(): Promise<void> {
+    await this.#renewing;
+  }
+
+  #tick(tickMs: number): void {
+    const run = this.#deps.run();
+    let isRenewalDue = false;
+    for (const session of this.#deps.sessions.all()) {
+      const due = countTick(session.silence, tickMs, this.#deps.limits);
+      if (due === 'probe') session.socket.probe();
+      else if (due === 'silent') this.#deps.verdicts.lose(session, 'silent');
+      else if (session.run !== run && session.heardAt > this.#renewedAt) isRenewalDue = true;
+    }
+    if (isRenewalDue) this.#renewing ??= this.#renew(run);
+  }
+
+  async #renew(run: string): Promise<void> {
+    const due = [...this.#deps.sessions.all()].filter((one) => one.run !== run && one.heardAt > this.#renewedAt);
+    try {
+      for (let at = 0; at < due.length; at += MAX_BATCH) await this.#renewBatch(run, due.slice(at, at + MAX_BATCH));
+    } catch (error) {
+      this.#deps.log.warn({ run, reason: messageOf(error) }, 'sessions: not yet moved under the new run');
+    }
+    this.#renewing = undefined;
+  }
+
+  async #renewBatch(run: string, batch: readonly Session[]): Promise<void> {
+    const renewed = new Set(await renewRun(this.#deps.database, run, batch));
+    for (const session of batch) {
+      if (renewed.has(session.serverUuid)) session.run = run;
+      else this.#deps.verdicts.supersede(session, 'its row went to another session while this run counted as dead');
+    }
+    this.#deps.log.info({ run, sessions: renewed.size }, 'sessions: old run -> new run');
+  }
+}
