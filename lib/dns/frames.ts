@@ -1,0 +1,37 @@
+/**
+ * DNS over TCP: each message is preceded by its length in two bytes (RFC 1035 section 4.2.2). Pure; used by the name
+ * server and by the resolver.
+ */
+const lengthBytes = 2;
+
+/** Puts together what arrives in pieces. Holds less than one message of `maxBytes`. */
+export class FrameReader {
+  readonly #maxBytes: number;
+  #pending: Buffer = Buffer.alloc(0);
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** The messages completed by `chunk`; undefined when one is longer than allowed, after which nothing can be read. */
+  push(chunk: Buffer): Buffer[] | undefined {
+    const messages: Buffer[] = [];
+    let rest = this.#pending.length > 0 ? Buffer.concat([this.#pending, chunk]) : chunk;
+    while (rest.length >= lengthBytes) {
+      const length = rest.readUInt16BE(0);
+      if (length > this.#maxBytes) return undefined;
+      if (rest.length < lengthBytes + length) break;
+      messages.push(rest.subarray(lengthBytes, lengthBytes + length));
+      rest = rest.subarray(lengthBytes + length);
+    }
+    this.#pending = Buffer.from(rest);
+    return messages;
+  }
+}
+
+export function frame(message: Buffer): Buffer {
+  const framed = Buffer.allocUnsafe(lengthBytes + message.length);
+  framed.writeUInt16BE(message.length, 0);
+  message.copy(framed, lengthBytes);
+  return framed;
+}

@@ -1,0 +1,127 @@
+/**
+ * Where the living instances are, by name: for an agent's first contact, and when every address it knows fails. Asks
+ * the name server it is given, else those of the operating system.
+ */
+import type { SrvRecord } from 'node:dns';
+import { lookup, NODATA, Resolver } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import type { DecodedPacket, SrvAnswer, SrvData } from 'dns-packet';
+import { CnapiError, messageOf } from '../errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import { type Random, shuffled } from '../ports/random.ts';
+import { type Asker, ask, type ServerAddress } from './exchange.ts';
+import { serviceName } from './zone.ts';
+
+export interface ResolveOptions {
+  /** `ip:port` or `[ip]:port`; without it the operating system's resolver is asked. */
+  server?: string | undefined;
+  datacenter: string;
+  domain: string;
+  timeoutMs: number;
+  clock: Clock;
+  random: Random;
+}
+
+export interface ResolvedInstance {
+  /** Undefined where the name's owner publishes instances under names of their own. */
+  uuid: string | undefined;
+  host: string;
+  port: number;
+}
+
+/** The instances' addresses cannot be had from DNS; try again, or give an address. 503. */
+export class NameResolutionError extends CnapiError {
+  constructor(name: string, server: string, why: string, cause?: unknown) {
+    const message = `${name} cannot be resolved by ${server}: ${why}; check the name server and try again`;
+    super('NameResolutionFailed', 503, message, { cause, retryAfterSeconds: 1 });
+  }
+}
+
+/**
+ * The living instances in random order; none when the name exists and nobody lives.
+ * @throws NameResolutionError when no usable answer comes in time; TypeError when `server` is not an address.
+ */
+export async function resolveInstances(options: ResolveOptions): Promise<ResolvedInstance[]> {
+  const { server, timeoutMs, clock, random } = options;
+  const name = `_http._tcp.${serviceName(options)}`;
+  const asker = server === undefined ? undefined : { server: parseServer(server), timeoutMs, clock, random };
+  try {
+    const found = asker ? await findByServer(asker, name) : await findBySystem(name, timeoutMs);
+    const uuidOf = (target: string) => uuidIn(target, serviceName(options));
+    return shuffled(found, random).map(({ target, host, port }) => ({ uuid: uuidOf(target), host, port }));
+  } catch (err) {
+    throw new NameResolutionError(name, server ?? 'the system', messageOf(err), err);
+  }
+}
+
+/** Parses `127.0.0.1:8083` or `[::1]:8083`. */
+export function parseServer(text: string): ServerAddress {
+  const [, bracketed, plain, digits] = /^(?:\[(.+)\]|([^[\]:]+)):(\d{1,5})$/.exec(text) ?? [];
+  const host = bracketed ?? plain ?? '';
+  const port = Number(digits);
+  if (!isIP(host) || !(port >= 1 && port <= 65_535)) {
+    throw new TypeError(`Not the address of a name server: "${text}"; write 127.0.0.1:8083 or [::1]:8083`);
+  }
+  return { host, port };
+}
+
+interface Found {
+  target: string;
+  host: string;
+  port: number;
+}
+
+async function findByServer(asker: Asker, name: string): Promise<Found[]> {
+  const reply = await askWell(asker, name, 'SRV');
+  const services = (reply.answers ?? []).filter((record): record is SrvAnswer => record.type === 'SRV');
+  const found = await Promise.all(services.map(({ data }) => locate(asker, reply, data)));
+  return found.flat();
+}
+
+/** The addresses of one instance: with the reply if they came along, else asked for. */
+async function locate(asker: Asker, reply: DecodedPacket, { target, port }: SrvData): Promise<Found[]> {
+  const known = addressesOf(reply.additionals, target);
+  const hosts = known.length > 0 ? known : await askAddresses(asker, target);
+  return hosts.map((host) => ({ target, host, port }));
+}
+
+/** An instance that has gone since it was named has no addresses, and is no error. */
+async function askAddresses(asker: Asker, target: string): Promise<string[]> {
+  const replies = await Promise.all([ask(asker, target, 'A'), ask(asker, target, 'AAAA')]);
+  return replies.flatMap(({ answers }) => addressesOf(answers, target));
+}
+
+function addressesOf(records: DecodedPacket['answers'], target: string): string[] {
+  const name = target.toLowerCase();
+  return (records ?? []).flatMap((record) =>
+    (record.type === 'A' || record.type === 'AAAA') && record.name.toLowerCase() === name ? [record.data] : [],
+  );
+}
+
+/** As `ask`, but anything else than success is an error. */
+async function askWell(asker: Asker, name: string, type: 'SRV'): Promise<DecodedPacket> {
+  const reply = await ask(asker, name, type);
+  // The codec decodes the rcode, though its type declarations do not say so.
+  const { rcode } = reply as DecodedPacket & { rcode: string };
+  if (rcode !== 'NOERROR') throw new Error(`the name server answered ${rcode}`);
+  return reply;
+}
+
+async function findBySystem(name: string, timeoutMs: number): Promise<Found[]> {
+  const services = await new Resolver({ timeout: timeoutMs, tries: 1 }).resolveSrv(name).catch(noneIfNoData);
+  const located = await Promise.allSettled(
+    services.map(async ({ name: target, port }) => ({ target, port, host: (await lookup(target)).address })),
+  );
+  return located.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+}
+
+function noneIfNoData(err: NodeJS.ErrnoException): SrvRecord[] {
+  if (err.code === NODATA) return [];
+  throw err;
+}
+
+function uuidIn(target: string, service: string): string | undefined {
+  const suffix = `.${service}`;
+  const label = target.toLowerCase().endsWith(suffix) ? target.slice(0, -suffix.length).toLowerCase() : '';
+  return /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(label) ? label : undefined;
+}
