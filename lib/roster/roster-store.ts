@@ -184,8 +184,8 @@ export async function removeAuthority(
      update cnapi_roster_authority row
      set run = null, cnapi_uuid = null, status = 'unknown', reason = 'removed', said_by = $2::uuid,
        since = cnapi_now()
-     where server_uuid = $1::uuid
-     returning (select run from before) as previous_run, epoch`,
+     from before where row.server_uuid = $1::uuid
+     returning before.run as previous_run, row.epoch`,
     [serverUuid, cnapiUuid],
   );
   const row = rows[0];

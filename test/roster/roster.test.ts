@@ -1,0 +1,72 @@
+import t from 'tap';
+import { decideHello, type Standing } from '../../lib/roster/roster.ts';
+
+const mine = { incarnation: 'inc-a', conn: 5, journalId: 'journal-a', epoch: 10 };
+const row: Standing = {
+  run: 'run-1',
+  epoch: 10,
+  status: 'running',
+  incarnation: 'inc-a',
+  conn: 4,
+  journalId: 'journal-a',
+  inventoryEpoch: 10,
+};
+
+const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; expect: object }[] = [
+  { name: 'a server nobody knows is accepted', expect: { kind: 'again' } },
+  { name: 'a later conn of the same incarnation is accepted', row, expect: { kind: 'again' } },
+  {
+    name: 'the same conn again is superseded and told the conn to go above',
+    row: { ...row, conn: 5 },
+    expect: { kind: 'refuse', refusal: { code: 'superseded', conn: 5 } },
+  },
+  {
+    name: 'an earlier conn is superseded',
+    row: { ...row, conn: 9 },
+    expect: { kind: 'refuse', refusal: { code: 'superseded', conn: 9 } },
+  },
+  {
+    name: 'another incarnation whose session stands is probed',
+    row: { ...row, incarnation: 'inc-b' },
+    expect: { kind: 'probe', incarnation: 'inc-b', run: 'run-1', epoch: 10 },
+  },
+  {
+    name: 'another incarnation that is not connected is replaced without asking',
+    row: { ...row, incarnation: 'inc-b', status: 'unknown' },
+    expect: { kind: 'again' },
+  },
+  {
+    name: 'another incarnation on a row that nobody has is replaced without asking',
+    row: { ...row, incarnation: 'inc-b', run: null },
+    expect: { kind: 'again' },
+  },
+  {
+    name: 'a journal rolled back behind its last inventory is stale',
+    row,
+    hello: { epoch: 9 },
+    expect: { kind: 'refuse', refusal: { code: 'stale-journal' } },
+  },
+  {
+    name: 'another journal of a lower epoch is none of that',
+    row,
+    hello: { epoch: 0, journalId: 'journal-b' },
+    expect: { kind: 'again' },
+  },
+  {
+    name: 'an epoch that would use the counter up is refused',
+    row,
+    hello: { epoch: 10 + 2 ** 32 + 1 },
+    expect: { kind: 'refuse', refusal: { code: 'epoch-out-of-range' } },
+  },
+  {
+    name: 'an epoch that would use the counter up is refused of a new server too',
+    hello: { epoch: 2 ** 32 + 1 },
+    expect: { kind: 'refuse', refusal: { code: 'epoch-out-of-range' } },
+  },
+];
+
+for (const { name, row: standing, hello, expect } of table) {
+  t.test(name, async (t) => {
+    t.match(decideHello(standing, { ...mine, ...hello }), expect);
+  });
+}

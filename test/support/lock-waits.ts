@@ -1,0 +1,53 @@
+/**
+ * Forced interleavings on real Postgres: a third session holds a row locked, the statements under test queue up behind
+ * it in a known order, each seen waiting before the next one starts, and the lock is let go. What READ COMMITTED then lets
+ * each of them see is what a busy moment would.
+ */
+import pg from 'pg';
+
+export interface Leg<Result> {
+  name: string;
+  run(): Promise<Result>;
+}
+
+/**
+ * Runs `legs` behind a lock taken by `lockSql` (a `select … for update`), queued in the order given.
+ * Resolves with their results in that order; a leg that did not have to wait (`skip locked`) is simply done.
+ */
+export async function runBehindLock<Results extends unknown[]>(
+  url: string,
+  lockSql: string,
+  legs: { [Index in keyof Results]: Leg<Results[Index]> },
+): Promise<Results> {
+  const holder = new pg.Client({ connectionString: url });
+  const observer = new pg.Client({ connectionString: url });
+  await Promise.all([holder.connect(), observer.connect()]);
+  try {
+    await holder.query('begin');
+    await holder.query(lockSql);
+    const running: Promise<unknown>[] = [];
+    for (const leg of legs) {
+      const waitingBefore = await countWaiting(observer);
+      let isDone = false;
+      const run = leg.run().finally(() => {
+        isDone = true;
+      });
+      run.catch(() => {});
+      running.push(run);
+      while (!isDone && (await countWaiting(observer)) <= waitingBefore)
+        await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    await holder.query('commit');
+    return (await Promise.all(running)) as Results;
+  } finally {
+    await Promise.all([holder.end(), observer.end()]);
+  }
+}
+
+async function countWaiting(observer: pg.Client): Promise<number> {
+  const { rows } = await observer.query<{ waiting: number }>(
+    `select count(*)::int as waiting from pg_stat_activity
+     where datname = current_database() and wait_event_type = 'Lock'`,
+  );
+  return rows[0]?.waiting ?? 0;
+}
