@@ -1,0 +1,83 @@
+/**
+ * The shape of the code as the house style wants it: imports run one way, no cycle, pure files pure, files of readable
+ * size. `checkTree` returns complaints, a line each; none is good.
+ */
+import path from 'node:path';
+import { limits, mayImport, pureBuiltins, pureFiles } from './layers.ts';
+import { readSources, type SourceFile } from './source.ts';
+
+export function checkTree(root: string): string[] {
+  const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
+  const product = sources.filter(({ name }) => name === 'server.ts' || name.startsWith('lib/'));
+  return [
+    ...product.flatMap(checkDirection),
+    ...product.filter(({ name }) => pureFiles.includes(name)).flatMap(checkPurity),
+    ...cyclesOf(product).map((cycle) => `import cycle: ${cycle.join(' → ')}`),
+    ...sources.flatMap(checkLength),
+  ];
+}
+
+function checkDirection({ name, imports }: SourceFile): string[] {
+  const from = layerOf(name);
+  const allowed = name === 'server.ts' ? ['app.ts', 'config.ts', 'errors.ts', 'log.ts', 'ports'] : mayImport[from];
+  if (allowed === undefined) return [`${name}: lib/${from} has no line in tools/imports/layers.ts`];
+  return localImports(name, imports).flatMap((target) => {
+    const to = target.startsWith('lib/') ? layerOf(target) : target;
+    if (to === from || allowed.includes(to)) return [];
+    return [`${name} imports ${target}: ${from} may not know ${to}`];
+  });
+}
+
+function checkPurity({ name, imports }: SourceFile): string[] {
+  const impure = imports.filter(
+    (specifier) =>
+      specifier.endsWith('-store.ts') || (specifier.startsWith('node:') && !pureBuiltins.includes(specifier)),
+  );
+  return impure.map((specifier) => `${name} imports ${specifier}: a pure file does no I/O`);
+}
+
+function checkLength({ name, lines }: SourceFile): string[] {
+  if (name === 'server.ts' && lines.length > limits.server) {
+    return [`${name} has ${lines.length} lines; it stays under ${limits.server}`];
+  }
+  const excused = lines.slice(0, 20).some((line) => line.includes(`${limits.file} lines`));
+  if (lines.length <= limits.file + 1 || excused) return [];
+  return [`${name} has ${lines.length} lines: split it, or say in its header why it passes ${limits.file} lines`];
+}
+
+/** Each cycle once, beginning with its first file by name. */
+function cyclesOf(sources: readonly SourceFile[]): string[][] {
+  const edges = new Map(sources.map(({ name, imports }) => [name, localImports(name, imports)]));
+  const done = new Set<string>();
+  const found = new Map<string, string[]>();
+  const visit = (name: string, trail: readonly string[]): void => {
+    const at = trail.indexOf(name);
+    if (at >= 0) {
+      const cycle = rotated(trail.slice(at));
+      found.set(cycle.join(), [...cycle, cycle[0] ?? '']);
+      return;
+    }
+    if (done.has(name)) return;
+    for (const target of edges.get(name) ?? []) visit(target, [...trail, name]);
+    done.add(name);
+  };
+  for (const name of edges.keys()) visit(name, []);
+  return [...found.values()];
+}
+
+function rotated(cycle: readonly string[]): string[] {
+  const first = cycle.indexOf([...cycle].sort()[0] ?? '');
+  return [...cycle.slice(first), ...cycle.slice(0, first)];
+}
+
+/** Paths from the root of what `name` imports from this project. */
+function localImports(name: string, imports: readonly string[]): string[] {
+  return imports
+    .filter((specifier) => specifier.startsWith('.'))
+    .map((specifier) => path.posix.join(path.posix.dirname(name), specifier));
+}
+
+/** The folder of lib that the file is in, or its own name where it lies in lib itself. */
+function layerOf(name: string): string {
+  return name.split('/')[1] ?? name;
+}

@@ -1,0 +1,45 @@
+/**
+ * Which folder of lib may import which. Imports run one way: ports → wire → nouns → edges (agents, http) → app → server.
+ * A new folder gets its line here, or the check refuses it.
+ */
+const base = ['ports', 'errors.ts', 'log.ts'];
+const stores = [...base, 'config.ts', 'wire', 'moray', 'bus'];
+const whole = [...stores, 'dns', 'tasks', 'waitlist', 'roster', 'servers', 'agents', 'http'];
+
+export const mayImport: Readonly<Record<string, readonly string[]>> = {
+  ports: [],
+  'errors.ts': [],
+  'log.ts': [],
+  'config.ts': ['errors.ts'],
+  wire: base,
+  moray: base,
+  dns: base,
+  bus: [...base, 'moray'],
+  // These two could become a service of their own one day: they know nothing of servers, sessions or HTTP.
+  tasks: stores,
+  waitlist: stores,
+  roster: stores,
+  servers: [...stores, 'roster'],
+  agents: [...stores, 'tasks', 'waitlist', 'roster', 'servers'],
+  http: [...stores, 'tasks', 'waitlist', 'roster', 'servers', 'agents'],
+  'housekeeping.ts': whole,
+  'app.ts': [...whole, 'housekeeping.ts'],
+  // What runs on servers shares with the control plane only what goes over the wire.
+  'cn-agent': [...base, 'wire', 'dns'],
+  fleet: [...base, 'wire', 'dns', 'cn-agent'],
+  client: [...base, 'wire'],
+};
+
+/** Nouns whose pure file (types and decisions) may import neither stores nor anything that does I/O. */
+export const pureFiles: readonly string[] = [
+  'lib/roster/roster.ts',
+  'lib/roster/session.ts',
+  'lib/servers/server.ts',
+  'lib/tasks/task.ts',
+  'lib/waitlist/ticket.ts',
+];
+
+/** What a pure file may import of Node: computations, no I/O. */
+export const pureBuiltins: readonly string[] = ['node:crypto', 'node:util', 'node:net', 'node:assert', 'node:buffer'];
+
+export const limits = { server: 60, file: 400 } as const;

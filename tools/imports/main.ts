@@ -1,0 +1,8 @@
+/** `npm run imports`: prints what is wrong with the shape of the code; exit code 1 if there is anything. */
+import path from 'node:path';
+import { checkTree } from './check.ts';
+
+const complaints = checkTree(path.resolve(import.meta.dirname, '../..'));
+for (const complaint of complaints) console.error(complaint);
+console.error(complaints.length === 0 ? 'imports: as they should be' : `imports: ${complaints.length} to mend`);
+process.exitCode = complaints.length === 0 ? 0 : 1;

@@ -1,0 +1,44 @@
+/** The source files of a tree and what they import, found by a scan that knows comments and the forms of import. */
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+
+export interface SourceFile {
+  /** Path from the root, with forward slashes. */
+  name: string;
+  lines: string[];
+  /** Specifiers as written. */
+  imports: string[];
+}
+
+const skipped = new Set(['node_modules', '.git', '.runtime', '.tap', 'data']);
+
+/** All TypeScript and plain JavaScript files under `entries` (files or folders of `root`). */
+export function readSources(root: string, entries: readonly string[]): SourceFile[] {
+  return entries.flatMap((entry) => find(root, entry)).map((name) => readSource(root, name));
+}
+
+/** Specifiers of every import, export … from, and import(…) in `text`. */
+export function importsOf(text: string): string[] {
+  const code = text.replace(/\/\*[\s\S]*?\*\//g, ' ').replace(/(^|[^:'"`\\])\/\/[^\n]*/g, '$1');
+  const forms = [
+    /(?:^|[\n;])\s*(?:import|export)\b[^'"`;()]*?\bfrom\s*['"]([^'"]+)['"]/g,
+    /(?:^|[\n;])\s*import\s*['"]([^'"]+)['"]/g,
+    /\bimport\s*\(\s*['"]([^'"]+)['"]/g,
+  ];
+  return forms.flatMap((form) => [...code.matchAll(form)].map((match) => match[1] ?? ''));
+}
+
+function readSource(root: string, name: string): SourceFile {
+  const text = readFileSync(path.join(root, name), 'utf8');
+  return { name, lines: text.split('\n'), imports: importsOf(text) };
+}
+
+function find(root: string, entry: string): string[] {
+  const stats = statSync(path.join(root, entry), { throwIfNoEntry: false });
+  if (stats === undefined) return [];
+  if (!stats.isDirectory()) return /\.(ts|mts|mjs|js)$/.test(entry) ? [entry] : [];
+  return readdirSync(path.join(root, entry))
+    .filter((name) => !skipped.has(name))
+    .sort()
+    .flatMap((name) => find(root, `${entry}/${name}`));
+}

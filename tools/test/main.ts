@@ -1,0 +1,41 @@
+/**
+ * `npm test`: type check, lint, import direction, and all tests on a real Postgres and a real Redis. With arguments it runs
+ * just those test files. The last line is `N passed, N failed`; the exit code is 0 only if nothing failed.
+ */
+import path from 'node:path';
+import { startTestPostgres } from '../../test/support/postgres-server.ts';
+import { type Outcome, runCheck, staticChecks } from './checks.ts';
+import { provideRedis } from './redis.ts';
+import { runTap } from './tap.ts';
+
+const root = path.resolve(import.meta.dirname, '../..');
+const files = process.argv.slice(2);
+
+const checked = files.length === 0 ? await runChecks() : { passed: 0, failed: 0 };
+const tested = await runTests();
+const failed = checked.failed + tested.failed;
+console.log(`${checked.passed + tested.passed} passed, ${failed} failed`);
+process.exit(failed === 0 ? 0 : 1);
+
+/** Each check counts as one. */
+async function runChecks(): Promise<Outcome> {
+  const results = await Promise.all(staticChecks.map((check) => runCheck(root, check)));
+  for (const { name, ok, output } of results) console.log(ok ? `ok ${name}` : `not ok ${name}\n${output}`);
+  const passed = results.filter(({ ok }) => ok).length;
+  return { passed, failed: results.length - passed };
+}
+
+async function runTests(): Promise<Outcome> {
+  const redis = await provideRedis();
+  console.log(redis.said);
+  const given = process.env.CNAPI_TEST_DATABASE_URL;
+  const postgres = given === undefined ? await startTestPostgres() : undefined;
+  try {
+    const env = { ...process.env, CNAPI_TEST_DATABASE_URL: given ?? postgres?.url };
+    const { passed, failed, skipped } = await runTap({ root, files, env });
+    for (const [reason, count] of skipped) console.log(`skipped ${count} tests: ${reason}`);
+    return { passed, failed };
+  } finally {
+    await postgres?.close();
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Where the tests' Redis comes from: REDIS_URL, else a redis-server or valkey-server on the PATH, else (as root on Debian
+ * or Ubuntu) the distribution's package. Else the tests that want one are skipped, unless CNAPI_TEST_NO_SKIP=1 forbids it.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { findRedisProgram } from '../start/redis.ts';
+
+export interface RedisProvision {
+  available: boolean;
+  /** In one line, for people. */
+  said: string;
+}
+
+export async function provideRedis(): Promise<RedisProvision> {
+  const found = existingRedis();
+  if (found !== undefined) return { available: true, said: `Redis: ${found}` };
+  if (mayInstall() && install()) {
+    return { available: true, said: `Redis: ${existingRedis()}, just installed from the distribution's package` };
+  }
+  return { available: false, said: 'Redis: none (no REDIS_URL, no redis-server or valkey-server on the PATH)' };
+}
+
+function existingRedis(): string | undefined {
+  if (process.env.REDIS_URL !== undefined) return 'the one that REDIS_URL names';
+  return findRedisProgram();
+}
+
+function mayInstall(): boolean {
+  return (
+    process.getuid?.() === 0 && existsSync('/etc/debian_version') && spawnSync('apt-get', ['--version']).status === 0
+  );
+}
+
+/** The server is started by the tests themselves, so the package must not start one. */
+function install(): boolean {
+  console.log('Redis: there is none on the PATH; installing the package redis-server (apt-get)');
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
+  const run = (...args: string[]) =>
+    spawnSync('apt-get', ['-qq', ...args], { env, stdio: ['ignore', 'ignore', 'inherit'] }).status === 0;
+  const arguments_ = ['install', '-y', '--no-install-recommends', 'redis-server'];
+  return run(...arguments_) || (run('update') && run(...arguments_));
+}

@@ -1,0 +1,22 @@
+/** Runs the test files with tap and follows what they say: one line per file, everything of a file that failed. */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { TapReport, type TapTotals } from './tap-report.ts';
+
+export interface TapRun {
+  root: string;
+  /** Empty: all that `.taprc` includes. */
+  files: readonly string[];
+  env: NodeJS.ProcessEnv;
+}
+
+export async function runTap({ root, files, env }: TapRun): Promise<TapTotals> {
+  const args = ['node_modules/tap/dist/esm/run.mjs', '--reporter=tap', ...files];
+  const child = spawn(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
+  const signals = ['SIGINT', 'SIGTERM'] as const;
+  for (const signal of signals) process.on(signal, () => child.kill(signal));
+  const ended = new Promise<boolean>((resolve) => child.once('close', (code) => resolve(code === 0)));
+  const report = new TapReport((text) => console.log(text));
+  for await (const line of createInterface({ input: child.stdout })) report.take(line);
+  return report.end(await ended);
+}
