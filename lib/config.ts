@@ -19,9 +19,18 @@ const schema = z.strictObject({
   databaseUrl: z.string().regex(/^postgres(ql)?:\/\//, 'is not a postgres:// URL'),
   databasePoolSize: z.coerce.number().int().min(1).max(200).default(10),
   /** Absent: the database's LISTEN/NOTIFY carries the bus. */
-  redisUrl: z.string().regex(/^rediss?:\/\//, 'is not a redis:// URL').optional(),
-  datacenter: z.string().regex(/^[a-z0-9-]{1,63}$/, 'is not a DNS label').default('local'),
-  domain: z.string().regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name').default('cnapi.internal'),
+  redisUrl: z
+    .string()
+    .regex(/^rediss?:\/\//, 'is not a redis:// URL')
+    .optional(),
+  datacenter: z
+    .string()
+    .regex(/^[a-z0-9-]{1,63}$/, 'is not a DNS label')
+    .default('local'),
+  domain: z
+    .string()
+    .regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name')
+    .default('cnapi.internal'),
   logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
   maxAgents: z.coerce.number().int().min(1).max(100_000).default(18_000),
 
@@ -73,7 +82,10 @@ function readFile(file: string): Record<string, unknown> {
 }
 
 const KEY_OF_VARIABLE = new Map(
-  Object.keys(schema.shape).map((key) => [`CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`, key]),
+  Object.keys(schema.shape).map((key) => [
+    `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`,
+    key,
+  ]),
 );
 /** With the same prefix but for other programs of the project. */
 const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|TOKEN$|CONFIG$)/;
@@ -91,7 +103,8 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
 }
 
 function describe(issue: z.core.$ZodIssue): string {
-  if (issue.code === 'unrecognized_keys') return `unknown key ${issue.keys.join(', ')} (see docs/operating.md for those there are)`;
+  if (issue.code === 'unrecognized_keys')
+    return `unknown key ${issue.keys.join(', ')} (see docs/operating.md for those there are)`;
   return `${issue.path.join('.')}: ${issue.message}`;
 }
 

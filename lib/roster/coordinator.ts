@@ -40,7 +40,9 @@ export interface RosterDeps {
   beatDatabase: Queryable;
   verdictDatabase: Queryable;
   bus: Bus;
-  identity: InstanceIdentity;
+  cnapiUuid: string;
+  /** Where this instance is reached; asked for at start(). */
+  identity: () => InstanceIdentity;
   config: RosterConfig;
   clock: Clock;
   random: Random;
@@ -78,17 +80,17 @@ export class Roster {
   #goaway: Timer | undefined;
   #runMessageListener: (message: RunMessage) => void = () => {};
   #runReadyListener: () => void = () => {};
+  #isStarted = false;
   #isStopped = false;
 
   constructor(deps: RosterDeps) {
-    const { bus, clock, config, database, identity, log, random } = deps;
+    const { bus, clock, cnapiUuid, config, database, log, random } = deps;
     const { sessions } = this;
     this.#deps = deps;
     const ticker = new Ticker({ clock, checkMs: config.checkMs });
     this.#ticker = ticker;
     const countAgents = () => sessions.size;
     this.instances = new Instances({ ...deps, database: deps.beatDatabase, ticker, times: config, countAgents });
-    const { cnapiUuid } = identity;
     const run = () => this.instances.run;
     const writer = (): Writer => ({ cnapiUuid, run: run() });
     this.verdicts = new Verdicts({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
@@ -129,6 +131,7 @@ export class Roster {
     if (this.#isStopped) return;
     this.#hear();
     this.reaper.start();
+    this.#isStarted = true;
   }
 
   /** Ends without verdicts: the run marks itself dead, its rows are ownerless, and its agents go to other instances. */
@@ -143,6 +146,7 @@ export class Roster {
   /** Whether new agents can be accepted here now, and why not. */
   readiness(): { ready: boolean; reasons: string[] } {
     const reasons: string[] = [];
+    if (!this.#isStarted) reasons.push('starting');
     if (this.#isStopped) reasons.push('stopping');
     if (!this.instances.isDatabaseWell) reasons.push('the database does not answer');
     return { ready: reasons.length === 0, reasons };
@@ -173,7 +177,7 @@ export class Roster {
 
   /** Nobody has authority for the server any more; a live session is closed wherever it is. The epoch stays. */
   async removeServer(serverUuid: string): Promise<void> {
-    const removed = await removeAuthority(this.#deps.database, this.#deps.identity.cnapiUuid, serverUuid);
+    const removed = await removeAuthority(this.#deps.database, this.#deps.cnapiUuid, serverUuid);
     const session = this.sessions.get(serverUuid);
     if (session !== undefined) this.verdicts.supersede(session, 'its server was removed');
     if (!removed?.previousRun || removed.previousRun === this.instances.run) return;

@@ -34,7 +34,9 @@ export interface InstancesTimes {
 export interface InstancesDeps {
   /** A database of one connection, short timeouts, used by nothing else. */
   database: Queryable;
-  identity: InstanceIdentity;
+  cnapiUuid: string;
+  /** Where this instance is reached; known once it listens. */
+  identity: () => InstanceIdentity;
   ticker: Ticker;
   clock: Clock;
   random: Random;
@@ -84,7 +86,7 @@ export class Instances {
   }
 
   get cnapiUuid(): string {
-    return this.#deps.identity.cnapiUuid;
+    return this.#deps.cnapiUuid;
   }
 
   /** False after two failed beats, until one succeeds. */
@@ -176,15 +178,16 @@ export class Instances {
   async #renewRun(): Promise<void> {
     const oldRun = this.#run;
     const newRun = this.#deps.random.uuid();
-    await insertRun(this.#deps.database, newRun, this.#deps.identity, this.#startedAt);
+    await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
     this.#run = newRun;
     this.#deps.log.warn({ oldRun, newRun }, 'instance: this run was declared dead, going on under a new one');
     for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
   }
 
   async #insertRun(): Promise<void> {
-    this.#startedAt = await insertRun(this.#deps.database, this.#run, this.#deps.identity, this.#startedAt);
-    this.#deps.log.info({ run: this.#run, url: this.#deps.identity.url }, 'instance: joining -> live');
+    const identity = this.#deps.identity();
+    this.#startedAt = await insertRun(this.#deps.database, this.#run, identity, this.#startedAt);
+    this.#deps.log.info({ run: this.#run, url: identity.url }, 'instance: joining -> live');
   }
 
   #noteSuccess(): void {

@@ -1,0 +1,270 @@
+/**
+ * One API instance, put together: databases, bus, roster, tasks, servers, link, REST. The only place where the parts meet.
+ *
+ *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live ──stop()──▶ stopped
+ *
+ * `start()` waits for a database that is away; it fails on what waiting does not mend (a taken port, a refused password).
+ * `stop()` may come at any time, tells agents to go elsewhere, writes no verdicts, and marks the run dead.
+ */
+import { LinkServer } from './agents/link-server.ts';
+import { Registry } from './agents/registry.ts';
+import type { Bus } from './bus/bus.ts';
+import { createBus } from './bus/create-bus.ts';
+import type { Config } from './config.ts';
+import { messageOf } from './errors.ts';
+import { Housekeeping, housekeepingMigrations } from './housekeeping.ts';
+import { HttpListener } from './http/listener.ts';
+import { Metrics } from './http/metrics.ts';
+import { openApiDocument } from './http/openapi.ts';
+import { routes } from './http/routes.ts';
+import type { Services } from './http/services.ts';
+import type { Logger } from './log.ts';
+import { type Migration, migrate } from './moray/migrations.ts';
+import { morayMigrations } from './moray/moray-schema.ts';
+import { PostgresDatabase, waitForDatabase } from './moray/pool.ts';
+import { type Clock, isoNow } from './ports/clock.ts';
+import type { Random } from './ports/random.ts';
+import { Roster } from './roster/coordinator.ts';
+import { forgetEndedRuns } from './roster/instance-store.ts';
+import { rosterMigrations } from './roster/roster-schema.ts';
+import { forgetStatusHistory } from './roster/status-history.ts';
+import { serverMigrations } from './servers/server-schema.ts';
+import { Servers } from './servers/servers.ts';
+import { taskMigrations } from './tasks/task-schema.ts';
+import { Tasks } from './tasks/tasks.ts';
+import { VERSION } from './version.ts';
+
+export const migrations: readonly Migration[] = [
+  ...morayMigrations,
+  ...rosterMigrations,
+  ...serverMigrations,
+  ...taskMigrations,
+  ...housekeepingMigrations,
+];
+
+export interface AppDeps {
+  config: Config & { cnapiUuid: string };
+  log: Logger;
+  clock: Clock;
+  random: Random;
+}
+
+/** A beat or a verdict that takes longer than this is a failed one. */
+const SHORT_STATEMENT_MS = 1500;
+const KEEP_TASKS_DAYS = 30;
+const KEEP_HISTORY_DAYS = 90;
+const HISTORY_BATCH = 5_000;
+
+export class App {
+  readonly #deps: AppDeps;
+  readonly #database: PostgresDatabase;
+  readonly #beatDatabase: PostgresDatabase;
+  readonly #verdictDatabase: PostgresDatabase;
+  readonly #bus: Bus;
+  readonly #roster: Roster;
+  readonly #registry: Registry;
+  readonly #tasks: Tasks;
+  readonly #servers: Servers;
+  readonly #link: LinkServer;
+  readonly #listener: HttpListener;
+  readonly #housekeeping: Housekeeping;
+  readonly #stopping = new AbortController();
+  readonly #stopped = Promise.withResolvers<void>();
+  #starting: Promise<void> | undefined;
+
+  constructor(deps: AppDeps) {
+    const { config, log, clock, random } = deps;
+    const { cnapiUuid } = config;
+    this.#deps = deps;
+    this.#database = this.#openDatabase('cnapi', { maxConnections: config.databasePoolSize });
+    this.#beatDatabase = this.#openDatabase('cnapi beat', SHORT);
+    this.#verdictDatabase = this.#openDatabase('cnapi verdicts', SHORT);
+    const database = this.#database;
+    const ports = { clock, random, log };
+    this.#bus = createBus({ redisUrl: config.redisUrl, databaseUrl: config.databaseUrl, ...ports });
+    const common = { ...ports, database, bus: this.#bus, config };
+    this.#roster = new Roster({
+      ...common,
+      cnapiUuid,
+      beatDatabase: this.#beatDatabase,
+      verdictDatabase: this.#verdictDatabase,
+      identity: () => this.#identity(),
+    });
+    this.#registry = new Registry({ sessions: this.#roster.sessions, run: () => this.#roster.instances.run });
+    this.#tasks = new Tasks({ ...common, sessions: this.#registry });
+    this.#servers = new Servers({ database, clock, log, datacenter: config.datacenter });
+    this.#link = new LinkServer({
+      ...common,
+      cnapiUuid,
+      roster: this.#roster,
+      registry: this.#registry,
+      tasks: this.#tasks,
+      servers: this.#servers,
+    });
+    this.#listener = this.#createListener();
+    this.#housekeeping = this.#createHousekeeping();
+    this.#roster.onRunMessage(
+      (message) => message.kind === 'tasks' && this.#tasks.hint(message.server_uuid),
+      () => this.#tasks.hintAll(),
+    );
+  }
+
+  /** Resolves when `stop()` has done its work. */
+  get stopped(): Promise<void> {
+    return this.#stopped.promise;
+  }
+
+  /** Where REST is served. */
+  get url(): string {
+    return this.#listener.url;
+  }
+
+  /** Resolves when the instance is live, or when it was stopped before. */
+  start(): Promise<void> {
+    this.#starting ??= this.#start();
+    return this.#starting;
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopping.signal.aborted) return this.stopped;
+    this.#stopping.abort();
+    await this.#starting?.catch(() => {});
+    await this.#quietly('link', this.#link.stop());
+    await this.#quietly('listener', this.#listener.stop());
+    await this.#quietly('housekeeping', this.#housekeeping.stop());
+    await this.#quietly('tasks', this.#tasks.stop());
+    await this.#quietly('roster', this.#roster.stop());
+    await this.#quietly('bus', this.#bus.stop());
+    const databases = [this.#database, this.#beatDatabase, this.#verdictDatabase];
+    await this.#quietly('databases', Promise.all(databases.map((database) => database.stop())));
+    this.#deps.log.info('instance: stopped');
+    this.#stopped.resolve();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #start(): Promise<void> {
+    const { clock, config, log } = this.#deps;
+    const { signal } = this.#stopping;
+    try {
+      await waitForDatabase({ database: this.#database, clock, log, signal });
+      await migrate(this.#database, migrations, { log });
+      await this.#servers.start();
+      await this.#bus.start();
+      if (signal.aborted) return;
+      await this.#listener.start();
+      await this.#roster.start();
+      await this.#tasks.start();
+      this.#housekeeping.start();
+      log.info(
+        { url: this.url, bus: this.#bus.kind, datacenter: config.datacenter, version: VERSION },
+        'instance: ready',
+      );
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  /** One part that does not stop cleanly must not keep the others running. */
+  async #quietly(part: string, work: Promise<unknown>): Promise<void> {
+    await work.catch((error: unknown) =>
+      this.#deps.log.warn({ part, reason: messageOf(error) }, 'stopping: part failed'),
+    );
+  }
+
+  #openDatabase(
+    applicationName: string,
+    limits: { maxConnections: number; statementTimeoutMs?: number; queryTimeoutMs?: number },
+  ) {
+    const { config, clock, log } = this.#deps;
+    return new PostgresDatabase({ url: config.databaseUrl, applicationName, clock, log, ...limits });
+  }
+
+  #identity() {
+    const { cnapiUuid, host, advertiseHost } = this.#deps.config;
+    const { url } = this.#listener;
+    return {
+      cnapiUuid,
+      url,
+      host: advertiseHost ?? host,
+      port: Number(new URL(url).port || 80),
+      pid: process.pid,
+      version: VERSION,
+    };
+  }
+
+  #createListener(): HttpListener {
+    const { config, clock, random, log } = this.#deps;
+    const metrics = this.#createMetrics();
+    return new HttpListener({
+      config,
+      version: VERSION,
+      routes,
+      metrics,
+      clock,
+      random,
+      log,
+      services: this.#services(metrics),
+      onUpgrade: (request, socket, head, serverUuid) => this.#link.upgrade(request, socket, head, serverUuid),
+    });
+  }
+
+  #services(metrics: Metrics): Services {
+    const { clock, log } = this.#deps;
+    const roster = this.#roster;
+    return {
+      version: VERSION,
+      startedAt: isoNow(clock),
+      servers: this.#servers,
+      tasks: this.#tasks,
+      roster: {
+        instances: async () => roster.views(),
+        statusHistory: (serverUuid, page) => roster.statusHistory(serverUuid, page),
+        removeServer: (serverUuid) => roster.removeServer(serverUuid),
+        isReady: () => roster.readiness(),
+      },
+      health: () => ({ database: roster.instances.isDatabaseWell, bus: this.#bus.isHealthy() }),
+      lastHeartbeat: (serverUuid) => {
+        const session = roster.sessions.get(serverUuid);
+        return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
+      },
+      logLevel: { get: () => log.level(), set: (level) => log.level(level) },
+      metrics: () => metrics.read(),
+      openApi: () => openApiDocument(routes, VERSION),
+    };
+  }
+
+  #createMetrics(): Metrics {
+    const { config } = this.#deps;
+    const roster = this.#roster;
+    return new Metrics({
+      labels: { datacenter: config.datacenter, instance: config.cnapiUuid, server: config.host, service: 'cnapi' },
+      agents: () => roster.sessions.size,
+      tasks: () => this.#tasks.stats(),
+      bus: () => ({ ...this.#bus.stats(), healthy: this.#bus.isHealthy() }),
+      pool: () => this.#database.stats,
+      counters: () => ({
+        roster_verdicts_queued: roster.verdicts.queued,
+        roster_ownerless_rows: roster.reaper.orphans,
+        roster_incarnation_alternations_total: roster.authority.alternations,
+      }),
+    });
+  }
+
+  #createHousekeeping(): Housekeeping {
+    const database = this.#database;
+    return new Housekeeping({
+      database,
+      log: this.#deps.log,
+      chores: [
+        { name: 'old tasks', batch: () => this.#tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
+        { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, HISTORY_BATCH) },
+        { name: 'ended runs', batch: async () => (await forgetEndedRuns(database), 0) },
+      ],
+    });
+  }
+}
+
+const SHORT = { maxConnections: 1, statementTimeoutMs: SHORT_STATEMENT_MS, queryTimeoutMs: SHORT_STATEMENT_MS + 500 };

@@ -1,0 +1,90 @@
+/**
+ * Deletes what is too old, by node-cron, in batches, on one instance at a time: whoever moves the chore's row on does it.
+ * A chore that fails is logged and comes again at its next time.
+ */
+import cron, { type ScheduledTask } from 'node-cron';
+import { messageOf } from './errors.ts';
+import type { Logger } from './log.ts';
+import type { Queryable } from './moray/database.ts';
+import type { Migration } from './moray/migrations.ts';
+
+export interface Chore {
+  name: string;
+  /** Does one bounded batch; returns how many rows went. Called again until that is zero. */
+  batch(): Promise<number>;
+}
+
+export interface HousekeepingDeps {
+  database: Queryable;
+  chores: readonly Chore[];
+  log: Logger;
+  /** Cron expression; hourly unless told. */
+  schedule?: string;
+}
+
+const HOURLY = '23 * * * *';
+const MAX_BATCHES = 1_000;
+
+export const housekeepingMigrations: Migration[] = [
+  {
+    number: 90,
+    name: 'chores',
+    sql: 'create table cnapi_chores (name text primary key, begun_at timestamptz not null)',
+  },
+];
+
+export class Housekeeping {
+  readonly #deps: HousekeepingDeps;
+  #scheduled: ScheduledTask | undefined;
+  #running: Promise<void> | undefined;
+  #isStopped = false;
+
+  constructor(deps: HousekeepingDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    this.#scheduled = cron.schedule(this.#deps.schedule ?? HOURLY, () => {
+      this.#running ??= this.runDue().finally(() => {
+        this.#running = undefined;
+      });
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#scheduled?.destroy();
+    await this.#running;
+  }
+
+  /** Does each chore that no instance has begun in the last half hour. */
+  async runDue(): Promise<void> {
+    for (const chore of this.#deps.chores) {
+      try {
+        if (await this.#isMine(chore)) await this.#do(chore);
+      } catch (error) {
+        this.#deps.log.warn({ chore: chore.name, reason: messageOf(error) }, 'housekeeping: chore failed');
+      }
+    }
+  }
+
+  async #isMine({ name }: Chore): Promise<boolean> {
+    const { rowCount } = await this.#deps.database.query(
+      `insert into cnapi_chores as chore (name, begun_at) values ($1::text, cnapi_now())
+       on conflict (name) do update set begun_at = cnapi_now()
+       where chore.begun_at < cnapi_now() - interval '30 minutes'`,
+      [name],
+    );
+    return rowCount === 1;
+  }
+
+  async #do(chore: Chore): Promise<void> {
+    let deleted = 0;
+    for (let batches = 0; batches < MAX_BATCHES && !this.#isStopped; batches += 1) {
+      const count = await chore.batch();
+      deleted += count;
+      if (count === 0) break;
+    }
+    if (deleted > 0) this.#deps.log.info({ chore: chore.name, deleted }, 'housekeeping: chore done');
+  }
+}

@@ -1,0 +1,51 @@
+/** One API instance: `node server.ts --config FILE`. Reads its configuration, runs until it is told to stop. */
+import { parseArgs } from 'node:util';
+import { App } from './lib/app.ts';
+import { loadConfig } from './lib/config.ts';
+import { CnapiError } from './lib/errors.ts';
+import { createLogger } from './lib/log.ts';
+import { systemClock } from './lib/ports/clock.ts';
+import { systemRandom } from './lib/ports/random.ts';
+
+const HELP = `Usage: node server.ts [--config FILE]
+
+One cnapi API instance. FILE is JSON with camelCase keys; environment variables CNAPI_… go over it
+(databaseUrl is CNAPI_DATABASE_URL). The keys are described in docs/operating.md.
+SIGINT and SIGTERM stop it.
+`;
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({ options: { config: { type: 'string' }, help: { type: 'boolean', short: 'h' } } });
+  if (values.help) {
+    process.stdout.write(HELP);
+    return;
+  }
+  const loaded = loadConfig(values.config, process.env);
+  const config = { ...loaded, cnapiUuid: loaded.cnapiUuid ?? systemRandom.uuid() };
+  const log = createLogger('cnapi', config.logLevel, { cnapi_uuid: config.cnapiUuid });
+  const app = new App({ config, log, clock: systemClock, random: systemRandom });
+
+  const stop = (signal: string) => {
+    log.info({ signal }, 'stopping');
+    void app.stop();
+  };
+  process.on('SIGINT', stop);
+  process.on('SIGTERM', stop);
+  await app.start();
+  await app.stopped;
+}
+
+/** What the user can mend is said in a line; anything else is a defect, with its stack. */
+function explain(error: unknown): string {
+  const { code, message, stack } = error as Error & { code?: string };
+  const isForUsers = error instanceof CnapiError || code?.startsWith('ERR_PARSE_ARGS') || code === 'EADDRINUSE';
+  return `cnapi: ${isForUsers ? message : (stack ?? String(error))}\n`;
+}
+
+main().then(
+  () => process.exit(0),
+  (error: unknown) => {
+    process.stderr.write(explain(error));
+    process.exit(1);
+  },
+);

@@ -1,0 +1,42 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t from 'tap';
+import { ConfigError, loadConfig, parseConfig } from '../lib/config.ts';
+
+const least = { databaseUrl: 'postgres://user@127.0.0.1/cnapi' };
+
+t.test('a database URL is enough; the rest has defaults, and nothing can change it afterwards', async (t) => {
+  const config = parseConfig(least);
+  t.match(config, { host: '127.0.0.1', port: 8080, datacenter: 'local', domain: 'cnapi.internal', silenceMs: 2000 });
+  t.equal(Object.isFrozen(config), true);
+});
+
+t.test('the environment goes over the file, and numbers may be texts there', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'cnapi-config-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'config.json');
+  writeFileSync(file, JSON.stringify({ ...least, port: 8081, logLevel: 'warn' }));
+  const uuid = '0a1b2c3d-0000-4000-8000-000000000001';
+  const config = loadConfig(file, { CNAPI_PORT: '8082', CNAPI_UUID: uuid, CNAPI_TEST_ANYTHING: 'ignored', HOME: '/' });
+  t.match(config, { port: 8082, logLevel: 'warn', cnapiUuid: uuid });
+  t.throws(() => loadConfig(join(folder, 'absent.json'), {}), { name: 'ConfigError', message: /absent\.json/ });
+});
+
+const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[] = [
+  { name: 'an unknown key is refused by name', input: { ...least, databseUrl: 'x' }, message: /databseUrl/ },
+  { name: 'a missing database URL is named', input: {}, message: /databaseUrl/ },
+  { name: 'a port out of range is named', input: { ...least, port: 70_000 }, message: /port/ },
+  { name: 'silence must allow for two heartbeats', input: { ...least, silenceMs: 1500 }, message: /silenceMs/ },
+  { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
+];
+for (const { name, input, message } of wrong) {
+  t.test(name, async (t) => {
+    t.throws(() => parseConfig(input), { message });
+    t.throws(() => parseConfig(input), ConfigError);
+  });
+}
+
+t.test('an environment variable that names no key is refused by name', async (t) => {
+  t.throws(() => loadConfig(undefined, { CNAPI_PROT: '1' }), { message: /CNAPI_PROT/ });
+});

@@ -1,0 +1,87 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import t from 'tap';
+import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
+import type { HelloFrame } from '../../lib/wire/frames.ts';
+
+const hello: HelloFrame = {
+  type: 'hello',
+  version: 1,
+  capabilities: ['task:nop'],
+  serverUuid: randomUUID(),
+  incarnation: randomUUID(),
+  conn: 1,
+  journalId: randomUUID(),
+  epoch: 0,
+  bootId: 'b',
+  agentVersion: '0.1.0',
+  sysinfoDigest: 'd',
+};
+
+t.test('what is encoded is what is parsed', async (t) => {
+  t.same(parseAgentFrame(encodeFrame(hello)), hello);
+  t.same(parseAgentFrame(encodeHeartbeat(7)), { type: 'heartbeat', sequence: 7 });
+  t.equal(encodeHeartbeat(7), encodeFrame({ type: 'heartbeat', sequence: 7 }));
+  t.same(
+    parseInstanceFrame('{"sequence":3,"type":"heartbeat"}'),
+    { type: 'heartbeat', sequence: 3 },
+    'in any order of keys',
+  );
+});
+
+t.test('keys that are not known are dropped, so that a newer peer can say more', async (t) => {
+  t.same(parseAgentFrame(JSON.stringify({ ...hello, later: true })), hello);
+});
+
+const bad: { name: string; text: string; code: FrameError['code']; message: RegExp }[] = [
+  { name: 'no JSON', text: '{', code: 'json', message: /JSON/ },
+  { name: 'no object', text: '[1]', code: 'json', message: /object/ },
+  { name: 'null', text: 'null', code: 'json', message: /object/ },
+  { name: 'no type', text: '{}', code: 'type', message: /type/ },
+  { name: 'a type of a later version', text: '{"type":"dance"}', code: 'type', message: /dance/ },
+  { name: 'a type that every object has', text: '{"type":"constructor"}', code: 'type', message: /constructor/ },
+  { name: "a type of the other side's", text: '{"type":"welcome"}', code: 'type', message: /welcome/ },
+  { name: 'a field missing', text: '{"type":"task_end"}', code: 'fields', message: /task_end\.id/ },
+  {
+    name: 'a sequence that is no number',
+    text: '{"type":"heartbeat","sequence":"1"}',
+    code: 'fields',
+    message: /sequence/,
+  },
+  { name: 'a sequence below zero', text: '{"type":"heartbeat","sequence":-1}', code: 'fields', message: /sequence/ },
+  {
+    name: 'a sequence past exactness',
+    text: '{"type":"heartbeat","sequence":99999999999999999}',
+    code: 'fields',
+    message: /sequence/,
+  },
+  {
+    name: 'a uuid in capitals',
+    text: JSON.stringify({ ...hello, serverUuid: hello.serverUuid.toUpperCase() }),
+    code: 'fields',
+    message: /serverUuid/,
+  },
+];
+for (const { name, text, code, message } of bad) {
+  t.test(`${name} is a frame error that says where`, async (t) => {
+    t.throws(() => parseAgentFrame(text), { name: 'FrameError', code, message });
+  });
+}
+
+t.test('no text makes parsing throw anything but a frame error', async (t) => {
+  const texts = fc.oneof(
+    fc.string(),
+    fc.json(),
+    fc.json().map((json) => `{"type":"hello","version":${json}}`),
+  );
+  fc.assert(
+    fc.property(texts, (text) => {
+      try {
+        parseAgentFrame(text);
+      } catch (error) {
+        if (!(error instanceof FrameError)) throw error;
+      }
+    }),
+  );
+  t.pass();
+});
