@@ -1,0 +1,179 @@
+/**
+ * One agent: link, journal, runner and reports put together. main.ts runs one for a real machine, the fleet thousands of
+ * them for stand-ins. Whoever makes it owns the journal (already read) and the pulse; the agent owns the rest.
+ */
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
+import { inventoryOf, type Journal } from './journal.ts';
+import type { Endpoint } from './link.ts';
+import { Link, type LinkOwner } from './link-driver.ts';
+import type { Dial } from './link-socket.ts';
+import type { Machine } from './machine.ts';
+import type { Pulse, Pulsed } from './pulse.ts';
+import { Reports } from './reports.ts';
+import { Runner } from './runner.ts';
+import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
+
+export interface AgentDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  pulse: Pulse;
+  dial: Dial;
+  resolve(): Promise<readonly Endpoint[]>;
+  journal: Journal;
+  machine: Machine;
+  tasks: Catalogue;
+  serverUuid: string;
+  agentVersion: string;
+  allowReboot: boolean;
+  /** A local address to connect from. */
+  localAddress?: string | undefined;
+}
+
+/** Ends that were journalled while stopping get this long to be acknowledged. */
+const FAREWELL_MS = 1000;
+/** A task that cannot be ended does not hold the agent longer than this. */
+const STOP_WITHIN_MS = 8000;
+
+export class Agent implements LinkOwner, Pulsed {
+  readonly #deps: AgentDeps;
+  readonly #link: Link;
+  readonly #runner: Runner;
+  readonly #reports: Reports;
+  readonly #capabilities: string[];
+  #stopped: Promise<void> | undefined;
+
+  constructor(deps: AgentDeps) {
+    this.#deps = deps;
+    const { clock, random, log, dial, journal, machine, tasks, serverUuid, localAddress } = deps;
+    this.#capabilities = capabilitiesOf(tasks);
+    this.#link = new Link({
+      clock,
+      random,
+      log,
+      dial,
+      serverUuid,
+      localAddress,
+      resolve: deps.resolve,
+      owner: this,
+      incarnation: random.uuid(),
+      epoch: journal.state.epoch,
+    });
+    const outbox = this.#link;
+    this.#runner = new Runner({
+      clock,
+      log,
+      serverUuid,
+      journal,
+      machine,
+      outbox,
+      tasks,
+      allowReboot: deps.allowReboot,
+    });
+    this.#reports = new Reports({ machine, outbox, log, serverUuid });
+  }
+
+  get serverUuid(): string {
+    return this.#deps.serverUuid;
+  }
+
+  get link(): Link {
+    return this.#link;
+  }
+
+  /** Resolves when the agent is on its way to its first instance. */
+  async start(): Promise<void> {
+    await Promise.all([this.#runner.recover(), this.#reports.start()]);
+    if (this.#stopped) return;
+    this.#deps.pulse.add(this);
+    this.#link.start();
+  }
+
+  /** Ends what runs, says so if it can, and leaves. The journal is the owner's to close. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #stop(): Promise<void> {
+    const { clock } = this.#deps;
+    await within(clock, STOP_WITHIN_MS, this.#runner.stop());
+    const until = clock.now() + FAREWELL_MS;
+    while (this.#link.isLive && this.#hasUnacknowledgedEnds() && clock.now() < until) await clock.sleep(20);
+    this.#deps.pulse.remove(this);
+    this.#link.stop();
+  }
+
+  #hasUnacknowledgedEnds(): boolean {
+    for (const task of this.#deps.journal.state.tasks.values()) if (task.state === 'ended') return true;
+    return false;
+  }
+
+  /** Its death without a word, for a fleet that must show one: nothing is ended, nothing is said. */
+  abandon(): void {
+    this.#stopped ??= Promise.resolve();
+    this.#deps.pulse.remove(this);
+    this.#link.stop();
+  }
+
+  tick(now: number, healthyMs: number): void {
+    this.#link.tick(now, healthyMs);
+    if (!this.#link.isLive) return;
+    this.#runner.tick(now);
+    this.#reports.tick(now);
+  }
+
+  hello(): Pick<HelloFrame, 'capabilities' | 'journalId' | 'bootId' | 'agentVersion' | 'sysinfoDigest'> {
+    return {
+      capabilities: this.#capabilities,
+      journalId: this.#deps.journal.state.journalId,
+      bootId: this.#deps.machine.bootId,
+      agentVersion: this.#deps.agentVersion,
+      sysinfoDigest: this.#reports.digest,
+    };
+  }
+
+  journalEpoch(epoch: number): Promise<void> {
+    return this.#deps.journal.append({ record: 'epoch', epoch });
+  }
+
+  async renewJournal(): Promise<void> {
+    this.#deps.log.warn({ server_uuid: this.serverUuid }, 'the journal is not accepted any more; a new one begins');
+    await this.#runner.abandon();
+    await this.#deps.journal.renew();
+  }
+
+  inventory(): ReturnType<typeof inventoryOf> {
+    return inventoryOf(this.#deps.journal.state);
+  }
+
+  entered(welcome: WelcomeFrame): void {
+    this.#runner.entered();
+    this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
+  }
+
+  onTask(frame: TaskFrame): void {
+    this.#runner.onTask(frame);
+  }
+
+  onAck(frame: TaskAckFrame): void {
+    this.#runner.onAck(frame);
+  }
+
+  onCancel(frame: TaskCancelFrame): void {
+    this.#runner.onCancel(frame);
+  }
+}
+
+async function within(clock: Clock, ms: number, work: Promise<void>): Promise<void> {
+  const enough = new AbortController();
+  await Promise.race([work, clock.sleep(ms, enough.signal)]);
+  enough.abort();
+}

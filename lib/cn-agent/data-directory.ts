@@ -1,0 +1,51 @@
+/**
+ * The agent's data directory, which one agent process at a time may use: each puts down a file named by itself and then
+ * looks for others. Of two that start together at least one sees the other, so never do both go on. A file whose
+ * process is gone (its start time tells it from a later one with its pid) counts for nothing and is removed.
+ */
+import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { AgentUsageError } from './options.ts';
+import { processFacts, signalProcess } from './proc.ts';
+
+export interface DataDirectory {
+  path: string;
+  /** For the files of running commands; empty at the start. */
+  runDirectory: string;
+  release(): Promise<void>;
+}
+
+const LOCK = /^lock-(\d+)-(\d+)$/;
+
+/** Throws AgentUsageError when another agent has it. */
+export async function takeDataDirectory(path: string): Promise<DataDirectory> {
+  await mkdir(path, { recursive: true, mode: 0o700 });
+  const own = `lock-${process.pid}-${(await processFacts(process.pid))?.startTime ?? '0'}`;
+  await writeFile(join(path, own), '');
+  const release = () => unlink(join(path, own)).catch(() => undefined);
+  const holder = await otherHolder(path, own);
+  if (holder !== undefined) {
+    await release();
+    throw new AgentUsageError(`Another agent (pid ${holder}) runs on ${path}; stop it or give another --data`);
+  }
+  const runDirectory = join(path, 'run');
+  await rm(runDirectory, { recursive: true, force: true });
+  await mkdir(runDirectory, { mode: 0o700 });
+  return { path, runDirectory, release };
+}
+
+async function otherHolder(path: string, own: string): Promise<number | undefined> {
+  for (const name of await readdir(path)) {
+    const [, pid, startTime] = LOCK.exec(name) ?? [];
+    if (name === own || pid === undefined || startTime === undefined) continue;
+    if (await isAlive(Number(pid), startTime)) return Number(pid);
+    await unlink(join(path, name)).catch(() => undefined);
+  }
+  return undefined;
+}
+
+async function isAlive(pid: number, startTime: string): Promise<boolean> {
+  if (startTime === '0') return signalProcess(pid, 0);
+  const facts = await processFacts(pid);
+  return facts?.startTime === startTime && facts.state !== 'Z';
+}

@@ -1,0 +1,149 @@
+/**
+ * What an agent remembers of its tasks, as data: records go in one after the other and fold into the state. Pure; kept on
+ * disk by journal-file.ts and in memory by journal-memory.ts. DESIGN section 6.
+ *
+ *     (unknown) ── accepted ──► accepted ── started ──► running ── ended ──► ended ── acknowledged ──► (id kept 10 minutes)
+ *         │                        └──────────────────────────────────────────▲
+ *         └── ended (refused, or cancelled before it came) ───────────────────┘
+ */
+import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../wire/frames.ts';
+import { MAX_INVENTORY_TASKS } from '../wire/limits.ts';
+
+/** The processes of a running task: all in one group, led by one process, in one boot of the machine. */
+export interface ProcessGroup {
+  pgid: number;
+  /** Of the leader, in clock ticks since boot: a pid alone may be another's tomorrow. */
+  startTime: string;
+  bootId: string;
+}
+
+export type JournalRecord =
+  | { record: 'begin'; version: 1; journalId: string; epoch: number }
+  | { record: 'epoch'; epoch: number }
+  | { record: 'accepted'; task: TaskFrame }
+  | { record: 'started'; id: string; group?: ProcessGroup }
+  | { record: 'ended'; end: TaskEndFrame }
+  | { record: 'acknowledged'; id: string };
+
+export type JournalTask =
+  | { state: 'accepted'; id: string; attempt: number; task: TaskFrame; bytes: number }
+  | { state: 'running'; id: string; attempt: number; task: TaskFrame; bytes: number; group?: ProcessGroup }
+  | { state: 'ended'; id: string; attempt: number; end: TaskEndFrame; bytes: number };
+
+export interface JournalState {
+  journalId: string;
+  epoch: number;
+  /** Every task whose end is not acknowledged. */
+  tasks: Map<string, JournalTask>;
+  /** Ids of acknowledged ends, oldest first, and when (this process's clock). */
+  acknowledged: Map<string, number>;
+  /** Of the records that made `tasks`. */
+  liveBytes: number;
+}
+
+/** What the runner and the link write to. */
+export interface Journal {
+  /** Holds every record appended so far, also those that are still on their way to the disk. */
+  readonly state: JournalState;
+  /** Folded at once; resolves when the record, and all before it, survive the death of the machine. Never rejects. */
+  append(record: JournalRecord): Promise<void>;
+  /** Begins a new journal: another id, epoch 0, no tasks. */
+  renew(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export const ACKNOWLEDGED_KEPT_MS = 600_000;
+export const MAX_ACKNOWLEDGED = 100_000;
+export const MAX_LIVE_BYTES = 64 * 1024 * 1024;
+const COMPACT_FROM_BYTES = 1024 * 1024;
+
+export class JournalRecordError extends Error {
+  constructor(record: JournalRecord, why: string) {
+    super(`journal: record ${record.record} does not fit: ${why}`);
+    this.name = 'JournalRecordError';
+  }
+}
+
+export function newJournal(journalId: string): JournalState {
+  return { journalId, epoch: 0, tasks: new Map(), acknowledged: new Map(), liveBytes: 0 };
+}
+
+/** Folds one record, of `bytes` on the disk, into the state (in place). Throws where the order is impossible. */
+export function fold(state: JournalState, record: JournalRecord, bytes: number, now: number): void {
+  switch (record.record) {
+    case 'begin':
+      throw new JournalRecordError(record, 'it stands first and only there');
+    case 'epoch':
+      if (record.epoch < state.epoch) throw new JournalRecordError(record, `${record.epoch} is below ${state.epoch}`);
+      state.epoch = record.epoch;
+      return;
+    case 'accepted': {
+      const { id, attempt } = record.task;
+      if (state.tasks.has(id)) throw new JournalRecordError(record, `${id} is known`);
+      return put(state, { state: 'accepted', id, attempt, task: record.task, bytes });
+    }
+    case 'started': {
+      const known = state.tasks.get(record.id);
+      if (known?.state !== 'accepted')
+        throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
+      const group = record.group ? { group: record.group } : {};
+      return put(state, { ...known, state: 'running', bytes: known.bytes + bytes, ...group });
+    }
+    case 'ended': {
+      const { id, attempt } = record.end;
+      if (state.tasks.get(id)?.state === 'ended') throw new JournalRecordError(record, `${id} has ended`);
+      return put(state, { state: 'ended', id, attempt, end: record.end, bytes });
+    }
+    case 'acknowledged':
+      remove(state, record.id);
+      state.acknowledged.delete(record.id);
+      state.acknowledged.set(record.id, now);
+      return;
+    default:
+      return record satisfies never;
+  }
+}
+
+/** Forgets acknowledged ids that are old enough, or too many. */
+export function prune(state: JournalState, now: number): void {
+  for (const [id, at] of state.acknowledged) {
+    if (now - at < ACKNOWLEDGED_KEPT_MS && state.acknowledged.size <= MAX_ACKNOWLEDGED) return;
+    state.acknowledged.delete(id);
+  }
+}
+
+/** The records a compacted journal consists of. */
+export function* recordsOf(state: JournalState): Generator<JournalRecord> {
+  yield { record: 'begin', version: 1, journalId: state.journalId, epoch: state.epoch };
+  for (const id of state.acknowledged.keys()) yield { record: 'acknowledged', id };
+  for (const task of state.tasks.values()) {
+    if (task.state === 'ended') yield { record: 'ended', end: task.end };
+    else yield { record: 'accepted', task: task.task };
+    if (task.state === 'running')
+      yield { record: 'started', id: task.id, ...(task.group ? { group: task.group } : {}) };
+  }
+}
+
+/** True when a file of `bytes`, of which `compactedBytes` were left by the last compaction, is mostly history. */
+export function wantsCompaction(bytes: number, compactedBytes: number): boolean {
+  return bytes >= COMPACT_FROM_BYTES + 2 * compactedBytes;
+}
+
+/** True while the journal takes another task. */
+export function hasRoom(state: JournalState): boolean {
+  return state.tasks.size < MAX_INVENTORY_TASKS && state.liveBytes < MAX_LIVE_BYTES;
+}
+
+export function inventoryOf(state: JournalState): InventoryFrame['tasks'] {
+  return Array.from(state.tasks.values(), ({ id, attempt, state: taskState }) => ({ id, attempt, state: taskState }));
+}
+
+function put(state: JournalState, task: JournalTask): void {
+  state.liveBytes += task.bytes - (state.tasks.get(task.id)?.bytes ?? 0);
+  state.tasks.set(task.id, task);
+}
+
+function remove(state: JournalState, id: string): void {
+  state.liveBytes -= state.tasks.get(id)?.bytes ?? 0;
+  state.tasks.delete(id);
+}

@@ -1,0 +1,395 @@
+/**
+ * Carries out what link.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch over the instance's
+ * silence. Owned by Agent, which hands it what to say in a hello and takes the frames of a live session.
+ * A frame that cannot be understood is answered with `error` and otherwise ignored; too many of them end the session.
+ */
+import type { Logger } from '../log.ts';
+import type { Clock, Timer } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../wire/codec.ts';
+import type {
+  AgentFrame,
+  HelloFrame,
+  InstanceFrame,
+  InventoryFrame,
+  TaskAckFrame,
+  TaskCancelFrame,
+  TaskFrame,
+  WelcomeFrame,
+} from '../wire/frames.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
+import {
+  type Endpoint,
+  endpointKey,
+  initialLink,
+  type LinkEffect,
+  type LinkEvent,
+  type LinkState,
+  step,
+} from './link.ts';
+import type { Dial, LinkSocket } from './link-socket.ts';
+
+/** What the agent does when the link tells it something. */
+export interface LinkOwner {
+  hello(): Pick<HelloFrame, 'capabilities' | 'journalId' | 'bootId' | 'agentVersion' | 'sysinfoDigest'>;
+  /** Resolves when the epoch is on the disk. */
+  journalEpoch(epoch: number): Promise<void>;
+  /** Gives up the journal for a new one with another id. */
+  renewJournal(): Promise<void>;
+  inventory(): InventoryFrame['tasks'];
+  /** A new session stands and its inventory is sent. */
+  entered(welcome: WelcomeFrame): void;
+  onTask(frame: TaskFrame): void;
+  onAck(frame: TaskAckFrame): void;
+  onCancel(frame: TaskCancelFrame): void;
+}
+
+export interface LinkDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  dial: Dial;
+  /** First contact, and whenever all known addresses have failed. */
+  resolve(): Promise<readonly Endpoint[]>;
+  owner: LinkOwner;
+  serverUuid: string;
+  incarnation: string;
+  /** The journal's highest epoch. */
+  epoch: number;
+  localAddress?: string | undefined;
+}
+
+interface Watched {
+  socket: LinkSocket;
+  heartbeatMs: number;
+  serverSilenceMs: number;
+  maxFrameBytes: number;
+  peerVersion: number;
+  bytesRead: number;
+  silentMs: number;
+  nextHeartbeatAt: number;
+  steady: boolean;
+}
+
+const MAX_BAD_FRAMES = 10;
+/** Beyond this much unsent, live output is dropped and repeated ends wait. */
+export const ROOMY_BYTES = 1024 * 1024;
+
+export class Link {
+  readonly #deps: LinkDeps;
+  #state: LinkState;
+  readonly #sockets = new Map<number, { socket: LinkSocket; badFrames: number }>();
+  #live: Watched | undefined;
+  #timer: Timer | undefined;
+  #departure: Timer | undefined;
+  #sequence = 0;
+  /** Events that arrived while one was carried out. */
+  readonly #inbox: LinkEvent[] = [];
+  #stepping = false;
+
+  constructor(deps: LinkDeps) {
+    this.#deps = deps;
+    this.#state = initialLink(deps.epoch, DEFAULT_LINK_TIMES.reconnectMaxMs);
+  }
+
+  get state(): LinkState {
+    return this.#state;
+  }
+
+  /** True while a session stands. */
+  get isLive(): boolean {
+    return this.#live !== undefined;
+  }
+
+  /** The session's bound on what is sent. */
+  get maxFrameBytes(): number {
+    return this.#live?.maxFrameBytes ?? MAX_FRAME_BYTES;
+  }
+
+  /** True while the newest session takes more without piling up. */
+  get hasRoom(): boolean {
+    return this.#live !== undefined && this.#live.socket.bufferedBytes < ROOMY_BYTES;
+  }
+
+  start(): void {
+    this.#on({ type: 'start' });
+  }
+
+  stop(): void {
+    this.#on({ type: 'stop' });
+    this.#timer?.cancel();
+    this.#departure?.cancel();
+    this.#live = undefined;
+  }
+
+  /** Sends on the newest session; false when there is none. */
+  send(frame: AgentFrame): boolean {
+    if (!this.#live) return false;
+    this.#live.socket.send(encodeFrame(frame));
+    return true;
+  }
+
+  /** Called each pulse, after the poll phase. */
+  tick(now: number, healthyMs: number): void {
+    const live = this.#live;
+    const session = this.#state.session;
+    if (!live || !session) return;
+    const bytesRead = live.socket.bytesRead;
+    live.silentMs = bytesRead === live.bytesRead ? live.silentMs + healthyMs : 0;
+    live.bytesRead = bytesRead;
+    if (live.silentMs >= live.serverSilenceMs) return this.#on({ type: 'silent', socket: session.socket });
+    if (now < live.nextHeartbeatAt) return;
+    live.nextHeartbeatAt = Math.max(live.nextHeartbeatAt + live.heartbeatMs, now + live.heartbeatMs / 2);
+    this.#beat(live.socket);
+  }
+
+  #beat(socket: LinkSocket): void {
+    this.#sequence += 1;
+    socket.send(encodeHeartbeat(this.#sequence));
+  }
+
+  #on(event: LinkEvent): void {
+    this.#inbox.push(event);
+    if (this.#stepping) return;
+    this.#stepping = true;
+    try {
+      for (let next = this.#inbox.shift(); next; next = this.#inbox.shift()) this.#step(next);
+    } finally {
+      this.#stepping = false;
+    }
+  }
+
+  #step(event: LinkEvent): void {
+    const { clock, random } = this.#deps;
+    const before = this.#state;
+    const { state, effects } = step(before, event, { now: clock.now(), chance: random.fraction() });
+    this.#state = state;
+    if (before.session && before.session.socket !== state.session?.socket) this.#dropLive(before.session.socket);
+    this.#logTransition(before, event);
+    for (const effect of effects) this.#carryOut(effect);
+  }
+
+  #dropLive(socket: number): void {
+    if (this.#live && this.#live.socket === this.#sockets.get(socket)?.socket) this.#live = undefined;
+    this.#departure?.cancel();
+    this.#departure = undefined;
+  }
+
+  #carryOut(effect: LinkEffect): void {
+    switch (effect.do) {
+      case 'resolve':
+        return void this.#resolve(effect.turn);
+      case 'connect':
+        return this.#connect(effect.socket, effect.endpoint);
+      case 'greet':
+        return this.#greet(effect.socket, effect.conn);
+      case 'journal-epoch':
+        return void this.#journalEpoch(effect.socket, effect.epoch);
+      case 'renew-journal':
+        return void this.#renewJournal();
+      case 'enter':
+        return this.#enter(effect.socket, effect.welcome);
+      case 'close':
+        return this.#close(effect.socket, effect.reason);
+      case 'arm':
+        this.#timer?.cancel();
+        this.#timer = this.#deps.clock.after(effect.ms, () => this.#on({ type: 'expired', turn: effect.turn }));
+        return;
+      case 'arm-departure':
+        this.#departure?.cancel();
+        this.#departure = this.#deps.clock.after(effect.ms, () =>
+          this.#on({ type: 'departure', socket: effect.socket }),
+        );
+        return;
+      default:
+        return effect satisfies never;
+    }
+  }
+
+  async #resolve(turn: number): Promise<void> {
+    const addresses = await this.#deps.resolve().catch((err: unknown) => {
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'no instance addresses; trying again');
+      return [];
+    });
+    this.#on({ type: 'resolved', turn, addresses });
+  }
+
+  #connect(socket: number, endpoint: Endpoint): void {
+    const { serverUuid, localAddress, dial } = this.#deps;
+    const opened = dial(
+      { endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress },
+      {
+        opened: () => this.#on({ type: 'opened', socket }),
+        received: (text) => this.#onText(socket, text),
+        closed: (reason, upgradeStatus) => this.#onClosed(socket, reason, upgradeStatus),
+      },
+    );
+    this.#sockets.set(socket, { socket: opened, badFrames: 0 });
+  }
+
+  #onClosed(socket: number, reason: string, upgradeStatus: number | undefined): void {
+    if (upgradeStatus === 404 || upgradeStatus === 426) {
+      this.#deps.log.warn(
+        { server_uuid: this.#deps.serverUuid, reason },
+        'this CNAPI has no agent link; trying others',
+      );
+    }
+    this.#on({ type: 'closed', socket, reason });
+    this.#sockets.delete(socket);
+  }
+
+  #greet(socket: number, conn: number): void {
+    const { owner, serverUuid, incarnation } = this.#deps;
+    const { epoch } = this.#state;
+    this.#sendOn(socket, {
+      type: 'hello',
+      version: PROTOCOL_VERSION,
+      serverUuid,
+      incarnation,
+      conn,
+      epoch,
+      ...owner.hello(),
+    });
+  }
+
+  async #journalEpoch(socket: number, epoch: number): Promise<void> {
+    await this.#deps.owner.journalEpoch(epoch);
+    this.#on({ type: 'journalled', socket });
+  }
+
+  async #renewJournal(): Promise<void> {
+    await this.#deps.owner.renewJournal();
+    if (this.#state.phase === 'renewing') this.#on({ type: 'renewed' });
+  }
+
+  #enter(number: number, welcome: WelcomeFrame): void {
+    const socket = this.#sockets.get(number)?.socket;
+    if (!socket) return;
+    const now = this.#deps.clock.now();
+    this.#live = {
+      socket,
+      heartbeatMs: welcome.heartbeatMs,
+      serverSilenceMs: welcome.serverSilenceMs,
+      maxFrameBytes: Math.min(welcome.maxFrameBytes, MAX_FRAME_BYTES),
+      peerVersion: welcome.version,
+      bytesRead: socket.bytesRead,
+      silentMs: 0,
+      nextHeartbeatAt: now + welcome.heartbeatMs,
+      steady: false,
+    };
+    this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
+    this.#beat(socket);
+    this.#deps.owner.entered(welcome);
+  }
+
+  #sendOn(socket: number, frame: AgentFrame): void {
+    this.#sockets.get(socket)?.socket.send(encodeFrame(frame));
+  }
+
+  #close(socket: number, reason: string): void {
+    this.#sockets.get(socket)?.socket.close(1000, reason);
+    this.#sockets.delete(socket);
+  }
+
+  #onText(socket: number, text: string): void {
+    let frame: InstanceFrame;
+    try {
+      frame = parseInstanceFrame(text);
+    } catch (error) {
+      if (!(error instanceof FrameError)) throw error;
+      return this.#onBadFrame(socket, error);
+    }
+    this.#onFrame(socket, frame);
+  }
+
+  #onFrame(socket: number, frame: InstanceFrame): void {
+    switch (frame.type) {
+      case 'heartbeat':
+        return this.#onHeartbeat(socket, frame.sequence);
+      case 'welcome':
+        return this.#on({ type: 'welcomed', socket, welcome: frame });
+      case 'refuse':
+        return this.#on({ type: 'refused', socket, refusal: frame });
+      case 'goaway':
+        return this.#on({ type: 'goaway', socket, withinMs: frame.withinMs, addresses: frame.addresses });
+      case 'task':
+        return this.#onTask(socket, frame);
+      case 'task_ack':
+        return this.#deps.owner.onAck(frame);
+      case 'task_cancel':
+        return this.#state.session ? this.#deps.owner.onCancel(frame) : undefined;
+      case 'error':
+        return this.#deps.log.warn(
+          { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },
+          'the instance did not understand a frame',
+        );
+      default:
+        return frame satisfies never;
+    }
+  }
+
+  /** The answer to ours, or (a number we have not said) a question whether we are there. */
+  #onHeartbeat(socket: number, sequence: number): void {
+    const live = this.#live;
+    if (!live || this.#state.session?.socket !== socket) return;
+    if (sequence > this.#sequence) return this.#beat(live.socket);
+    if (live.steady) return;
+    live.steady = true;
+    this.#on({ type: 'steady', socket });
+  }
+
+  /** Only the session of the highest epoch may give work; from its welcome on, the one before may not. */
+  #onTask(socket: number, frame: TaskFrame): void {
+    const { session, epoch } = this.#state;
+    if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
+      return this.#deps.owner.onTask(frame);
+    this.#deps.log.warn(
+      {
+        server_uuid: this.#deps.serverUuid,
+        task: frame.id,
+        attempt: frame.attempt,
+        epoch: frame.epoch,
+        highest: epoch,
+      },
+      'task refused: not from the session of the highest epoch',
+    );
+  }
+
+  #onBadFrame(socket: number, error: FrameError): void {
+    const held = this.#sockets.get(socket);
+    if (!held || (error.code === 'type' && (this.#live?.peerVersion ?? 0) > PROTOCOL_VERSION)) return;
+    this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
+    held.badFrames += 1;
+    if (held.badFrames < MAX_BAD_FRAMES) {
+      return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });
+    }
+    this.#close(socket, 'too many frames that were not understood');
+    this.#on({ type: 'closed', socket, reason: 'too many frames that were not understood' });
+  }
+
+  #logTransition(before: LinkState, event: LinkEvent): void {
+    const after = this.#state;
+    if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
+    const fields = {
+      server_uuid: this.#deps.serverUuid,
+      from: before.phase,
+      to: after.phase,
+      event: event.type,
+      why: whyOf(event),
+      instance: after.attempt ? endpointKey(after.attempt.endpoint) : undefined,
+      epoch: after.epoch,
+    };
+    const { log } = this.#deps;
+    if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
+      log.warn(fields, 'another agent has this uuid');
+    else if (before.session?.socket !== after.session?.socket)
+      log.info(fields, after.session ? 'link is live' : 'link lost');
+    else log.debug(fields, 'link');
+  }
+}
+
+function whyOf(event: LinkEvent): string | undefined {
+  if (event.type === 'closed') return event.reason;
+  if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;
+  return event.type === 'goaway' ? (event.withinMs === undefined ? 'soft' : `within ${event.withinMs} ms`) : undefined;
+}

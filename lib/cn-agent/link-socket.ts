@@ -1,0 +1,94 @@
+/**
+ * One WebSocket to one instance, as the link driver sees it. `dialWebSocket` is the real one; the fleet wraps it to be
+ * silent, slow or cut. After `closed` nothing more is heard from a socket; it never throws.
+ */
+import { WebSocket } from 'ws';
+import type { Clock } from '../ports/clock.ts';
+import type { Endpoint } from './link.ts';
+
+export interface LinkSocket {
+  /** All bytes received so far: any of them is a sign of life. */
+  readonly bytesRead: number;
+  /** Bytes handed over that the network has not yet taken. */
+  readonly bufferedBytes: number;
+  send(text: string): void;
+  /** Says goodbye, and does not wait long for an answer. */
+  close(code: number, reason: string): void;
+}
+
+export interface LinkSocketEvents {
+  opened(): void;
+  received(text: string): void;
+  /** Once, last: the connection could not be made (`upgradeStatus`: the HTTP status that refused it), or is over. */
+  closed(reason: string, upgradeStatus?: number): void;
+}
+
+export interface DialTarget {
+  endpoint: Endpoint;
+  serverUuid: string;
+  maxFrameBytes: number;
+  /** A local address to connect from. */
+  localAddress?: string | undefined;
+}
+
+export type Dial = (target: DialTarget, events: LinkSocketEvents) => LinkSocket;
+
+const GOODBYE_MS = 1000;
+
+export function dialWebSocket(clock: Clock): Dial {
+  return ({ endpoint, serverUuid, maxFrameBytes, localAddress }, events) => {
+    const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
+    const socket = new WebSocket(`ws://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
+      perMessageDeflate: false,
+      maxPayload: maxFrameBytes,
+      followRedirects: false,
+      ...(localAddress === undefined ? {} : { localAddress }),
+    });
+    return attach(socket, events, clock);
+  };
+}
+
+function attach(socket: WebSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
+  let wire: { readonly bytesRead: number } = { bytesRead: 0 };
+  let over = false;
+  const end = (reason: string, status?: number) => {
+    if (over) return;
+    over = true;
+    events.closed(reason, status);
+  };
+  socket.on('upgrade', (response) => {
+    wire = response.socket;
+  });
+  socket.on('open', () => over || events.opened());
+  socket.on('message', (data, isBinary) => {
+    if (!over) events.received(isBinary ? '' : String(data));
+  });
+  socket.on('unexpected-response', (request, response) => {
+    end(`upgrade refused with HTTP ${response.statusCode}`, response.statusCode);
+    response.resume();
+    request.destroy();
+  });
+  socket.on('error', (error) => {
+    end(error.message);
+    socket.terminate();
+  });
+  socket.on('close', (code, reason) => end(`closed with ${code} ${reason}`.trimEnd()));
+  return {
+    get bytesRead() {
+      return wire.bytesRead;
+    },
+    get bufferedBytes() {
+      return socket.bufferedAmount;
+    },
+    send(text) {
+      if (socket.readyState === WebSocket.OPEN) socket.send(text);
+    },
+    close(code, reason) {
+      over = true;
+      if (socket.readyState !== WebSocket.OPEN) return socket.terminate();
+      socket.close(code, reason);
+      const timer = clock.after(GOODBYE_MS, () => socket.terminate());
+      socket.on('close', () => timer.cancel());
+    },
+  };
+}

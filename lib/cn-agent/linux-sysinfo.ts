@@ -1,0 +1,151 @@
+/**
+ * What a Linux machine is, under the reference's key names where Linux has an equivalent. Numbers are texts where the
+ * reference has texts. All reads are asynchronous; what cannot be read is left out.
+ */
+import { readdir, readFile, readlink } from 'node:fs/promises';
+import { hostname, type NetworkInterfaceInfo, networkInterfaces, release, type as systemType } from 'node:os';
+import type { Sysinfo } from './machine.ts';
+
+const BYTES_PER_GB = 1e9;
+const SECTOR_BYTES = 512;
+const KIB_PER_MIB = 1024;
+
+export async function readSysinfo(server: { uuid: string; agentVersion: string }): Promise<Sysinfo> {
+  const [facts, cpu, mib, bootTime, interfaces, disks] = await Promise.all([
+    readProductFacts(),
+    readCpu(),
+    readMemoryMib(),
+    readBootTime(),
+    readInterfaces(),
+    readDisks(),
+  ]);
+  return {
+    UUID: server.uuid,
+    Hostname: hostname(),
+    'System Type': systemType(),
+    'Live Image': release(),
+    ...(bootTime === undefined ? {} : { 'Boot Time': bootTime }),
+    ...(mib === undefined ? {} : { 'MiB of Memory': mib }),
+    ...cpu,
+    ...facts,
+    Disks: disks,
+    'Network Interfaces': interfaces,
+    'Virtual Network Interfaces': {},
+    'Link Aggregations': {},
+    'Boot Parameters': {},
+    Setup: 'true',
+    'CN Agent Version': server.agentVersion,
+  };
+}
+
+const PRODUCT_FILES = {
+  Manufacturer: 'sys_vendor',
+  Product: 'product_name',
+  'Product Family': 'product_family',
+  'SKU Number': 'product_sku',
+  'HW Version': 'product_version',
+  'HW Family': 'product_family',
+  'Serial Number': 'product_serial',
+} as const;
+
+async function readProductFacts(): Promise<Sysinfo> {
+  const facts = await Promise.all(
+    Object.entries(PRODUCT_FILES).map(
+      async ([key, file]) => [key, await readLine(`/sys/class/dmi/id/${file}`)] as const,
+    ),
+  );
+  return Object.fromEntries(facts.filter(([, value]) => value !== undefined && value !== ''));
+}
+
+async function readCpu(): Promise<Sysinfo> {
+  const text = (await readText('/proc/cpuinfo')) ?? '';
+  return parseCpuinfo(text);
+}
+
+/** Cores are counted by socket and core id; where the kernel does not tell them, each processor counts as one. */
+export function parseCpuinfo(text: string): Sysinfo {
+  const processors = text.split(/\n\s*\n/).filter((block) => /^processor\s*:/m.test(block));
+  const field = (block: string, name: string) => new RegExp(`^${name}\\s*:\\s*(.*)$`, 'm').exec(block)?.[1];
+  const first = processors[0] ?? '';
+  const sockets = new Set(processors.map((block) => field(block, 'physical id') ?? '0'));
+  const cores = new Set(
+    processors.map((block, index) => `${field(block, 'physical id')}/${field(block, 'core id') ?? index}`),
+  );
+  const flags = field(first, 'flags') ?? '';
+  return {
+    'CPU Type': field(first, 'model name') ?? 'unknown',
+    'CPU Virtualization': flags.includes('vmx') ? 'vmx' : flags.includes('svm') ? 'svm' : 'none',
+    'CPU Physical Cores': sockets.size,
+    'CPU Core Count': cores.size,
+    'CPU Total Cores': processors.length,
+    'CPU Online Count': processors.length,
+    'CPU Count': sockets.size,
+  };
+}
+
+async function readMemoryMib(): Promise<string | undefined> {
+  const kib = memoryField((await readText('/proc/meminfo')) ?? '', 'MemTotal');
+  return kib === undefined ? undefined : String(Math.floor(kib / KIB_PER_MIB));
+}
+
+/** Of /proc/meminfo, in KiB. */
+export function memoryField(meminfo: string, name: string): number | undefined {
+  const value = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(meminfo)?.[1];
+  return value === undefined ? undefined : Number(value);
+}
+
+/** Seconds since the epoch, as text. */
+export async function readBootTime(): Promise<string | undefined> {
+  return /^btime (\d+)$/m.exec((await readText('/proc/stat')) ?? '')?.[1];
+}
+
+/** The machine's network cards and bonds; what only exists inside the kernel is left out, unless there is nothing else. */
+async function readInterfaces(): Promise<Record<string, Sysinfo>> {
+  const addresses = networkInterfaces();
+  const names = (await readdir('/sys/class/net').catch(() => [])).filter((name) => name !== 'lo');
+  const virtual = await Promise.all(names.map(isVirtual));
+  const physical = names.filter((_, index) => !virtual[index]);
+  const chosen = physical.length > 0 ? physical : names;
+  const described = await Promise.all(
+    chosen.map(async (name) => [name, await describeInterface(name, addresses[name])] as const),
+  );
+  return Object.fromEntries(described);
+}
+
+async function isVirtual(name: string): Promise<boolean> {
+  return (await readlink(`/sys/class/net/${name}`).catch(() => '')).includes('/virtual/');
+}
+
+async function describeInterface(name: string, addresses: NetworkInterfaceInfo[] | undefined): Promise<Sysinfo> {
+  const [mac, state] = await Promise.all([
+    readLine(`/sys/class/net/${name}/address`),
+    readLine(`/sys/class/net/${name}/operstate`),
+  ]);
+  const ip4 = addresses?.find(({ family }) => family === 'IPv4');
+  return {
+    'MAC Address': mac ?? '',
+    ip4addr: ip4?.address ?? '',
+    netmask: ip4?.netmask ?? '',
+    'Link Status': state === 'down' ? 'down' : 'up',
+    'NIC Names': [],
+  };
+}
+
+async function readDisks(): Promise<Record<string, Sysinfo>> {
+  const names = await readdir('/sys/block').catch(() => []);
+  const disks = await Promise.all(
+    names
+      .filter((name) => !/^(loop|ram|zram|dm-|md|sr|fd)/.test(name))
+      .map(async (name) => [name, Number(await readLine(`/sys/block/${name}/size`)) * SECTOR_BYTES] as const),
+  );
+  const real = disks.filter(([, bytes]) => bytes > 0);
+  return Object.fromEntries(real.map(([name, bytes]) => [name, { 'Size in GB': Math.round(bytes / BYTES_PER_GB) }]));
+}
+
+async function readLine(path: string): Promise<string | undefined> {
+  return (await readText(path))?.split('\n')[0]?.trim();
+}
+
+function readText(path: string): Promise<string | undefined> {
+  return readFile(path, 'utf8').catch(() => undefined);
+}

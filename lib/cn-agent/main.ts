@@ -1,0 +1,87 @@
+/**
+ * `npm run agent`: the agent of this machine, until SIGTERM or SIGINT. Exit codes: 0 stopped, 1 something broke, 2 usage
+ * (also: the data directory is another agent's).
+ */
+import { readFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { messageOf } from '../errors.ts';
+import { createLogger } from '../log.ts';
+import { systemClock as clock } from '../ports/clock.ts';
+import { systemRandom as random } from '../ports/random.ts';
+import { Agent } from './agent.ts';
+import { takeDataDirectory } from './data-directory.ts';
+import { resolverOf } from './discovery.ts';
+import { serverUuid as serverUuidOf } from './identity.ts';
+import { JournalFile } from './journal-file.ts';
+import { dialWebSocket } from './link-socket.ts';
+import { openLinuxMachine } from './linux-machine.ts';
+import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
+import { Pulse } from './pulse.ts';
+import { catalogue } from './tasks/catalogue.ts';
+
+async function main(): Promise<void> {
+  const options = parseAgentOptions(process.argv.slice(2));
+  if (!options) return void process.stdout.write(AGENT_USAGE);
+  const toldToStop = signalled();
+  const stop = await run(options);
+  await toldToStop;
+  await stop();
+  process.exit(0);
+}
+
+async function run(options: AgentOptions): Promise<() => Promise<void>> {
+  await using opened = new AsyncDisposableStack();
+  const data = await takeDataDirectory(resolve(options.data));
+  opened.defer(() => data.release());
+  const serverUuid = await serverUuidOf(data.path, random, options.uuid);
+  const log = createLogger('cn-agent', options.logLevel, { server_uuid: serverUuid });
+  const journal = await JournalFile.open({ directory: data.path, clock, random, log });
+  opened.defer(() => journal.close());
+  const agentVersion = await ownVersion();
+  const machine = await openLinuxMachine({ clock, serverUuid, agentVersion, runDirectory: data.runDirectory });
+  const agent = new Agent({
+    clock,
+    random,
+    log,
+    journal,
+    machine,
+    serverUuid,
+    agentVersion,
+    pulse: new Pulse({ clock }),
+    dial: dialWebSocket(clock),
+    resolve: resolverOf(options.discovery, { clock, random }),
+    tasks: catalogue,
+    allowReboot: options.allowReboot,
+  });
+  opened.use(agent);
+  await agent.start();
+  log.info(
+    { data: data.path, journal: journal.state.journalId, version: agentVersion, pid: process.pid },
+    'agent started',
+  );
+  const held = opened.move();
+  return async () => {
+    log.info('agent stops');
+    await held.disposeAsync();
+  };
+}
+
+/** The first signal asks to stop; later ones of the same kind change nothing. */
+function signalled(): Promise<void> {
+  return new Promise((done) => {
+    process.on('SIGTERM', () => done());
+    process.on('SIGINT', () => done());
+  });
+}
+
+async function ownVersion(): Promise<string> {
+  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+main().catch((error: unknown) => {
+  const isUsage = error instanceof AgentUsageError;
+  process.stderr.write(`cn-agent: ${isUsage ? messageOf(error) : ((error as Error).stack ?? messageOf(error))}\n`);
+  if (isUsage) process.stderr.write('Try --help.\n');
+  process.exit(isUsage ? 2 : 1);
+});

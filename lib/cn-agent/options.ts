@@ -1,0 +1,121 @@
+/** The agent's command line. What is wrong with it is an AgentUsageError whose message names the option. */
+import { parseArgs } from 'node:util';
+import { CnapiError } from '../errors.ts';
+import type { Endpoint } from './link.ts';
+
+/** The agent was given something it cannot run with. */
+export class AgentUsageError extends CnapiError {
+  constructor(message: string, cause?: unknown) {
+    super('InvalidArgument', 409, message, { cause });
+  }
+}
+
+/** Where instances are found: by DNS, or at fixed addresses. */
+export type Discovery = { dns: string | undefined; datacenter: string; domain: string } | { endpoints: Endpoint[] };
+
+export interface AgentOptions {
+  discovery: Discovery;
+  data: string;
+  uuid: string | undefined;
+  allowReboot: boolean;
+  logLevel: LogLevel;
+}
+
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+export const AGENT_USAGE = `Usage: npm run agent -- [options]
+
+The agent of this machine: holds a connection to an instance of cnapi and does the work it brings.
+
+Where the instances are, one of
+  --dns HOST:PORT      name server to ask (default: the system's), with
+    --datacenter NAME    default local
+    --domain NAME        default cnapi.internal
+  --url URL            an instance, http://HOST:PORT; may be given several times
+
+  --data DIR           where identity and journal are kept; one agent at a time (required)
+  --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
+  --allow-reboot       carry out server_reboot
+  --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
+  --help               this text
+`;
+
+export const discoveryOptions = {
+  dns: { type: 'string' },
+  datacenter: { type: 'string' },
+  domain: { type: 'string' },
+  url: { type: 'string', multiple: true },
+  'log-level': { type: 'string' },
+  help: { type: 'boolean' },
+} as const;
+
+/** Undefined when only help is asked for. */
+export function parseAgentOptions(args: string[]): AgentOptions | undefined {
+  const values = parsed(args);
+  if (values.help) return undefined;
+  if (values.data === undefined || values.data === '') throw new AgentUsageError('--data DIR is missing');
+  if (values.uuid !== undefined && !UUID.test(values.uuid)) {
+    throw new AgentUsageError(`--uuid ${values.uuid} is not a lower-case UUID`);
+  }
+  return {
+    discovery: discoveryOf(values),
+    data: values.data,
+    uuid: values.uuid,
+    allowReboot: values['allow-reboot'] ?? false,
+    logLevel: logLevelOf(values['log-level']),
+  };
+}
+
+function parsed(args: string[]) {
+  const options = {
+    ...discoveryOptions,
+    data: { type: 'string' },
+    uuid: { type: 'string' },
+    'allow-reboot': { type: 'boolean' },
+  } as const;
+  return usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
+}
+
+/** What node:util's parser complains of, as a usage error. */
+export function usage<Result>(parse: () => Result): Result {
+  try {
+    return parse();
+  } catch (error) {
+    throw new AgentUsageError(error instanceof Error ? error.message : String(error), error);
+  }
+}
+
+export interface DiscoveryValues {
+  dns?: string | undefined;
+  datacenter?: string | undefined;
+  domain?: string | undefined;
+  url?: string[] | undefined;
+}
+
+export function discoveryOf(values: DiscoveryValues): Discovery {
+  const { dns, url = [], datacenter, domain } = values;
+  const byName = dns ?? datacenter ?? domain;
+  if (url.length > 0 && byName !== undefined)
+    throw new AgentUsageError('--url does not go with --dns, --datacenter, --domain');
+  if (url.length > 0) return { endpoints: url.map(endpointOf) };
+  if (byName === undefined)
+    throw new AgentUsageError('Where the instances are is missing: give --dns HOST:PORT or --url URL');
+  if (dns !== undefined && !/^.+:\d{1,5}$/.test(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
+  return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
+}
+
+function endpointOf(text: string): Endpoint {
+  const url = URL.parse(text);
+  if (url?.protocol !== 'http:' && url?.protocol !== 'ws:')
+    throw new AgentUsageError(`--url ${text} is not http://HOST:PORT`);
+  return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || 80) };
+}
+
+export function logLevelOf(text: string | undefined): LogLevel {
+  const level = LOG_LEVELS.find((one) => one === (text ?? 'info'));
+  if (level === undefined) throw new AgentUsageError(`--log-level ${text} is not one of ${LOG_LEVELS.join(', ')}`);
+  return level;
+}

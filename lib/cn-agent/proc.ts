@@ -1,0 +1,45 @@
+/** Processes as Linux's /proc shows them; where there is no /proc, nothing is known of any of them. */
+import { readdir, readFile } from 'node:fs/promises';
+
+export interface ProcessFacts {
+  pid: number;
+  state: string;
+  pgid: number;
+  session: number;
+  /** Clock ticks from boot to the start. */
+  startTime: string;
+}
+
+export async function processFacts(pid: number): Promise<ProcessFacts | undefined> {
+  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
+  return text === undefined ? undefined : parseStat(pid, text);
+}
+
+/** The command's name stands in parentheses and may hold anything, parentheses and spaces too. */
+export function parseStat(pid: number, text: string): ProcessFacts | undefined {
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  const [state, , pgid, session] = fields;
+  const startTime = fields[19];
+  if (state === undefined || startTime === undefined) return undefined;
+  return { pid, state, pgid: Number(pgid), session: Number(session), startTime };
+}
+
+export async function allProcesses(): Promise<ProcessFacts[]> {
+  const names = await readdir('/proc').catch(() => []);
+  const facts = await Promise.all(names.filter((name) => /^\d+$/.test(name)).map((name) => processFacts(Number(name))));
+  return facts.filter((one) => one !== undefined);
+}
+
+export async function bootIdOf(): Promise<string> {
+  return (await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => 'unknown')).trim();
+}
+
+/** Sends a signal; false when there is nobody to get it. Negative: to a process group. */
+export function signalProcess(pid: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    process.kill(pid, signal);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,51 @@
+/**
+ * The one timer behind all links of a process: each member is ticked every `periodMs`, after the poll phase, so bytes that
+ * had arrived are read before anybody judges. A late tick (a stall, a freeze) carries zero healthy milliseconds.
+ * With `spokes`, members are spread over the period, so that ten thousand of them do not speak at once.
+ */
+import type { Clock, Timer } from '../ports/clock.ts';
+
+export interface Pulsed {
+  /** `healthyMs` is how much of the time since the last tick this process saw with its own eyes. */
+  tick(now: number, healthyMs: number): void;
+}
+
+export class Pulse {
+  readonly #clock: Clock;
+  readonly #periodMs: number;
+  readonly #spokes: { members: Set<Pulsed>; tickedAt: number }[];
+  #timer: Timer | undefined;
+  #turn = 0;
+
+  constructor(deps: { clock: Clock; periodMs?: number; spokes?: number }) {
+    this.#clock = deps.clock;
+    this.#periodMs = deps.periodMs ?? 250;
+    this.#spokes = Array.from({ length: deps.spokes ?? 1 }, () => ({ members: new Set(), tickedAt: 0 }));
+  }
+
+  /** The timer runs while there are members. */
+  add(member: Pulsed): void {
+    const spoke = this.#spokes.reduce((least, one) => (one.members.size < least.members.size ? one : least));
+    spoke.members.add(member);
+    this.#timer ??= this.#clock.every(this.#periodMs / this.#spokes.length, () => this.#onTimer());
+  }
+
+  remove(member: Pulsed): void {
+    for (const spoke of this.#spokes) spoke.members.delete(member);
+    if (this.#spokes.some((spoke) => spoke.members.size > 0)) return;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+  }
+
+  #onTimer(): void {
+    this.#turn = (this.#turn + 1) % this.#spokes.length;
+    const spoke = this.#spokes[this.#turn];
+    if (!spoke) return;
+    const now = this.#clock.now();
+    const late = now - spoke.tickedAt > 2 * this.#periodMs;
+    spoke.tickedAt = now;
+    this.#clock.afterPoll(() => {
+      for (const member of spoke.members) member.tick(now, late ? 0 : this.#periodMs);
+    });
+  }
+}

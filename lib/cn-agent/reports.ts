@@ -1,0 +1,104 @@
+/**
+ * What the machine is and how it fares, told to the instance: sysinfo when asked for and when it changed (looked at each
+ * minute), status at the start of a session, on a change worth telling (looked at each 5 s), and each minute.
+ */
+import type { Logger } from '../log.ts';
+import type { Machine, Sysinfo } from './machine.ts';
+import type { Outbox } from './runner.ts';
+import { digestOf } from './sysinfo-digest.ts';
+
+export interface ReportsDeps {
+  machine: Machine;
+  outbox: Outbox;
+  log: Logger;
+  serverUuid: string;
+}
+
+type Status = Record<string, unknown>;
+
+const STATUS_LOOK_MS = 5_000;
+const STATUS_PERIOD_MS = 60_000;
+const SYSINFO_LOOK_MS = 60_000;
+/** A figure that moved by this part of itself is worth telling before the minute is over. */
+const WORTH_TELLING = 0.05;
+
+export class Reports {
+  readonly #deps: ReportsDeps;
+  #digest = '';
+  #told: Status | undefined;
+  #statusToldAt = 0;
+  #nextStatusAt = 0;
+  #nextSysinfoAt = 0;
+
+  constructor(deps: ReportsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Of the sysinfo read last. */
+  get digest(): string {
+    return this.#digest;
+  }
+
+  /** Before the first hello, which carries the digest. */
+  async start(): Promise<void> {
+    this.#digest = digestOf(await this.#deps.machine.sysinfo());
+  }
+
+  /** A new session stands. */
+  entered(now: number, sendSysinfo: boolean): void {
+    this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
+    if (sendSysinfo) this.#guard(this.#tellSysinfo(true));
+    this.#told = undefined;
+    this.#nextStatusAt = now;
+  }
+
+  /** Called each pulse while there is a session. */
+  tick(now: number): void {
+    if (now >= this.#nextStatusAt) {
+      this.#nextStatusAt = now + STATUS_LOOK_MS;
+      this.#guard(this.#tellStatus(now));
+    }
+    if (now >= this.#nextSysinfoAt) {
+      this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
+      this.#guard(this.#tellSysinfo(false));
+    }
+  }
+
+  async #tellStatus(now: number): Promise<void> {
+    const status = await this.#deps.machine.status();
+    const due = now - this.#statusToldAt >= STATUS_PERIOD_MS;
+    if (this.#told && !due && !isWorthTelling(this.#told, status)) return;
+    if (!this.#deps.outbox.hasRoom || !this.#deps.outbox.send({ type: 'status', status })) return;
+    this.#told = status;
+    this.#statusToldAt = now;
+  }
+
+  async #tellSysinfo(always: boolean): Promise<void> {
+    const sysinfo: Sysinfo = await this.#deps.machine.sysinfo();
+    const digest = digestOf(sysinfo);
+    if (!always && digest === this.#digest) return;
+    if (this.#deps.outbox.send({ type: 'sysinfo', digest, sysinfo })) this.#digest = digest;
+  }
+
+  #guard(telling: Promise<void>): void {
+    telling.catch((err: unknown) => {
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be looked at');
+    });
+  }
+}
+
+/** Whether any figure moved by a twentieth, or anything but a figure or the time changed. */
+export function isWorthTelling(told: unknown, now: unknown): boolean {
+  if (told === now) return false;
+  if (typeof told === 'number' && typeof now === 'number') {
+    return Math.abs(now - told) > WORTH_TELLING * Math.max(Math.abs(told), Math.abs(now));
+  }
+  if (!isObject(told) || !isObject(now)) return true;
+  const keys = new Set([...Object.keys(told), ...Object.keys(now)]);
+  keys.delete('timestamp');
+  return [...keys].some((key) => isWorthTelling(told[key], now[key]));
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}

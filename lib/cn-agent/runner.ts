@@ -1,0 +1,367 @@
+/**
+ * The tasks of one agent, from the frame that brings one to the acknowledgement of its end. Owned by Agent.
+ *
+ *     task ──► accepting ── on the disk: accepted ──► queued ── its lane is free: started ──► running ──► ending ── on the disk ──► task_end
+ *                  └────────────── cancelled, timed out ──────────────┴──────────────────────────▲
+ *
+ * The journal is written before anything is said or started. An id that is running or has ended never starts again. Ends
+ * are repeated to each new session until they are acknowledged. DESIGN section 6.
+ */
+import type { Logger } from '../log.ts';
+import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
+import type {
+  AgentFrame,
+  TaskAckFrame,
+  TaskCancelFrame,
+  TaskEndFrame,
+  TaskEventFrame,
+  TaskFrame,
+} from '../wire/frames.ts';
+import { hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
+import { Lane } from './lane.ts';
+import type { Machine } from './machine.ts';
+import { type Attempt, cancelled, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
+import type { Catalogue } from './tasks/catalogue.ts';
+import type { AgentTask, LaneName, TaskContext } from './tasks/task.ts';
+
+/** Where frames go: the newest session. */
+export interface Outbox {
+  readonly hasRoom: boolean;
+  readonly maxFrameBytes: number;
+  /** False when there is no session. */
+  send(frame: AgentFrame): boolean;
+}
+
+export interface RunnerDeps {
+  clock: Clock;
+  log: Logger;
+  serverUuid: string;
+  journal: Journal;
+  machine: Machine;
+  outbox: Outbox;
+  tasks: Catalogue;
+  allowReboot: boolean;
+}
+
+interface Work {
+  frame: TaskFrame;
+  task: AgentTask;
+  phase: 'accepting' | 'queued' | 'running' | 'ending';
+  abort: AbortController;
+  timer: Timer;
+  /** Settles when nothing of it runs any more. */
+  run: Promise<void> | undefined;
+}
+
+export const PARALLEL_TASKS = 16;
+/** An end that is not acknowledged goes out again this often, should the instance have lost it. */
+const REPEAT_ENDS_MS = 15_000;
+const MAX_TURNED_AWAY = 10_000;
+
+export class Runner {
+  readonly #deps: RunnerDeps;
+  readonly #works = new Map<string, Work>();
+  readonly #lanes: Record<LaneName, Lane> = {
+    serial: new Lane(1),
+    parallel: new Lane(PARALLEL_TASKS),
+    control: new Lane(1),
+  };
+  /** Ended ids whose end this session has not been told, in order. */
+  readonly #untold = new Set<string>();
+  /** Ended ids whose end is on its way to the disk. */
+  readonly #journalling = new Set<string>();
+  /** Ends of tasks the full journal could not take: a repeated frame gets the same answer, never a run. */
+  readonly #turnedAway = new Map<string, TaskEndFrame>();
+  #repeatAt = 0;
+  #paused = false;
+  #stopping = false;
+
+  constructor(deps: RunnerDeps) {
+    this.#deps = deps;
+  }
+
+  get isPaused(): boolean {
+    return this.#paused;
+  }
+
+  /** Before the first hello: what a former process of this agent had started is over, and the journal says so. */
+  async recover(): Promise<void> {
+    const running = [...this.#deps.journal.state.tasks.values()].filter((task) => task.state === 'running');
+    await Promise.all(running.map((task) => this.#endLeftover(task)));
+  }
+
+  async #endLeftover(task: Extract<JournalTask, { state: 'running' }>): Promise<void> {
+    if (task.group) await this.#deps.machine.endGroup(task.group);
+    const failure = new TaskFailure('AgentRestarted', 'The agent restarted while the task ran; its outcome is unknown');
+    await this.#journalEnd(endFailure(task, failure, isoNow(this.#deps.clock)));
+  }
+
+  /**
+   * A new session stands: it is told every end again. What was accepted and not started goes on, now that an instance has
+   * welcomed this journal: one that was copied or rolled back is refused, and its tasks are not this agent's to run.
+   */
+  entered(): void {
+    for (const task of this.#deps.journal.state.tasks.values()) {
+      if (task.state === 'ended') this.#untold.add(task.id);
+      else if (task.state === 'accepted' && !this.#works.has(task.id)) this.#resume(task.task);
+    }
+    this.#tellEnds();
+  }
+
+  onTask(frame: TaskFrame): void {
+    if (this.#stopping || this.#answerKnown(frame)) return;
+    const task = this.#deps.tasks.get(frame.name);
+    if (!task) return this.#refuse(frame, unknownTask(frame));
+    if (this.#paused && !task.whilePaused) {
+      return this.#refuse(frame, new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance'));
+    }
+    if (!hasRoom(this.#deps.journal.state)) return this.#turnAway(frame);
+    void this.#accept(frame, task);
+  }
+
+  onAck({ id, attempt }: TaskAckFrame): void {
+    const known = this.#deps.journal.state.tasks.get(id);
+    if (known?.state !== 'ended' || known.attempt !== attempt) return;
+    this.#untold.delete(id);
+    void this.#deps.journal.append({ record: 'acknowledged', id });
+    this.#tellEnds();
+  }
+
+  /** Ends the task one way or another; one that is not known is journalled as ended, so that it cannot start later. */
+  onCancel(frame: TaskCancelFrame): void {
+    const { journal, clock } = this.#deps;
+    const work = this.#works.get(frame.id);
+    if (work) return this.#abort(work, cancelled());
+    if (this.#repeatEnd(frame.id)) return;
+    if (journal.state.acknowledged.has(frame.id) || !hasRoom(journal.state)) {
+      this.#deps.outbox.send(this.#remember(endFailure(frame, cancelled(), isoNow(clock))));
+    } else this.#refuse(journal.state.tasks.get(frame.id) ?? frame, cancelled());
+  }
+
+  /** Called each pulse. */
+  tick(now: number): void {
+    if (this.#untold.size > 0) this.#tellEnds();
+    if (now < this.#repeatAt) return;
+    this.#repeatAt = now + REPEAT_ENDS_MS;
+    for (const task of this.#deps.journal.state.tasks.values()) {
+      if (task.state === 'ended') this.#untold.add(task.id);
+    }
+  }
+
+  /** Gives up all work without a word: the journal it stands in is not this agent's any more. */
+  async abandon(): Promise<void> {
+    const works = [...this.#works.values()];
+    this.#works.clear();
+    this.#untold.clear();
+    for (const work of works) {
+      work.timer.cancel();
+      work.abort.abort(new TaskFailure('JournalLost', 'The journal of this task is no longer valid'));
+    }
+    await Promise.all(works.map(({ run }) => run));
+  }
+
+  /** Ends what runs and journals it; what has not started stays accepted, for the next process. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    const works = [...this.#works.values()];
+    for (const work of works) {
+      work.timer.cancel();
+      if (work.phase === 'running')
+        work.abort.abort(new TaskFailure('AgentStopped', 'The agent was stopped while the task ran'));
+    }
+    await Promise.all(works.map(({ phase, run }) => (phase === 'queued' ? undefined : run)));
+  }
+
+  /** True when the id needs no start: whatever is known of it has been said again. */
+  #answerKnown(frame: TaskFrame): boolean {
+    const { journal, log, serverUuid, clock, outbox } = this.#deps;
+    const known = journal.state.tasks.get(frame.id);
+    if (known && frame.attempt !== known.attempt) {
+      const fields = {
+        server_uuid: serverUuid,
+        task: frame.id,
+        attempt: frame.attempt,
+        known: known.attempt,
+        state: known.state,
+      };
+      log.warn(fields, 'another attempt of a task this agent already has');
+    }
+    if (known?.state === 'ended') return this.#repeatEnd(frame.id);
+    if (known) {
+      if (this.#works.get(known.id)?.phase !== 'accepting') this.#event(known, { name: 'accepted' });
+      return true;
+    }
+    if (this.#repeatEnd(frame.id)) return true;
+    if (!journal.state.acknowledged.has(frame.id)) return false;
+    const failure = new TaskFailure('TaskAlreadyEnded', 'This agent has already reported an end of this task');
+    outbox.send(endFailure(frame, failure, isoNow(clock)));
+    return true;
+  }
+
+  #repeatEnd(id: string): boolean {
+    const known = this.#deps.journal.state.tasks.get(id);
+    if (known?.state === 'ended') {
+      this.#untold.add(id);
+      this.#tellEnds();
+      return true;
+    }
+    const turnedAway = this.#turnedAway.get(id);
+    if (turnedAway) this.#deps.outbox.send(turnedAway);
+    return turnedAway !== undefined;
+  }
+
+  async #accept(frame: TaskFrame, task: AgentTask): Promise<void> {
+    const work = this.#newWork(frame, task, 'accepting');
+    work.run = this.#deps.journal.append({ record: 'accepted', task: frame });
+    await work.run;
+    if (!this.#isCurrent(work) || work.phase !== 'accepting') return;
+    this.#event(frame, { name: 'accepted' });
+    this.#enqueue(work);
+  }
+
+  #resume(frame: TaskFrame): void {
+    const task = this.#deps.tasks.get(frame.name);
+    if (task) this.#enqueue(this.#newWork(frame, task, 'queued'));
+    else this.#refuse(frame, unknownTask(frame));
+  }
+
+  #newWork(frame: TaskFrame, task: AgentTask, phase: Work['phase']): Work {
+    const timer = this.#deps.clock.after(frame.timeoutMs, () => this.#abort(work, taskTimeout(frame)));
+    const work: Work = { frame, task, phase, abort: new AbortController(), timer, run: undefined };
+    this.#works.set(frame.id, work);
+    return work;
+  }
+
+  #enqueue(work: Work): void {
+    work.phase = 'queued';
+    this.#lanes[work.task.lane].enter(() => {
+      if (this.#stopping || !this.#isCurrent(work) || work.phase !== 'queued') return Promise.resolve();
+      work.phase = 'running';
+      work.run = this.#run(work);
+      return work.run;
+    });
+  }
+
+  async #run(work: Work): Promise<void> {
+    const context = this.#contextOf(work);
+    try {
+      if (!work.task.gated) await context.begin();
+      const result = work.abort.signal.aborted ? undefined : await work.task.run(work.frame.params, context);
+      if (!result) throw work.abort.signal.reason;
+      await this.#end(work, endComplete(work.frame, result, isoNow(this.#deps.clock)));
+    } catch (error) {
+      await this.#end(work, endFailure(work.frame, this.#failureOf(error, work), isoNow(this.#deps.clock)));
+    }
+  }
+
+  #contextOf(work: Work): TaskContext {
+    const { clock, machine, allowReboot, outbox } = this.#deps;
+    const { frame } = work;
+    return {
+      id: frame.id,
+      signal: work.abort.signal,
+      clock,
+      machine,
+      allowReboot,
+      begin: (group) => this.#begin(work, group),
+      progress: (value, message) => {
+        if (outbox.hasRoom)
+          this.#event(frame, { name: 'progress', value, ...(message === undefined ? {} : { message }) });
+      },
+      output: (stream, offset, text) => {
+        if (outbox.hasRoom) this.#event(frame, { name: 'output', stream, offset, text });
+      },
+      setPaused: (paused) => {
+        this.#paused = paused;
+      },
+    };
+  }
+
+  async #begin(work: Work, group?: ProcessGroup): Promise<void> {
+    if (!this.#isCurrent(work)) return;
+    await this.#deps.journal.append({ record: 'started', id: work.frame.id, ...(group ? { group } : {}) });
+    if (this.#isCurrent(work)) this.#event(work.frame, { name: 'started' });
+  }
+
+  #abort(work: Work, failure: TaskFailure): void {
+    if (work.phase === 'running') return work.abort.abort(failure);
+    if (work.phase !== 'ending') work.run = this.#end(work, endFailure(work.frame, failure, isoNow(this.#deps.clock)));
+  }
+
+  async #end(work: Work, end: TaskEndFrame): Promise<void> {
+    work.timer.cancel();
+    if (!this.#isCurrent(work)) return;
+    work.phase = 'ending';
+    await this.#journalEnd(end);
+    if (!this.#isCurrent(work)) return;
+    this.#works.delete(work.frame.id);
+    this.#untold.add(end.id);
+    this.#tellEnds();
+  }
+
+  /** An end without a run. */
+  #refuse(attempt: Attempt, failure: TaskFailure): void {
+    const journal = this.#deps.journal.state;
+    void this.#journalEnd(endFailure(attempt, failure, isoNow(this.#deps.clock))).then(() => {
+      if (this.#deps.journal.state !== journal) return;
+      this.#untold.add(attempt.id);
+      this.#tellEnds();
+    });
+  }
+
+  #turnAway(frame: TaskFrame): void {
+    const failure = new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');
+    this.#deps.outbox.send(this.#remember(endFailure(frame, failure, isoNow(this.#deps.clock))));
+  }
+
+  #remember(end: TaskEndFrame): TaskEndFrame {
+    const oldest = this.#turnedAway.keys().next();
+    if (this.#turnedAway.size >= MAX_TURNED_AWAY && !oldest.done) this.#turnedAway.delete(oldest.value);
+    this.#turnedAway.set(end.id, end);
+    return end;
+  }
+
+  async #journalEnd(end: TaskEndFrame): Promise<void> {
+    this.#journalling.add(end.id);
+    await this.#deps.journal.append({ record: 'ended', end: fitEnd(end, this.#deps.outbox.maxFrameBytes) });
+    this.#journalling.delete(end.id);
+  }
+
+  /** As many as the session takes now; the rest follows with the next pulse or acknowledgement. */
+  #tellEnds(): void {
+    const { outbox, journal } = this.#deps;
+    for (const id of this.#untold) {
+      if (!outbox.hasRoom) return;
+      if (this.#journalling.has(id)) continue;
+      const known = journal.state.tasks.get(id);
+      if (known?.state === 'ended') outbox.send(fitEnd(known.end, outbox.maxFrameBytes));
+      this.#untold.delete(id);
+    }
+  }
+
+  #event({ id, attempt }: Attempt, event: Unreported): void {
+    const reportedAt = isoNow(this.#deps.clock);
+    this.#deps.outbox.send({ type: 'task_event', id, attempt, event: { ...event, reportedAt } });
+  }
+
+  #failureOf(error: unknown, { frame }: Work): TaskFailure {
+    if (error instanceof TaskFailure) return error;
+    this.#deps.log.error(
+      { server_uuid: this.#deps.serverUuid, task: frame.id, name: frame.name, err: error },
+      'task failed',
+    );
+    return new TaskFailure('TaskError', error instanceof Error ? error.message : String(error));
+  }
+
+  #isCurrent(work: Work): boolean {
+    return this.#works.get(work.frame.id) === work;
+  }
+}
+
+type WithoutTime<Event> = Event extends unknown ? Omit<Event, 'reportedAt'> : never;
+type Unreported = WithoutTime<TaskEventFrame['event']>;
+
+const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
+
+const taskTimeout = ({ timeoutMs }: TaskFrame) =>
+  new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs} ms`);

@@ -1,0 +1,68 @@
+/** How an attempt ended, as a frame: made here, and cut to what a session takes. Pure. */
+import { encodeFrame } from '../wire/codec.ts';
+import type { TaskEndFrame } from '../wire/frames.ts';
+import { cutMark } from './output.ts';
+import { strayLength, wholeLength } from './utf8.ts';
+
+export interface Attempt {
+  id: string;
+  attempt: number;
+}
+
+/** Thrown by a task, or the reason of its abort: the attempt ends as `failure` with this code. */
+export class TaskFailure extends Error {
+  readonly code: string;
+  /** What there is to show all the same. */
+  readonly result: Record<string, unknown> | undefined;
+
+  constructor(code: string, message: string, fields: { result?: Record<string, unknown>; cause?: unknown } = {}) {
+    super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
+    this.name = 'TaskFailure';
+    this.code = code;
+    this.result = fields.result;
+  }
+}
+
+export const cancelled = (): TaskFailure => new TaskFailure('Cancelled', 'The task was cancelled');
+
+export function endComplete(attempt: Attempt, result: Record<string, unknown>, reportedAt: string): TaskEndFrame {
+  return { type: 'task_end', id: attempt.id, attempt: attempt.attempt, outcome: 'complete', result, reportedAt };
+}
+
+export function endFailure({ id, attempt }: Attempt, failure: TaskFailure, reportedAt: string): TaskEndFrame {
+  const error = { code: failure.code, message: failure.message.slice(0, 4000) };
+  const result = failure.result ? { result: failure.result } : {};
+  return { type: 'task_end', id, attempt, outcome: 'failure', ...result, error, reportedAt };
+}
+
+/** Any text of the result may be cut in the middle; a result that is too large without long texts is left out. */
+export function fitEnd(end: TaskEndFrame, maxBytes: number): TaskEndFrame {
+  let kept = MAX_TEXT_BYTES;
+  let fitted = end;
+  while (Buffer.byteLength(encodeFrame(fitted)) > maxBytes) {
+    if (kept < SHORTEST_TEXT_BYTES) return { ...end, result: { truncated: true } };
+    const result = Object.entries(end.result ?? {}).map(([key, value]) => [key, shortened(value, kept)]);
+    fitted = { ...end, result: Object.fromEntries(result) };
+    kept /= 2;
+  }
+  return fitted;
+}
+
+const MAX_TEXT_BYTES = 1024 * 1024;
+const SHORTEST_TEXT_BYTES = 64;
+
+function shortened(value: unknown, maxBytes: number): unknown {
+  return typeof value === 'string' ? cutMiddle(value, maxBytes) : value;
+}
+
+/** The first and the last half of what `maxBytes` can hold, with the cut marked. */
+export function cutMiddle(text: string, maxBytes: number): string {
+  const bytes = Buffer.from(text);
+  if (bytes.length <= maxBytes) return text;
+  const half = Math.floor(maxBytes / 2);
+  const head = bytes.subarray(0, half);
+  const first = head.subarray(0, wholeLength(head));
+  const tail = bytes.subarray(bytes.length - half);
+  const last = tail.subarray(strayLength(tail));
+  return first.toString('utf8') + cutMark(bytes.length - first.length - last.length) + last.toString('utf8');
+}

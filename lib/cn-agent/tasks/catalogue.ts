@@ -1,0 +1,24 @@
+/** The tasks this agent knows, by the name a task frame carries. lib/wire/tasks.ts holds what both ends must know of them. */
+import { taskCapability } from '../../wire/tasks.ts';
+import { agentPause, agentResume } from './agent-pause.ts';
+import { commandExecute } from './command-execute.ts';
+import { nop } from './nop.ts';
+import { serverReboot } from './server-reboot.ts';
+import { serverSysinfo } from './server-sysinfo.ts';
+import { sleep } from './sleep.ts';
+import type { AgentTask } from './task.ts';
+
+export type Catalogue = ReadonlyMap<string, AgentTask>;
+
+export const catalogue: Catalogue = new Map([
+  ['nop', nop],
+  ['sleep', sleep],
+  ['command_execute', commandExecute],
+  ['server_sysinfo', serverSysinfo],
+  ['server_reboot', serverReboot],
+  ['agent_pause', agentPause],
+  ['agent_resume', agentResume],
+]);
+
+/** The agent's capabilities of the greeting. */
+export const capabilitiesOf = (tasks: Catalogue): string[] => Array.from(tasks.keys(), taskCapability);

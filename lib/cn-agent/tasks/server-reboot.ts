@@ -1,0 +1,14 @@
+/** `server_reboot`: starts a reboot of the machine, where the agent was started with --allow-reboot. */
+import { z } from 'zod';
+import { TaskFailure } from '../task-end.ts';
+import { defineTask } from './task.ts';
+
+export const serverReboot = defineTask({
+  lane: 'serial',
+  params: z.object({}),
+  async run(_params, { machine, allowReboot }) {
+    if (!allowReboot) throw new TaskFailure('RebootNotAllowed', 'This agent was started without --allow-reboot');
+    await machine.reboot();
+    return {};
+  },
+});

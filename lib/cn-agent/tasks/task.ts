@@ -1,0 +1,62 @@
+/** What a task of the catalogue is to the runner, and the runner to a task. */
+import type { z } from 'zod';
+import type { Clock } from '../../ports/clock.ts';
+import type { ProcessGroup } from '../journal.ts';
+import type { Machine } from '../machine.ts';
+import type { OutputStream } from '../output.ts';
+import { TaskFailure } from '../task-end.ts';
+
+/** Tasks of one lane wait for each other: `serial` one at a time, `parallel` some, `control` apart from all work. */
+export type LaneName = 'serial' | 'parallel' | 'control';
+
+export interface TaskContext {
+  id: string;
+  /** Aborts at a timeout, a cancel or the agent's stop; its reason is the TaskFailure to end with. */
+  signal: AbortSignal;
+  clock: Clock;
+  machine: Machine;
+  allowReboot: boolean;
+  /** Journals that it starts. Only a `gated` task calls it; for the others it has been called. */
+  begin(group?: ProcessGroup): Promise<void>;
+  progress(value: number, message?: string): void;
+  output(stream: OutputStream, offset: number, text: string): void;
+  /** Whether the agent takes other tasks. */
+  setPaused(paused: boolean): void;
+}
+
+export interface AgentTask {
+  lane: LaneName;
+  /** Calls `begin` itself, when it knows its processes. */
+  gated: boolean;
+  /** Runs even while the agent is paused. */
+  whilePaused: boolean;
+  /** Resolves with the result, or rejects with a TaskFailure; soon after the signal, in any case. */
+  run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
+}
+
+interface Definition<Schema extends z.ZodType> {
+  lane: LaneName;
+  gated?: boolean;
+  whilePaused?: boolean;
+  params: Schema;
+  run(params: z.infer<Schema>, context: TaskContext): Promise<Record<string, unknown>>;
+}
+
+/** A task whose parameters are parsed before it begins; unknown ones are ignored, as callers send their path along. */
+export function defineTask<Schema extends z.ZodType>(definition: Definition<Schema>): AgentTask {
+  const { lane, gated = false, whilePaused = false, params: schema } = definition;
+  return { lane, gated, whilePaused, run: async (params, context) => definition.run(parse(schema, params), context) };
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, params: Record<string, unknown>): z.infer<Schema> {
+  const parsed = schema.safeParse(params);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new TaskFailure('InvalidParameters', `Parameter ${issue?.path.join('.')}: ${issue?.message}`);
+}
+
+/** Waits, or rejects with the failure that ends the task. */
+export async function pause(ms: number, { clock, signal }: TaskContext): Promise<void> {
+  await clock.sleep(ms, signal);
+  if (signal.aborted) throw signal.reason;
+}
