@@ -1,0 +1,116 @@
+/**
+ * One request and its reply. Owns the request's id, its time, the signal that says its caller has left, and the writing
+ * of exactly one reply with the headers that all have. Made by the listener; `send` never throws.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import os from 'node:os';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { sendEvents } from './event-stream.ts';
+import type { Reply } from './route.ts';
+
+export interface ExchangeDeps {
+  version: string;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+}
+
+const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
+
+export class Exchange {
+  readonly request: IncomingMessage;
+  readonly requestId: string;
+  readonly log: Logger;
+  readonly #response: ServerResponse;
+  readonly #deps: ExchangeDeps;
+  readonly #startedAt: number;
+  readonly #abort = new AbortController();
+
+  constructor(request: IncomingMessage, response: ServerResponse, deps: ExchangeDeps) {
+    this.request = request;
+    this.#response = response;
+    this.#deps = deps;
+    this.#startedAt = deps.clock.now();
+    this.requestId = requestIdOf(request) ?? deps.random.uuid();
+    this.log = deps.log.child({ req_id: this.requestId });
+    response.once('close', () => this.#abort.abort());
+  }
+
+  /** Aborted when the caller has left, when the reply is through, or by `abort()`. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  abort(): void {
+    this.#abort.abort();
+  }
+
+  get elapsedMs(): number {
+    return this.#deps.clock.now() - this.#startedAt;
+  }
+
+  get path(): string {
+    return (this.request.url ?? '').split('?', 1)[0] ?? '';
+  }
+
+  get hasCallerLeft(): boolean {
+    return this.#response.destroyed && !this.#response.writableFinished;
+  }
+
+  get status(): number {
+    return this.#response.statusCode;
+  }
+
+  async send(reply: Reply): Promise<void> {
+    try {
+      if (this.#response.destroyed || this.#response.headersSent) return;
+      this.#writeHeaders(reply);
+      if (reply.events === undefined) this.#end(reply);
+      else await sendEvents(this.#response, reply.events, { clock: this.#deps.clock, signal: this.signal });
+    } catch (error) {
+      this.log.error({ err: error }, 'reply failed');
+      this.#response.destroy();
+    }
+  }
+
+  #writeHeaders(reply: Reply): void {
+    const response = this.#response;
+    response.statusCode = reply.status;
+    response.setHeader('Server', `cnapi/${this.#deps.version}`);
+    response.setHeader('x-request-id', this.requestId);
+    response.setHeader('x-response-time', String(Math.round(this.elapsedMs)));
+    response.setHeader('x-server-name', os.hostname());
+    for (const [name, value] of Object.entries(reply.headers ?? {})) response.setHeader(name, value);
+    if (reply.events !== undefined) {
+      response.setHeader('Content-Type', 'text/event-stream');
+      response.setHeader('Cache-Control', 'no-store');
+    }
+    // What is left of a body that was not read to its end must not be taken for the next request.
+    if (!this.request.complete) response.setHeader('Connection', 'close');
+  }
+
+  #end(reply: Reply): void {
+    const content = contentOf(reply);
+    if (content === undefined) {
+      if (reply.status !== 204) this.#response.setHeader('Content-Length', 0);
+      this.#response.end();
+      return;
+    }
+    this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
+    this.#response.setHeader('Content-Length', Buffer.byteLength(content));
+    this.#response.end(content);
+  }
+}
+
+/** The caller's request id, if it can be trusted in a header and a log. */
+export function requestIdOf(request: IncomingMessage): string | undefined {
+  const given = request.headers['x-request-id'] ?? request.headers['request-id'];
+  return typeof given === 'string' && REQUEST_ID.test(given) ? given : undefined;
+}
+
+function contentOf(reply: Reply): string | undefined {
+  if (reply.text !== undefined) return reply.text.content;
+  return reply.body === undefined ? undefined : JSON.stringify(reply.body);
+}

@@ -1,0 +1,51 @@
+/**
+ * Who may knock, decided from a request's first lines alone. Pure; called by the listener before anything else.
+ * Until credentials can be configured an instance listens on loopback only, and a browser there is the one stranger
+ * left: a page of a foreign origin, or a foreign name that was rebound to 127.0.0.1, is turned away.
+ */
+import type { CnapiError } from '../errors.ts';
+import { ForbiddenError, InvalidContentError, RequestTooLargeError } from './http-errors.ts';
+
+export const MAX_URL_CHARS = 8 * 1024;
+
+export interface Knock {
+  url: string;
+  host: string | undefined;
+  origin: string | undefined;
+}
+
+/** The reason to turn a request away, if there is one. `names` are the lower-case host names that mean us. */
+export function reasonToRefuse(knock: Knock, names: ReadonlySet<string>): CnapiError | undefined {
+  if (knock.url.length > MAX_URL_CHARS)
+    return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
+  if (!knock.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
+  if (knock.host !== undefined && !isOurs(knock.host, names)) {
+    return new ForbiddenError(
+      `Host ${printable(knock.host)} is not a name of this service; use its address or one of its names`,
+    );
+  }
+  if (knock.origin !== undefined && !isSameOrigin(knock.origin, knock.host)) {
+    return new ForbiddenError(`Requests from pages of ${printable(knock.origin)} are refused`);
+  }
+  return undefined;
+}
+
+/** True for an address or name that only this machine can reach itself by. */
+export function isLoopback(host: string): boolean {
+  const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1');
+  return name === 'localhost' || name === '::1' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(name);
+}
+
+function isOurs(hostHeader: string, names: ReadonlySet<string>): boolean {
+  const match = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?$/.exec(hostHeader.toLowerCase());
+  const name = match?.[1]?.replace(/\.$/, '');
+  return name !== undefined && (isLoopback(name) || names.has(name));
+}
+
+function isSameOrigin(origin: string, host: string | undefined): boolean {
+  return host !== undefined && origin.toLowerCase() === `http://${host.toLowerCase()}`;
+}
+
+function printable(text: string): string {
+  return text.replace(/[^\x20-\x7e]/g, '?').slice(0, 100);
+}

@@ -1,0 +1,273 @@
+/**
+ * The HTTP listener of an instance: restify over one port, REST and agent link alike. Owns the socket and its limits,
+ * and sees each request from the first look (`front-door.ts`) through routing to its one reply (`exchange.ts`).
+ * Composed by `lib/app.ts`. `start()` fails when the address is taken or not loopback; no request makes it throw.
+ *
+ *     new ──start()──▶ listening ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
+ */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
+import restify from 'restify';
+import { CnapiError } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { errorReply, isDefect } from './error-mapping.ts';
+import { Exchange } from './exchange.ts';
+import { isLoopback, MAX_URL_CHARS, reasonToRefuse } from './front-door.ts';
+import {
+  MethodNotAllowedError,
+  NotUpgradableError,
+  ResourceNotFoundError,
+  StoppingError,
+  UpgradeRequiredError,
+} from './http-errors.ts';
+import type { Metrics } from './metrics.ts';
+import { answer } from './pipeline.ts';
+import type { Reply, Route } from './route.ts';
+import { isUuid } from './rules.ts';
+import type { Services } from './services.ts';
+
+export interface ListenerOptions {
+  config: {
+    host: string;
+    port: number;
+    advertiseHost?: string | undefined;
+    datacenter: string;
+    domain: string;
+    maxAgents: number;
+  };
+  version: string;
+  routes: readonly Route[];
+  services: Services;
+  metrics: Metrics;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  /** Takes over the socket of an agent that asks for its link. */
+  onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, serverUuid: string): void;
+}
+
+/** Without credentials an instance may be reached from its own machine only. */
+export class ListenAddressRefusedError extends CnapiError {
+  constructor(host: string) {
+    super(
+      'ListenAddressRefused',
+      500,
+      `host ${host} is not a loopback address; until credentials can be configured an instance listens on loopback only: ` +
+        'set host to 127.0.0.1',
+    );
+  }
+}
+
+const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
+const HEADERS_WITHIN_MS = 30_000;
+/** To have the whole request, body included; an answer may take as long as it takes. */
+const REQUEST_WITHIN_MS = 60_000;
+const KEEP_ALIVE_MS = 65_000;
+/** Longer than the longest wait, so that its answer comes before the cut. */
+const SILENT_SOCKET_MS = 3_660_000;
+const STOP_GRACE_MS = 1000;
+const MAX_HEADERS = 100;
+/** Room for callers beside the agents. */
+const MAX_CALLERS = 1500;
+
+type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
+type RoutedRequest = IncomingMessage & { params: Record<string, string> };
+
+export class HttpListener {
+  readonly #options: ListenerOptions;
+  readonly #names: ReadonlySet<string>;
+  readonly #restify: restify.Server;
+  readonly #exchanges = new Map<IncomingMessage, Exchange>();
+  #stopped: Promise<void> | undefined;
+
+  constructor(options: ListenerOptions) {
+    this.#options = options;
+    this.#names = namesOf(options.config);
+    this.#restify = this.#createServer();
+    for (const route of options.routes) this.#mount(route);
+    this.#mountLink();
+  }
+
+  /** @throws ListenAddressRefusedError; the system's error when the port is taken. */
+  async start(): Promise<void> {
+    const { host, port } = this.#options.config;
+    if (!isLoopback(host)) throw new ListenAddressRefusedError(host);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#server.once('error', reject);
+    this.#server.listen({ host, port, backlog: 4096 }, resolve);
+    await promise;
+    this.#server.off('error', reject);
+    this.#server.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
+    this.#options.log.info({ url: this.url }, 'http: listening');
+  }
+
+  /** Answers waits with 503, gives replies on their way a second, closes what remains. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /** Where it listens; with port 0 configured, known after `start()`. */
+  get url(): string {
+    const { host, port } = this.#options.config;
+    const bound = this.#server.address() as AddressInfo | null;
+    return `http://${host.includes(':') ? `[${host}]` : host}:${bound?.port ?? port}`;
+  }
+
+  get #server(): Server {
+    return this.#restify.server as Server;
+  }
+
+  #createServer(): restify.Server {
+    const { version, config, log } = this.#options;
+    const server = restify.createServer({
+      name: `cnapi/${version}`,
+      handleUpgrades: true,
+      log: log as never,
+      maxParamLength: MAX_URL_CHARS,
+    });
+    // Before restify parses the URL: on some that a stranger may send, that throws.
+    const early = server as unknown as {
+      first(admit: (request: IncomingMessage, response: UpgradableResponse) => boolean): void;
+    };
+    early.first((request, response) => this.#admit(request, response));
+    server.on('restifyError', (request: IncomingMessage, _response: unknown, error: unknown) =>
+      this.#refuseUnrouted(request, error),
+    );
+    const http = server.server as Server;
+    http.headersTimeout = HEADERS_WITHIN_MS;
+    http.requestTimeout = REQUEST_WITHIN_MS;
+    http.keepAliveTimeout = KEEP_ALIVE_MS;
+    http.maxHeadersCount = MAX_HEADERS;
+    http.maxConnections = config.maxAgents + MAX_CALLERS;
+    http.setTimeout(SILENT_SOCKET_MS);
+    return server;
+  }
+
+  #mount(route: Route): void {
+    const verb = ({ GET: 'get', POST: 'post', PUT: 'put', DELETE: 'del' } as const)[route.method];
+    this.#restify[verb]({ name: route.name, path: route.path }, (request, _response, next) => {
+      void this.#serve(route, request as unknown as RoutedRequest).finally(() => next(false));
+    });
+  }
+
+  #mountLink(): void {
+    this.#restify.get({ name: 'AgentLink', path: '/agents/:server_uuid/link' }, (request, response, next) => {
+      const { claimUpgrade } = response as unknown as UpgradableResponse;
+      if (claimUpgrade === undefined) {
+        void this.#exchanges.get(request)?.send(errorReply(new UpgradeRequiredError()));
+      } else {
+        const { socket, head } = claimUpgrade.call(response);
+        this.#options.onUpgrade(request, socket, head, String(request.params.server_uuid).toLowerCase());
+      }
+      next(false);
+    });
+  }
+
+  /** True to go on to routing. A refused upgrade has no response worth the name: it is answered on the bare socket. */
+  #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
+    const { host, origin } = request.headers;
+    const reason = reasonToRefuse({ url: request.url ?? '', host, origin }, this.#names);
+    if (response.claimUpgrade !== undefined) {
+      const refusal = reason ?? this.#reasonNotToUpgrade(request);
+      if (refusal !== undefined) refuseUpgrade(response.claimUpgrade().socket, errorReply(refusal));
+      return refusal === undefined;
+    }
+    const exchange = new Exchange(request, response, this.#options);
+    if (reason !== undefined) {
+      void exchange.send(errorReply(reason));
+      return false;
+    }
+    this.#exchanges.set(request, exchange);
+    response.once('close', () => this.#exchanges.delete(request));
+    return true;
+  }
+
+  #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
+    if (this.#stopped !== undefined) return new StoppingError();
+    const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
+    if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
+    return isUuid(serverUuid) ? undefined : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+  }
+
+  async #serve(route: Route, request: RoutedRequest): Promise<void> {
+    const exchange = this.#exchanges.get(request);
+    if (exchange === undefined) return;
+    const reply = await this.#replyTo(route, request, exchange);
+    await exchange.send(reply);
+    const { elapsedMs, status } = exchange;
+    this.#options.metrics.countRequest({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
+    if (route.quiet === true) return;
+    const left = exchange.hasCallerLeft ? { caller: 'left' } : {};
+    const { method, name } = route;
+    exchange.log.info(
+      { method, path: exchange.path, route: name, status, ms: Math.round(elapsedMs), ...left },
+      'request',
+    );
+  }
+
+  async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
+    try {
+      if (this.#stopped !== undefined) throw new StoppingError();
+      return await answer(route, { request, path: request.params, exchange, services: this.#options.services });
+    } catch (error) {
+      if (this.#stopped !== undefined && exchange.signal.aborted) return errorReply(new StoppingError());
+      if (isDefect(error) && !exchange.signal.aborted)
+        exchange.log.error({ err: error, route: route.name }, 'request failed');
+      return errorReply(error);
+    }
+  }
+
+  /** What restify's router found no route for. */
+  #refuseUnrouted(request: IncomingMessage, error: unknown): void {
+    const exchange = this.#exchanges.get(request);
+    if (exchange === undefined) return;
+    const { statusCode } = error as { statusCode?: number };
+    if (statusCode === 405) {
+      void exchange.send(errorReply(new MethodNotAllowedError(request.method ?? '')));
+    } else if (statusCode === 404) {
+      void exchange.send(errorReply(new ResourceNotFoundError(`${exchange.path} does not exist`)));
+    } else {
+      exchange.log.error({ err: error }, 'routing failed');
+      void exchange.send(errorReply(error));
+    }
+  }
+
+  async #stop(): Promise<void> {
+    if (!this.#server.listening) return;
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const exchange of this.#exchanges.values()) exchange.abort();
+    this.#server.closeIdleConnections();
+    // Upgraded sockets keep the server from closing; they are not ours to wait for.
+    const cancel = new AbortController();
+    await Promise.race([closed, this.#options.clock.sleep(STOP_GRACE_MS, cancel.signal)]);
+    cancel.abort();
+    this.#server.closeAllConnections();
+    this.#options.log.info('http: stopped');
+  }
+}
+
+/** The host names, loopback's aside, under which a request may ask for this instance. */
+function namesOf({ host, advertiseHost, datacenter, domain }: ListenerOptions['config']): ReadonlySet<string> {
+  return new Set([host, advertiseHost ?? host, `cnapi.${datacenter}.${domain}`].map((name) => name.toLowerCase()));
+}
+
+function refuseUpgrade(socket: Duplex, reply: Reply): void {
+  const content = JSON.stringify(reply.body);
+  const head = [
+    `HTTP/1.1 ${reply.status} Connection Not Upgraded`,
+    'Connection: close',
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(content)}`,
+    ...Object.entries(reply.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
+  ];
+  socket.on('error', () => socket.destroy());
+  socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
+}

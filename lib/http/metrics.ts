@@ -1,0 +1,109 @@
+/**
+ * Metrics in Prometheus text, under the reference's names where the thing exists. Owns a registry of its own; gauges are
+ * read from their sources when they are asked for, and only then. The listener counts requests here.
+ */
+import prometheus from 'prom-client';
+import type { BusStats } from '../bus/bus.ts';
+
+export interface MetricsSources {
+  /** Static labels, as the reference's: datacenter, instance, server, service. */
+  labels: Record<string, string>;
+  /** Agents connected to this instance. */
+  agents(): number;
+  tasks(): { waits: number; follows: number };
+  bus(): BusStats & { healthy: boolean };
+  pool(): { total: number; idle: number; waiting: number };
+  /** Further counters by name, e.g. `roster_verdicts_total`. */
+  counters?(): Record<string, number>;
+}
+
+export interface RequestSample {
+  method: string;
+  route: string;
+  status: number;
+  seconds: number;
+}
+
+const REQUEST_SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 600];
+
+export class Metrics {
+  readonly #registry = new prometheus.Registry();
+  readonly #requests: prometheus.Counter;
+  readonly #durations: prometheus.Histogram;
+
+  constructor(sources: MetricsSources) {
+    this.#registry.setDefaultLabels(sources.labels);
+    prometheus.collectDefaultMetrics({ register: this.#registry });
+    const registers = [this.#registry];
+    this.#requests = new prometheus.Counter({
+      name: 'http_requests_completed',
+      help: 'Requests answered',
+      labelNames: ['method', 'route', 'statusCode'],
+      registers,
+    });
+    this.#durations = new prometheus.Histogram({
+      name: 'http_request_duration_seconds',
+      help: 'From the request to its whole reply, waits included',
+      labelNames: ['method', 'route'],
+      buckets: REQUEST_SECONDS,
+      registers,
+    });
+    this.#gauge('heartbeating_servers_count', 'Servers whose agents are connected to this instance', () =>
+      sources.agents(),
+    );
+    this.#gauge('tasks_waits', 'Callers waiting for a task on this instance', () => sources.tasks().waits);
+    this.#gauge(
+      'tasks_follows',
+      'Callers following the events of a task on this instance',
+      () => sources.tasks().follows,
+    );
+    this.#gauge('bus_healthy', '1 while the bus carries messages', () => Number(sources.bus().healthy));
+    for (const name of ['published', 'received', 'dropped', 'reconnects'] as const) {
+      this.#total(`bus_${name}_total`, `Bus: ${name}`, () => sources.bus()[name]);
+    }
+    this.#gauge('bus_topics', 'Topics subscribed', () => sources.bus().topics);
+    for (const name of ['total', 'idle', 'waiting'] as const) {
+      this.#gauge(
+        `database_connections_${name}`,
+        `Database connections or callers: ${name}`,
+        () => sources.pool()[name],
+      );
+    }
+    for (const name of Object.keys(sources.counters?.() ?? {})) {
+      this.#total(name, name.replaceAll('_', ' '), () => sources.counters?.()[name] ?? 0);
+    }
+  }
+
+  countRequest({ method, route, status, seconds }: RequestSample): void {
+    this.#requests.inc({ method, route, statusCode: status });
+    this.#durations.observe({ method, route }, seconds);
+  }
+
+  async read(): Promise<{ contentType: string; content: string }> {
+    return { contentType: this.#registry.contentType, content: await this.#registry.metrics() };
+  }
+
+  #gauge(name: string, help: string, read: () => number): void {
+    new prometheus.Gauge({
+      name,
+      help,
+      registers: [this.#registry],
+      collect() {
+        this.set(read());
+      },
+    });
+  }
+
+  /** A counter that somebody else keeps. */
+  #total(name: string, help: string, read: () => number): void {
+    new prometheus.Counter({
+      name,
+      help,
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        this.inc(read());
+      },
+    });
+  }
+}

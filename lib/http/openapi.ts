@@ -1,0 +1,107 @@
+/** The OpenAPI 3.1 document of a route table, made of the very schemas that validate. Pure. */
+import { z } from 'zod';
+import { pathParamsOf, type ResponseDescription, type Route } from './route.ts';
+
+type Json = Record<string, unknown>;
+
+export function openApiDocument(routes: readonly Route[], version: string): Json {
+  const paths: Record<string, Json> = {};
+  for (const route of routes) {
+    const path = route.path.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'cnapi', version, summary: 'A highly available control plane for a fleet of servers' },
+    paths,
+    components: { schemas: { Error: errorSchema } },
+  };
+}
+
+const errorSchema = {
+  type: 'object',
+  required: ['code', 'message'],
+  properties: {
+    code: { type: 'string' },
+    message: { type: 'string' },
+    errors: {
+      type: 'array',
+      items: {
+        type: 'object',
+        required: ['field', 'code', 'message'],
+        properties: { field: { type: 'string' }, code: { type: 'string' }, message: { type: 'string' } },
+      },
+    },
+  },
+};
+
+const failure = {
+  description: 'Refused or failed; `code` says how',
+  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+};
+
+function operation(route: Route): Json {
+  const { properties = {}, required = [] } = jsonSchema(route.params) as {
+    properties?: Record<string, Json>;
+    required?: string[];
+  };
+  const inPath = new Set(pathParamsOf(route.path));
+  const others = Object.keys(properties).filter((name) => !inPath.has(name));
+  const hasBody = (route.method === 'POST' || route.method === 'PUT') && others.length > 0;
+  const parameter = (name: string, where: string) => {
+    const { description, ...schema } = properties[name] as Json;
+    return {
+      name,
+      in: where,
+      required: required.includes(name),
+      schema,
+      ...(description === undefined ? {} : { description }),
+    };
+  };
+  return {
+    operationId: route.name,
+    summary: route.summary,
+    tags: [route.tag],
+    parameters: [
+      ...[...inPath].map((name) => parameter(name, 'path')),
+      ...(hasBody ? [] : others.map((name) => parameter(name, 'query'))),
+      ...Object.entries(route.requestHeaders ?? {}).map(([name, description]) => header(name, description)),
+    ],
+    ...(hasBody ? { requestBody: requestBody(route, properties, others, required) } : {}),
+    responses: {
+      ...Object.fromEntries(Object.entries(route.responses).map(([status, one]) => [status, response(one)])),
+      default: failure,
+    },
+  };
+}
+
+function requestBody(route: Route, properties: Record<string, Json>, names: string[], required: string[]): Json {
+  const ownRequired = required.filter((name) => names.includes(name));
+  const schema = {
+    type: 'object',
+    properties: Object.fromEntries(names.map((name) => [name, properties[name]])),
+    ...(ownRequired.length > 0 ? { required: ownRequired } : {}),
+    ...(route.lenient === true ? {} : { additionalProperties: false }),
+  };
+  return { required: ownRequired.length > 0, content: { 'application/json': { schema } } };
+}
+
+function header(name: string, description: string): Json {
+  return { name, in: 'header', required: false, description, schema: { type: 'string' } };
+}
+
+function response({ description, schema, example, contentType = 'application/json' }: ResponseDescription): Json {
+  if (schema === undefined) return { description };
+  const content = { schema: jsonSchema(schema), ...(example === undefined ? {} : { example }) };
+  return { description, content: { [contentType]: content } };
+}
+
+/** As callers write it: before lower-casing, splitting and the like. */
+function jsonSchema(schema: z.ZodType): Json {
+  const { $schema, id, ...rest } = z.toJSONSchema(schema, {
+    io: 'input',
+    unrepresentable: 'any',
+    reused: 'inline',
+  }) as Json;
+  return rest;
+}

@@ -1,0 +1,67 @@
+/**
+ * From a routed request to its reply, in the reference's order: parameters gathered, undeclared ones refused, ids of
+ * the path, preconditions, the rules of the route, the handler. Whatever fails throws; the listener maps it.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { ServerObject } from '../servers/server.ts';
+import { ServerNotFoundError } from '../servers/servers.ts';
+import { readBody } from './body.ts';
+import type { Exchange } from './exchange.ts';
+import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
+import { mergeParams, type Params, parseParams, parsePathParams, refuseUndeclared } from './params.ts';
+import type { Reply, RequestContext, Route } from './route.ts';
+import type { Services } from './services.ts';
+
+export interface RoutedExchange {
+  request: IncomingMessage;
+  path: Record<string, string>;
+  exchange: Exchange;
+  services: Services;
+}
+
+export async function answer(route: Route, { request, path, exchange, services }: RoutedExchange): Promise<Reply> {
+  const rawParams = await gatherParams(request, path);
+  refuseUndeclared(route, rawParams);
+  const ids = parsePathParams(route, rawParams);
+  const server = await checkPreconditions(route, ids, services);
+  const context: RequestContext<never> = {
+    params: parseParams(route, rawParams) as never,
+    rawParams,
+    server,
+    services,
+    requestId: exchange.requestId,
+    header: (name) => singleHeader(request, name),
+    signal: exchange.signal,
+    log: exchange.log,
+  };
+  return route.handler(context);
+}
+
+async function gatherParams(request: IncomingMessage, path: Record<string, string>): Promise<Params> {
+  const url = request.url ?? '';
+  const mark = url.indexOf('?');
+  const body = await readBody(request);
+  return mergeParams({ path, query: mark < 0 ? '' : url.slice(mark + 1), body });
+}
+
+async function checkPreconditions(
+  route: Route,
+  ids: Record<string, string>,
+  services: Services,
+): Promise<ServerObject | undefined> {
+  if (route.preconditions.length === 0) return undefined;
+  const uuid = ids.server_uuid;
+  if (uuid === undefined) throw new Error(`route ${route.name} has preconditions but no server_uuid`);
+  const found = await services.servers.get(uuid);
+  if (found === undefined) throw new ServerNotFoundError(uuid);
+  if (route.preconditions.includes('running') && !found.isRunning)
+    throw new ServerNotRunningError(uuid, found.server.status);
+  return found.server;
+}
+
+/** @throws InvalidArgumentError when it is given more than once. */
+function singleHeader(request: IncomingMessage, name: string): string | undefined {
+  const values = request.headersDistinct[name.toLowerCase()] ?? [];
+  if (values.length > 1) throw new InvalidArgumentError(`Header ${name} is given more than once`);
+  return values[0];
+}

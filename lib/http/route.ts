@@ -1,0 +1,89 @@
+/**
+ * What a route is: one value that says how it is called, what it takes and what it answers. The listener serves it,
+ * `params.ts` validates by it and `openapi.ts` describes it, so that the three cannot differ. Each noun's routes live
+ * in a file of their own (`server-routes.ts`, `task-routes.ts` …); `routes.ts` is the table of all.
+ */
+import type { z } from 'zod';
+import type { Logger } from '../log.ts';
+import type { ServerObject } from '../servers/server.ts';
+import type { ServerSentEvent } from './event-stream.ts';
+import type { Services } from './services.ts';
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
+
+/**
+ * `server`: the server named by `server_uuid` exists (else 404) and is handed to the handler.
+ * `running`: its status is `running`, too (else 409).
+ */
+export type Precondition = 'server' | 'running';
+
+/** Where a route comes from; the reference's own answer a type failure with 500, as its clients know it. */
+export type Origin = 'reference' | 'own';
+
+export interface ResponseDescription {
+  description: string;
+  schema?: z.ZodType;
+  /** Shown in the OpenAPI document; must satisfy `schema`. */
+  example?: unknown;
+  /** Default application/json. */
+  contentType?: string;
+}
+
+export interface Reply {
+  status: number;
+  headers?: Record<string, string>;
+  /** Sent as JSON; absent means no body. */
+  body?: unknown;
+  /** Sent as it is, with this content type, in place of `body`. */
+  text?: { contentType: string; content: string };
+  /** Sent as server-sent events until it ends or the caller leaves, in place of `body`. */
+  events?: AsyncIterable<ServerSentEvent>;
+}
+
+export interface RequestContext<Params> {
+  params: Params;
+  /** All parameters as they came, for what a route passes on undeclared. */
+  rawParams: Readonly<Record<string, unknown>>;
+  /** The server of the path, when a precondition asked for it. */
+  server: ServerObject | undefined;
+  services: Services;
+  requestId: string;
+  header(name: string): string | undefined;
+  /** Aborted when the caller leaves or this instance stops. */
+  signal: AbortSignal;
+  log: Logger;
+}
+
+export interface Route<Schema extends z.ZodObject = z.ZodObject> {
+  name: string;
+  method: Method;
+  /** With `:name` for parameters of the path. */
+  path: string;
+  summary: string;
+  tag: string;
+  origin: Origin;
+  /** All parameters: of the path by name; the others come by query (GET, DELETE) or body (POST, PUT), or either way. */
+  params: Schema;
+  /** Undeclared parameters are passed by instead of refused. */
+  lenient?: boolean;
+  /** Headers that the route reads, for the document. */
+  requestHeaders?: Record<string, string>;
+  preconditions: readonly Precondition[];
+  responses: Record<number, ResponseDescription>;
+  /** Not worth a line in the log (health checks, heartbeats). */
+  quiet?: boolean;
+  handler(context: RequestContext<z.output<Schema>>): Promise<Reply> | Reply;
+}
+
+/** Checks a route's parameters against its handler, then forgets them, so that routes of all shapes fit one table. */
+export function route<Schema extends z.ZodObject>(definition: Route<Schema>): Route {
+  return definition as unknown as Route;
+}
+
+/** The names of the parameters in a path such as `/tasks/:taskid/wait`. */
+export function pathParamsOf(path: string): string[] {
+  return [...path.matchAll(/:(\w+)/g)].map((match) => match[1] as string);
+}
+
+export const ok = (body: unknown): Reply => ({ status: 200, body });
+export const empty = (status: 200 | 204): Reply => ({ status });

@@ -1,0 +1,15 @@
+/** The table of all routes. */
+import { instanceRoutes } from './instance-routes.ts';
+import { miscRoutes } from './misc-routes.ts';
+import type { Route } from './route.ts';
+import { serverRoutes } from './server-routes.ts';
+import { serverTaskRoutes } from './server-task-routes.ts';
+import { taskRoutes } from './task-routes.ts';
+
+export const routes: readonly Route[] = [
+  ...miscRoutes,
+  ...serverRoutes,
+  ...serverTaskRoutes,
+  ...taskRoutes,
+  ...instanceRoutes,
+];

@@ -1,0 +1,226 @@
+/** Servers: list, read, update, remove; sysinfo and status of agents that post them; the history of the status. */
+import { z } from 'zod';
+import { ServerNotFoundError } from '../servers/servers.ts';
+import { empty, ok, type Route, route } from './route.ts';
+import {
+  array,
+  BAD_REQUEST,
+  boolean,
+  booleanText,
+  integer,
+  isUuid,
+  list,
+  number,
+  object,
+  trimmedText,
+  uuid,
+  uuidOrDefault,
+} from './rules.ts';
+import { breadthOf, lastHeartbeatOf, narrow, pick } from './server-view.ts';
+
+export const serverUuid = { server_uuid: uuid() };
+
+export const noServer = { 404: { description: 'No such server' } };
+
+const serverExample = {
+  uuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
+  status: 'running',
+  hostname: 'headnode',
+  setup: true,
+  headnode: true,
+  reserved: false,
+  reservoir: false,
+  ram: 4095,
+};
+
+const serverSchema = z
+  .looseObject({
+    uuid: z.string(),
+    status: z.enum(['running', 'unknown', 'rebooting']),
+    hostname: z.string().optional(),
+    setup: z.boolean().optional(),
+    headnode: z.boolean().optional(),
+    ram: z.int().optional(),
+  })
+  .meta({ id: 'Server' });
+
+/** A projection may leave out anything. */
+const listedServer = z.looseObject({});
+
+export const MAX_LIST = 1000;
+
+/** Outside 1..1000 is the one complaint that the reference answers with 400. */
+const listLimit = number()
+  .refine(Number.isInteger, "Invalid value for param 'limit'")
+  .refine((value) => !Number.isInteger(value) || (value >= 1 && value <= MAX_LIST), {
+    message: `limit must be between 1 and ${MAX_LIST}`,
+    params: BAD_REQUEST,
+  })
+  .meta({ minimum: 1, maximum: MAX_LIST });
+
+const WORDS = /^[a-zA-Z_]+$/;
+
+export const serverRoutes: Route[] = [
+  route({
+    name: 'ListServers',
+    method: 'GET',
+    path: '/servers',
+    summary: 'Servers in order of uuid, filtered; the wider parts when `extras` names them',
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({
+      uuids: list('uuids', /^[-a-zA-Z0-9]+$/)
+        .optional()
+        .describe('Comma-separated'),
+      setup: booleanText().optional(),
+      headnode: booleanText().optional(),
+      reserved: booleanText().optional(),
+      reservoir: booleanText().optional(),
+      hostname: trimmedText().optional(),
+      extras: list('extras', WORDS)
+        .optional()
+        .describe('Of agents, vms, memory, disk, sysinfo, capacity, status, last_heartbeat, all'),
+      fields: list('fields', WORDS).optional().describe('Only these properties, of those there are after `extras`'),
+      limit: listLimit.optional(),
+      offset: integer('offset', 0, Number.MAX_SAFE_INTEGER).optional(),
+    }),
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: z.array(listedServer), example: [serverExample] } },
+    async handler({ params, services }) {
+      const { uuids, setup, headnode, reserved, reservoir, hostname, extras, fields } = params;
+      const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
+      const found = await services.servers.list({
+        filter: { uuids: known, setup, headnode, reserved, reservoir, hostname },
+        breadth: breadthOf(extras),
+        page: { limit: params.limit ?? MAX_LIST, offset: params.offset ?? 0 },
+      });
+      const beats = extras === undefined ? undefined : (id: string) => lastHeartbeatOf(services, id);
+      return ok(found.map((server) => pick(narrow(server, extras, beats), fields)));
+    },
+  }),
+  route({
+    name: 'GetServer',
+    method: 'GET',
+    path: '/servers/:server_uuid',
+    summary: 'A server with all its parts, or the defaults of new servers',
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({ server_uuid: uuidOrDefault() }),
+    preconditions: ['server'],
+    responses: { 200: { description: 'OK', schema: serverSchema, example: serverExample }, ...noServer },
+    handler: ({ params, server, services }) =>
+      ok({ ...server, last_heartbeat: lastHeartbeatOf(services, params.server_uuid) }),
+  }),
+  route({
+    name: 'UpdateServer',
+    method: 'POST',
+    path: '/servers/:server_uuid',
+    summary: 'Changes properties of a server',
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({
+      ...serverUuid,
+      agents: array().optional(),
+      boot_params: object().optional(),
+      boot_platform: trimmedText().optional(),
+      comments: trimmedText().optional(),
+      datacenter: trimmedText().optional(),
+      default_console: trimmedText().optional(),
+      etag_retries: integer('etag_retries', 0, 100).optional(),
+      next_reboot: trimmedText().optional().describe('ISO 8601; empty to clear'),
+      nics: array().optional().describe('No effect'),
+      overprovision_ratios: object().optional().describe('Checked, not stored'),
+      rack_identifier: trimmedText().optional(),
+      reservation_ratio: number().optional(),
+      reserved: boolean().optional(),
+      reservoir: boolean().optional(),
+      serial: trimmedText().optional(),
+      setting_up: boolean().optional(),
+      setup: boolean().optional(),
+      traits: object().optional(),
+      transitional_status: trimmedText().optional(),
+    }),
+    preconditions: ['server'],
+    responses: {
+      204: { description: 'Changed' },
+      ...noServer,
+      409: { description: 'A value that cannot be, or a conflict of writes' },
+    },
+    async handler({ params, services }) {
+      const { server_uuid, etag_retries, ...update } = params;
+      await services.servers.update(server_uuid, update, etag_retries ?? 0);
+      return empty(204);
+    },
+  }),
+  route({
+    name: 'DeleteServer',
+    method: 'DELETE',
+    path: '/servers/:server_uuid',
+    summary: 'Forgets a server; its agent is disconnected, and registers anew if it comes again',
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({ server_uuid: uuidOrDefault() }),
+    preconditions: ['server'],
+    responses: { 200: { description: 'Forgotten' }, ...noServer },
+    async handler({ params, services }) {
+      await services.servers.remove(params.server_uuid);
+      // Afterwards, so that the agent, when it comes again, finds no digest of its sysinfo and sends it.
+      if (params.server_uuid !== 'default') await services.roster.removeServer(params.server_uuid);
+      return empty(200);
+    },
+  }),
+  route({
+    name: 'RegisterSysinfo',
+    method: 'POST',
+    path: '/servers/:server_uuid/sysinfo',
+    summary: "Keeps a server's sysinfo and creates the server if it is new; for agents that have no link",
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({ ...serverUuid, sysinfo: object() }),
+    preconditions: [],
+    responses: { 200: { description: 'Kept' }, 409: { description: "The sysinfo is another machine's" } },
+    async handler({ params, services }) {
+      await services.servers.recordSysinfo(params.server_uuid, params.sysinfo);
+      return empty(200);
+    },
+  }),
+  route({
+    name: 'GetStatusHistory',
+    method: 'GET',
+    path: '/servers/:server_uuid/status-history',
+    summary: "Every change of a server's status, newest first, with who said so and why",
+    tag: 'servers',
+    origin: 'own',
+    params: z.object({
+      ...serverUuid,
+      limit: integer('limit', 1, MAX_LIST).optional(),
+      offset: integer('offset', 0, 1_000_000_000).optional(),
+    }),
+    preconditions: [],
+    responses: {
+      200: {
+        description: 'OK',
+        schema: z.array(
+          z.looseObject({
+            status: z.string(),
+            previous: z.string().nullable(),
+            reason: z.string(),
+            since: z.string(),
+            cnapi_uuid: z.string().nullable(),
+            epoch: z.int(),
+          }),
+        ),
+      },
+      ...noServer,
+    },
+    async handler({ params, services }) {
+      const page = { limit: params.limit ?? 100, offset: params.offset ?? 0 };
+      const changes = await services.roster.statusHistory(params.server_uuid, page);
+      // A server that was removed has a history still; one that never was has none.
+      if (changes.length === 0 && (await services.servers.get(params.server_uuid)) === undefined) {
+        throw new ServerNotFoundError(params.server_uuid);
+      }
+      return ok(changes);
+    },
+  }),
+];

@@ -1,0 +1,48 @@
+/** What a list shows of a server: `extras` widen it, `fields` narrow it. Pure. Rules: spec section 3.2. */
+import type { ServerObject } from '../servers/server.ts';
+import type { Breadth } from '../servers/server-store.ts';
+
+type Json = Record<string, unknown>;
+
+/** What must be read for these extras. */
+export function breadthOf(extras: readonly string[] | undefined): Breadth {
+  const wants = wantsOf(extras);
+  return {
+    agents: wants('agents', 'capacity'),
+    report: wants('vms', 'memory', 'disk', 'capacity'),
+    sysinfo: wants('sysinfo'),
+  };
+}
+
+/** The server with the parts that were asked for; any extras at all add `last_heartbeat`, as clients have come to need. */
+export function narrow(
+  server: ServerObject,
+  extras: readonly string[] | undefined,
+  beats?: (uuid: string) => string | null,
+): Json {
+  const wants = wantsOf(extras);
+  const hidden = (name: string) =>
+    (name === 'vms' && !wants('vms')) ||
+    (name.startsWith('memory_') && !wants('memory', 'capacity')) ||
+    (name.startsWith('disk_') && !wants('disk', 'capacity'));
+  const shown = Object.fromEntries(Object.entries(server).filter(([name]) => !hidden(name)));
+  return beats === undefined ? shown : { ...shown, last_heartbeat: beats(server.uuid) };
+}
+
+/** Only `fields`, where there are any. */
+export function pick(server: Json, fields: readonly string[] | undefined): Json {
+  if (fields === undefined) return server;
+  return Object.fromEntries(fields.filter((name) => Object.hasOwn(server, name)).map((name) => [name, server[name]]));
+}
+
+/** When this instance last heard of the server; null when it does not know. */
+export function lastHeartbeatOf(
+  source: { lastHeartbeat?(serverUuid: string): string | null },
+  serverUuid: string,
+): string | null {
+  return source.lastHeartbeat?.(serverUuid) ?? null;
+}
+
+function wantsOf(extras: readonly string[] | undefined): (...names: string[]) => boolean {
+  return (...names) => extras?.includes('all') === true || names.some((name) => extras?.includes(name) === true);
+}

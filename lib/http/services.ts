@@ -1,0 +1,45 @@
+/** What the routes need of the rest of the instance; `lib/app.ts` fills it in, tests put stand-ins where there is no fleet. */
+import type { Servers } from '../servers/servers.ts';
+import type { Tasks } from '../tasks/tasks.ts';
+
+export interface InstanceView {
+  uuid: string;
+  run: string;
+  url: string;
+  pid: number;
+  version: string;
+  state: string;
+  agents: number;
+  /** As the answering instance has observed it. */
+  lease_age_ms: number;
+  started: string;
+}
+
+export interface RosterService {
+  instances(): Promise<InstanceView[]>;
+  /** Newest first. */
+  statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<object[]>;
+  /** Closes a live session, wherever it is, and keeps the epoch. */
+  removeServer(serverUuid: string): Promise<void>;
+  /** Whether this instance should be sent requests, and if not, why. */
+  isReady(): { ready: boolean; reasons: string[] };
+}
+
+export interface Services {
+  version: string;
+  /** ISO 8601, constant for the life of the process. */
+  startedAt: string;
+  servers: Servers;
+  tasks: Pick<Tasks, 'create' | 'get' | 'wait' | 'run' | 'cancel' | 'follow' | 'history' | 'stats'>;
+  roster: RosterService;
+  /** What this instance stands on, as it sees it now. */
+  health(): { database: boolean; bus: boolean };
+  /** When this instance last heard of the server, ISO 8601, if it did. */
+  lastHeartbeat?(serverUuid: string): string | null;
+  /** Of every logger of this process; bunyan's numbers. */
+  logLevel: { get(): number; set(level: number): void };
+  /** In Prometheus text format. */
+  metrics(): Promise<{ contentType: string; content: string }>;
+  /** The OpenAPI document of all routes. */
+  openApi(): object;
+}

@@ -1,0 +1,172 @@
+/**
+ * The SQL of servers. One statement per question: a list reads the narrow document, and the wider parts only when they
+ * are asked for; the roster's status is joined at read and written by the roster alone. Called by `servers.ts`.
+ */
+import type { Queryable } from '../moray/database.ts';
+import type { Json, ServerParts, ServerReport, ServerStatus } from './server.ts';
+
+export interface ServerFilter {
+  uuids?: readonly string[] | undefined;
+  datacenter?: string | undefined;
+  hostname?: string | undefined;
+  headnode?: boolean | undefined;
+  reserved?: boolean | undefined;
+  reservoir?: boolean | undefined;
+  setup?: boolean | undefined;
+}
+
+/** Which of a server's wider parts to read. */
+export interface Breadth {
+  agents: boolean;
+  report: boolean;
+  sysinfo: boolean;
+}
+
+export interface Page {
+  limit: number;
+  offset: number;
+}
+
+export const WHOLE: Breadth = { agents: true, report: true, sysinfo: true };
+
+interface PartsRow {
+  document: Json & { uuid: string };
+  status: ServerStatus | null;
+  epoch: number | null;
+  vms?: Record<string, Json> | null;
+  memory?: Record<string, number> | null;
+  disk?: Record<string, number> | null;
+  sysinfo?: Json | null;
+}
+
+/** In order of uuid; `default` is no server. */
+export async function listServers(
+  database: Queryable,
+  filter: ServerFilter,
+  breadth: Breadth,
+  page: Page,
+): Promise<ServerParts[]> {
+  const values: unknown[] = [page.limit, page.offset];
+  const conditions = ['s.uuid is not null', ...conditionsOf(filter, values)];
+  const { rows } = await database.query<PartsRow>(
+    `select ${columnsOf(breadth)} ${fromOf(breadth)}
+     where ${conditions.join(' and ')} order by s.uuid limit $1::bigint offset $2::bigint`,
+    values,
+  );
+  return rows.map((row) => toParts(row, breadth));
+}
+
+export async function readServer(database: Queryable, serverUuid: string): Promise<ServerParts | undefined> {
+  const { rows } = await database.query<PartsRow>(
+    `select ${columnsOf(WHOLE)} ${fromOf(WHOLE)} where s.uuid = $1::uuid`,
+    [serverUuid],
+  );
+  return rows[0] === undefined ? undefined : toParts(rows[0], WHOLE);
+}
+
+/** The digest of the sysinfo that is kept of a server; undefined when it, or the server, is not there. */
+export async function readDigest(database: Queryable, serverUuid: string): Promise<string | undefined> {
+  const { rows } = await database.query<{ digest: string }>(
+    `select i.digest from cnapi_server_sysinfo i join cnapi_servers s on s.uuid = i.server_uuid
+     where i.server_uuid = $1::uuid`,
+    [serverUuid],
+  );
+  return rows[0]?.digest;
+}
+
+export async function storeSysinfo(
+  database: Queryable,
+  serverUuid: string,
+  sysinfo: Json,
+  digest: string,
+): Promise<void> {
+  await database.query(
+    `insert into cnapi_server_sysinfo as i (server_uuid, digest, sysinfo, stored_at)
+     values ($1::uuid, $2::text, $3::text::jsonb, cnapi_now())
+     on conflict (server_uuid) do update
+       set digest = excluded.digest, sysinfo = excluded.sysinfo, stored_at = excluded.stored_at`,
+    [serverUuid, digest, JSON.stringify(sysinfo)],
+  );
+}
+
+/** Keeps what the agent reports, of a server that is there. False when it is not. */
+export async function storeReport(
+  database: Queryable,
+  serverUuid: string,
+  { vms, memory, disk }: ServerReport,
+): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `insert into cnapi_server_reports as r (server_uuid, vms, memory, disk, stored_at)
+     select s.uuid, $2::text::jsonb, $3::text::jsonb, $4::text::jsonb, cnapi_now() from cnapi_servers s where s.uuid = $1::uuid
+     on conflict (server_uuid) do update
+       set vms = excluded.vms, memory = excluded.memory, disk = excluded.disk, stored_at = excluded.stored_at`,
+    [serverUuid, JSON.stringify(vms), JSON.stringify(memory), JSON.stringify(disk)],
+  );
+  return rowCount > 0;
+}
+
+/** All parts that are this noun's. False when there was no such server. */
+export async function deleteServer(database: Queryable, key: string): Promise<boolean> {
+  const { rows } = await database.query<{ deleted: number }>(
+    `with document as (delete from cnapi_servers where _key = $1::text returning uuid),
+       sysinfo as (delete from cnapi_server_sysinfo where server_uuid in (select uuid from document)),
+       report as (delete from cnapi_server_reports where server_uuid in (select uuid from document))
+     select count(*) as deleted from document`,
+    [key],
+  );
+  return (rows[0]?.deleted ?? 0) > 0;
+}
+
+/** The roster's row of a server, as far as servers care. */
+export async function readStanding(
+  database: Queryable,
+  serverUuid: string,
+): Promise<{ status: ServerStatus; epoch: number } | undefined> {
+  const { rows } = await database.query<{ status: ServerStatus; epoch: number }>(
+    'select status, epoch from cnapi_roster_authority where server_uuid = $1::uuid',
+    [serverUuid],
+  );
+  return rows[0];
+}
+
+function columnsOf({ agents, report, sysinfo }: Breadth): string {
+  return [
+    agents ? 's._value as document' : `s._value - 'agents' as document`,
+    'a.status, a.epoch',
+    ...(report ? ['r.vms, r.memory, r.disk'] : []),
+    ...(sysinfo ? ['i.sysinfo'] : []),
+  ].join(', ');
+}
+
+function fromOf({ report, sysinfo }: Breadth): string {
+  return [
+    'from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid',
+    ...(report ? ['left join cnapi_server_reports r on r.server_uuid = s.uuid'] : []),
+    ...(sysinfo ? ['left join cnapi_server_sysinfo i on i.server_uuid = s.uuid'] : []),
+  ].join(' ');
+}
+
+/** Adds to `values` what the conditions refer to. */
+function conditionsOf({ uuids, datacenter, hostname, ...flags }: ServerFilter, values: unknown[]): string[] {
+  const conditions: string[] = [];
+  const add = (condition: string, value: unknown, type: string) =>
+    conditions.push(`${condition}$${values.push(value)}::${type}${condition.endsWith('(') ? ')' : ''}`);
+  if (uuids !== undefined) add('s.uuid = any(', uuids, 'uuid[]');
+  if (datacenter !== undefined) add('s.datacenter = ', datacenter, 'text');
+  if (hostname !== undefined) add('s.hostname = ', hostname, 'text');
+  for (const name of ['headnode', 'reserved', 'reservoir', 'setup'] as const) {
+    if (flags[name] !== undefined) add(`s.${name} = `, flags[name], 'boolean');
+  }
+  return conditions;
+}
+
+function toParts(row: PartsRow, breadth: Breadth): ServerParts {
+  const { document, status, epoch, vms, memory, disk, sysinfo } = row;
+  return {
+    document,
+    status,
+    epoch,
+    ...(breadth.report ? { report: { vms: vms ?? {}, memory: memory ?? {}, disk: disk ?? {} } } : {}),
+    ...(breadth.sysinfo ? { sysinfo: sysinfo ?? {} } : {}),
+  };
+}

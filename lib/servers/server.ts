@@ -1,0 +1,242 @@
+/**
+ * The server object: what is kept of a server, how sysinfo and callers change it, and how its parts are put together
+ * for an answer. Pure. Called by `server-store.ts` and `servers.ts`. The rules are the reference's
+ * (docs/compatibility.md says where not): its stored properties, its derived ones, what never changes after creation.
+ *
+ * A server's parts live in rows of their own, so that a list reads narrow ones: the document (here), its sysinfo, its
+ * agent's last report of VMs, memory and disk, and the roster's status, which is joined at read and never stored here.
+ */
+export type Json = Record<string, unknown>;
+
+/** `cnapi_servers._value`: all but status, sysinfo and report. Keys as on the wire. */
+export interface ServerDocument {
+  uuid: string;
+  agents: Json[];
+  boot_modules: unknown[];
+  boot_params: Json;
+  boot_platform: string;
+  comments: string;
+  created: string;
+  current_platform?: string;
+  datacenter: string;
+  default_console: string;
+  headnode: boolean;
+  hostname: string;
+  kernel_flags: Json;
+  last_boot?: string;
+  next_reboot?: string;
+  rack_identifier: string;
+  ram?: number;
+  reservation_ratio: number;
+  reserved: boolean;
+  reservoir: boolean;
+  serial: string;
+  setting_up?: boolean;
+  setup: boolean;
+  system_type?: string;
+  traits: Json;
+  transitional_status?: string;
+  /** The roster's epoch when transitional_status was set; a later session makes it void. Never served. */
+  transitional_epoch?: number;
+}
+
+/** What the defaults record (`default`) holds, and new servers begin with. */
+export type ServerDefaults = Pick<
+  ServerDocument,
+  'boot_modules' | 'boot_params' | 'boot_platform' | 'default_console' | 'kernel_flags' | 'serial'
+>;
+
+export const DEFAULTS_KEY = 'default';
+
+export const INITIAL_DEFAULTS: Readonly<ServerDefaults> = {
+  boot_modules: [],
+  boot_params: {},
+  boot_platform: '',
+  default_console: 'serial',
+  kernel_flags: {},
+  serial: 'ttyb',
+};
+
+export type ServerStatus = 'running' | 'unknown';
+
+/** As it is served. `status` is what is displayed; `isRunning` of the parts is what gates work. */
+export type ServerObject = Json & { uuid: string; status: string };
+
+export interface ServerParts {
+  document: Json & { uuid: string };
+  status: ServerStatus | null;
+  epoch: number | null;
+  report?: ServerReport | null;
+  sysinfo?: Json | null;
+}
+
+/** What an agent reports of its machine now and then: `POST …/events/status` of the reference, `status` on the link. */
+export interface ServerReport {
+  vms: Record<string, Json>;
+  /** `memory_…_bytes` */
+  memory: Record<string, number>;
+  /** `disk_…_bytes` */
+  disk: Record<string, number>;
+}
+
+export interface SysinfoContext {
+  defaults: ServerDefaults;
+  datacenter: string;
+  /** ISO 8601; becomes `created` where sysinfo does not tell. */
+  observedAt: string;
+}
+
+const MIB = 1024 * 1024;
+
+/** The document after a sysinfo: of a new server when `before` is absent, else with its derived fields brought up to date. */
+export function applySysinfo(
+  before: ServerDocument | undefined,
+  uuid: string,
+  sysinfo: Json,
+  context: SysinfoContext,
+): ServerDocument {
+  const base = before ?? newServer(uuid, sysinfo, context);
+  const after = { ...base, ...derivedFields(sysinfo) };
+  if (after.agents.length === 0) after.agents = agentsOf(sysinfo);
+  if (before !== undefined && after.last_boot !== before.last_boot) {
+    delete after.transitional_status;
+    delete after.transitional_epoch;
+  }
+  return after;
+}
+
+/** The fields of a report that are known; anything else in it is left out. */
+export function parseReport(status: Json): ServerReport {
+  return {
+    vms: objectsOf(status.vms),
+    memory: {
+      ...renamed(status.meminfo, { availrmem_bytes: 'memory_available_bytes', arcsize_bytes: 'memory_arc_bytes' }),
+      ...renamed(status.meminfo, { total_bytes: 'memory_total_bytes' }),
+    },
+    disk: renamed(status.diskinfo, Object.fromEntries(DISK_KEYS.map((key) => [key, `disk_${key}`]))),
+  };
+}
+
+/** What is served of a server, of as many parts as were read. */
+export function composeServer({ document, status, epoch, report, sysinfo }: ServerParts): ServerObject {
+  const { transitional_epoch, ...visible } = document as Json & { uuid: string };
+  const server: ServerObject = { ...visible, status: displayedStatus(visible, status, transitional_epoch === epoch) };
+  if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: report.vms });
+  if (sysinfo !== undefined) server.sysinfo = sysinfo ?? {};
+  return server;
+}
+
+function displayedStatus(document: Json, status: ServerStatus | null, isTransitionCurrent: boolean): string {
+  if (status === 'running') return status;
+  const transitional = document.transitional_status;
+  return typeof transitional === 'string' && transitional !== '' && isTransitionCurrent ? transitional : 'unknown';
+}
+
+/** Memory as reported, with what is left to provision of it: all, less the reserved share, less what the VMs may take. */
+function memoryOf(server: Json, report: ServerReport): Record<string, number> {
+  const ram = server.ram;
+  const total = typeof ram === 'number' ? ram * MIB : report.memory.memory_total_bytes;
+  if (total === undefined) return report.memory;
+  const ratio = typeof server.reservation_ratio === 'number' ? server.reservation_ratio : 0;
+  const promised = Object.values(report.vms).reduce(
+    (sum, vm) => sum + (numberOf(vm.max_physical_memory) ?? 0) * MIB,
+    0,
+  );
+  return { ...report.memory, memory_provisionable_bytes: Math.floor(total - total * ratio - promised) };
+}
+
+function newServer(uuid: string, sysinfo: Json, { defaults, datacenter, observedAt }: SysinfoContext): ServerDocument {
+  return {
+    ...defaults,
+    uuid,
+    agents: [],
+    comments: '',
+    created: isoOfEpoch(sysinfo['Zpool Creation']) ?? observedAt,
+    datacenter,
+    headnode: false,
+    hostname: textOf(sysinfo.Hostname) ?? '',
+    rack_identifier: '',
+    reservation_ratio: 0.15,
+    reserved: false,
+    reservoir: false,
+    setup: false,
+    traits: {},
+  };
+}
+
+/** What each sysinfo says anew. Absent keys leave what was there. */
+function derivedFields(sysinfo: Json): Partial<ServerDocument> {
+  const bootParameters = sysinfo['Boot Parameters'];
+  return withoutUndefined({
+    current_platform: textOf(sysinfo['Live Image']),
+    headnode: isObject(bootParameters) ? bootParameters.headnode === 'true' : undefined,
+    last_boot: isoOfEpoch(sysinfo['Boot Time']),
+    ram: integerOf(sysinfo['MiB of Memory']),
+    setup: sysinfo.Setup === undefined ? undefined : sysinfo.Setup === true || sysinfo.Setup === 'true',
+    system_type: textOf(sysinfo['System Type']),
+  });
+}
+
+function agentsOf(sysinfo: Json): Json[] {
+  const agents = sysinfo['SDC Agents'];
+  return Array.isArray(agents) ? agents.filter(isObject) : [];
+}
+
+const DISK_KEYS = [
+  'cores_quota_bytes',
+  'cores_quota_used_bytes',
+  'installed_images_used_bytes',
+  'kvm_quota_bytes',
+  'kvm_quota_used_bytes',
+  'kvm_zvol_used_bytes',
+  'kvm_zvol_volsize_bytes',
+  'pool_alloc_bytes',
+  'pool_size_bytes',
+  'system_used_bytes',
+  'zone_quota_bytes',
+  'zone_quota_used_bytes',
+];
+
+function renamed(source: unknown, names: Record<string, string>): Record<string, number> {
+  const found: Record<string, number> = {};
+  if (!isObject(source)) return found;
+  for (const [from, to] of Object.entries(names)) {
+    const value = Object.hasOwn(source, from) ? numberOf(source[from]) : undefined;
+    if (value !== undefined) found[to] = value;
+  }
+  return found;
+}
+
+function objectsOf(value: unknown): Record<string, Json> {
+  if (!isObject(value)) return {};
+  return Object.fromEntries(Object.entries(value).filter((entry): entry is [string, Json] => isObject(entry[1])));
+}
+
+export function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
+}
+
+function numberOf(value: unknown): number | undefined {
+  const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
+  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+}
+
+function integerOf(value: unknown): number | undefined {
+  const number = numberOf(value);
+  return number === undefined ? undefined : Math.trunc(number);
+}
+
+/** Seconds since the epoch, as sysinfo writes times, in ISO 8601. */
+function isoOfEpoch(value: unknown): string | undefined {
+  const seconds = numberOf(value);
+  if (seconds === undefined || seconds < 0 || seconds > 8.64e12) return undefined;
+  return new Date(seconds * 1000).toISOString();
+}
+
+function withoutUndefined<T extends object>(value: T): { [Key in keyof T]: Exclude<T[Key], undefined> } {
+  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== undefined)) as never;
+}
