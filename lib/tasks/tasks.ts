@@ -1,16 +1,42 @@
 /**
  * The tasks subsystem as the rest of the instance sees it: REST creates, reads, waits, cancels and follows; the agent
- * link hands in inventories, events and ends. Any instance answers for any task (law 2).
+ * link hands in inventories, events and ends; whoever hears the bus for this run hands in hints. Any instance answers for
+ * any task (law 2). Needs `taskMigrations` and the roster's table.
  */
+import { createHash } from 'node:crypto';
 import type { Bus } from '../bus/bus.ts';
+import { type RunMessage, runTopic } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import { taskCapability, taskKind } from '../wire/tasks.ts';
+import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
-import type { ServerTaskHistoryEntry, Task, TaskEvent, TaskRequest } from './task.ts';
+import { SlowPoll } from './slow-poll.ts';
+import {
+  DEFAULT_TASK_TIMEOUT_MS,
+  type ServerTaskHistoryEntry,
+  type Task,
+  type TaskEvent,
+  type TaskRequest,
+  toServerHistoryEntry,
+  toTask,
+} from './task.ts';
+import {
+  IdempotencyConflictError,
+  TaskEndedError,
+  TaskNotFoundError,
+  TaskUnknownError,
+  TooManyTasksError,
+} from './task-errors.ts';
+import { cancelTask, createTask, deleteTasks, listTasks, type NewTask, readTask } from './task-store.ts';
+import { Waiters, type WaitOptions } from './waiters.ts';
+import { Watches } from './watches.ts';
+
+export type { WaitOptions } from './waiters.ts';
 
 export type TasksConfig = Pick<
   Config,
@@ -25,49 +51,87 @@ export interface TasksDeps {
   random: Random;
   log: Logger;
   config: TasksConfig;
+  /** Waits and event streams at once. Default 10,000. */
+  maxWaiters?: number;
 }
 
-export interface WaitOptions {
-  timeoutMs: number;
-  /** Ends the wait with the signal's reason, for a caller that went away. */
-  signal?: AbortSignal;
-}
-
-export interface TaskStats {
+export interface TaskStats extends DispatcherStats {
   waits: number;
   follows: number;
 }
 
+const DELETE_BATCH = 500;
+
 export class Tasks {
-  constructor(_deps: TasksDeps) {}
+  readonly #deps: TasksDeps;
+  readonly #watches: Watches;
+  readonly #waiters: Waiters;
+  readonly #dispatcher: Dispatcher;
+  readonly #slowPoll: SlowPoll;
+  #stopping: Promise<void> | undefined;
 
-  async start(): Promise<void> {}
+  constructor(deps: TasksDeps) {
+    this.#deps = deps;
+    const { database, bus, clock, log, config, maxWaiters } = deps;
+    this.#watches = new Watches({
+      database,
+      bus,
+      clock,
+      log,
+      ...(maxWaiters === undefined ? {} : { maxWatches: maxWaiters }),
+    });
+    this.#waiters = new Waiters(database, this.#watches);
+    this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#watches.wake(id, ended) });
+    this.#slowPoll = new SlowPoll({ clock, bus, log, config, work: () => this.#poll() });
+  }
 
-  async stop(): Promise<void> {}
+  async start(): Promise<void> {
+    this.#slowPoll.start();
+  }
+
+  /** Ends the waits, stores what agents have reported if the database takes it. After the sessions are closed. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop();
   }
 
   /**
-   * Accepts a task, durably. `created` is false when the idempotency key had brought it before.
+   * Accepts a task, durably. `created` is false when the idempotency key had brought it before. Whether the server is
+   * running is the caller's to ask first.
    * @throws IdempotencyConflictError, TaskUnknownError, TooManyTasksError, DatabaseUnavailableError
    */
-  create(_request: TaskRequest): Promise<{ id: string; created: boolean }> {
-    throw new Error('not yet');
+  async create(request: TaskRequest): Promise<{ id: string; created: boolean }> {
+    const session = this.#deps.sessions.get(request.serverUuid);
+    if (session?.capabilities.has(taskCapability(request.name)) === false) {
+      throw new TaskUnknownError(request.serverUuid, request.name);
+    }
+    const task = toNewTask(request, this.#deps.random.uuid());
+    const made = await createTask(this.#deps.database, task);
+    if (made === undefined) throw new TooManyTasksError(request.serverUuid);
+    if (made.requestHash !== task.requestHash)
+      throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
+    this.#tellAuthority(request.serverUuid, made.run);
+    return { id: made.id, created: made.id === task.id };
   }
 
   /** @throws TaskNotFoundError, DatabaseUnavailableError */
-  get(_id: string): Promise<Task> {
-    throw new Error('not yet');
+  async get(id: string): Promise<Task> {
+    const row = await readTask(this.#deps.database, id);
+    if (row === undefined) throw new TaskNotFoundError(id);
+    return toTask(row);
   }
 
   /**
-   * The task at its end, or as it is when the time is up. A failed task is no error: look at `status`.
+   * The task at its end, or as it is when the time is up. A failed task is no error: look at `status`. While the
+   * database is away the wait goes on.
    * @throws TaskNotFoundError, TooManyWaitersError, TaskWaitStoppedError, DatabaseUnavailableError, the signal's reason
    */
-  wait(_id: string, _options: WaitOptions): Promise<Task> {
-    throw new Error('not yet');
+  async wait(id: string, options: WaitOptions): Promise<Task> {
+    return toTask(await this.#waiters.wait(id, options));
   }
 
   /** create and wait, for synchronous callers. @throws as those do. */
@@ -76,39 +140,106 @@ export class Tasks {
     return this.wait(id, options);
   }
 
-  /** Asks for the end; a queued task ends at once. @throws TaskNotFoundError, TaskEndedError, DatabaseUnavailableError */
-  cancel(_id: string): Promise<Task> {
-    throw new Error('not yet');
+  /**
+   * Asks for the end: a queued task ends at once, a claimed one when its agent says so.
+   * @throws TaskNotFoundError, TaskEndedError, DatabaseUnavailableError
+   */
+  async cancel(id: string): Promise<Task> {
+    const cancelled = await cancelTask(this.#deps.database, id);
+    if (cancelled === undefined) {
+      const row = await readTask(this.#deps.database, id);
+      throw row === undefined ? new TaskNotFoundError(id) : new TaskEndedError(id, row.outcome ?? 'active');
+    }
+    const { row, run } = cancelled;
+    if (row.state === 'ended') this.#dispatcher.announce([{ id, ended: true }]);
+    else this.#tellAuthority(row.server_uuid, run);
+    return toTask(row);
   }
 
   /**
    * The events after `afterSeq` (0: all), then live ones; returns after `end`. One read of a page at a time, nothing
-   * buffered for a slow reader. @throws TaskNotFoundError, TooManyWaitersError, TaskWaitStoppedError, the signal's reason
+   * buffered for a slow reader. @throws TaskNotFoundError, TooManyWaitersError, TaskWaitStoppedError,
+   * DatabaseUnavailableError, the signal's reason
    */
-  follow(_id: string, _afterSeq: number, _signal?: AbortSignal): AsyncIterable<TaskEvent> {
-    throw new Error('not yet');
+  follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncIterable<TaskEvent> {
+    return this.#waiters.follow(id, afterSeq, signal);
   }
 
   /** The server's tasks, newest first. */
-  history(_serverUuid: string, _limit: number): Promise<ServerTaskHistoryEntry[]> {
-    throw new Error('not yet');
+  async history(serverUuid: string, limit: number): Promise<ServerTaskHistoryEntry[]> {
+    return (await listTasks(this.#deps.database, serverUuid, limit)).map(toServerHistoryEntry);
   }
 
   /** Deletes tasks that ended more than `days` ago; returns how many. Several instances may do it at once. */
-  deleteOlderThan(_days: number): Promise<number> {
-    throw new Error('not yet');
+  async deleteOlderThan(days: number): Promise<number> {
+    let count = 0;
+    while (this.#stopping === undefined) {
+      const deleted = await deleteTasks(this.#deps.database, days, DELETE_BATCH);
+      count += deleted;
+      if (deleted < DELETE_BATCH) break;
+    }
+    return count;
   }
 
   /** There may be queued work or a cancel for this server: the bus said so (RunMessage kind 'tasks'). */
-  hint(_serverUuid: string): void {}
+  hint(serverUuid: string): void {
+    this.#dispatcher.hint(serverUuid);
+  }
 
-  onInventory(_session: TaskSession, _frame: InventoryFrame): void {}
+  /** Hints may have been missed (a subscription stands again): reads everything at once. */
+  pollSoon(): void {
+    this.#slowPoll.soon();
+  }
 
-  onTaskEvent(_session: TaskSession, _frame: TaskEventFrame): void {}
+  /** The session has given its inventory, or gives it anew. */
+  onInventory(session: TaskSession, frame: InventoryFrame): void {
+    this.#dispatcher.onInventory(session, frame);
+  }
 
-  onTaskEnd(_session: TaskSession, _frame: TaskEndFrame): void {}
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
+    this.#dispatcher.onTaskEvent(session, frame);
+  }
+
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
+    this.#dispatcher.onTaskEnd(session, frame);
+  }
 
   stats(): TaskStats {
-    return { waits: 0, follows: 0 };
+    return { waits: this.#waiters.waits, follows: this.#waiters.follows, ...this.#dispatcher.stats() };
   }
+
+  #tellAuthority(serverUuid: string, run: string | null): void {
+    this.#dispatcher.hint(serverUuid);
+    if (run === null || run === this.#deps.sessions.run()) return;
+    const message: RunMessage = { kind: 'tasks', server_uuid: serverUuid };
+    this.#deps.bus.publish(runTopic(run), message);
+  }
+
+  async #poll(): Promise<void> {
+    this.#watches.poll();
+    await this.#dispatcher.poll();
+  }
+
+  async #stop(): Promise<void> {
+    await Promise.all([this.#slowPoll.stop(), this.#watches.stop()]);
+    await this.#dispatcher.stop();
+  }
+}
+
+function toNewTask(request: TaskRequest, id: string): NewTask {
+  const { serverUuid, name, params, idempotencyKey, requestId } = request;
+  const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
+  const idempotent = request.idempotent ?? taskKind(name).idempotent;
+  const requestHash = createHash('sha256')
+    .update(canonicalJson([name, params, timeoutMs, idempotent]))
+    .digest('hex');
+  return { id, serverUuid, name, params, timeoutMs, idempotent, idempotencyKey, requestHash, requestId };
+}
+
+/** The same text for equal values, whatever the order of their keys. */
+function canonicalJson(value: unknown): string {
+  return JSON.stringify(value, (_key, part: unknown) => {
+    if (typeof part !== 'object' || part === null || Array.isArray(part)) return part;
+    return Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
+  });
 }

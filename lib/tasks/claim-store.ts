@@ -1,0 +1,171 @@
+/** SQL of the dispatcher: claim, send again, inventory, sweep. Fenced by the roster's row (DESIGN section 5). */
+import type { Queryable } from '../moray/database.ts';
+import { type InheritedTask, type InventoryDecision, type JsonObject, taskEnds } from './task.ts';
+
+/** A session as far as its fence goes. */
+export interface ClaimingSession {
+  serverUuid: string;
+  epoch: number;
+  journalId: string;
+}
+
+/** Something to tell a server's agent. */
+export interface Order {
+  what: 'send' | 'cancel';
+  id: string;
+  server_uuid: string;
+  attempt: number;
+  epoch: number;
+  name: string;
+  params: JsonObject;
+  timeout_ms: number;
+  req_id: string | null;
+}
+
+/** Most tasks that one claim gives one server; when it gives as many there may be more. */
+export const MAX_CLAIMS_AT_ONCE = 100;
+/** Most unfinished tasks an agent is given; its journal holds more. */
+const MAX_CLAIMED_PER_SERVER = 4_000;
+
+/** Claims what is queued for these sessions; returns what to send, and cancels to send on. */
+export async function claimTasks(
+  database: Queryable,
+  run: string,
+  { sessions, overdueMs }: { sessions: readonly ClaimingSession[]; overdueMs: number },
+): Promise<Order[]> {
+  const { rows } = await database.query<Order>(
+    `select * from cnapi_claim_tasks($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int)`,
+    [
+      run,
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.epoch),
+      sessions.map((session) => session.journalId),
+      overdueMs,
+      MAX_CLAIMED_PER_SERVER,
+      MAX_CLAIMS_AT_ONCE,
+    ],
+  );
+  return rows;
+}
+
+/** Attempts of these sessions that have not been accepted for `afterMs` since they were last sent. */
+export async function resendTasks(
+  database: Queryable,
+  sessions: readonly ClaimingSession[],
+  afterMs: number,
+): Promise<Order[]> {
+  const { rows } = await database.query<Order>(
+    `update cnapi_tasks t set sent_at = cnapi_now()
+       where t.state = 'claimed' and t.accepted_at is null and t.id = any (array(
+         select q.id from cnapi_tasks q
+           join unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch)
+             on mine.server_uuid = q.server_uuid and mine.epoch = q.epoch
+           where q.state = 'claimed' and q.accepted_at is null and q.sent_at < cnapi_now() - $3::int * interval '1 ms'
+           order by q.id limit $4::int
+           for update of q skip locked))
+       returning 'send' as what, t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id`,
+    [
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.epoch),
+      afterMs,
+      MAX_CLAIMS_AT_ONCE,
+    ],
+  );
+  return rows;
+}
+
+export interface InheritedRow extends InheritedTask {
+  serverUuid: string;
+}
+
+/** Claimed tasks of these servers that an earlier session was given. */
+export async function readInherited(
+  database: Queryable,
+  sessions: readonly ClaimingSession[],
+): Promise<InheritedRow[]> {
+  const { rows } = await database.query<InheritedRow>(
+    `select t.id, t.server_uuid as "serverUuid", t.attempt, t.journal_id as "journalId", t.idempotent,
+         t.cancel_requested_at is not null as "cancelRequested"
+       from cnapi_tasks t
+         join unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch) on mine.server_uuid = t.server_uuid
+       where t.state = 'claimed' and t.epoch < mine.epoch`,
+    [sessions.map((session) => session.serverUuid), sessions.map((session) => session.epoch)],
+  );
+  return rows;
+}
+
+export interface Settlement {
+  task: InheritedRow;
+  session: ClaimingSession;
+  decision: InventoryDecision;
+}
+
+export interface ChangedTask {
+  id: string;
+  ended: boolean;
+}
+
+/** Carries the decisions out where the task is still as it was read; returns those where it was. */
+export async function settleInventory(
+  database: Queryable,
+  run: string,
+  settlements: readonly Settlement[],
+): Promise<ChangedTask[]> {
+  const { rows } = await database.query<ChangedTask>(
+    `select * from cnapi_settle_inventory($1::uuid, $2::uuid[], $3::uuid[], $4::bigint[], $5::uuid[], $6::int[],
+       $7::boolean[], $8::text[], $9::text[])`,
+    [
+      run,
+      settlements.map(({ task }) => task.id),
+      settlements.map(({ task }) => task.serverUuid),
+      settlements.map(({ session }) => session.epoch),
+      settlements.map(({ session }) => session.journalId),
+      settlements.map(({ task }) => task.attempt),
+      settlements.map(({ task }) => task.cancelRequested),
+      settlements.map(({ decision }) => actionOf(decision)),
+      settlements.map(({ decision }) => (decision.kind === 'fail' ? JSON.stringify(decision.error) : null)),
+    ],
+  );
+  return rows;
+}
+
+function actionOf(decision: InventoryDecision): string {
+  switch (decision.kind) {
+    case 'goes-on':
+      return decision.started ? 'runs' : 'waits';
+    case 'next-attempt':
+      return decision.uncertain ? 'again-uncertain' : 'again';
+    case 'fail':
+      return 'fail';
+    default:
+      return decision satisfies never;
+  }
+}
+
+/** Which of these have ended: an agent that still works on one is to stop. */
+export async function readEnded(database: Queryable, ids: readonly string[]): Promise<Set<string>> {
+  const { rows } = await database.query<{ id: string }>(
+    `select id from cnapi_tasks where id = any ($1::uuid[]) and state = 'ended'`,
+    [ids],
+  );
+  return new Set(rows.map((row) => row.id));
+}
+
+/** Ends what nobody takes and what nobody will report; returns the ids. */
+export async function sweepTasks(
+  database: Queryable,
+  { startByMs, overdueMs }: { startByMs: number; overdueMs: number },
+): Promise<string[]> {
+  const { rows } = await database.query<{ id: string }>(
+    `select cnapi_sweep_tasks($1::int, $2::int, $3::text, $4::text, $5::text, $6::int) as id`,
+    [
+      startByMs,
+      overdueMs,
+      JSON.stringify(taskEnds.notTaken),
+      JSON.stringify(taskEnds.notTakenAgain),
+      JSON.stringify(taskEnds.timedOut),
+      500,
+    ],
+  );
+  return rows.map((row) => row.id);
+}

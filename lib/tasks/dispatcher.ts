@@ -1,0 +1,225 @@
+/**
+ * Gets tasks to the agents whose sessions this instance holds, and their reports into the database. Owns the claims, the
+ * slow poll's share and the recorder; what it does is safe to do twice and on two instances at once, because each
+ * statement is fenced by the roster's row or by the attempt (DESIGN section 6).
+ *
+ *     hint (created here, or by bus) ─┐
+ *     inventory ── reconciler ────────┼──▶ claim for those servers ──▶ `task`, `task_cancel` to their agents
+ *     slow poll ──────────────────────┘
+ *     slow poll ──▶ send again what was not accepted; sweep what nobody takes or will report
+ *     task_event, task_end ──▶ recorder ──▶ task_ack; whoever waits is told, here and by bus
+ */
+import type { Bus } from '../bus/bus.ts';
+import { taskTopic } from '../bus/topics.ts';
+import type { Logger } from '../log.ts';
+import type { Database } from '../moray/database.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import { taskCapability } from '../wire/tasks.ts';
+import {
+  type ChangedTask,
+  claimTasks,
+  MAX_CLAIMS_AT_ONCE,
+  type Order,
+  resendTasks,
+  sweepTasks,
+} from './claim-store.ts';
+import { Reconciler } from './reconciler.ts';
+import { Recorder } from './recorder.ts';
+import { Runner } from './runner.ts';
+import type { TaskSession, TaskSessions } from './sessions.ts';
+import { taskEnds } from './task.ts';
+
+export interface DispatcherConfig {
+  taskStartByMs: number;
+  taskResendMs: number;
+  taskOverdueMs: number;
+}
+
+export interface DispatcherDeps {
+  database: Database;
+  bus: Bus;
+  sessions: TaskSessions;
+  clock: Clock;
+  log: Logger;
+  config: DispatcherConfig;
+  /** A task changed: wake who waits for it here. */
+  wake: (changed: ChangedTask) => void;
+}
+
+export interface DispatcherStats {
+  /** Servers to claim for. */
+  wanted: number;
+  inventories: number;
+  /** Bytes of reports on their way into the database. */
+  reportBytes: number;
+  droppedEvents: number;
+  refusedEnds: number;
+  sent: number;
+  resent: number;
+  swept: number;
+}
+
+const MAX_SERVERS_PER_CLAIM = 500;
+const MAX_SERVERS_PER_POLL = 2_000;
+const CLAIM_LANES = 4;
+
+export class Dispatcher {
+  readonly #deps: DispatcherDeps;
+  readonly #recorder: Recorder;
+  readonly #reconciler: Reconciler;
+  readonly #claims: Runner;
+  readonly #wanted = new Set<string>();
+  #sent = 0;
+  #resent = 0;
+  #swept = 0;
+
+  constructor(deps: DispatcherDeps) {
+    this.#deps = deps;
+    const { database, clock, log, sessions } = deps;
+    const onChanged = (changed: readonly ChangedTask[]) => this.announce(changed);
+    this.#recorder = new Recorder({ database, clock, log, onChanged });
+    this.#reconciler = new Reconciler({
+      database,
+      sessions,
+      clock,
+      log,
+      onChanged,
+      onSettled: (serverUuid) => this.hint(serverUuid),
+    });
+    this.#claims = new Runner({
+      clock,
+      log,
+      what: 'claims of tasks',
+      hasWork: () => this.#wanted.size > 0,
+      work: () => this.#claimWanted(),
+      lanes: CLAIM_LANES,
+    });
+  }
+
+  /** There may be something to claim or to cancel for this server. */
+  hint(serverUuid: string): void {
+    if (this.#deps.sessions.get(serverUuid) === undefined) return;
+    this.#wanted.add(serverUuid);
+    this.#claims.kick();
+  }
+
+  onInventory(session: TaskSession, frame: InventoryFrame): void {
+    this.#reconciler.add(session, frame);
+  }
+
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
+    this.#recorder.event(session, frame);
+  }
+
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
+    this.#recorder.end(session, frame);
+  }
+
+  /** Wakes who waits for these tasks, on every instance. */
+  announce(changed: readonly ChangedTask[]): void {
+    for (const task of changed) {
+      this.#deps.wake(task);
+      this.#deps.bus.publish(taskTopic(task.id), { id: task.id, ended: task.ended });
+    }
+  }
+
+  /** Everything that a hint might have missed. @throws DatabaseUnavailableError */
+  async poll(): Promise<void> {
+    this.#reconciler.poll();
+    const sessions = [...this.#deps.sessions.all()];
+    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
+      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
+      await this.#claim(some);
+      await this.#resend(some);
+    }
+    await this.#sweep();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#claims.stop(), this.#reconciler.stop()]);
+    await this.#recorder.stop();
+  }
+
+  stats(): DispatcherStats {
+    return {
+      wanted: this.#wanted.size,
+      inventories: this.#reconciler.size,
+      reportBytes: this.#recorder.size,
+      droppedEvents: this.#recorder.droppedEvents,
+      refusedEnds: this.#recorder.refusedEnds,
+      sent: this.#sent,
+      resent: this.#resent,
+      swept: this.#swept,
+    };
+  }
+
+  async #claimWanted(): Promise<void> {
+    const servers = [...this.#wanted].slice(0, MAX_SERVERS_PER_CLAIM);
+    for (const serverUuid of servers) this.#wanted.delete(serverUuid);
+    try {
+      await this.#claim(servers.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []));
+    } catch (error) {
+      for (const serverUuid of servers) this.#wanted.add(serverUuid);
+      throw error;
+    }
+  }
+
+  async #claim(sessions: readonly TaskSession[]): Promise<void> {
+    if (sessions.length === 0) return;
+    const { database, config } = this.#deps;
+    const run = this.#deps.sessions.run();
+    const orders = await claimTasks(database, run, { sessions, overdueMs: config.taskOverdueMs });
+    const counts = new Map<string, number>();
+    for (const order of orders) {
+      this.#carryOut(order);
+      if (order.what === 'send') counts.set(order.server_uuid, (counts.get(order.server_uuid) ?? 0) + 1);
+    }
+    for (const [serverUuid, count] of counts) if (count === MAX_CLAIMS_AT_ONCE) this.hint(serverUuid);
+  }
+
+  /** A session that vanished meanwhile takes nothing; the server's next inventory tells what became of it. */
+  #carryOut(order: Order): void {
+    const { id, attempt, epoch, server_uuid: serverUuid } = order;
+    const session = this.#deps.sessions.get(serverUuid);
+    if (session === undefined) return;
+    if (order.what === 'cancel') {
+      session.send({ type: 'task_cancel', id, attempt });
+    } else if (session.epoch === epoch) {
+      this.#send(session, order);
+    }
+  }
+
+  #send(session: TaskSession, order: Order): void {
+    const { id, attempt, epoch, name, params } = order;
+    if (!session.capabilities.has(taskCapability(name))) {
+      this.#recorder.fail({ id, attempt, serverUuid: session.serverUuid }, taskEnds.unknownTask);
+      return;
+    }
+    this.#sent += 1;
+    session.send({
+      type: 'task',
+      id,
+      attempt,
+      epoch,
+      name,
+      params,
+      timeoutMs: order.timeout_ms,
+      ...(order.req_id === null ? {} : { requestId: order.req_id }),
+    });
+  }
+
+  async #resend(sessions: readonly TaskSession[]): Promise<void> {
+    const orders = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
+    this.#resent += orders.length;
+    for (const order of orders) this.#carryOut(order);
+  }
+
+  async #sweep(): Promise<void> {
+    const { taskStartByMs, taskOverdueMs } = this.#deps.config;
+    const ids = await sweepTasks(this.#deps.database, { startByMs: taskStartByMs, overdueMs: taskOverdueMs });
+    this.#swept += ids.length;
+    if (ids.length > 0) this.#deps.log.warn({ taskIds: ids }, 'tasks ended that no server took or reported');
+    this.announce(ids.map((id) => ({ id, ended: true })));
+  }
+}

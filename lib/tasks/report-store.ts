@@ -1,0 +1,74 @@
+/** SQL of what agents report about tasks: one statement for many reports of many tasks. */
+import type { Queryable } from '../moray/database.ts';
+import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
+import type { ChangedTask } from './claim-store.ts';
+import type { JsonObject, TaskError } from './task.ts';
+
+/** Which attempt of which task a report is about, and the server whose agent made it. */
+export interface ReportSubject {
+  id: string;
+  serverUuid: string;
+  attempt: number;
+}
+
+export type Report =
+  | { name: 'accepted' | 'started'; reportedAt: string }
+  | { name: 'progress'; reportedAt: string; value: number; message: string | undefined }
+  | { name: 'output'; reportedAt: string; stream: 'stdout' | 'stderr'; offset: number; text: string; bytes: number }
+  | { name: 'complete'; reportedAt: string; result: JsonObject | undefined }
+  | { name: 'failure'; reportedAt: string; result: JsonObject | undefined; error: TaskError };
+
+/** Of each output stream the first and the last half are kept, and at most so many pieces. */
+export interface OutputBounds {
+  halfBytes: number;
+  halfPieces: number;
+}
+
+const defaultBounds: OutputBounds = { halfBytes: MAX_OUTPUT_BYTES / 2, halfPieces: 5_000 };
+
+/** Stores reports in the order given, passing over those not for the present attempt; returns the tasks that changed. */
+export async function recordReports(
+  database: Queryable,
+  reports: readonly { subject: ReportSubject; report: Report }[],
+  bounds: OutputBounds = defaultBounds,
+): Promise<ChangedTask[]> {
+  const { rows } = await database.query<ChangedTask>(
+    `select * from cnapi_record_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
+       $8::text[], $9::bigint[], $10::int[], $11::int, $12::int)`,
+    [
+      reports.map(({ subject }) => subject.id),
+      reports.map(({ subject }) => subject.serverUuid),
+      reports.map(({ subject }) => subject.attempt),
+      reports.map(({ report }) => report.name),
+      reports.map(({ report }) => report.reportedAt.replaceAll('\0', '')),
+      reports.map(({ report }) => json(dataOf(report))),
+      reports.map(({ report }) => ('result' in report ? json(report.result) : null)),
+      reports.map(({ report }) => (report.name === 'output' ? report.stream : null)),
+      reports.map(({ report }) => (report.name === 'output' ? report.offset : null)),
+      reports.map(({ report }) => (report.name === 'output' ? report.bytes : 0)),
+      bounds.halfBytes,
+      bounds.halfPieces,
+    ],
+  );
+  return rows;
+}
+
+/** What goes into the event; of an end, its error. */
+function dataOf(report: Report): object | undefined {
+  switch (report.name) {
+    case 'accepted':
+    case 'started':
+    case 'complete':
+      return undefined;
+    case 'progress':
+      return { value: report.value, message: report.message };
+    case 'output':
+      return { stream: report.stream, offset: report.offset, text: report.text };
+    case 'failure':
+      return report.error;
+    default:
+      return report satisfies never;
+  }
+}
+
+const json = (value: object | undefined): string | null => (value === undefined ? null : JSON.stringify(value));

@@ -1,0 +1,67 @@
+/**
+ * Does what hints might have missed, for ever: each slow poll, more often while the bus is away, and at once when its
+ * health changes. A round follows the end of the one before; one that fails is logged by its outage and comes again.
+ */
+import type { Bus, Subscription } from '../bus/bus.ts';
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+
+export interface SlowPollDeps {
+  clock: Clock;
+  bus: Bus;
+  log: Logger;
+  config: { slowPollMs: number; slowPollNoBusMs: number };
+  work: () => Promise<void>;
+}
+
+export class SlowPoll {
+  readonly #deps: SlowPollDeps;
+  readonly #ending = new AbortController();
+  #pause = new AbortController();
+  #subscription: Subscription | undefined;
+  #running: Promise<void> | undefined;
+  #isFailing = false;
+
+  constructor(deps: SlowPollDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    this.#subscription = this.#deps.bus.onHealthChange(() => this.soon());
+    this.#running = this.#run();
+  }
+
+  /** The next round begins at once. */
+  soon(): void {
+    this.#pause.abort();
+  }
+
+  async stop(): Promise<void> {
+    this.#subscription?.close();
+    this.#ending.abort();
+    this.#pause.abort();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock, bus, config } = this.#deps;
+    while (!this.#ending.signal.aborted) {
+      await clock.sleep(bus.isHealthy() ? config.slowPollMs : config.slowPollNoBusMs, this.#pause.signal);
+      this.#pause = new AbortController();
+      if (!this.#ending.signal.aborted) await this.#round();
+    }
+  }
+
+  async #round(): Promise<void> {
+    try {
+      await this.#deps.work();
+      this.#isFailing = false;
+    } catch (error) {
+      if (!(error instanceof DatabaseUnavailableError))
+        this.#deps.log.error({ err: error }, 'slow poll of tasks failed');
+      else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error) }, 'slow poll of tasks: no database');
+      this.#isFailing = true;
+    }
+  }
+}

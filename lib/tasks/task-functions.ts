@@ -1,0 +1,262 @@
+/**
+ * The statements over several rows, as functions of the database (law 5): VOLATILE, so that each statement in them reads
+ * afresh; the locks first, in the order roster row, then tasks by id (or `skip locked`); the time once, after the locks.
+ * Called by `claim-store.ts` and `report-store.ts` only.
+ */
+
+/**
+ * Gives queued tasks to the sessions of one run whose roster row still says so: a row that changes hands meanwhile is
+ * waited for and then read again, and its tasks stay queued. Returns what to send: the claimed ones, and cancels of
+ * claimed ones that were asked for or that are past their timeout by p_overdue_ms.
+ */
+export const claimFunction = `
+create function cnapi_claim_tasks(
+  p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_most_claimed int, p_most int
+) returns table (
+  what text, id uuid, server_uuid uuid, attempt int, epoch bigint, name text, params json, timeout_ms int, req_id text
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  wanted uuid[] := array(
+    select distinct t.server_uuid from cnapi_tasks t where t.state = 'queued' and t.server_uuid = any (p_servers));
+  held uuid[];
+  picked uuid[];
+  room int;
+  mine record;
+  moment timestamptz;
+begin
+  held := array(
+    select r.server_uuid
+      from cnapi_roster_authority r
+      join unnest(p_servers, p_epochs) as m (server_uuid, epoch) on m.server_uuid = r.server_uuid and m.epoch = r.epoch
+      where r.server_uuid = any (wanted) and r.run = p_run and r.status = 'running'
+      order by r.server_uuid
+      for share of r);
+  moment := cnapi_now();
+  for mine in
+    select * from unnest(p_servers, p_epochs, p_journals) as m (server_uuid, epoch, journal_id)
+      where m.server_uuid = any (held)
+  loop
+    room := least(p_most, p_most_claimed - (
+      select count(*) from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'claimed'));
+    picked := array(
+      select t.id from cnapi_tasks t
+        where t.server_uuid = mine.server_uuid and t.state = 'queued'
+        order by t.queued_at, t.id limit greatest(room, 0)
+        for update skip locked);
+    return query
+      update cnapi_tasks t
+        set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id, sent_at = moment
+        where t.id = any (picked) and t.state = 'queued'
+        returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id;
+  end loop;
+  return query
+    select 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, t.name, '{}'::json, t.timeout_ms, t.req_id
+      from cnapi_tasks t
+      where t.state = 'claimed' and t.server_uuid = any (p_servers)
+        and (t.cancel_requested_at is not null
+          or coalesce(t.started_at, t.accepted_at, t.sent_at) + (t.timeout_ms + p_overdue_ms) * interval '1 ms' < moment)
+      limit 1000;
+end $$;
+`;
+
+/**
+ * Carries out what was decided at an inventory, for each task only if it is still as it was read, and only for a
+ * session whose roster row still says so. Returns the tasks it changed.
+ */
+export const inventoryFunction = `
+create function cnapi_settle_inventory(
+  p_run uuid, p_ids uuid[], p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_attempts int[], p_cancels boolean[],
+  p_actions text[], p_errors text[]
+) returns table (id uuid, ended boolean) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  moment timestamptz;
+begin
+  perform 1 from cnapi_roster_authority r where r.server_uuid = any (p_servers) order by r.server_uuid for share;
+  perform 1 from cnapi_tasks t where t.id = any (p_ids) order by t.id for update;
+  moment := cnapi_now();
+  return query
+    with changed as (
+      update cnapi_tasks t
+        set state = case d.action when 'fail' then 'ended' when 'again' then 'queued' when 'again-uncertain' then 'queued'
+              else t.state end,
+            outcome = case d.action when 'fail' then 'failure' end,
+            error = d.error::json,
+            epoch = d.epoch,
+            journal_id = d.journal_id,
+            uncertain = t.uncertain or d.action = 'again-uncertain',
+            queued_at = case when d.action like 'again%' then moment else t.queued_at end,
+            accepted_at = case when d.action like 'again%' then null else coalesce(t.accepted_at, moment) end,
+            started_at = case when d.action like 'again%' then null when d.action = 'runs' then coalesce(t.started_at, moment)
+              else t.started_at end,
+            progress_at = case when d.action like 'again%' then null else t.progress_at end,
+            progress = case when d.action like 'again%' then null else t.progress end,
+            progress_seq = case when d.action like 'again%' then null else t.progress_seq end,
+            kept_events = case when d.action like 'again%' then 0 else t.kept_events end,
+            kept_bytes = case when d.action like 'again%' then 0 else t.kept_bytes end,
+            last_seq = t.last_seq + case when d.action like 'again%' then 1 else 0 end
+        from unnest(p_ids, p_servers, p_epochs, p_journals, p_attempts, p_cancels, p_actions, p_errors)
+            as d (id, server_uuid, epoch, journal_id, attempt, is_cancelled, action, error)
+          join cnapi_roster_authority r on r.server_uuid = d.server_uuid and r.run = p_run and r.epoch = d.epoch
+        where t.id = d.id and t.server_uuid = d.server_uuid and t.state = 'claimed' and t.attempt = d.attempt
+          and t.epoch < d.epoch and (t.cancel_requested_at is not null) = d.is_cancelled
+        returning t.id, t.state, t.attempt, t.last_seq, d.action
+    ), noted as (
+      insert into cnapi_task_events (task_id, seq, attempt, name, stored_at, data)
+        select c.id, c.last_seq, c.attempt, 'retry', moment, json_build_object('reason',
+            case c.action when 'again' then 'the server had not received it'
+              else 'the server lost its record of the task, which may be run again' end)
+          from changed c where c.action like 'again%'
+    ), dropped as (
+      delete from cnapi_task_events e using changed c
+        where c.action like 'again%' and e.task_id = c.id and e.name in ('output', 'progress')
+    )
+    select c.id, c.state = 'ended' from changed c;
+end $$;
+`;
+
+/**
+ * Stores what agents report, many at a time: events, and ends by their outcome ('complete', 'failure'). What is not for
+ * the present attempt of a claimed task of that server is passed over. Returns the tasks that changed.
+ */
+export const recordFunction = `
+create function cnapi_record_reports(
+  p_ids uuid[], p_servers uuid[], p_attempts int[], p_names text[], p_reported text[], p_data text[], p_results text[],
+  p_streams text[], p_first_bytes bigint[], p_bytes int[], p_half_bytes int, p_half_events int
+) returns table (id uuid, ended boolean) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  moment timestamptz;
+  long record;
+begin
+  perform 1 from cnapi_tasks t where t.id = any (p_ids) order by t.id for update;
+  moment := cnapi_now();
+  return query
+    with fit as (
+      select r.*, t.last_seq, t.progress_seq, t.accepted_at, t.started_at,
+          row_number() over (partition by r.id, r.name order by r.n desc) as newest_rank,
+          row_number() over (partition by r.id, r.name order by r.n) as oldest_rank
+        from unnest(p_ids, p_servers, p_attempts, p_names, p_reported, p_data, p_results, p_streams, p_first_bytes, p_bytes)
+          with ordinality as r (id, server_uuid, attempt, name, reported_at, data, result, stream, first_byte, bytes, n)
+        join cnapi_tasks t on t.id = r.id and t.server_uuid = r.server_uuid and t.attempt = r.attempt
+        where t.state = 'claimed'
+    ), kept as (
+      select f.*, f.last_seq + row_number() over (partition by f.id order by f.n) as seq
+        from fit f
+        where f.name = 'output'
+          or (f.name = 'progress' and f.newest_rank = 1)
+          or (f.name = 'accepted' and f.accepted_at is null and f.oldest_rank = 1)
+          or (f.name = 'started' and f.started_at is null and f.oldest_rank = 1)
+    ), outdated as (
+      delete from cnapi_task_events e using kept k
+        where k.name = 'progress' and e.task_id = k.id and e.seq = k.progress_seq
+    ), added as (
+      insert into cnapi_task_events (task_id, seq, attempt, name, stored_at, reported_at, data, stream, first_byte, bytes)
+        select k.id, k.seq, k.attempt, k.name, moment, k.reported_at, k.data::json, k.stream, k.first_byte, k.bytes
+          from kept k
+    ), sums as (
+      select f.id, bool_or(f.name not in ('accepted', 'complete', 'failure')) as has_started,
+          bool_or(f.name not in ('complete', 'failure')) as is_taken,
+          (select count(*) from kept k where k.id = f.id) as count,
+          (select count(*) from kept k where k.id = f.id and k.name = 'output') as pieces,
+          (select coalesce(sum(k.bytes), 0) from kept k where k.id = f.id) as bytes
+        from fit f group by f.id
+    ), changed as (
+      update cnapi_tasks t
+        set accepted_at = case when s.is_taken then coalesce(t.accepted_at, moment) else t.accepted_at end,
+            started_at = case when s.has_started then coalesce(t.started_at, moment) else t.started_at end,
+            progress = coalesce(p.data::json, t.progress),
+            progress_at = case when p.id is null then t.progress_at else moment end,
+            progress_seq = coalesce(p.seq::int, t.progress_seq),
+            last_seq = t.last_seq + s.count,
+            kept_events = t.kept_events + s.pieces,
+            kept_bytes = t.kept_bytes + s.bytes,
+            state = case when e.id is null then t.state else 'ended' end,
+            outcome = e.name,
+            result = e.result::json,
+            error = e.data::json
+        from sums s
+          left join kept p on p.id = s.id and p.name = 'progress'
+          left join fit e on e.id = s.id and e.name in ('complete', 'failure') and e.newest_rank = 1
+        where t.id = s.id
+        returning t.id, t.state
+    )
+    select c.id, c.state = 'ended' from changed c;
+  for long in
+    select t.id from cnapi_tasks t
+      where t.id = any (p_ids) and (t.kept_bytes > 5 * p_half_bytes or t.kept_events > 5 * p_half_events
+        or (t.state = 'ended' and (t.kept_bytes > 2 * p_half_bytes or t.kept_events > 2 * p_half_events)))
+  loop
+    perform cnapi_cut_output(long.id, p_half_bytes, p_half_events);
+  end loop;
+end $$;
+
+-- Drops the middle of each output stream that is too long; the first piece dropped stays as the mark of the cut.
+create function cnapi_cut_output(p_id uuid, p_half_bytes int, p_half_events int) returns void
+language plpgsql volatile as $$
+begin
+  with pieces as (
+    select e.seq, e.attempt, e.stream, e.bytes, e.cut,
+        sum(e.bytes) over forwards as up_to, sum(e.bytes) over backwards as from_here,
+        count(*) over forwards as rank, count(*) over backwards as back_rank
+      from cnapi_task_events e
+      where e.task_id = p_id and e.name = 'output'
+      window forwards as (partition by e.attempt, e.stream order by e.seq),
+        backwards as (partition by e.attempt, e.stream order by e.seq desc)
+  ), middle as (
+    select p.*, row_number() over (partition by p.attempt, p.stream order by p.seq) = 1 as is_mark,
+        sum(p.bytes + p.cut) over (partition by p.attempt, p.stream) as dropped
+      from pieces p
+      where p.cut > 0
+        or (p.up_to - p.bytes >= p_half_bytes and p.from_here - p.bytes >= p_half_bytes)
+        or (p.rank > p_half_events and p.back_rank > p_half_events)
+  ), marked as (
+    update cnapi_task_events e
+      set cut = m.dropped, bytes = 0, data = json_build_object('stream', e.stream, 'offset', e.first_byte, 'cut', m.dropped)
+      from middle m where e.task_id = p_id and e.seq = m.seq and m.is_mark
+  )
+  delete from cnapi_task_events e using middle m where e.task_id = p_id and e.seq = m.seq and not m.is_mark;
+  update cnapi_tasks t set kept_events = k.count, kept_bytes = k.bytes
+    from (select count(*), coalesce(sum(e.bytes), 0) as bytes from cnapi_task_events e
+      where e.task_id = p_id and e.name = 'output') k
+    where t.id = p_id;
+end $$;
+`;
+
+/**
+ * Ends what nobody takes or nobody will report: queued for p_start_by_ms; past its timeout by p_overdue_ms while its
+ * server is unknown; past it by ten times that wherever it is. Any instance does it; rows in use are left for next time.
+ */
+export const sweepFunction = `
+create function cnapi_sweep_tasks(
+  p_start_by_ms int, p_overdue_ms int, p_not_taken text, p_not_taken_again text, p_timed_out text, p_most int
+) returns setof uuid language plpgsql volatile as $$
+declare
+  moment timestamptz := cnapi_now();
+  picked uuid[];
+begin
+  picked := array(
+    select t.id from cnapi_tasks t
+      where t.state = 'queued' and t.queued_at < moment - p_start_by_ms * interval '1 ms'
+      order by t.id limit p_most
+      for update skip locked);
+  return query
+    update cnapi_tasks t
+      set state = 'ended', outcome = 'failure', error = (case when t.uncertain then p_not_taken_again else p_not_taken end)::json
+      where t.id = any (picked) and t.state = 'queued'
+      returning t.id;
+  picked := array(
+    select t.id from cnapi_tasks t
+      join cnapi_roster_authority r on r.server_uuid = t.server_uuid
+      where t.state = 'claimed'
+        and coalesce(t.started_at, t.accepted_at, t.sent_at) < moment
+          - (t.timeout_ms + p_overdue_ms * (case r.status when 'unknown' then 1 else 10 end)) * interval '1 ms'
+      order by t.id limit p_most
+      for update of t skip locked for share of r skip locked);
+  return query
+    update cnapi_tasks t set state = 'ended', outcome = 'failure', error = p_timed_out::json
+      where t.id = any (picked) and t.state = 'claimed'
+      returning t.id;
+end $$;
+`;

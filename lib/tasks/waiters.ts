@@ -1,0 +1,75 @@
+/**
+ * Waits for tasks and follows their events, any number of each on any instance. Right by reading alone, prompt by bus.
+ * Called by the facade for REST; every wait ends with the task's end, at its timeout, when its caller goes away, or when
+ * the instance stops.
+ */
+import type { Queryable } from '../moray/database.ts';
+import type { TaskEvent, TaskRow } from './task.ts';
+import { TaskNotFoundError } from './task-errors.ts';
+import { readEvents, readTask } from './task-store.ts';
+import type { Watches } from './watches.ts';
+
+export interface WaitOptions {
+  timeoutMs: number;
+  /** Ends the wait with the signal's reason, for a caller that went away. */
+  signal?: AbortSignal;
+}
+
+const PAGE = 50;
+
+export class Waiters {
+  readonly #database: Queryable;
+  readonly #watches: Watches;
+  #waits = 0;
+  #follows = 0;
+
+  constructor(database: Queryable, watches: Watches) {
+    this.#database = database;
+    this.#watches = watches;
+  }
+
+  get waits(): number {
+    return this.#waits;
+  }
+
+  get follows(): number {
+    return this.#follows;
+  }
+
+  /** The task at its end, or as it is when the time is up. @throws as `Tasks.wait` */
+  async wait(id: string, options: WaitOptions): Promise<TaskRow> {
+    const watch = this.#watches.open(id, false);
+    this.#waits += 1;
+    try {
+      await watch.until((position) => position.isEnded || position.isAbsent, options);
+    } finally {
+      this.#waits -= 1;
+      watch.close();
+    }
+    const row = await readTask(this.#database, id);
+    if (row === undefined) throw new TaskNotFoundError(id);
+    return row;
+  }
+
+  /** The events after `afterSeq`, page by page as the reader takes them; returns after the end. @throws as `Tasks.follow` */
+  async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<TaskEvent, void, undefined> {
+    const watch = this.#watches.open(id, true);
+    this.#follows += 1;
+    try {
+      for (let seq = afterSeq; ; ) {
+        await watch.until((position) => position.isAbsent || position.isEnded || position.lastSeq > seq, { signal });
+        const page = await readEvents(this.#database, id, { afterSeq: seq, limit: PAGE });
+        if (page === undefined) throw new TaskNotFoundError(id);
+        for (const event of page.events) {
+          yield event;
+          seq = event.seq;
+          if (event.name === 'end') return;
+        }
+        if (page.isEnded && page.events.length === 0) return;
+      }
+    } finally {
+      this.#follows -= 1;
+      watch.close();
+    }
+  }
+}
