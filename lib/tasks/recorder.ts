@@ -98,7 +98,10 @@ export class Recorder {
     try {
       while (this.#gathered.size > 0) await this.#store(this.#take());
     } catch (error) {
-      this.#deps.log.warn({ reason: messageOf(error), tasks: this.#gathered.size }, 'task reports left to their agents');
+      this.#deps.log.warn(
+        { reason: messageOf(error), tasks: this.#gathered.size },
+        'task reports left to their agents',
+      );
     }
   }
 

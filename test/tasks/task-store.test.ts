@@ -1,0 +1,453 @@
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import type { Database } from '../../lib/moray/database.ts';
+import {
+  claimTasks,
+  readEnded,
+  readInherited,
+  resendTasks,
+  settleInventory,
+  sweepTasks,
+} from '../../lib/tasks/claim-store.ts';
+import { type Report, recordReports } from '../../lib/tasks/report-store.ts';
+import { type InventoryDecision, taskEnds, toTask } from '../../lib/tasks/task.ts';
+import {
+  cancelTask,
+  createTask,
+  deleteTasks,
+  listTasks,
+  readEvents,
+  readPositions,
+  readTask,
+} from '../../lib/tasks/task-store.ts';
+import { freshPglite } from '../support/pglite.ts';
+import { freshDatabase } from '../support/postgres.ts';
+import {
+  accept,
+  backdate,
+  claim,
+  complete,
+  create,
+  migrations,
+  newTask,
+  overdueMs,
+  record,
+  row,
+  seat,
+  setUnknown,
+} from './support/task-database.ts';
+
+const sweepTimes = { startByMs: 30_000, overdueMs };
+
+t.test('on Postgres', async (t) => storeTests(t, (await freshDatabase(t, { migrations })).database));
+t.test('on PGlite', async (t) => storeTests(t, await freshPglite(t, { migrations })));
+
+async function storeTests(t: Test, db: Database): Promise<void> {
+  t.test('a task is created queued and read back as it was asked for', async (t) => {
+    const { serverUuid, run } = await seat(db);
+    const task = newTask(serverUuid, {
+      params: { text: 'a\0b \ud800 ü', deep: { list: [1, null] } },
+      requestId: 'req',
+    });
+    t.match(await createTask(db, task), { id: task.id, run });
+    t.match(await row(db, task.id), {
+      state: 'queued',
+      attempt: 0,
+      params: task.params,
+      req_id: 'req',
+      timeout_ms: 3_600_000,
+    });
+    t.equal(await readTask(db, randomUUID()), undefined, 'an unknown one is absent');
+  });
+
+  t.test('an idempotency key gives the same task for the same server, and another for another', async (t) => {
+    const [one, two] = [await seat(db), await seat(db)];
+    const first = newTask(one.serverUuid, { idempotencyKey: 'k' });
+    await createTask(db, first);
+    t.match(await createTask(db, newTask(one.serverUuid, { idempotencyKey: 'k', requestHash: 'other' })), {
+      id: first.id,
+      requestHash: 'hash',
+    });
+    const elsewhere = newTask(two.serverUuid, { idempotencyKey: 'k' });
+    t.match(await createTask(db, elsewhere), { id: elsewhere.id });
+    await claim(db, one);
+    await record(db, one, first.id, complete());
+    t.match(
+      await createTask(db, newTask(one.serverUuid, { idempotencyKey: 'k' })),
+      { id: first.id },
+      'after its end too',
+    );
+  });
+
+  t.test('a claim numbers the attempt and is given to the run and epoch on the roster row only', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid, { params: { sleep: 1 }, timeoutMs: 500 });
+    for (const [name, wrong] of [
+      ['another run', { run: randomUUID() }],
+      ['a lower epoch', { epoch: 0 }],
+      ['a higher epoch', { epoch: 2 }],
+    ] as const) {
+      t.same(await claim(db, { ...mine, ...wrong }), [], name);
+    }
+    t.match(await claim(db, mine), [{ what: 'send', id, attempt: 1, epoch: 1, params: { sleep: 1 }, timeout_ms: 500 }]);
+    t.same(await claim(db, mine), [], 'once');
+    await create(db, mine.serverUuid);
+    await setUnknown(db, mine.serverUuid);
+    t.same(await claim(db, mine), [], 'nor when a verdict stands against the session');
+  });
+
+  t.test('one claim serves many sessions, each server in the order of its queue', async (t) => {
+    const run = randomUUID();
+    const seats = [await seat(db, { run }), await seat(db, { run }), await seat(db)];
+    const ids = new Map<string, string[]>();
+    for (const { serverUuid } of seats)
+      ids.set(serverUuid, [await create(db, serverUuid), await create(db, serverUuid)]);
+    const orders = await claimTasks(db, run, { sessions: seats, overdueMs });
+    for (const [index, { serverUuid }] of seats.entries()) {
+      const got = orders.filter((order) => order.server_uuid === serverUuid).map((order) => order.id);
+      t.same(got, index === 2 ? [] : ids.get(serverUuid), `server ${index}`);
+    }
+  });
+
+  t.test('events and the end are recorded for the present attempt only', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    t.same(await record(db, mine, id, complete()), [], 'not while queued');
+    await claim(db, mine);
+    t.same(await record(db, mine, id, complete(), 2), [], 'not another attempt');
+    t.same(await record(db, { ...mine, serverUuid: randomUUID() }, id, complete()), [], 'not by another server');
+    t.same(await record(db, mine, randomUUID(), complete()), [], 'not an unknown task');
+    t.same(await record(db, mine, id, { name: 'accepted' }), [{ id, ended: false }]);
+    t.same(await record(db, mine, id, { name: 'started' }), [{ id, ended: false }]);
+    t.same(await record(db, mine, id, complete({ text: 'a\0\udfff' })), [{ id, ended: true }]);
+    t.same(await record(db, mine, id, { name: 'failure', error: { code: 'Late', message: '' } }), [], 'not twice');
+    t.match(await row(db, id), { outcome: 'complete', result: { text: 'a\0\udfff' }, error: null });
+    const page = await readEvents(db, id, { afterSeq: 0, limit: 10 });
+    t.same(
+      page?.events.map(({ seq, name }) => [seq, name]),
+      [
+        [1, 'accepted'],
+        [2, 'started'],
+        [3, 'end'],
+      ],
+    );
+    t.same(page?.events.at(-1)?.data, { status: 'complete', result: { text: 'a\0\udfff' } });
+    t.same(
+      (await readEvents(db, id, { afterSeq: 1, limit: 1 }))?.events.map((event) => event.seq),
+      [2],
+      'pages',
+    );
+  });
+
+  t.test('many reports of many tasks are one statement, in order, doubles left out', async (t) => {
+    const mine = await seat(db);
+    const ids = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)] as const;
+    await claim(db, mine);
+    const reports = ids.flatMap((id) =>
+      (
+        [
+          { name: 'accepted' },
+          { name: 'accepted' },
+          { name: 'started' },
+          { name: 'progress', value: 10 },
+          { name: 'progress', value: 20, message: 'half' },
+          { name: 'output', stream: 'stdout', offset: 0, text: 'hi', bytes: 2 },
+          { name: 'complete', result: {} },
+          { name: 'complete', result: { second: true } },
+        ] as Partial<Report>[]
+      ).map((report) => ({
+        subject: { id, serverUuid: mine.serverUuid, attempt: 1 },
+        report: { reportedAt: 'then', ...report } as Report,
+      })),
+    );
+    t.same((await recordReports(db, reports)).toSorted(byId), ids.map((id) => ({ id, ended: true })).toSorted(byId));
+    for (const id of ids) {
+      const page = await readEvents(db, id, { afterSeq: 0, limit: 10 });
+      t.same(
+        page?.events.map(({ seq, name }) => [seq, name]),
+        [
+          [1, 'accepted'],
+          [2, 'started'],
+          [3, 'progress'],
+          [4, 'output'],
+          [5, 'end'],
+        ],
+      );
+      t.same(page?.events[2]?.data, { value: 20, message: 'half' });
+    }
+  });
+
+  t.test('of progress only the newest is kept', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await claim(db, mine);
+    for (const value of [1, 2, 3]) await record(db, mine, id, { name: 'progress', value, message: undefined });
+    const page = await readEvents(db, id, { afterSeq: 0, limit: 10 });
+    t.match(page?.events, [{ seq: 3, name: 'progress', data: { value: 3 } }]);
+    t.match(toTask(await row(db, id)).history.at(-1), { name: 'progress', event: { value: 3 } });
+  });
+
+  t.test('of a long output the first and last halves are kept and the cut is marked', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await claim(db, mine);
+    const bounds = { halfBytes: 30, halfPieces: 1000 };
+    const piece = (offset: number): Report => ({
+      name: 'output',
+      reportedAt: '',
+      stream: 'stdout',
+      offset,
+      text: String(offset).padStart(10, '.'),
+      bytes: 10,
+    });
+    const subject = { id, serverUuid: mine.serverUuid, attempt: 1 };
+    await recordReports(db, [{ subject, report: { ...piece(0), stream: 'stderr' } as Report }], bounds);
+    for (let offset = 0; offset < 500; offset += 10)
+      await recordReports(db, [{ subject, report: piece(offset) }], bounds);
+    const kept = await readEvents(db, id, { afterSeq: 0, limit: 1000 });
+    t.ok((kept?.events.length ?? 99) <= 17, 'it never holds much more');
+    await recordReports(db, [{ subject, report: { name: 'complete', reportedAt: '', result: {} } }], bounds);
+    const page = await readEvents(db, id, { afterSeq: 0, limit: 1000 });
+    const stdout = page?.events.filter((event) => event.data.stream === 'stdout').map((event) => event.data);
+    t.same(
+      stdout?.map((data) => [data.offset, data.cut]),
+      [
+        [0, undefined],
+        [10, undefined],
+        [20, undefined],
+        [30, 440],
+        [470, undefined],
+        [480, undefined],
+        [490, undefined],
+      ],
+    );
+    t.equal(page?.events.filter((event) => event.data.stream === 'stderr').length, 1, 'the other stream is whole');
+    t.equal(page?.events.at(-1)?.name, 'end');
+  });
+
+  t.test('output of many small pieces is bounded too', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await claim(db, mine);
+    const subject = { id, serverUuid: mine.serverUuid, attempt: 1 };
+    const reports = Array.from({ length: 100 }, (_, offset) => ({
+      subject,
+      report: { name: 'output', reportedAt: '', stream: 'stdout', offset, text: 'x', bytes: 1 } as Report,
+    }));
+    await recordReports(db, reports, { halfBytes: 1000, halfPieces: 5 });
+    const page = await readEvents(db, id, { afterSeq: 0, limit: 1000 });
+    t.same(
+      page?.events.map(({ data }) => [data.offset, data.cut]),
+      [0, 1, 2, 3, 4, 5, 95, 96, 97, 98, 99].map((offset) => [offset, offset === 5 ? 90 : undefined]),
+    );
+  });
+
+  t.test('a cancel ends a queued task, asks a claimed one to end, and finds nothing in an ended one', async (t) => {
+    const mine = await seat(db);
+    const [queued, claimed] = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)];
+    t.match(await cancelTask(db, queued), { row: { state: 'ended', outcome: 'failure', error: taskEnds.cancelled } });
+    t.equal(await cancelTask(db, queued), undefined);
+    t.equal(await cancelTask(db, randomUUID()), undefined);
+    t.same(
+      (await claim(db, mine)).map((order) => order.id),
+      [claimed],
+      'what was cancelled is not claimed',
+    );
+    t.match(await cancelTask(db, claimed), { row: { state: 'claimed', outcome: null }, run: mine.run });
+    t.match(await claim(db, mine), [{ what: 'cancel', id: claimed, attempt: 1 }], 'it is sent on');
+    t.match(await claim(db, mine), [{ what: 'cancel', id: claimed }], 'again and again');
+    await record(db, mine, claimed, { name: 'failure', error: { code: 'Cancelled', message: 'killed' } });
+    t.same(await claim(db, mine), [], 'until it has ended');
+  });
+
+  t.test('an attempt that is not accepted is sent again by the session it was claimed for', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await claim(db, mine);
+    t.same(await resendTasks(db, [mine], 5000), [], 'not yet');
+    await backdate(db, id, 6000);
+    t.same(await resendTasks(db, [{ ...mine, epoch: 2 }], 5000), [], 'not by another epoch');
+    t.match(await resendTasks(db, [mine], 5000), [{ what: 'send', id, attempt: 1, epoch: 1 }]);
+    t.same(await resendTasks(db, [mine], 5000), [], 'not at once again');
+    await backdate(db, id, 6000);
+    await record(db, mine, id, { name: 'accepted' });
+    t.same(await resendTasks(db, [mine], 5000), [], 'not once accepted');
+  });
+
+  t.test('what no server takes in time ends, and what is taken does not', async (t) => {
+    const mine = await seat(db);
+    const [stale, fresh, taken] = [
+      await create(db, mine.serverUuid),
+      await create(db, mine.serverUuid),
+      await create(db, (await seat(db)).serverUuid),
+    ];
+    await backdate(db, stale, 31_000);
+    await db.query(
+      `update cnapi_tasks set state = 'claimed', attempt = 1, epoch = 1, journal_id = $2::uuid, sent_at = cnapi_now()
+      where id = $1::uuid`,
+      [taken, mine.journalId],
+    );
+    await backdate(db, taken, 31_000);
+    t.same(await sweepTasks(db, sweepTimes), [stale]);
+    t.match(await row(db, stale), { state: 'ended', outcome: 'failure', error: taskEnds.notTaken });
+    t.match(await row(db, fresh), { state: 'queued' });
+    t.match(await row(db, taken), { state: 'claimed' });
+    t.same(
+      (await claim(db, mine)).map((order) => order.id),
+      [fresh],
+      'what was swept is not claimed',
+    );
+  });
+
+  t.test(
+    'past its timeout a task is cancelled by its authority, and ends by itself if its server is unknown',
+    async (t) => {
+      const mine = await seat(db);
+      const id = await create(db, mine.serverUuid, { timeoutMs: 1000 });
+      await claim(db, mine);
+      await record(db, mine, id, { name: 'started' });
+      await backdate(db, id, 60_500);
+      t.same(await claim(db, mine), [], 'not within its grace');
+      await backdate(db, id, 1000);
+      t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+      t.same(await sweepTasks(db, sweepTimes), [], 'a server that is there is asked');
+      await setUnknown(db, mine.serverUuid);
+      t.same(await sweepTasks(db, sweepTimes), [id]);
+      t.match(await row(db, id), { error: taskEnds.timedOut });
+      t.same(await record(db, mine, id, complete()), [], 'a late end changes nothing');
+    },
+  );
+
+  t.test('a task whose agent answers no cancel ends in the end', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid, { timeoutMs: 1000 });
+    await claim(db, mine);
+    await backdate(db, id, 602_000);
+    t.same(await sweepTasks(db, sweepTimes), [id]);
+  });
+
+  t.test('at an inventory each decision is carried out once, by the session that has authority', async (t) => {
+    const table: [string, InventoryDecision, object][] = [
+      ['runs', { kind: 'goes-on', started: true }, { state: 'claimed', attempt: 1 }],
+      ['waits', { kind: 'goes-on', started: false }, { state: 'claimed', attempt: 1, started_at: null }],
+      ['again', { kind: 'next-attempt', uncertain: false }, { state: 'queued', attempt: 1, accepted_at: null }],
+      ['fails', { kind: 'fail', error: taskEnds.outcomeUnknown }, { state: 'ended', error: taskEnds.outcomeUnknown }],
+    ];
+    for (const [name, decision, expected] of table) {
+      const old = await seat(db);
+      const id = await create(db, old.serverUuid);
+      await claim(db, old);
+      if (decision.kind === 'next-attempt') {
+        await record(db, old, id, { name: 'output', stream: 'stdout', offset: 0, text: 'x', bytes: 1 });
+      }
+      t.same(await readInherited(db, [old]), [], `${name}: not inherited by its own session`);
+      const mine = await accept(db, old);
+      const [task] = await readInherited(db, [mine]);
+      t.match(task, { id, attempt: 1, journalId: old.journalId, idempotent: false, cancelRequested: false }, name);
+      if (task === undefined) throw new Error('not inherited');
+      const settle = (session: typeof mine, changes = {}) =>
+        settleInventory(db, session.run, [{ task: { ...task, ...changes }, session, decision }]);
+      t.same(await settle(old), [], `${name}: not by the session before`);
+      t.same(await settle({ ...mine, run: randomUUID() }), [], `${name}: not by another run`);
+      t.same(await settle(mine, { attempt: 2 }), [], `${name}: not on another attempt`);
+      t.same(await settle(mine, { cancelRequested: true }), [], `${name}: not on a task that was read otherwise`);
+      t.same(await settle(mine), [{ id, ended: name === 'fails' }], name);
+      t.match(await row(db, id), expected, name);
+      t.same(await settle(mine), [], `${name}: once`);
+      t.same(await readInherited(db, [mine]), [], `${name}: settled`);
+    }
+  });
+
+  t.test('the next attempt is claimed anew, and the end of the one before is passed over', async (t) => {
+    const old = await seat(db);
+    const id = await create(db, old.serverUuid);
+    await claim(db, old);
+    const mine = await accept(db, old);
+    const [task] = await readInherited(db, [mine]);
+    if (task === undefined) throw new Error('not inherited');
+    await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'next-attempt', uncertain: true } }]);
+    t.same(await record(db, mine, id, complete(), 1), [], 'not while queued');
+    t.match(await claim(db, mine), [{ what: 'send', id, attempt: 2, epoch: 2 }]);
+    t.same(await record(db, mine, id, complete(), 1), [], 'not by the first attempt');
+    t.same(await record(db, mine, id, complete(), 2), [{ id, ended: true }]);
+    const names = (await readEvents(db, id, { afterSeq: 0, limit: 10 }))?.events.map((event) => event.name);
+    t.same(names, ['retry', 'end']);
+    t.same(await readEnded(db, [id, randomUUID()]), new Set([id]));
+  });
+
+  t.test('a task that may have run before says so when it is not taken again', async (t) => {
+    const old = await seat(db);
+    const ids = [await create(db, old.serverUuid), await create(db, old.serverUuid)] as const;
+    await claim(db, old);
+    const mine = await accept(db, old);
+    const decision: InventoryDecision = { kind: 'next-attempt', uncertain: true };
+    const inherited = await readInherited(db, [mine]);
+    await settleInventory(
+      db,
+      mine.run,
+      inherited.map((task) => ({ task, session: mine, decision })),
+    );
+    await backdate(db, ids[0], 31_000);
+    t.same(await sweepTasks(db, sweepTimes), [ids[0]]);
+    t.match(await row(db, ids[0]), { error: taskEnds.notTakenAgain });
+    t.match(await cancelTask(db, ids[1]), { row: { error: taskEnds.cancelledUncertain } });
+  });
+
+  t.test('the database itself refuses a second end and a gap in the attempts', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await t.rejects(
+      db.query('update cnapi_tasks set attempt = 2 where id = $1::uuid', [id]),
+      /attempt 2 cannot follow/,
+    );
+    await cancelTask(db, id);
+    const again = `update cnapi_tasks set state = 'queued', outcome = null where id = $1::uuid`;
+    await t.rejects(db.query(again, [id]), /has ended/);
+    await t.rejects(db.query(`update cnapi_tasks set outcome = 'complete' where id = $1::uuid`, [id]), /has ended/);
+  });
+
+  t.test("a server's tasks are listed newest first; positions tell how far each has come", async (t) => {
+    const mine = await seat(db);
+    const [first, second] = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)];
+    await backdate(db, first, 1000);
+    t.same(
+      (await listTasks(db, mine.serverUuid, 10)).map((task) => task.id),
+      [second, first],
+    );
+    t.same(
+      (await listTasks(db, mine.serverUuid, 1)).map((task) => task.id),
+      [second],
+    );
+    await cancelTask(db, first);
+    t.same(
+      (await readPositions(db, [first, second, randomUUID()])).toSorted(byId),
+      [
+        { id: first, isEnded: true, lastSeq: 1 },
+        { id: second, isEnded: false, lastSeq: 0 },
+      ].toSorted(byId),
+    );
+  });
+
+  t.test('old tasks are deleted with their events once they have ended', async (t) => {
+    const mine = await seat(db);
+    const ids = [
+      await create(db, mine.serverUuid),
+      await create(db, mine.serverUuid),
+      await create(db, mine.serverUuid),
+    ] as const;
+    await cancelTask(db, ids[0]);
+    await cancelTask(db, ids[1]);
+    for (const id of [ids[0], ids[2]])
+      await db.query(
+        `update cnapi_tasks set ended_at = ended_at - interval '31 days', created_at = created_at - interval '31 days' where id = $1::uuid`,
+        [id],
+      );
+    t.equal(await deleteTasks(db, 30, 10), 1);
+    t.equal(await readTask(db, ids[0]), undefined);
+    t.equal((await db.query('select 1 from cnapi_task_events where task_id = $1::uuid', [ids[0]])).rows.length, 0);
+    t.ok(await readTask(db, ids[1]), 'a recent one stays');
+    t.ok(await readTask(db, ids[2]), 'an unfinished one stays');
+  });
+}
+
+const byId = (a: { id: string }, b: { id: string }): number => (a.id < b.id ? -1 : 1);
