@@ -142,7 +142,7 @@ function openConnection(url: string, name: string, onLost: (cause: Error) => voi
     keepAliveInitialDelayMillis: 10_000,
     stream: () => socket,
   });
+  // Also says when the server closed the connection.
   client.on('error', onLost);
-  client.on('end', () => onLost(new Error('postgres closed the connection')));
   return { client, drop: () => void socket.destroy() };
 }

@@ -80,9 +80,7 @@ export class Subscriptions<Message> {
     const ready: Handler<Message>[] = [];
     for (const topic of change.hear) {
       this.#standing.add(topic);
-      const handlers = this.#handlers.get(topic);
-      if (handlers) ready.push(...handlers);
-      else this.#dirty.add(topic);
+      ready.push(...this.handlersOf(topic));
     }
     return ready;
   }

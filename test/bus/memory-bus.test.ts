@@ -22,6 +22,13 @@ t.test('the memory bus keeps the contract', (t) =>
   }),
 );
 
+t.test('health is proven as soon as the connection stands, not a period later', async (t) => {
+  const bus = createMemoryBus({ hub: new MemoryHub(), ...ports, beatMs: 3_600_000 });
+  t.teardown(() => bus.stop());
+  await bus.start();
+  await eventually(() => bus.isHealthy());
+});
+
 t.test('a frozen hub is noticed by its silence, given up, and found again', async (t) => {
   const hub = new MemoryHub();
   const bus = createMemoryBus({ hub, ...ports, beatMs: 20 });

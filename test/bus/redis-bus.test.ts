@@ -1,8 +1,10 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { Redis } from 'ioredis';
 import t, { type Test } from 'tap';
 import { createRedisBus } from '../../lib/bus/redis-bus.ts';
 import { silentLogger } from '../../lib/log.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { noRedis, noRedisServer, sharedRedisUrl, startTestRedis, uniquePrefix } from '../support/redis.ts';
 import { busContract, hear } from './contract.ts';
@@ -100,6 +102,25 @@ t.test('start returns without a Redis, and finds it when it comes', { skip: noRe
   t.equal(bus.isHealthy(), false);
   await redis.restart();
   await eventually(() => bus.isHealthy());
+});
+
+t.test('a server that takes connections and never answers is left and tried again', async (t) => {
+  let connections = 0;
+  const server = createServer((socket) => {
+    connections += 1;
+    socket.on('error', () => undefined);
+    socket.resume();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => server.close());
+  const hasty: Clock = { ...systemClock, after: (delayMs, callback) => systemClock.after(delayMs / 20, callback) };
+  const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const bus = createRedisBus({ url, ...ports, clock: hasty });
+  t.teardown(() => bus.stop());
+  await bus.start();
+  await eventually(() => connections >= 6);
+  t.match(bus.stats(), { reconnects: 0 });
 });
 
 t.test('stop while Redis stands still, and while it is away, ends at once', { skip: noRedisServer }, async (t) => {

@@ -9,8 +9,7 @@ import t, { type Test } from 'tap';
 import { FrameReader, frame } from '../../lib/dns/frames.ts';
 import { NameServerAddressError } from '../../lib/dns/name-server.ts';
 import type { Instance } from '../../lib/dns/zone.ts';
-import type { Clock } from '../../lib/ports/clock.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { instancesNumbering, newNameServer, service, startNameServer } from './support.ts';
 
 t.test('another resolver finds the instances by SRV, A and AAAA', async (t) => {
@@ -72,7 +71,7 @@ t.test('a connection is closed that is idle, sends drips, sends too much or send
   await closed(idle);
   const dripping = await open(t, server.port);
   const drips = systemClock.every(20, () => dripping.write('\0'.repeat(1)));
-  dripping.write(Buffer.from([1, 0]));
+  dripping.write(Buffer.from([0x0f, 0xff]));
   await closed(dripping);
   drips.cancel();
   for (const bytes of [Buffer.alloc(2, 0xff), frame(encode({ type: 'response', id: 1 })), frame(Buffer.alloc(3))]) {
@@ -137,7 +136,8 @@ t.test('a port that is taken is refused by name, for TCP and for UDP, and leaves
 
 t.test('stop closes open connections, and is harmless twice and before start', async (t) => {
   await newNameServer([]).stop();
-  const server = await startNameServer(t, []);
+  const patient: Clock = { ...systemClock, after: (delayMs, callback) => systemClock.after(delayMs * 100, callback) };
+  const server = await startNameServer(t, [], { clock: patient });
   const socket = await open(t, server.port);
   await Promise.all([server.stop(), closed(socket)]);
   await server.stop();

@@ -66,37 +66,29 @@ t.test('a lost datagram is asked for again', async (t) => {
 
 t.test('replies with another id, another question, or as a query, and junk, are not believed', async (t) => {
   const port = await fakeServer(t, (query, send, sendRaw) => {
-    const lie = {
-      name: query.questions?.[0]?.name ?? '',
-      type: 'SRV',
-      data: { port: 666, target: 'evil.example' },
-    } as const;
-    const forged: Packet = { ...query, type: 'response', answers: [lie], additionals: [] };
+    const forged = lieAbout(query);
     send({ ...forged, id: ((query.id ?? 0) + 1) & 0xffff });
     send({ ...forged, questions: [{ name: 'example.org', type: 'SRV' }] });
     send({ ...forged, questions: [] });
     send({ ...forged, type: 'query' });
     sendRaw(Buffer.alloc(12, 0xff));
     sendRaw(Buffer.alloc(3));
-    send({ ...forged, answers: [] });
+    send({ ...forged, answers: [], additionals: [] });
   });
   t.same(await resolveAt(port), []);
+});
+
+t.test('the same reply is believed when everything is right', async (t) => {
+  const port = await fakeServer(t, (query, send) => send(lieAbout(query)));
+  t.same(await resolveAt(port), [{ uuid: undefined, host: '127.0.0.1', port: 666 }]);
 });
 
 t.test('replies from another port are not heard', async (t) => {
   const stranger = createSocket('udp4');
   t.teardown(() => stranger.close());
   const port = await fakeServer(t, (query, send, _raw, peer) => {
-    const lie = {
-      name: query.questions?.[0]?.name ?? '',
-      type: 'SRV',
-      data: { port: 666, target: 'evil.example' },
-    } as const;
-    stranger.send(
-      encode({ ...query, type: 'response', answers: [lie], additionals: [] }),
-      peer.port,
-      peer.address,
-      () => send({ ...query, type: 'response', additionals: [] }),
+    stranger.send(encode(lieAbout(query)), peer.port, peer.address, () =>
+      send({ ...query, type: 'response', additionals: [] }),
     );
   });
   t.same(await resolveAt(port), []);
@@ -120,6 +112,17 @@ t.test('without a server the system is asked, and its refusal is our error', asy
   };
   await t.rejects(resolveInstances(options), NameResolutionError);
 });
+
+/** A reply that would be believed, if it came from the right place. */
+function lieAbout(query: Packet): Packet {
+  const name = query.questions?.[0]?.name ?? '';
+  return {
+    ...query,
+    type: 'response',
+    answers: [{ name, type: 'SRV', data: { port: 666, target: 'evil.example' } }],
+    additionals: [{ name: 'evil.example', type: 'A', data: '127.0.0.1' }],
+  };
+}
 
 type Answerer = (
   query: Packet,
