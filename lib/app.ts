@@ -105,7 +105,7 @@ export class App {
     this.#housekeeping = this.#createHousekeeping();
     this.#roster.onRunMessage(
       (message) => message.kind === 'tasks' && this.#tasks.hint(message.server_uuid),
-      () => this.#tasks.hintAll(),
+      () => this.#tasks.pollSoon(),
     );
   }
 
