@@ -90,6 +90,12 @@ export function etagStatement(bucket: DocumentBucket, key: string): Statement {
   return { text: `select _etag from ${quoteName(bucket.name)} where _key = $1::text`, values: [key] };
 }
 
+/** Locks those of `keys` that exist, in order. */
+export function lockStatement(bucket: DocumentBucket, keys: readonly string[]): Statement {
+  const text = `select from ${quoteName(bucket.name)} where _key = any($1::text[]) order by _key for update`;
+  return { text, values: [keys] };
+}
+
 /** `json` is merged over each value's top level. Rows are locked in key order, and matched again once locked. */
 export function updateManyStatement(bucket: DocumentBucket, filter: Filter, json: string): Statement {
   const table = quoteName(bucket.name);

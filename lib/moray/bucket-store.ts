@@ -3,42 +3,27 @@
  * stores and by the edges that list things. Every write is one statement; only `batch` and `ensureBucket` hold a
  * transaction (law 5), and touch no row of coordination.
  */
-import { type Bucket, type BucketObject, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
-import { ensureTable, uniqueIndexName } from './bucket-schema.ts';
+import type { Bucket, BucketObject, DocumentBucket } from './bucket.ts';
 import {
-  countStatement,
-  deleteManyStatement,
-  deleteStatement,
-  etagStatement,
-  type FindOptions,
-  findStatement,
-  getStatement,
-  putStatement,
-  updateManyStatement,
-} from './bucket-sql.ts';
-import { type Database, type Queryable, sqlStateOf } from './database.ts';
+  type DeleteOptions,
+  deleteMany,
+  explained,
+  lockNamed,
+  type Operation,
+  type OperationResult,
+  type PutOptions,
+  perform,
+  put,
+  remove,
+  run,
+  updateMany,
+} from './bucket-operations.ts';
+import { ensureTable } from './bucket-schema.ts';
+import { countStatement, type FindOptions, findStatement, getStatement } from './bucket-sql.ts';
+import { type Database, sqlStateOf } from './database.ts';
 import { parseFieldText } from './field-type.ts';
 import type { Filter } from './filter.ts';
-import { EtagConflictError, InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
-import type { Statement } from './sql-text.ts';
-
-export interface PutOptions {
-  /** The etag that must be there; null: the key must not exist. Without it, whatever is there is replaced. */
-  etag?: string | null | undefined;
-}
-
-export interface DeleteOptions {
-  etag?: string | undefined;
-}
-
-export type Operation =
-  | { kind: 'put'; bucket: DocumentBucket; key: string; value: object; etag?: string | null }
-  | { kind: 'delete'; bucket: DocumentBucket; key: string; etag?: string }
-  | { kind: 'updateMany'; bucket: DocumentBucket; filter: Filter; fields: object }
-  | { kind: 'deleteMany'; bucket: DocumentBucket; filter: Filter; limit?: number };
-
-/** A put's new etag, or how many objects the others touched. */
-export type OperationResult = { etag: string } | { count: number };
+import { InvalidQueryError, ObjectNotFoundError } from './moray-errors.ts';
 
 interface Row {
   _key: string;
@@ -124,6 +109,7 @@ export class BucketStore {
     for (let attempt = 1; ; attempt++) {
       try {
         return await this.#database.transaction(async (connection) => {
+          await lockNamed(connection, operations);
           const results: OperationResult[] = [];
           for (const operation of operations) results.push(await perform(connection, operation));
           return results;
@@ -136,94 +122,6 @@ export class BucketStore {
 }
 
 const deadlockDetected = '40P01';
-
-async function perform(connection: Queryable, operation: Operation): Promise<OperationResult> {
-  switch (operation.kind) {
-    case 'put':
-      return put(connection, operation.bucket, operation.key, operation.value, operation);
-    case 'delete':
-      await remove(connection, operation.bucket, operation.key, operation);
-      return { count: 1 };
-    case 'updateMany':
-      return { count: await updateMany(connection, operation.bucket, operation.filter, operation.fields) };
-    case 'deleteMany':
-      return { count: await deleteMany(connection, operation.bucket, operation.filter, operation.limit) };
-    default:
-      return operation satisfies never;
-  }
-}
-
-async function put(
-  connection: Queryable,
-  bucket: DocumentBucket,
-  key: string,
-  value: object,
-  { etag }: PutOptions,
-): Promise<{ etag: string }> {
-  checkKey(bucket, key);
-  checkIndexed(bucket, value);
-  const { rows } = await run<Row>(connection, bucket, putStatement(bucket, key, JSON.stringify(value), etag));
-  if (rows[0] !== undefined) return { etag: rows[0]._etag };
-  throw new EtagConflictError(bucket.name, key, etag ?? null, await currentEtag(connection, bucket, key));
-}
-
-async function remove(
-  connection: Queryable,
-  bucket: DocumentBucket,
-  key: string,
-  { etag }: DeleteOptions,
-): Promise<void> {
-  checkKey(bucket, key);
-  const { rowCount } = await run(connection, bucket, deleteStatement(bucket, key, etag));
-  if (rowCount > 0) return;
-  const actual = etag === undefined ? null : await currentEtag(connection, bucket, key);
-  if (actual === null) throw new ObjectNotFoundError(bucket.name, key);
-  throw new EtagConflictError(bucket.name, key, etag ?? null, actual);
-}
-
-async function updateMany(
-  connection: Queryable,
-  bucket: DocumentBucket,
-  filter: Filter,
-  fields: object,
-): Promise<number> {
-  checkIndexed(bucket, fields);
-  return (await run(connection, bucket, updateManyStatement(bucket, filter, JSON.stringify(fields)))).rowCount;
-}
-
-async function deleteMany(
-  connection: Queryable,
-  bucket: DocumentBucket,
-  filter: Filter,
-  limit: number | undefined,
-): Promise<number> {
-  return (await run(connection, bucket, deleteManyStatement(bucket, filter, limit))).rowCount;
-}
-
-async function currentEtag(connection: Queryable, bucket: DocumentBucket, key: string): Promise<string | null> {
-  return (await run<Row>(connection, bucket, etagStatement(bucket, key))).rows[0]?._etag ?? null;
-}
-
-async function run<R>(connection: Queryable, bucket: Bucket, { text, values }: Statement) {
-  try {
-    return await connection.query<R>(text, values);
-  } catch (error) {
-    throw explained(bucket, error);
-  }
-}
-
-/** The store's own error for what a caller caused; anything else as it is. */
-function explained(bucket: Bucket, error: unknown): unknown {
-  const state = sqlStateOf(error);
-  if (state === '23505' && bucket.kind === 'document') {
-    const { constraint } = error as { constraint?: string };
-    const field = Object.keys(bucket.indexes).find((one) => uniqueIndexName(bucket.name, one) === constraint);
-    return new UniqueAttributeError(bucket.name, field ?? constraint ?? 'a field', error);
-  }
-  // Class 22: data that SQL cannot hold, such as NUL in a text. 54000: too long for its index.
-  const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');
-  return isUnfit ? new InvalidQueryError(`${bucket.name}: ${(error as Error).message}`, { cause: error }) : error;
-}
 
 function objectOf<Value>(bucket: Bucket, row: Row): BucketObject<Value> {
   return { bucket: bucket.name, key: row._key, value: row._value as Value, etag: row._etag, mtime: row._mtime };

@@ -11,7 +11,8 @@ import Cursor from 'pg-cursor';
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
-import { type Database, parseInt8, type Queryable, type QueryResult, type TransactionOptions } from './database.ts';
+import { connectionSettings, lockTimeoutMs, Sockets } from './connection.ts';
+import type { Database, Queryable, QueryResult, TransactionOptions } from './database.ts';
 import { asDatabaseError, isConnectionLost } from './unavailable.ts';
 
 export interface PostgresOptions {
@@ -36,33 +37,12 @@ export interface PoolStats {
   waiting: number;
 }
 
-const lockTimeoutMs = 2_000;
-const idleInTransactionTimeoutMs = 3_000;
-const idleConnectionMs = 30_000;
-const keepAliveAfterMs = 10_000;
 const streamBatchRows = 100;
-
-/** Set at connection: UTC in texts; the server, too, finds out within seconds that its client has vanished. */
-const sessionOptions = [
-  '-c timezone=UTC',
-  '-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3',
-  '-c client_connection_check_interval=5s',
-].join(' ');
-
-const typeIds = { int8: 20, int8Array: 1016 };
-const types = new pg.TypeOverrides();
-types.setTypeParser(typeIds.int8, parseInt8);
-types.setTypeParser(typeIds.int8Array, (text) =>
-  text === '{}'
-    ? []
-    : text
-        .slice(1, -1)
-        .split(',')
-        .map((one) => (one === 'NULL' ? null : parseInt8(one))),
-);
+const stopPatienceMs = 3_000;
 
 export class PostgresDatabase implements Database {
   readonly #pool: pg.Pool;
+  readonly #sockets = new Sockets();
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #queryTimeoutMs: number;
@@ -79,14 +59,10 @@ export class PostgresDatabase implements Database {
       application_name: options.applicationName,
       max: options.maxConnections ?? 10,
       connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
-      idleTimeoutMillis: idleConnectionMs,
       statement_timeout: statementTimeoutMs,
       lock_timeout: Math.min(lockTimeoutMs, statementTimeoutMs),
-      idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
-      keepAlive: true,
-      keepAliveInitialDelayMillis: keepAliveAfterMs,
-      options: sessionOptions,
-      types,
+      stream: () => this.#sockets.create(),
+      ...connectionSettings,
     });
     this.#pool.on('error', (error) => this.#noteFailure(error));
     // The pool listens to idle connections only; one that breaks while checked out would otherwise crash the process.
@@ -140,16 +116,24 @@ export class PostgresDatabase implements Database {
       if (!isOver) await this.#abandon(client, cursor);
     }
     client.release();
+    this.#noteSuccess();
   }
 
-  /** Lets running statements end (their timeouts bound it) and closes all connections. */
+  /** Closes all connections; statements still running after 3 s fail. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#pool.end();
+    this.#stopped ??= this.#close();
     return this.#stopped;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop();
+  }
+
+  async #close(): Promise<void> {
+    const patience = this.#clock.after(stopPatienceMs, () => this.#sockets.destroy());
+    await this.#pool.end();
+    await this.#sockets.closed();
+    patience.cancel();
   }
 
   async #withClient<Result>(work: (client: pg.PoolClient) => Promise<Result>): Promise<Result> {
@@ -179,10 +163,14 @@ export class PostgresDatabase implements Database {
     values: readonly unknown[] | undefined,
     timeoutMs: number,
   ): Promise<QueryResult<Row>> {
-    const statement = values === undefined ? client.query(text) : client.query(text, [...values]);
-    const result: pg.QueryResult | pg.QueryResult[] = await this.#answered(statement, timeoutMs);
-    const last = Array.isArray(result) ? result.at(-1) : result;
-    return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };
+    try {
+      const statement = values === undefined ? client.query(text) : client.query(text, [...values]);
+      const result: pg.QueryResult | pg.QueryResult[] = await this.#answered(statement, timeoutMs);
+      const last = Array.isArray(result) ? result.at(-1) : result;
+      return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };
+    } catch (error) {
+      throw asDatabaseError(error);
+    }
   }
 
   /** `answer`, or a connection-class error when it has not come in time; its connection is to be destroyed then. */

@@ -31,12 +31,14 @@ const slowStates = new Set([
 /** What the driver throws without any code. */
 const driverMessages = [
   /^Connection terminated/,
-  /^timeout exceeded when trying to connect/,
   /^timeout expired/,
   /^Client has encountered a connection error/,
   /^Client was closed/,
   /^Cannot use a pool after calling end/,
 ];
+
+/** The pool's connections were all in use for too long; none of them need be at fault. */
+const poolExhausted = /^timeout exceeded when trying to connect/;
 
 /** True when the connection that threw this must not be used again. */
 export function isConnectionLost(error: unknown): boolean {
@@ -54,6 +56,7 @@ export function isConnectionLost(error: unknown): boolean {
 /** The error to hand on: DatabaseUnavailableError around connection-class errors and timeouts, all else as it is. */
 export function asDatabaseError(error: unknown): unknown {
   if (error instanceof DatabaseUnavailableError) return error;
-  const isTrouble = isConnectionLost(error) || slowStates.has(sqlStateOf(error) ?? '');
-  return isTrouble ? new DatabaseUnavailableError(error) : error;
+  const isSlow =
+    slowStates.has(sqlStateOf(error) ?? '') || (error instanceof Error && poolExhausted.test(error.message));
+  return isSlow || isConnectionLost(error) ? new DatabaseUnavailableError(error) : error;
 }

@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap';
 import { columnsBucket, documentBucket } from '../../lib/moray/bucket.ts';
 import { BucketStore } from '../../lib/moray/bucket-store.ts';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { and, eq, everything, type Filter, ge, not, oneOf, or, present } from '../../lib/moray/filter.ts';
 import { parseFilter } from '../../lib/moray/filter-text.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
@@ -24,6 +24,7 @@ const things = documentBucket({
 t.test('on Postgres', async (t) => {
   const { database } = await freshDatabase(t, { migrations: morayMigrations });
   await contract(t, database);
+  await underLocks(t, database);
 });
 
 t.test('on PGlite', async (t) => {
@@ -240,6 +241,107 @@ async function contract(t: Test, database: Database): Promise<void> {
     t.same(await found(ge('_mtime', '2024-01-02')), [8]);
     t.equal(await store.count(seats, everything), 2);
   });
+}
+
+t.test('an early end of a long find gives its connection back', async (t) => {
+  const { database, open } = await freshDatabase(t, { migrations: morayMigrations });
+  const single = open({ maxConnections: 1 });
+  const store = new BucketStore({ database: single });
+  await store.ensureBucket(things);
+  await database.query('create view long as select n from generate_series(1, 100000) as n');
+  const long = columnsBucket({
+    name: 'long',
+    key: 'n',
+    fields: { n: { type: 'number' } },
+    etag: 'n',
+    mtime: 'cnapi_now()',
+  });
+  const seen = [];
+  for await (const { value } of store.find(long, everything)) if (seen.push(value.n) === 3) break;
+  t.same(seen, [1, 2, 3]);
+  t.equal(single.stats.idle, 1);
+  t.equal(await store.count(things, everything), 0);
+});
+
+/** What a statement does that had to wait for another's lock. */
+async function underLocks(t: Test, database: Database): Promise<void> {
+  const store = new BucketStore({ database });
+  const held = async (statement: string, contender: () => Promise<unknown>) => {
+    let contending: Promise<unknown> = Promise.resolve();
+    await database.transaction(async (connection) => {
+      await connection.query(statement);
+      contending = contender();
+      contending.catch(() => undefined);
+      await aWaiter(connection);
+    });
+    return contending;
+  };
+
+  t.test(
+    'an update of many leaves out what no longer matches, and merges over what was written meanwhile',
+    async (t) => {
+      await store.put(things, 'a', { size: 1, name: 'before' });
+      await store.put(things, 'b', { size: 1, name: 'before' });
+      const text = `update things set _value = _value || '{"size": 2, "name": "meanwhile"}' where _key = 'a'`;
+      t.equal(await held(text, () => store.updateMany(things, eq('size', 1), { setup: true })), 1);
+      t.same((await store.get(things, 'a')).value, { size: 2, name: 'meanwhile' });
+      const again = text.replace('2', '3');
+      t.equal(await held(again, () => store.updateMany(things, everything, { setup: false })), 2);
+      t.same((await store.get(things, 'a')).value, { size: 3, name: 'meanwhile', setup: false });
+    },
+  );
+
+  t.test('a put or delete with an etag loses to the write it waited for', async (t) => {
+    const text = `update things set _value = '{"size": 2}', _etag = 'meanwhile' where _key = 'a'`;
+    const first = await store.put(things, 'a', { size: 1 });
+    const lost = { code: 'EtagConflict', actual: 'meanwhile' };
+    await t.rejects(
+      held(text, () => store.put(things, 'a', {}, { etag: first.etag })),
+      lost,
+    );
+    const second = await store.put(things, 'a', { size: 1 });
+    await t.rejects(
+      held(text, () => store.delete(things, 'a', second)),
+      lost,
+    );
+    t.equal(await held(text.replace('2', '3'), () => store.deleteMany(things, eq('size', 2))), 0);
+    t.same((await store.get(things, 'a')).value, { size: 3 });
+  });
+
+  t.test('batches that write the same objects in different orders do not deadlock', async (t) => {
+    for (const key of ['a', 'b']) await store.put(things, key, { size: 0 });
+    const put = (key: string) => ({ kind: 'put', bucket: things, key, value: { size: 1 } }) as const;
+    const filler = Array.from({ length: 50 }, (_, index) => put(`filler ${index}`));
+    const orders = [
+      [put('a'), ...filler, put('b')],
+      [put('b'), ...filler.toReversed(), put('a')],
+    ];
+    for (let round = 0; round < 3; round++) await Promise.all(orders.map((operations) => store.batch(operations)));
+    t.equal(await store.count(things, eq('size', 1)), 52);
+  });
+}
+
+t.test('a batch that the database chose to end a deadlock is tried again, a few times', async (t) => {
+  const deadlock = Object.assign(new Error('deadlock detected'), { code: '40P01' });
+  const failing = (failures: number) => {
+    const outcomes = Array.from({ length: failures }, () => Promise.reject(deadlock));
+    for (const outcome of outcomes) outcome.catch(() => undefined);
+    const transaction = () => outcomes.shift() ?? Promise.resolve([{ count: 0 }]);
+    return new BucketStore({ database: { transaction } as unknown as Database });
+  };
+  t.same(await failing(2).batch([]), [{ count: 0 }]);
+  await t.rejects(failing(3).batch([]), deadlock);
+});
+
+/** Resolves when some statement waits for a lock. */
+async function aWaiter(connection: Queryable): Promise<void> {
+  const text =
+    'select 1 from pg_locks where not granted and database = (select oid from pg_database where datname = current_database())';
+  const anyLock = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+  for (const deadline = Date.now() + 2_500; Date.now() < deadline; ) {
+    if ((await connection.query(text)).rowCount + (await connection.query(anyLock)).rowCount > 0) return;
+  }
+  throw new Error('nobody waits for the lock');
 }
 
 async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {

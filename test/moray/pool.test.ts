@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import t, { type Test } from 'tap';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
+import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { waitForDatabase } from '../../lib/moray/pool.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
@@ -175,7 +175,7 @@ t.test('more work than connections waits its turn, and not for ever', async (t) 
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1, connectTimeoutMs: 200 });
   const long = database.query('select pg_sleep(1)');
-  await t.rejects(database.query('select 1'), DatabaseUnavailableError);
+  await t.rejects(database.query('select 1'), { code: 'ServiceUnavailable', cause: /timeout exceeded/ });
   await long;
   await database.query('select 1');
 });
@@ -186,6 +186,31 @@ t.test('stopping twice is stopping once, and a stopped database refuses', async 
   await database.query('select 1');
   await Promise.all([database.stop(), database.stop()]);
   await t.rejects(database.query('select 1'), DatabaseUnavailableError);
+});
+
+t.test('stopping does not wait for a frozen database', async (t) => {
+  const server = await privateServer(t);
+  const database = open(t, server.url);
+  await database.query('select 1');
+  const running = t.rejects(database.query('select pg_sleep(0.5)'), DatabaseUnavailableError);
+  await until(() => database.stats.idle === 0);
+  server.freeze();
+  await database.stop();
+  await running;
+});
+
+t.test('only the edges of an outage are logged', async (t) => {
+  const server = await privateServer(t);
+  const said: string[] = [];
+  const note = (_fields: unknown, message: string) => void said.push(message);
+  const database = open(t, server.url, { log: { ...silentLogger, info: note, warn: note } as unknown as Logger });
+  await Promise.all([1, 2, 3].map(() => database.query('select 1')));
+  await server.stop();
+  for (let i = 0; i < 3; i++) await t.rejects(database.query('select 1'));
+  await server.start();
+  await waitForDatabase({ database, ...waiting });
+  await database.query('select 1');
+  t.same(said, ['database: available -> lost', 'database: lost -> available']);
 });
 
 async function backendOf(database: Queryable): Promise<number | undefined> {

@@ -1,0 +1,149 @@
+/**
+ * The bucket store's writes, each one statement on whatever connection it is given: the pool, or a batch's transaction.
+ * Called by `bucket-store.ts`, which says what they mean and what they throw.
+ */
+import { type Bucket, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
+import { uniqueIndexName } from './bucket-schema.ts';
+import {
+  deleteManyStatement,
+  deleteStatement,
+  etagStatement,
+  lockStatement,
+  putStatement,
+  updateManyStatement,
+} from './bucket-sql.ts';
+import { type Queryable, type QueryResult, sqlStateOf } from './database.ts';
+import type { Filter } from './filter.ts';
+import { EtagConflictError, InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
+import type { Statement } from './sql-text.ts';
+
+export interface PutOptions {
+  /** The etag that must be there; null: the key must not exist. Without it, whatever is there is replaced. */
+  etag?: string | null | undefined;
+}
+
+export interface DeleteOptions {
+  etag?: string | undefined;
+}
+
+export type Operation =
+  | { kind: 'put'; bucket: DocumentBucket; key: string; value: object; etag?: string | null }
+  | { kind: 'delete'; bucket: DocumentBucket; key: string; etag?: string }
+  | { kind: 'updateMany'; bucket: DocumentBucket; filter: Filter; fields: object }
+  | { kind: 'deleteMany'; bucket: DocumentBucket; filter: Filter; limit?: number };
+
+/** A put's new etag, or how many objects the others touched. */
+export type OperationResult = { etag: string } | { count: number };
+
+interface EtagRow {
+  _etag: string;
+}
+
+/** Locks what the operations name, in order of bucket and key, so that two batches cannot wait for each other there. */
+export async function lockNamed(connection: Queryable, operations: readonly Operation[]): Promise<void> {
+  const named = operations.filter((one) => one.kind === 'put' || one.kind === 'delete');
+  const byBucket = [...Map.groupBy(named, (one) => one.bucket)].sort(([a], [b]) => (a.name < b.name ? -1 : 1));
+  for (const [bucket, ofBucket] of byBucket) {
+    for (const { key } of ofBucket) checkKey(bucket, key);
+    await run(
+      connection,
+      bucket,
+      lockStatement(
+        bucket,
+        ofBucket.map(({ key }) => key),
+      ),
+    );
+  }
+}
+
+export async function perform(connection: Queryable, operation: Operation): Promise<OperationResult> {
+  switch (operation.kind) {
+    case 'put':
+      return put(connection, operation.bucket, operation.key, operation.value, operation);
+    case 'delete':
+      await remove(connection, operation.bucket, operation.key, operation);
+      return { count: 1 };
+    case 'updateMany':
+      return { count: await updateMany(connection, operation.bucket, operation.filter, operation.fields) };
+    case 'deleteMany':
+      return { count: await deleteMany(connection, operation.bucket, operation.filter, operation.limit) };
+    default:
+      return operation satisfies never;
+  }
+}
+
+export async function put(
+  connection: Queryable,
+  bucket: DocumentBucket,
+  key: string,
+  value: object,
+  { etag }: PutOptions,
+): Promise<{ etag: string }> {
+  checkKey(bucket, key);
+  checkIndexed(bucket, value);
+  const { rows } = await run<EtagRow>(connection, bucket, putStatement(bucket, key, JSON.stringify(value), etag));
+  if (rows[0] !== undefined) return { etag: rows[0]._etag };
+  throw new EtagConflictError(bucket.name, key, etag ?? null, await currentEtag(connection, bucket, key));
+}
+
+export async function remove(
+  connection: Queryable,
+  bucket: DocumentBucket,
+  key: string,
+  { etag }: DeleteOptions,
+): Promise<void> {
+  checkKey(bucket, key);
+  const { rowCount } = await run(connection, bucket, deleteStatement(bucket, key, etag));
+  if (rowCount > 0) return;
+  const actual = etag === undefined ? null : await currentEtag(connection, bucket, key);
+  if (actual === null) throw new ObjectNotFoundError(bucket.name, key);
+  throw new EtagConflictError(bucket.name, key, etag ?? null, actual);
+}
+
+export async function updateMany(
+  connection: Queryable,
+  bucket: DocumentBucket,
+  filter: Filter,
+  fields: object,
+): Promise<number> {
+  checkIndexed(bucket, fields);
+  return (await run(connection, bucket, updateManyStatement(bucket, filter, JSON.stringify(fields)))).rowCount;
+}
+
+export async function deleteMany(
+  connection: Queryable,
+  bucket: DocumentBucket,
+  filter: Filter,
+  limit: number | undefined,
+): Promise<number> {
+  return (await run(connection, bucket, deleteManyStatement(bucket, filter, limit))).rowCount;
+}
+
+async function currentEtag(connection: Queryable, bucket: DocumentBucket, key: string): Promise<string | null> {
+  return (await run<EtagRow>(connection, bucket, etagStatement(bucket, key))).rows[0]?._etag ?? null;
+}
+
+export async function run<Row>(
+  connection: Queryable,
+  bucket: Bucket,
+  { text, values }: Statement,
+): Promise<QueryResult<Row>> {
+  try {
+    return await connection.query<Row>(text, values);
+  } catch (error) {
+    throw explained(bucket, error);
+  }
+}
+
+/** The store's own error for what a caller caused; anything else as it is. */
+export function explained(bucket: Bucket, error: unknown): unknown {
+  const state = sqlStateOf(error);
+  if (state === '23505' && bucket.kind === 'document') {
+    const { constraint } = error as { constraint?: string };
+    const field = Object.keys(bucket.indexes).find((one) => uniqueIndexName(bucket.name, one) === constraint);
+    return new UniqueAttributeError(bucket.name, field ?? constraint ?? 'a field', error);
+  }
+  // Class 22: data that SQL cannot hold, such as NUL in a text. 54000: too long for its index.
+  const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');
+  return isUnfit ? new InvalidQueryError(`${bucket.name}: ${(error as Error).message}`, { cause: error }) : error;
+}
