@@ -1,8 +1,9 @@
 /**
- * One program that the supervisor keeps running: in a process group of its own, its output in a rotated log, started again
- * with a growing pause when it dies.
+ * One program that the supervisor keeps running: in a process group of its own, its output in a rotated log. Once it has
+ * come up it is started again, with a growing pause, whenever it dies; before, its death is for the supervisor to report.
  *
- *     idle ──start()──▶ running ──dies──▶ pausing ──▶ running        any ──retire()──▶ retired (never started again)
+ *     idle ──start()──▶ starting ──keepUp()──▶ up ──dies──▶ pausing ──▶ up        any ──retire()──▶ retired
+ *                           └──dies──▶ failed
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import type { Clock, Timer } from '../../lib/ports/clock.ts';
@@ -44,7 +45,8 @@ export class Child {
   #startedAt = 0;
   #nextPauseMs = pauseMs.least;
   #retired = false;
-  #deaths = 0;
+  #keptUp = false;
+  #hasFailed = false;
   #lastWords = '';
 
   constructor(deps: ChildDependencies) {
@@ -56,14 +58,14 @@ export class Child {
     return this.#process?.pid;
   }
 
-  /** How many times it has ended unasked. */
-  get deaths(): number {
-    return this.#deaths;
+  /** It ended before it had come up. */
+  get hasFailed(): boolean {
+    return this.#hasFailed;
   }
 
-  /** The end of what it printed, for a message about why it does not come up. */
+  /** The last lines it printed, for a message about why it does not come up. */
   get lastWords(): string {
-    return this.#lastWords.trim();
+    return this.#lastWords.trim().split('\n').slice(-5).join('\n');
   }
 
   start(): void {
@@ -80,6 +82,11 @@ export class Child {
       this.#record(Buffer.from(`${error.message}\n`));
       if (child.pid === undefined) this.#ended(child, error.message);
     });
+  }
+
+  /** It has come up: from here on it is started again when it dies. */
+  keepUp(): void {
+    this.#keptUp = true;
   }
 
   /** From here on it is not started again; the caller ends what runs. */
@@ -104,7 +111,10 @@ export class Child {
     this.#process = undefined;
     if (child.pid !== undefined) watch.remove(child.pid);
     if (this.#retired) return;
-    this.#deaths += 1;
+    if (!this.#keptUp) {
+      this.#hasFailed = true;
+      return;
+    }
     if (clock.now() - this.#startedAt > pauseMs.forgottenAfter) this.#nextPauseMs = pauseMs.least;
     say(`${this.name} (pid ${child.pid}) ended with ${how}; starting it again in ${this.#nextPauseMs} ms`);
     this.#pause = clock.after(this.#nextPauseMs, () => this.start());

@@ -20,7 +20,7 @@ export async function answersReady(url: string): Promise<boolean> {
 /** The uuid that the agent keeps for this machine; undefined until it has started for the first time. */
 export function serverUuidOf(data: string): string | undefined {
   try {
-    return readFileSync(path.join(data, 'agent', 'server_uuid'), 'utf8').trim() || undefined;
+    return readFileSync(path.join(data, 'agent', 'server-uuid'), 'utf8').trim() || undefined;
   } catch {
     return undefined;
   }

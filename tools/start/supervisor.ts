@@ -158,7 +158,7 @@ export class Supervisor {
     this.#say('starting agents');
     if (agents > 0) {
       const fleet = fleetCommand(this.#data, dns, agents);
-      this.#run({ name: 'fleet', rank: 'agents', command: () => fleet });
+      this.#run({ name: 'fleet', rank: 'agents', command: () => fleet }).keepUp();
     }
     if (!agent) return undefined;
     const command = agentCommand(this.#data, dns);
@@ -191,14 +191,18 @@ export class Supervisor {
   async #untilUp(child: Child, isUp: () => Promise<boolean>): Promise<void> {
     const deadline = this.#clock.now() + startLimitMs;
     while (!this.#isStopping) {
-      if (child.deaths > 0 || this.#clock.now() > deadline) {
-        await this.#clock.sleep(4 * pollMs);
-        const how = child.deaths > 0 ? 'ended while it was starting' : `did not come up in ${startLimitMs / 1000} s`;
-        throw new Refusal(`${child.name} ${how}. Its last words:\n${child.lastWords}`);
-      }
-      if (await isUp()) return;
+      if (child.hasFailed || this.#clock.now() > deadline) throw await this.#failureOf(child);
+      if (await isUp()) return child.keepUp();
       await this.#clock.sleep(pollMs, this.#stopping.signal);
     }
+  }
+
+  async #failureOf(child: Child): Promise<Refusal> {
+    // What it printed last may still be in the pipe.
+    await this.#clock.sleep(4 * pollMs);
+    const how = child.hasFailed ? 'ended while it was starting' : `did not come up in ${startLimitMs / 1000} s`;
+    const log = path.join(this.#data, 'log', `${child.name}.log`);
+    return new Refusal(`${child.name} ${how} (all of it: ${log}); its last words:\n${child.lastWords}`);
   }
 
   get #isStopping(): boolean {

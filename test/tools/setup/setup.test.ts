@@ -1,0 +1,123 @@
+import { readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { Checkout } from './checkout.ts';
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  for (let tries = 0; tries < 1200; tries++) {
+    if (condition()) return;
+    await sleep(50);
+  }
+  throw new Error(`waited too long until ${what}`);
+}
+
+t.test('the first run installs and names the Node to use; the second calls npm not at all', async (t) => {
+  const checkout = new Checkout(t);
+  const first = await checkout.run();
+  t.equal(first.code, 0, first.stderr);
+  t.equal(first.stdout, `${process.execPath}\n`);
+  t.match(checkout.npmCalls, [/checkout ci --ignore-scripts/]);
+  const second = await checkout.run();
+  t.strictSame([second.code, second.stdout, second.stderr], [0, first.stdout, '']);
+  t.equal(checkout.npmCalls.length, 1);
+});
+
+t.test('another lock file, or a node_modules made by hand, is set up anew', async (t) => {
+  const checkout = new Checkout(t);
+  await checkout.run();
+  checkout.changeLock('second');
+  await checkout.run();
+  t.equal(checkout.npmCalls.length, 2);
+  rmSync(path.join(checkout.root, 'node_modules'), { recursive: true });
+  await checkout.run();
+  t.equal(checkout.npmCalls.length, 3);
+});
+
+t.test('a failure says what failed and what to do, and the next run repairs it', async (t) => {
+  const checkout = new Checkout(t);
+  checkout.npmFails('npm error code ENOTFOUND\nnpm error network request to the registry failed');
+  const failed = await checkout.run();
+  t.equal(failed.code, 1);
+  t.equal(failed.stdout, '');
+  t.match(failed.stderr, /npm ci failed/);
+  t.match(failed.stderr, /ENOTFOUND/);
+  t.match(failed.stderr, /registry could not be reached.*then run the same command again/);
+  t.notMatch(failed.stderr, /at .*\.mjs:\d+/, 'no stack');
+  checkout.npmGoesOn();
+  t.equal((await checkout.run()).code, 0);
+});
+
+t.test('two at once: one installs, the other says that it waits, both go on', async (t) => {
+  const checkout = new Checkout(t);
+  checkout.npmWaits();
+  const first = checkout.start();
+  await until(() => checkout.npmCalls.length === 1, 'npm runs');
+  const second = checkout.start();
+  let said = '';
+  second.child.stderr?.on('data', (chunk) => {
+    said += chunk;
+  });
+  await until(() => said.includes('waiting'), 'the second waits');
+  t.match(said, new RegExp(`waiting for another set-up \\(pid ${first.child.pid}\\)`));
+  checkout.npmGoesOn();
+  const results = await Promise.all([first.ended, second.ended]);
+  t.strictSame(
+    results.map(({ code, stdout }) => [code, stdout]),
+    [
+      [0, `${process.execPath}\n`],
+      [0, `${process.execPath}\n`],
+    ],
+  );
+  t.equal(checkout.npmCalls.length, 1);
+});
+
+t.test('a set-up that was killed is done again, but not before its npm has ended, too', async (t) => {
+  const checkout = new Checkout(t);
+  checkout.npmWaits();
+  const killed = checkout.start();
+  await until(() => checkout.npmCalls.length === 1, 'npm runs');
+  const npm = checkout.npmPid;
+  killed.child.kill('SIGKILL');
+  await killed.ended.catch(() => undefined);
+  t.ok(checkout.has('node_modules/half'));
+  const next = checkout.start();
+  let said = '';
+  next.child.stderr?.on('data', (chunk) => {
+    said += chunk;
+  });
+  await until(() => said.includes(`(pid ${npm})`), 'the next waits for npm');
+  t.equal(checkout.npmCalls.length, 1);
+  checkout.npmGoesOn();
+  t.equal((await next.ended).code, 0);
+  t.equal(checkout.npmCalls.length, 2, 'what the killed one installed is not trusted');
+  t.ok(checkout.has('node_modules/whole'));
+});
+
+t.test('SIGTERM ends the set-up and its npm', async (t) => {
+  const checkout = new Checkout(t);
+  checkout.npmWaits();
+  const run = checkout.start();
+  await until(() => checkout.npmCalls.length === 1, 'npm runs');
+  const npm = checkout.npmPid;
+  run.child.kill('SIGTERM');
+  t.not((await run.ended).code, 0);
+  t.throws(() => process.kill(npm, 0), { code: 'ESRCH' });
+});
+
+t.test('under an older Node the pinned one is fetched by its own lock file, once', async (t) => {
+  const checkout = new Checkout(t);
+  const first = await checkout.run({ underOldNode: true });
+  t.equal(first.code, 0, first.stderr);
+  t.match(first.stdout, /\.runtime\/node\/node_modules\/node-.*\/bin\/node\n$/);
+  t.match(first.stderr, /fetching Node 24.*this machine's is 20\.11\.1/);
+  t.match(checkout.npmCalls, [/\.runtime\/node ci --ignore-scripts/, /checkout ci --ignore-scripts/]);
+  const lock = 'tools/setup/runtime/package-lock.json';
+  t.equal(
+    readFileSync(path.join(checkout.root, '.runtime/node/package-lock.json'), 'utf8'),
+    readFileSync(path.join(checkout.root, lock), 'utf8'),
+  );
+  const second = await checkout.run({ underOldNode: true });
+  t.strictSame([second.stdout, second.stderr], [first.stdout, '']);
+  t.equal(checkout.npmCalls.length, 2);
+});
