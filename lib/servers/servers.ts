@@ -82,9 +82,7 @@ export class Servers {
   async start(): Promise<void> {
     await this.#buckets.ensureBucket(serversBucket);
     const isNew = { etag: null };
-    await this.#buckets
-      .put(serversBucket, DEFAULTS_KEY, { ...INITIAL_DEFAULTS, uuid: DEFAULTS_KEY }, isNew)
-      .catch(unlessConflict);
+    await this.#buckets.put(serversBucket, DEFAULTS_KEY, { ...INITIAL_DEFAULTS }, isNew).catch(unlessConflict);
   }
 
   /** In order of uuid. */
