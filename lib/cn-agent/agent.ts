@@ -6,8 +6,8 @@ import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
+import type { Endpoint } from './endpoints.ts';
 import { inventoryOf, type Journal } from './journal.ts';
-import type { Endpoint } from './link.ts';
 import { Link, type LinkOwner } from './link-driver.ts';
 import type { Dial } from './link-socket.ts';
 import type { Machine } from './machine.ts';
@@ -121,6 +121,7 @@ export class Agent implements LinkOwner, Pulsed {
     this.#stopped ??= Promise.resolve();
     this.#deps.pulse.remove(this);
     this.#link.stop();
+    void this.#runner.abandon();
   }
 
   tick(now: number, healthyMs: number): void {

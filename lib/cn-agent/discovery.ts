@@ -2,7 +2,7 @@
 import { resolveInstances } from '../dns/resolve.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
-import type { Endpoint } from './link.ts';
+import type { Endpoint } from './endpoints.ts';
 import type { Discovery } from './options.ts';
 
 const RESOLVE_TIMEOUT_MS = 2000;

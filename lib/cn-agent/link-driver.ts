@@ -18,15 +18,8 @@ import type {
   WelcomeFrame,
 } from '../wire/frames.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
-import {
-  type Endpoint,
-  endpointKey,
-  initialLink,
-  type LinkEffect,
-  type LinkEvent,
-  type LinkState,
-  step,
-} from './link.ts';
+import { type Endpoint, endpointKey } from './endpoints.ts';
+import { initialLink, type LinkEffect, type LinkEvent, type LinkState, step } from './link.ts';
 import type { Dial, LinkSocket } from './link-socket.ts';
 
 /** What the agent does when the link tells it something. */

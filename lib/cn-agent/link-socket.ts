@@ -4,7 +4,7 @@
  */
 import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
-import type { Endpoint } from './link.ts';
+import type { Endpoint } from './endpoints.ts';
 
 export interface LinkSocket {
   /** All bytes received so far: any of them is a sign of life. */
@@ -36,19 +36,20 @@ export type Dial = (target: DialTarget, events: LinkSocketEvents) => LinkSocket;
 const GOODBYE_MS = 1000;
 
 export function dialWebSocket(clock: Clock): Dial {
-  return ({ endpoint, serverUuid, maxFrameBytes, localAddress }, events) => {
-    const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
-    const socket = new WebSocket(`ws://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
-      perMessageDeflate: false,
-      maxPayload: maxFrameBytes,
-      followRedirects: false,
-      ...(localAddress === undefined ? {} : { localAddress }),
-    });
-    return attach(socket, events, clock);
-  };
+  return (target, events) => linkSocketOf(openWebSocket(target), events, clock);
 }
 
-function attach(socket: WebSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
+export function openWebSocket({ endpoint, serverUuid, maxFrameBytes, localAddress }: DialTarget): WebSocket {
+  const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
+  return new WebSocket(`ws://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
+    perMessageDeflate: false,
+    maxPayload: maxFrameBytes,
+    followRedirects: false,
+    ...(localAddress === undefined ? {} : { localAddress }),
+  });
+}
+
+export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
   let wire: { readonly bytesRead: number } = { bytesRead: 0 };
   let over = false;
   const end = (reason: string, status?: number) => {

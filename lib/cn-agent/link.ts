@@ -15,8 +15,9 @@
  * Beside the phase stands the session, the one connection that was accepted last. While an agent moves (goaway) it has
  * both: the session it still serves and the phase of the next one. It opens the new before it closes the old.
  */
-import type { Address, RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
+import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { UPGRADE_WITHIN_MS, WELCOME_WITHIN_MS } from '../wire/limits.ts';
+import { type Endpoint, endpointKey, type Holds, heldForMs, isHeld, isSameInstance, withHold } from './endpoints.ts';
 
 export type Phase =
   | 'idle'
@@ -28,9 +29,6 @@ export type Phase =
   | 'live'
   | 'waiting'
   | 'stopped';
-
-/** Where an instance listens; its uuid where it is known. */
-export type Endpoint = Pick<Address, 'host' | 'port'> & { uuid?: string | undefined };
 
 export interface LinkSession {
   socket: number;
@@ -58,7 +56,7 @@ export interface LinkState {
   /** Keys of the endpoints tried in this round. */
   tried: readonly string[];
   /** Endpoints that asked to be left alone, until when. */
-  held: Readonly<Record<string, number>>;
+  held: Holds;
   resolvedThisRound: boolean;
   /** Rounds that failed, one after the other. */
   failedRounds: number;
@@ -96,11 +94,6 @@ export type LinkEffect =
   | { do: 'arm'; turn: number; ms: number }
   | { do: 'arm-departure'; socket: number; ms: number };
 
-export interface LinkStep {
-  state: LinkState;
-  effects: LinkEffect[];
-}
-
 /** What a step may know of the world: monotonic milliseconds, and one throw of the dice in [0, 1). */
 export interface Circumstances {
   now: number;
@@ -112,7 +105,6 @@ export const FIRST_BACKOFF_MS = 250;
 export const QUICK_RETRY_MS = 100;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;
-const MAX_HOLD_MS = 30_000;
 
 export class LinkTransitionError extends Error {
   constructor(state: LinkState, event: LinkEvent) {
@@ -141,10 +133,12 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
   };
 }
 
-export const endpointKey = (endpoint: Endpoint): string => `${endpoint.host}:${endpoint.port}`;
-
 /** The same state and event give the same answer; the state given is left as it was. */
-export function step(state: LinkState, event: LinkEvent, circumstances: Circumstances): LinkStep {
+export function step(
+  state: LinkState,
+  event: LinkEvent,
+  circumstances: Circumstances,
+): { state: LinkState; effects: LinkEffect[] } {
   const draft: Draft = { ...state, effects: [], ...circumstances, was: state, event };
   if (state.phase !== 'stopped') apply(draft, event);
   const { effects, now: _now, chance: _chance, was: _was, event: _event, ...next } = draft;
@@ -169,7 +163,7 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'closed':
       return onClosed(link, event.socket);
     case 'silent':
-      return isSession(link, event.socket) ? leaveSession(link, 'silent') : undefined;
+      return leaveSession(link, event.socket, 'silent');
     case 'steady':
       return isSession(link, event.socket) ? onSteady(link) : undefined;
     case 'welcomed':
@@ -185,7 +179,7 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'expired':
       return event.turn === link.turn ? onExpired(link) : undefined;
     case 'departure':
-      return isSession(link, event.socket) ? leaveSession(link, 'told to go away') : undefined;
+      return leaveSession(link, event.socket, 'told to go away');
     case 'stop':
       return onStop(link);
     default:
@@ -240,7 +234,7 @@ function onRefused(link: Draft, refusal: RefuseFrame): void {
   const { socket, endpoint } = attemptOf(link);
   link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}`.slice(0, 100) });
   if (refusal.addresses && refusal.addresses.length > 0) link.known = refusal.addresses;
-  if (refusal.retryAfterMs) hold(link, endpoint, refusal.retryAfterMs);
+  if (refusal.retryAfterMs) link.held = withHold(link.held, { endpoint, ms: refusal.retryAfterMs }, link.now);
   switch (refusal.code) {
     case 'superseded':
       return correct(link, (refusal.conn ?? 0) >= link.conn, () => {
@@ -329,8 +323,9 @@ function attemptFailed(link: Draft): void {
   nextAddress(link);
 }
 
-function leaveSession(link: Draft, reason: string): void {
-  if (link.session) link.effects.push({ do: 'close', socket: link.session.socket, reason });
+function leaveSession(link: Draft, socket: number, reason: string): void {
+  if (!isSession(link, socket)) return;
+  link.effects.push({ do: 'close', socket, reason });
   sessionLost(link);
 }
 
@@ -355,29 +350,24 @@ function nextAddress(link: Draft): void {
   const candidates = link.known.filter((endpoint) => isCandidate(link, endpoint));
   const chosen = candidates[Math.floor(link.chance * candidates.length)];
   if (chosen) return connect(link, chosen);
-  if (link.session && link.move === 'soft') return stay(link);
+  if (link.session && link.move === 'soft') {
+    link.move = 'no';
+    return enter(link, 'live');
+  }
   if (link.resolvedThisRound) return giveUpRound(link);
   enter(link, 'resolving', RESOLVE_WITHIN_MS);
   link.effects.push({ do: 'resolve', turn: link.turn });
 }
 
 function isCandidate(link: Draft, endpoint: Endpoint): boolean {
-  const key = endpointKey(endpoint);
-  if (link.tried.includes(key) || (link.held[key] ?? 0) > link.now) return false;
-  const session = link.session;
-  return !session || (key !== endpointKey(session.endpoint) && endpoint.uuid !== session.cnapiUuid);
-}
-
-function stay(link: Draft): void {
-  link.move = 'no';
-  enter(link, 'live');
+  if (link.tried.includes(endpointKey(endpoint)) || isHeld(link.held, endpoint, link.now)) return false;
+  return !link.session || !isSameInstance(endpoint, link.session);
 }
 
 /** Full jitter: anything from nothing to a ceiling that doubles; never before an endpoint can be tried at all. */
 function giveUpRound(link: Draft): void {
   const ceiling = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
-  const holds = link.known.map((endpoint) => (link.held[endpointKey(endpoint)] ?? 0) - link.now);
-  const heldMs = holds.length > 0 ? Math.max(0, Math.min(...holds)) : 0;
+  const heldMs = heldForMs(link.held, link.known, link.now);
   link.attempt = undefined;
   link.failedRounds += 1;
   enter(link, 'waiting', heldMs + link.chance * ceiling);
@@ -391,26 +381,17 @@ function connect(link: Draft, endpoint: Endpoint): void {
   link.effects.push({ do: 'connect', socket: link.sockets, endpoint });
 }
 
-function hold(link: Draft, endpoint: Endpoint, ms: number): void {
-  const standing = Object.entries(link.held).filter(([, until]) => until > link.now);
-  link.held = { ...Object.fromEntries(standing), [endpointKey(endpoint)]: link.now + Math.min(ms, MAX_HOLD_MS) };
-}
-
 function enter(link: Draft, phase: Phase, withinMs?: number): void {
   link.phase = phase;
   link.turn += 1;
   if (withinMs !== undefined) link.effects.push({ do: 'arm', turn: link.turn, ms: withinMs });
 }
 
-function isAttempt(link: Draft, socket: number): boolean {
-  return link.attempt?.socket === socket;
-}
+const isAttempt = (link: Draft, socket: number): boolean => link.attempt?.socket === socket;
 
-function isSession(link: Draft, socket: number): boolean {
-  return link.session?.socket === socket;
-}
+const isSession = (link: Draft, socket: number): boolean => link.session?.socket === socket;
 
-function attemptOf(link: Draft): { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } {
+function attemptOf(link: Draft): NonNullable<LinkState['attempt']> {
   if (!link.attempt) throw new LinkTransitionError(link.was, link.event);
   return link.attempt;
 }

@@ -1,7 +1,7 @@
 /** The agent's command line. What is wrong with it is an AgentUsageError whose message names the option. */
 import { parseArgs } from 'node:util';
 import { CnapiError } from '../errors.ts';
-import type { Endpoint } from './link.ts';
+import type { Endpoint } from './endpoints.ts';
 
 /** The agent was given something it cannot run with. */
 export class AgentUsageError extends CnapiError {

@@ -1,0 +1,188 @@
+/**
+ * Many agents in one process: the agent's own link, journal and tasks over stand-in machines, all on one pulse. Agents are
+ * started at a bounded rate. Parts of the fleet can be made to fail on request, each as one agent or its network would.
+ */
+import { createHash } from 'node:crypto';
+import { Agent, type AgentDeps } from '../cn-agent/agent.ts';
+import type { Endpoint } from '../cn-agent/endpoints.ts';
+import { MemoryJournal } from '../cn-agent/journal-memory.ts';
+import { Pulse } from '../cn-agent/pulse.ts';
+import { catalogue } from '../cn-agent/tasks/catalogue.ts';
+import type { Logger } from '../log.ts';
+import type { Clock, Timer } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { Wire } from './faults.ts';
+import { StandInMachine } from './stand-in-machine.ts';
+import type { SysinfoSize } from './stand-in-sysinfo.ts';
+
+export interface FleetDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  resolve(): Promise<readonly Endpoint[]>;
+  agentVersion: string;
+  /** The servers' uuids come from it: the same seed, the same servers. */
+  seed: string;
+  agents: number;
+  agentsPerSecond: number;
+  sysinfoSize: SysinfoSize;
+  /** Connect from this many of 127.0.0.x; 0: from wherever the system says. */
+  localAddresses: number;
+}
+
+export interface FleetStatus {
+  agents: number;
+  live: number;
+  frozen: number;
+  /** Live agents by the uuid of their instance. */
+  instances: Record<string, number>;
+}
+
+interface Member {
+  agent: Agent;
+  wire: Wire;
+  journal: MemoryJournal;
+  number: number;
+  thaw: Timer | undefined;
+}
+
+const SPOKES = 10;
+const START_PERIOD_MS = 100;
+
+/** Version 4 in form, so that everything takes it for a server's. */
+export function serverUuidOf(seed: string, number: number): string {
+  const hex = createHash('sha256').update(`${seed}/${number}`).digest('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
+export class Fleet {
+  readonly #deps: FleetDeps;
+  readonly #pulse: Pulse;
+  readonly #members = new Map<string, Member>();
+  readonly #stopping = new AbortController();
+
+  constructor(deps: FleetDeps) {
+    this.#deps = deps;
+    this.#pulse = new Pulse({ clock: deps.clock, spokes: SPOKES });
+  }
+
+  get uuids(): string[] {
+    return [...this.#members.keys()];
+  }
+
+  /** Resolves when every agent is on its way, or the fleet is told to stop. */
+  async start(): Promise<void> {
+    const { agents, agentsPerSecond, clock } = this.#deps;
+    const perPeriod = Math.max(1, Math.round((agentsPerSecond * START_PERIOD_MS) / 1000));
+    for (let number = 0; number < agents; number++) {
+      if (this.#stopping.signal.aborted) return;
+      this.#add(number);
+      if (number % perPeriod === perPeriod - 1) await clock.sleep(START_PERIOD_MS, this.#stopping.signal);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    const members = [...this.#members.values()];
+    for (const member of members) this.#thaw(member);
+    await Promise.all(members.map(({ agent }) => agent.stop()));
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  status(): FleetStatus {
+    const status: FleetStatus = { agents: this.#members.size, live: 0, frozen: 0, instances: {} };
+    for (const { agent, thaw } of this.#members.values()) {
+      if (thaw) status.frozen += 1;
+      const session = agent.link.state.session;
+      if (!session) continue;
+      status.live += 1;
+      status.instances[session.cnapiUuid] = (status.instances[session.cnapiUuid] ?? 0) + 1;
+    }
+    return status;
+  }
+
+  /** The agents stand still for so long, as stopped processes do: their connections stay, nothing comes from them. */
+  silence(uuids: readonly string[], ms: number): void {
+    for (const member of this.#chosen(uuids)) this.#freeze(member, ms);
+  }
+
+  /** Their connections are reset; they come again. */
+  cut(uuids: readonly string[]): void {
+    for (const { wire } of this.#chosen(uuids)) wire.cut();
+  }
+
+  /** Cut off without a FIN: nothing comes from them for so long, and then they come again on new connections. */
+  vanish(uuids: readonly string[], ms: number): void {
+    for (const member of this.#chosen(uuids)) this.#freeze(member, ms, () => member.wire.cut());
+  }
+
+  /** Every frame takes so long, both ways; 0 ends it. */
+  slow(uuids: readonly string[], ms: number): void {
+    for (const { wire } of this.#chosen(uuids)) wire.slow(ms);
+  }
+
+  /** Their processes are killed and started again: another incarnation on the same journal, or on a new one. */
+  async restart(uuids: readonly string[], journal: 'kept' | 'lost'): Promise<void> {
+    for (const member of this.#chosen(uuids)) {
+      this.#thaw(member);
+      member.agent.abandon();
+      member.wire.cut();
+      this.#add(member.number, journal === 'kept' ? member.journal : undefined);
+    }
+  }
+
+  #add(number: number, kept?: MemoryJournal): void {
+    const { clock, random } = this.#deps;
+    const serverUuid = serverUuidOf(this.#deps.seed, number);
+    const wire = new Wire(clock);
+    const journal = kept ?? new MemoryJournal({ clock, random });
+    const agent = new Agent(this.#agentDeps({ serverUuid, number, wire, journal }));
+    this.#members.set(serverUuid, { agent, wire, journal, number, thaw: undefined });
+    void agent.start();
+  }
+
+  #agentDeps(member: { serverUuid: string; number: number; wire: Wire; journal: MemoryJournal }): AgentDeps {
+    const { clock, random, log, resolve, agentVersion, sysinfoSize, localAddresses } = this.#deps;
+    const { serverUuid, number, wire, journal } = member;
+    return {
+      clock,
+      random,
+      log,
+      resolve,
+      journal,
+      serverUuid,
+      agentVersion,
+      pulse: this.#pulse,
+      dial: wire.dial,
+      machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
+      tasks: catalogue,
+      allowReboot: true,
+      localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,
+    };
+  }
+
+  #chosen(uuids: readonly string[]): Member[] {
+    return uuids.map((uuid) => this.#members.get(uuid)).filter((member) => member !== undefined);
+  }
+
+  #freeze(member: Member, ms: number, before?: () => void): void {
+    member.thaw?.cancel();
+    this.#pulse.remove(member.agent);
+    member.wire.freeze();
+    member.thaw = this.#deps.clock.after(ms, () => {
+      before?.();
+      this.#thaw(member);
+    });
+  }
+
+  #thaw(member: Member): void {
+    if (!member.thaw) return;
+    member.thaw.cancel();
+    member.thaw = undefined;
+    member.wire.thaw();
+    if (!this.#stopping.signal.aborted) this.#pulse.add(member.agent);
+  }
+}

@@ -1,0 +1,90 @@
+/**
+ * `npm run fleet`: simulated agents until SIGTERM or SIGINT; orders on stdin (control.ts). Exit codes: 0 stopped, 1 something
+ * broke, 2 usage.
+ */
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { resolverOf } from '../cn-agent/discovery.ts';
+import type { Endpoint } from '../cn-agent/endpoints.ts';
+import { AgentUsageError } from '../cn-agent/options.ts';
+import { messageOf } from '../errors.ts';
+import { createLogger } from '../log.ts';
+import { type Clock, systemClock as clock } from '../ports/clock.ts';
+import { systemRandom as random } from '../ports/random.ts';
+import { obey } from './control.ts';
+import { Fleet } from './fleet.ts';
+import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
+
+const SHARED_ANSWER_MS = 500;
+
+async function main(): Promise<void> {
+  const options = parseFleetOptions(process.argv.slice(2));
+  if (!options) return void process.stdout.write(FLEET_USAGE);
+  const toldToStop = signalled();
+  const log = createLogger('fleet', options.logLevel);
+  const fleet = await makeFleet(options);
+  void takeOrders(fleet);
+  const started = fleet.start();
+  void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent is on its way'));
+  await toldToStop;
+  log.info(fleet.status(), 'fleet stops');
+  await fleet.stop();
+  process.exit(0);
+}
+
+async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<Fleet> {
+  const { agents, agentsPerSecond, sysinfoSize, localAddresses } = options;
+  const resolve = shared(clock, resolverOf(discovery, { clock, random }));
+  // Ten thousand agents' comings and goings are news only to whoever asks for them.
+  const log = createLogger('fleet', logLevel === 'info' ? 'warn' : logLevel);
+  const [seed, agentVersion] = await Promise.all([seedOf(options), ownVersion()]);
+  const size = { agents, agentsPerSecond, sysinfoSize, localAddresses };
+  return new Fleet({ clock, random, log, resolve, agentVersion, seed, ...size });
+}
+
+/** One after the other, each answered before the next. */
+async function takeOrders(fleet: Fleet): Promise<void> {
+  for await (const line of createInterface({ input: process.stdin })) {
+    process.stdout.write(`${JSON.stringify(await obey(fleet, line))}\n`);
+  }
+}
+
+/** Ten thousand agents that ask at the same time share one question. */
+function shared(time: Clock, resolve: () => Promise<readonly Endpoint[]>): () => Promise<readonly Endpoint[]> {
+  let asked: { at: number; answer: Promise<readonly Endpoint[]> } | undefined;
+  return () => {
+    if (!asked || time.now() - asked.at > SHARED_ANSWER_MS) asked = { at: time.now(), answer: resolve() };
+    return asked.answer;
+  };
+}
+
+async function seedOf({ seed, data }: Pick<FleetOptions, 'seed' | 'data'>): Promise<string> {
+  if (seed !== undefined || data === undefined) return seed ?? random.uuid();
+  await mkdir(data, { recursive: true, mode: 0o700 });
+  const path = join(data, 'seed');
+  const kept = await readFile(path, 'utf8').catch(() => '');
+  if (kept !== '') return kept.trim();
+  const fresh = random.uuid();
+  await writeFile(path, `${fresh}\n`);
+  return fresh;
+}
+
+function signalled(): Promise<void> {
+  return new Promise((done) => {
+    process.on('SIGTERM', () => done());
+    process.on('SIGINT', () => done());
+  });
+}
+
+async function ownVersion(): Promise<string> {
+  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+main().catch((error: unknown) => {
+  const isUsage = error instanceof AgentUsageError;
+  process.stderr.write(`fleet: ${isUsage ? messageOf(error) : ((error as Error).stack ?? messageOf(error))}\n`);
+  if (isUsage) process.stderr.write('Try --help.\n');
+  process.exit(isUsage ? 2 : 1);
+});

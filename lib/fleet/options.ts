@@ -1,0 +1,80 @@
+/** The fleet's command line. */
+import { parseArgs } from 'node:util';
+import {
+  AgentUsageError,
+  type Discovery,
+  discoveryOf,
+  discoveryOptions,
+  type LogLevel,
+  logLevelOf,
+  usage,
+} from '../cn-agent/options.ts';
+import type { SysinfoSize } from './stand-in-sysinfo.ts';
+
+export interface FleetOptions {
+  discovery: Discovery;
+  agents: number;
+  agentsPerSecond: number;
+  data: string | undefined;
+  seed: string | undefined;
+  sysinfoSize: SysinfoSize;
+  localAddresses: number;
+  logLevel: LogLevel;
+}
+
+export const FLEET_USAGE = `Usage: npm run fleet -- --agents N [options]
+
+Simulated agents, thousands in one process: the real agent's link, journal and tasks on machines that are not there.
+
+  --agents N           how many
+  --rate N             agents started per second (default 500)
+  --data DIR           keeps the seed of the servers' uuids, so that they are the same the next time
+  --seed TEXT          the seed itself; without --data or --seed each start has new servers
+  --sysinfo SIZE       small (default) or real: about 40 KB a server
+  --local-addresses N  connect from 127.0.0.1 to 127.0.0.N in turn
+  --dns, --datacenter, --domain, --url, --log-level
+                       as for npm run agent
+  --help               this text
+
+While it runs it takes orders on stdin, one JSON object a line:
+  {"do":"status"}  {"do":"silence","count":10,"ms":5000}  {"do":"vanish","count":10,"ms":5000}  {"do":"slow","ms":200}
+  {"do":"cut","uuids":["…"]}  {"do":"restart","count":1}  {"do":"reinstall","count":1}
+`;
+
+/** Undefined when only help is asked for. */
+export function parseFleetOptions(args: string[]): FleetOptions | undefined {
+  const options = {
+    ...discoveryOptions,
+    agents: { type: 'string' },
+    rate: { type: 'string' },
+    data: { type: 'string' },
+    seed: { type: 'string' },
+    sysinfo: { type: 'string' },
+    'local-addresses': { type: 'string' },
+  } as const;
+  const values = usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
+  if (values.help) return undefined;
+  if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
+  return {
+    discovery: discoveryOf(values),
+    agents: wholeNumber('--agents', values.agents, { min: 0, max: 100_000 }),
+    agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),
+    data: values.data,
+    seed: values.seed,
+    sysinfoSize: sysinfoSizeOf(values.sysinfo),
+    localAddresses: wholeNumber('--local-addresses', values['local-addresses'] ?? '0', { min: 0, max: 254 }),
+    logLevel: logLevelOf(values['log-level']),
+  };
+}
+
+function wholeNumber(option: string, text: string, { min, max }: { min: number; max: number }): number {
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= min && value <= max) return value;
+  throw new AgentUsageError(`${option} ${text} is not a whole number from ${min} to ${max}`);
+}
+
+function sysinfoSizeOf(text: string | undefined): SysinfoSize {
+  if (text === undefined || text === 'small') return 'small';
+  if (text === 'real') return 'real';
+  throw new AgentUsageError(`--sysinfo ${text} is not small or real`);
+}

@@ -1,0 +1,78 @@
+/**
+ * A machine that is not there: its sysinfo and status are plausible, and its shell understands just enough (echo, sleep,
+ * exit) to answer with something that can be checked. No process is started. Ten thousand of them must fit one process.
+ */
+import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../cn-agent/machine.ts';
+import { type Clock, isoNow } from '../ports/clock.ts';
+import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
+
+export interface StandInDeps {
+  clock: Clock;
+  serverUuid: string;
+  /** Counts the fleet's machines; their names and addresses come from it. */
+  number: number;
+  agentVersion: string;
+  sysinfoSize: SysinfoSize;
+}
+
+const MIB = 1024 * 1024;
+
+export class StandInMachine implements Machine {
+  readonly bootId: string;
+  readonly #deps: StandInDeps;
+  readonly #bootedAt: number;
+
+  constructor(deps: StandInDeps) {
+    this.#deps = deps;
+    this.bootId = deps.serverUuid;
+    this.#bootedAt = deps.clock.wallTime();
+  }
+
+  async sysinfo(): Promise<Sysinfo> {
+    return standInSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
+  }
+
+  async status(): Promise<Record<string, unknown>> {
+    return {
+      vms: {},
+      meminfo: { total_bytes: 65_536 * MIB, availrmem_bytes: 32_768 * MIB, arcsize_bytes: 0 },
+      diskinfo: { pool_size_bytes: 1e12, pool_alloc_bytes: 1e11 },
+      timestamp: isoNow(this.#deps.clock),
+    };
+  }
+
+  async execute({ script, args, env }: Command, run: CommandRun): Promise<CommandResult> {
+    await run.begin();
+    const shell = { stdout: '', exitCode: undefined as number | undefined };
+    for (const line of script.split('\n').filter((text) => text.trim() !== '' && !text.startsWith('#'))) {
+      const said = await this.#interpret(expand(line.trim(), args, env), run.signal);
+      if (run.signal.aborted)
+        return { exitCode: null, signal: 'SIGTERM', stdout: shell.stdout, stderr: '', killed: true };
+      if (typeof said === 'number') {
+        shell.exitCode = said;
+        break;
+      }
+      if (said !== '') run.output('stdout', Buffer.byteLength(shell.stdout), said.slice(0, 16_384));
+      shell.stdout += said;
+    }
+    return { exitCode: shell.exitCode ?? 0, signal: null, stdout: shell.stdout, stderr: '', killed: false };
+  }
+
+  /** What a line writes, or the exit code it leaves with. */
+  async #interpret(line: string, signal: AbortSignal): Promise<string | number> {
+    const [word, ...rest] = line.split(/\s+/);
+    if (word === 'exit') return Number(rest[0] ?? 0);
+    if (word === 'sleep') await this.#deps.clock.sleep(Number(rest[0]) * 1000, signal);
+    if (word === 'sleep' || word === 'true' || word === ':') return '';
+    return word === 'echo' ? `${rest.join(' ')}\n` : `node-${this.#deps.number}$ ${line}\n`;
+  }
+
+  async reboot(): Promise<void> {}
+
+  async endGroup(): Promise<void> {}
+}
+
+function expand(line: string, args: string[], env: Record<string, string>): string {
+  const variable = (name: string) => (/^\d$/.test(name) ? args[Number(name) - 1] : env[name]) ?? '';
+  return line.replace(/\$\{?(\w+)\}?/g, (_, name: string) => variable(name));
+}
