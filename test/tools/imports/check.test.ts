@@ -1,0 +1,100 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import t from 'tap';
+import { checkTree } from '../../../tools/imports/check.ts';
+import { importsOf } from '../../../tools/imports/source.ts';
+
+function complaints(t: { teardown(work: () => void): void }, files: Record<string, string>): string[] {
+  const root = mkdtempSync(path.join(os.tmpdir(), 'cnapi-imports-'));
+  t.teardown(() => rmSync(root, { recursive: true, force: true }));
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
+    writeFileSync(path.join(root, name), text);
+  }
+  return checkTree(root);
+}
+
+const empty = 'export {};\n';
+
+t.test('every form of import is found, and what only looks like one is not', async (t) => {
+  const text = `
+import a from './a.ts';
+import type { B } from "./b.ts";
+import {
+  c,
+  type D,
+} from './c.ts';
+import './d.ts';
+export * from './e.ts';
+export { f } from './f.ts';
+const g = await import('./g.ts');
+// import h from './h.ts';
+/* import i from './i.ts'; */
+const url = 'http://x'; import j from './j.ts';
+`;
+  t.strictSame(
+    importsOf(text).sort(),
+    ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'j'].map((name) => `./${name}.ts`),
+  );
+});
+
+t.test('a tree whose imports run one way has nothing to mend', async (t) => {
+  const found = complaints(t, {
+    'lib/ports/clock.ts': empty,
+    'lib/tasks/task.ts': `import type { Clock } from '../ports/clock.ts';\nimport { createHash } from 'node:crypto';`,
+    'lib/http/tasks.ts': `import { x } from '../tasks/task.ts';`,
+    'lib/app.ts': `import { x } from './http/tasks.ts';`,
+    'server.ts': `import { x } from './lib/app.ts';`,
+  });
+  t.strictSame(found, []);
+});
+
+t.test('an import that runs the other way is named', async (t) => {
+  const rows: [string, string, string][] = [
+    ['lib/tasks/dispatcher.ts', '../roster/roster.ts', 'tasks may not know roster'],
+    ['lib/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
+    ['lib/tasks/dispatcher.ts', '../http/tasks.ts', 'tasks may not know http'],
+    ['lib/ports/clock.ts', '../wire/frames.ts', 'ports may not know wire'],
+    ['lib/cn-agent/link.ts', '../moray/pool.ts', 'cn-agent may not know moray'],
+    ['lib/http/listener.ts', '../../tools/name-server.ts', 'http may not know tools/name-server.ts'],
+    ['server.ts', './lib/http/listener.ts', 'server.ts may not know http'],
+  ];
+  for (const [from, to, expected] of rows) {
+    t.match(complaints(t, { [from]: `import type { X } from '${to}';` }).join('\n'), expected, `${from} → ${to}`);
+  }
+});
+
+t.test('a folder that nobody has placed is refused', async (t) => {
+  t.match(complaints(t, { 'lib/utils/x.ts': empty }), [/lib\/utils has no line/]);
+});
+
+t.test('a pure file that does I/O or knows its store is named', async (t) => {
+  const found = complaints(t, {
+    'lib/tasks/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
+    'lib/tasks/task-store.ts': empty,
+  });
+  t.match(found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
+});
+
+t.test('a cycle is named once, with all its files', async (t) => {
+  const found = complaints(t, {
+    'lib/wire/a.ts': `import './b.ts';`,
+    'lib/wire/b.ts': `import './c.ts';`,
+    'lib/wire/c.ts': `import './a.ts';`,
+    'lib/wire/d.ts': `import './a.ts';`,
+  });
+  t.strictSame(found, ['import cycle: lib/wire/a.ts → lib/wire/b.ts → lib/wire/c.ts → lib/wire/a.ts']);
+});
+
+t.test('a file past its length is named, unless its header says why', async (t) => {
+  const long = 'export {};\n'.repeat(401);
+  const found = complaints(t, {
+    'lib/wire/long.ts': long,
+    'lib/wire/excused.ts': `// Passes 400 lines because it is a table.\n${long}`,
+    'test/long.test.ts': long,
+    'server.ts': 'export {};\n'.repeat(61),
+  });
+  t.match(found, [/server\.ts has/, /lib\/wire\/long\.ts has/, /test\/long\.test\.ts has/]);
+  t.equal(found.length, 3);
+});

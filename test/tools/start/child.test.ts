@@ -1,0 +1,153 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { systemClock } from '../../../lib/ports/clock.ts';
+import { describeProcess, isAlive } from '../../../tools/setup/processes.mjs';
+import { Child } from '../../../tools/start/child.ts';
+import { endInOrder } from '../../../tools/start/ending.ts';
+import { RotatingLog } from '../../../tools/start/rotating-log.ts';
+import { leftovers, Watch } from '../../../tools/start/watch.ts';
+
+async function until<Value>(look: () => Value | undefined | false, what: string): Promise<Value> {
+  for (let tries = 0; tries < 1200; tries++) {
+    const found = look();
+    if (found) return found;
+    await sleep(25);
+  }
+  throw new Error(`waited too long until ${what}`);
+}
+
+interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+/** Children that are shell scripts, with a real watchdog. */
+function nursery(t: Teardown) {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-child-'));
+  const list = path.join(folder, 'processes.json');
+  const watch = new Watch(list, systemClock);
+  const said: string[] = [];
+  const children: Child[] = [];
+  watch.start();
+  t.teardown(async () => {
+    for (const child of children) child.retire();
+    await endInOrder(watch.endings, systemClock);
+    watch.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const child = (name: string, script: string, signal: NodeJS.Signals = 'SIGTERM') => {
+    const made = new Child({
+      name,
+      rank: 'agents',
+      signal,
+      command: () => ({ file: '/bin/sh', args: ['-c', script] }),
+      log: new RotatingLog(path.join(folder, `${name}.log`)),
+      watch,
+      clock: systemClock,
+      say: (text) => said.push(text),
+    });
+    children.push(made);
+    return made;
+  };
+  return { folder, list, watch, said, child };
+}
+
+t.test('a child that has come up is started again when it dies, and that is said', async (t) => {
+  const { child, said, folder } = nursery(t);
+  const sleeper = child('sleeper', 'echo hello; echo problem >&2; exec sleep 60');
+  sleeper.start();
+  sleeper.keepUp();
+  const first = sleeper.pid ?? 0;
+  process.kill(first, 'SIGKILL');
+  await until(() => sleeper.pid !== undefined && sleeper.pid !== first, 'it runs again');
+  t.match(said[0], new RegExp(`sleeper \\(pid ${first}\\) ended with SIGKILL; starting it again`));
+  t.notOk(sleeper.hasFailed);
+  const log = await until(() => {
+    const text = readFileSync(path.join(folder, 'sleeper.log'), 'utf8');
+    return text.split('hello').length === 3 && text;
+  }, 'both have written their log');
+  t.match(log, /problem/, 'what it prints on stderr is kept as well');
+});
+
+t.test('the pause grows while it keeps dying', async (t) => {
+  const { child, said } = nursery(t);
+  const crasher = child('crasher', 'exit 7');
+  crasher.start();
+  crasher.keepUp();
+  await until(() => said.length >= 3, 'it has died three times');
+  t.match(said, [/exit code 7.* 250 ms/, / 500 ms/, / 1000 ms/]);
+});
+
+t.test('a child that ends before it has come up has failed, with its last words', async (t) => {
+  const { child, said } = nursery(t);
+  const failure = child('failure', 'echo the disk is on fire >&2; exit 1');
+  failure.start();
+  await until(() => failure.hasFailed, 'it has failed');
+  await until(() => failure.lastWords, 'its words came through');
+  t.equal(failure.lastWords, 'the disk is on fire');
+  t.strictSame(said, []);
+});
+
+t.test('a program that is not there has failed', async (t) => {
+  const { watch } = nursery(t);
+  const child = new Child({
+    name: 'nobody',
+    rank: 'agents',
+    signal: 'SIGTERM',
+    command: () => ({ file: '/no/such/program', args: [] }),
+    log: new RotatingLog('/dev/null'),
+    watch,
+    clock: systemClock,
+    say: () => undefined,
+  });
+  child.start();
+  await until(() => child.hasFailed, 'it has failed');
+  t.match(child.lastWords, /ENOENT/);
+});
+
+t.test('a retired child stays down', async (t) => {
+  const { child, said } = nursery(t);
+  const sleeper = child('sleeper', 'exec sleep 60');
+  sleeper.start();
+  sleeper.keepUp();
+  sleeper.retire();
+  process.kill(sleeper.pid ?? 0, 'SIGKILL');
+  await until(() => sleeper.pid === undefined, 'it is gone');
+  await sleep(400);
+  t.equal(sleeper.pid, undefined);
+  t.strictSame(said, []);
+});
+
+t.test('ending kills who does not listen, with all it has started', async (t) => {
+  const { child, watch, folder } = nursery(t);
+  const deaf = child('deaf', `trap '' TERM; sleep 61 & echo $! > ${folder}/grandchild; wait; sleep 62`);
+  deaf.start();
+  const grandchild = await until(() => readFileOrNothing(path.join(folder, 'grandchild')), 'it has a child');
+  const endings = [deaf.pid ?? 0, Number(grandchild)].map(describeProcess);
+  deaf.retire();
+  await endInOrder(watch.endings, systemClock);
+  await until(() => !endings.some(isAlive), 'both are gone');
+  t.pass('both are gone');
+});
+
+t.test('who is watched is kept in a file for the case that supervisor and watchdog both vanish', async (t) => {
+  const { child, list } = nursery(t);
+  const sleeper = child('sleeper', 'exec sleep 60');
+  sleeper.start();
+  t.match(leftovers(list), [{ name: 'sleeper', pid: sleeper.pid, rank: 'agents', signal: 'SIGTERM' }]);
+  sleeper.retire();
+  process.kill(sleeper.pid ?? 0, 'SIGKILL');
+  await until(() => sleeper.pid === undefined, 'it is gone');
+  t.strictSame(leftovers(list), []);
+  t.strictSame(leftovers('/no/such/file'), []);
+});
+
+function readFileOrNothing(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}

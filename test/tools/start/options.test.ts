@@ -1,0 +1,59 @@
+import t from 'tap';
+import { parseOptions, UsageError } from '../../../tools/start/options.ts';
+
+const defaults = {
+  instances: 3,
+  port: 8080,
+  agents: 20,
+  agent: true,
+  data: undefined,
+  databaseUrl: undefined,
+  redisUrl: undefined,
+};
+
+t.test('what the user typed becomes exact options', async (t) => {
+  const rows: [string, string[], unknown][] = [
+    ['nothing', [], { kind: 'start', options: defaults }],
+    ['help wins', ['--stop', '--help'], { kind: 'help' }],
+    ['stop', ['--stop', '--data', 'd'], { kind: 'stop', options: { ...defaults, data: 'd' } }],
+    [
+      'all',
+      '--instances 5 --port 9000 --agents 0 --no-agent --data=/x --database-url postgres://h/d --redis-url rediss://h'.split(
+        ' ',
+      ),
+      {
+        kind: 'start',
+        options: {
+          instances: 5,
+          port: 9000,
+          agents: 0,
+          agent: false,
+          data: '/x',
+          databaseUrl: 'postgres://h/d',
+          redisUrl: 'rediss://h',
+        },
+      },
+    ],
+  ];
+  for (const [name, args, expected] of rows) t.strictSame(parseOptions(args), expected, name);
+});
+
+t.test('what cannot be carried out is refused, naming the option', async (t) => {
+  const rows: [string, string[]][] = [
+    ['--frobnicate', ['--frobnicate']],
+    ['extra', ['extra']],
+    ['--instances', ['--instances', '0']],
+    ['--instances', ['--instances', '1e1']],
+    ['--port', ['--port', '80']],
+    ['--port', ['--port', 'http']],
+    ['--agents', ['--agents', '-1']],
+    ['--data', ['--data']],
+    ['--database-url', ['--database-url', 'mysql://h/d']],
+    ['--redis-url', ['--redis-url', 'localhost']],
+  ];
+  for (const [named, args] of rows) {
+    const refused = t.throws(() => parseOptions(args), args.join(' ')) as Error;
+    t.type(refused, UsageError);
+    t.match(refused.message, named);
+  }
+});

@@ -1,0 +1,52 @@
+import t from 'tap';
+import { TapReport } from '../../../tools/test/tap-report.ts';
+
+function report(text: string, ok: boolean) {
+  const printed: string[] = [];
+  const made = new TapReport((line) => printed.push(line));
+  for (const line of text.split('\n')) made.take(line);
+  return { totals: made.end(ok), printed };
+}
+
+const good = `TAP version 14
+# Subtest: test/a.test.ts
+    ok 1 - fine
+    ok 2 - later # SKIP no redis
+    ok 3 - later, too # SKIP no redis
+    1..3
+ok 1 - test/a.test.ts # time=12.5ms
+`;
+
+t.test('a file that passed is one line, and skipped tests are counted by reason', async (t) => {
+  const { totals, printed } = report(`${good}1..1\n# { total: 3, pass: 1, skip: 2 }`, true);
+  t.strictSame(totals, { passed: 1, failed: 0, skipped: new Map([['no redis', 2]]) });
+  t.strictSame(printed, ['ok test/a.test.ts (12.5ms)']);
+});
+
+t.test('a file that failed is printed in full', async (t) => {
+  const failed = `# Subtest: test/b.test.ts
+    not ok 1 - should be equal
+      ---
+      diff: all
+      ...
+    1..1
+not ok 2 - test/b.test.ts # time=3s
+  ---
+  exitCode: 1
+  ...
+`;
+  const { totals, printed } = report(`${good}${failed}1..2\n# { total: 4, pass: 1, fail: 1, skip: 2 }`, false);
+  t.strictSame([totals.passed, totals.failed], [1, 1]);
+  t.match(printed.join('\n'), /diff: all[\s\S]*exitCode: 1/);
+});
+
+t.test('a file that ended badly without a failed assertion counts as failed', async (t) => {
+  const { totals } = report('not ok 1 - test/c.test.ts # time=3s\n# { total: 5, pass: 5 }', false);
+  t.strictSame([totals.passed, totals.failed], [5, 1]);
+});
+
+t.test('a run that broke off counts as failed and shows what there was', async (t) => {
+  const { totals, printed } = report('TAP version 14\nsomething broke', false);
+  t.strictSame([totals.passed, totals.failed], [0, 1]);
+  t.match(printed, ['TAP version 14', 'something broke']);
+});
