@@ -190,7 +190,7 @@ t.test('stopping twice is stopping once, and a stopped database refuses', async 
 
 t.test('stopping does not wait for a frozen database', async (t) => {
   const server = await privateServer(t);
-  const database = open(t, server.url);
+  const database = open(t, server.url, { statementTimeoutMs: 600_000 });
   await database.query('select 1');
   const running = t.rejects(database.query('select pg_sleep(0.5)'), DatabaseUnavailableError);
   await until(() => database.stats.idle === 0);
