@@ -166,9 +166,10 @@ export class Roster {
     }));
   }
 
-  /** Where agents may go. */
+  /** Where agents may go; of two runs at one address (a restart) the later one. */
   addresses(): { uuid: string; host: string; port: number }[] {
-    return this.instances.live.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
+    const places = this.instances.live.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
+    return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
   }
 
   statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]> {

@@ -39,7 +39,6 @@ const databases: [string, (t: Teardown) => Promise<Database>][] = [
   ['Postgres', async (t) => (await freshDatabase(t, { migrations })).database],
   ['PGlite', async (t) => freshPglite(t, { migrations })],
 ];
-};
 
 for (const [kind, open] of databases) {
   t.test(`the roster's statements on ${kind}`, async (t) => {

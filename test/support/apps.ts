@@ -1,0 +1,73 @@
+/** Whole instances in this process, on one fresh database, for tests of what several of them do together. */
+import { randomUUID } from 'node:crypto';
+import { App } from '../../lib/app.ts';
+import { parseConfig } from '../../lib/config.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { PostgresDatabase } from '../../lib/moray/pool.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { freshDatabase, type Teardown } from './postgres.ts';
+
+export interface TestApp {
+  app: App;
+  cnapiUuid: string;
+  url: string;
+  get<Body = unknown>(path: string): Promise<{ status: number; body: Body }>;
+  post<Body = unknown>(path: string, body?: unknown): Promise<{ status: number; body: Body }>;
+  delete(path: string): Promise<number>;
+  stop(): Promise<void>;
+}
+
+export interface TestZone {
+  url: string;
+  database: PostgresDatabase;
+  startApp(config?: Record<string, unknown>): Promise<TestApp>;
+}
+
+/** Graces are short here so that tests need not wait; periods that a busy machine could miss are the real ones. */
+const SHORT_GRACES = { reconnectMaxMs: 500, startGraceMs: 500, adoptGraceMs: 500, slowPollMs: 1000, logLevel: 'fatal' };
+
+export async function freshZone(t: Teardown): Promise<TestZone> {
+  const { url, database } = await freshDatabase(t);
+  const startApp = async (config: Record<string, unknown> = {}) => {
+    const cnapiUuid = randomUUID();
+    const parsed = parseConfig({
+      ...SHORT_GRACES,
+      databaseUrl: url,
+      databasePoolSize: 4,
+      port: 0,
+      cnapiUuid,
+      ...config,
+    });
+    const app = new App({
+      config: { ...parsed, cnapiUuid },
+      log: silentLogger,
+      clock: systemClock,
+      random: systemRandom,
+    });
+    t.teardown(() => app.stop());
+    await app.start();
+    return testApp(app, cnapiUuid);
+  };
+  return { url, database, startApp };
+}
+
+function testApp(app: App, cnapiUuid: string): TestApp {
+  const { url } = app;
+  const call = async <Body>(method: string, path: string, body?: unknown) => {
+    const headers = body === undefined ? {} : { 'content-type': 'application/json' };
+    const sent = body === undefined ? {} : { body: JSON.stringify(body) };
+    const response = await fetch(`${url}${path}`, { method, headers, ...sent });
+    const text = await response.text();
+    return { status: response.status, body: (text === '' ? undefined : JSON.parse(text)) as Body };
+  };
+  return {
+    app,
+    cnapiUuid,
+    url,
+    get: (path) => call('GET', path),
+    post: (path, body = {}) => call('POST', path, body),
+    delete: async (path) => (await call('DELETE', path)).status,
+    stop: () => app.stop(),
+  };
+}
