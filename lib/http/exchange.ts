@@ -22,11 +22,11 @@ const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
 export class Exchange {
   readonly request: IncomingMessage;
   readonly requestId: string;
-  readonly log: Logger;
   readonly #response: ServerResponse;
   readonly #deps: ExchangeDeps;
   readonly #startedAt: number;
   readonly #abort = new AbortController();
+  #log: Logger | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse, deps: ExchangeDeps) {
     this.request = request;
@@ -34,8 +34,12 @@ export class Exchange {
     this.#deps = deps;
     this.#startedAt = deps.clock.now();
     this.requestId = requestIdOf(request) ?? deps.random.uuid();
-    this.log = deps.log.child({ req_id: this.requestId });
     response.once('close', () => this.#abort.abort());
+  }
+
+  get log(): Logger {
+    this.#log ??= this.#deps.log.child({ req_id: this.requestId });
+    return this.#log;
   }
 
   /** Aborted when the caller has left, when the reply is through, or by `abort()`. */

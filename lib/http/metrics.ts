@@ -13,7 +13,7 @@ export interface MetricsSources {
   tasks(): { waits: number; follows: number };
   bus(): BusStats & { healthy: boolean };
   pool(): { total: number; idle: number; waiting: number };
-  /** Further counters by name, e.g. `roster_verdicts_total`. */
+  /** Further numbers by name; those that only rise end in `_total`. */
   counters?(): Record<string, number>;
 }
 
@@ -70,7 +70,9 @@ export class Metrics {
       );
     }
     for (const name of Object.keys(sources.counters?.() ?? {})) {
-      this.#total(name, name.replaceAll('_', ' '), () => sources.counters?.()[name] ?? 0);
+      const read = () => sources.counters?.()[name] ?? 0;
+      if (name.endsWith('_total')) this.#total(name, name.replaceAll('_', ' '), read);
+      else this.#gauge(name, name.replaceAll('_', ' '), read);
     }
   }
 

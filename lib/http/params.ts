@@ -7,6 +7,7 @@ import type { z } from 'zod';
 import type { FieldError } from '../errors.ts';
 import { InvalidArgumentError, InvalidParametersError } from './http-errors.ts';
 import { pathParamsOf, type Route } from './route.ts';
+import { reasonNotStorable } from './storable.ts';
 
 export type Params = Record<string, unknown>;
 
@@ -19,7 +20,7 @@ export interface ParamSources {
   body: Record<string, unknown>;
 }
 
-/** @throws InvalidArgumentError for a parameter that the query gives twice, and for too many. */
+/** @throws InvalidArgumentError for a parameter that is given twice, too many of them, and what no database can keep. */
 export function mergeParams({ path, query, body }: ParamSources): Params {
   const merged: Params = Object.create(null);
   for (const source of [Object.entries(path), Object.entries(fromUrlEncoded(query)), Object.entries(body)]) {
@@ -27,6 +28,7 @@ export function mergeParams({ path, query, body }: ParamSources): Params {
       if (!merged[name] && value !== undefined) merged[name] = value;
     }
   }
+  for (const [name, value] of Object.entries(merged)) refuseUnstorable(name, value);
   return merged;
 }
 
@@ -73,6 +75,11 @@ export function parseParams(route: Route, params: Params): z.output<z.ZodObject>
     (issue) => issue.code === 'custom' && issue.params?.statusCode === 400,
   );
   throw new InvalidParametersError(isBadRequest ? 400 : usual, onePerField(result.error.issues));
+}
+
+function refuseUnstorable(name: string, value: unknown): void {
+  const reason = reasonNotStorable({ [name]: value });
+  if (reason !== undefined) throw new InvalidArgumentError(`${printable(name)} ${reason}`);
 }
 
 function onePerField(issues: readonly z.core.$ZodIssue[]): FieldError[] {

@@ -32,7 +32,6 @@ export async function answer(route: Route, { request, path, exchange, services }
     requestId: exchange.requestId,
     header: (name) => singleHeader(request, name),
     signal: exchange.signal,
-    log: exchange.log,
   };
   return route.handler(context);
 }

@@ -4,7 +4,6 @@
  * in a file of their own (`server-routes.ts`, `task-routes.ts` …); `routes.ts` is the table of all.
  */
 import type { z } from 'zod';
-import type { Logger } from '../log.ts';
 import type { ServerObject } from '../servers/server.ts';
 import type { ServerSentEvent } from './event-stream.ts';
 import type { Services } from './services.ts';
@@ -51,7 +50,6 @@ export interface RequestContext<Params> {
   header(name: string): string | undefined;
   /** Aborted when the caller leaves or this instance stops. */
   signal: AbortSignal;
-  log: Logger;
 }
 
 export interface Route<Schema extends z.ZodObject = z.ZodObject> {

@@ -22,13 +22,9 @@ export const uuidOrDefault = () =>
     .describe('A server, or `default` for the defaults of new ones');
 
 export const text = () => z.string('value was not a string');
-/** For texts that PostgreSQL or a log must hold: bounded, without NUL. */
-export const boundedText = (maximum: number) =>
-  text().max(maximum, `value is longer than ${maximum} characters`).refine(hasNoNul, 'value contains a NUL character');
+export const boundedText = (maximum: number) => text().max(maximum, `value is longer than ${maximum} characters`);
 export const trimmedText = () =>
-  text()
-    .refine((value) => value === value.trim(), 'value contains leading or trailing whitespace')
-    .refine(hasNoNul, 'value contains a NUL character');
+  text().refine((value) => value === value.trim(), 'value contains leading or trailing whitespace');
 export const object = () =>
   z.record(z.string(), z.unknown(), { error: (issue) => `value is not an object. (was: ${classOf(issue.input)})` });
 export const array = () => z.array(z.unknown(), 'value was not an array');
@@ -82,7 +78,3 @@ export const list = (name: string, element: RegExp) =>
 
 /** Marks a complaint that the reference answers with 400, unlike all others. */
 export const BAD_REQUEST = { statusCode: 400 } as const;
-
-function hasNoNul(value: string): boolean {
-  return !value.includes('\0');
-}

@@ -1,0 +1,79 @@
+import t from 'tap';
+import { ListenAddressRefusedError } from '../../lib/http/listener.ts';
+import { raw, SERVER, startApi } from './support.ts';
+
+t.test('a Host that does not mean us is 403: a foreign name bound to 127.0.0.1 must not reach us', async (t) => {
+  const { port } = await startApi(t, { config: { advertiseHost: 'cnapi-7.example' } });
+  const ask = (host: string) => raw(port, `GET /info HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+  for (const host of [
+    'localhost',
+    `localhost:${port}`,
+    '127.0.0.1',
+    `127.0.0.2:${port}`,
+    `[::1]:${port}`,
+    'LOCALHOST',
+    'cnapi-7.example',
+    'cnapi.testdc.cnapi.test',
+    'cnapi.testdc.cnapi.test.:80',
+  ]) {
+    t.match(await ask(host), /^HTTP\/1.1 200 /, host);
+  }
+  for (const host of [
+    'evil.example',
+    `evil.example:${port}`,
+    '127.0.0.1.evil.example',
+    'localhost.evil.example',
+    '10.0.0.1',
+    '[::2]',
+    '0x7f.1',
+    '',
+  ]) {
+    const seen = await ask(host);
+    t.match(seen, /^HTTP\/1.1 403 /, `'${host}'`);
+    t.match(seen, /"code":"Forbidden"/, `'${host}'`);
+  }
+  t.match(await raw(port, 'GET /info HTTP/1.0\r\n\r\n'), /^HTTP\/1.1 200 /, 'a health check of HTTP/1.0 has none');
+});
+
+t.test('any foreign Origin is 403, whatever the method', async (t) => {
+  const { url, call, addServer, tasks } = await startApi(t);
+  await addServer(SERVER);
+  for (const origin of [
+    'https://evil.example',
+    'null',
+    'http://localhost:1',
+    'http://127.0.0.1',
+    'file://',
+    url.replace('http:', 'https:'),
+  ]) {
+    t.equal((await call('GET', '/info', undefined, { origin })).status, 403, origin);
+    t.equal((await call('POST', `/servers/${SERVER}/execute`, { script: 'id' }, { origin })).status, 403, origin);
+  }
+  t.equal(tasks.created.length, 0);
+  t.equal((await call('GET', '/info', undefined, { origin: url })).status, 200, 'its own pages are no strangers');
+});
+
+t.test('an instance refuses to listen where others could reach it', async (t) => {
+  for (const host of ['0.0.0.0', '::', '10.0.0.1', 'example.org']) {
+    await t.rejects(startApi(t, { config: { host } }), ListenAddressRefusedError, host);
+  }
+});
+
+t.test(
+  'the agent link: upgrades go to its owner, anything else there is 426, upgrades elsewhere are refused',
+  async (t) => {
+    const { port, call, upgrades } = await startApi(t);
+    const upgrade = (path: string, more = '') =>
+      raw(port, `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${more}\r\n`);
+    t.match(await upgrade(`/agents/${SERVER.toUpperCase()}/link`), /^HTTP\/1.1 101 /);
+    t.same(upgrades, [{ serverUuid: SERVER }]);
+    const plain = await call('GET', `/agents/${SERVER}/link`);
+    t.equal(plain.status, 426);
+    t.equal(plain.body.code, 'UpgradeRequired');
+    t.match(await upgrade('/ping'), /^HTTP\/1.1 400 /);
+    t.match(await upgrade('/agents/zzz/link'), /^HTTP\/1.1 409 [^]*Invalid server_uuid/);
+    t.match(await upgrade(`/agents/${SERVER}/link`, 'Origin: https://evil.example\r\n'), /^HTTP\/1.1 403 /);
+    t.match(await upgrade(`/agents/${SERVER}/link?x=http://[`), /^HTTP\/1.1 (101|400) /);
+    t.equal((await call('GET', '/ping')).status, 200);
+  },
+);

@@ -1,0 +1,311 @@
+/** A listener on a free port over a real database; stand-ins for the fleet: roster and tasks answer as a test says. */
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { HttpListener, type ListenerOptions } from '../../lib/http/listener.ts';
+import { Metrics } from '../../lib/http/metrics.ts';
+import { openApiDocument } from '../../lib/http/openapi.ts';
+import type { Route } from '../../lib/http/route.ts';
+import { routes } from '../../lib/http/routes.ts';
+import type { Services } from '../../lib/http/services.ts';
+import { type Logger, silentLogger } from '../../lib/log.ts';
+import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
+import { serverMigrations } from '../../lib/servers/server-schema.ts';
+import { Servers } from '../../lib/servers/servers.ts';
+import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
+import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
+import { type FreshDatabase, freshDatabase, type Teardown } from '../support/postgres.ts';
+
+export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+export const STRANGER = '00000000-0000-4000-8000-00000000dead';
+
+export interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: what a route answers is what its test is about
+  body: any;
+}
+
+export interface Api {
+  url: string;
+  port: number;
+  listener: HttpListener;
+  servers: Servers;
+  tasks: FakeTasks;
+  roster: FakeRoster;
+  health: { database: boolean; bus: boolean };
+  database: FreshDatabase;
+  /** Log records at info and above. */
+  logged: Record<string, unknown>[];
+  upgrades: { serverUuid: string }[];
+  call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
+  /** A server with this sysinfo, and a roster row that says so. */
+  addServer(uuid: string, options?: { status?: string; sysinfo?: Record<string, unknown> }): Promise<void>;
+}
+
+export interface ApiOptions {
+  routes?: readonly Route[];
+  config?: Partial<ListenerOptions['config']>;
+  services?: Partial<Services>;
+}
+
+export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
+  const fresh = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations, ...serverMigrations] });
+  const { database } = fresh;
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
+  await servers.start();
+  const tasks = new FakeTasks();
+  const roster = new FakeRoster();
+  const health = { database: true, bus: true };
+  const logged: Record<string, unknown>[] = [];
+  const upgrades: { serverUuid: string }[] = [];
+  const metrics = new Metrics({
+    labels: { datacenter: 'testdc', instance: 'i', server: 's', service: 'cnapi' },
+    agents: () => 7,
+    tasks: () => tasks.stats(),
+    bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
+    pool: () => database.stats,
+    counters: () => ({ roster_verdicts_queued: 5 }),
+  });
+  let level = 30;
+  const services: Services = {
+    version: '1.2.3',
+    startedAt: '2030-01-01T00:00:00.000Z',
+    servers,
+    tasks,
+    roster,
+    health: () => health,
+    lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
+    logLevel: { get: () => level, set: (one) => (level = one) },
+    metrics: () => metrics.read(),
+    openApi: () => openApiDocument(options.routes ?? routes, '1.2.3'),
+    ...options.services,
+  };
+  const listener = new HttpListener({
+    config: {
+      host: '127.0.0.1',
+      port: 0,
+      datacenter: 'testdc',
+      domain: 'cnapi.test',
+      maxAgents: 100,
+      ...options.config,
+    },
+    version: '1.2.3',
+    routes: options.routes ?? routes,
+    services,
+    metrics,
+    clock: systemClock,
+    random: systemRandom,
+    log: recordingLogger(logged),
+    onUpgrade(_request, socket, _head, serverUuid) {
+      upgrades.push({ serverUuid });
+      socket.end('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
+    },
+  });
+  await listener.start();
+  t.teardown(() => listener.stop());
+  const { url } = listener;
+  return {
+    url,
+    port: Number(new URL(url).port),
+    listener,
+    servers,
+    tasks,
+    roster,
+    health,
+    database: fresh,
+    logged,
+    upgrades,
+    call: (method, path, body, headers) => call(url, method, path, body, headers),
+    async addServer(uuid, { status = 'running', sysinfo = {} } = {}) {
+      await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: `host-${uuid.slice(-4)}`, ...sysinfo });
+      await setStatus(fresh, uuid, status);
+    },
+  };
+}
+
+export async function setStatus({ database }: FreshDatabase, uuid: string, status: string, epoch = 1): Promise<void> {
+  await database.query(
+    `insert into cnapi_roster_authority (server_uuid, epoch, status, reason, since) values ($1, $3, $2, 'connected', cnapi_now())
+     on conflict (server_uuid) do update set status = excluded.status, epoch = excluded.epoch`,
+    [uuid, status, epoch],
+  );
+}
+
+/** One request by fetch; an object as body goes as JSON, a text as it is. */
+export async function call(
+  url: string,
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  const isText = typeof body === 'string';
+  const content = body === undefined ? {} : { body: isText ? body : JSON.stringify(body) };
+  const type = body === undefined || isText ? {} : { 'content-type': 'application/json' };
+  const response = await fetch(url + path, { method, headers: { ...type, ...headers }, ...content });
+  const text = await response.text();
+  const isJson = response.headers.get('content-type') === 'application/json';
+  return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
+}
+
+/** Writes bytes to a bare socket and reads until the other end closes it, or `enough` is seen. */
+export function raw(port: number, bytes: string, enough?: RegExp): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let seen = '';
+    const socket = connect(port, '127.0.0.1', () => socket.write(bytes));
+    socket.setEncoding('utf8');
+    socket.on('data', (chunk) => {
+      seen += chunk;
+      if (enough?.test(seen)) socket.destroy();
+    });
+    socket.on('close', () => resolve(seen));
+    // A refused sender may find its connection reset while it still writes.
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      ['ECONNRESET', 'EPIPE'].includes(error.code ?? '') ? undefined : reject(error),
+    );
+  });
+}
+
+export class FakeRoster {
+  readiness = { ready: true, reasons: [] as string[] };
+  removed: string[] = [];
+  changes: object[] = [];
+
+  async instances() {
+    const run = '11111111-1111-4111-8111-111111111111';
+    return [
+      {
+        uuid: SERVER,
+        run,
+        url: 'http://127.0.0.1:1',
+        pid: 1,
+        version: '1.2.3',
+        state: 'live',
+        agents: 2,
+        lease_age_ms: 10,
+        started: '2030-01-01T00:00:00.000Z',
+      },
+    ];
+  }
+
+  async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {
+    return this.changes.slice(offset, offset + limit);
+  }
+
+  async removeServer(uuid: string) {
+    this.removed.push(uuid);
+  }
+
+  isReady() {
+    return this.readiness;
+  }
+}
+
+/** Tasks that end when a test says so. */
+export class FakeTasks {
+  readonly all = new Map<string, Task>();
+  readonly created: TaskRequest[] = [];
+  readonly events: TaskEvent[] = [];
+  /** Waits that ended because their caller left. */
+  abandoned = 0;
+  waiting = 0;
+  /** What `run` and `wait` find at once, if set. */
+  outcome: Pick<Task, 'status' | 'history'> | undefined;
+
+  async create(request: TaskRequest) {
+    this.created.push(request);
+    const id = systemRandom.uuid();
+    this.all.set(id, {
+      id,
+      task: request.name,
+      server_uuid: request.serverUuid,
+      status: 'active',
+      timestamp: '2030-01-01T00:00:00.000Z',
+      history: [],
+      params: request.params,
+      attempt: 0,
+      timeout_ms: request.timeoutMs ?? 3_600_000,
+      idempotent: request.idempotent ?? false,
+      cancel_requested: false,
+      ...this.outcome,
+    });
+    return { id, created: true };
+  }
+
+  async get(id: string): Promise<Task> {
+    const task = this.all.get(id);
+    if (task === undefined) throw new TaskNotFoundError(id);
+    return task;
+  }
+
+  async wait(id: string, { timeoutMs, signal }: { timeoutMs: number; signal?: AbortSignal }): Promise<Task> {
+    const task = await this.get(id);
+    this.waiting++;
+    try {
+      for (const end = Date.now() + timeoutMs; task.status === 'active' && Date.now() < end; await sleep(5))
+        signal?.throwIfAborted();
+    } catch (error) {
+      this.abandoned++;
+      throw error;
+    } finally {
+      this.waiting--;
+    }
+    return task;
+  }
+
+  async run(request: TaskRequest, options: { timeoutMs: number; signal?: AbortSignal }): Promise<Task> {
+    return this.wait((await this.create(request)).id, options);
+  }
+
+  async cancel(id: string): Promise<Task> {
+    const task = await this.get(id);
+    if (task.status !== 'active') throw new TaskEndedError(id, task.status);
+    task.cancel_requested = true;
+    return task;
+  }
+
+  async *follow(_id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<TaskEvent> {
+    for (let next = afterSeq; ; ) {
+      const event = this.events.find(({ seq }) => seq > next);
+      signal?.throwIfAborted();
+      if (event === undefined) {
+        await sleep(5);
+        continue;
+      }
+      next = event.seq;
+      yield event;
+      if (event.name === 'end') return;
+    }
+  }
+
+  async history() {
+    return [];
+  }
+
+  stats() {
+    return { waits: this.waiting, follows: 0 };
+  }
+}
+
+function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {
+  const at = (level: string) => (fields: unknown, message?: unknown) => {
+    const record = typeof fields === 'object' ? { ...bound, ...fields, msg: message } : { ...bound, msg: fields };
+    records.push({ level, ...record });
+    return true;
+  };
+  const logger = {
+    trace: () => false,
+    debug: () => false,
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    fatal: at('fatal'),
+    level: () => 30,
+    child: (fields: Record<string, unknown>) => recordingLogger(records, { ...bound, ...fields }),
+  };
+  return logger as unknown as Logger;
+}
