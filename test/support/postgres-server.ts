@@ -39,13 +39,14 @@ interface Identity {
   gid?: number;
 }
 
+/** A server that has only just begun ignores INT and QUIT, as a shell's background process does; TERM ends it. */
 const keeper = `
 directory=$1; shift
 while :; do
   "$@" & server=$!
   read -r order || order=end
   case $order in stop) signal=INT ;; *) signal=QUIT ;; esac
-  kill -$signal $server 2>/dev/null; kill -CONT $server 2>/dev/null; wait $server
+  kill -TERM $server 2>/dev/null; kill -$signal $server 2>/dev/null; kill -CONT $server 2>/dev/null; wait $server
   if [ "$order" = stop ]; then read -r order || order=end; fi
   if [ "$order" = end ]; then [ -z "$directory" ] || rm -rf "$directory"; exit 0; fi
 done`;

@@ -1,0 +1,37 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+
+const program = (line: string) => `
+  import { startTestPostgres } from '${new URL('./postgres-server.ts', import.meta.url).href}';
+  const server = await startTestPostgres();
+  ${line}
+  console.log(JSON.stringify({ pid: server.pid, dataDir: server.dataDir }));
+  setInterval(() => undefined, 1000);`;
+
+for (const [name, line] of Object.entries({ running: '', frozen: 'server.freeze();' })) {
+  t.test(`a ${name} server and its data go with the process that started it, killed as it may be`, async (t) => {
+    const owner = spawn(process.execPath, ['--input-type=module', '-e', program(line)], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const [said] = await once(createInterface(owner.stdout), 'line');
+    const { pid, dataDir } = JSON.parse(said) as { pid: number; dataDir: string };
+    t.ok(isAlive(pid));
+    owner.kill('SIGKILL');
+    for (const deadline = Date.now() + 60_000; isAlive(pid) || existsSync(dataDir); await sleep(50)) {
+      if (Date.now() > deadline) return t.fail('it is still there');
+    }
+    t.notOk(existsSync(dataDir));
+  });
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
