@@ -13,7 +13,7 @@ export interface LivingInstancesDependencies {
   database: Queryable;
   clock: Clock;
   log: Logger;
-  /** Default 1 s and 5 s, as the instances have it. */
+  /** Default 250 ms, so that an instance is found soon after it has come up, and 5 s, as the instances have it. */
   readMs?: number;
   leaseMs?: number;
 }
@@ -29,7 +29,7 @@ export class LivingInstances {
   #reachable: boolean | undefined;
   #loop: Promise<void> | undefined;
 
-  constructor({ database, clock, log, readMs = 1000, leaseMs = 5000 }: LivingInstancesDependencies) {
+  constructor({ database, clock, log, readMs = 250, leaseMs = 5000 }: LivingInstancesDependencies) {
     this.#database = database;
     this.#clock = clock;
     this.#log = log;

@@ -1,5 +1,5 @@
 /**
- * The name server as a process of its own: reads who lives from the table of instances once a second and answers the zone.
+ * The name server as a process of its own: reads who lives from the table of instances and answers the zone.
  * `npm start` runs it beside the instances; `node tools/name-server.ts --config FILE` runs it anywhere (JSON: databaseUrl,
  * host, port, datacenter, domain, logLevel). While the database is away it keeps its last answer.
  */

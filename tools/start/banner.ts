@@ -19,6 +19,7 @@ export interface Surroundings {
   /** Where Postgres and the bus are, in words. */
   database: string;
   bus: string;
+  serviceName: string;
   /** Simulated servers. */
   simulated: number;
   logs: string;
@@ -26,11 +27,14 @@ export interface Surroundings {
   stopArguments: string;
 }
 
-export function banner(ready: Ready, { database, bus, simulated, logs, stopArguments }: Surroundings): string {
+export function banner(
+  ready: Ready,
+  { database, bus, serviceName, simulated, logs, stopArguments }: Surroundings,
+): string {
   const url = ready.instances[0]?.url ?? '';
   const rows = [
     ...ready.instances.map((instance) => ['instance', `${instance.url}  ${instance.uuid}`]),
-    ['names', `${ready.dns}  SRV _http._tcp.cnapi.local.cnapi.internal`],
+    ['names', `${ready.dns}  SRV ${serviceName}`],
     ['database', database],
     ['bus', bus],
     ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),

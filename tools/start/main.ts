@@ -11,6 +11,7 @@ import { readJson, writePrivate } from './keepsakes.ts';
 import { type Options, parseOptions, UsageError, usage } from './options.ts';
 import { findPlace, makePlace, type Place, projectRoot } from './place.ts';
 import { isTcpFree, isUdpFree } from './ports.ts';
+import { serviceName } from './programs.ts';
 import { explained, Refusal } from './refusal.ts';
 import { stopRunning } from './stop.ts';
 import { Supervisor } from './supervisor.ts';
@@ -100,6 +101,7 @@ function announce(ready: Ready, options: Options, place: Place): void {
     database: options.databaseUrl === undefined ? `Postgres in ${path.join(place.data, 'postgres')}` : 'as given',
     bus:
       options.redisUrl !== undefined ? 'Redis as given' : ready.bus === 'redis' ? 'Redis of its own' : 'LISTEN/NOTIFY',
+    serviceName,
     simulated: options.agents,
     logs: path.join(place.data, 'log'),
     stopArguments:

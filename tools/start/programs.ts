@@ -4,8 +4,11 @@ import type { Command } from './child.ts';
 import { writePrivate } from './keepsakes.ts';
 import { projectRoot } from './place.ts';
 
-export const datacenter = 'local';
-export const domain = 'cnapi.internal';
+const datacenter = 'local';
+const domain = 'cnapi.internal';
+
+/** The SRV name under which the name server has the instances. */
+export const serviceName = `_http._tcp.cnapi.${datacenter}.${domain}`;
 
 export interface InstancePlan {
   cnapiUuid: string;

@@ -1,4 +1,5 @@
 /** Questions by which the supervisor finds out that its children have come up. */
+import { Resolver } from 'node:dns/promises';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock } from '../../lib/ports/clock.ts';
@@ -14,6 +15,17 @@ export async function answersReady(url: string): Promise<boolean> {
     return response.status === 200;
   } catch {
     return false;
+  }
+}
+
+/** How many instances the name server at `dns` knows. */
+export async function instancesNamedBy(dns: string, name: string): Promise<number> {
+  const resolver = new Resolver({ timeout: answerLimitMs, tries: 1 });
+  resolver.setServers([dns]);
+  try {
+    return (await resolver.resolveSrv(name)).length;
+  } catch {
+    return 0;
   }
 }
 

@@ -16,8 +16,8 @@ import { instanceUuids } from './keepsakes.ts';
 import type { Options } from './options.ts';
 import { isListening } from './ports.ts';
 import { isPostgresReady, preparePostgres } from './postgres.ts';
-import { agentCommand, fleetCommand, instanceCommand, nameServerCommand } from './programs.ts';
-import { answersReady, serverUuidOf, untilServerRuns } from './readiness.ts';
+import { agentCommand, fleetCommand, instanceCommand, nameServerCommand, serviceName } from './programs.ts';
+import { answersReady, instancesNamedBy, serverUuidOf, untilServerRuns } from './readiness.ts';
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
 import { RotatingLog } from './rotating-log.ts';
@@ -149,8 +149,9 @@ export class Supervisor {
     const port = this.#options.port + this.#options.instances;
     const command = nameServerCommand(this.#data, port, databaseUrl);
     const child = this.#run({ name: 'name-server', rank: 'names', command: () => command });
-    await this.#untilUp(child, () => isListening(port));
-    return `127.0.0.1:${port}`;
+    const dns = `127.0.0.1:${port}`;
+    await this.#untilUp(child, async () => (await instancesNamedBy(dns, serviceName)) >= this.#options.instances);
+    return dns;
   }
 
   async #startAgents(dns: string, url: string): Promise<Ready['agent']> {
