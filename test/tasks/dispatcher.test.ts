@@ -1,0 +1,302 @@
+/** Several instances over one real database and a bus in memory; agents without sockets. */
+import t, { type Test } from 'tap';
+import { MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { migrate } from '../../lib/moray/migrations.ts';
+import type { TaskRow } from '../../lib/tasks/task.ts';
+import {
+  IdempotencyConflictError,
+  TaskEndedError,
+  TaskNotFoundError,
+  TaskUnknownError,
+} from '../../lib/tasks/task-errors.ts';
+import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
+import { FakeAgent, Instance, type InstanceOptions, startInstance } from './support/fake-agents.ts';
+import { backdate, migrations, row, setUnknown } from './support/task-database.ts';
+
+/** Waits for a row's state. */
+async function untilRow(database: Queryable, id: string, isReached: (task: TaskRow) => boolean): Promise<void> {
+  while (!isReached(await row(database, id))) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+const patience = { timeoutMs: 30_000 };
+
+async function threeInstances(t: Test, config: InstanceOptions['config'] = {}) {
+  const { database } = await freshDatabase(t, { migrations });
+  const hub = new MemoryHub();
+  const options = { database, hub, config };
+  const start = () => startInstance(t, options);
+  return { a: await start(), b: await start(), c: await start(), database, hub, start };
+}
+
+const nop = (agent: FakeAgent, fields = {}) => ({ serverUuid: agent.serverUuid, name: 'nop', params: {}, ...fields });
+const holding = (agent: FakeAgent): FakeAgent => Object.assign(agent, { works: () => {} });
+
+t.test('created on one instance, run by the agent of another, awaited on a third', async (t) => {
+  const { a, b, c } = await threeInstances(t);
+  const agent = new FakeAgent();
+  agent.works = ({ id, params }) => agent.complete(id, { echo: params });
+  await agent.connect(b);
+  const { id, created } = await a.tasks.create(nop(agent, { params: { x: 1 }, requestId: 'req-9' }));
+  t.equal(created, true);
+  const task = await c.tasks.wait(id, patience);
+  t.match(task, { status: 'complete', req_id: 'req-9', history: [{ name: 'finish', event: { echo: { x: 1 } } }] });
+  t.match(agent.received, [
+    { id, attempt: 1, epoch: 1, name: 'nop', params: { x: 1 }, timeoutMs: 3_600_000, requestId: 'req-9' },
+  ]);
+  await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
+});
+
+t.test('many waits for many tasks on all instances end', async (t) => {
+  const { a, b, c } = await threeInstances(t);
+  const agent = new FakeAgent();
+  await agent.connect(a);
+  const ids = await Promise.all(
+    Array.from({ length: 40 }, async (_, n) => (await (n % 2 ? b : c).tasks.create(nop(agent))).id),
+  );
+  const tasks = await Promise.all(ids.flatMap((id) => [a, b, c].map((instance) => instance.tasks.wait(id, patience))));
+  t.ok(tasks.every((task) => task.status === 'complete'));
+  t.same(agent.received.map((frame) => frame.id).sort(), [...ids].sort(), 'each was sent once');
+  t.match(
+    [a, b, c].map((instance) => instance.tasks.stats().waits),
+    [0, 0, 0],
+  );
+});
+
+t.test('with the bus gone everything still happens, within the slow poll', async (t) => {
+  const { a, b, c, hub } = await threeInstances(t, { slowPollNoBusMs: 100 });
+  hub.kill();
+  await until(() => ![a, b, c].some((instance) => instance.bus.isHealthy()), 'the bus to count as gone');
+  const agent = new FakeAgent();
+  await agent.connect(b);
+  const { id } = await a.tasks.create(nop(agent));
+  t.match(await c.tasks.wait(id, patience), { status: 'complete' });
+});
+
+t.test('a lost task frame: the same attempt is sent again', async (t) => {
+  const { a } = await threeInstances(t, { slowPollMs: 50, taskResendMs: 100 });
+  const agent = new FakeAgent();
+  let lost = 0;
+  agent.loses = () => ++lost === 1;
+  await agent.connect(a);
+  t.match(await a.tasks.run(nop(agent), patience), { status: 'complete', attempt: 1 });
+  t.match(agent.received, [{ attempt: 1 }]);
+  t.equal(lost, 2);
+});
+
+t.test('an instance dies after the claim: what the agent has goes on at another, and ends there', async (t) => {
+  const { a, b, c } = await threeInstances(t);
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await c.tasks.create(nop(agent));
+  const waiting = c.tasks.wait(id, patience);
+  await until(() => agent.received.length === 1, 'the task');
+  await a.die();
+  await agent.connect(b);
+  agent.complete(id, { from: 'b' });
+  t.match(await waiting, { status: 'complete', attempt: 1, history: [{ event: { from: 'b' } }] });
+});
+
+t.test('an instance dies between claim and send: the task starts at another as the next attempt', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = new FakeAgent();
+  agent.loses = ({ epoch }) => epoch === 1;
+  await agent.connect(a);
+  const { id } = await b.tasks.create(nop(agent));
+  const waiting = b.tasks.wait(id, patience);
+  await untilRow(b.database, id, (task) => task.state === 'claimed');
+  await a.die();
+  await agent.connect(b);
+  t.match(await waiting, { status: 'complete', attempt: 2 });
+  t.match(agent.received, [{ id, attempt: 2, epoch: 2 }]);
+});
+
+t.test('an end that was never acknowledged is recorded by the next instance', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await b.tasks.create(nop(agent));
+  await until(() => agent.received.length === 1, 'the task');
+  agent.disconnect();
+  agent.complete(id, { while: 'away' });
+  await agent.connect(b);
+  t.match(await b.tasks.wait(id, patience), { status: 'complete', history: [{ event: { while: 'away' } }] });
+  await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
+});
+
+t.test('a lost journal: the outcome is unknown, unless the task may run again', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const once = await a.tasks.create(nop(agent, { idempotent: false }));
+  const again = await a.tasks.create(nop(agent, { idempotent: true }));
+  await until(() => agent.received.length === 2, 'both');
+  agent.loseJournal();
+  agent.works = ({ id }) => agent.complete(id);
+  await agent.connect(b);
+  t.match(await a.tasks.wait(once.id, patience), {
+    status: 'failure',
+    history: [
+      { name: 'error', event: { error: { code: 'OutcomeUnknown' } } },
+      { name: 'finish', event: {} },
+    ],
+  });
+  t.match(await a.tasks.wait(again.id, patience), { status: 'complete', attempt: 2 });
+});
+
+t.test('one idempotency key is one task; with another body it is refused', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = new FakeAgent();
+  await agent.connect(a);
+  const request = nop(agent, { params: { one: 1, two: { x: 1, y: 2 } }, idempotencyKey: 'key' });
+  const first = await a.tasks.create(request);
+  const second = await b.tasks.create({ ...request, params: { two: { y: 2, x: 1 }, one: 1 } });
+  t.same([first.created, second], [true, { id: first.id, created: false }]);
+  await t.rejects(b.tasks.create({ ...request, params: {} }), IdempotencyConflictError);
+  await b.tasks.wait(first.id, patience);
+  t.match(await b.tasks.create(request), { id: first.id, created: false }, 'after its end too');
+  t.equal(agent.received.length, 1);
+});
+
+t.test('a cancel in every state', async (t) => {
+  const { a, b, c } = await threeInstances(t);
+  const agent = holding(new FakeAgent());
+  const cancelled = { status: 'failure', history: [{ name: 'error', event: { error: { code: 'Cancelled' } } }, {}] };
+  const early = await b.tasks.create(nop(agent));
+  t.match(await c.tasks.cancel(early.id), cancelled, 'queued: at once');
+  await agent.connect(a);
+  const late = await b.tasks.create(nop(agent));
+  await until(() => agent.received.length === 1, 'the task');
+  const waiting = b.tasks.wait(late.id, patience);
+  t.match(await c.tasks.cancel(late.id), { status: 'active', cancel_requested: true }, 'claimed: asked for');
+  t.match(await waiting, cancelled, 'and the agent ends it');
+  await t.rejects(c.tasks.cancel(late.id), TaskEndedError, 'ended: nothing to cancel');
+  await t.rejects(c.tasks.cancel(crypto.randomUUID()), TaskNotFoundError);
+  t.match(agent.cancels, [{ id: late.id, attempt: 1 }]);
+});
+
+t.test('a cancel asked for while the agent is away reaches it at its next session', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await b.tasks.create(nop(agent));
+  await until(() => agent.received.length === 1, 'the task');
+  agent.disconnect();
+  await b.tasks.cancel(id);
+  await agent.connect(b);
+  t.match(await a.tasks.wait(id, patience), {
+    status: 'failure',
+    history: [{ event: { error: { code: 'Cancelled' } } }, {}],
+  });
+});
+
+t.test('a task that ended while its agent was away is cancelled there', async (t) => {
+  const { a, b, database } = await threeInstances(t, { slowPollMs: 50 });
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await a.tasks.create(nop(agent, { timeoutMs: 1 }));
+  await untilRow(database, id, (task) => task.accepted_at !== null);
+  agent.disconnect();
+  await setUnknown(database, agent.serverUuid);
+  await backdate(database, id, 120_000);
+  t.match(await b.tasks.wait(id, patience), {
+    status: 'failure',
+    history: [{ event: { error: { code: 'TaskTimeout' } } }, {}],
+  });
+  await agent.connect(b);
+  await until(() => agent.cancels.length > 0, 'the cancel');
+  await until(() => agent.acknowledged.includes(id), 'the acknowledgement of the end that came too late');
+  t.match(await a.tasks.get(id), { history: [{ event: { error: { code: 'TaskTimeout' } } }, {}] });
+});
+
+t.test('a task nobody takes ends', async (t) => {
+  const { a, b } = await threeInstances(t, { slowPollMs: 50, taskStartByMs: 200 });
+  const { id } = await a.tasks.create(nop(new FakeAgent()));
+  t.match(await b.tasks.wait(id, patience), {
+    status: 'failure',
+    history: [{ event: { error: { code: 'NotTaken', message: 'the server did not take the task' } } }, {}],
+  });
+});
+
+t.test('a task the agent does not have is refused where its session is, and ends where it is not', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = new FakeAgent();
+  await agent.connect(a);
+  await t.rejects(a.tasks.create(nop(agent, { name: 'no_such' })), TaskUnknownError);
+  const task = await b.tasks.run(nop(agent, { name: 'no_such' }), patience);
+  t.match(task, { status: 'failure', history: [{ event: { error: { code: 'UnknownTask' } } }, {}] });
+  t.equal(agent.received.length, 0);
+});
+
+t.test(
+  'an end from an instance that lost its session counts; repeated and unknown ends are acknowledged',
+  async (t) => {
+    const { a, b } = await threeInstances(t);
+    const agent = holding(new FakeAgent());
+    await agent.connect(a);
+    const { id } = await b.tasks.create(nop(agent));
+    await until(() => agent.received.length === 1, 'the task');
+    agent.complete(id);
+    agent.repeatEnds();
+    agent.complete(crypto.randomUUID());
+    await until(() => agent.acknowledged.length >= 2 && agent.journal.size === 0, 'all acknowledgements');
+    t.match(await b.tasks.get(id), { status: 'complete' });
+  },
+);
+
+t.test('a stale run claims nothing', async (t) => {
+  const { a, b, database } = await threeInstances(t, { slowPollMs: 50 });
+  const [agent, ghost] = [new FakeAgent(), new FakeAgent()];
+  await agent.connect(a);
+  const stale = [...a.held];
+  await agent.connect(b);
+  for (const [serverUuid, session] of stale) a.held.set(serverUuid, session);
+  b.held.delete(agent.serverUuid);
+  const { id } = await a.tasks.create(nop(agent));
+  await ghost.connect(a);
+  t.match(await a.tasks.run(nop(ghost), patience), { status: 'complete' }, 'claims went round');
+  t.match(await row(database, id), { state: 'queued', attempt: 0 });
+});
+
+t.test('more tasks than one claim gives are all taken', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const agent = new FakeAgent();
+  const ids = await Promise.all(Array.from({ length: 250 }, async () => (await b.tasks.create(nop(agent))).id));
+  await agent.connect(a);
+  const tasks = await Promise.all(ids.map((id) => b.tasks.wait(id, patience)));
+  t.ok(tasks.every((task) => task.status === 'complete' && task.attempt === 1));
+});
+
+t.test('a database that stops for a while: nothing is lost, waits go on', async (t) => {
+  const server = await startTestPostgres({ fast: false });
+  t.teardown(() => server.close());
+  const database = openDatabase(server.url, { connectTimeoutMs: 500 });
+  await migrate(database, migrations, { log: silentLogger });
+  const hub = new MemoryHub();
+  const [a, b] = [new Instance({ database, hub }), new Instance({ database, hub })];
+  for (const instance of [a, b]) {
+    await instance.bus.start();
+    await instance.tasks.start();
+  }
+  t.teardown(async () => {
+    await Promise.all([a.stop(), b.stop()]);
+    await database.stop();
+  });
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await a.tasks.create(nop(agent));
+  await until(() => agent.received.length === 1, 'the task');
+  const waiting = b.tasks.wait(id, patience);
+  await server.stop();
+  agent.complete(id, { during: 'outage' });
+  await t.rejects(a.tasks.create(nop(agent)), DatabaseUnavailableError);
+  const later = b.tasks.wait(id, patience);
+  t.same(agent.acknowledged, [], 'what is not recorded is not acknowledged');
+  await server.start();
+  t.match(await waiting, { status: 'complete', history: [{ event: { during: 'outage' } }] });
+  t.match(await later, { status: 'complete' });
+  await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
+});
