@@ -3,7 +3,17 @@
  * it runs as an unprivileged user, with copies of its programs where that user cannot run those of the checkout.
  */
 import { execFile, spawnSync } from 'node:child_process';
-import { chownSync, cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chownSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -32,10 +42,10 @@ export async function preparePostgres(
   maxConnections: number,
   say: (text: string) => void,
 ): Promise<EmbeddedPostgres> {
-  const identity = postgresIdentity();
+  const cluster = path.join(data, 'postgres');
+  const identity = ownerOf(cluster) ?? postgresIdentity();
   const programs = runnablePrograms(identity, data, say);
   const secret = password(data, 'postgres');
-  const cluster = path.join(data, 'postgres');
   if (!existsSync(path.join(cluster, 'PG_VERSION'))) {
     say('creating the database');
     await createCluster({ identity, programs, cluster, secret });
@@ -61,6 +71,13 @@ export async function isPostgresReady(postgres: EmbeddedPostgres, pid: number | 
   if (Number(lines[0]) !== pid || lines[7]?.trim() !== 'ready') return false;
   await createDatabase(postgres.url);
   return true;
+}
+
+/** As root: whom the cluster belongs to, since nobody else may run it. */
+function ownerOf(cluster: string): Identity | undefined {
+  const stats = statSync(cluster, { throwIfNoEntry: false });
+  if (process.getuid?.() !== 0 || stats === undefined || stats.uid === 0) return undefined;
+  return { uid: stats.uid, gid: stats.gid };
 }
 
 /** Where the programs are that `identity` can run. */

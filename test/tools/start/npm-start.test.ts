@@ -1,0 +1,176 @@
+/** `npm start` whole: real Postgres, instances, name server and agents, on ports and in a directory of the test's own. */
+import { Resolver } from 'node:dns/promises';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import t from 'tap';
+import { isTcpFree } from '../../../tools/start/ports.ts';
+import { dataDirectory, freePorts, processesOf, Start, until, untilGone } from './support.ts';
+
+const statusesAt = async (url: string) =>
+  ((await (await fetch(`${url}/servers`)).json()) as { uuid: string; status: string }[]).map(({ status }) => status);
+
+t.test('it comes up, keeps everything up, refuses a second one, and leaves nothing running', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(3);
+  const options = ['--data', data, '--port', String(port), '--instances', '2', '--agents', '3'];
+  const first = new Start(t, options);
+  const ready = await first.ready();
+
+  await t.test('the ready line names what runs where', async (t) => {
+    t.equal(ready.pid, first.child.pid);
+    t.strictSame(
+      ready.instances.map(({ url }) => url),
+      [`http://127.0.0.1:${port}`, `http://127.0.0.1:${port + 1}`],
+    );
+    t.equal(ready.dns, `127.0.0.1:${port + 2}`);
+    for (const { url, pid } of ready.instances) {
+      t.equal((await fetch(`${url}/ready`)).status, 200);
+      t.ok(process.kill(pid, 0));
+    }
+    t.ok(process.kill(ready.agent?.pid ?? 0, 0));
+  });
+
+  await t.test('the name server names both instances', async (t) => {
+    const resolver = new Resolver({ timeout: 2000 });
+    resolver.setServers([ready.dns]);
+    const records = await resolver.resolveSrv('_http._tcp.cnapi.local.cnapi.internal');
+    t.strictSame(records.map((record) => record.port).sort(), [port, port + 1]);
+    t.strictSame(await resolver.resolve4('cnapi.local.cnapi.internal'), ['127.0.0.1', '127.0.0.1'].slice(0, 2));
+  });
+
+  await t.test('this machine and the simulated ones are there and running', async (t) => {
+    const url = ready.instances[1]?.url ?? '';
+    const statuses = await until(async () => {
+      const found = await statusesAt(url);
+      return found.length === 4 && found.every((status) => status === 'running') && found;
+    }, 'all four are running');
+    t.equal(statuses.length, 4);
+    const server = (await (await fetch(`${url}/servers/${ready.agent?.server_uuid}`)).json()) as { status: string };
+    t.equal(server.status, 'running');
+  });
+
+  await t.test('secrets are readable by their owner alone, and logs lie in DATA/log', async (t) => {
+    for (const name of readdirSync(path.join(data, 'config'))) {
+      t.equal(statSync(path.join(data, 'config', name)).mode & 0o077, 0, name);
+    }
+    const line = readFileSync(path.join(data, 'log', `instance-${port}.log`), 'utf8').split('\n')[0] ?? '';
+    t.match(JSON.parse(line), { name: 'cnapi', v: 0 });
+  });
+
+  await t.test('a second start is refused with the pid and the URLs', async (t) => {
+    const { code, stderr } = await new Start(t, options).ended;
+    t.equal(code, 3);
+    t.match(stderr, `pid ${ready.pid}, http://127.0.0.1:${port} http://127.0.0.1:${port + 1}`);
+    t.notMatch(stderr, /\.ts:\d+/, 'no stack');
+  });
+
+  await t.test('an instance that dies is started again on its port', async (t) => {
+    const [instance] = ready.instances;
+    process.kill(instance?.pid ?? 0, 'SIGKILL');
+    const again = await until(() => {
+      const found = processesOf(data).find(({ name }) => name === `instance-${port}`);
+      return found?.pid !== instance?.pid && found;
+    }, 'another process is there');
+    await until(
+      async () => (await fetch(`${instance?.url}/ready`).catch(() => undefined))?.status === 200,
+      'it is ready',
+    );
+    t.not(again.pid, instance?.pid);
+    t.match(first.stderr, `instance-${port} (pid ${instance?.pid}) ended with SIGKILL`);
+  });
+
+  await t.test('two signals at once stop it in order: exit 0, and nothing is left', async (t) => {
+    const processes = processesOf(data);
+    t.ok(processes.length >= 6, `${processes.length} processes`);
+    const began = Date.now();
+    first.child.kill('SIGINT');
+    first.child.kill('SIGINT');
+    const { code } = await first.ended;
+    t.equal(code, 0);
+    t.ok(Date.now() - began < 10_000, `it took ${Date.now() - began} ms`);
+    t.strictSame(await untilGone(processes, 0), []);
+    for (const each of [port, port + 1, port + 2]) t.ok(await isTcpFree(each));
+  });
+
+  await t.test('started again it has the same identities and data, and --stop ends it from elsewhere', async (t) => {
+    const second = new Start(t, options);
+    const again = await second.ready();
+    t.strictSame(
+      again.instances.map(({ uuid }) => uuid),
+      ready.instances.map(({ uuid }) => uuid),
+    );
+    t.equal(again.agent?.server_uuid, ready.agent?.server_uuid);
+    const uuids = (await (await fetch(`${again.instances[0]?.url}/servers`)).json()) as unknown[];
+    t.equal(uuids.length, 4, 'the simulated servers are the same ones');
+    const stop = await new Start(t, ['--stop', '--data', data]).ended;
+    t.strictSame([stop.code, stop.stderr], [0, `cnapi: stopped (pid ${again.pid})\n`]);
+    t.equal((await second.ended).code, 0);
+    const none = await new Start(t, ['--stop', '--data', data]).ended;
+    t.strictSame([none.code, none.stderr], [0, 'cnapi: nothing is running\n']);
+  });
+});
+
+t.test('after kill -9 of the supervisor everything ends by itself, and the next start recovers', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '1'];
+  const killed = new Start(t, options);
+  await killed.ready();
+  const processes = processesOf(data);
+  t.ok(processes.some(({ name }) => name === 'postgres'));
+  killed.child.kill('SIGKILL');
+  await killed.ended;
+  t.strictSame(await untilGone(processes, 10_000), []);
+  const next = new Start(t, options);
+  await next.ready();
+  next.child.kill('SIGTERM');
+  t.equal((await next.ended).code, 0);
+});
+
+t.test('without a Redis on the PATH the database carries the bus, and it says so', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
+  const start = new Start(t, options, { ...process.env, PATH: '/nonexistent' });
+  const ready = await start.ready();
+  t.equal(ready.bus, 'postgres');
+  t.equal(ready.agent, undefined);
+  t.match(start.stderr, /no redis-server or valkey-server on the PATH: the bus is Postgres LISTEN\/NOTIFY/);
+  start.child.kill('SIGTERM');
+  t.equal((await start.ended).code, 0);
+});
+
+t.test('a signal while it is starting stops it as well', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const start = new Start(t, ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0']);
+  await until(() => start.stderr.includes('creating the database'), 'it has begun');
+  start.child.kill('SIGTERM');
+  const { code, stdout } = await start.ended;
+  t.strictSame([code, stdout], [0, '']);
+  t.strictSame(processesOf(data), []);
+});
+
+t.test('a busy port is refused before anything is started', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const server = createServer().listen(port + 1, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  t.teardown(() => server.close());
+  const { code, stdout, stderr } = await new Start(t, ['--data', data, '--port', String(port), '--instances', '1'])
+    .ended;
+  t.equal(code, 1);
+  t.equal(stdout, '');
+  t.match(stderr, new RegExp(`port ${port + 1} is taken.*--port`));
+  t.notOk(existsSync(path.join(data, 'postgres')), 'no database was made');
+});
+
+t.test('wrong usage is explained, and so is right usage', async (t) => {
+  const wrong = await new Start(t, ['--frobnicate']).ended;
+  t.equal(wrong.code, 2);
+  t.match(wrong.stderr, /--frobnicate[\s\S]*--instances N/);
+  const help = await new Start(t, ['--help']).ended;
+  t.equal(help.code, 0);
+  t.match(help.stdout, /--database-url URL/);
+});

@@ -1,0 +1,106 @@
+/** Runs `npm start`'s program on ports and in a data directory of a test's own. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isAlive } from '../../../tools/setup/processes.mjs';
+import type { Ready } from '../../../tools/start/banner.ts';
+import type { Ending } from '../../../tools/start/ending.ts';
+import { isTcpFree, isUdpFree } from '../../../tools/start/ports.ts';
+
+const program = path.resolve(import.meta.dirname, '../../../tools/start/main.ts');
+
+export interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+export interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** A data directory that any user can reach, removed at the end. */
+export function dataDirectory(t: Teardown): string {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-start-'));
+  chmodSync(folder, 0o755);
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return path.join(folder, 'data');
+}
+
+/** The first of `count` neighbouring ports that are free now. */
+export async function freePorts(count: number): Promise<number> {
+  for (;;) {
+    const first = 20_000 + Math.floor(Math.random() * 12_000);
+    const free = await Promise.all(
+      Array.from({ length: count }, async (_, index) => (await isTcpFree(first + index)) && isUdpFree(first + index)),
+    );
+    if (free.every(Boolean)) return first;
+  }
+}
+
+export class Start {
+  readonly child: ChildProcess;
+  readonly ended: Promise<Ended>;
+  #stdout = '';
+  #stderr = '';
+
+  constructor(t: Teardown, args: readonly string[], env: NodeJS.ProcessEnv = process.env) {
+    this.child = spawn(process.execPath, [program, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    this.child.stdout?.on('data', (chunk) => {
+      this.#stdout += chunk;
+    });
+    this.child.stderr?.on('data', (chunk) => {
+      this.#stderr += chunk;
+    });
+    this.ended = new Promise((resolve) =>
+      this.child.once('close', (code) => resolve({ code, stdout: this.#stdout, stderr: this.#stderr })),
+    );
+    t.teardown(async () => {
+      this.child.kill('SIGTERM');
+      await this.ended;
+    });
+  }
+
+  get stderr(): string {
+    return this.#stderr;
+  }
+
+  /** What the ready line says. */
+  async ready(): Promise<Ready> {
+    const line = await until(
+      () => {
+        if (this.child.exitCode !== null) throw new Error(`it ended instead: ${this.#stderr}`);
+        return this.#stdout.split('\n').find((each) => each.startsWith('{"ready":true'));
+      },
+      'it is ready',
+      90_000,
+    );
+    return JSON.parse(line) as Ready;
+  }
+}
+
+/** All processes that the supervisor of this data directory is running now. */
+export function processesOf(data: string): Ending[] {
+  return (JSON.parse(readFileSync(path.join(data, 'config', 'processes.json'), 'utf8')) as Ending[]).filter(isAlive);
+}
+
+/** Those of them that still live, and everything else that mentions the directory in its command line. */
+export async function untilGone(processes: readonly Ending[], withinMs: number): Promise<string[]> {
+  const deadline = Date.now() + withinMs;
+  while (processes.some(isAlive) && Date.now() < deadline) await sleep(50);
+  return processes.filter(isAlive).map(({ name }) => name);
+}
+
+export async function until<Value>(
+  look: () => Value | undefined | false | Promise<Value | undefined | false>,
+  what: string,
+  withinMs = 30_000,
+): Promise<Value> {
+  for (const deadline = Date.now() + withinMs; Date.now() < deadline; await sleep(50)) {
+    const found = await look();
+    if (found) return found;
+  }
+  throw new Error(`waited too long until ${what}`);
+}
