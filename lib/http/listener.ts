@@ -81,6 +81,7 @@ export class HttpListener {
   readonly #names: ReadonlySet<string>;
   readonly #restify: restify.Server;
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
+  #whenQuiet: (() => void) | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor(options: ListenerOptions) {
@@ -186,8 +187,13 @@ export class HttpListener {
       return false;
     }
     this.#exchanges.set(request, exchange);
-    response.once('close', () => this.#exchanges.delete(request));
+    response.once('close', () => this.#forget(request));
     return true;
+  }
+
+  #forget(request: IncomingMessage): void {
+    this.#exchanges.delete(request);
+    if (this.#exchanges.size === 0) this.#whenQuiet?.();
   }
 
   #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
@@ -242,13 +248,12 @@ export class HttpListener {
 
   async #stop(): Promise<void> {
     if (!this.#server.listening) return;
-    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    // Upgraded sockets would keep a close waiting; they are not ours to wait for.
+    this.#server.close();
+    const grace = new AbortController();
+    this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort();
-    this.#server.closeIdleConnections();
-    // Upgraded sockets keep the server from closing; they are not ours to wait for.
-    const cancel = new AbortController();
-    await Promise.race([closed, this.#options.clock.sleep(STOP_GRACE_MS, cancel.signal)]);
-    cancel.abort();
+    if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
     this.#server.closeAllConnections();
     this.#options.log.info('http: stopped');
   }

@@ -14,7 +14,7 @@ export function openApiDocument(routes: readonly Route[], version: string): Json
     openapi: '3.1.0',
     info: { title: 'cnapi', version, summary: 'A highly available control plane for a fleet of servers' },
     paths,
-    components: { schemas: { Error: errorSchema } },
+    components: { schemas: { Error: errorSchema, ...namedSchemas(routes) } },
   };
 }
 
@@ -96,12 +96,20 @@ function response({ description, schema, example, contentType = 'application/jso
   return { description, content: { [contentType]: content } };
 }
 
-/** As callers write it: before lower-casing, splitting and the like. */
+/** As callers write it: before lower-casing, splitting and the like. Named schemas are found among the components. */
 function jsonSchema(schema: z.ZodType): Json {
-  const { $schema, id, ...rest } = z.toJSONSchema(schema, {
-    io: 'input',
-    unrepresentable: 'any',
-    reused: 'inline',
-  }) as Json;
+  const { $schema, $defs, id, ...rest } = withDefinitions(schema);
   return rest;
+}
+
+/** The named schemas that the responses use. */
+function namedSchemas(routes: readonly Route[]): Json {
+  const schemas = routes.flatMap((route) => Object.values(route.responses).flatMap(({ schema }) => schema ?? []));
+  const named = schemas.map((schema) => withDefinitions(z.object({ schema })).$defs ?? {});
+  return Object.fromEntries(named.flatMap((one) => Object.entries(one)).map(([name, { id, ...rest }]) => [name, rest]));
+}
+
+function withDefinitions(schema: z.ZodType): Json & { $defs?: Record<string, Json> } {
+  const described = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any', reused: 'inline' });
+  return JSON.parse(JSON.stringify(described).replaceAll('"#/$defs/', '"#/components/schemas/'));
 }

@@ -30,7 +30,10 @@ export interface Services {
   /** ISO 8601, constant for the life of the process. */
   startedAt: string;
   servers: Servers;
-  tasks: Pick<Tasks, 'create' | 'get' | 'wait' | 'run' | 'cancel' | 'follow' | 'history' | 'stats'>;
+  tasks: Pick<Tasks, 'create' | 'get' | 'wait' | 'run' | 'cancel' | 'follow' | 'history'> & {
+    /** For /diagnostics. */
+    stats(): object;
+  };
   roster: RosterService;
   /** What this instance stands on, as it sees it now. */
   health(): { database: boolean; bus: boolean };

@@ -1,0 +1,111 @@
+import t from 'tap';
+import { z } from 'zod';
+import { pathParamsOf } from '../../lib/http/route.ts';
+import { routes } from '../../lib/http/routes.ts';
+import { startApi } from './support.ts';
+
+t.test('ping is 200 whatever stands, ready says 503 and why', async (t) => {
+  const { call, roster, health } = await startApi(t);
+  t.same((await call('GET', '/ping')).body, {
+    ready: true,
+    services: { workflow: 'online', moray: 'online', amqp: 'online' },
+  });
+  t.same((await call('GET', '/ready')).body, { ready: true });
+  health.database = false;
+  roster.readiness = { ready: false, reasons: ['the database does not answer'] };
+  const ping = await call('GET', '/ping');
+  t.equal(ping.status, 200);
+  t.same(ping.body, { ready: false, services: { workflow: 'online', moray: 'offline', amqp: 'online' } });
+  const ready = await call('GET', '/ready');
+  t.equal(ready.status, 503);
+  t.same(ready.body, { ready: false, reasons: ['the database does not answer'] });
+});
+
+t.test('diagnostics, instances and log levels', async (t) => {
+  const { call } = await startApi(t);
+  t.match((await call('GET', '/diagnostics')).body, {
+    start_timestamp: '2030-01-01T00:00:00.000Z',
+    memory: { rss: Number },
+    taskCallbacks: {},
+  });
+  t.match((await call('GET', '/instances')).body, [{ agents: 2, state: 'live' }]);
+  t.equal((await call('POST', '/loglevel', { level: 'debug' })).status, 200);
+  t.same((await call('GET', '/loglevel')).body, { level: 20 });
+  for (const level of ['loud', 5, 61, {}, undefined]) {
+    const { status, body } = await call('POST', '/loglevel', { level });
+    t.equal(status, 500, String(level));
+    t.equal(body.errors[0].field, 'level');
+  }
+});
+
+t.test("metrics: the reference's names, read when they are asked for", async (t) => {
+  const { call } = await startApi(t);
+  await call('GET', '/info');
+  const { text, headers } = await call('GET', '/metrics');
+  t.match(headers.get('content-type'), /^text\/plain/);
+  const labels = 'datacenter="testdc",instance="i",server="s",service="cnapi"';
+  t.ok(text.includes(`heartbeating_servers_count{${labels}} 7`));
+  t.ok(text.includes(`bus_published_total{${labels}} 3`));
+  t.ok(text.includes(`roster_verdicts_queued{${labels}} 5`));
+  t.match(text, /database_connections_total\{[^}]*\} \d/);
+  t.match(text, /http_requests_completed\{method="GET",route="GetInfo",statusCode="200",[^}]*\} 1/);
+  t.match(text, /nodejs_eventloop_lag_seconds/);
+  t.equal((await call('GET', '/metrics')).status, 200);
+});
+
+t.test('the OpenAPI document describes each route as it is served', async (t) => {
+  const { call } = await startApi(t);
+  const { body } = await call('GET', '/openapi.json');
+  t.equal(body.openapi, '3.1.0');
+  const operations = Object.values(body.paths).flatMap((path) => Object.values(path as object));
+  t.equal(operations.length, routes.length);
+  t.equal(new Set(operations.map(({ operationId }) => operationId)).size, routes.length);
+  for (const route of routes) {
+    const operation = body.paths[route.path.replace(/:(\w+)/g, '{$1}')]?.[route.method.toLowerCase()];
+    t.equal(operation?.operationId, route.name);
+    const inQuery = operation.parameters.map(({ name }: { name: string }) => name);
+    const inBody = Object.keys(operation.requestBody?.content['application/json'].schema.properties ?? {});
+    for (const name of Object.keys(route.params.shape))
+      t.ok(inQuery.includes(name) || inBody.includes(name), `${route.name}: ${name}`);
+    for (const name of pathParamsOf(route.path)) {
+      t.match(
+        operation.parameters.find((one: { name: string }) => one.name === name),
+        { in: 'path', required: true },
+      );
+    }
+    t.same(Object.keys(operation.responses).sort(), [...Object.keys(route.responses), 'default'].sort());
+  }
+  t.same(unresolved(body, body), [], 'every reference leads somewhere');
+});
+
+t.test('the examples of the document satisfy its schemas', (t) => {
+  let count = 0;
+  for (const route of routes) {
+    for (const [status, { schema, example }] of Object.entries(route.responses)) {
+      if (schema === undefined || example === undefined) continue;
+      count++;
+      t.ok(schema.safeParse(example).success, `${route.name} ${status}`);
+      t.ok(
+        z.fromJSONSchema(z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }) as never).safeParse(example)
+          .success,
+        `${route.name} ${status}, as described`,
+      );
+    }
+  }
+  t.ok(count > 5);
+  t.end();
+});
+
+function unresolved(value: unknown, root: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return [];
+  const own =
+    '$ref' in value && typeof value.$ref === 'string' && find(root, value.$ref) === undefined ? [value.$ref] : [];
+  return [...own, ...Object.values(value).flatMap((one) => unresolved(one, root))];
+}
+
+function find(root: unknown, reference: string): unknown {
+  return reference
+    .slice(2)
+    .split('/')
+    .reduce<unknown>((at, key) => (at as Record<string, unknown> | undefined)?.[key], root);
+}
