@@ -1,0 +1,119 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { Recorder } from '../../lib/tasks/recorder.ts';
+import type { TaskSession } from '../../lib/tasks/sessions.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../lib/wire/frames.ts';
+import { until } from '../support/until.ts';
+
+/** A recorder over a database that answers as `answer` says; what reached it, statement by statement. */
+function setUp(
+  t: { teardown(work: () => unknown): void },
+  answer: (names: string[], ids: string[]) => void = () => {},
+) {
+  const statements: string[][] = [];
+  const acknowledged: string[] = [];
+  const database: Queryable = {
+    async query(_text, values) {
+      const [ids, , , names] = values as [string[], unknown, unknown, string[]];
+      await new Promise((resolve) => setImmediate(resolve));
+      answer(names, ids);
+      statements.push(names);
+      return { rows: [], rowCount: 0 };
+    },
+  };
+  const recorder = new Recorder({ database, clock: systemClock, log: silentLogger, onChanged: () => {} });
+  t.teardown(() => recorder.stop());
+  const session: TaskSession = {
+    serverUuid: randomUUID(),
+    epoch: 1,
+    journalId: randomUUID(),
+    capabilities: new Set(),
+    send: (frame) => acknowledged.push(frame.id) > 0,
+  };
+  return { recorder, session, statements, acknowledged };
+}
+
+const output = (id: string, offset: number, text: string, stream: 'stdout' | 'stderr' = 'stdout'): TaskEventFrame => ({
+  type: 'task_event',
+  id,
+  attempt: 1,
+  event: { name: 'output', reportedAt: '', stream, offset, text },
+});
+const started = (id: string): TaskEventFrame => ({
+  type: 'task_event',
+  id,
+  attempt: 1,
+  event: { name: 'started', reportedAt: '' },
+});
+const end = (id: string): TaskEndFrame => ({ type: 'task_end', id, attempt: 1, outcome: 'complete', reportedAt: '' });
+
+t.test('what gathers is one statement, an end last, and the acknowledgement follows the record', async (t) => {
+  const { recorder, session, statements, acknowledged } = setUp(t);
+  recorder.event(session, started('x'));
+  recorder.event(session, output('x', 0, 'one'));
+  recorder.event(session, output('x', 3, 'two'));
+  recorder.event(session, output('x', 6, 'other', 'stderr'));
+  recorder.end(session, end('x'));
+  t.same(acknowledged, []);
+  await until(() => acknowledged.length > 0, 'the acknowledgement');
+  t.same(statements, [['started', 'output', 'output', 'complete']]);
+  t.same(acknowledged, ['x']);
+  t.equal(recorder.size, 0);
+});
+
+t.test('while the database is away an end waits unacknowledged, what came later behind it', async (t) => {
+  let isAway = true;
+  const { recorder, session, statements, acknowledged } = setUp(t, () => {
+    if (isAway) throw new DatabaseUnavailableError();
+  });
+  recorder.event(session, started('x'));
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  recorder.event(session, output('x', 0, 'text'));
+  recorder.end(session, end('x'));
+  recorder.end(session, end('x'));
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  t.same([acknowledged, statements], [[], []]);
+  isAway = false;
+  await until(() => acknowledged.length > 0, 'the acknowledgement');
+  t.same(statements, [['started', 'output', 'complete']]);
+});
+
+t.test('a report the database will not have does not hold up the others', async (t) => {
+  const { recorder, session, acknowledged } = setUp(t, (_names, ids) => {
+    if (ids.includes('bad')) throw new Error('no such thing');
+  });
+  for (const id of ['first', 'bad', 'last']) recorder.end(session, end(id));
+  recorder.end(session, end('more'));
+  await until(() => acknowledged.length === 3, 'the others');
+  t.same(acknowledged.toSorted(), ['first', 'last', 'more']);
+  t.equal(recorder.size, 0);
+});
+
+t.test('what is too much is dropped and counted; ends are taken longer than events', async (t) => {
+  const { recorder, session } = setUp(t, () => {
+    throw new DatabaseUnavailableError();
+  });
+  const text = 'x'.repeat(16 * 1024);
+  for (let n = 0; n < 4_000; n++) recorder.event(session, output('chatty', n, text));
+  t.ok(recorder.droppedEvents > 1_000);
+  t.ok(recorder.size < 33 * 1024 * 1024);
+  recorder.end(session, end('x'));
+  t.equal(recorder.refusedEnds, 0);
+  const result = { text: 'x'.repeat(8 * 1024 * 1024) };
+  for (let n = 0; n < 8; n++) recorder.end(session, { ...end(`big ${n}`), result });
+  t.ok(recorder.refusedEnds > 0);
+  t.ok(recorder.size < 65 * 1024 * 1024);
+});
+
+t.test('stopping stores what can be stored', async (t) => {
+  const { recorder, session, statements, acknowledged } = setUp(t);
+  recorder.event(session, started('x'));
+  await recorder.stop();
+  t.same(statements, [['started']]);
+  recorder.end(session, end('y'));
+  t.same(acknowledged, [], 'what comes after is not taken');
+});
