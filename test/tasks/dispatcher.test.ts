@@ -261,6 +261,25 @@ t.test('a stale run claims nothing', async (t) => {
   t.match(await row(database, id), { state: 'queued', attempt: 0 });
 });
 
+t.test('an inventory given while the run changes is settled once the row has followed', async (t) => {
+  const { a, b, database } = await threeInstances(t, { slowPollMs: 50 });
+  const agent = new FakeAgent();
+  agent.loses = ({ epoch }) => epoch === 1;
+  await agent.connect(a);
+  const { id } = await b.tasks.create(nop(agent));
+  await untilRow(database, id, (task) => task.state === 'claimed');
+  const former = b.uuid;
+  b.uuid = crypto.randomUUID();
+  await agent.connect(b, former);
+  await until(() => b.tasks.stats().inventories === 1, 'the inventory to be left over');
+  await database.query('update cnapi_roster_authority set run = $2::uuid where server_uuid = $1::uuid', [
+    agent.serverUuid,
+    b.uuid,
+  ]);
+  t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 2 });
+  await until(() => b.tasks.stats().inventories === 0, 'nothing left over');
+});
+
 t.test('more tasks than one claim gives are all taken', async (t) => {
   const { a, b } = await threeInstances(t);
   const agent = new FakeAgent();

@@ -41,7 +41,8 @@ export interface InstanceOptions {
 }
 
 export class Instance implements TaskSessions {
-  readonly uuid = randomUUID();
+  /** Its run. */
+  uuid: string = randomUUID();
   readonly bus: Bus;
   readonly tasks: Tasks;
   readonly database: Database;
@@ -114,14 +115,14 @@ export class FakeAgent {
   #session: TaskSession | undefined;
 
   /** Accepted by this instance as the roster does it, with its inventory. */
-  async connect(instance: Instance): Promise<void> {
+  async connect(instance: Instance, run = instance.uuid): Promise<void> {
     const { rows } = await instance.database.query<{ epoch: number }>(
       `insert into cnapi_roster_authority as row (server_uuid, cnapi_uuid, run, epoch, status, reason, since, journal_id)
          values ($1::uuid, $2::uuid, $2::uuid, $3::bigint + 1, 'running', 'connected', cnapi_now(), $4::uuid)
          on conflict (server_uuid) do update
            set epoch = row.epoch + 1, run = excluded.run, cnapi_uuid = excluded.cnapi_uuid, status = 'running'
          returning epoch`,
-      [this.serverUuid, instance.uuid, this.epoch, this.journalId],
+      [this.serverUuid, run, this.epoch, this.journalId],
     );
     this.epoch = rows[0]?.epoch ?? 0;
     const { epoch, serverUuid, journalId, capabilities } = this;
