@@ -38,10 +38,14 @@ function parseJsonObject(content: string): Record<string, unknown> {
 async function collect(request: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let total = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    total += chunk.length;
-    if (total > MAX_BODY_BYTES) throw tooLarge();
-    chunks.push(chunk);
+  try {
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      total += chunk.length;
+      if (total > MAX_BODY_BYTES) throw tooLarge();
+      chunks.push(chunk);
+    }
+  } catch (cause) {
+    throw cause instanceof RequestTooLargeError ? cause : new InvalidContentError('The body ended early', { cause });
   }
   return Buffer.concat(chunks);
 }

@@ -4,13 +4,14 @@
  */
 import prometheus from 'prom-client';
 import type { BusStats } from '../bus/bus.ts';
+import type { TaskStats } from '../tasks/tasks.ts';
 
 export interface MetricsSources {
   /** Static labels, as the reference's: datacenter, instance, server, service. */
   labels: Record<string, string>;
   /** Agents connected to this instance. */
   agents(): number;
-  tasks(): { waits: number; follows: number };
+  tasks(): TaskStats;
   bus(): BusStats & { healthy: boolean };
   pool(): { total: number; idle: number; waiting: number };
   /** Further numbers by name; those that only rise end in `_total`. */
@@ -23,6 +24,14 @@ export interface RequestSample {
   status: number;
   seconds: number;
 }
+
+const TASK_TOTALS = {
+  tasks_sent_total: 'sent',
+  tasks_resent_total: 'resent',
+  tasks_swept_total: 'swept',
+  tasks_refused_ends_total: 'refusedEnds',
+  tasks_dropped_events_total: 'droppedEvents',
+} as const satisfies Record<string, keyof TaskStats>;
 
 const REQUEST_SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 600];
 
@@ -57,6 +66,9 @@ export class Metrics {
       'Callers following the events of a task on this instance',
       () => sources.tasks().follows,
     );
+    for (const [name, key] of Object.entries(TASK_TOTALS)) {
+      this.#total(name, `${name.replaceAll('_', ' ')}, by this instance`, () => sources.tasks()[key]);
+    }
     this.#gauge('bus_healthy', '1 while the bus carries messages', () => Number(sources.bus().healthy));
     for (const name of ['published', 'received', 'dropped', 'reconnects'] as const) {
       this.#total(`bus_${name}_total`, `Bus: ${name}`, () => sources.bus()[name]);

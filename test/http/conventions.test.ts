@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import t from 'tap';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 
@@ -164,6 +165,22 @@ t.test('bodies, headers and URLs are bounded', async (t) => {
     code: 'InvalidArgument',
     message: 'More than 1000 parameters',
   });
+  t.equal((await call('GET', '/ping')).status, 200);
+});
+
+t.test('a caller that leaves in the middle of its body is no defect of ours', async (t) => {
+  const { port, call, logged } = await startApi(t);
+  const socket = connect(port, '127.0.0.1', () => {
+    socket.write('POST /loglevel HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"l');
+    setTimeout(() => socket.destroy(), 20);
+  });
+  const isLogged = () => logged.some(({ route, msg }) => route === 'SetLogLevel' && msg === 'request');
+  while (!isLogged()) await new Promise((done) => setTimeout(done, 5));
+  t.same(
+    logged.filter(({ level }) => level === 'error'),
+    [],
+  );
+  t.match(logged.at(-1), { caller: 'left' });
   t.equal((await call('GET', '/ping')).status, 200);
 });
 

@@ -46,6 +46,7 @@ t.test("metrics: the reference's names, read when they are asked for", async (t)
   const labels = 'datacenter="testdc",instance="i",server="s",service="cnapi"';
   t.ok(text.includes(`heartbeating_servers_count{${labels}} 7`));
   t.ok(text.includes(`bus_published_total{${labels}} 3`));
+  t.ok(text.includes(`tasks_sent_total{${labels}} 6`));
   t.ok(text.includes(`roster_verdicts_queued{${labels}} 5`));
   t.match(text, /database_connections_total\{[^}]*\} \d/);
   t.match(text, /http_requests_completed\{method="GET",route="GetInfo",statusCode="200",[^}]*\} 1/);

@@ -16,6 +16,7 @@ import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
+import type { TaskStats } from '../../lib/tasks/tasks.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../support/postgres.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -65,7 +66,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const metrics = new Metrics({
     labels: { datacenter: 'testdc', instance: 'i', server: 's', service: 'cnapi' },
     agents: () => 7,
-    tasks: () => tasks.stats(),
+    tasks: () => ({ ...noStats, ...tasks.stats() }),
     bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
     pool: () => database.stats,
     counters: () => ({ roster_verdicts_queued: 5 }),
@@ -169,6 +170,19 @@ export function raw(port: number, bytes: string, enough?: RegExp): Promise<strin
     );
   });
 }
+
+const noStats: TaskStats = {
+  waits: 0,
+  follows: 0,
+  wanted: 0,
+  inventories: 0,
+  reportBytes: 0,
+  droppedEvents: 0,
+  refusedEnds: 0,
+  sent: 6,
+  resent: 0,
+  swept: 0,
+};
 
 export class FakeRoster {
   readiness = { ready: true, reasons: [] as string[] };

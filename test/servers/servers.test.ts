@@ -1,0 +1,106 @@
+import t from 'tap';
+import { silentLogger } from '../../lib/log.ts';
+import type { Database } from '../../lib/moray/database.ts';
+import { EtagConflictError } from '../../lib/moray/moray-errors.ts';
+import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
+import { serverMigrations } from '../../lib/servers/server-schema.ts';
+import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../lib/servers/servers.ts';
+import { freshPglite } from '../support/pglite.ts';
+import { freshDatabase } from '../support/postgres.ts';
+
+const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
+const migrations = [...morayMigrations, ...rosterMigrations, ...serverMigrations];
+const everything = {
+  filter: {},
+  breadth: { agents: true, report: true, sysinfo: true },
+  page: { limit: 10, offset: 0 },
+};
+
+async function open(database: Database): Promise<Servers> {
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  return servers;
+}
+
+const databases: [string, (t: Tap) => Promise<Database>][] = [
+  ['Postgres', async (t) => (await freshDatabase(t, { migrations })).database],
+  ['PGlite', (t) => freshPglite(t, { migrations })],
+];
+type Tap = { teardown(work: () => unknown): void };
+
+for (const [name, fresh] of databases) {
+  t.test(`servers on ${name}`, async (t) => {
+    const database = await fresh(t);
+    const servers = await open(database);
+    await open(database);
+
+    await t.rejects(servers.recordSysinfo(UUID, { UUID: OTHER }), SysinfoMismatchError);
+    t.same(await servers.list(everything), []);
+    t.equal(await servers.recordReport(UUID, {}), false, 'a report does not make a server');
+    t.equal(await servers.sysinfoDigest(UUID), undefined);
+
+    await servers.recordSysinfo(UUID, { UUID: UUID.toUpperCase(), Hostname: 'a' }, 'digest-1');
+    t.equal(await servers.sysinfoDigest(UUID), 'digest-1');
+    t.equal(await servers.recordReport(UUID, { vms: { v: { uuid: 'v' } } }), true);
+    t.match(await servers.list(everything), [
+      { uuid: UUID, hostname: 'a', status: 'unknown', vms: { v: {} }, sysinfo: { Hostname: 'a' } },
+    ]);
+    t.match(await servers.get(UUID), { isRunning: false, server: { uuid: UUID } });
+    t.same(await servers.list({ ...everything, filter: { hostname: 'b' } }), []);
+    t.equal(
+      (await servers.list({ ...everything, filter: { datacenter: 'dc', setup: false, uuids: [UUID, OTHER] } })).length,
+      1,
+    );
+
+    await servers.update(UUID, { comments: 'x' }, 0);
+    t.match(await servers.get(UUID), { server: { comments: 'x' } });
+    await t.rejects(servers.update(OTHER, {}, 0), ServerNotFoundError);
+
+    await servers.remove(UUID);
+    t.equal(await servers.get(UUID), undefined);
+    t.equal(await servers.sysinfoDigest(UUID), undefined);
+    await t.rejects(servers.remove(UUID), ServerNotFoundError);
+    t.match(await servers.get('default'), { server: { uuid: 'default', serial: 'ttyb' } });
+  });
+}
+
+t.test('a write that changes nothing is none', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = await open(database);
+  await servers.recordSysinfo(UUID, { UUID, Hostname: 'a' });
+  const etag = async () =>
+    (await database.query<{ _etag: string }>('select _etag from cnapi_servers where _key = $1', [UUID])).rows[0]?._etag;
+  const before = await etag();
+  await servers.recordSysinfo(UUID, { UUID, Hostname: 'a', 'CPU Total Cores': 8 });
+  await servers.update(UUID, { comments: '' }, 0);
+  t.equal(await etag(), before);
+  await servers.update(UUID, { comments: 'x' }, 0);
+  t.not(await etag(), before);
+});
+
+t.test('two who create or change one server at once: nothing is lost, and no retries means a conflict', async (t) => {
+  const { database, open: openPool } = await freshDatabase(t, { migrations });
+  const [one, other] = [await open(database), await open(openPool())];
+  await Promise.all(
+    Array.from({ length: 6 }, (_, n) => [one, other][n % 2]?.recordSysinfo(UUID, { UUID, 'MiB of Memory': n })),
+  );
+  t.equal((await one.list(everything)).length, 1);
+
+  const results = await Promise.allSettled(
+    Array.from({ length: 20 }, (_, n) => [one, other][n % 2]?.update(UUID, { comments: `${n}` }, 0)),
+  );
+  const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []));
+  t.ok(failures.length < 20);
+  t.ok(failures.every((failure) => failure instanceof EtagConflictError));
+});
+
+t.test('what is left of a sysinfo without its server does not keep the agent from sending it', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = await open(database);
+  await servers.recordSysinfo(UUID, { UUID }, 'digest-1');
+  await database.query('delete from cnapi_servers where _key = $1', [UUID]);
+  t.equal(await servers.sysinfoDigest(UUID), undefined);
+});
