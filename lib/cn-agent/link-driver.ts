@@ -3,6 +3,7 @@
  * silence. Owned by Agent, which hands it what to say in a hello and takes the frames of a live session.
  * A frame that cannot be understood is answered with `error` and otherwise ignored; too many of them end the session.
  */
+import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
@@ -186,17 +187,21 @@ export class Link {
         return this.#close(effect.socket, effect.reason);
       case 'arm':
         this.#timer?.cancel();
-        this.#timer = this.#deps.clock.after(effect.ms, () => this.#on({ type: 'expired', turn: effect.turn }));
+        this.#timer = this.#judgeAfter(effect.ms, { type: 'expired', turn: effect.turn });
         return;
       case 'arm-departure':
         this.#departure?.cancel();
-        this.#departure = this.#deps.clock.after(effect.ms, () =>
-          this.#on({ type: 'departure', socket: effect.socket }),
-        );
+        this.#departure = this.#judgeAfter(effect.ms, { type: 'departure', socket: effect.socket });
         return;
       default:
         return effect satisfies never;
     }
+  }
+
+  /** After a freeze, what had arrived in time is read before anybody is found late. */
+  #judgeAfter(ms: number, event: LinkEvent): Timer {
+    const { clock } = this.#deps;
+    return clock.after(ms, () => clock.afterPoll(() => this.#on(event)));
   }
 
   async #resolve(turn: number): Promise<void> {
@@ -209,15 +214,17 @@ export class Link {
 
   #connect(socket: number, endpoint: Endpoint): void {
     const { serverUuid, localAddress, dial } = this.#deps;
-    const opened = dial(
-      { endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress },
-      {
-        opened: () => this.#on({ type: 'opened', socket }),
-        received: (text) => this.#onText(socket, text),
-        closed: (reason, upgradeStatus) => this.#onClosed(socket, reason, upgradeStatus),
-      },
-    );
-    this.#sockets.set(socket, { socket: opened, badFrames: 0 });
+    const events = {
+      opened: () => this.#on({ type: 'opened', socket }),
+      received: (text: string) => this.#onText(socket, text),
+      closed: (reason: string, upgradeStatus?: number) => this.#onClosed(socket, reason, upgradeStatus),
+    };
+    try {
+      const opened = dial({ endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress }, events);
+      this.#sockets.set(socket, { socket: opened, badFrames: 0 });
+    } catch (error) {
+      this.#onClosed(socket, `not an address: ${messageOf(error)}`, undefined);
+    }
   }
 
   #onClosed(socket: number, reason: string, upgradeStatus: number | undefined): void {

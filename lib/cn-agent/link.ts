@@ -134,22 +134,15 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
 }
 
 /** The same state and event give the same answer; the state given is left as it was. */
-export function step(
-  state: LinkState,
-  event: LinkEvent,
-  circumstances: Circumstances,
-): { state: LinkState; effects: LinkEffect[] } {
-  const draft: Draft = { ...state, effects: [], ...circumstances, was: state, event };
+export function step(state: LinkState, event: LinkEvent, { now, chance }: Circumstances): LinkStep {
+  const draft: Draft = { ...state, effects: [], now, chance, was: state, event };
   if (state.phase !== 'stopped') apply(draft, event);
   const { effects, now: _now, chance: _chance, was: _was, event: _event, ...next } = draft;
   return { state: next, effects };
 }
 
-interface Draft extends LinkState, Circumstances {
-  effects: LinkEffect[];
-  was: LinkState;
-  event: LinkEvent;
-}
+export type LinkStep = { state: LinkState; effects: LinkEffect[] };
+type Draft = LinkState & Circumstances & { effects: LinkEffect[]; was: LinkState; event: LinkEvent };
 
 function apply(link: Draft, event: LinkEvent): void {
   switch (event.type) {
@@ -173,7 +166,9 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'journalled':
       return isAttempt(link, event.socket) ? onJournalled(link) : undefined;
     case 'renewed':
-      return onRenewed(link);
+      must(link, link.phase === 'renewing');
+      link.epoch = 0;
+      return connect(link, attemptOf(link).endpoint);
     case 'goaway':
       return onGoaway(link, event);
     case 'expired':
@@ -259,12 +254,6 @@ function correct(link: Draft, possible: boolean, again: () => void): void {
   if (!possible || link.corrections >= MAX_CORRECTIONS || link.phase !== 'greeting') return attemptFailed(link);
   link.corrections += 1;
   again();
-}
-
-function onRenewed(link: Draft): void {
-  must(link, link.phase === 'renewing');
-  link.epoch = 0;
-  connect(link, attemptOf(link).endpoint);
 }
 
 function onClosed(link: Draft, socket: number): void {

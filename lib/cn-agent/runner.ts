@@ -295,8 +295,18 @@ export class Runner {
     await this.#journalEnd(end);
     if (!this.#isCurrent(work)) return;
     this.#works.delete(work.frame.id);
+    this.#logEnd(work, end);
     this.#untold.add(end.id);
     this.#tellEnds();
+  }
+
+  #logEnd({ frame }: Work, { outcome, error }: TaskEndFrame): void {
+    const { log, serverUuid } = this.#deps;
+    const { id, attempt, name, requestId } = frame;
+    log.info(
+      { server_uuid: serverUuid, task: id, attempt, name, req_id: requestId, outcome, code: error?.code },
+      'task ended',
+    );
   }
 
   /** An end without a run. */

@@ -59,7 +59,14 @@ export class ScriptedSession {
       .map((frame) => frame.event.name);
   }
 
-  task(fields: { id: string; epoch: number; name: string; params?: Record<string, unknown>; attempt?: number; timeoutMs?: number }) {
+  task(fields: {
+    id: string;
+    epoch: number;
+    name: string;
+    params?: Record<string, unknown>;
+    attempt?: number;
+    timeoutMs?: number;
+  }) {
     this.send({ type: 'task', attempt: 1, params: {}, timeoutMs: 60_000, ...fields });
   }
 
@@ -149,7 +156,8 @@ export class ScriptedInstance {
     const { echo = true, acknowledge = true } = this.script;
     if (frame.type === 'hello') this.#greet(session, frame);
     if (frame.type === 'heartbeat' && echo) session.send(frame);
-    if (frame.type === 'task_end' && acknowledge) session.send({ type: 'task_ack', id: frame.id, attempt: frame.attempt });
+    if (frame.type === 'task_end' && acknowledge)
+      session.send({ type: 'task_ack', id: frame.id, attempt: frame.attempt });
   }
 
   #greet(session: ScriptedSession, hello: HelloFrame): void {

@@ -1,5 +1,9 @@
 /** Waits for a condition by looking at it, with a limit no busy machine reaches. */
-export async function until<Value>(look: () => Value | undefined | false, what: string, withinMs = 20_000): Promise<Value> {
+export async function until<Value>(
+  look: () => Value | undefined | false,
+  what: string,
+  withinMs = 20_000,
+): Promise<Value> {
   const end = Date.now() + withinMs;
   for (;;) {
     const value = look();

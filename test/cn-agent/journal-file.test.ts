@@ -1,0 +1,152 @@
+import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import { inventoryOf } from '../../lib/cn-agent/journal.ts';
+import { JournalFile } from '../../lib/cn-agent/journal-file.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { until } from '../support/until.ts';
+import { ended, taskFrame } from './frames.ts';
+
+async function folder(t: Test): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'journal-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+const open = (directory: string) =>
+  JournalFile.open({ directory, clock: systemClock, random: systemRandom, log: silentLogger });
+
+/** What the next process finds: nothing was closed. */
+const reopened = open;
+
+t.test('what was appended is there after a crash, and the id with it', async (t) => {
+  const directory = await folder(t);
+  const journal = await open(directory);
+  const id = journal.state.journalId;
+  await Promise.all([
+    journal.append({ record: 'epoch', epoch: 3 }),
+    journal.append({ record: 'accepted', task: taskFrame({ id: 'a', params: { text: 'line\u2028separator\n' } }) }),
+    journal.append({ record: 'accepted', task: taskFrame({ id: 'b' }) }),
+    journal.append({ record: 'ended', end: ended('b') }),
+    journal.append({ record: 'acknowledged', id: 'b' }),
+  ]);
+  const next = await reopened(directory);
+  t.equal(next.state.journalId, id);
+  t.equal(next.state.epoch, 3);
+  t.same(inventoryOf(next.state), [{ id: 'a', attempt: 1, state: 'accepted' }]);
+  t.match(next.state.tasks.get('a'), { task: { params: { text: 'line\u2028separator\n' } } });
+  t.ok(next.state.acknowledged.has('b'));
+  await Promise.all([journal.close(), next.close()]);
+});
+
+t.test('a line torn at any byte is cut off and takes nothing else with it', async (t) => {
+  const directory = await folder(t);
+  const path = join(directory, 'journal');
+  const journal = await open(directory);
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
+  const whole = (await stat(path)).size;
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'b' }) });
+  await journal.close();
+  const full = await readFile(path);
+  for (const size of [full.length - 1, full.length - 20, whole + 9, whole + 1]) {
+    await writeFile(path, full);
+    await truncate(path, size);
+    const next = await open(directory);
+    t.equal(next.state.journalId, journal.state.journalId);
+    t.same([...next.state.tasks.keys()], ['a'], `torn at byte ${size} of ${full.length}`);
+    await next.close();
+  }
+});
+
+t.test('an end of zeros, as a file system leaves it after a power cut, is a torn end', async (t) => {
+  const directory = await folder(t);
+  const journal = await open(directory);
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
+  await journal.close();
+  await appendFile(join(directory, 'journal'), Buffer.alloc(5000));
+  const next = await open(directory);
+  t.same([...next.state.tasks.keys()], ['a']);
+  await next.close();
+});
+
+t.test('damage in the middle begins a new journal and keeps the old file', async (t) => {
+  const directory = await folder(t);
+  const path = join(directory, 'journal');
+  const journal = await open(directory);
+  await journal.append({ record: 'epoch', epoch: 5 });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
+  await journal.close();
+  const text = await readFile(path, 'utf8');
+  await writeFile(path, text.replace('"epoch":5', '"epoch":6'));
+  const next = await open(directory);
+  t.not(next.state.journalId, journal.state.journalId);
+  t.equal(next.state.epoch, 0);
+  t.equal(next.state.tasks.size, 0);
+  t.equal((await readdir(directory)).filter((name) => name.startsWith('journal.damaged')).length, 1);
+  await next.close();
+});
+
+t.test('a renewed journal has another id, epoch 0 and no tasks, also after a crash', async (t) => {
+  const directory = await folder(t);
+  const journal = await open(directory);
+  const former = journal.state.journalId;
+  await journal.append({ record: 'epoch', epoch: 5 });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
+  await journal.renew();
+  t.match(journal.state, { epoch: 0 });
+  t.not(journal.state.journalId, former);
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'b' }) });
+  const next = await reopened(directory);
+  t.equal(next.state.journalId, journal.state.journalId);
+  t.same([...next.state.tasks.keys()], ['b']);
+  await Promise.all([journal.close(), next.close()]);
+});
+
+t.test('history is compacted away while appends go on, and none of them is lost or folded twice', async (t) => {
+  const directory = await folder(t);
+  const journal = await open(directory);
+  const padding = 'x'.repeat(20_000);
+  const waits: Promise<void>[] = [];
+  for (let n = 0; n < 300; n++) {
+    const id = `task-${n}`;
+    waits.push(journal.append({ record: 'accepted', task: taskFrame({ id, params: { padding } }) }));
+    waits.push(journal.append({ record: 'ended', end: ended(id) }));
+    if (n % 10 !== 0) waits.push(journal.append({ record: 'acknowledged', id }));
+    if (n % 7 === 0) await waits.at(-1);
+    if (n % 11 === 0) await new Promise((done) => setImmediate(done));
+  }
+  await Promise.all(waits);
+  await journal.close();
+  const { size } = await stat(join(directory, 'journal'));
+  t.ok(size < 4_000_000, `6 MB were written, ${size} bytes are left`);
+  const next = await open(directory);
+  t.same([...next.state.tasks.keys()], [...journal.state.tasks.keys()]);
+  t.equal(next.state.tasks.size, 30);
+  await next.close();
+});
+
+t.test('a disk that refuses writes is waited for; nothing is said to be durable before it is', async (t) => {
+  const directory = await folder(t);
+  const journal = await open(directory);
+  // The folder goes away: what is appended makes the file due for compaction, and no new file can be made.
+  await journal.append({ record: 'epoch', epoch: 1 });
+  await rm(directory, { recursive: true });
+  const padding = 'x'.repeat(1_100_000);
+  let durable = false;
+  void journal.append({ record: 'accepted', task: taskFrame({ id: 'a', params: { padding } }) });
+  const wait = journal.append({ record: 'epoch', epoch: 2 }).then(() => journal.append({ record: 'epoch', epoch: 3 }));
+  void wait.then(() => {
+    durable = true;
+  });
+  await new Promise((done) => setTimeout(done, 300));
+  t.notOk(durable);
+  await mkdir(directory);
+  await until(() => durable, 'the journal to be written once it can be');
+  const next = await reopened(directory);
+  t.equal(next.state.epoch, 3);
+  t.ok(next.state.tasks.has('a'));
+  await Promise.all([journal.close(), next.close()]);
+});

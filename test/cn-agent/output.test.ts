@@ -1,0 +1,110 @@
+import t from 'tap';
+import { KeptOutput, LiveOutput } from '../../lib/cn-agent/output.ts';
+import { cutMiddle, endComplete, fitEnd } from '../../lib/cn-agent/task-end.ts';
+import { strayLength, wholeLength } from '../../lib/cn-agent/utf8.ts';
+import type { Clock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { encodeFrame } from '../../lib/wire/codec.ts';
+import { MAX_OUTPUT_CHUNK } from '../../lib/wire/limits.ts';
+
+/** A clock whose timers fire when told to. */
+function handClock() {
+  const due: (() => void)[] = [];
+  const clock: Clock = {
+    ...systemClock,
+    after: (_ms, callback) => {
+      due.push(callback);
+      return { cancel: () => void due.splice(due.indexOf(callback) >>> 0, 1) };
+    },
+  };
+  return { clock, fire: () => due.splice(0).forEach((callback) => callback()) };
+}
+
+t.test('a cut between bytes of a character is seen', async (t) => {
+  const rows: [string, number[], number, number][] = [
+    ['nothing', [], 0, 0],
+    ['ASCII', [0x61], 1, 0],
+    ['a whole ä', [0xc3, 0xa4], 2, 0],
+    ['half an ä', [0x61, 0xc3], 1, 0],
+    ['two thirds of €', [0x61, 0xe2, 0x82], 1, 0],
+    ['three quarters of 😀', [0xf0, 0x9f, 0x98], 0, 0],
+    ['a whole 😀', [0xf0, 0x9f, 0x98, 0x80], 4, 0],
+    ['the rest of a character', [0x98, 0x80, 0x61], 3, 2],
+    ['no UTF-8 at all', [0x80, 0x80, 0x80, 0x80, 0x80], 5, 3],
+  ];
+  for (const [name, bytes, whole, stray] of rows) {
+    t.equal(wholeLength(Uint8Array.from(bytes)), whole, `${name}: whole`);
+    t.equal(strayLength(Uint8Array.from(bytes)), stray, `${name}: stray`);
+  }
+});
+
+t.test('output within the bound is kept as it is, in however many pieces it came', async (t) => {
+  const kept = new KeptOutput(10);
+  for (const byte of Buffer.from('ä€😀b')) kept.add(Buffer.from([byte]));
+  t.equal(kept.text(), 'ä€😀b');
+});
+
+t.test('of more, the first and last halves are kept and the cut is marked, between characters', async (t) => {
+  const kept = new KeptOutput(10);
+  kept.add(Buffer.from(`1234ä${'€'.repeat(1000)}ä6789`));
+  t.equal(kept.text(), '1234\n[… 3004 bytes cut …]\n6789');
+  const long = new KeptOutput(1000);
+  for (let n = 0; n < 10_000; n++) long.add(Buffer.from(`${n}\n`));
+  t.match(long.text(), /^0\n1\n2\n[^]*bytes cut[^]*9998\n9999\n$/);
+  t.ok(long.text().length < 1100);
+});
+
+t.test('live output comes in order, in pieces that fit an event, never half a character', async (t) => {
+  const { clock, fire } = handClock();
+  const pieces: { offset: number; text: string }[] = [];
+  const live = new LiveOutput(clock, (_stream, offset, text) => pieces.push({ offset, text }));
+  const text = 'ä€😀'.repeat(4000);
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length; at += 10_007) {
+    live.add('stdout', bytes.subarray(at, at + 10_007));
+    fire();
+  }
+  live.end();
+  t.equal(pieces.map((piece) => piece.text).join(''), text);
+  t.ok(pieces.every((piece) => piece.text.length <= MAX_OUTPUT_CHUNK));
+  let offset = 0;
+  for (const piece of pieces) {
+    t.equal(piece.offset, offset);
+    offset += Buffer.byteLength(piece.text);
+  }
+});
+
+t.test('live output beyond its rate is left out, and the offsets tell', async (t) => {
+  const { clock, fire } = handClock();
+  const pieces: { offset: number; text: string }[] = [];
+  const live = new LiveOutput(clock, (_stream, offset, text) => pieces.push({ offset, text }));
+  for (let n = 0; n < 10; n++) live.add('stdout', Buffer.alloc(65_536, 'a'));
+  fire();
+  live.add('stdout', Buffer.from('end'));
+  live.end();
+  t.same(pieces.at(-1), { offset: 655_360, text: 'end' });
+  t.ok(pieces.reduce((sum, { text }) => sum + text.length, 0) < 70_000);
+});
+
+t.test('bytes that are no UTF-8 still fit an event', async (t) => {
+  const { clock } = handClock();
+  const pieces: string[] = [];
+  const live = new LiveOutput(clock, (_stream, _offset, text) => pieces.push(text));
+  live.add('stderr', Buffer.alloc(60_000, 0xff));
+  live.end();
+  t.ok(pieces.length > 3 && pieces.every((text) => text.length <= MAX_OUTPUT_CHUNK));
+});
+
+t.test('an end is cut to what a session takes, whatever its text costs in JSON', async (t) => {
+  const result = { exitCode: 0, stdout: '\0'.repeat(1024 * 1024), stderr: `head${'x'.repeat(500_000)}tail` };
+  const end = endComplete({ id: 'a', attempt: 1 }, result, '');
+  for (const max of [8 * 1024 * 1024, 65_536, 2048]) {
+    const fitted = fitEnd(end, max);
+    t.ok(Buffer.byteLength(encodeFrame(fitted)) <= max, `fits ${max}`);
+    t.match(fitted.result, { exitCode: 0 });
+  }
+  t.match(fitEnd(end, 65_536).result, { stderr: /^head[^]*bytes cut[^]*tail$/ });
+  t.equal(fitEnd(end, 100_000_000), end, 'and left alone where it fits');
+  t.same(fitEnd({ ...end, result: { list: Array(1000).fill('long enough') } }, 2048).result, { truncated: true });
+  t.equal(cutMiddle('€€€€', 8), '€\n[… 6 bytes cut …]\n€');
+});
