@@ -4,9 +4,11 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import os from 'node:os';
+import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
 import type { Reply } from './route.ts';
 
@@ -74,9 +76,16 @@ export class Exchange {
       if (reply.events === undefined) this.#end(reply);
       else await sendEvents(this.#response, reply.events, { clock: this.#deps.clock, signal: this.signal });
     } catch (error) {
-      this.log.error({ err: error }, 'reply failed');
+      this.#noteFailure(error);
       this.#response.destroy();
     }
+  }
+
+  /** A stream that breaks off is resumed by its reader, unless it was the reader who left. */
+  #noteFailure(error: unknown): void {
+    if (this.signal.aborted) return;
+    if (isDefect(error)) this.log.error({ err: error }, 'reply failed');
+    else this.log.info({ reason: messageOf(error) }, 'reply broke off');
   }
 
   #writeHeaders(reply: Reply): void {
