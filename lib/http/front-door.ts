@@ -39,7 +39,8 @@ export function isLoopback(host: string): boolean {
 function isOurs(hostHeader: string, names: ReadonlySet<string>): boolean {
   const match = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?$/.exec(hostHeader.toLowerCase());
   const name = match?.[1]?.replace(/\.$/, '');
-  return name !== undefined && (isLoopback(name) || names.has(name));
+  // What looks like an address or a port may still be none, and would make the router throw.
+  return name !== undefined && URL.canParse(`http://${hostHeader}/`) && (isLoopback(name) || names.has(name));
 }
 
 function isSameOrigin(origin: string, host: string | undefined): boolean {

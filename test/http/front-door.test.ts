@@ -1,4 +1,6 @@
+import fc from 'fast-check';
 import t from 'tap';
+import { reasonToRefuse } from '../../lib/http/front-door.ts';
 import { ListenAddressRefusedError } from '../../lib/http/listener.ts';
 import { raw, SERVER, startApi } from './support.ts';
 
@@ -77,3 +79,66 @@ t.test(
     t.equal((await call('GET', '/ping')).status, 200);
   },
 );
+
+t.test('whatever is let in can be parsed by the router', (t) => {
+  const names = new Set(['cnapi.example']);
+  const host = fc.oneof(
+    fc.constantFrom(
+      'localhost',
+      '127.0.0.1',
+      '[::1]',
+      'cnapi.example',
+      '127.0.0.256',
+      'localhost:99999',
+      '[::1]:1',
+      '127.1',
+    ),
+    fc.string({ maxLength: 20 }),
+    fc.stringMatching(/^127\.\d{1,3}\.\d{1,3}\.\d{1,3}:\d{1,5}$/),
+  );
+  const url = fc.oneof(
+    fc.webPath(),
+    fc.string({ maxLength: 40 }),
+    fc.string({ maxLength: 40 }).map((text) => `/${text}`),
+  );
+  fc.assert(
+    fc.property(host, url, (host, url) => {
+      if (reasonToRefuse({ host, url, origin: undefined }, names) === undefined) new URL(`http://${host}${url}`);
+    }),
+    { numRuns: 5000 },
+  );
+  t.end();
+});
+
+t.test('random requests get an answer or an end, and the next one is served', async (t) => {
+  const { port, call, logged } = await startApi(t);
+  const word = fc.oneof(
+    fc.constantFrom('servers', 'tasks', 'ping', SERVER, 'default', '..', '%2e', '%zz', 'wait', 'nop', ''),
+    fc.string({ maxLength: 10 }),
+  );
+  const line = fc.record({
+    method: fc.constantFrom('GET', 'POST', 'PUT', 'DELETE', 'HEAD', 'OPTIONS', 'PATCH', 'PURGE'),
+    path: fc.array(word, { maxLength: 4 }).map((words) => `/${words.join('/')}`),
+    query: fc.oneof(
+      fc.constant(''),
+      fc.string({ maxLength: 20 }).map((text) => `?${text}`),
+    ),
+    body: fc.oneof(fc.constant(''), fc.json(), fc.string({ maxLength: 30 })),
+  });
+  await fc.assert(
+    fc.asyncProperty(line, async ({ method, path, query, body }) => {
+      const target = `${path}${query}`.replace(/[\s\0]/g, '%20');
+      const length = Buffer.byteLength(body);
+      const head = `${method} ${target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${length}\r\n`;
+      const answer = await raw(port, `${head}Content-Type: application/json\r\n\r\n${body}`);
+      return answer === '' || /^HTTP\/1\.1 [2-5]\d\d /.test(answer);
+    }),
+    { numRuns: 200 },
+  );
+  t.same(
+    logged.filter(({ level }) => level === 'error'),
+    [],
+    'none of it is a defect of ours',
+  );
+  t.equal((await call('GET', '/ping')).status, 200);
+});
