@@ -1,0 +1,96 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import type { Bus, BusMessage } from '../../lib/bus/bus.ts';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { Watches } from '../../lib/tasks/watches.ts';
+import { until } from '../support/until.ts';
+
+/** Watches over a database and a bus of the test's own. */
+function setUp(t: { teardown(work: () => unknown): void }) {
+  const ended = new Set<string>();
+  const reads: string[][] = [];
+  const subscriptions: { topic: string; hear: (message: BusMessage) => void; ready: () => void }[] = [];
+  const state = { isAway: false };
+  const database = {
+    async query(_text: string, values: readonly unknown[]) {
+      const [ids] = values as [string[]];
+      reads.push(ids);
+      await new Promise((resolve) => setImmediate(resolve));
+      if (state.isAway) throw new DatabaseUnavailableError();
+      const rows = ids.map((id) => ({ id, isEnded: ended.has(id), lastSeq: ended.has(id) ? 1 : 0 }));
+      return { rows, rowCount: rows.length };
+    },
+  } as Queryable;
+  const bus = {
+    subscribe(topic: string, hear: (message: BusMessage) => void, ready: () => void) {
+      const subscription = { topic, hear, ready };
+      subscriptions.push(subscription);
+      return { close: () => subscriptions.splice(subscriptions.indexOf(subscription), 1) };
+    },
+  } as unknown as Bus;
+  const watches = new Watches({ database, bus, clock: systemClock, log: silentLogger });
+  t.teardown(() => watches.stop());
+  const waitFor = (id: string) => {
+    const watch = watches.open(id, false);
+    const reached = watch.until((position) => position.isEnded, { timeoutMs: 30_000 }).finally(() => watch.close());
+    return reached;
+  };
+  const settled = (count: number) => until(() => reads.length === count, `read ${count}`);
+  return { watches, ended, reads, subscriptions, state, waitFor, settled };
+}
+
+t.test('it reads after it has subscribed, and again whenever the subscription is confirmed', async (t) => {
+  const { ended, reads, subscriptions, waitFor, settled } = setUp(t);
+  const id = randomUUID();
+  const waiting = waitFor(id);
+  t.equal(subscriptions.length, 1, 'subscribed before anything was read');
+  await settled(1);
+  ended.add(id);
+  subscriptions[0]?.ready();
+  t.match(await waiting, { isEnded: true });
+  t.equal(reads.length, 2);
+  t.equal(subscriptions.length, 0);
+});
+
+t.test('a message is only a reason to read; one about events is none for a wait', async (t) => {
+  const { ended, reads, subscriptions, waitFor, settled } = setUp(t);
+  const id = randomUUID();
+  const waiting = waitFor(id);
+  await settled(1);
+  subscriptions[0]?.hear({ id, ended: false });
+  t.equal(reads.length, 1);
+  subscriptions[0]?.hear({ id, ended: true });
+  await settled(2);
+  ended.add(id);
+  subscriptions[0]?.hear({ id });
+  t.match(await waiting, { isEnded: true }, 'the one that was wrong ended nothing');
+});
+
+t.test('many waits share one subscription a task and few reads', async (t) => {
+  const { watches, ended, reads, subscriptions, waitFor } = setUp(t);
+  const ids = Array.from({ length: 20 }, () => randomUUID());
+  const waiting = ids.flatMap((id) => [waitFor(id), waitFor(id)]);
+  t.equal(subscriptions.length, 20);
+  t.equal(watches.count, 40);
+  await until(() => new Set(reads.flat()).size === 20, 'all to be read');
+  for (const id of ids) ended.add(id);
+  const before = reads.length;
+  watches.poll();
+  await Promise.all(waiting);
+  t.ok(reads.length - before <= 3);
+  t.equal(watches.count, 0);
+});
+
+t.test('while the database is away waits go on', async (t) => {
+  const { ended, reads, state, waitFor } = setUp(t);
+  state.isAway = true;
+  const id = randomUUID();
+  const waiting = waitFor(id);
+  await until(() => reads.length >= 2, 'a second try');
+  ended.add(id);
+  state.isAway = false;
+  t.match(await waiting, { isEnded: true });
+});
