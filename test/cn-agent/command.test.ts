@@ -60,7 +60,7 @@ t.test(
       killed: false,
     });
     t.match(await run(t, { script: '#!/bin/bash -e\nfalse\necho never' }), { exitCode: 1, stdout: '' });
-    t.match(await run(t, { script: '#!/usr/bin/env bash\necho "${BASH_VERSION:+bash}"' }), { stdout: 'bash\n' });
+    t.match(await run(t, { script: '#!/usr/bin/env bash\n[[ a == a* ]] && echo bash' }), { stdout: 'bash\n' });
     t.match(await run(t, { script: '#!/no/such/interpreter\n' }), { exitCode: 127, stderr: /not found/ });
     t.match(await run(t, { script: 'kill -KILL $$' }), { exitCode: null, signal: 'SIGKILL', killed: false });
     const { stdout } = await run(t, { script: 'env; ls -l /proc/self/fd | wc -l' });
@@ -133,7 +133,7 @@ t.test('a grandchild that holds the output does not hold the end', async (t) => 
 
 t.test('what a command writes is bounded, first and last halves kept', async (t) => {
   const { stdout } = await run(t, { script: 'echo first; yes "and so on" | head -c 3000000; echo last' });
-  t.match(stdout, /^first\n[^]*bytes cut[^]*last\n$/);
+  t.match(stdout, /^first\n[\s\S]*bytes cut[\s\S]*last\n$/);
   t.ok(stdout.length < 1024 * 1024 + 100);
 });
 

@@ -1,0 +1,136 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import t, { type Test } from 'tap';
+import { type Script, ScriptedInstance, type ScriptedSession } from '../support/scripted-instance.ts';
+import { until } from '../support/until.ts';
+
+const MAIN = fileURLToPath(new URL('../../lib/cn-agent/main.ts', import.meta.url));
+
+async function folder(t: Test): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'agent-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+async function instance(t: Test, script: Script = {}): Promise<ScriptedInstance> {
+  const started = await ScriptedInstance.start(script);
+  t.teardown(() => started.stop());
+  return started;
+}
+
+interface Running {
+  child: ChildProcess;
+  exit: Promise<[number | null, NodeJS.Signals | null]>;
+  stderr: () => string;
+}
+
+function startAgent(t: Test, ...args: string[]): Running {
+  const child = spawn(process.execPath, [MAIN, ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let stderr = '';
+  child.stderr?.on('data', (chunk) => {
+    stderr += chunk;
+  });
+  const exit = once(child, 'exit') as Running['exit'];
+  t.teardown(() => child.kill('SIGKILL'));
+  return { child, exit, stderr: () => stderr };
+}
+
+const epochOf = async (session: ScriptedSession) => (await session.heard('inventory')).epoch;
+
+async function command(session: ScriptedSession, script: string): Promise<string> {
+  const id = crypto.randomUUID();
+  session.task({ id, epoch: await epochOf(session), name: 'command_execute', params: { script } });
+  return id;
+}
+
+const isAlive = async (pid: number) => !['Z', undefined].includes((await processFacts(pid))?.state);
+
+async function pidIn(path: string): Promise<number> {
+  for (;;) {
+    const pid = Number(await readFile(path, 'utf8').catch(() => ''));
+    if (pid > 0) return pid;
+    await new Promise((done) => setTimeout(done, 10));
+  }
+}
+
+t.test('after kill -9 the next agent ends what was left running before it says so', async (t) => {
+  const [data, one] = await Promise.all([folder(t), instance(t)]);
+  const first = startAgent(t, '--url', one.url, '--data', data);
+  const before = await one.session(0);
+  const id = await command(before, `echo $$ > ${data}/pid; exec sleep 1000`);
+  const pid = await pidIn(join(data, 'pid'));
+  const done = await command(before, 'echo done');
+  t.match(await before.end(done), { result: { stdout: 'done\n' } });
+  first.child.kill('SIGKILL');
+  await first.exit;
+  t.ok(await isAlive(pid), 'the command outlives its agent');
+
+  startAgent(t, '--url', one.url, '--data', data);
+  const after = await one.session(1);
+  t.notOk(await isAlive(pid), 'but not the next one’s hello');
+  const [old, hello] = await Promise.all([before.heard('hello'), after.heard('hello')]);
+  t.match(hello, { serverUuid: old.serverUuid, journalId: old.journalId, epoch: 1, conn: 1 });
+  t.not(hello.incarnation, old.incarnation);
+  t.same((await after.heard('inventory')).tasks, [{ id, attempt: 1, state: 'ended' }]);
+  t.match(await after.end(id), { outcome: 'failure', error: { code: 'AgentRestarted', message: /unknown/ } });
+  t.notOk(
+    after.all('task_end').some((end) => end.id === done),
+    'what was acknowledged is not said again',
+  );
+});
+
+t.test('an end that nobody acknowledged is said by the next agent as it was', async (t) => {
+  const [data, one] = await Promise.all([folder(t), instance(t, { acknowledge: false })]);
+  const first = startAgent(t, '--url', one.url, '--data', data);
+  const before = await one.session(0);
+  const id = await command(before, 'echo once; exit 7');
+  const end = await before.end(id);
+  first.child.kill('SIGKILL');
+  await first.exit;
+  one.script.acknowledge = true;
+  startAgent(t, '--url', one.url, '--data', data);
+  t.same(await (await one.session(1)).end(id), end);
+});
+
+t.test('SIGTERM ends what runs, says so, and exits 0; the data directory is one agent’s', async (t) => {
+  const [data, one] = await Promise.all([folder(t), instance(t)]);
+  const first = startAgent(t, '--url', one.url, '--data', data);
+  const session = await one.session(0);
+  const id = await command(session, 'echo up; sleep 1000');
+  await until(() => session.events(id).includes('output'), 'output');
+
+  const second = startAgent(t, '--url', one.url, '--data', data);
+  t.same(await second.exit, [2, null]);
+  t.match(second.stderr(), new RegExp(`Another agent \\(pid ${first.child.pid}\\) runs on`));
+
+  first.child.kill('SIGTERM');
+  first.child.kill('SIGTERM');
+  t.match(await session.end(id), { error: { code: 'AgentStopped' }, result: { stdout: 'up\n' } });
+  t.same(await first.exit, [0, null]);
+});
+
+t.test('a wrong command line is exit 2 with the option’s name', async (t) => {
+  const wrong = startAgent(t, '--url', 'http://127.0.0.1:1');
+  t.same(await wrong.exit, [2, null]);
+  t.match(wrong.stderr(), /--data DIR is missing/);
+});
+
+t.test('a frozen agent that thaws comes again by itself and goes on', async (t) => {
+  const [data, one] = await Promise.all([folder(t), instance(t, { welcome: { serverSilenceMs: 1000 } })]);
+  const agent = startAgent(t, '--url', one.url, '--data', data);
+  const before = await one.session(0);
+  const id = await command(before, 'sleep 1; echo slept');
+  await until(() => before.events(id).includes('started'), 'the start');
+  agent.child.kill('SIGSTOP');
+  await new Promise((done) => setTimeout(done, 2500));
+  agent.child.kill('SIGCONT');
+  t.match(await before.end(id), { outcome: 'complete', result: { stdout: 'slept\n' } });
+  t.equal(one.sessions.length, 1, 'an instance that had answered all the time is not left');
+  before.cut();
+  const after = await one.session(1);
+  t.match(await after.heard('inventory'), { epoch: 2 });
+});

@@ -1,0 +1,105 @@
+import { hostname, release, totalmem } from 'node:os';
+import t from 'tap';
+import { openLinuxMachine } from '../../lib/cn-agent/linux-machine.ts';
+import { parseCpuinfo } from '../../lib/cn-agent/linux-sysinfo.ts';
+import { isWorthTelling, Reports } from '../../lib/cn-agent/reports.ts';
+import { canonical, digestOf } from '../../lib/cn-agent/sysinfo-digest.ts';
+import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import type { AgentFrame } from '../../lib/wire/frames.ts';
+
+const serverUuid = random.uuid();
+
+t.test('the sysinfo of this machine has the keys of the reference', async (t) => {
+  const machine = await openLinuxMachine({ clock, serverUuid, agentVersion: '1.2.3', runDirectory: '/nowhere' });
+  const sysinfo = await machine.sysinfo();
+  t.match(sysinfo, {
+    UUID: serverUuid,
+    Hostname: hostname(),
+    'System Type': 'Linux',
+    'Live Image': release(),
+    'Boot Time': /^\d{9,11}$/,
+    'MiB of Memory': String(Math.floor(totalmem() / 1024 / 1024)),
+    'CPU Online Count': Number,
+    'Network Interfaces': Object,
+    Disks: Object,
+    Setup: 'true',
+    'CN Agent Version': '1.2.3',
+  });
+  t.equal(digestOf(sysinfo), digestOf(await machine.sysinfo()), 'and is the same when nothing changed');
+  for (const one of Object.values(sysinfo['Network Interfaces'] as object)) {
+    t.match(one, { 'MAC Address': String, 'Link Status': /^(up|down)$/, 'NIC Names': [] });
+  }
+});
+
+t.test('the status of this machine has the parts of the reference', async (t) => {
+  const machine = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
+  const status = (await machine.status()) as { meminfo: Record<string, number> };
+  t.match(status, { vms: {}, diskinfo: { pool_size_bytes: Number }, boot_time: String, timestamp: String });
+  t.equal(status.meminfo.total_bytes, totalmem());
+  t.ok((status.meminfo.availrmem_bytes ?? 0) > 0);
+});
+
+t.test('processors, cores and sockets are told apart', async (t) => {
+  const one = (processor: number, socket: number, core: number) =>
+    `processor\t: ${processor}\nmodel name\t: A CPU\nphysical id\t: ${socket}\ncore id\t\t: ${core}\nflags\t\t: fpu vmx\n`;
+  const text = [one(0, 0, 0), one(1, 0, 0), one(2, 0, 1), one(3, 0, 1), one(4, 1, 0), one(5, 1, 0)].join('\n');
+  t.match(parseCpuinfo(text), {
+    'CPU Type': 'A CPU',
+    'CPU Virtualization': 'vmx',
+    'CPU Physical Cores': 2,
+    'CPU Core Count': 3,
+    'CPU Total Cores': 6,
+    'CPU Online Count': 6,
+  });
+  t.match(parseCpuinfo('processor : 0\n\nprocessor : 1\n'), { 'CPU Core Count': 2, 'CPU Total Cores': 2 });
+});
+
+t.test('a digest does not depend on the order of keys', async (t) => {
+  t.equal(canonical({ b: [1, { d: 1, c: undefined }], a: 'x' }), '{"a":"x","b":[1,{"d":1}]}');
+  t.equal(digestOf({ a: 1, b: 2 }), digestOf({ b: 2, a: 1 }));
+  t.not(digestOf({ a: 1 }), digestOf({ a: 2 }));
+});
+
+t.test('a change is worth telling when a figure moved by a twentieth or a fact changed', async (t) => {
+  const status = { vms: {}, meminfo: { total_bytes: 100, availrmem_bytes: 100 }, timestamp: 'now' };
+  const rows: [string, unknown, boolean][] = [
+    ['the same', structuredClone(status), false],
+    ['another time', { ...status, timestamp: 'later' }, false],
+    ['a little less memory', { ...status, meminfo: { total_bytes: 100, availrmem_bytes: 96 } }, false],
+    ['much less memory', { ...status, meminfo: { total_bytes: 100, availrmem_bytes: 90 } }, true],
+    ['a VM more', { ...status, vms: { a: { state: 'running' } } }, true],
+    ['a key less', { vms: {}, timestamp: 'now' }, true],
+  ];
+  for (const [name, now, worth] of rows) t.equal(isWorthTelling(status, now), worth, name);
+});
+
+t.test('status is told at the start, each minute, and in between only when it changed', async (t) => {
+  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  let memory = 100;
+  let hostnameNow = 'a';
+  machine.status = async () => ({ meminfo: { availrmem_bytes: memory } });
+  machine.sysinfo = async () => ({ Hostname: hostnameNow });
+  const sent: AgentFrame[] = [];
+  const outbox = { hasRoom: true, maxFrameBytes: 1e6, send: (frame: AgentFrame) => sent.push(frame) > 0 };
+  const reports = new Reports({ machine, outbox, log: silentLogger, serverUuid });
+  await reports.start();
+  const { digest } = reports;
+  const at = async (now: number) => {
+    reports.tick(now);
+    await new Promise((done) => setImmediate(done));
+    return sent.splice(0).map(({ type }) => type);
+  };
+  reports.entered(1000, false);
+  t.same(await at(1000), ['status']);
+  t.same(await at(6000), [], 'nothing changed');
+  memory = 50;
+  t.same(await at(10_000), [], 'not before five seconds are over');
+  t.same(await at(11_100), ['status'], 'a change');
+  t.same(await at(60_000), []);
+  hostnameNow = 'b';
+  t.same(await at(71_200), ['status', 'sysinfo'], 'a minute later, and the machine has changed');
+  t.not(reports.digest, digest);
+});

@@ -1,0 +1,73 @@
+import t from 'tap';
+import { Pulse } from '../../lib/cn-agent/pulse.ts';
+import { type Clock, systemClock } from '../../lib/ports/clock.ts';
+
+/** A clock moved by hand: one periodic timer, and polls that happen when said. */
+function handClock() {
+  const hand = { now: 0, tick: () => {}, timers: 0, polls: [] as (() => void)[] };
+  const clock: Clock = {
+    ...systemClock,
+    now: () => hand.now,
+    every: (_ms, callback) => {
+      hand.tick = callback;
+      hand.timers += 1;
+      return { cancel: () => void hand.timers-- };
+    },
+    afterPoll: (callback) => void hand.polls.push(callback),
+  };
+  const advance = (ms: number) => {
+    hand.now += ms;
+    hand.tick();
+    for (const poll of hand.polls.splice(0)) poll();
+  };
+  return { hand, clock, advance };
+}
+
+const member = () => {
+  const ticks: number[] = [];
+  return { ticks, tick: (_now: number, healthyMs: number) => void ticks.push(healthyMs) };
+};
+
+t.test('a tick that comes late counts nothing', async (t) => {
+  const { clock, advance } = handClock();
+  const pulse = new Pulse({ clock, periodMs: 100 });
+  const one = member();
+  pulse.add(one);
+  for (const ms of [100, 100, 150, 20_000, 100]) advance(ms);
+  t.same(one.ticks, [100, 100, 100, 0, 100]);
+});
+
+t.test('nobody is ticked before what had arrived was read', async (t) => {
+  const { hand, clock } = handClock();
+  const pulse = new Pulse({ clock, periodMs: 100 });
+  const one = member();
+  pulse.add(one);
+  hand.tick();
+  t.equal(one.ticks.length, 0);
+  hand.polls.forEach((poll) => void poll());
+  t.equal(one.ticks.length, 1);
+});
+
+t.test('members are spread over the spokes, each ticked once a period', async (t) => {
+  const { clock, advance } = handClock();
+  const pulse = new Pulse({ clock, periodMs: 100, spokes: 4 });
+  const members = Array.from({ length: 8 }, member);
+  members.forEach((one) => void pulse.add(one));
+  advance(25);
+  t.equal(members.filter(({ ticks }) => ticks.length === 1).length, 2);
+  for (let n = 0; n < 7; n++) advance(25);
+  t.ok(members.every(({ ticks }) => ticks.length === 2));
+});
+
+t.test('the timer runs while there is somebody to tick', async (t) => {
+  const { hand, clock } = handClock();
+  const pulse = new Pulse({ clock });
+  const [a, b] = [member(), member()];
+  pulse.add(a);
+  pulse.add(b);
+  t.equal(hand.timers, 1);
+  pulse.remove(a);
+  t.equal(hand.timers, 1);
+  pulse.remove(b);
+  t.equal(hand.timers, 0);
+});
