@@ -3,7 +3,7 @@
 /** To the run that has authority: `{kind, …ids}`; see the InstanceMessage of whoever sends it. */
 export const runTopic = (run: string): string => `run:${run}`;
 
-/** A task changed: `{id}`. Heard by instances with a waiter or a follower for it. */
+/** A task changed: `{id, ended}`. Heard by instances with a waiter or a follower for it. */
 export const taskTopic = (taskId: string): string => `task:${taskId}`;
 
 /** What one instance says to the run that acts for a server. */
