@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
+import { processFacts } from '../../lib/cn-agent/proc.ts';
 import { type Script, ScriptedInstance, type ScriptedSession } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 
