@@ -4,7 +4,7 @@
  */
 const base = ['ports', 'errors.ts', 'log.ts'];
 const stores = [...base, 'config.ts', 'wire', 'moray', 'bus'];
-const whole = [...stores, 'dns', 'tasks', 'waitlist', 'roster', 'servers', 'agents', 'http'];
+const whole = [...stores, 'version.ts', 'dns', 'tasks', 'waitlist', 'roster', 'servers', 'agents', 'http'];
 
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ports: [],
@@ -22,6 +22,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   servers: [...stores, 'roster'],
   agents: [...stores, 'tasks', 'waitlist', 'roster', 'servers'],
   http: [...stores, 'tasks', 'waitlist', 'roster', 'servers', 'agents'],
+  'version.ts': [],
   'housekeeping.ts': whole,
   'app.ts': [...whole, 'housekeeping.ts'],
   // What runs on servers shares with the control plane only what goes over the wire.

@@ -13,6 +13,8 @@ const hints: Record<string, string> = {
   EDQUOT: 'the disk quota is used up; make room, or choose another place with --data DIR',
   EACCES: 'this user may not write there; choose another place with --data DIR',
   EPERM: 'this user may not write there; choose another place with --data DIR',
+  EEXIST: 'something else is in the way; choose another place with --data DIR',
+  ENOTDIR: 'something else is in the way; choose another place with --data DIR',
   EROFS: 'that file system is read-only; choose another place with --data DIR',
 };
 

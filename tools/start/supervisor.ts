@@ -12,6 +12,7 @@ import type { Random } from '../../lib/ports/random.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
 import { Child, type Command } from './child.ts';
 import { endInOrder, type Rank } from './ending.ts';
+import { checkDatabase, checkRedis } from './given.ts';
 import { instanceUuids } from './keepsakes.ts';
 import type { Options } from './options.ts';
 import { isListening } from './ports.ts';
@@ -109,7 +110,10 @@ export class Supervisor {
 
   async #startDatabase(): Promise<string> {
     const { databaseUrl, instances } = this.#options;
-    if (databaseUrl !== undefined) return databaseUrl;
+    if (databaseUrl !== undefined) {
+      await checkDatabase(databaseUrl);
+      return databaseUrl;
+    }
     const postgres = await preparePostgres(this.#data, 40 + 25 * instances, this.#say);
     const child = this.#run({ name: 'postgres', rank: 'postgres', signal: 'SIGINT', command: postgres.command });
     await this.#untilUp(child, () => isPostgresReady(postgres, child.pid));
@@ -117,7 +121,10 @@ export class Supervisor {
   }
 
   async #startRedis(): Promise<string | undefined> {
-    if (this.#options.redisUrl !== undefined) return this.#options.redisUrl;
+    if (this.#options.redisUrl !== undefined) {
+      await checkRedis(this.#options.redisUrl);
+      return this.#options.redisUrl;
+    }
     const program = findRedisProgram();
     if (program === undefined) {
       this.#say('no redis-server or valkey-server on the PATH: the bus is Postgres LISTEN/NOTIFY');

@@ -60,6 +60,7 @@ t.test('a child that has come up is started again when it dies, and that is said
   sleeper.start();
   sleeper.keepUp();
   const first = sleeper.pid ?? 0;
+  await until(() => sleeper.lastWords.includes('problem'), 'it has spoken');
   process.kill(first, 'SIGKILL');
   await until(() => sleeper.pid !== undefined && sleeper.pid !== first, 'it runs again');
   t.match(said[0], new RegExp(`sleeper \\(pid ${first}\\) ended with SIGKILL; starting it again`));

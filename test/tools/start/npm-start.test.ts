@@ -128,6 +128,60 @@ t.test('after kill -9 of the supervisor everything ends by itself, and the next 
   t.equal((await next.ended).code, 0);
 });
 
+t.test('what a supervisor and watchdog that were both killed left behind is ended by the next start', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
+  const killed = new Start(t, options);
+  await killed.ready();
+  const processes = processesOf(data);
+  const watchdog = childrenOf(killed.child.pid ?? 0).find((pid) => !processes.some((each) => each.pid === pid));
+  process.kill(killed.child.pid ?? 0, 'SIGSTOP');
+  process.kill(watchdog ?? 0, 'SIGKILL');
+  killed.child.kill('SIGKILL');
+  await killed.ended;
+  t.equal((await untilGone(processes, 500)).length, processes.length, 'nobody has ended them');
+  const next = new Start(t, options);
+  await next.ready();
+  t.match(next.stderr, /ending what an earlier run left behind: .*postgres/);
+  t.strictSame(await untilGone(processes, 0), []);
+  next.child.kill('SIGTERM');
+  t.equal((await next.ended).code, 0);
+});
+
+t.test('it stops in time though an instance and the whole database stand still', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
+  const start = new Start(t, options);
+  const ready = await start.ready();
+  const processes = processesOf(data);
+  const postgres = processes.find(({ name }) => name === 'postgres')?.pid ?? 0;
+  const frozen = [postgres, ...childrenOf(postgres), ready.instances[0]?.pid ?? 0];
+  for (const pid of frozen) process.kill(pid, 'SIGSTOP');
+  const began = Date.now();
+  start.child.kill('SIGTERM');
+  t.equal((await start.ended).code, 0);
+  t.ok(Date.now() - began < 10_000, `it took ${Date.now() - began} ms`);
+  await until(() => frozen.every((pid) => !existsSync(`/proc/${pid}`)), 'all that stood still is gone');
+  t.strictSame(await untilGone(processes, 0), []);
+});
+
+t.test('a database or a Redis that was given and cannot be used is named, without its password', async (t) => {
+  const port = await freePorts(2);
+  const rows: [string, string][] = [
+    ['--database-url', 'postgres://me:secret@127.0.0.1:1/d'],
+    ['--redis-url', 'redis://:secret@127.0.0.1:1'],
+  ];
+  for (const [option, url] of rows) {
+    const { code, stderr } = await new Start(t, ['--data', dataDirectory(t), '--port', String(port), option, url])
+      .ended;
+    t.equal(code, 1);
+    t.match(stderr, new RegExp(`${option} .*127\\.0\\.0\\.1:1.*cannot be used: .*ECONNREFUSED`));
+    t.notMatch(stderr, /secret/);
+  }
+});
+
 t.test('without a Redis on the PATH the database carries the bus, and it says so', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
@@ -174,3 +228,7 @@ t.test('wrong usage is explained, and so is right usage', async (t) => {
   t.equal(help.code, 0);
   t.match(help.stdout, /--database-url URL/);
 });
+
+function childrenOf(pid: number): number[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
+}
