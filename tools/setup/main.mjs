@@ -9,7 +9,7 @@
  *
  * The stamp goes first and comes back last, so that a set-up cut short anywhere is simply done again.
  */
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { failure, SetupError } from './failure.mjs';
@@ -49,6 +49,7 @@ async function lockSetUp(folder) {
 
 async function install(root, node, lock) {
   clearStamp(root);
+  rmSync(path.join(root, '.runtime/compile-cache'), { recursive: true, force: true });
   if (node.pinned) await installRuntime(root, node, lock, say);
   say('installing packages (npm ci); this takes a minute the first time');
   await runNpm(root, ['ci', '--ignore-scripts'], lock);
