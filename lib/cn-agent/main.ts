@@ -2,13 +2,13 @@
  * `npm run agent`: the agent of this machine, until SIGTERM or SIGINT. Exit codes: 0 stopped, 1 something broke, 2 usage
  * (also: the data directory is another agent's).
  */
-import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
 import { createLogger } from '../log.ts';
 import { systemClock as clock } from '../ports/clock.ts';
 import { systemRandom as random } from '../ports/random.ts';
 import { Agent } from './agent.ts';
+import { AGENT_VERSION as agentVersion } from './agent-version.ts';
 import { takeDataDirectory } from './data-directory.ts';
 import { resolverOf } from './discovery.ts';
 import { serverUuid as serverUuidOf } from './identity.ts';
@@ -37,7 +37,6 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   const log = createLogger('cn-agent', options.logLevel, { server_uuid: serverUuid });
   const journal = await JournalFile.open({ directory: data.path, clock, random, log });
   opened.defer(() => journal.close());
-  const agentVersion = await ownVersion();
   const machine = await openLinuxMachine({ clock, serverUuid, agentVersion, runDirectory: data.runDirectory });
   const agent = new Agent({
     clock,
@@ -72,11 +71,6 @@ function signalled(): Promise<void> {
     process.on('SIGTERM', () => done());
     process.on('SIGINT', () => done());
   });
-}
-
-async function ownVersion(): Promise<string> {
-  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
 }
 
 main().catch((error: unknown) => {

@@ -303,10 +303,8 @@ export class Runner {
   #logEnd({ frame }: Work, { outcome, error }: TaskEndFrame): void {
     const { log, serverUuid } = this.#deps;
     const { id, attempt, name, requestId } = frame;
-    log.info(
-      { server_uuid: serverUuid, task: id, attempt, name, req_id: requestId, outcome, code: error?.code },
-      'task ended',
-    );
+    const task = { task: id, attempt, task_name: name, req_id: requestId };
+    log.info({ server_uuid: serverUuid, ...task, outcome, code: error?.code }, 'task ended');
   }
 
   /** An end without a run. */
@@ -357,7 +355,7 @@ export class Runner {
   #failureOf(error: unknown, { frame }: Work): TaskFailure {
     if (error instanceof TaskFailure) return error;
     this.#deps.log.error(
-      { server_uuid: this.#deps.serverUuid, task: frame.id, name: frame.name, err: error },
+      { server_uuid: this.#deps.serverUuid, task: frame.id, task_name: frame.name, err: error },
       'task failed',
     );
     return new TaskFailure('TaskError', error instanceof Error ? error.message : String(error));

@@ -128,8 +128,8 @@ export class Fleet {
   async restart(uuids: readonly string[], journal: 'kept' | 'lost'): Promise<void> {
     for (const member of this.#chosen(uuids)) {
       this.#thaw(member);
-      member.agent.abandon();
       member.wire.cut();
+      member.agent.abandon();
       this.#add(member.number, journal === 'kept' ? member.journal : undefined);
     }
   }

@@ -5,6 +5,7 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { AGENT_VERSION as agentVersion } from '../cn-agent/agent-version.ts';
 import { resolverOf } from '../cn-agent/discovery.ts';
 import type { Endpoint } from '../cn-agent/endpoints.ts';
 import { AgentUsageError } from '../cn-agent/options.ts';
@@ -38,7 +39,7 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   const resolve = shared(clock, resolverOf(discovery, { clock, random }));
   // Ten thousand agents' comings and goings are news only to whoever asks for them.
   const log = createLogger('fleet', logLevel === 'info' ? 'warn' : logLevel);
-  const [seed, agentVersion] = await Promise.all([seedOf(options), ownVersion()]);
+  const seed = await seedOf(options);
   const size = { agents, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, agentVersion, seed, ...size });
 }
@@ -75,11 +76,6 @@ function signalled(): Promise<void> {
     process.on('SIGTERM', () => done());
     process.on('SIGINT', () => done());
   });
-}
-
-async function ownVersion(): Promise<string> {
-  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
 }
 
 main().catch((error: unknown) => {
