@@ -261,7 +261,7 @@ export class App {
       chores: [
         { name: 'old tasks', batch: () => this.#tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
         { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, HISTORY_BATCH) },
-        { name: 'ended runs', batch: async () => (await forgetEndedRuns(database), 0) },
+        { name: 'ended runs', batch: () => forgetEndedRuns(database) },
       ],
     });
   }

@@ -35,7 +35,10 @@ export class CnapiError extends Error {
 /** The database does not answer; the request changed nothing that is known. 503. */
 export class DatabaseUnavailableError extends CnapiError {
   constructor(cause?: unknown) {
-    super('ServiceUnavailable', 503, 'The database does not answer; try again shortly', { cause, retryAfterSeconds: 1 });
+    super('ServiceUnavailable', 503, 'The database does not answer; try again shortly', {
+      cause,
+      retryAfterSeconds: 1,
+    });
   }
 }
 

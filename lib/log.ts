@@ -6,8 +6,17 @@ export type Logger = Pick<bunyan, 'trace' | 'debug' | 'info' | 'warn' | 'error' 
 };
 
 /** A logger named `name` that writes to stdout; `level` is a bunyan level name or number. */
-export function createLogger(name: string, level: bunyan.LogLevel = 'info', fields: Record<string, unknown> = {}): Logger {
-  return bunyan.createLogger({ name, level, ...fields, serializers: { err: bunyan.stdSerializers.err } }) as unknown as Logger;
+export function createLogger(
+  name: string,
+  level: bunyan.LogLevel = 'info',
+  fields: Record<string, unknown> = {},
+): Logger {
+  return bunyan.createLogger({
+    name,
+    level,
+    ...fields,
+    serializers: { err: bunyan.stdSerializers.err },
+  }) as unknown as Logger;
 }
 
 /** A logger that keeps quiet, for tests and tools. */
