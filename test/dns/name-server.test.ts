@@ -124,10 +124,14 @@ t.test('a port that is taken is refused by name, for TCP and for UDP, and leaves
   t.teardown(() => tcp.close());
   const tcpPort = (tcp.address() as { port: number }).port;
   await t.rejects(newNameServer([], { port: tcpPort }).start(), NameServerAddressError);
-  const udp = createSocket('udp4').bind(0, '127.0.0.1');
+  // A port that a name server just had is free for both; one the system picks for UDP may be in use for TCP.
+  const former = newNameServer([]);
+  await former.start();
+  const udpPort = former.port;
+  await former.stop();
+  const udp = createSocket('udp4').bind(udpPort, '127.0.0.1');
   await once(udp, 'listening');
   t.teardown(() => udp.close());
-  const udpPort = udp.address().port;
   await t.rejects(newNameServer([], { port: udpPort }).start(), { code: 'NameServerAddress' });
   const again = createServer().listen(udpPort, '127.0.0.1');
   await once(again, 'listening');
