@@ -1,0 +1,34 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+import type { RealAgent } from '../support/fleet-harness.ts';
+
+faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witness, work }) => {
+  const agent = zone.agents[0] as RealAgent;
+  const { serverUuid } = agent;
+  // What ran when it died has an unknown outcome, and says so; everything else goes on.
+  work.mayFail(serverUuid, ['AgentRestarted']);
+
+  await t.test('its server is unknown at once; what ran ends as failure, what waited runs', async (t) => {
+    // More than the agent runs at once, so that some are accepted and wait.
+    const crowd = Array.from({ length: 20 }, () => work.command(serverUuid, 3));
+    await sleep(1_500);
+    witness.excuse(serverUuid);
+    const sinceMs = Date.now();
+    await agent.program.kill();
+    t.equal(await witness.seesUnknown(serverUuid, { sinceMs, withinMs: 2_250 }), 'closed');
+    await sleep(6_000);
+    agent.program.start();
+    await witness.excuseEnds(serverUuid);
+    const outcomes = new Set((await Promise.all(crowd)).map((end) => end?.status));
+    t.ok(outcomes.has('failure') && outcomes.has('complete'), 'some had started, some had not');
+  });
+
+  await t.test('one that is back at once goes on as well', async () => {
+    witness.excuse(serverUuid);
+    await agent.program.kill();
+    agent.program.start();
+    await sleep(1_000);
+    await witness.excuseEnds(serverUuid);
+    await sleep(3_000);
+  });
+});

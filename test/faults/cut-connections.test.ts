@@ -1,0 +1,53 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+import type { RealAgent } from '../support/fleet-harness.ts';
+
+faultTest('connections cut without a FIN', { proxied: true }, async ({ t, zone, witness, work }) => {
+  const { serverUuid } = zone.agents[0] as RealAgent;
+  work.mayFail(serverUuid, []);
+
+  await t.test('an agent whose connection leads nowhere is silent, and comes again elsewhere', async (t) => {
+    const holder = await zone.holderOf(serverUuid);
+    const running = work.command(serverUuid, 5);
+    await sleep(500);
+    witness.excuse(serverUuid);
+    const sinceMs = Date.now();
+    holder.proxy?.swallow({ serverUuid });
+    t.equal(await witness.seesUnknown(serverUuid, { sinceMs, withinMs: 2_250 }), 'silent');
+    await witness.excuseEnds(serverUuid);
+    t.not((await zone.holderOf(serverUuid)).uuid, holder.uuid, 'another instance has it');
+    t.equal((await running)?.status, 'complete');
+    holder.proxy?.heal();
+    await sleep(3_000);
+    t.not(
+      (await zone.holderOf(serverUuid)).uuid,
+      holder.uuid,
+      'what comes late from the old connection changes nothing',
+    );
+  });
+
+  await t.test('an instance that no agent reaches any more loses them all to the others', async () => {
+    const holder = await zone.holderOf(serverUuid);
+    const held = await zone.sql<{ uuid: string }>(
+      'select server_uuid as uuid from cnapi_roster_authority where cnapi_uuid = $1',
+      [holder.uuid],
+    );
+    for (const { uuid } of held) {
+      work.mayFail(uuid, []);
+      witness.excuse(uuid);
+    }
+    holder.proxy?.swallow();
+    await sleep(10_000);
+    for (const { uuid } of held) await witness.excuseEnds(uuid);
+    holder.proxy?.heal();
+    await sleep(3_000);
+  });
+
+  await t.test('a reset is noticed by both ends at once', async () => {
+    const holder = await zone.holderOf(serverUuid);
+    witness.excuse(serverUuid);
+    holder.proxy?.reset({ serverUuid });
+    await sleep(1_000);
+    await witness.excuseEnds(serverUuid);
+  });
+});

@@ -1,0 +1,25 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+
+interface InstanceView {
+  uuid: string;
+  run: string;
+}
+
+faultTest('an instance frozen for 20 s and thawed harms nobody', {}, async ({ t, zone }) => {
+  const frozen = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
+  const other = zone.instances.find((instance) => instance !== frozen) ?? frozen;
+  const runOfFrozen = async () => {
+    const instances = (await (await fetch(`${other.url}/instances`)).json()) as InstanceView[];
+    return instances.find(({ uuid }) => uuid === frozen.uuid)?.run;
+  };
+  const before = await runOfFrozen();
+  frozen.program.freeze();
+  await sleep(20_000);
+  t.equal(await runOfFrozen(), undefined, 'meanwhile the others count its run as dead');
+  frozen.program.thaw();
+  await zone.ready(frozen);
+  await sleep(10_000);
+  const after = await runOfFrozen();
+  t.ok(after !== undefined && after !== before, 'it goes on under a new run');
+});

@@ -1,0 +1,17 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+
+// Flushed to disk, as in production: what was committed must stand after a crash.
+const plan = { postgres: { fast: false } };
+
+faultTest('Postgres restarted, crashed, and stopped for 30 s', plan, async ({ zone }) => {
+  await zone.postgres.restart();
+  await sleep(8_000);
+  await zone.postgres.crash();
+  await zone.postgres.start();
+  await sleep(8_000);
+  await zone.postgres.stop();
+  await sleep(30_000);
+  await zone.postgres.start();
+  await sleep(12_000);
+});

@@ -1,0 +1,15 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+
+faultTest('Redis killed, restarted and frozen costs promptness only', {}, async ({ zone }) => {
+  await zone.redis.stop();
+  await sleep(12_000);
+  await zone.redis.restart();
+  await sleep(5_000);
+  await zone.redis.restart();
+  await sleep(5_000);
+  zone.redis.freeze();
+  await sleep(20_000);
+  zone.redis.thaw();
+  await sleep(5_000);
+});

@@ -1,0 +1,97 @@
+/**
+ * A caller of a zone as its clients should be written: it asks one instance, and where that one is gone, does not answer or
+ * says 503, the next one, until its time is up. Tasks are created under an idempotency key, so that asking again after a
+ * lost answer is harmless.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+export interface Answer<Body> {
+  status: number;
+  body: Body;
+  /** Which instance answered, and when it was asked. */
+  url: string;
+  askedAt: number;
+}
+
+export interface TaskBody {
+  id: string;
+  status: 'active' | 'complete' | 'failure';
+  attempt: number;
+  history: { name: string; event: { error?: { code: string; message: string } } }[];
+}
+
+export interface TaskOrder {
+  task: string;
+  params?: Record<string, unknown>;
+  idempotent?: boolean;
+}
+
+/** An instance that takes longer is not waited for. */
+const ANSWER_WITHIN_MS = 5_000;
+const PAUSE_MS = 100;
+
+export class NoAnswerError extends Error {
+  constructor(what: string, lastly: string) {
+    super(`${what}: no instance answered in time; lastly: ${lastly}`);
+    this.name = 'NoAnswerError';
+  }
+}
+
+export class Caller {
+  readonly #urls: readonly string[];
+  #next = 0;
+
+  constructor(urls: readonly string[]) {
+    this.#urls = urls;
+  }
+
+  /** Accepted for sure: 202 and the id; any other answer but a temporary one is returned as it is. */
+  createTask(serverUuid: string, order: TaskOrder, withinMs: number): Promise<Answer<{ id: string; code?: string }>> {
+    const headers = { 'Idempotency-Key': randomUUID() };
+    return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body: order, headers, withinMs });
+  }
+
+  /** The task at its end, waited for wherever one can wait. */
+  async awaitTask(id: string, withinMs: number): Promise<Answer<TaskBody>> {
+    const deadline = Date.now() + withinMs;
+    for (;;) {
+      const answer = await this.#ask<TaskBody>('GET', `/tasks/${id}/wait?timeout=20`, {
+        withinMs: deadline - Date.now(),
+        answerWithinMs: 20_000 + ANSWER_WITHIN_MS,
+      });
+      if (answer.status !== 200 || answer.body.status !== 'active' || Date.now() > deadline) return answer;
+    }
+  }
+
+  cancelTask(id: string, withinMs: number): Promise<Answer<TaskBody>> {
+    return this.#ask('POST', `/tasks/${id}/cancel`, { withinMs });
+  }
+
+  async #ask<Body>(
+    method: string,
+    path: string,
+    request: { body?: unknown; headers?: Record<string, string>; withinMs: number; answerWithinMs?: number },
+  ): Promise<Answer<Body>> {
+    const deadline = Date.now() + request.withinMs;
+    for (let lastly = 'nobody was asked'; ; await sleep(PAUSE_MS)) {
+      if (Date.now() > deadline) throw new NoAnswerError(`${method} ${path}`, lastly);
+      const url = this.#urls[this.#next++ % this.#urls.length] as string;
+      const askedAt = Date.now();
+      try {
+        const response = await fetch(`${url}${path}`, {
+          method,
+          headers: { 'content-type': 'application/json', ...request.headers },
+          ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+          signal: AbortSignal.timeout(request.answerWithinMs ?? ANSWER_WITHIN_MS),
+        });
+        const text = await response.text();
+        const body = (text === '' ? undefined : JSON.parse(text)) as Body;
+        if (response.status !== 503) return { status: response.status, body, url, askedAt };
+        lastly = `${url}: 503 ${text}`;
+      } catch (error) {
+        lastly = `${url}: ${(error as Error).cause ?? error}`;
+      }
+    }
+  }
+}

@@ -1,0 +1,37 @@
+/** The frame of every fault test: a zone at work under a witness, faults in between, and nothing may have gone wrong. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import t, { type Test } from 'tap';
+import { startZone, type Zone, type ZonePlan } from './fleet-harness.ts';
+import { noRedisServer } from './redis.ts';
+import { Witness } from './witness.ts';
+import { Workload } from './workload.ts';
+
+export interface Stage {
+  t: Test;
+  zone: Zone;
+  witness: Witness;
+  work: Workload;
+}
+
+export interface FaultPlan extends ZonePlan {
+  /** Waits may end this much after their tasks: for tests that take the database away from those who wait. */
+  waitSlackMs?: number;
+}
+
+const TIMEOUT_MS = 115_000;
+
+export function faultTest(name: string, plan: FaultPlan, play: (stage: Stage) => Promise<void>): void {
+  t.setTimeout(TIMEOUT_MS);
+  t.test(name, { skip: noRedisServer, timeout: TIMEOUT_MS }, async (t) => {
+    const zone = await startZone(t, plan);
+    const work = new Workload({ zone, ...(plan.waitSlackMs === undefined ? {} : { waitSlackMs: plan.waitSlackMs }) });
+    const witness = new Witness(zone);
+    await witness.start();
+    await work.start();
+    await sleep(2_000);
+    await play({ t, zone, witness, work });
+    t.same(await work.finish(), [], 'every accepted task ended once and every wait was answered');
+    t.same(await witness.finish(), [], 'no living server was ever unknown, and epochs only rose');
+    t.comment(`${work.accepted} tasks, ${witness.answers} answers`);
+  });
+}

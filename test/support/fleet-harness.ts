@@ -1,0 +1,230 @@
+/**
+ * A whole zone of real processes for the fault tests: Postgres and Redis of its own, instances, real agents and a simulated
+ * fleet, each of which can be killed, frozen, thawed and started again; with `proxied`, agents reach each instance through a
+ * proxy that can be cut. Ports are free ones, kept over restarts. Ends with the test, and shows the logs if it failed.
+ */
+import { randomInt, randomUUID } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import pg from 'pg';
+import { eventually } from '../bus/eventually.ts';
+import { CuttableProxy } from './cuttable-proxy.ts';
+import { startTestPostgres, type TestPostgres, type TestPostgresOptions } from './postgres-server.ts';
+import { Program } from './program.ts';
+import { startTestRedis, type TestRedis } from './redis.ts';
+
+export interface ZonePlan {
+  instances?: number;
+  /** Real agents. */
+  agents?: number;
+  simulated?: number;
+  /** Agents reach instances through proxies. */
+  proxied?: boolean;
+  /** Over every instance's defaults, which are the product's. */
+  config?: Record<string, unknown>;
+  postgres?: TestPostgresOptions;
+}
+
+/** What is needed of a tap test. */
+interface Test {
+  teardown(work: () => unknown): void;
+  passing(): boolean;
+  comment(...text: unknown[]): void;
+}
+
+export interface Instance {
+  uuid: string;
+  url: string;
+  /** Where agents are sent, other than `url` when proxied. */
+  agentUrl: string;
+  program: Program;
+  proxy: CuttableProxy | undefined;
+}
+
+export interface RealAgent {
+  serverUuid: string;
+  data: string;
+  program: Program;
+}
+
+/** Time that a busy machine may take beyond any bound. */
+export const BUSY_MS = 8_000;
+
+/** Starts everything and waits until every server is `running`. */
+export async function startZone(t: Test, plan: ZonePlan = {}): Promise<Zone> {
+  const [postgres, redis] = await Promise.all([startTestPostgres(plan.postgres), startTestRedis()]);
+  const zone = new Zone(plan, { postgres, redis });
+  t.teardown(async () => {
+    if (!t.passing()) for (const line of zone.story()) t.comment(line);
+    await zone.stop(t.passing());
+  });
+  await zone.start();
+  return zone;
+}
+
+export class Zone {
+  readonly postgres: TestPostgres;
+  readonly redis: TestRedis;
+  readonly instances: Instance[] = [];
+  readonly agents: RealAgent[] = [];
+  readonly directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-faults-'));
+  fleet: Program | undefined;
+  readonly #plan: ZonePlan;
+  readonly #pool: pg.Pool;
+  readonly #programs: Program[] = [];
+
+  constructor(plan: ZonePlan, { postgres, redis }: { postgres: TestPostgres; redis: TestRedis }) {
+    this.#plan = plan;
+    this.postgres = postgres;
+    this.redis = redis;
+    this.#pool = new pg.Pool({
+      connectionString: postgres.url,
+      max: 3,
+      connectionTimeoutMillis: 3_000,
+      query_timeout: 5_000,
+    });
+    this.#pool.on('error', () => undefined);
+  }
+
+  /** The uuids of all servers, real ones first. */
+  get serverUuids(): Promise<string[]> {
+    return this.sql<{ uuid: string }>('select server_uuid as uuid from cnapi_roster_authority').then((rows) => {
+      const real = this.agents.map(({ serverUuid }) => serverUuid);
+      return [...real, ...rows.map(({ uuid }) => uuid).filter((uuid) => !real.includes(uuid))];
+    });
+  }
+
+  async start(): Promise<void> {
+    const { instances = 3, agents = 2, simulated = 10 } = this.#plan;
+    for (let each = 0; each < instances; each++) await this.addInstance();
+    await Promise.all(this.instances.map((instance) => this.ready(instance)));
+    for (let each = 0; each < agents; each++) this.addAgent();
+    if (simulated > 0) this.#startFleet(simulated);
+    await this.untilRunning(agents + simulated);
+  }
+
+  async addInstance(config: Record<string, unknown> = {}): Promise<Instance> {
+    const port = await freePort();
+    const uuid = randomUUID();
+    const number = this.instances.length;
+    const host = '127.0.0.1';
+    const advertiseHost = this.#plan.proxied ? `127.0.2.${number + 1}` : host;
+    const proxy = this.#plan.proxied
+      ? await CuttableProxy.start({ host: advertiseHost, port, target: { host, port } })
+      : undefined;
+    const file = path.join(this.directory, `instance-${number}.json`);
+    const connections = { databaseUrl: this.postgres.url, redisUrl: this.redis.url, databasePoolSize: 5 };
+    const settings = { cnapiUuid: uuid, host, port, advertiseHost, ...connections, ...this.#plan.config, ...config };
+    writeFileSync(file, JSON.stringify(settings));
+    const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file]);
+    const url = `http://${host}:${port}`;
+    const instance = { uuid, url, agentUrl: `http://${advertiseHost}:${port}`, program, proxy };
+    this.instances.push(instance);
+    program.start();
+    return instance;
+  }
+
+  /** Starts a real agent; by default of a server of its own. */
+  addAgent(serverUuid: string = randomUUID(), instances: readonly Instance[] = this.instances): RealAgent {
+    const data = path.join(this.directory, `agent-${this.agents.length}`);
+    const urls = instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
+    const args = [...urls, '--data', data, '--uuid', serverUuid];
+    const agent = { serverUuid, data, program: this.#program(path.basename(data), 'lib/cn-agent/main.ts', args) };
+    this.agents.push(agent);
+    agent.program.start();
+    return agent;
+  }
+
+  /** Resolves when the instance takes agents and callers. */
+  ready({ url }: Instance): Promise<void> {
+    return eventually(async () => (await statusOf(`${url}/ready`)) === 200, 60_000);
+  }
+
+  /** Resolves when that many servers are known and `running`, as the first instance says. */
+  untilRunning(count: number): Promise<void> {
+    const url = `${this.instances[0]?.url}/servers?extras=status`;
+    return eventually(async () => {
+      const servers = (await (await fetch(url)).json()) as { status: string }[];
+      return servers.filter(({ status }) => status === 'running').length >= count;
+    }, 60_000);
+  }
+
+  /** Which instance holds the server now, by the roster. */
+  async holderOf(serverUuid: string): Promise<Instance> {
+    const [row] = await this.sql<{ uuid: string }>(
+      `select cnapi_uuid as uuid from cnapi_roster_authority where server_uuid = $1`,
+      [serverUuid],
+    );
+    const holder = this.instances.find(({ uuid }) => uuid === row?.uuid);
+    if (holder === undefined) throw new Error(`no instance holds ${serverUuid}`);
+    return holder;
+  }
+
+  async sql<Row extends object>(text: string, values: unknown[] = []): Promise<Row[]> {
+    return (await this.#pool.query<Row>(text, values)).rows;
+  }
+
+  /** The end of every log, for whoever reads of a failed test. */
+  story(): string[] {
+    const heads = [`logs and data are kept in ${this.directory}`];
+    return heads.concat(this.#programs.flatMap((program) => [`--- ${program.name}`, ...lastLines(program)]));
+  }
+
+  async stop(isClean = true): Promise<void> {
+    await Promise.all(this.#programs.map((program) => program.kill()));
+    await Promise.all(this.instances.map(({ proxy }) => proxy?.stop()));
+    await this.#pool.end();
+    await Promise.all([this.postgres.close(), this.redis.stop()]);
+    if (isClean) rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  #startFleet(count: number): void {
+    const urls = this.instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
+    const seed = path.basename(this.directory);
+    this.fleet = this.#program('fleet', 'lib/fleet/main.ts', ['--agents', String(count), '--seed', seed, ...urls]);
+    this.fleet.start();
+  }
+
+  #program(name: string, file: string, args: readonly string[]): Program {
+    mkdirSync(this.directory, { recursive: true });
+    const program = new Program({ name, file, args, logFile: path.join(this.directory, `${name}.log`) });
+    this.#programs.push(program);
+    return program;
+  }
+}
+
+export async function statusOf(url: string): Promise<number | undefined> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(3_000) });
+    await response.arrayBuffer();
+    return response.status;
+  } catch {
+    return undefined;
+  }
+}
+
+/** In every log, and they tell nothing of a fault. */
+const everyday = new Set(['request', 'task ended']);
+
+function lastLines(program: Program): string[] {
+  const lines = program.log().filter(({ msg }) => !everyday.has(msg));
+  return lines.slice(-25).map(({ hostname: _hostname, v: _v, name: _name, ...line }) => JSON.stringify(line));
+}
+
+/** Below the range from which the system takes the ports of outgoing connections, so that it stays free over a restart. */
+async function freePort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(18_000, 32_000);
+    if (await isFree(port)) return port;
+  }
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
+}

@@ -1,0 +1,168 @@
+/**
+ * Watches a zone from outside while faults happen, and says what it saw that must not be. It asks every running instance for
+ * every server's status, reads the roster, and at the end the status history. DESIGN section 8: I1 (a living server is never
+ * `unknown`) and I2 (epochs only rise). A server whose agent a test kills, freezes or cuts off is excused for that time.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '../bus/eventually.ts';
+import { BUSY_MS, type Instance, type Zone } from './fleet-harness.ts';
+
+interface Excuse {
+  serverUuid: string;
+  from: number;
+  /** Until it was seen `running` again. */
+  to: number;
+}
+
+interface Change {
+  server_uuid: string;
+  status: string;
+  reason: string;
+  since: Date;
+  epoch: string;
+}
+
+interface RosterRow {
+  server_uuid: string;
+  epoch: string;
+}
+
+const LOOK_MS = 250;
+
+export class Witness {
+  /** Facts that must not be, in words. */
+  readonly violations: string[] = [];
+  /** How often an instance was asked and answered: a witness that saw nothing proves nothing. */
+  answers = 0;
+  readonly #zone: Zone;
+  readonly #excuses: Excuse[] = [];
+  readonly #epochs = new Map<string, number>();
+  readonly #stopping = new AbortController();
+  #expected = new Set<string>();
+  #looking: Promise<unknown> | undefined;
+
+  constructor(zone: Zone) {
+    this.#zone = zone;
+  }
+
+  /** From now on every server there is must stay, and stay `running`. */
+  async start(): Promise<void> {
+    this.#expected = new Set(await this.#zone.serverUuids);
+    const rounds = this.#zone.instances.map((instance) => this.#repeat(() => this.#ask(instance)));
+    this.#looking = Promise.all([...rounds, this.#repeat(() => this.#readRoster())]);
+  }
+
+  /** The server's agent is not alive from now on, whatever its status says. */
+  excuse(serverUuid: string): void {
+    this.#excuses.push({ serverUuid, from: Date.now(), to: Number.POSITIVE_INFINITY });
+  }
+
+  /** The server counts as living again once the roster says `running`, which must come to pass. */
+  async excuseEnds(serverUuid: string): Promise<void> {
+    await eventually(async () => (await this.#newest(serverUuid))?.status === 'running', 60_000);
+    // Whoever asked just before may still answer what it read then.
+    const to = Date.now() + 1_000;
+    for (const excuse of this.#excuses) if (excuse.serverUuid === serverUuid) excuse.to = Math.min(excuse.to, to);
+  }
+
+  /** The dead server must become `unknown`, no later than `withinMs` (and what a busy machine takes) after `sinceMs`. */
+  async seesUnknown(serverUuid: string, { sinceMs, withinMs }: { sinceMs: number; withinMs: number }): Promise<string> {
+    const isUnknown = async () => (await this.#newest(serverUuid))?.status === 'unknown';
+    await eventually(isUnknown, withinMs + 60_000);
+    const change = await this.#newest(serverUuid);
+    const tookMs = (change?.since.getTime() ?? Number.POSITIVE_INFINITY) - sinceMs;
+    if (tookMs > withinMs + BUSY_MS)
+      this.#report(`${serverUuid} became unknown after ${tookMs} ms, not ${withinMs} ms`);
+    if (tookMs < 0) this.#report(`${serverUuid} was unknown ${-tookMs} ms before its agent was gone`);
+    return change?.reason ?? '';
+  }
+
+  /** Stops watching, reads the history, and returns every violation. */
+  async finish(): Promise<string[]> {
+    this.#stopping.abort();
+    await this.#looking;
+    for (const change of await this.#history()) this.#judge(change);
+    if (this.answers === 0) this.#report('no instance ever answered');
+    return this.violations;
+  }
+
+  async #repeat(look: () => Promise<void>): Promise<void> {
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      await look();
+      await sleep(LOOK_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  /** What an instance cannot answer is no fact; what it answers is. */
+  async #ask({ url, program }: Instance): Promise<void> {
+    if (!program.isRunning) return;
+    const askedAt = Date.now();
+    let servers: { uuid: string; status: string }[];
+    try {
+      const response = await fetch(`${url}/servers?extras=status`, { signal: AbortSignal.timeout(5_000) });
+      if (response.status !== 200) return void (await response.arrayBuffer());
+      servers = (await response.json()) as typeof servers;
+    } catch {
+      return;
+    }
+    this.answers += 1;
+    const statuses = new Map(servers.map(({ uuid, status }) => [uuid, status]));
+    for (const serverUuid of this.#expected) {
+      const status = statuses.get(serverUuid);
+      if (status === undefined) this.#report(`${program.name} does not list server ${serverUuid}`);
+      else if (
+        status !== 'running' &&
+        !this.#isExcused(serverUuid, askedAt) &&
+        !this.#isExcused(serverUuid, Date.now())
+      )
+        this.#report(`${program.name} says ${serverUuid} is ${status}, and it lives`);
+    }
+  }
+
+  async #readRoster(): Promise<void> {
+    const rows = await this.#zone
+      .sql<RosterRow>('select server_uuid, epoch from cnapi_roster_authority')
+      .catch(() => []);
+    for (const { server_uuid, epoch } of rows) {
+      const before = this.#epochs.get(server_uuid) ?? 0;
+      if (Number(epoch) < before) this.#report(`the epoch of ${server_uuid} fell from ${before} to ${epoch}`);
+      this.#epochs.set(server_uuid, Number(epoch));
+    }
+  }
+
+  #judge({ server_uuid, status, reason, since, epoch }: Change): void {
+    const before = this.#epochs.get(`history ${server_uuid}`) ?? 0;
+    const mayEqual = status === 'unknown';
+    if (mayEqual ? Number(epoch) < before : Number(epoch) <= before)
+      this.#report(`history: ${server_uuid} became ${status} under epoch ${epoch} after ${before}`);
+    this.#epochs.set(`history ${server_uuid}`, Number(epoch));
+    if (status === 'unknown' && !this.#isExcused(server_uuid, since.getTime()))
+      this.#report(`history: ${server_uuid} became unknown (${reason}) at ${since.toISOString()}, and it lived`);
+  }
+
+  #history(): Promise<Change[]> {
+    return this.#zone.sql<Change>(
+      'select server_uuid, status, reason, since, epoch from cnapi_status_history order by id',
+    );
+  }
+
+  async #newest(serverUuid: string): Promise<Change | undefined> {
+    const rows = await this.#zone
+      .sql<Change>(
+        `select server_uuid, status, reason, since, epoch from cnapi_status_history
+         where server_uuid = $1 order by id desc limit 1`,
+        [serverUuid],
+      )
+      .catch(() => []);
+    return rows[0];
+  }
+
+  #isExcused(serverUuid: string, at: number): boolean {
+    return this.#excuses.some((excuse) => excuse.serverUuid === serverUuid && excuse.from <= at && at <= excuse.to);
+  }
+
+  #report(violation: string): void {
+    if (this.violations.length < 50) this.violations.push(`${new Date().toISOString()} ${violation}`);
+  }
+}

@@ -1,0 +1,183 @@
+/**
+ * Keeps a zone at work while faults happen: in each lane one task after the other, created through one instance and awaited
+ * through another. Each command leaves one line in a file when it runs, so that what ran is known apart from what was said.
+ * At the end everything accepted is held against the database and the lines. DESIGN section 8: I3, I5, I6.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Caller, type TaskBody, type TaskOrder } from './caller.ts';
+import { BUSY_MS, type Zone } from './fleet-harness.ts';
+
+export interface WorkloadPlan {
+  zone: Zone;
+  /** A wait may answer this much after its task's end; default: the slow poll. */
+  waitSlackMs?: number;
+  /** Longest time without an answer from any instance, or without an end. */
+  patienceMs?: number;
+}
+
+interface Accepted {
+  id: string;
+  serverUuid: string;
+  token: string | undefined;
+  /** `heldFrom`: since when the instance that answered could have. */
+  seenEnd?: { status: string; at: number; heldFrom: number };
+}
+
+interface StoredTask {
+  id: string;
+  state: string;
+  outcome: string | null;
+  attempt: number;
+  error: { code: string; message: string } | null;
+  ended_at: Date | null;
+  ends: number;
+  retries: number;
+}
+
+const SLOW_POLL_MS = 5_000;
+
+export class Workload {
+  readonly violations: string[] = [];
+  readonly #plan: WorkloadPlan;
+  readonly #caller: Caller;
+  readonly #effects: string;
+  readonly #accepted: Accepted[] = [];
+  readonly #lanes: Promise<void>[] = [];
+  readonly #mayFail = new Map<string, readonly string[]>();
+  #count = 0;
+  #isOver = false;
+
+  constructor(plan: WorkloadPlan) {
+    this.#plan = plan;
+    this.#caller = new Caller(plan.zone.instances.map(({ url }) => url));
+    this.#effects = path.join(plan.zone.directory, 'effects');
+    writeFileSync(this.#effects, '');
+  }
+
+  get accepted(): number {
+    return this.#accepted.length;
+  }
+
+  /**
+   * The faults of this test touch that server: requests may be answered that it does not run, and its tasks may fail with
+   * these codes. All other tasks must complete.
+   */
+  mayFail(serverUuid: string, codes: readonly string[]): void {
+    this.#mayFail.set(serverUuid, codes);
+  }
+
+  /** Short and long commands on every real server, and a little of everything on the simulated ones. */
+  async start(): Promise<void> {
+    const { zone } = this.#plan;
+    const real = zone.agents.map(({ serverUuid }) => serverUuid);
+    for (const serverUuid of real) {
+      this.#lane(() => this.command(serverUuid, 0.1));
+      this.#lane(() => this.command(serverUuid, 4));
+    }
+    const simulated = (await zone.serverUuids).filter((uuid) => !real.includes(uuid));
+    if (simulated.length === 0) return;
+    const pick = () => simulated[this.#count++ % simulated.length] as string;
+    this.#lane(() => this.task(pick(), { task: 'nop' }));
+    this.#lane(() => this.task(pick(), { task: 'sleep', params: { timeout: 2_000 } }));
+  }
+
+  /** A command that leaves its line at once, and then takes its time. */
+  command(serverUuid: string, seconds: number): Promise<TaskBody | undefined> {
+    const token = `token-${this.#count++}`;
+    const script = `#!/bin/sh\necho ${token} >> ${this.#effects}\nsleep ${seconds}\n`;
+    return this.task(serverUuid, { task: 'command_execute', params: { script } }, token);
+  }
+
+  /** Creates a task and awaits its end; undefined when it was not accepted because its server counts as gone. */
+  async task(serverUuid: string, order: TaskOrder, token?: string): Promise<TaskBody | undefined> {
+    const { zone, patienceMs = 60_000 } = this.#plan;
+    const created = await this.#caller.createTask(serverUuid, order, patienceMs);
+    if (created.status === 409 && created.body.code === 'ServerNotRunning' && this.#mayFail.has(serverUuid)) {
+      await sleep(500);
+      return undefined;
+    }
+    if (created.status !== 202) {
+      this.#report(`POST of ${order.task} for ${serverUuid}: ${created.status} ${JSON.stringify(created.body)}`);
+      return undefined;
+    }
+    const accepted: Accepted = { id: created.body.id, serverUuid, token };
+    this.#accepted.push(accepted);
+    const ended = await this.#caller.awaitTask(accepted.id, patienceMs);
+    if (ended.status !== 200) this.#report(`wait for ${accepted.id}: ${ended.status} ${JSON.stringify(ended.body)}`);
+    else if (ended.body.status === 'active') this.#report(`${accepted.id} has no end after ${patienceMs} ms`);
+    const { runsSince } = zone.instances.find(({ url }) => url === ended.url)?.program ?? { runsSince: 0 };
+    const heldFrom = Math.max(ended.askedAt, runsSince);
+    accepted.seenEnd = { status: ended.body.status, at: Date.now(), heldFrom };
+    return ended.body;
+  }
+
+  /** Lets what was begun come to its end, holds everything against the database and the lines; returns the violations. */
+  async finish(): Promise<string[]> {
+    this.#isOver = true;
+    await Promise.all(this.#lanes);
+    const stored = new Map((await this.#readTasks()).map((task) => [task.id, task]));
+    const lines = countLines(readFileSync(this.#effects, 'utf8'));
+    for (const accepted of this.#accepted) this.#judge(accepted, stored.get(accepted.id), lines);
+    for (const id of stored.keys())
+      if (!this.#accepted.some((accepted) => accepted.id === id)) this.#report(`${id} was created without a caller`);
+    if (this.#accepted.length === 0) this.#report('no task was ever accepted');
+    return this.violations;
+  }
+
+  #lane(work: () => Promise<unknown>): void {
+    const run = async () => {
+      while (!this.#isOver) {
+        await work().catch((error: unknown) => this.#report(String(error)));
+        await sleep(200);
+      }
+    };
+    this.#lanes.push(run());
+  }
+
+  #judge({ id, serverUuid, token, seenEnd }: Accepted, task: StoredTask | undefined, lines: Map<string, number>): void {
+    if (task === undefined) return this.#report(`${id} was accepted and is not in the database`);
+    const { state, outcome, attempt, error, ends, retries } = task;
+    if (state !== 'ended' || ends !== 1) this.#report(`${id} is ${state} with ${ends} ends`);
+    if (seenEnd !== undefined && seenEnd.status !== outcome)
+      this.#report(`${id} was answered as ${seenEnd.status} and is stored as ${outcome}`);
+    if (outcome === 'failure' && !this.#mayFail.get(serverUuid)?.includes(error?.code ?? ''))
+      this.#report(`${id} failed: ${error?.code} ${error?.message}`);
+    if (outcome === 'complete' && attempt !== retries + 1)
+      this.#report(`${id} completed at attempt ${attempt} after ${retries} retries`);
+    this.#judgeLines(task, token, lines);
+    this.#judgeWait(task, seenEnd);
+  }
+
+  #judgeLines({ id, outcome }: StoredTask, token: string | undefined, lines: Map<string, number>): void {
+    if (token === undefined) return;
+    const ran = lines.get(token) ?? 0;
+    if (ran > 1 || (outcome === 'complete' && ran !== 1)) this.#report(`${id} ended ${outcome} and ran ${ran} times`);
+  }
+
+  #judgeWait({ id, ended_at }: StoredTask, seenEnd: Accepted['seenEnd']): void {
+    if (seenEnd === undefined || ended_at === null) return;
+    const lateMs = seenEnd.at - Math.max(ended_at.getTime(), seenEnd.heldFrom);
+    const slackMs = this.#plan.waitSlackMs ?? SLOW_POLL_MS;
+    if (lateMs > slackMs + BUSY_MS) this.#report(`the wait for ${id} ended ${lateMs} ms after its task`);
+  }
+
+  #readTasks(): Promise<StoredTask[]> {
+    return this.#plan.zone.sql<StoredTask>(
+      `select t.id, t.state, t.outcome, t.attempt, t.error, t.ended_at,
+         count(e.*) filter (where e.name = 'end')::int as ends, count(e.*) filter (where e.name = 'retry')::int as retries
+       from cnapi_tasks t left join cnapi_task_events e on e.task_id = t.id group by t.id`,
+    );
+  }
+
+  #report(violation: string): void {
+    if (this.violations.length < 50) this.violations.push(`${new Date().toISOString()} ${violation}`);
+  }
+}
+
+function countLines(text: string): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const line of text.split('\n')) if (line !== '') counts.set(line, (counts.get(line) ?? 0) + 1);
+  return counts;
+}
