@@ -128,6 +128,19 @@ t.test('history is compacted away while appends go on, and none of them is lost 
   await next.close();
 });
 
+t.test('what is appended while a compaction opens its file is written once', async (t) => {
+  const directory = await folder(t);
+  const journal = await open(directory);
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'big', params: { x: 'x'.repeat(1_100_000) } }) });
+  const compacting = journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
+  for (let turn = 0; turn < 5; turn++) await Promise.resolve();
+  await Promise.all([compacting, journal.append({ record: 'accepted', task: taskFrame({ id: 'b' }) })]);
+  const next = await reopened(directory);
+  t.equal(next.state.journalId, journal.state.journalId, 'it is not taken for damaged');
+  t.same([...next.state.tasks.keys()], ['big', 'a', 'b']);
+  await Promise.all([journal.close(), next.close()]);
+});
+
 t.test('a disk that refuses writes is waited for; nothing is said to be durable before it is', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
