@@ -1,7 +1,7 @@
 /**
  * A whole zone of real processes for the fault tests: Postgres and Redis of its own, instances, real agents and a simulated
- * fleet, each of which can be killed, frozen, thawed and started again; with `proxied`, agents reach each instance through a
- * proxy that can be cut. Ports are free ones, kept over restarts. Ends with the test, and shows the logs if it failed.
+ * fleet, each of which can be killed, frozen, thawed and started again; agents can be made to reach instances, and instances the
+ * database, through proxies that can be cut. Ports are free ones, kept over restarts. Ends with the test, and shows the logs if it failed.
  */
 import { randomInt, randomUUID } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,6 +22,10 @@ export interface ZonePlan {
   simulated?: number;
   /** Agents reach instances through proxies. */
   proxied?: boolean;
+  /** Instances reach the database through proxies. */
+  databaseProxied?: boolean;
+  /** Default: Redis. */
+  bus?: 'redis' | 'postgres';
   /** Over every instance's defaults, which are the product's. */
   config?: Record<string, unknown>;
   postgres?: TestPostgresOptions;
@@ -41,6 +45,7 @@ export interface Instance {
   agentUrl: string;
   program: Program;
   proxy: CuttableProxy | undefined;
+  databaseProxy: CuttableProxy | undefined;
 }
 
 export interface RealAgent {
@@ -98,32 +103,11 @@ export class Zone {
 
   async start(): Promise<void> {
     const { instances = 3, agents = 2, simulated = 10 } = this.#plan;
-    for (let each = 0; each < instances; each++) await this.addInstance();
+    for (let each = 0; each < instances; each++) await this.#startInstance();
     await Promise.all(this.instances.map((instance) => this.ready(instance)));
     for (let each = 0; each < agents; each++) this.addAgent();
     if (simulated > 0) this.#startFleet(simulated);
     await this.untilRunning(agents + simulated);
-  }
-
-  async addInstance(config: Record<string, unknown> = {}): Promise<Instance> {
-    const port = await freePort();
-    const uuid = randomUUID();
-    const number = this.instances.length;
-    const host = '127.0.0.1';
-    const advertiseHost = this.#plan.proxied ? `127.0.2.${number + 1}` : host;
-    const proxy = this.#plan.proxied
-      ? await CuttableProxy.start({ host: advertiseHost, port, target: { host, port } })
-      : undefined;
-    const file = path.join(this.directory, `instance-${number}.json`);
-    const connections = { databaseUrl: this.postgres.url, redisUrl: this.redis.url, databasePoolSize: 5 };
-    const settings = { cnapiUuid: uuid, host, port, advertiseHost, ...connections, ...this.#plan.config, ...config };
-    writeFileSync(file, JSON.stringify(settings));
-    const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file]);
-    const url = `http://${host}:${port}`;
-    const instance = { uuid, url, agentUrl: `http://${advertiseHost}:${port}`, program, proxy };
-    this.instances.push(instance);
-    program.start();
-    return instance;
   }
 
   /** Starts a real agent; by default of a server of its own. */
@@ -174,10 +158,36 @@ export class Zone {
 
   async stop(isClean = true): Promise<void> {
     await Promise.all(this.#programs.map((program) => program.kill()));
-    await Promise.all(this.instances.map(({ proxy }) => proxy?.stop()));
+    await Promise.all(this.instances.flatMap(({ proxy, databaseProxy }) => [proxy?.stop(), databaseProxy?.stop()]));
     await this.#pool.end();
     await Promise.all([this.postgres.close(), this.redis.stop()]);
     if (isClean) rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  async #startInstance(): Promise<void> {
+    const [uuid, number, host, port] = [randomUUID(), this.instances.length, '127.0.0.1', await freePort()];
+    const { proxied, databaseProxied, config } = this.#plan;
+    const advertiseHost = proxied ? `127.0.2.${number + 1}` : host;
+    const proxy = proxied
+      ? await CuttableProxy.start({ host: advertiseHost, port, target: { host, port } })
+      : undefined;
+    const databaseProxy = databaseProxied
+      ? await CuttableProxy.start({ host, port: 0, target: { host, port: this.postgres.port } })
+      : undefined;
+    const file = path.join(this.directory, `instance-${number}.json`);
+    const settings = { cnapiUuid: uuid, host, port, advertiseHost, ...this.#connections(databaseProxy), ...config };
+    writeFileSync(file, JSON.stringify(settings));
+    const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file]);
+    const urls = { url: `http://${host}:${port}`, agentUrl: `http://${advertiseHost}:${port}` };
+    this.instances.push({ uuid, ...urls, program, proxy, databaseProxy });
+    program.start();
+  }
+
+  #connections(databaseProxy: CuttableProxy | undefined): Record<string, unknown> {
+    const { url, port } = this.postgres;
+    const databaseUrl = Object.assign(new URL(url), { port: databaseProxy?.port ?? port }).href;
+    const bus = this.#plan.bus === 'postgres' ? {} : { redisUrl: this.redis.url };
+    return { databaseUrl, databasePoolSize: 5, ...bus };
   }
 
   #startFleet(count: number): void {

@@ -1,0 +1,48 @@
+import { rm } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '../bus/eventually.ts';
+import { faultTest } from '../support/fault-test.ts';
+import type { RealAgent } from '../support/fleet-harness.ts';
+
+faultTest('two agents with one server uuid', {}, async ({ t, zone, witness, work }) => {
+  const { serverUuid, program: first } = zone.agents[0] as RealAgent;
+  const clone = zone.addAgent(serverUuid).program;
+
+  await t.test('the second is refused while the first answers, and says so', async (t) => {
+    await eventually(() => clone.log().some(({ msg }) => msg === 'another agent has this uuid'));
+    await sleep(6_000);
+    t.notOk(clone.log().some(({ msg }) => msg === 'link is live'));
+    const refusals = zone.instances.flatMap(({ program }) =>
+      program.log().filter(({ server_uuid, code }) => server_uuid === serverUuid && code === 'incarnation-alive'),
+    );
+    t.ok(refusals.length > 0, 'the instances have logged it');
+  });
+
+  await t.test('the second is accepted when the first is gone', async (t) => {
+    work.mayFail(serverUuid, ['OutcomeUnknown']);
+    witness.excuse(serverUuid);
+    await first.kill();
+    await eventually(() => clone.log().some(({ msg }) => msg === 'link is live'), 60_000);
+    await witness.excuseEnds(serverUuid);
+    t.equal((await work.command(serverUuid, 0.1))?.status, 'complete');
+  });
+});
+
+faultTest('a machine installed anew under its old uuid', { agents: 1 }, async ({ t, zone, witness, work }) => {
+  const { serverUuid, data, program } = zone.agents[0] as RealAgent;
+  work.mayFail(serverUuid, ['OutcomeUnknown']);
+  const once = work.command(serverUuid, 20);
+  const again = work.task(serverUuid, { task: 'sleep', params: { timeout: 8_000 } });
+  await sleep(2_000);
+  witness.excuse(serverUuid);
+  await program.kill();
+  await rm(data, { recursive: true });
+  program.start();
+  await witness.excuseEnds(serverUuid);
+  const end = await once;
+  t.equal(end?.status, 'failure', 'nobody knows what became of the command');
+  t.match(end?.history[0], { name: 'error', event: { error: { code: 'OutcomeUnknown' } } });
+  const repeated = await again;
+  t.equal(repeated?.status, 'complete', 'what may run twice is run again');
+  t.equal(repeated?.attempt, 2);
+});

@@ -1,0 +1,18 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+
+faultTest('Postgres frozen for 20 s and thawed', {}, async ({ zone }) => {
+  zone.postgres.freeze();
+  await sleep(20_000);
+  zone.postgres.thaw();
+  await sleep(15_000);
+});
+
+faultTest('Postgres restarted and gone for a while, with itself as the bus', { bus: 'postgres' }, async ({ zone }) => {
+  await zone.postgres.restart();
+  await sleep(5_000);
+  await zone.postgres.stop();
+  await sleep(8_000);
+  await zone.postgres.start();
+  await sleep(8_000);
+});
