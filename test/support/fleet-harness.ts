@@ -4,7 +4,7 @@
  * database, through proxies that can be cut. Ports are free ones, kept over restarts. Ends with the test, and shows the logs if it failed.
  */
 import { randomInt, randomUUID } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -26,6 +26,8 @@ export interface ZonePlan {
   databaseProxied?: boolean;
   /** Default: Redis. */
   bus?: 'redis' | 'postgres';
+  /** Node's own arguments for instances. */
+  instanceArgs?: readonly string[];
   /** Over every instance's defaults, which are the product's. */
   config?: Record<string, unknown>;
   postgres?: TestPostgresOptions;
@@ -177,7 +179,8 @@ export class Zone {
     const file = path.join(this.directory, `instance-${number}.json`);
     const settings = { cnapiUuid: uuid, host, port, advertiseHost, ...this.#connections(databaseProxy), ...config };
     writeFileSync(file, JSON.stringify(settings));
-    const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file]);
+    const { instanceArgs = [] } = this.#plan;
+    const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file], instanceArgs);
     const urls = { url: `http://${host}:${port}`, agentUrl: `http://${advertiseHost}:${port}` };
     this.instances.push({ uuid, ...urls, program, proxy, databaseProxy });
     program.start();
@@ -197,9 +200,8 @@ export class Zone {
     this.fleet.start();
   }
 
-  #program(name: string, file: string, args: readonly string[]): Program {
-    mkdirSync(this.directory, { recursive: true });
-    const program = new Program({ name, file, args, logFile: path.join(this.directory, `${name}.log`) });
+  #program(name: string, file: string, args: readonly string[], nodeArgs: readonly string[] = []): Program {
+    const program = new Program({ name, file, args, nodeArgs, logFile: path.join(this.directory, `${name}.log`) });
     this.#programs.push(program);
     return program;
   }

@@ -19,6 +19,8 @@ export interface ProgramPlan {
   /** Relative to the project. */
   file: string;
   args: readonly string[];
+  /** For Node itself. */
+  nodeArgs: readonly string[];
   logFile: string;
 }
 
@@ -58,11 +60,14 @@ export class Program {
 
   start(): void {
     if (this.isAlive) throw new Error(`${this.name} is running already`);
-    const { file, args, logFile } = this.#plan;
+    const { file, args, nodeArgs, logFile } = this.#plan;
     const log = openSync(logFile, 'a');
     this.#isFrozen = false;
     this.runsSince = Date.now();
-    this.#child = spawn(process.execPath, [path.join(root, file), ...args], { cwd: root, stdio: ['pipe', log, log] });
+    this.#child = spawn(process.execPath, [...nodeArgs, path.join(root, file), ...args], {
+      cwd: root,
+      stdio: ['pipe', log, log],
+    });
     closeSync(log);
     this.#child.stdin?.on('error', () => undefined);
     guard(this.#child);

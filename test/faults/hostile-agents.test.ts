@@ -1,0 +1,177 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Test } from 'tap';
+import { encodeHeartbeat } from '../../lib/wire/codec.ts';
+import { eventually } from '../bus/eventually.ts';
+import { faultTest, type Stage } from '../support/fault-test.ts';
+import type { Instance } from '../support/fleet-harness.ts';
+import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
+
+/** More comes in than it could keep: an instance that kept it would end. */
+const SMALL_HEAP = ['--max-old-space-size=256'];
+const MAX_RESIDENT_MIB = 800;
+
+const plan = { instances: 1, simulated: 5, instanceArgs: SMALL_HEAP };
+
+faultTest('whatever an agent sends, only its own session suffers', plan, async (stage) => {
+  const { t, zone } = stage;
+  const instance = zone.instances[0] as Instance;
+  const { pid } = instance.program;
+  await t.test('greetings that are none', (t) => badGreetings(t, instance));
+  await t.test('frames that break a live session', (t) => badFrames(t, stage, instance));
+  await t.test("an end of another server's task", (t) => foreignEnd(t, stage, instance));
+  await t.test('half-open handshakes', (t) => halfOpen(t, instance));
+  await t.test('floods', (t) => floods(t, stage, instance));
+  await t.test('a peer that never reads', (t) => neverReads(t, stage, instance));
+  t.equal(instance.program.pid, pid, 'the instance lives');
+  t.ok(instance.program.residentMib() < MAX_RESIDENT_MIB, 'its memory is bounded');
+});
+
+async function badGreetings(t: Test, { url }: Instance): Promise<void> {
+  const hello = { type: 'hello', version: 1, capabilities: [], conn: 1, epoch: 0, bootId: '', agentVersion: '0' };
+  const greetings: [string, (agent: ScriptedAgent) => void, number][] = [
+    ['no JSON', (agent) => agent.socket.send('{"type":'), 1002],
+    ['no object', (agent) => agent.socket.send('[1]'), 1002],
+    ['binary', (agent) => agent.socket.send(Buffer.from([1, 2, 3])), 1002],
+    ['not UTF-8', (agent) => agent.socket.send(Buffer.from([0xff, 0xfe]), { binary: false }), 1007],
+    ['over 64 KiB', (agent) => agent.hello({ agentVersion: 'x'.repeat(70_000) }), 1002],
+    ['over 8 MiB', (agent) => agent.hello({ agentVersion: 'x'.repeat(9_000_000) }), 1009],
+    ['inventory first', (agent) => agent.send({ type: 'inventory', epoch: 1, tasks: [] }), 1002],
+    ['fields missing', (agent) => agent.send(hello), 1002],
+    ["another's uuid", (agent) => agent.hello({ serverUuid: newMachine().serverUuid }), 1000],
+    ['an epoch beyond reason', (agent) => agent.hello({ epoch: Number.MAX_SAFE_INTEGER }), 1000],
+    ['a negative epoch', (agent) => agent.hello({ epoch: -1 }), 1002],
+  ];
+  for (const [name, greet, code] of greetings) {
+    const agent = await new ScriptedAgent(url, newMachine()).open();
+    greet(agent);
+    const closed = await agent.end();
+    t.equal(closed.code, code, `${name}: closed with ${code} (${closed.reason})`);
+    t.notOk(agent.frames.some(({ type }) => type === 'welcome'));
+  }
+  const dumb = await new ScriptedAgent(url, newMachine()).open();
+  t.equal((await dumb.end()).code, 1002, 'nothing at all: closed after 2 s');
+}
+
+async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): Promise<void> {
+  const frames: [string, (agent: ScriptedAgent) => void, number][] = [
+    ['no JSON', (agent) => agent.socket.send('}'), 1002],
+    ['binary', (agent) => agent.socket.send(Buffer.alloc(10)), 1002],
+    ['over 8 MiB', (agent) => agent.socket.send('x'.repeat(8 * 1024 * 1024 + 1)), 1009],
+    ['a second hello', (agent) => agent.hello(), 1002],
+    ['a second inventory', (agent) => agent.send({ type: 'inventory', epoch: 1, tasks: [] }), 1002],
+    ['an end that lacks its fields', (agent) => agent.send({ type: 'task_end', id: 'x' }), 1002],
+    ['deep nesting', (agent) => agent.socket.send(`${'['.repeat(100_000)}`), 1002],
+  ];
+  for (const [name, send, code] of frames) {
+    const machine = newMachine();
+    witness.excuse(machine.serverUuid);
+    const { agent } = await joinAgent(url, machine);
+    send(agent);
+    const closed = await agent.end();
+    t.equal(closed.code, code, `${name}: closed with ${code} (${closed.reason})`);
+    const status = async () =>
+      (
+        await zone.sql<{ status: string }>('select status from cnapi_roster_authority where server_uuid = $1', [
+          machine.serverUuid,
+        ])
+      )[0]?.status;
+    await eventually(async () => (await status()) === 'unknown');
+  }
+  const machine = newMachine();
+  witness.excuse(machine.serverUuid);
+  const { agent } = await joinAgent(url, machine);
+  agent.send({ type: 'from-the-future' });
+  t.match(await agent.next('error'), { code: 'unknown-type' }, 'an unknown type is told, and the session goes on');
+  agent.close();
+}
+
+/** Neither an end nor a cancel's answer may come from a server that the task is not for. */
+async function foreignEnd(t: Test, { zone, witness, work }: Stage, { url }: Instance): Promise<void> {
+  const machine = newMachine();
+  witness.excuse(machine.serverUuid);
+  const { agent } = await joinAgent(url, machine);
+  const victim = work.command(zone.agents[0]?.serverUuid ?? '', 3);
+  await sleep(1_000);
+  const [task] = await zone.sql<{ id: string }>(
+    `select id from cnapi_tasks where state = 'claimed' and server_uuid = $1 order by created_at desc limit 1`,
+    [zone.agents[0]?.serverUuid],
+  );
+  const id = task?.id ?? '';
+  const end = { outcome: 'failure', error: { code: 'Forged', message: '' }, reportedAt: '' };
+  for (const attempt of [1, 2]) agent.send({ type: 'task_end', id, attempt, ...end });
+  t.match(await agent.next('task_ack'), { id }, 'it is acknowledged, so that it is not repeated for ever');
+  t.equal((await victim)?.status, 'complete', 'and changes nothing');
+  agent.close();
+}
+
+async function halfOpen(t: Test, instance: Instance): Promise<void> {
+  const port = Number(new URL(instance.url).port);
+  const head = `GET /agents/${newMachine().serverUuid}/link HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n`;
+  const sockets: Socket[] = [];
+  for (let each = 0; each < 300; each++) {
+    const socket = connect(port, '127.0.0.1');
+    socket.on('error', () => undefined);
+    await once(socket, 'connect');
+    if (each % 3 > 0) socket.write(head.slice(0, each % 3 === 1 ? 20 : undefined));
+    sockets.push(socket);
+  }
+  const answer = await fetch(`${instance.url}/ping`);
+  t.equal(answer.status, 200, 'others are served meanwhile');
+  for (const socket of sockets) socket.destroy();
+  const raw = connect(port, '127.0.0.1');
+  raw.write(`${head}Connection: Upgrade\r\nSec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13\r\n\r\n`);
+  const [reply] = (await once(raw, 'data')) as [Buffer];
+  t.match(reply.toString(), /^HTTP\/1\.1 400 /, 'a bad handshake is refused');
+  raw.destroy();
+}
+
+async function floods(t: Test, { witness }: Stage, { url }: Instance): Promise<void> {
+  const machine = newMachine();
+  witness.excuse(machine.serverUuid);
+  const { agent } = await joinAgent(url, machine);
+  for (let each = 0; each < 30_000; each++) {
+    agent.socket.send(encodeHeartbeat(each));
+    if (each % 1_000 === 0) await sleep(1);
+  }
+  await eventually(() => agent.frames.filter(({ type }) => type === 'heartbeat').length >= 30_000);
+  t.pass('each of 30,000 heartbeats is answered');
+  const output = { name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: 'x'.repeat(15_000) };
+  for (let each = 0; each < 20_000; each++) {
+    agent.send({ type: 'task_event', id: newMachine().serverUuid, attempt: 1, event: output });
+    if (agent.socket.bufferedAmount > 10_000_000) await sleep(1);
+  }
+  for (let each = 0; each < 1_000; each++) agent.send({ type: 'sysinfo', digest: String(each), sysinfo: { each } });
+  for (let each = 0; each < 1_000; each++) agent.send({ type: 'from-the-future' });
+  const heard = agent.frames.length;
+  agent.send({ type: 'heartbeat', sequence: 77_777 });
+  await eventually(() =>
+    agent.frames.slice(heard).some((frame) => frame.type === 'heartbeat' && frame.sequence === 77_777),
+  );
+  t.pass('300 MB of output of tasks that are not its own, and it is still served');
+  agent.close();
+}
+
+async function neverReads(t: Test, { zone, witness }: Stage, { url }: Instance): Promise<void> {
+  const machine = newMachine();
+  witness.excuse(machine.serverUuid);
+  const { agent } = await joinAgent(url, machine);
+  agent.fallSilent();
+  // Each frame of an unknown type is answered at ten times its length; none of it is read.
+  const reason = async () => {
+    const statement = `select reason from cnapi_status_history where server_uuid = $1 and status = 'unknown'`;
+    return (await zone.sql<{ reason: string }>(statement, [machine.serverUuid]))[0]?.reason;
+  };
+  let isOver = false;
+  agent.socket.on('close', () => {
+    isOver = true;
+  });
+  for (let round = 0; round < 3_000 && !isOver && (await reason()) === undefined; round++) {
+    for (let each = 0; each < 500; each++) agent.socket.send('{"type":"?"}', () => undefined);
+    await sleep(5);
+  }
+  await eventually(async () => (await reason()) !== undefined);
+  t.equal(await reason(), 'slow-reader', 'it is cut off');
+  agent.socket.terminate();
+}
