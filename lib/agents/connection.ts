@@ -14,7 +14,7 @@ import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wire/codec.ts';
-import type { AgentFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
+import type { AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
 
 export type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
@@ -52,6 +52,9 @@ const MAX_UNDER_WAY = 64;
 /** Bytes waiting to be sent to an agent that does not read. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
+/** What one connection's peer did not understand is logged this often; more tells nothing new, and fills the disk. */
+const MAX_COMPLAINTS_LOGGED = 10;
+
 const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
@@ -65,6 +68,7 @@ export class Connection implements SessionSocket {
   #peerVersion = PROTOCOL_VERSION;
   #deadline: Timer | undefined;
   #underWay = 0;
+  #complaints = 0;
   #probeWaiters: ((isAlive: boolean) => void)[] = [];
   #isGone = false;
 
@@ -166,13 +170,18 @@ export class Connection implements SessionSocket {
     if (frame.type === 'heartbeat') {
       if (this.#session !== undefined) this.#sendText(encodeHeartbeat(frame.sequence));
     } else if (frame.type === 'error') {
-      const { code, message } = frame;
-      this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: did not understand');
+      this.#noteComplaint(frame);
     } else {
       const work = this.#workFor(frame);
       if (work === undefined) this.#fail(`a ${frame.type} frame has no place in state ${this.#state}`);
       else void this.#track(work);
     }
+  }
+
+  #noteComplaint({ code, message }: ErrorFrame): void {
+    this.#complaints += 1;
+    if (this.#complaints > MAX_COMPLAINTS_LOGGED) return;
+    this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: did not understand');
   }
 
   #workFor(frame: AgentFrame): Promise<void> | undefined {

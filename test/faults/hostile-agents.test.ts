@@ -127,7 +127,7 @@ async function halfOpen(t: Test, instance: Instance): Promise<void> {
   raw.destroy();
 }
 
-async function floods(t: Test, { witness }: Stage, { url }: Instance): Promise<void> {
+async function floods(t: Test, { witness }: Stage, { url, program }: Instance): Promise<void> {
   const machine = newMachine();
   witness.excuse(machine.serverUuid);
   const { agent } = await joinAgent(url, machine);
@@ -150,28 +150,38 @@ async function floods(t: Test, { witness }: Stage, { url }: Instance): Promise<v
     agent.frames.slice(heard).some((frame) => frame.type === 'heartbeat' && frame.sequence === 77_777),
   );
   t.pass('300 MB of output of tasks that are not its own, and it is still served');
+  for (let each = 0; each < 10_000; each++) agent.send({ type: 'error', code: 'x', message: 'y'.repeat(4_000) });
+  await eventually(() => program.log().some(({ code }) => code === 'x'));
   agent.close();
+  await agent.end();
+  t.ok(program.log().filter(({ code }) => code === 'x').length < 100, 'and its complaints do not fill the log');
 }
 
-async function neverReads(t: Test, { zone, witness }: Stage, { url }: Instance): Promise<void> {
-  const machine = newMachine();
-  witness.excuse(machine.serverUuid);
-  const { agent } = await joinAgent(url, machine);
-  agent.fallSilent();
-  // Each frame of an unknown type is answered at ten times its length; none of it is read.
-  const reason = async () => {
-    const statement = `select reason from cnapi_status_history where server_uuid = $1 and status = 'unknown'`;
-    return (await zone.sql<{ reason: string }>(statement, [machine.serverUuid]))[0]?.reason;
-  };
-  let isOver = false;
-  agent.socket.on('close', () => {
-    isOver = true;
-  });
-  for (let round = 0; round < 3_000 && !isOver && (await reason()) === undefined; round++) {
-    for (let each = 0; each < 500; each++) agent.socket.send('{"type":"?"}', () => undefined);
-    await sleep(5);
+/** What is sent makes the instance answer; none of the answers is read. */
+async function neverReads(t: Test, { zone, witness }: Stage, instance: Instance): Promise<void> {
+  const kinds: [string, (agent: ScriptedAgent) => void, string][] = [
+    ['frames of an unknown type', (agent) => agent.socket.send('{"type":"?"}', () => undefined), 'slow-reader'],
+    ['pings', (agent) => agent.socket.ping(Buffer.alloc(125), undefined, () => undefined), 'closed'],
+  ];
+  for (const [name, send, expected] of kinds) {
+    const machine = newMachine();
+    witness.excuse(machine.serverUuid);
+    const { agent } = await joinAgent(instance.url, machine);
+    agent.fallSilent();
+    const reason = async () => {
+      const statement = `select reason from cnapi_status_history where server_uuid = $1 and status = 'unknown'`;
+      return (await zone.sql<{ reason: string }>(statement, [machine.serverUuid]))[0]?.reason;
+    };
+    let isOver = false;
+    agent.socket.on('close', () => {
+      isOver = true;
+    });
+    for (let round = 0; round < 3_000 && !isOver && (await reason()) === undefined; round++) {
+      for (let each = 0; each < 500; each++) send(agent);
+      await sleep(5);
+    }
+    await eventually(async () => (await reason()) !== undefined);
+    t.equal(await reason(), expected, `one that sends ${name} is cut off`);
+    agent.socket.terminate();
   }
-  await eventually(async () => (await reason()) !== undefined);
-  t.equal(await reason(), 'slow-reader', 'it is cut off');
-  agent.socket.terminate();
 }
