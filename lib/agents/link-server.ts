@@ -5,7 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { CnapiError, DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Roster } from '../roster/coordinator.ts';
@@ -42,6 +42,13 @@ export interface LinkServerDeps {
   log: Logger;
 }
 
+/** This instance takes no agent now; another one may. */
+export class AgentNotTakenError extends CnapiError {
+  constructor(message: string) {
+    super('ServiceUnavailable', 503, message, { retryAfterSeconds: RETRY_AFTER_MS / 1000 });
+  }
+}
+
 const RETRY_AFTER_MS = 1000;
 const UPGRADE_BACKLOG = 2_000;
 
@@ -74,19 +81,17 @@ export class LinkServer {
     return this.#connections.size;
   }
 
-  /** Takes over the socket of an upgrade of GET /agents/:server_uuid/link; answers 503 when no agent can be taken now. */
-  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): void {
+  /** Takes over the socket of an upgrade of GET /agents/:server_uuid/link, or says why no agent can be taken now. */
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): AgentNotTakenError | undefined {
     const refusal = this.#upgradeRefusal();
-    if (refusal !== undefined) {
-      refuseUpgrade(stream, refusal);
-      return;
-    }
+    if (refusal !== undefined) return new AgentNotTakenError(refusal);
     this.#server.handleUpgrade(request, stream, head, (socket) => {
       const { clock, log } = this.#deps;
       const peer = request.socket.remoteAddress ?? '';
       const handlers = this.#handlers;
       this.#connections.add(new Connection({ socket, stream, serverUuid, peer, handlers, clock, log }));
     });
+    return undefined;
   }
 
   /** Asks every agent to go elsewhere at once and closes; writes no verdict. */
@@ -203,12 +208,4 @@ export class LinkServer {
   #otherAddresses(): { uuid: string; host: string; port: number }[] {
     return this.#addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
-}
-
-function refuseUpgrade(stream: Duplex, message: string): void {
-  const body = JSON.stringify({ code: 'ServiceUnavailable', message });
-  stream.end(
-    `HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n` +
-      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
-  );
 }

@@ -19,6 +19,8 @@ export interface ExchangeDeps {
   log: Logger;
 }
 
+/** Nobody sees it but the log and the metrics, which know it by this number since nginx. */
+const CALLER_LEFT = 499;
 const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
 
 export class Exchange {
@@ -65,13 +67,18 @@ export class Exchange {
     return this.#response.destroyed && !this.#response.writableFinished;
   }
 
+  get isAnswered(): boolean {
+    return this.#response.headersSent;
+  }
+
+  /** As it was sent; 499 for a caller who left before that. */
   get status(): number {
-    return this.#response.statusCode;
+    return this.isAnswered ? this.#response.statusCode : CALLER_LEFT;
   }
 
   async send(reply: Reply): Promise<void> {
     try {
-      if (this.#response.destroyed || this.#response.headersSent) return;
+      if (this.#response.destroyed || this.isAnswered) return;
       this.#writeHeaders(reply);
       if (reply.events === undefined) this.#end(reply);
       else await sendEvents(this.#response, reply.events, { clock: this.#deps.clock, signal: this.signal });

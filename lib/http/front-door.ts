@@ -10,7 +10,9 @@ export const MAX_URL_CHARS = 8 * 1024;
 
 export interface Knock {
   url: string;
-  host: string | undefined;
+  httpVersion: string;
+  /** As many as were given. */
+  hosts: readonly string[];
   origin: string | undefined;
 }
 
@@ -19,12 +21,15 @@ export function reasonToRefuse(knock: Knock, names: ReadonlySet<string>): CnapiE
   if (knock.url.length > MAX_URL_CHARS)
     return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
   if (!knock.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
-  if (knock.host !== undefined && !isOurs(knock.host, names)) {
+  const [host, ...others] = knock.hosts;
+  if (others.length > 0 || (host === undefined && knock.httpVersion !== '1.0'))
+    return new InvalidContentError('The request has not one Host header');
+  if (host !== undefined && !isOurs(host, names)) {
     return new ForbiddenError(
-      `Host ${printable(knock.host)} is not a name of this service; use its address or one of its names`,
+      `Host ${printable(host)} is not a name of this service; use its address or one of its names`,
     );
   }
-  if (knock.origin !== undefined && !isSameOrigin(knock.origin, knock.host)) {
+  if (knock.origin !== undefined && !isSameOrigin(knock.origin, host)) {
     return new ForbiddenError(`Requests from pages of ${printable(knock.origin)} are refused`);
   }
   return undefined;

@@ -28,6 +28,25 @@ export class RequestTooLargeError extends CnapiError {
   }
 }
 
+/** No HTTP, too large a head, or too slow: nothing that a route could be asked about. */
+export class UnreadableRequestError extends CnapiError {
+  constructor(cause: NodeJS.ErrnoException) {
+    const [code, statusCode, message] = UNREADABLE[cause.code ?? ''] ?? [
+      'InvalidContent',
+      400,
+      `The request is not HTTP/1.1 as it should be: ${cause.message.slice(0, 200)}`,
+    ];
+    super(code, statusCode, message, { cause });
+  }
+}
+
+/** By the code of Node's error. */
+const UNREADABLE: Readonly<Record<string, [code: string, statusCode: number, message: string]>> = {
+  HPE_HEADER_OVERFLOW: ['RequestEntityTooLarge', 431, 'The headers are too large or too many'],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['RequestEntityTooLarge', 413, 'The extensions of a chunk are too large'],
+  ERR_HTTP_REQUEST_TIMEOUT: ['RequestTimeout', 408, 'The request did not come in time'],
+};
+
 export class UnsupportedMediaTypeError extends CnapiError {
   constructor(contentType: string) {
     super(

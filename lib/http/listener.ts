@@ -15,16 +15,18 @@ import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
-import { isLoopback, MAX_URL_CHARS, reasonToRefuse } from './front-door.ts';
+import { isLoopback, type Knock, MAX_URL_CHARS, reasonToRefuse } from './front-door.ts';
 import {
   MethodNotAllowedError,
   NotUpgradableError,
   ResourceNotFoundError,
   StoppingError,
+  UnreadableRequestError,
   UpgradeRequiredError,
 } from './http-errors.ts';
 import type { Metrics } from './metrics.ts';
 import { answer } from './pipeline.ts';
+import { replyAndHangUp } from './raw-reply.ts';
 import type { Reply, Route } from './route.ts';
 import { isUuid } from './rules.ts';
 import type { Services } from './services.ts';
@@ -45,8 +47,8 @@ export interface ListenerOptions {
   clock: Clock;
   random: Random;
   log: Logger;
-  /** Takes over the socket of an agent that asks for its link. */
-  onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, serverUuid: string): void;
+  /** Takes over the socket of an agent that asks for its link, or says why not. */
+  onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, serverUuid: string): CnapiError | undefined;
 }
 
 /** Without credentials an instance may be reached from its own machine only. */
@@ -149,6 +151,9 @@ export class HttpListener {
     http.maxHeadersCount = MAX_HEADERS;
     http.maxConnections = config.maxAgents + MAX_CALLERS;
     http.setTimeout(SILENT_SOCKET_MS);
+    // The front door asks for it, with an answer that says so.
+    Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
+    http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
   }
 
@@ -166,7 +171,9 @@ export class HttpListener {
         void this.#exchanges.get(request)?.send(errorReply(new UpgradeRequiredError()));
       } else {
         const { socket, head } = claimUpgrade.call(response);
-        this.#options.onUpgrade(request, socket, head, String(request.params.server_uuid).toLowerCase());
+        const serverUuid = String(request.params.server_uuid).toLowerCase();
+        const refusal = this.#options.onUpgrade(request, socket, head, serverUuid);
+        if (refusal !== undefined) replyAndHangUp(socket, errorReply(refusal));
       }
       next(false);
     });
@@ -174,11 +181,12 @@ export class HttpListener {
 
   /** True to go on to routing. A refused upgrade has no response worth the name: it is answered on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const { host, origin } = request.headers;
-    const reason = reasonToRefuse({ url: request.url ?? '', host, origin }, this.#names);
+    const reason = reasonToRefuse(knockOf(request), this.#names);
     if (response.claimUpgrade !== undefined) {
+      // Nobody else listens from here until the link has it, and a caller may reset the connection at any moment.
+      request.socket.on('error', () => request.socket.destroy());
       const refusal = reason ?? this.#reasonNotToUpgrade(request);
-      if (refusal !== undefined) refuseUpgrade(response.claimUpgrade().socket, errorReply(refusal));
+      if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
       return refusal === undefined;
     }
     const exchange = new Exchange(request, response, this.#options);
@@ -246,6 +254,13 @@ export class HttpListener {
     }
   }
 
+  /** What Node could not read as a request. A reply that is on its way already is cut off. */
+  #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
+    const isAnswering = [...this.#exchanges.values()].some((one) => one.request.socket === socket && one.isAnswered);
+    if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    else replyAndHangUp(socket, errorReply(new UnreadableRequestError(error)));
+  }
+
   async #stop(): Promise<void> {
     if (!this.#server.listening) return;
     // Upgraded sockets would keep a close waiting; they are not ours to wait for.
@@ -259,20 +274,16 @@ export class HttpListener {
   }
 }
 
+function knockOf({ url = '', httpVersion, headers, headersDistinct }: IncomingMessage): Knock {
+  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin };
+}
+
+/** Of callers that offer another protocol (`h2c`) the offer is passed by, as HTTP has it. */
+function wantsWebSocket({ headers }: IncomingMessage): boolean {
+  return headers.upgrade?.toLowerCase() === 'websocket';
+}
+
 /** The host names, loopback's aside, under which a request may ask for this instance. */
 function namesOf({ host, advertiseHost, datacenter, domain }: ListenerOptions['config']): ReadonlySet<string> {
   return new Set([host, advertiseHost ?? host, `cnapi.${datacenter}.${domain}`].map((name) => name.toLowerCase()));
-}
-
-function refuseUpgrade(socket: Duplex, reply: Reply): void {
-  const content = JSON.stringify(reply.body);
-  const head = [
-    `HTTP/1.1 ${reply.status} Connection Not Upgraded`,
-    'Connection: close',
-    'Content-Type: application/json',
-    `Content-Length: ${Buffer.byteLength(content)}`,
-    ...Object.entries(reply.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
-  ];
-  socket.on('error', () => socket.destroy());
-  socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
 }

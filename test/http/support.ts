@@ -1,6 +1,7 @@
 /** A listener on a free port over a real database; stand-ins for the fleet: roster and tasks answer as a test says. */
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { CnapiError } from '../../lib/errors.ts';
 import { HttpListener, type ListenerOptions } from '../../lib/http/listener.ts';
 import { Metrics } from '../../lib/http/metrics.ts';
 import { openApiDocument } from '../../lib/http/openapi.ts';
@@ -51,6 +52,8 @@ export interface ApiOptions {
   routes?: readonly Route[];
   config?: Partial<ListenerOptions['config']>;
   services?: Partial<Services>;
+  /** What the link says to each agent that comes; by default it takes them all. */
+  upgradeRefusal?: CnapiError;
 }
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
@@ -103,7 +106,9 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     log: recordingLogger(logged),
     onUpgrade(_request, socket, _head, serverUuid) {
       upgrades.push({ serverUuid });
+      if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
       socket.end('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
+      return undefined;
     },
   });
   await listener.start();

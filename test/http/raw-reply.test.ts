@@ -1,0 +1,88 @@
+/** What is answered where there is no response to answer with: refused upgrades, and bytes that are no request. */
+import { createServer } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import t from 'tap';
+import { CnapiError } from '../../lib/errors.ts';
+import { type Api, raw, SERVER, startApi } from './support.ts';
+
+const full = new CnapiError('ServiceUnavailable', 503, 'the instance is full', { retryAfterSeconds: 1 });
+
+const upgradeAt = (path: string, protocol = 'websocket') =>
+  `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`;
+const link = upgradeAt(`/agents/${SERVER}/link`);
+
+/** A connection that its owner does not close when the other side does. */
+function stubbornSocket({ port }: Api, bytes: string): Socket {
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () => socket.write(bytes));
+  return socket.on('error', () => {}).resume();
+}
+
+t.test('an agent that the link does not take is told so', async (t) => {
+  const { port } = await startApi(t, { upgradeRefusal: full });
+  const seen = await raw(port, link);
+  t.match(seen, /^HTTP\/1.1 503 Service Unavailable\r\n/);
+  t.match(seen, /\r\nRetry-After: 1\r\n/);
+  t.match(seen, /{"code":"ServiceUnavailable","message":"the instance is full"}$/);
+});
+
+t.test('agents that reset their connections while they are refused crash nothing', async (t) => {
+  const { port, call } = await startApi(t, { upgradeRefusal: full });
+  for (const path of [`/agents/${SERVER}/link`, '/ping']) {
+    const resets = Array.from({ length: 200 }, () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const socket = connect(port, '127.0.0.1', () => socket.write(upgradeAt(path), () => socket.resetAndDestroy()));
+      socket.on('error', () => {}).on('close', () => resolve());
+      return promise;
+    });
+    await Promise.all(resets);
+    t.equal((await call('GET', '/ping')).status, 200, path);
+  }
+});
+
+t.test('a refused caller that never hangs up holds no connection', async (t) => {
+  const api = await startApi(t, { upgradeRefusal: full });
+  for (const bytes of [link, upgradeAt('/ping'), 'no HTTP at all\r\n\r\n']) {
+    const socket = stubbornSocket(api, bytes);
+    const insisting = setInterval(() => socket.write('x'), 20);
+    await new Promise((resolve) => socket.on('close', resolve));
+    clearInterval(insisting);
+    t.pass(`closed from the other side: ${bytes.slice(0, 30)}`);
+  }
+});
+
+t.test('what cannot be read as a request is answered as every error is', async (t) => {
+  const { port, call } = await startApi(t);
+  const ask = async (bytes: string, status: number, code: string) => {
+    const seen = await raw(port, bytes);
+    t.match(seen, new RegExp(`^HTTP/1.1 ${status} `), bytes.slice(0, 40));
+    t.equal(JSON.parse(seen.split('\r\n\r\n')[1] ?? '').code, code);
+  };
+  await ask('no HTTP at all\r\n\r\n', 400, 'InvalidContent');
+  await ask('GET /ping HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'InvalidContent');
+  await ask('GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n', 400, 'InvalidContent');
+  await ask(`GET /ping HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'RequestEntityTooLarge');
+  const post = `POST /servers/${SERVER} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`;
+  await ask(post, 400, 'InvalidContent');
+  t.equal((await call('GET', '/ping')).status, 200);
+});
+
+t.test('bytes that are no request do not get an answer into the midst of another', async (t) => {
+  const { port, tasks } = await startApi(t);
+  const { id } = await tasks.create({ serverUuid: SERVER, name: 'nop', params: {} });
+  const head = `GET /tasks/${id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+  const { promise, resolve } = Promise.withResolvers<string>();
+  let seen = '';
+  const socket = connect(port, '127.0.0.1', () => socket.write(head));
+  socket.on('error', () => {}).on('close', () => resolve(seen));
+  socket.on('data', (chunk) => {
+    if (seen === '') socket.write('no HTTP at all\r\n\r\n');
+    seen += chunk;
+  });
+  t.notMatch(await promise, 'InvalidContent');
+});
+
+const canChoose = 'shouldUpgradeCallback' in createServer();
+t.test('an offer of another protocol is passed by', { skip: !canChoose && 'this Node cannot' }, async (t) => {
+  const { port } = await startApi(t);
+  t.match(await raw(port, upgradeAt('/info', 'h2c'), /"version"/), /^HTTP\/1.1 200 /);
+});
