@@ -6,7 +6,9 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Caller, type TaskBody, type TaskOrder } from './caller.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { Caller, type TaskBody, type TaskOrder } from '../../tools/prove/caller.ts';
 import { BUSY_MS, type Zone } from './fleet-harness.ts';
 
 export interface WorkloadPlan {
@@ -51,7 +53,8 @@ export class Workload {
 
   constructor(plan: WorkloadPlan) {
     this.#plan = plan;
-    this.#caller = new Caller(plan.zone.instances.map(({ url }) => url));
+    const urls = plan.zone.instances.map(({ url }) => url);
+    this.#caller = new Caller({ urls, clock: systemClock, random: systemRandom });
     this.#effects = path.join(plan.zone.directory, 'effects');
     writeFileSync(this.#effects, '');
   }

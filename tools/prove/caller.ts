@@ -1,15 +1,15 @@
 /**
- * A caller of a zone as its clients should be written: it asks one instance, and where that one is gone, does not answer or
- * says 503, the next one, until its time is up. Tasks are created under an idempotency key, so that asking again after a
- * lost answer is harmless.
+ * A caller as clients should be written: it asks one instance, and where that one is gone, does not answer or says 503, the
+ * next one, until its time is up. Tasks are created under an idempotency key, so that asking again after a lost answer is
+ * harmless.
  */
-import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../../lib/ports/clock.ts';
+import type { Random } from '../../lib/ports/random.ts';
 
 export interface Answer<Body> {
   status: number;
   body: Body;
-  /** Which instance answered, and when it was asked. */
+  /** Which instance answered, and when it was asked (this machine's wall clock). */
   url: string;
   askedAt: number;
 }
@@ -40,27 +40,31 @@ export class NoAnswerError extends Error {
 
 export class Caller {
   readonly #urls: readonly string[];
+  readonly #clock: Clock;
+  readonly #random: Random;
   #next = 0;
 
-  constructor(urls: readonly string[]) {
+  constructor({ urls, clock, random }: { urls: readonly string[]; clock: Clock; random: Random }) {
     this.#urls = urls;
+    this.#clock = clock;
+    this.#random = random;
   }
 
   /** Accepted for sure: 202 and the id; any other answer but a temporary one is returned as it is. */
   createTask(serverUuid: string, order: TaskOrder, withinMs: number): Promise<Answer<{ id: string; code?: string }>> {
-    const headers = { 'Idempotency-Key': randomUUID() };
+    const headers = { 'Idempotency-Key': this.#random.uuid() };
     return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body: order, headers, withinMs });
   }
 
   /** The task at its end, waited for wherever one can wait. */
   async awaitTask(id: string, withinMs: number): Promise<Answer<TaskBody>> {
-    const deadline = Date.now() + withinMs;
+    const deadline = this.#clock.now() + withinMs;
     for (;;) {
       const answer = await this.#ask<TaskBody>('GET', `/tasks/${id}/wait?timeout=20`, {
-        withinMs: deadline - Date.now(),
+        withinMs: deadline - this.#clock.now(),
         answerWithinMs: 20_000 + ANSWER_WITHIN_MS,
       });
-      if (answer.status !== 200 || answer.body.status !== 'active' || Date.now() > deadline) return answer;
+      if (answer.status !== 200 || answer.body.status !== 'active' || this.#clock.now() > deadline) return answer;
     }
   }
 
@@ -73,11 +77,11 @@ export class Caller {
     path: string,
     request: { body?: unknown; headers?: Record<string, string>; withinMs: number; answerWithinMs?: number },
   ): Promise<Answer<Body>> {
-    const deadline = Date.now() + request.withinMs;
-    for (let lastly = 'nobody was asked'; ; await sleep(PAUSE_MS)) {
-      if (Date.now() > deadline) throw new NoAnswerError(`${method} ${path}`, lastly);
+    const deadline = this.#clock.now() + request.withinMs;
+    for (let lastly = 'nobody was asked'; ; await this.#clock.sleep(PAUSE_MS)) {
+      if (this.#clock.now() > deadline) throw new NoAnswerError(`${method} ${path}`, lastly);
       const url = this.#urls[this.#next++ % this.#urls.length] as string;
-      const askedAt = Date.now();
+      const askedAt = this.#clock.wallTime();
       try {
         const response = await fetch(`${url}${path}`, {
           method,
