@@ -4,10 +4,16 @@
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import { CnapiError } from './errors.ts';
+import { CnapiError, type ErrorFields } from './errors.ts';
 
-const port = z.coerce.number().int().min(0).max(65_535);
-const ms = z.coerce.number().int().min(1).max(86_400_000);
+/** The environment has texts only; nothing else that could be read as a number is meant as one. */
+const whole = (minimum: number, maximum: number) =>
+  z.preprocess(
+    (value) => (typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value),
+    z.number().int().min(minimum).max(maximum),
+  );
+const port = whole(0, 65_535);
+const ms = whole(1, 86_400_000);
 
 const schema = z.strictObject({
   /** Stable name of this instance; made anew at each start when absent. */
@@ -17,7 +23,7 @@ const schema = z.strictObject({
   /** Host that agents and the name server are given for this instance; `host` when absent. */
   advertiseHost: z.string().min(1).optional(),
   databaseUrl: z.string().regex(/^postgres(ql)?:\/\//, 'is not a postgres:// URL'),
-  databasePoolSize: z.coerce.number().int().min(1).max(200).default(10),
+  databasePoolSize: whole(1, 200).default(10),
   /** Absent: the database's LISTEN/NOTIFY carries the bus. */
   redisUrl: z
     .string()
@@ -32,7 +38,7 @@ const schema = z.strictObject({
     .regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name')
     .default('cnapi.internal'),
   logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
-  maxAgents: z.coerce.number().int().min(1).max(100_000).default(18_000),
+  maxAgents: whole(1, 100_000).default(18_000),
 
   heartbeatMs: ms.default(1000),
   silenceMs: ms.default(2000),
@@ -53,8 +59,8 @@ const schema = z.strictObject({
 export type Config = Readonly<z.output<typeof schema>>;
 
 export class ConfigError extends CnapiError {
-  constructor(message: string) {
-    super('InvalidConfig', 500, message);
+  constructor(message: string, fields: ErrorFields = {}) {
+    super('InvalidConfig', 500, message, fields);
   }
 }
 
@@ -76,7 +82,7 @@ function readFile(file: string): Record<string, unknown> {
     const value: unknown = JSON.parse(readFileSync(file, 'utf8'));
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch (cause) {
-    throw new ConfigError(`Configuration file ${file} cannot be read: ${(cause as Error).message}`);
+    throw new ConfigError(`Configuration file ${file} cannot be read: ${(cause as Error).message}`, { cause });
   }
   throw new ConfigError(`Configuration file ${file} does not hold a JSON object`);
 }

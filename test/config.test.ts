@@ -27,6 +27,8 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
   { name: 'an unknown key is refused by name', input: { ...least, databseUrl: 'x' }, message: /databseUrl/ },
   { name: 'a missing database URL is named', input: {}, message: /databaseUrl/ },
   { name: 'a port out of range is named', input: { ...least, port: 70_000 }, message: /port/ },
+  { name: 'an empty port is no port', input: { ...least, port: '' }, message: /port/ },
+  { name: 'nothing is no number', input: { ...least, maxAgents: null }, message: /maxAgents/ },
   { name: 'silence must allow for two heartbeats', input: { ...least, silenceMs: 1500 }, message: /silenceMs/ },
   { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
 ];
