@@ -117,19 +117,15 @@ export function parseReport(status: Json): ServerReport {
   };
 }
 
-/** What is served of a server, of as many parts as were read. */
+/** What is served of a server, of as many parts as were read. A transition is displayed until the next session voids it. */
 export function composeServer({ document, status, epoch, report, sysinfo }: ServerParts): ServerObject {
-  const { transitional_epoch, ...visible } = document as Json & { uuid: string };
-  const server: ServerObject = { ...visible, status: displayedStatus(visible, status, transitional_epoch === epoch) };
+  const { transitional_epoch = null, transitional_status, ...lasting } = document as Json & { uuid: string };
+  const transition = transitional_epoch === epoch && transitional_status ? { transitional_status } : {};
+  const displayed = status === 'running' ? status : (transition.transitional_status ?? 'unknown');
+  const server: ServerObject = { ...lasting, ...transition, status: String(displayed) };
   if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: report.vms });
   if (sysinfo !== undefined) server.sysinfo = sysinfo ?? {};
   return server;
-}
-
-function displayedStatus(document: Json, status: ServerStatus | null, isTransitionCurrent: boolean): string {
-  if (status === 'running') return status;
-  const transitional = document.transitional_status;
-  return typeof transitional === 'string' && transitional !== '' && isTransitionCurrent ? transitional : 'unknown';
 }
 
 /** Memory as reported, with what is left to provision of it: all, less the reserved share, less what the VMs may take. */

@@ -99,12 +99,15 @@ t.test('a new boot ends a transition', (t) => {
 
 t.test('displayed status', (t) => {
   const moving = { uuid: UUID, transitional_status: 'rebooting', transitional_epoch: 4 };
+  const aimless = { uuid: UUID, transitional_status: 'rebooting' };
   const cases: [string, Parameters<typeof composeServer>[0], string][] = [
     ['no roster row', { document: { uuid: UUID }, status: null, epoch: null }, 'unknown'],
     ['running', { document: { uuid: UUID }, status: 'running', epoch: 1 }, 'running'],
     ['running, told to reboot', { document: moving, status: 'running', epoch: 4 }, 'running'],
     ['away for the reboot', { document: moving, status: 'unknown', epoch: 4 }, 'rebooting'],
     ['away after a later session', { document: moving, status: 'unknown', epoch: 5 }, 'unknown'],
+    ['away, and nobody ever held it', { document: aimless, status: null, epoch: null }, 'rebooting'],
+    ['away after its first session', { document: aimless, status: 'unknown', epoch: 1 }, 'unknown'],
     ['cleared', { document: { ...moving, transitional_status: '' }, status: 'unknown', epoch: 4 }, 'unknown'],
   ];
   for (const [name, parts, status] of cases) {
@@ -112,6 +115,9 @@ t.test('displayed status', (t) => {
     t.equal(server.status, status, name);
     t.notOk('transitional_epoch' in server, name);
   }
+  t.equal(composeServer({ document: moving, status: 'running', epoch: 4 }).transitional_status, 'rebooting');
+  const after = composeServer({ document: moving, status: 'running', epoch: 5 });
+  t.notOk('transitional_status' in after, 'what is over is not shown');
   t.end();
 });
 
