@@ -74,13 +74,9 @@ export class Metrics {
       this.#total(`bus_${name}_total`, `Bus: ${name}`, () => sources.bus()[name]);
     }
     this.#gauge('bus_topics', 'Topics subscribed', () => sources.bus().topics);
-    for (const name of ['total', 'idle', 'waiting'] as const) {
-      this.#gauge(
-        `database_connections_${name}`,
-        `Database connections or callers: ${name}`,
-        () => sources.pool()[name],
-      );
-    }
+    this.#gauge('database_connections', 'Connections to the database', () => sources.pool().total);
+    this.#gauge('database_connections_idle', 'Those that nobody uses', () => sources.pool().idle);
+    this.#gauge('database_callers_waiting', 'Who waits for a connection', () => sources.pool().waiting);
     for (const name of Object.keys(sources.counters?.() ?? {})) {
       const read = () => sources.counters?.()[name] ?? 0;
       if (name.endsWith('_total')) this.#total(name, name.replaceAll('_', ' '), read);

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
 const uuidSchema = { format: 'uuid' } as const;
 
 /** The class name that the reference prints for a value of the wrong kind, e.g. `[object Undefined]`. */
@@ -28,9 +28,11 @@ export const trimmedText = () =>
 export const object = () =>
   z.record(z.string(), z.unknown(), { error: (issue) => `value is not an object. (was: ${classOf(issue.input)})` });
 export const array = () => z.array(z.unknown(), 'value was not an array');
-export const textArray = () => z.array(z.string('value was not an array of strings'), 'value was not an array');
+/** A text, or what the reference's shell would make a text of. */
+const scalar = (message: string) => z.union([z.string(), z.number(), z.boolean()], message).transform(String);
+export const textArray = () => z.array(scalar('value was not an array of strings'), 'value was not an array');
 export const textMap = () =>
-  z.record(z.string(), z.string('value was not an object of strings'), {
+  z.record(z.string(), scalar('value was not an object of strings'), {
     error: (issue) => `value is not an object. (was: ${classOf(issue.input)})`,
   });
 export const boolean = () => z.boolean('value was not true or false');
@@ -53,7 +55,7 @@ export const integer = (name: string, minimum: number, maximum: number) =>
   number()
     .refine(Number.isInteger, `Invalid value for param '${name}'`)
     .refine((value) => value >= minimum && value <= maximum, `value is not between ${minimum} and ${maximum}`)
-    .meta({ minimum, maximum });
+    .meta({ minimum, maximum, multipleOf: 1 });
 
 /** `true` and `false` as a query has them, in any case. */
 export const booleanText = () =>

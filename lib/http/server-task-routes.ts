@@ -18,8 +18,9 @@ class TaskRunError extends CnapiError {
   }
 }
 
-const MAX_TASK_TIMEOUT_MS = 30 * 24 * 3_600_000;
 const DAY_MS = 24 * 3_600_000;
+/** Whole days that a timer and an SQL integer can hold in milliseconds. */
+const MAX_TASK_TIMEOUT_MS = 24 * DAY_MS;
 
 const notRunning = { ...noServer, 409: { description: 'The server is not running: its agent is not connected' } };
 const taskId = z.object({ id: uuid() });

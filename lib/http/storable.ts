@@ -1,6 +1,7 @@
 /**
- * Which JSON the database can keep: no NUL, no half of a surrogate pair, no deeper than anything real. Pure; asked once,
- * of all that comes in, so that no text of a caller's can make a statement fail further in.
+ * Which JSON the database can keep: no NUL, no half of a surrogate pair, no number that a double cannot hold, no deeper
+ * than anything real. Pure; asked once, of all that comes in, so that no text of a caller's can make a statement fail
+ * further in, or be kept as something else.
  */
 export const MAX_JSON_DEPTH = 64;
 
@@ -11,6 +12,8 @@ export function reasonNotStorable(value: unknown): string | undefined {
     const { value: one, depth } = next;
     if (typeof one === 'string') {
       if (!isText(one)) return 'contains a NUL character or half of a surrogate pair';
+    } else if (typeof one === 'number') {
+      if (!Number.isFinite(one)) return 'contains a number that is too large';
     } else if (typeof one === 'object' && one !== null) {
       if (depth === MAX_JSON_DEPTH) return `is nested more than ${MAX_JSON_DEPTH} levels deep`;
       for (const [key, inner] of Object.entries(one))

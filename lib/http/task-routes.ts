@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { TaskEvent } from '../tasks/task.ts';
 import type { ServerSentEvent } from './event-stream.ts';
 import { InvalidParametersError } from './http-errors.ts';
-import { ok, type Route, route } from './route.ts';
+import { empty, ok, type Route, route } from './route.ts';
 import { integer, uuid } from './rules.ts';
 
 /** A wait that names no timeout, as in the reference; also the longest one. */
@@ -58,7 +58,10 @@ export const taskRoutes: Route[] = [
     origin: 'reference',
     params: z.object({
       ...taskid,
-      timeout: integer('timeout', 0, MAX_WAIT_SECONDS).optional().describe('Seconds; 3600 when absent'),
+      timeout: integer('timeout', 0, Number.MAX_SAFE_INTEGER)
+        .transform((seconds) => Math.min(seconds, MAX_WAIT_SECONDS))
+        .optional()
+        .describe('Seconds; 3600 when absent, and at most'),
     }),
     lenient: true,
     preconditions: [],
@@ -105,19 +108,29 @@ export const taskRoutes: Route[] = [
         schema: z.string(),
         contentType: 'text/event-stream',
       },
+      204: { description: 'The task has ended and nothing comes after that event; do not ask again' },
       ...notFound,
     },
     async handler({ params, services, header, signal }) {
-      const after = params.after ?? lastEventId(header('Last-Event-ID')) ?? 0;
-      // So that a task that is not there is a 404 and not a stream that breaks.
-      await services.tasks.get(params.taskid);
-      return { status: 200, events: toServerSent(services.tasks.follow(params.taskid, after, signal)) };
+      // A browser that resumes asks at the old address with a new header.
+      const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
+      const follow = () => services.tasks.follow(params.taskid, after, signal);
+      // Read first, so that a task that is not there is a 404 and not a stream that breaks.
+      const { status } = await services.tasks.get(params.taskid);
+      // A browser that has had the end comes back all the same, and stays away only for a 204.
+      if (status !== 'active' && after > 0 && !(await hasAny(follow()))) return empty(204);
+      return { status: 200, events: toServerSent(follow()) };
     },
   }),
 ];
 
 async function* toServerSent(events: AsyncIterable<TaskEvent>): AsyncGenerator<ServerSentEvent> {
   for await (const event of events) yield { id: String(event.seq), name: event.name, data: event };
+}
+
+async function hasAny(events: AsyncIterable<unknown>): Promise<boolean> {
+  for await (const _ of events) return true;
+  return false;
 }
 
 function lastEventId(text: string | undefined): number | undefined {

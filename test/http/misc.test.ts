@@ -48,7 +48,7 @@ t.test("metrics: the reference's names, read when they are asked for", async (t)
   t.ok(text.includes(`bus_published_total{${labels}} 3`));
   t.ok(text.includes(`tasks_sent_total{${labels}} 6`));
   t.ok(text.includes(`roster_verdicts_queued{${labels}} 5`));
-  t.match(text, /database_connections_total\{[^}]*\} \d/);
+  t.match(text, /database_connections\{[^}]*\} \d/);
   t.match(text, /http_requests_completed\{method="GET",route="GetInfo",statusCode="200",[^}]*\} 1/);
   t.match(text, /nodejs_eventloop_lag_seconds/);
   t.equal((await call('GET', '/metrics')).status, 200);

@@ -287,11 +287,12 @@ export class FakeTasks {
     return task;
   }
 
-  async *follow(_id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<TaskEvent> {
+  async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<TaskEvent> {
     for (let next = afterSeq; ; ) {
       const event = this.events.find(({ seq }) => seq > next);
       signal?.throwIfAborted();
       if (event === undefined) {
+        if (this.all.get(id)?.status !== 'active') return;
         await sleep(5);
         continue;
       }

@@ -66,6 +66,8 @@ t.test('a task is accepted with 202 and an id; request id and idempotency key go
 t.test('a task with wrong parameters is 400 with all of them, an undeclared one 409', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
+  const tooLong = await call('POST', `/servers/${SERVER}/tasks`, { task: 'nop', timeout_ms: 2 ** 31 });
+  t.equal(tooLong.status, 400, 'no timer and no column holds it');
   const wrong = await call('POST', `/servers/${SERVER}/tasks`, { params: [], timeout_ms: 0, idempotent: 'yes' });
   t.equal(wrong.status, 400);
   t.same(wrong.body.errors.map(({ field }: { field: string }) => field).sort(), [
@@ -95,11 +97,11 @@ t.test(
     tasks.outcome = finished({ exitCode: 0, signal: null, stdout: ' ok \n', stderr: 'warn' });
     t.same((await execute({})).body, 'ok');
     t.same((await execute({ json: true })).body, { exitCode: 0, stderr: 'warn', stdout: ' ok \n' });
-    t.same((await execute({ json: 'true', args: ['a'], env: { B: 'c' }, timeout: '1000' })).body.exitCode, 0);
+    t.same((await execute({ json: 'true', args: ['a', 1], env: { B: 'c', D: 2 }, timeout: '1000' })).body.exitCode, 0);
     t.same(tasks.created.at(-1), {
       serverUuid: SERVER,
       name: 'command_execute',
-      params: { script: '#!/bin/sh\necho ok', args: ['a'], env: { B: 'c' }, timeout: 1000 },
+      params: { script: '#!/bin/sh\necho ok', args: ['a', '1'], env: { B: 'c', D: '2' }, timeout: 1000 },
       requestId: tasks.created.at(-1)?.requestId,
     });
     tasks.outcome = finished({ exitCode: 3, stdout: '', stderr: 'no' });
@@ -113,7 +115,7 @@ t.test(
       message: 'the command ran past its timeout',
     });
 
-    const wrong = await call('POST', `/servers/${SERVER}/execute`, { args: [1], env: { a: 2 }, timeout: 'x' });
+    const wrong = await call('POST', `/servers/${SERVER}/execute`, { args: [[1]], env: { a: null }, timeout: 'x' });
     t.equal(wrong.status, 500);
     t.same(
       wrong.body.errors.map(({ field, message }: { field: string; message: string }) => [field, message]),
@@ -175,7 +177,7 @@ t.test('a wait ends with the task, or with the task as it is when the time is up
       code: 'ResourceNotFound',
       message: 'no such task found',
     });
-  t.equal((await call('GET', `/tasks/${id}/wait?timeout=3601`)).status, 500);
+  t.equal((await call('GET', `/tasks/${id}/wait?timeout=86400`)).status, 200, 'more than an hour counts as one');
 });
 
 t.test('a caller that leaves ends its wait, and no other', async (t) => {
@@ -253,4 +255,11 @@ t.test('events are server-sent from the first to the end, and resume by Last-Eve
   t.match((await call('GET', `/tasks/${id}/events?after=1`)).text, /^id: 2\n/);
   t.equal((await call('GET', `/tasks/${id}/events`, undefined, { 'last-event-id': 'x' })).status, 400);
   t.equal((await call('GET', `/tasks/${id}/events?after=-1`)).status, 400);
+  const resumed = await call('GET', `/tasks/${id}/events?after=1`, undefined, { 'Last-Event-ID': '2' });
+  t.match(resumed.text, /^id: 3\n/, 'the header is newer than the address');
+  Object.assign(tasks.all.get(id) ?? {}, finished({}));
+  t.match((await call('GET', `/tasks/${id}/events`)).text, /event: end/);
+  t.match((await call('GET', `/tasks/${id}/events?after=2`)).text, /event: end/);
+  const sated = await call('GET', `/tasks/${id}/events`, undefined, { 'Last-Event-ID': '3' });
+  t.equal(sated.status, 204, 'whoever has had the end is told to stay away');
 });
