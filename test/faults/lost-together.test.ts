@@ -1,0 +1,43 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { faultTest } from '../support/fault-test.ts';
+import type { RealAgent } from '../support/fleet-harness.ts';
+
+// DESIGN section 8, I1: leaseMs + adoptGraceMs + 3 s, and startGraceMs more after an outage of everything.
+const LOST_WITH_INSTANCE_MS = 13_000;
+const LOST_IN_OUTAGE_MS = 31_000;
+
+faultTest('servers that die together with instances', { agents: 3 }, async ({ t, zone, witness, work }) => {
+  const [one, two] = zone.agents as [RealAgent, RealAgent];
+  work.mayFail(one.serverUuid, ['AgentRestarted', 'NotTaken']);
+  work.mayFail(two.serverUuid, ['AgentRestarted', 'NotTaken']);
+
+  await t.test('a server that dies with its instance becomes unknown by the others', async (t) => {
+    const instance = await zone.holderOf(one.serverUuid);
+    witness.excuse(one.serverUuid);
+    const sinceMs = Date.now();
+    await Promise.all([instance.program.kill(), one.program.kill()]);
+    const withinMs = LOST_WITH_INSTANCE_MS;
+    t.equal(await witness.seesUnknown(one.serverUuid, { sinceMs, withinMs }), 'instance-lost');
+    instance.program.start();
+    one.program.start();
+    await zone.ready(instance);
+    await witness.excuseEnds(one.serverUuid);
+  });
+
+  await t.test(
+    'a server that died in an outage of all instances, and only that one, becomes unknown after it',
+    async (t) => {
+      await Promise.all(zone.instances.map(({ program }) => program.kill()));
+      witness.excuse(two.serverUuid);
+      await two.program.kill();
+      await sleep(12_000);
+      const sinceMs = Date.now();
+      for (const { program } of zone.instances) program.start();
+      await Promise.all(zone.instances.map((instance) => zone.ready(instance)));
+      const withinMs = LOST_IN_OUTAGE_MS;
+      t.equal(await witness.seesUnknown(two.serverUuid, { sinceMs, withinMs }), 'instance-lost');
+      two.program.start();
+      await witness.excuseEnds(two.serverUuid);
+    },
+  );
+});

@@ -1,0 +1,103 @@
+/**
+ * `npm run prove [-- --url URL]`: kills the instances of a running `npm start` one after the other, each once the one before
+ * has come back, while tasks and waits run through all of them; fails if anything accepted was lost, ran twice or did not
+ * end, or if a living server was seen `unknown`. Exit codes: 0 it held, 1 it did not, 2 it could not be tried.
+ */
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import { Caller } from './caller.ts';
+import { Load } from './load.ts';
+import { getJson, Watch } from './watch.ts';
+
+interface Instance {
+  uuid: string;
+  url: string;
+  pid: number;
+}
+
+class CannotTry extends Error {}
+
+const BEFORE_EACH_MS = 3_000;
+const BACK_WITHIN_MS = 60_000;
+
+try {
+  process.exitCode = await prove();
+} catch (error) {
+  if (!(error instanceof CannotTry)) throw error;
+  console.error(`prove: ${error.message}`);
+  process.exitCode = 2;
+}
+
+async function prove(): Promise<number> {
+  const { values } = parseArgs({ options: { url: { type: 'string', default: 'http://127.0.0.1:8080' } } });
+  const instances = await findInstances(values.url);
+  const urls = instances.map(({ url }) => url);
+  const watch = new Watch({ urls, clock });
+  const load = new Load({ caller: new Caller({ urls, clock, random }), clock });
+  await watch.start();
+  const own = await load.findOwn(watch.servers);
+  const others = watch.servers.filter((uuid) => uuid !== own);
+  console.log(
+    `${instances.length} instances, ${watch.servers.length} running servers, this machine's: ${own ?? 'none'}`,
+  );
+  load.start(own, others);
+  for (const instance of instances) await killAndAwait(instance);
+  await clock.sleep(BEFORE_EACH_MS);
+  await load.finish();
+  await watch.finish();
+  return verdict(watch, load);
+}
+
+function verdict(watch: Watch, load: Load): number {
+  const complaints = [...load.complaints, ...watch.complaints];
+  console.log(
+    `${load.accepted} tasks accepted, ${load.commands} of them commands; ${watch.answers} lists of servers read`,
+  );
+  for (const complaint of complaints) console.log(`  ${complaint}`);
+  if (complaints.length > 0) {
+    console.log(`it did not hold: ${complaints.length} complaints`);
+    return 1;
+  }
+  console.log('it held: nothing was lost, nothing ran twice, no living server was unknown');
+  return 0;
+}
+
+/** @throws CannotTry */
+async function findInstances(url: string): Promise<Instance[]> {
+  const instances = await getJson<Instance[]>(`${url}/instances`);
+  if (instances === undefined) throw new CannotTry(`no instance answers at ${url}; run npm start, or give --url`);
+  if (instances.length < 2) throw new CannotTry('with one instance there is nobody to take over; start more');
+  for (const { pid, url: each } of instances)
+    if (!isInstance(pid)) throw new CannotTry(`${each} (pid ${pid}) does not run on this machine`);
+  return instances;
+}
+
+async function killAndAwait({ uuid, url, pid }: Instance): Promise<void> {
+  await clock.sleep(BEFORE_EACH_MS);
+  if (!isInstance(pid)) throw new CannotTry(`${url} is not pid ${pid} any more`);
+  const killedAt = clock.now();
+  process.kill(pid, 'SIGKILL');
+  while (!(await isBack(uuid, url, pid))) {
+    if (clock.now() - killedAt > BACK_WITHIN_MS)
+      throw new CannotTry(`${url} did not come back; only npm start starts killed instances again`);
+    await clock.sleep(100);
+  }
+  console.log(`killed ${url} (pid ${pid}), back after ${Math.round(clock.now() - killedAt)} ms`);
+}
+
+async function isBack(uuid: string, url: string, pid: number): Promise<boolean> {
+  if ((await getJson(`${url}/ready`)) === undefined) return false;
+  const instances = await getJson<Instance[]>(`${url}/instances`);
+  return instances?.some((instance) => instance.uuid === uuid && instance.pid !== pid) === true;
+}
+
+/** Nobody else's process is killed because its number was in an answer. */
+function isInstance(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('server.ts');
+  } catch {
+    return false;
+  }
+}
