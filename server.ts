@@ -35,10 +35,13 @@ async function main(): Promise<void> {
   await app.stopped;
 }
 
+/** An address that cannot be listened on; no such database, user, password or permission. */
+const FOR_USERS = ['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES', 'ENOTFOUND', '3D000', '28000', '28P01', '42501'];
+
 /** What the user can mend is said in a line; anything else is a defect, with its stack. */
 function explain(error: unknown): string {
-  const { code, message, stack } = error as Error & { code?: string };
-  const isForUsers = error instanceof CnapiError || code?.startsWith('ERR_PARSE_ARGS') || code === 'EADDRINUSE';
+  const { code = '', message, stack } = error as Error & { code?: string };
+  const isForUsers = error instanceof CnapiError || code.startsWith('ERR_PARSE_ARGS') || FOR_USERS.includes(code);
   return `cnapi: ${isForUsers ? message : (stack ?? String(error))}\n`;
 }
 

@@ -99,11 +99,12 @@ export class HttpListener {
     const { host, port } = this.#options.config;
     if (!isLoopback(host)) throw new ListenAddressRefusedError(host);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#server.once('error', reject);
+    // restify hands the server's errors on, and throws where nobody hears them.
+    this.#restify.once('error', reject);
     this.#server.listen({ host, port, backlog: 4096 }, resolve);
     await promise;
-    this.#server.off('error', reject);
-    this.#server.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
+    this.#restify.off('error', reject);
+    this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 

@@ -1,0 +1,34 @@
+/** The program itself: what cannot be started is said in a line. */
+import { spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import t from 'tap';
+import { freshDatabase } from './support/postgres.ts';
+
+const PROGRAM = new URL('../server.ts', import.meta.url).pathname;
+
+function start(environment: Record<string, string>): Promise<{ code: number | null; stderr: string }> {
+  const child = spawn(process.execPath, [PROGRAM], { env: environment, stdio: ['ignore', 'ignore', 'pipe'] });
+  let stderr = '';
+  child.stderr.on('data', (chunk) => {
+    stderr += chunk;
+  });
+  return new Promise((resolve) => child.on('close', (code) => resolve({ code, stderr })));
+}
+
+t.test('a taken port is said in a line', async (t) => {
+  const { url } = await freshDatabase(t);
+  const squatter = createServer();
+  await new Promise<void>((resolve) => squatter.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => squatter.close());
+  const { port } = squatter.address() as { port: number };
+  const { code, stderr } = await start({ CNAPI_DATABASE_URL: url, CNAPI_PORT: String(port) });
+  t.equal(code, 1);
+  t.match(stderr, new RegExp(`^cnapi: .*EADDRINUSE.*${port}\n$`));
+});
+
+t.test('a database that is not there is said in a line', async (t) => {
+  const { url } = await freshDatabase(t);
+  const { code, stderr } = await start({ CNAPI_DATABASE_URL: `${url}_not`, CNAPI_PORT: '0' });
+  t.equal(code, 1);
+  t.match(stderr, /^cnapi: database "\w+_not" does not exist\n$/);
+});
