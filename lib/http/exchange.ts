@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import os from 'node:os';
-import { messageOf } from '../errors.ts';
+import { type CnapiError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
@@ -46,13 +46,13 @@ export class Exchange {
     return this.#log;
   }
 
-  /** Aborted when the caller has left, when the reply is through, or by `abort()`. */
+  /** Aborted when the caller has left, when the reply is through, or by `abort()`, whose reason is worth a reply. */
   get signal(): AbortSignal {
     return this.#abort.signal;
   }
 
-  abort(): void {
-    this.#abort.abort();
+  abort(reason: CnapiError): void {
+    this.#abort.abort(reason);
   }
 
   get elapsedMs(): number {

@@ -233,7 +233,6 @@ export class HttpListener {
       if (this.#stopped !== undefined) throw new StoppingError();
       return await answer(route, { request, path: request.params, exchange, services: this.#options.services });
     } catch (error) {
-      if (this.#stopped !== undefined && exchange.signal.aborted) return errorReply(new StoppingError());
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request failed');
       return errorReply(error);
@@ -268,7 +267,7 @@ export class HttpListener {
     this.#server.close();
     const grace = new AbortController();
     this.#whenQuiet = () => grace.abort();
-    for (const exchange of this.#exchanges.values()) exchange.abort();
+    for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
     this.#server.closeAllConnections();
     this.#options.log.info('http: stopped');

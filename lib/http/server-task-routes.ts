@@ -18,6 +18,14 @@ class TaskRunError extends CnapiError {
   }
 }
 
+/** The caller of a synchronous route is sent away while its task runs. Not to be tried again: that would run it twice. */
+class TaskGoesOnError extends CnapiError {
+  constructor(id: string) {
+    const message = `This instance is stopping, task ${id} goes on; wait for it on another one, at /tasks/${id}/wait`;
+    super('ServiceUnavailable', 503, message);
+  }
+}
+
 const DAY_MS = 24 * 3_600_000;
 /** Whole days that a timer and an SQL integer can hold in milliseconds. */
 const MAX_TASK_TIMEOUT_MS = 24 * DAY_MS;
@@ -182,14 +190,17 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
   });
 }
 
-/** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time. */
+/** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time, TaskGoesOnError */
 async function runTask(
   { params, services, requestId, signal }: RequestContext<{ server_uuid: string }>,
   name: string,
   taskParams: Record<string, unknown>,
 ): Promise<Record<string, unknown>> {
   const request = { serverUuid: params.server_uuid, name, params: taskParams, requestId };
-  const task = await services.tasks.run(request, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal });
+  const { id } = await services.tasks.create(request);
+  const task = await services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal }).catch((error: unknown) => {
+    throw signal.aborted ? new TaskGoesOnError(id) : error;
+  });
   if (task.status === 'active') throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
   if (task.status === 'failure') throw new TaskRunError(failureOf(task));
   return task.history.at(-1)?.event ?? {};

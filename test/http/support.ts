@@ -232,7 +232,7 @@ export class FakeTasks {
   /** Waits that ended because their caller left. */
   abandoned = 0;
   waiting = 0;
-  /** What `run` and `wait` find at once, if set. */
+  /** What `wait` finds at once, if set. */
   outcome: Pick<Task, 'status' | 'history'> | undefined;
 
   async create(request: TaskRequest) {
@@ -274,10 +274,6 @@ export class FakeTasks {
       this.waiting--;
     }
     return task;
-  }
-
-  async run(request: TaskRequest, options: { timeoutMs: number; signal?: AbortSignal }): Promise<Task> {
-    return this.wait((await this.create(request)).id, options);
   }
 
   async cancel(id: string): Promise<Task> {

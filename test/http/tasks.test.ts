@@ -210,6 +210,18 @@ t.test('an instance that stops answers its waits with 503', async (t) => {
   t.equal(headers.get('retry-after'), '1');
 });
 
+t.test('an instance that stops while it runs a command says which task goes on, and not to try again', async (t) => {
+  const { call, addServer, tasks, listener } = await startApi(t);
+  await addServer(SERVER);
+  const running = call('POST', `/servers/${SERVER}/execute`, { script: 'reboot' });
+  while (tasks.waiting < 1) await new Promise((done) => setTimeout(done, 5));
+  await listener.stop();
+  const { status, body, headers } = await running;
+  t.equal(status, 503);
+  t.match(body.message, [...tasks.all.keys()][0]);
+  t.notOk(headers.has('retry-after'));
+});
+
 t.test('cancel is 202 with the task, 409 once it has ended', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
