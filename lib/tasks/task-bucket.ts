@@ -24,5 +24,5 @@ export const tasksBucket = columnsBucket({
     ended_at: { type: 'timestamp' },
   },
   etag: 'xmin::text',
-  mtime: 'coalesce(ended_at, progress_at, started_at, accepted_at, sent_at, queued_at)',
+  mtime: 'coalesce(ended_at, progress_at, started_at, accepted_at, claimed_at, queued_at)',
 });

@@ -46,7 +46,8 @@ begin
         for update skip locked);
     return query
       update cnapi_tasks t
-        set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id, sent_at = moment
+        set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id,
+          claimed_at = moment, sent_at = moment
         where t.id = any (picked) and t.state = 'queued'
         returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id;
   end loop;
@@ -55,7 +56,7 @@ begin
       from cnapi_tasks t
       where t.state = 'claimed' and t.server_uuid = any (p_servers)
         and (t.cancel_requested_at is not null
-          or coalesce(t.started_at, t.accepted_at, t.sent_at) + (t.timeout_ms + p_overdue_ms) * interval '1 ms' < moment)
+          or coalesce(t.started_at, t.accepted_at, t.claimed_at) + (t.timeout_ms + p_overdue_ms) * interval '1 ms' < moment)
       limit 1000;
 end $$;
 `;
@@ -250,7 +251,7 @@ begin
     select t.id from cnapi_tasks t
       join cnapi_roster_authority r on r.server_uuid = t.server_uuid
       where t.state = 'claimed'
-        and coalesce(t.started_at, t.accepted_at, t.sent_at) < moment
+        and coalesce(t.started_at, t.accepted_at, t.claimed_at) < moment
           - (t.timeout_ms + p_overdue_ms * (case r.status when 'unknown' then 1 else 10 end)) * interval '1 ms'
       order by t.id limit p_most
       for update of t skip locked for share of r skip locked);

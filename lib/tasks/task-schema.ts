@@ -8,7 +8,11 @@
 import type { Migration } from '../moray/migrations.ts';
 import { claimFunction, inventoryFunction, recordFunction, sweepFunction } from './task-functions.ts';
 
-/** `uncertain`: an earlier attempt may have run. `last_seq` numbers the task's events under the row's lock. */
+/**
+ * `claimed_at` is when the present attempt was claimed and never moves within it: deadlines count from it. `sent_at` is
+ * when it was last sent. `uncertain`: an earlier attempt may have run. `last_seq` numbers the task's events under the
+ * row's lock.
+ */
 const tasks = `
 create table cnapi_tasks (
   id uuid primary key,
@@ -28,6 +32,7 @@ create table cnapi_tasks (
   uncertain boolean not null default false,
   created_at timestamptz not null,
   queued_at timestamptz not null,
+  claimed_at timestamptz,
   sent_at timestamptz,
   accepted_at timestamptz,
   started_at timestamptz,
@@ -42,7 +47,7 @@ create table cnapi_tasks (
   kept_events int not null default 0,
   kept_bytes bigint not null default 0,
   check ((state = 'ended') = (outcome is not null)),
-  check (state <> 'claimed' or (epoch is not null and journal_id is not null and sent_at is not null))
+  check (state <> 'claimed' or (epoch is not null and journal_id is not null and claimed_at is not null))
 ) with (fillfactor = 70);
 create unique index cnapi_tasks_idempotency on cnapi_tasks (server_uuid, idempotency_key)
   where idempotency_key is not null;

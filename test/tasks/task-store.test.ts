@@ -149,7 +149,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     ];
     await backdate(db, stale, 31_000);
     await db.query(
-      `update cnapi_tasks set state = 'claimed', attempt = 1, epoch = 1, journal_id = $2::uuid, sent_at = cnapi_now()
+      `update cnapi_tasks set state = 'claimed', attempt = 1, epoch = 1, journal_id = $2::uuid, claimed_at = cnapi_now()
       where id = $1::uuid`,
       [taken, mine.journalId],
     );
@@ -190,6 +190,22 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     await claim(db, mine);
     await backdate(db, id, 602_000);
     t.same(await sweepTasks(db, sweepTimes), [id]);
+  });
+
+  t.test('sending an attempt again does not put its deadline off', async (t) => {
+    const mine = await seat(db);
+    const timeoutMs = 1000;
+    const asked = await create(db, mine.serverUuid, { timeoutMs });
+    const swept = await create(db, mine.serverUuid, { timeoutMs });
+    await claim(db, mine);
+    await backdate(db, asked, 62_000);
+    await backdate(db, swept, 602_000);
+    t.equal((await resendTasks(db, [mine], 5000)).length, 2);
+    t.match(
+      (await claim(db, mine)).filter(({ id }) => id === asked),
+      [{ what: 'cancel' }],
+    );
+    t.same(await sweepTasks(db, sweepTimes), [swept]);
   });
 
   t.test('at an inventory each decision is carried out once, by the session that has authority', async (t) => {

@@ -91,6 +91,7 @@ export async function row(database: Queryable, id: string): Promise<TaskRow> {
 export async function backdate(database: Queryable, id: string, ms: number): Promise<void> {
   await database.query(
     `update cnapi_tasks set queued_at = queued_at - $2::int * interval '1 ms', sent_at = sent_at - $2::int * interval '1 ms',
+       claimed_at = claimed_at - $2::int * interval '1 ms',
        accepted_at = accepted_at - $2::int * interval '1 ms', started_at = started_at - $2::int * interval '1 ms',
        ended_at = ended_at - $2::int * interval '1 ms', created_at = created_at - $2::int * interval '1 ms'
        where id = $1::uuid`,
