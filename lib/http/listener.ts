@@ -6,7 +6,7 @@
  *     new ──start()──▶ listening ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
 import { CnapiError } from '../errors.ts';
@@ -74,6 +74,11 @@ const STOP_GRACE_MS = 1000;
 const MAX_HEADERS = 100;
 /** Room for callers beside the agents. */
 const MAX_CALLERS = 1500;
+/**
+ * Of one connection, and far above what any client sends ahead. With more, replies pile up behind a wait, Node stops
+ * reading, and nobody notices that the caller has left.
+ */
+const MAX_UNANSWERED = 16;
 
 type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
@@ -83,6 +88,7 @@ export class HttpListener {
   readonly #names: ReadonlySet<string>;
   readonly #restify: restify.Server;
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
+  readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
   #stopped: Promise<void> | undefined;
 
@@ -195,8 +201,23 @@ export class HttpListener {
       void exchange.send(errorReply(reason));
       return false;
     }
+    return this.#expect(request, response, exchange);
+  }
+
+  /** False when this connection has asked too much ahead; it is cut off. */
+  #expect(request: IncomingMessage, response: ServerResponse, exchange: Exchange): boolean {
+    const { socket } = request;
+    const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
+    if (unanswered > MAX_UNANSWERED) {
+      socket.destroy();
+      return false;
+    }
+    this.#unanswered.set(socket, unanswered);
     this.#exchanges.set(request, exchange);
-    response.once('close', () => this.#forget(request));
+    response.once('close', () => {
+      this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1);
+      this.#forget(request);
+    });
     return true;
   }
 

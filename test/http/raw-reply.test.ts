@@ -86,3 +86,17 @@ t.test('an offer of another protocol is passed by', { skip: !canChoose && 'this 
   const { port } = await startApi(t);
   t.match(await raw(port, upgradeAt('/info', 'h2c'), /"version"/), /^HTTP\/1.1 200 /);
 });
+
+t.test('a connection that asks and asks ahead is cut off, and its waits end with it', async (t) => {
+  const { port, call, tasks } = await startApi(t);
+  const { id } = await tasks.create({ serverUuid: SERVER, name: 'nop', params: {} });
+  const ahead = (count: number) => `GET /tasks/${id}/wait?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n`.repeat(count);
+  const moderate = connect(port, '127.0.0.1', () => moderate.write(ahead(10)));
+  moderate.on('error', () => {});
+  while (tasks.waiting < 10) await new Promise((done) => setTimeout(done, 5));
+  t.equal(await raw(port, ahead(2000)), '', 'cut off');
+  while (tasks.waiting > 10) await new Promise((done) => setTimeout(done, 5));
+  moderate.destroy();
+  while (tasks.waiting > 0) await new Promise((done) => setTimeout(done, 5));
+  t.equal((await call('GET', '/ping')).status, 200);
+});
