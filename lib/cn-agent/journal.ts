@@ -23,6 +23,8 @@ export type JournalRecord =
   | { record: 'accepted'; task: TaskFrame }
   | { record: 'started'; id: string; group?: ProcessGroup }
   | { record: 'ended'; end: TaskEndFrame }
+  /** The same task under the number of a later attempt. */
+  | { record: 'renumbered'; id: string; attempt: number }
   | { record: 'acknowledged'; id: string };
 
 export type JournalTask =
@@ -55,6 +57,7 @@ export interface Journal {
 export const ACKNOWLEDGED_KEPT_MS = 600_000;
 export const MAX_ACKNOWLEDGED = 100_000;
 export const MAX_LIVE_BYTES = 64 * 1024 * 1024;
+const SHORT_END_BYTES = 4096;
 const COMPACT_FROM_BYTES = 1024 * 1024;
 
 export class JournalRecordError extends Error {
@@ -93,6 +96,12 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       const { id, attempt } = record.end;
       if (state.tasks.get(id)?.state === 'ended') throw new JournalRecordError(record, `${id} has ended`);
       return put(state, { state: 'ended', id, attempt, end: record.end, bytes });
+    }
+    case 'renumbered': {
+      const known = state.tasks.get(record.id);
+      if (known === undefined || known.attempt >= record.attempt)
+        throw new JournalRecordError(record, `${record.id} is ${known ? `at ${known.attempt}` : 'unknown'}`);
+      return put(state, renumbered(known, record.attempt));
     }
     case 'acknowledged':
       remove(state, record.id);
@@ -134,8 +143,18 @@ export function hasRoom(state: JournalState): boolean {
   return state.tasks.size < MAX_INVENTORY_TASKS && state.liveBytes < MAX_LIVE_BYTES;
 }
 
+/** How long an end may be: a full journal takes no more tasks, but those it has must still end. */
+export function endBytes(state: JournalState): number {
+  return state.liveBytes < MAX_LIVE_BYTES ? Number.POSITIVE_INFINITY : SHORT_END_BYTES;
+}
+
 export function inventoryOf(state: JournalState): InventoryFrame['tasks'] {
   return Array.from(state.tasks.values(), ({ id, attempt, state: taskState }) => ({ id, attempt, state: taskState }));
+}
+
+function renumbered(known: JournalTask, attempt: number): JournalTask {
+  if (known.state === 'ended') return { ...known, attempt, end: { ...known.end, attempt } };
+  return { ...known, attempt, task: { ...known.task, attempt } };
 }
 
 function put(state: JournalState, task: JournalTask): void {

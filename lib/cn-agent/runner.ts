@@ -6,6 +6,10 @@
  *
  * The journal is written before anything is said or started. An id that is running or has ended never starts again. Ends
  * are repeated to each new session until they are acknowledged. DESIGN section 6.
+ *
+ * Attempts. Whoever asks is answered under the attempt it names, or its database would pass the answer over and ask for ever.
+ * An attempt above the known one renumbers what is known, and starts nothing. One below is late, and a cancel of it is
+ * nothing to the one above.
  */
 import type { Logger } from '../log.ts';
 import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
@@ -17,7 +21,7 @@ import type {
   TaskEventFrame,
   TaskFrame,
 } from '../wire/frames.ts';
-import { hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
+import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
 import { Lane } from './lane.ts';
 import type { Machine } from './machine.ts';
 import { type Attempt, cancelled, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
@@ -56,7 +60,7 @@ interface Work {
 export const PARALLEL_TASKS = 16;
 /** An end that is not acknowledged goes out again this often, should the instance have lost it. */
 const REPEAT_ENDS_MS = 15_000;
-const MAX_TURNED_AWAY = 10_000;
+const MAX_UNJOURNALLED = 10_000;
 
 export class Runner {
   readonly #deps: RunnerDeps;
@@ -70,8 +74,8 @@ export class Runner {
   readonly #untold = new Set<string>();
   /** Ended ids whose end is on its way to the disk. */
   readonly #journalling = new Set<string>();
-  /** Ends of tasks the full journal could not take: a repeated frame gets the same answer, never a run. */
-  readonly #turnedAway = new Map<string, TaskEndFrame>();
+  /** Ends of tasks the full journal could not take: the same attempt gets the same answer, never a run. */
+  readonly #unjournalled = new Map<string, TaskEndFrame>();
   #repeatAt = 0;
   #paused = false;
   #stopping = false;
@@ -115,7 +119,7 @@ export class Runner {
     if (this.#paused && !task.whilePaused) {
       return this.#refuse(frame, new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance'));
     }
-    if (!hasRoom(this.#deps.journal.state)) return this.#turnAway(frame);
+    if (!hasRoom(this.#deps.journal.state)) return this.#refuse(frame, agentFull());
     void this.#accept(frame, task);
   }
 
@@ -129,13 +133,18 @@ export class Runner {
 
   /** Ends the task one way or another; one that is not known is journalled as ended, so that it cannot start later. */
   onCancel(frame: TaskCancelFrame): void {
-    const { journal, clock } = this.#deps;
-    const work = this.#works.get(frame.id);
-    if (work) return this.#abort(work, cancelled());
-    if (this.#repeatEnd(frame.id)) return;
-    if (journal.state.acknowledged.has(frame.id) || !hasRoom(journal.state)) {
-      this.#deps.outbox.send(this.#remember(endFailure(frame, cancelled(), isoNow(clock))));
-    } else this.#refuse(journal.state.tasks.get(frame.id) ?? frame, cancelled());
+    const { journal, clock, outbox } = this.#deps;
+    const known = this.#knownAs(frame);
+    if (known) return frame.attempt === known.attempt ? this.#cancelKnown(known) : undefined;
+    if (journal.state.acknowledged.has(frame.id)) outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
+    else if (!this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
+  }
+
+  #cancelKnown(known: JournalTask): void {
+    const work = this.#works.get(known.id);
+    if (known.state === 'ended') this.#tellAgain(known.id);
+    else if (work) this.#abort(work, cancelled());
+    else this.#refuse(known, cancelled());
   }
 
   /** Called each pulse. */
@@ -153,6 +162,7 @@ export class Runner {
     const works = [...this.#works.values()];
     this.#works.clear();
     this.#untold.clear();
+    this.#unjournalled.clear();
     for (const work of works) {
       work.timer.cancel();
       work.abort.abort(new TaskFailure('JournalLost', 'The journal of this task is no longer valid'));
@@ -174,40 +184,43 @@ export class Runner {
 
   /** True when the id needs no start: whatever is known of it has been said again. */
   #answerKnown(frame: TaskFrame): boolean {
-    const { journal, log, serverUuid, clock, outbox } = this.#deps;
-    const known = journal.state.tasks.get(frame.id);
-    if (known && frame.attempt !== known.attempt) {
-      const fields = {
-        server_uuid: serverUuid,
-        task: frame.id,
-        attempt: frame.attempt,
-        known: known.attempt,
-        state: known.state,
-      };
-      log.warn(fields, 'another attempt of a task this agent already has');
-    }
-    if (known?.state === 'ended') return this.#repeatEnd(frame.id);
-    if (known) {
+    const { journal, clock, outbox } = this.#deps;
+    const known = this.#knownAs(frame);
+    if (known?.state === 'ended') {
+      this.#tellAgain(known.id);
+    } else if (known) {
       if (this.#works.get(known.id)?.phase !== 'accepting') this.#event(known, { name: 'accepted' });
-      return true;
-    }
-    if (this.#repeatEnd(frame.id)) return true;
-    if (!journal.state.acknowledged.has(frame.id)) return false;
-    const failure = new TaskFailure('TaskAlreadyEnded', 'This agent has already reported an end of this task');
-    outbox.send(endFailure(frame, failure, isoNow(clock)));
+    } else if (journal.state.acknowledged.has(frame.id)) {
+      outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
+    } else return this.#repeatUnjournalled(frame);
     return true;
   }
 
-  #repeatEnd(id: string): boolean {
-    const known = this.#deps.journal.state.tasks.get(id);
-    if (known?.state === 'ended') {
-      this.#untold.add(id);
-      this.#tellEnds();
-      return true;
-    }
-    const turnedAway = this.#turnedAway.get(id);
-    if (turnedAway) this.#deps.outbox.send(turnedAway);
-    return turnedAway !== undefined;
+  /** What the journal has of the id; when a higher attempt is asked for, under that number from now on. */
+  #knownAs({ id, attempt }: Attempt): JournalTask | undefined {
+    const { journal, log, serverUuid } = this.#deps;
+    const known = journal.state.tasks.get(id);
+    if (!known || known.attempt === attempt) return known;
+    const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
+    log.warn(fields, 'another attempt of a task this agent already has');
+    if (attempt < known.attempt) return known;
+    const work = this.#works.get(id);
+    if (work) work.frame = { ...work.frame, attempt };
+    void journal.append({ record: 'renumbered', id, attempt });
+    return journal.state.tasks.get(id);
+  }
+
+  #tellAgain(id: string): void {
+    this.#untold.add(id);
+    this.#tellEnds();
+  }
+
+  /** Nothing of such an attempt ran, so the next one is a new chance. */
+  #repeatUnjournalled({ id, attempt }: Attempt): boolean {
+    const end = this.#unjournalled.get(id);
+    if (!end || attempt > end.attempt) return false;
+    this.#deps.outbox.send({ ...end, attempt });
+    return true;
   }
 
   async #accept(frame: TaskFrame, task: AgentTask): Promise<void> {
@@ -215,7 +228,7 @@ export class Runner {
     work.run = this.#deps.journal.append({ record: 'accepted', task: frame });
     await work.run;
     if (!this.#isCurrent(work) || work.phase !== 'accepting') return;
-    this.#event(frame, { name: 'accepted' });
+    this.#event(work.frame, { name: 'accepted' });
     this.#enqueue(work);
   }
 
@@ -256,9 +269,8 @@ export class Runner {
 
   #contextOf(work: Work): TaskContext {
     const { clock, machine, allowReboot, outbox } = this.#deps;
-    const { frame } = work;
     return {
-      id: frame.id,
+      id: work.frame.id,
       signal: work.abort.signal,
       clock,
       machine,
@@ -266,10 +278,10 @@ export class Runner {
       begin: (group) => this.#begin(work, group),
       progress: (value, message) => {
         if (outbox.hasRoom)
-          this.#event(frame, { name: 'progress', value, ...(message === undefined ? {} : { message }) });
+          this.#event(work.frame, { name: 'progress', value, ...(message === undefined ? {} : { message }) });
       },
       output: (stream, offset, text) => {
-        if (outbox.hasRoom) this.#event(frame, { name: 'output', stream, offset, text });
+        if (outbox.hasRoom) this.#event(work.frame, { name: 'output', stream, offset, text });
       },
       setPaused: (paused) => {
         this.#paused = paused;
@@ -296,8 +308,7 @@ export class Runner {
     if (!this.#isCurrent(work)) return;
     this.#works.delete(work.frame.id);
     this.#logEnd(work, end);
-    this.#untold.add(end.id);
-    this.#tellEnds();
+    this.#tellAgain(end.id);
   }
 
   #logEnd({ frame }: Work, { outcome, error }: TaskEndFrame): void {
@@ -309,29 +320,27 @@ export class Runner {
 
   /** An end without a run. */
   #refuse(attempt: Attempt, failure: TaskFailure): void {
-    const journal = this.#deps.journal.state;
-    void this.#journalEnd(endFailure(attempt, failure, isoNow(this.#deps.clock))).then(() => {
-      if (this.#deps.journal.state !== journal) return;
-      this.#untold.add(attempt.id);
-      this.#tellEnds();
+    const { journal, clock } = this.#deps;
+    const { state } = journal;
+    const end = endFailure(attempt, failure, isoNow(clock));
+    if (!state.tasks.has(end.id) && !hasRoom(state)) return this.#sayUnjournalled(end);
+    void this.#journalEnd(end).then(() => {
+      if (journal.state === state) this.#tellAgain(end.id);
     });
   }
 
-  #turnAway(frame: TaskFrame): void {
-    const failure = new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');
-    this.#deps.outbox.send(this.#remember(endFailure(frame, failure, isoNow(this.#deps.clock))));
-  }
-
-  #remember(end: TaskEndFrame): TaskEndFrame {
-    const oldest = this.#turnedAway.keys().next();
-    if (this.#turnedAway.size >= MAX_TURNED_AWAY && !oldest.done) this.#turnedAway.delete(oldest.value);
-    this.#turnedAway.set(end.id, end);
-    return end;
+  #sayUnjournalled(end: TaskEndFrame): void {
+    const oldest = this.#unjournalled.keys().next();
+    if (this.#unjournalled.size >= MAX_UNJOURNALLED && !oldest.done) this.#unjournalled.delete(oldest.value);
+    this.#unjournalled.set(end.id, end);
+    this.#deps.outbox.send(end);
   }
 
   async #journalEnd(end: TaskEndFrame): Promise<void> {
+    const { journal, outbox } = this.#deps;
+    const maxBytes = Math.min(outbox.maxFrameBytes, endBytes(journal.state));
     this.#journalling.add(end.id);
-    await this.#deps.journal.append({ record: 'ended', end: fitEnd(end, this.#deps.outbox.maxFrameBytes) });
+    await journal.append({ record: 'ended', end: fitEnd(end, maxBytes) });
     this.#journalling.delete(end.id);
   }
 
@@ -370,6 +379,10 @@ type WithoutTime<Event> = Event extends unknown ? Omit<Event, 'reportedAt'> : ne
 type Unreported = WithoutTime<TaskEventFrame['event']>;
 
 const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
+
+const alreadyEnded = () => new TaskFailure('TaskAlreadyEnded', 'This agent has already reported an end of this task');
+
+const agentFull = () => new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');
 
 const taskTimeout = ({ timeoutMs }: TaskFrame) =>
   new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs} ms`);

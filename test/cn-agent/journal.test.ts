@@ -1,6 +1,7 @@
 import t from 'tap';
 import {
   ACKNOWLEDGED_KEPT_MS,
+  endBytes,
   fold,
   hasRoom,
   inventoryOf,
@@ -54,6 +55,8 @@ t.test('impossible orders of records are refused', async (t) => {
     ['started unknown', folded(), { record: 'started', id: 'a' }],
     ['started twice', folded(accepted('a'), { record: 'started', id: 'a' }), { record: 'started', id: 'a' }],
     ['ended twice', folded({ record: 'ended', end: ended('a') }), { record: 'ended', end: ended('a') }],
+    ['renumbered unknown', folded(), { record: 'renumbered', id: 'a', attempt: 2 }],
+    ['renumbered downwards', folded(accepted('a')), { record: 'renumbered', id: 'a', attempt: 1 }],
     ['epoch going back', folded({ record: 'epoch', epoch: 2 }), { record: 'epoch', epoch: 1 }],
     ['a second beginning', folded(), { record: 'begin', version: 1, journalId: 'x', epoch: 0 }],
   ];
@@ -110,4 +113,31 @@ t.test('a file is compacted when most of it is history', async (t) => {
   t.notOk(wantsCompaction(1024, 0));
   t.ok(wantsCompaction(1024 * 1024, 0));
   t.notOk(wantsCompaction(2 * 1024 * 1024, 1024 * 1024), 'but not again at once when much of it is alive');
+});
+
+t.test('a renumbered task is the same one under its new number, in any state and after a compaction', async (t) => {
+  const state = folded(
+    accepted('a'),
+    accepted('b'),
+    { record: 'started', id: 'b', group },
+    { record: 'ended', end: ended('c') },
+    ...['a', 'b', 'c'].map((id): JournalRecord => ({ record: 'renumbered', id, attempt: 3 })),
+  );
+  const expected = [
+    { id: 'a', attempt: 3, state: 'accepted' },
+    { id: 'b', attempt: 3, state: 'running' },
+    { id: 'c', attempt: 3, state: 'ended' },
+  ];
+  t.same(inventoryOf(state), expected);
+  t.match(state.tasks.get('b'), { group, task: { attempt: 3 } });
+  t.match(state.tasks.get('c'), { end: { attempt: 3 } });
+  const [, ...records] = recordsOf(state);
+  t.same(inventoryOf(folded(...records)), expected);
+});
+
+t.test('what ends in a journal that is full of bytes is kept short', async (t) => {
+  const state = newJournal('journal');
+  t.equal(endBytes(state), Number.POSITIVE_INFINITY);
+  fold(state, accepted('a'), MAX_LIVE_BYTES, 0);
+  t.ok(endBytes(state) < 10_000);
 });

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap';
 import { z } from 'zod';
-import type { Journal, JournalRecord, ProcessGroup } from '../../lib/cn-agent/journal.ts';
+import { inventoryOf, type Journal, type JournalRecord, type ProcessGroup } from '../../lib/cn-agent/journal.ts';
 import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
 import type { Machine } from '../../lib/cn-agent/machine.ts';
 import { PARALLEL_TASKS, Runner } from '../../lib/cn-agent/runner.ts';
@@ -12,8 +12,9 @@ import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
 import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/wire/frames.ts';
+import { MAX_INVENTORY_TASKS } from '../../lib/wire/limits.ts';
 import { until } from '../support/until.ts';
-import { taskFrame } from './frames.ts';
+import { ended, taskFrame } from './frames.ts';
 
 const serverUuid = random.uuid();
 
@@ -136,17 +137,33 @@ t.test('a task given again while it is known never starts again', async (t) => {
   const id = give();
   await until(() => runs.length === 1, 'a run');
   give({ id });
-  give({ id, attempt: 2 });
-  t.same(events(id), ['accepted', 'started', 'accepted', 'accepted']);
+  t.same(events(id), ['accepted', 'started', 'accepted']);
   runs[0]?.finish();
   await end(id);
   give({ id });
   t.equal(ends(id).length, 2, 'its end is said again');
-  t.ok(ends(id).every(({ attempt }) => attempt === 1));
   runner.onAck({ type: 'task_ack', id, attempt: 1 });
   give({ id, attempt: 2 });
   await settled();
   t.match(ends(id).at(-1), { attempt: 2, outcome: 'failure', error: { code: 'TaskAlreadyEnded' } });
+  t.equal(runs.length, 1);
+});
+
+t.test('a higher attempt of a known task starts nothing: what is known goes on under its number', async (t) => {
+  const { give, runs, sent, ends, end, runner, journal } = setUp(t);
+  const id = give();
+  await until(() => runs.length === 1, 'a run');
+  give({ id, attempt: 2 });
+  t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
+  t.match(inventoryOf(journal.state), [{ id, attempt: 2, state: 'running' }]);
+  runs[0]?.finish();
+  t.match(await end(id), { attempt: 2, outcome: 'complete' });
+  give({ id, attempt: 3 });
+  t.match(ends(id).at(-1), { attempt: 3, outcome: 'complete' });
+  runner.onAck({ type: 'task_ack', id, attempt: 2 });
+  t.equal(journal.state.tasks.size, 1, 'the acknowledgement of the attempt before is late');
+  runner.onAck({ type: 'task_ack', id, attempt: 3 });
+  t.equal(journal.state.tasks.size, 0);
   t.equal(runs.length, 1);
 });
 
@@ -191,7 +208,7 @@ t.test('an end that is on its way to the disk is not told by a new session eithe
 
 t.test('a cancel ends a task in any state, and one that has not come yet', async (t) => {
   const { give, runs, end, ends, runner, journal } = setUp(t);
-  const cancel = (id: string) => runner.onCancel({ type: 'task_cancel', id, attempt: 3 });
+  const cancel = (id: string, attempt = 1) => runner.onCancel({ type: 'task_cancel', id, attempt });
   const running = give({ name: 'slow' });
   await settled();
   cancel(running);
@@ -208,7 +225,7 @@ t.test('a cancel ends a task in any state, and one that has not come yet', async
   t.equal(runs.length, 1, 'the cancelled one never ran');
 
   const unknown = random.uuid();
-  cancel(unknown);
+  cancel(unknown, 3);
   t.match(await end(unknown), { attempt: 3, error: { code: 'Cancelled' } }, 'unknown');
   t.equal(journal.state.tasks.get(unknown)?.state, 'ended', 'journalled: it must not start later');
   give({ id: unknown, attempt: 3 });
@@ -217,6 +234,19 @@ t.test('a cancel ends a task in any state, and one that has not come yet', async
 
   cancel(first);
   t.match(ends(first).at(-1), { outcome: 'complete' }, 'one that has ended keeps its end');
+});
+
+t.test('a cancel is for the attempt it names or a lower one: one of an attempt that is over comes late', async (t) => {
+  const { give, end, runner, sent, journal } = setUp(t);
+  const id = give({ name: 'slow', attempt: 2 });
+  await until(() => journal.state.tasks.get(id)?.state === 'running', 'a run');
+  const before = sent.length;
+  runner.onCancel({ type: 'task_cancel', id, attempt: 1 });
+  await settled();
+  t.equal(sent.length, before);
+  t.equal(journal.state.tasks.get(id)?.state, 'running');
+  runner.onCancel({ type: 'task_cancel', id, attempt: 3 });
+  t.match(await end(id), { attempt: 3, error: { code: 'Cancelled' } }, 'answered as it was asked');
 });
 
 t.test('a cancel while the acceptance is written leaves one end and no run', async (t) => {
@@ -282,6 +312,51 @@ t.test('a full agent turns tasks away, and says the same when they come again', 
   );
   t.notOk(journal.state.tasks.has(extra));
   await runner.stop();
+});
+
+/** So full that it takes nothing more; `empty` has one of its ends acknowledged. */
+async function fullJournal() {
+  const journal = new MemoryJournal({ clock, random });
+  const ids = Array.from({ length: MAX_INVENTORY_TASKS }, () => random.uuid());
+  for (const id of ids) await journal.append({ record: 'ended', end: ended(id) });
+  return { journal, empty: () => journal.append({ record: 'acknowledged', id: ids.pop() as string }) };
+}
+
+t.test('a task that was turned away is answered under the attempt asked for, and run when there is room', async (t) => {
+  const { journal, empty } = await fullJournal();
+  const { give, ends, runner, runs } = setUp(t, journal);
+  const id = give();
+  give({ id, attempt: 2 });
+  t.match(ends(id), [
+    { attempt: 1, error: { code: 'AgentFull' } },
+    { attempt: 2, error: { code: 'AgentFull' } },
+  ]);
+  runner.onCancel({ type: 'task_cancel', id, attempt: 3 });
+  t.match(ends(id).at(-1), { attempt: 3, error: { code: 'Cancelled' } });
+  await empty();
+  give({ id, attempt: 3 });
+  t.match(ends(id).at(-1), { attempt: 3, error: { code: 'Cancelled' } }, 'the cancelled attempt never runs');
+  t.equal(runs.length, 0);
+  give({ id, attempt: 4 });
+  await until(() => runs.length === 1, 'a run of the next one');
+  runs[0]?.finish();
+  await until(() => ends(id).length === 5, 'its end');
+  t.match(ends(id).at(-1), { attempt: 4, outcome: 'complete' });
+});
+
+t.test('nothing that is refused makes the journal larger than an inventory may be', async (t) => {
+  const { journal, empty } = await fullJournal();
+  const { give, ends, end, runner } = setUp(t, journal);
+  await empty();
+  t.match(await end(give({ name: 'agent_pause' })), { outcome: 'complete' });
+  const refused = [give({ name: 'no such task' }), give({ name: 'nop' }), random.uuid()];
+  runner.onCancel({ type: 'task_cancel', id: refused[2] as string, attempt: 1 });
+  await settled();
+  t.same(
+    refused.map((id) => ends(id)[0]?.error?.code),
+    ['UnknownTask', 'AgentPaused', 'Cancelled'],
+  );
+  t.equal(inventoryOf(journal.state).length, MAX_INVENTORY_TASKS);
 });
 
 t.test('parallel tasks are bounded, serial ones run one at a time and control tasks pass them all', async (t) => {
