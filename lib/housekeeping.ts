@@ -60,6 +60,7 @@ export class Housekeeping {
   /** Does each chore that no instance has begun in the last half hour. */
   async runDue(): Promise<void> {
     for (const chore of this.#deps.chores) {
+      if (this.#isStopped) return;
       try {
         if (await this.#isMine(chore)) await this.#do(chore);
       } catch (error) {
