@@ -24,6 +24,8 @@ export interface Order {
 
 /** Most tasks that one claim gives one server; when it gives as many there may be more. */
 export const MAX_CLAIMS_AT_ONCE = 100;
+/** Of all servers together. */
+const MAX_RESENT_AT_ONCE = 500;
 /** Most unfinished tasks an agent is given; its journal holds more. */
 const MAX_CLAIMED_PER_SERVER = 4_000;
 
@@ -48,7 +50,11 @@ export async function claimTasks(
   return rows;
 }
 
-/** Attempts of these sessions that have not been accepted for `afterMs` since they were last sent. */
+/**
+ * Attempts of these sessions that have not been accepted for `afterMs` since they were last sent: the longest ago first,
+ * a bounded number of each server's, so that no agent that accepts nothing keeps the others waiting. Call it again until
+ * there are none.
+ */
 export async function resendTasks(
   database: Queryable,
   sessions: readonly ClaimingSession[],
@@ -58,17 +64,23 @@ export async function resendTasks(
     `update cnapi_tasks t set sent_at = cnapi_now()
        where t.state = 'claimed' and t.accepted_at is null and t.id = any (array(
          select q.id from cnapi_tasks q
-           join unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch)
-             on mine.server_uuid = q.server_uuid and mine.epoch = q.epoch
-           where q.state = 'claimed' and q.accepted_at is null and q.sent_at < cnapi_now() - $3::int * interval '1 ms'
-           order by q.id limit $4::int
-           for update of q skip locked))
+           where q.state = 'claimed' and q.accepted_at is null and q.id = any (array(
+             select due.id from unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch)
+               cross join lateral (
+                 select d.id, d.sent_at from cnapi_tasks d
+                   where d.server_uuid = mine.server_uuid and d.epoch = mine.epoch and d.state = 'claimed'
+                     and d.accepted_at is null and d.sent_at < cnapi_now() - $3::int * interval '1 ms'
+                   order by d.sent_at, d.id limit $4::int
+               ) as due
+               order by due.sent_at, due.id limit $5::int))
+           for update skip locked))
        returning 'send' as what, t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id`,
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),
       afterMs,
       MAX_CLAIMS_AT_ONCE,
+      MAX_RESENT_AT_ONCE,
     ],
   );
   return rows;

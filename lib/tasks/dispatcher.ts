@@ -62,6 +62,8 @@ export interface DispatcherStats {
 
 const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_SERVERS_PER_POLL = 2_000;
+/** In one slow poll; what is left comes first in the next. */
+const MAX_RESEND_BATCHES = 20;
 const CLAIM_LANES = 4;
 
 export class Dispatcher {
@@ -210,9 +212,12 @@ export class Dispatcher {
   }
 
   async #resend(sessions: readonly TaskSession[]): Promise<void> {
-    const orders = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
-    this.#resent += orders.length;
-    for (const order of orders) this.#carryOut(order);
+    for (let batches = 0; batches < MAX_RESEND_BATCHES; batches++) {
+      const orders = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
+      if (orders.length === 0) return;
+      this.#resent += orders.length;
+      for (const order of orders) this.#carryOut(order);
+    }
   }
 
   async #sweep(): Promise<void> {

@@ -87,6 +87,19 @@ t.test('a lost task frame: the same attempt is sent again', async (t) => {
   t.equal(lost, 2);
 });
 
+t.test('all that got lost is sent again in one slow poll', async (t) => {
+  const { a, database } = await threeInstances(t);
+  const agent = new FakeAgent();
+  agent.loses = () => true;
+  await agent.connect(a);
+  const ids = await Promise.all(Array.from({ length: 250 }, async () => (await a.tasks.create(nop(agent))).id));
+  for (const id of ids) await untilRow(database, id, (task) => task.state === 'claimed');
+  await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
+  agent.loses = () => false;
+  a.tasks.pollSoon();
+  for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+});
+
 t.test('an instance dies after the claim: what the agent has goes on at another, and ends there', async (t) => {
   const { a, b, c } = await threeInstances(t);
   const agent = holding(new FakeAgent());

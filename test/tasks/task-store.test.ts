@@ -140,6 +140,32 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same(await resendTasks(db, [mine], 5000), [], 'not once accepted');
   });
 
+  t.test('an agent that accepts nothing does not keep others from being sent to again', async (t) => {
+    const [deaf, other] = [await seat(db), await seat(db)];
+    for (let n = 0; n < 100; n++) await create(db, deaf.serverUuid, { id: lowUuid(n) });
+    const last = await create(db, deaf.serverUuid, { id: `ffffffff${randomUUID().slice(8)}` });
+    await db.query('update cnapi_tasks set queued_at = cnapi_now() where id = $1::uuid', [last]);
+    await claim(db, deaf);
+    await claim(db, deaf);
+    const id = await create(db, other.serverUuid);
+    await claim(db, other);
+    const pass = () =>
+      db.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where server_uuid = any ($1::uuid[])`, [
+        [deaf.serverUuid, other.serverUuid],
+      ]);
+    await pass();
+    const first = await resendTasks(db, [deaf, other], 5000);
+    t.equal(first.length, 101, 'a bounded number of each server');
+    t.ok(first.some((order) => order.id === id));
+    const second = await resendTasks(db, [deaf, other], 5000);
+    t.equal(second.length, 1, 'the rest follows');
+    t.same(await resendTasks(db, [deaf, other], 5000), []);
+    await pass();
+    const third = await resendTasks(db, [deaf], 5000);
+    const firstIds = first.map((order) => order.id).filter((sent) => sent !== id);
+    t.same(third.map((order) => order.id).toSorted(), firstIds.toSorted(), 'what was sent longest ago goes first');
+  });
+
   t.test('what no server takes in time ends, and what is taken does not', async (t) => {
     const mine = await seat(db);
     const [stale, fresh, taken] = [
@@ -332,4 +358,6 @@ async function storeTests(t: Test, db: Database): Promise<void> {
   });
 }
 
+/** Sorts before nearly all others. */
+const lowUuid = (n: number): string => `0000${1000 + n}${randomUUID().slice(8)}`;
 const byId = (a: { id: string }, b: { id: string }): number => (a.id < b.id ? -1 : 1);
