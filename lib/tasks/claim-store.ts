@@ -22,10 +22,11 @@ export interface Order {
   req_id: string | null;
 }
 
-/** Most tasks that one claim gives one server; when it gives as many there may be more. */
+/** Most tasks, and most cancels, that one claim gives one server; when it gives as many there may be more. */
 export const MAX_CLAIMS_AT_ONCE = 100;
 /** Of all servers together. */
 const MAX_RESENT_AT_ONCE = 500;
+const MAX_CANCELS_AT_ONCE = 5_000;
 /** Most unfinished tasks an agent is given; its journal holds more. */
 const MAX_CLAIMED_PER_SERVER = 4_000;
 
@@ -33,18 +34,21 @@ const MAX_CLAIMED_PER_SERVER = 4_000;
 export async function claimTasks(
   database: Queryable,
   run: string,
-  { sessions, overdueMs }: { sessions: readonly ClaimingSession[]; overdueMs: number },
+  { sessions, overdueMs, resendMs }: { sessions: readonly ClaimingSession[]; overdueMs: number; resendMs: number },
 ): Promise<Order[]> {
   const { rows } = await database.query<Order>(
-    `select * from cnapi_claim_tasks($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int)`,
+    `select * from cnapi_claim_tasks($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
+       $8::int, $9::int)`,
     [
       run,
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),
       sessions.map((session) => session.journalId),
       overdueMs,
+      resendMs,
       MAX_CLAIMED_PER_SERVER,
       MAX_CLAIMS_AT_ONCE,
+      MAX_CANCELS_AT_ONCE,
     ],
   );
   return rows;

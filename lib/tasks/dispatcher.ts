@@ -171,13 +171,17 @@ export class Dispatcher {
     if (sessions.length === 0) return;
     const { database, config } = this.#deps;
     const run = this.#deps.sessions.run();
-    const orders = await claimTasks(database, run, { sessions, overdueMs: config.taskOverdueMs });
+    const orders = await claimTasks(database, run, {
+      sessions,
+      overdueMs: config.taskOverdueMs,
+      resendMs: config.taskResendMs,
+    });
     const counts = new Map<string, number>();
     for (const order of orders) {
       this.#carryOut(order);
-      if (order.what === 'send') counts.set(order.server_uuid, (counts.get(order.server_uuid) ?? 0) + 1);
+      counts.set(order.server_uuid, (counts.get(order.server_uuid) ?? 0) + 1);
     }
-    for (const [serverUuid, count] of counts) if (count === MAX_CLAIMS_AT_ONCE) this.hint(serverUuid);
+    for (const [serverUuid, count] of counts) if (count >= MAX_CLAIMS_AT_ONCE) this.hint(serverUuid);
   }
 
   /** A session that vanished meanwhile takes nothing; the server's next inventory tells what became of it. */

@@ -7,11 +7,13 @@
 /**
  * Gives queued tasks to the sessions of one run whose roster row still says so: a row that changes hands meanwhile is
  * waited for and then read again, and its tasks stay queued. Returns what to send: the claimed ones, and cancels of
- * claimed ones that were asked for or that are past their timeout by p_overdue_ms.
+ * claimed ones that were asked for or that are past their timeout by p_overdue_ms; again after p_resend_ms, the longest
+ * ago first, so that no agent that ends nothing keeps others from being told.
  */
 export const claimFunction = `
 create function cnapi_claim_tasks(
-  p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_most_claimed int, p_most int
+  p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_resend_ms int,
+  p_most_claimed int, p_most int, p_most_cancels int
 ) returns table (
   what text, id uuid, server_uuid uuid, attempt int, epoch bigint, name text, params json, timeout_ms int, req_id text
 ) language plpgsql volatile as $$
@@ -47,17 +49,28 @@ begin
     return query
       update cnapi_tasks t
         set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id,
-          claimed_at = moment, sent_at = moment
+          claimed_at = moment, sent_at = moment, cancel_sent_at = null
         where t.id = any (picked) and t.state = 'queued'
         returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id;
   end loop;
+  picked := array(
+    select due.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
+      cross join lateral (
+        select t.id, t.cancel_sent_at from cnapi_tasks t
+          where t.server_uuid = m.server_uuid and t.epoch = m.epoch and t.state = 'claimed'
+            and (t.cancel_requested_at is not null
+              or coalesce(t.started_at, t.accepted_at, t.claimed_at)
+                < moment - (t.timeout_ms + p_overdue_ms) * interval '1 ms')
+            and (t.cancel_sent_at is null or t.cancel_sent_at < moment - p_resend_ms * interval '1 ms')
+          order by t.cancel_sent_at nulls first, t.id limit p_most
+      ) as due
+      order by due.cancel_sent_at nulls first, due.id limit p_most_cancels);
+  picked := array(
+    select t.id from cnapi_tasks t where t.id = any (picked) and t.state = 'claimed' for update skip locked);
   return query
-    select 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, t.name, '{}'::json, t.timeout_ms, t.req_id
-      from cnapi_tasks t
-      where t.state = 'claimed' and t.server_uuid = any (p_servers)
-        and (t.cancel_requested_at is not null
-          or coalesce(t.started_at, t.accepted_at, t.claimed_at) + (t.timeout_ms + p_overdue_ms) * interval '1 ms' < moment)
-      limit 1000;
+    update cnapi_tasks t set cancel_sent_at = moment
+      where t.id = any (picked)
+      returning 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, t.name, '{}'::json, t.timeout_ms, t.req_id;
 end $$;
 `;
 
@@ -86,6 +99,7 @@ begin
             error = d.error::json,
             epoch = d.epoch,
             journal_id = d.journal_id,
+            cancel_sent_at = null,
             uncertain = t.uncertain or d.action = 'again-uncertain',
             queued_at = case when d.action like 'again%' then moment else t.queued_at end,
             accepted_at = case when d.action like 'again%' then null else coalesce(t.accepted_at, moment) end,

@@ -10,7 +10,7 @@ import { claimFunction, inventoryFunction, recordFunction, sweepFunction } from 
 
 /**
  * `claimed_at` is when the present attempt was claimed and never moves within it: deadlines count from it. `sent_at` is
- * when it was last sent. `uncertain`: an earlier attempt may have run. `last_seq` numbers the task's events under the
+ * when it was last sent, `cancel_sent_at` when its present session was last told to end it. `uncertain`: an earlier attempt may have run. `last_seq` numbers the task's events under the
  * row's lock.
  */
 const tasks = `
@@ -38,6 +38,7 @@ create table cnapi_tasks (
   started_at timestamptz,
   progress_at timestamptz,
   cancel_requested_at timestamptz,
+  cancel_sent_at timestamptz,
   ended_at timestamptz,
   progress json,
   result json,

@@ -28,6 +28,7 @@ import {
   newTask,
   overdueMs,
   record,
+  resendMs,
   row,
   type Seat,
   seat,
@@ -49,7 +50,7 @@ t.test('concurrent pairs', async (t) => {
     `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
   /** As the other statement of the pair, in progress. */
   const claimSql = ({ run, serverUuid, epoch, journalId }: Seat) =>
-    `select * from cnapi_claim_tasks('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 100, 100)`;
+    `select * from cnapi_claim_tasks('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 5000, 100, 100, 100)`;
   const sweepSql = `select * from cnapi_sweep_tasks(30000, 60000, '{"code":"NotTaken"}', '{}', '{"code":"TaskTimeout"}', 100)`;
 
   async function queued(fields = {}) {
@@ -107,7 +108,7 @@ t.test('concurrent pairs', async (t) => {
     const run = randomUUID();
     const seats = [await seat(db, { run }), await seat(db, { run })] as const;
     const ids = [await create(db, seats[0].serverUuid), await create(db, seats[1].serverUuid)] as const;
-    const claimingBoth = leg('claim', () => claimTasks(db, run, { sessions: seats, overdueMs }));
+    const claimingBoth = leg('claim', () => claimTasks(db, run, { sessions: seats, overdueMs, resendMs }));
     const accepting = leg('accept', () => accept(db, seats[0]));
     const [, orders] = await runBehindLock<[unknown, Order[]]>(url, lockServer(seats[0]), [accepting, claimingBoth]);
     t.same(

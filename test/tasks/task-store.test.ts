@@ -31,6 +31,7 @@ import {
   newTask,
   overdueMs,
   record,
+  resendMs,
   row,
   seat,
   setUnknown,
@@ -101,7 +102,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     const ids = new Map<string, string[]>();
     for (const { serverUuid } of seats)
       ids.set(serverUuid, [await create(db, serverUuid), await create(db, serverUuid)]);
-    const orders = await claimTasks(db, run, { sessions: seats, overdueMs });
+    const orders = await claimTasks(db, run, { sessions: seats, overdueMs, resendMs });
     for (const [index, { serverUuid }] of seats.entries()) {
       const got = orders.filter((order) => order.server_uuid === serverUuid).map((order) => order.id);
       t.same(got, index === 2 ? [] : ids.get(serverUuid), `server ${index}`);
@@ -121,9 +122,49 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     );
     t.match(await cancelTask(db, claimed), { row: { state: 'claimed', outcome: null }, run: mine.run });
     t.match(await claim(db, mine), [{ what: 'cancel', id: claimed, attempt: 1 }], 'it is sent on');
-    t.match(await claim(db, mine), [{ what: 'cancel', id: claimed }], 'again and again');
+    t.same(await claim(db, mine), [], 'once');
+    for (const round of [1, 2]) {
+      await backdate(db, claimed, resendMs + 1);
+      t.match(await claim(db, mine), [{ what: 'cancel', id: claimed }], `again and again, ${round}`);
+    }
+    await backdate(db, claimed, resendMs + 1);
+    t.same(await claim(db, { ...mine, epoch: 2 }), [], 'not by another session');
     await record(db, mine, claimed, { name: 'failure', error: { code: 'Cancelled', message: 'killed' } });
     t.same(await claim(db, mine), [], 'until it has ended');
+  });
+
+  t.test('a next session is told of a cancel at once', async (t) => {
+    const old = await seat(db);
+    const id = await create(db, old.serverUuid);
+    await claim(db, old);
+    await cancelTask(db, id);
+    await claim(db, old);
+    const mine = await accept(db, old);
+    t.same(await claim(db, mine), [], 'not before its inventory');
+    const [task] = await readInherited(db, [mine]);
+    if (task === undefined) throw new Error('not inherited');
+    await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'goes-on', started: true } }]);
+    t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+  });
+
+  t.test('an agent that ends nothing does not keep others from being told to', async (t) => {
+    const [deaf, other] = [await seat(db), await seat(db)];
+    for (let n = 0; n < 150; n++) await create(db, deaf.serverUuid);
+    const id = await create(db, other.serverUuid);
+    const all = async () => {
+      const options = { sessions: [deaf, other], overdueMs, resendMs };
+      const orders = [...(await claimTasks(db, deaf.run, options)), ...(await claimTasks(db, other.run, options))];
+      return orders.filter(({ what }) => what === 'cancel').map((order) => order.id);
+    };
+    while ((await claim(db, deaf)).length > 0);
+    await claim(db, other);
+    await db.query('update cnapi_tasks set cancel_requested_at = cnapi_now() where server_uuid = any ($1::uuid[])', [
+      [deaf.serverUuid, other.serverUuid],
+    ]);
+    const told = new Set(await all());
+    t.ok(told.has(id));
+    t.equal(told.size, 151, 'each of them');
+    t.same(await all(), []);
   });
 
   t.test('an attempt that is not accepted is sent again by the session it was claimed for', async (t) => {

@@ -13,6 +13,7 @@ import { createTask, type NewTask, readTask } from '../../../lib/tasks/task-stor
 export const migrations: readonly Migration[] = [...morayMigrations, ...rosterMigrations, ...taskMigrations];
 
 export const overdueMs = 60_000;
+export const resendMs = 5_000;
 
 /** A session's fence, as the roster row has it. */
 export interface Seat {
@@ -71,7 +72,7 @@ export async function create(database: Queryable, serverUuid: string, fields: Pa
 }
 
 export function claim(database: Queryable, seat: Seat): Promise<Order[]> {
-  return claimTasks(database, seat.run, { sessions: [seat], overdueMs });
+  return claimTasks(database, seat.run, { sessions: [seat], overdueMs, resendMs });
 }
 
 export function record(database: Queryable, seat: Seat, id: string, report: Partial<Report>, attempt = 1) {
@@ -91,7 +92,7 @@ export async function row(database: Queryable, id: string): Promise<TaskRow> {
 export async function backdate(database: Queryable, id: string, ms: number): Promise<void> {
   await database.query(
     `update cnapi_tasks set queued_at = queued_at - $2::int * interval '1 ms', sent_at = sent_at - $2::int * interval '1 ms',
-       claimed_at = claimed_at - $2::int * interval '1 ms',
+       claimed_at = claimed_at - $2::int * interval '1 ms', cancel_sent_at = cancel_sent_at - $2::int * interval '1 ms',
        accepted_at = accepted_at - $2::int * interval '1 ms', started_at = started_at - $2::int * interval '1 ms',
        ended_at = ended_at - $2::int * interval '1 ms', created_at = created_at - $2::int * interval '1 ms'
        where id = $1::uuid`,
