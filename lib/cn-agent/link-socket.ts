@@ -5,6 +5,7 @@
 import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
 import type { Endpoint } from './endpoints.ts';
+import { wholeLength } from './utf8.ts';
 
 export interface LinkSocket {
   /** All bytes received so far: any of them is a sign of life. */
@@ -12,7 +13,7 @@ export interface LinkSocket {
   /** Bytes handed over that the network has not yet taken. */
   readonly bufferedBytes: number;
   send(text: string): void;
-  /** Says goodbye, and does not wait long for an answer. */
+  /** Says goodbye, and does not wait long for an answer. The reason is cut to what a close frame holds. */
   close(code: number, reason: string): void;
 }
 
@@ -34,6 +35,8 @@ export interface DialTarget {
 export type Dial = (target: DialTarget, events: LinkSocketEvents) => LinkSocket;
 
 const GOODBYE_MS = 1000;
+/** RFC 6455, section 5.5: a control frame carries 125 bytes, two of them the code. */
+const MAX_REASON_BYTES = 123;
 
 export function dialWebSocket(clock: Clock): Dial {
   return (target, events) => linkSocketOf(openWebSocket(target), events, clock);
@@ -87,9 +90,14 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
     close(code, reason) {
       over = true;
       if (socket.readyState !== WebSocket.OPEN) return socket.terminate();
-      socket.close(code, reason);
+      socket.close(code, fittingReason(reason));
       const timer = clock.after(GOODBYE_MS, () => socket.terminate());
       socket.on('close', () => timer.cancel());
     },
   };
+}
+
+function fittingReason(reason: string): Buffer {
+  const bytes = Buffer.from(reason).subarray(0, MAX_REASON_BYTES);
+  return bytes.subarray(0, wholeLength(bytes));
 }

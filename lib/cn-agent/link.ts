@@ -227,7 +227,7 @@ function onSteady(link: Draft): void {
 
 function onRefused(link: Draft, refusal: RefuseFrame): void {
   const { socket, endpoint } = attemptOf(link);
-  link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}`.slice(0, 100) });
+  link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}` });
   if (refusal.addresses && refusal.addresses.length > 0) link.known = refusal.addresses;
   if (refusal.retryAfterMs) link.held = withHold(link.held, { endpoint, ms: refusal.retryAfterMs }, link.now);
   switch (refusal.code) {

@@ -282,6 +282,17 @@ t.test(
   },
 );
 
+t.test('a refusal of any words is survived', async (t) => {
+  const codes = ['€'.repeat(100), '\u0000'.repeat(100), '\ud800'.repeat(100), `${'a'.repeat(99)}\u{1f600}`];
+  const one = await instance(t, { greet: () => (codes.length > 0 ? refuse(codes.pop() as string) : {}) });
+  await agent(t, [one]);
+  await (await one.session(4)).heard('inventory');
+  t.match(await until(() => one.sessions[3]?.closed, 'the close'), {
+    code: 1000,
+    reason: `refused: ${'€'.repeat(38)}`,
+  });
+});
+
 t.test('addresses that are none are passed over', async (t) => {
   const one = await instance(t);
   const bad = { uuid: random.uuid(), host: 'no host at all/..?', port: 1 };
