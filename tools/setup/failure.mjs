@@ -23,6 +23,11 @@ export function failure(doing, details) {
     undefined,
     'see the lines above; running the same command again repairs an interrupted set-up',
   ];
-  const tail = details.trim().split('\n').slice(-12).join('\n  ');
+  const tail = details.trim().split('\n').filter(isWorthReading).slice(-12).join('\n  ');
   return new SetupError(`${doing} failed:\n  ${tail}\ncnapi: ${hint}`);
+}
+
+/** Not so: npm's empty lines, its stacks, and the error object it prints after it has said the same in words. */
+function isWorthReading(line) {
+  return !/^npm (?:error|ERR!)(?:\s*$|\s{2,}|\s*\})/.test(line);
 }

