@@ -23,13 +23,13 @@ export interface Surroundings {
   /** Simulated servers. */
   simulated: number;
   logs: string;
-  /** What `npm start -- --stop` needs to find this one. */
-  stopArguments: string;
+  /** The command that ends this one. */
+  stopCommand: string;
 }
 
 export function banner(
   ready: Ready,
-  { database, bus, serviceName, simulated, logs, stopArguments }: Surroundings,
+  { database, bus, serviceName, simulated, logs, stopCommand }: Surroundings,
 ): string {
   const url = ready.instances[0]?.url ?? '';
   const rows = [
@@ -38,7 +38,7 @@ export function banner(
     ['database', database],
     ['bus', bus],
     ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),
-    ['simulated', `${simulated} servers`],
+    ...(simulated > 0 ? [['simulated', `${simulated} servers`]] : []),
     ['logs', logs],
   ];
   return [
@@ -47,17 +47,17 @@ export function banner(
     ...rows.map(([what, where]) => `  ${what?.padEnd(13)}${where}`),
     '',
     'Try:',
-    ...commands(url, ready.agent?.server_uuid, stopArguments).map((command) => `  ${command}`),
+    ...commands(url, ready.agent?.server_uuid, stopCommand).map((command) => `  ${command}`),
     '',
   ].join('\n');
 }
 
 /** Three commands to copy. */
-function commands(url: string, server: string | undefined, stopArguments: string): string[] {
+function commands(url: string, server: string | undefined, stopCommand: string): string[] {
   const list = `curl -s '${url}/servers?limit=3'`;
   const work =
     server === undefined
       ? `curl -s ${url}/instances`
       : `curl -s ${url}/servers/${server}/execute -H 'content-type: application/json' -d '{"script":"uname -a"}'`;
-  return [list, work, `npm start -- --stop${stopArguments}`];
+  return [list, work, stopCommand];
 }

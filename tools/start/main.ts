@@ -25,7 +25,7 @@ try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (thrown) {
   const error = explained(thrown);
-  if (error instanceof UsageError) say(`${error.message}\n\n${usage}`);
+  if (error instanceof UsageError) say(`${error.message} (npm start -- --help lists the options)`);
   else if (error instanceof Refusal) say(error.message);
   else console.error(error);
   process.exitCode = error instanceof UsageError ? 2 : error instanceof Refusal ? error.exitCode : 1;
@@ -78,7 +78,7 @@ function claim(options: Options, place: Place): void {
   const { holder } = tryLock(place.data, lockName);
   if (holder !== undefined) {
     const urls = readJson<string[]>(runFile)?.join(' ') ?? '';
-    throw new Refusal(`already up: pid ${holder.pid}, ${urls} (npm start -- --stop ends it)`, 3);
+    throw new Refusal(`already up: pid ${holder.pid}, ${urls} (${stopCommand(options)} ends it)`, 3);
   }
   const ports = Array.from({ length: options.instances }, (_, index) => options.port + index);
   writePrivate(runFile, JSON.stringify(ports.map((port) => `http://127.0.0.1:${port}`)));
@@ -104,10 +104,17 @@ function announce(ready: Ready, options: Options, place: Place): void {
     serviceName,
     simulated: options.agents,
     logs: path.join(place.data, 'log'),
-    stopArguments:
-      options.data === undefined ? '' : ` --data ${path.relative(projectRoot, path.resolve(options.data)) || '.'}`,
+    stopCommand: stopCommand(options),
   };
   process.stdout.write(`${banner(ready, surroundings)}\n${JSON.stringify(ready)}\n`);
+}
+
+/** What ends this one, to be copied into a shell in the checkout. */
+function stopCommand({ data }: Options): string {
+  if (data === undefined) return 'npm start -- --stop';
+  const folder = path.relative(projectRoot, path.resolve(data)) || '.';
+  const isPlain = /^[\w./@+-]+$/.test(folder);
+  return `npm start -- --stop --data=${isPlain ? folder : `'${folder.replaceAll("'", `'\\''`)}'`}`;
 }
 
 function say(text: string): void {

@@ -48,9 +48,9 @@ export function parseOptions(args: readonly string[]): Request {
     port: count('port', values.port, 8080),
     agents: count('agents', values.agents, 20),
     agent: values.agent,
-    data: values.data,
-    databaseUrl: url('database-url', values['database-url'], /^postgres(ql)?:\/\//),
-    redisUrl: url('redis-url', values['redis-url'], /^rediss?:\/\//),
+    data: folder(values.data),
+    databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
+    redisUrl: url('redis-url', values['redis-url'], ['redis:', 'rediss:']),
   };
   return { kind: values.stop ? 'stop' : 'start', options };
 }
@@ -85,7 +85,13 @@ function count(name: keyof typeof limits, text: string | undefined, fallback: nu
   throw new UsageError(`--${name} must be a whole number from ${least} to ${most}, not "${text}"`);
 }
 
-function url(name: string, text: string | undefined, pattern: RegExp): string | undefined {
-  if (text === undefined || (pattern.test(text) && URL.canParse(text))) return text;
-  throw new UsageError(`--${name} must be a URL that begins like ${pattern.source.slice(1)}, not "${text}"`);
+function folder(text: string | undefined): string | undefined {
+  if (text !== '') return text;
+  throw new UsageError('--data must name a directory');
+}
+
+/** The message does not repeat the text, which may hold a password. */
+function url(name: string, text: string | undefined, protocols: readonly string[]): string | undefined {
+  if (text === undefined || protocols.includes(URL.parse(text)?.protocol ?? '')) return text;
+  throw new UsageError(`--${name} must be a URL like ${protocols[0]}//USER:PASSWORD@HOST:PORT/…`);
 }

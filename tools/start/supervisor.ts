@@ -104,7 +104,7 @@ export class Supervisor {
     this.#stopping.abort();
     for (const child of this.#children) child.retire();
     await endInOrder(this.#watch.endings, this.#clock);
-    this.#watch.close();
+    await this.#watch.close();
     for (const log of this.#logs) log.close();
   }
 
@@ -138,7 +138,7 @@ export class Supervisor {
 
   #startInstances(databaseUrl: string, redisUrl: string | undefined): Promise<ReadyInstance[]> {
     const uuids = instanceUuids(this.#data, this.#options.instances, this.#random);
-    this.#say(`starting ${uuids.length} instances`);
+    this.#say(`starting ${uuids.length === 1 ? 'one instance' : `${uuids.length} instances`}`);
     return Promise.all(
       uuids.map(async (uuid, index) => {
         const port = this.#options.port + index;
@@ -163,7 +163,7 @@ export class Supervisor {
 
   async #startAgents(dns: string, url: string): Promise<Ready['agent']> {
     const { agent, agents } = this.#options;
-    this.#say('starting agents');
+    if (agent || agents > 0) this.#say('starting agents');
     if (agents > 0) {
       const fleet = fleetCommand(this.#data, dns, agents);
       this.#run({ name: 'fleet', rank: 'agents', command: () => fleet }).keepUp();

@@ -1,8 +1,10 @@
 /**
  * The supervisor's side of the watchdog: keeps one running, tells it which processes to end if the supervisor vanishes,
- * and keeps the same list in a file, for the case that both vanish: the next start reads it with `leftovers`.
+ * and keeps the same list in a file, for the case that both vanish: the next start reads it with `leftovers`. A file that
+ * cannot be written (disk full) is no reason to fall: the watchdog knows.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock, Timer } from '../../lib/ports/clock.ts';
@@ -10,6 +12,7 @@ import { isAlive } from '../setup/processes.mjs';
 import type { Ending } from './ending.ts';
 
 const restartPauseMs = 500;
+const goneLimitMs = 1000;
 
 export class Watch {
   readonly #file: string;
@@ -55,18 +58,26 @@ export class Watch {
     return [...this.#endings.values()];
   }
 
-  /** Lets the watchdog go: it finds nothing left to end. */
-  close(): void {
+  /** Lets the watchdog go, which finds nothing left to end; resolves when it is gone, or does not go. */
+  async close(): Promise<void> {
     this.#closed = true;
     this.#pause?.cancel();
-    this.#watchdog?.stdin?.end();
+    const watchdog = this.#watchdog;
+    if (watchdog === undefined || watchdog.exitCode !== null || watchdog.signalCode !== null) return;
+    const gone = once(watchdog, 'exit');
+    watchdog.stdin?.end();
+    await Promise.race([gone, this.#clock.sleep(goneLimitMs)]);
   }
 
   #tell(): void {
     const list = JSON.stringify(this.endings);
     this.#watchdog?.stdin?.write(`${list}\n`);
-    writeFileSync(`${this.#file}.new`, list, { mode: 0o600 });
-    renameSync(`${this.#file}.new`, this.#file);
+    try {
+      writeFileSync(`${this.#file}.new`, list, { mode: 0o600 });
+      renameSync(`${this.#file}.new`, this.#file);
+    } catch {
+      // The former list stays; pids in it that are gone are known by their start time.
+    }
   }
 }
 

@@ -34,7 +34,7 @@ function nursery(t: Teardown) {
   t.teardown(async () => {
     for (const child of children) child.retire();
     await endInOrder(watch.endings, systemClock);
-    watch.close();
+    await watch.close();
     rmSync(folder, { recursive: true, force: true });
   });
   const child = (name: string, script: string, signal: NodeJS.Signals = 'SIGTERM') => {
@@ -131,6 +131,15 @@ t.test('ending kills who does not listen, with all it has started', async (t) =>
   await endInOrder(watch.endings, systemClock);
   await until(() => !endings.some(isAlive), 'both are gone');
   t.pass('both are gone');
+});
+
+t.test('a list that cannot be written does not end the supervisor', async (t) => {
+  const { child, folder } = nursery(t);
+  rmSync(folder, { recursive: true });
+  const brief = child('brief', 'exit 0');
+  brief.start();
+  await until(() => brief.hasFailed, 'its end was noted');
+  t.pass('and nothing was thrown');
 });
 
 t.test('who is watched is kept in a file for the case that supervisor and watchdog both vanish', async (t) => {

@@ -223,7 +223,7 @@ t.test('a busy port is refused before anything is started', async (t) => {
 t.test('wrong usage is explained, and so is right usage', async (t) => {
   const wrong = await new Start(t, ['--frobnicate']).ended;
   t.equal(wrong.code, 2);
-  t.match(wrong.stderr, /--frobnicate[\s\S]*--instances N/);
+  t.match(wrong.stderr, /--frobnicate.*--help/);
   const help = await new Start(t, ['--help']).ended;
   t.equal(help.code, 0);
   t.match(help.stdout, /--database-url URL/);

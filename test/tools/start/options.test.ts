@@ -38,6 +38,12 @@ t.test('what the user typed becomes exact options', async (t) => {
   for (const [name, args, expected] of rows) t.strictSame(parseOptions(args), expected, name);
 });
 
+t.test('a refused URL is not repeated, since it may hold a password', async (t) => {
+  const refused = t.throws(() => parseOptions(['--database-url', 'mysql://u:secret@h/d'])) as Error;
+  t.notMatch(refused.message, 'secret');
+  t.match(refused.message, 'a URL like postgres://USER:PASSWORD@HOST');
+});
+
 t.test('what cannot be carried out is refused, naming the option', async (t) => {
   const rows: [string, string[]][] = [
     ['--frobnicate', ['--frobnicate']],
@@ -48,7 +54,9 @@ t.test('what cannot be carried out is refused, naming the option', async (t) => 
     ['--port', ['--port', 'http']],
     ['--agents', ['--agents', '-1']],
     ['--data', ['--data']],
+    ['--data', ['--data=']],
     ['--database-url', ['--database-url', 'mysql://h/d']],
+    ['--database-url', ['--database-url', 'postgres']],
     ['--redis-url', ['--redis-url', 'localhost']],
   ];
   for (const [named, args] of rows) {
