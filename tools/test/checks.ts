@@ -10,6 +10,8 @@ export interface Check {
 export interface Outcome {
   passed: number;
   failed: number;
+  /** What failed, in words. */
+  failures: readonly string[];
 }
 
 export interface CheckResult {

@@ -1,6 +1,7 @@
 /**
  * `npm test`: type check, lint, import direction, and all tests on a real Postgres and a real Redis. With arguments it runs
  * just those test files. The last line is `N passed, N failed`; the exit code is 0 only if nothing failed.
+ * Just before it, a line each says what failed; the details stand where they happened.
  */
 import path from 'node:path';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
@@ -11,9 +12,10 @@ import { runTap } from './tap.ts';
 const root = path.resolve(import.meta.dirname, '../..');
 const files = process.argv.slice(2);
 
-const checked = files.length === 0 ? await runChecks() : { passed: 0, failed: 0 };
+const checked = files.length === 0 ? await runChecks() : { passed: 0, failed: 0, failures: [] };
 const tested = await runTests();
 const failed = checked.failed + tested.failed;
+for (const failure of [...checked.failures, ...tested.failures]) console.log(`failed: ${failure}`);
 console.log(`${checked.passed + tested.passed} passed, ${failed} failed`);
 process.exit(failed === 0 ? 0 : 1);
 
@@ -21,8 +23,8 @@ process.exit(failed === 0 ? 0 : 1);
 async function runChecks(): Promise<Outcome> {
   const results = await Promise.all(staticChecks.map((check) => runCheck(root, check)));
   for (const { name, ok, output } of results) console.log(ok ? `ok ${name}` : `not ok ${name}\n${output}`);
-  const passed = results.filter(({ ok }) => ok).length;
-  return { passed, failed: results.length - passed };
+  const failures = results.filter(({ ok }) => !ok).map(({ name, output }) => `${name}\n${lastLines(output)}`);
+  return { passed: results.length - failures.length, failed: failures.length, failures };
 }
 
 async function runTests(): Promise<Outcome> {
@@ -32,10 +34,14 @@ async function runTests(): Promise<Outcome> {
   const postgres = given === undefined ? await startTestPostgres() : undefined;
   try {
     const env = { ...process.env, CNAPI_TEST_DATABASE_URL: given ?? postgres?.url };
-    const { passed, failed, skipped } = await runTap({ root, files, env });
+    const { skipped, ...outcome } = await runTap({ root, files, env });
     for (const [reason, count] of skipped) console.log(`skipped ${count} tests: ${reason}`);
-    return { passed, failed };
+    return outcome;
   } finally {
     await postgres?.close();
   }
+}
+
+function lastLines(text: string): string {
+  return text.trimEnd().split('\n').slice(-20).join('\n');
 }

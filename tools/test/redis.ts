@@ -15,8 +15,9 @@ export interface RedisProvision {
 export async function provideRedis(): Promise<RedisProvision> {
   const found = existingRedis();
   if (found !== undefined) return { available: true, said: `Redis: ${found}` };
-  if (mayInstall() && install()) {
-    return { available: true, said: `Redis: ${existingRedis()}, just installed from the distribution's package` };
+  const installed = mayInstall() && install() ? existingRedis() : undefined;
+  if (installed !== undefined) {
+    return { available: true, said: `Redis: ${installed}, just installed from the distribution's package` };
   }
   return { available: false, said: 'Redis: none (no REDIS_URL, no redis-server or valkey-server on the PATH)' };
 }

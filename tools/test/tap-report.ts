@@ -7,10 +7,14 @@ export interface TapTotals {
   failed: number;
   /** Reason → number of tests skipped for it. */
   skipped: Map<string, number>;
+  /** What failed, one line each: file, test, assertion. */
+  failures: readonly string[];
 }
 
 const fileResult = /^(not )?ok \d+ - (\S+)(?: # time=([\d.]+m?s))?/;
 const leafSkipped = /^\s+ok \d+ .*# SKIP ?(.*)$/;
+const notOk = /^( *)not ok \d+(?: - (.*?))?(?: # time=[\d.]+m?s)?(?: \{)?$/;
+const subtest = /^( *)# Subtest: (.*)$/;
 const totalsLine = /^# \{ total: \d+/;
 const keptLines = 4000;
 
@@ -20,6 +24,7 @@ export class TapReport {
   #lines: string[] = [];
   #details = false;
   #totals: { pass: number; fail: number } | undefined;
+  readonly #failures: string[] = [];
   #failedFiles = 0;
 
   constructor(print: (text: string) => void) {
@@ -44,7 +49,7 @@ export class TapReport {
   end(ok: boolean): TapTotals {
     if (this.#totals === undefined) for (const line of this.#lines) this.#print(line);
     const failed = Math.max(this.#totals?.fail ?? 0, this.#failedFiles, ok ? 0 : 1);
-    return { passed: this.#totals?.pass ?? 0, failed, skipped: this.#skipped };
+    return { passed: this.#totals?.pass ?? 0, failed, skipped: this.#skipped, failures: this.#failures };
   }
 
   #finishFile([line, not, name, time]: RegExpExecArray): void {
@@ -52,6 +57,7 @@ export class TapReport {
       this.#print(`ok ${name}${time === undefined ? '' : ` (${time})`}`);
     } else {
       this.#failedFiles += 1;
+      this.#failures.push(...failuresOf(name ?? '', this.#lines));
       for (const each of this.#lines) this.#print(each);
       this.#print(line);
       this.#details = true;
@@ -62,6 +68,29 @@ export class TapReport {
   #count(reason: string): void {
     this.#skipped.set(reason, (this.#skipped.get(reason) ?? 0) + 1);
   }
+}
+
+/** The assertions of a file that failed, each with the tests it is in; the file itself if it was none of them. */
+export function failuresOf(file: string, lines: readonly string[]): string[] {
+  const within: string[] = [];
+  const found: string[] = [];
+  let deepest = 0;
+  for (const line of lines) {
+    const entered = subtest.exec(line);
+    if (entered) within.splice(indentOf(entered), within.length, entered[2] ?? '');
+    const failed = notOk.exec(line);
+    if (!failed) continue;
+    const depth = indentOf(failed);
+    // After a failed assertion come the tests it is in, each less indented: they say nothing new.
+    if (depth >= deepest) found.push([file, ...within.slice(1, depth), failed[2] ?? ''].join(' › '));
+    deepest = depth;
+  }
+  return found.length > 0 ? found : [`${file} ended badly`];
+}
+
+/** Levels of four spaces. */
+function indentOf(match: RegExpExecArray): number {
+  return (match[1]?.length ?? 0) / 4;
 }
 
 function numberAfter(word: string, line: string): number {

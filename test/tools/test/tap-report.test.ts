@@ -19,7 +19,7 @@ ok 1 - test/a.test.ts # time=12.5ms
 
 t.test('a file that passed is one line, and skipped tests are counted by reason', async (t) => {
   const { totals, printed } = report(`${good}1..1\n# { total: 3, pass: 1, skip: 2 }`, true);
-  t.strictSame(totals, { passed: 1, failed: 0, skipped: new Map([['no redis', 2]]) });
+  t.strictSame(totals, { passed: 1, failed: 0, skipped: new Map([['no redis', 2]]), failures: [] });
   t.strictSame(printed, ['ok test/a.test.ts (12.5ms)']);
 });
 
@@ -40,9 +40,40 @@ not ok 2 - test/b.test.ts # time=3s
   t.match(printed.join('\n'), /diff: all[\s\S]*exitCode: 1/);
 });
 
+t.test('each failed assertion is named once, with the file and the tests it is in', async (t) => {
+  const text = `# Subtest: test/b.test.ts
+    # Subtest: first
+        ok 1 - fine
+        1..1
+    ok 1 - first # time=1ms
+    
+    # Subtest: second
+        # Subtest: inner
+            not ok 1 - should be equal
+              ---
+              diff: all
+              ...
+            1..1
+        not ok 1 - inner # time=1ms
+        not ok 2 - and is ended
+        1..2
+    not ok 2 - second # time=1.5ms
+    not ok 3 - at the top
+    1..3
+not ok 2 - test/b.test.ts # time=3s
+`;
+  const { totals } = report(`${text}# { total: 4, pass: 1, fail: 3 }`, false);
+  t.strictSame(totals.failures, [
+    'test/b.test.ts › second › inner › should be equal',
+    'test/b.test.ts › second › and is ended',
+    'test/b.test.ts › at the top',
+  ]);
+});
+
 t.test('a file that ended badly without a failed assertion counts as failed', async (t) => {
   const { totals } = report('not ok 1 - test/c.test.ts # time=3s\n# { total: 5, pass: 5 }', false);
   t.strictSame([totals.passed, totals.failed], [5, 1]);
+  t.strictSame(totals.failures, ['test/c.test.ts ended badly']);
 });
 
 t.test('a run that broke off counts as failed and shows what there was', async (t) => {
