@@ -51,6 +51,8 @@ export interface AppDeps {
 
 /** A beat or a verdict that takes longer than this is a failed one. */
 const SHORT_STATEMENT_MS = 1500;
+/** A part that waits for a frozen database is left behind; its connections are cut at the end. */
+const PART_STOPS_WITHIN_MS = 2500;
 const KEEP_TASKS_DAYS = 30;
 const KEEP_HISTORY_DAYS = 90;
 const HISTORY_BATCH = 5_000;
@@ -128,13 +130,12 @@ export class App {
   async stop(): Promise<void> {
     if (this.#stopping.signal.aborted) return this.stopped;
     this.#stopping.abort();
-    await this.#starting?.catch(() => {});
+    this.#roster.retire();
+    if (this.#starting !== undefined) await this.#quietly('start', this.#starting);
     await this.#quietly('link', this.#link.stop());
     await this.#quietly('listener', this.#listener.stop());
-    await this.#quietly('housekeeping', this.#housekeeping.stop());
-    await this.#quietly('tasks', this.#tasks.stop());
-    await this.#quietly('roster', this.#roster.stop());
-    await this.#quietly('bus', this.#bus.stop());
+    const parts = { housekeeping: this.#housekeeping, tasks: this.#tasks, roster: this.#roster, bus: this.#bus };
+    await Promise.all(Object.entries(parts).map(([name, part]) => this.#quietly(name, part.stop())));
     const databases = [this.#database, this.#beatDatabase, this.#verdictDatabase];
     await this.#quietly('databases', Promise.all(databases.map((database) => database.stop())));
     this.#deps.log.info('instance: stopped');
@@ -155,7 +156,8 @@ export class App {
       await this.#bus.start();
       if (signal.aborted) return;
       await this.#listener.start();
-      await this.#roster.start();
+      await this.#roster.start(signal);
+      if (signal.aborted) return;
       await this.#tasks.start();
       this.#housekeeping.start();
       log.info(
@@ -167,11 +169,14 @@ export class App {
     }
   }
 
-  /** One part that does not stop cleanly must not keep the others running. */
+  /** One part that does not stop cleanly, or in time, must not keep the others running. */
   async #quietly(part: string, work: Promise<unknown>): Promise<void> {
-    await work.catch((error: unknown) =>
-      this.#deps.log.warn({ part, reason: messageOf(error) }, 'stopping: part failed'),
-    );
+    const { clock, log } = this.#deps;
+    const done = new AbortController();
+    const settled = work
+      .catch((error: unknown) => log.warn({ part, reason: messageOf(error) }, 'stopping: part failed'))
+      .finally(() => done.abort());
+    await Promise.race([settled, clock.sleep(PART_STOPS_WITHIN_MS, done.signal)]);
   }
 
   #openDatabase(

@@ -13,9 +13,13 @@ import type { Clock, Timer } from '../ports/clock.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';
+import type { Ticker } from '../roster/ticker.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wire/codec.ts';
-import type { AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
+import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
+import { type Allowance, newAllowance, takeBytes } from './allowance.ts';
+import { Latest } from './latest.ts';
+import { Pings } from './pings.ts';
 
 export type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
 
@@ -24,7 +28,7 @@ export interface ConnectionHandlers {
   hello(connection: Connection, hello: HelloFrame): Promise<void>;
   inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void>;
   /** A frame that belongs to a live session: task events and ends, sysinfo, status. */
-  frame(connection: Connection, session: Session, frame: AgentFrame): Promise<void>;
+  frame(connection: Connection, session: Session, frame: AgentFrame): void;
   /** The socket is gone; `session` is what it carried, if it came that far. */
   closed(connection: Connection, session: Session | undefined): void;
   /** The session must end because of what its peer did. */
@@ -43,17 +47,19 @@ export interface ConnectionDeps {
   /** The agent's address, for logs. */
   peer: string;
   handlers: ConnectionHandlers;
+  /** What the agent's deadlines are counted in. */
+  ticker: Pick<Ticker, 'after'>;
   clock: Clock;
   log: Logger;
 }
 
-/** Frames of one connection being worked on at once; the socket is not read while it is at this bound. */
-const MAX_UNDER_WAY = 64;
 /** Bytes waiting to be sent to an agent that does not read. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
 /** What one connection's peer did not understand is logged this often; more tells nothing new, and fills the disk. */
 const MAX_COMPLAINTS_LOGGED = 10;
+
+const MAX_REASON_BYTES = 123;
 
 const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
@@ -61,15 +67,19 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 export class Connection implements SessionSocket {
   readonly serverUuid: string;
   readonly peer: string;
+  /** What its agent says of its machine, being kept: one at a time, the last one counts. */
+  readonly latest = { sysinfo: new Latest(), status: new Latest() };
   readonly #deps: ConnectionDeps;
   readonly #socket: WebSocket;
   #state: ConnectionState = 'greeting';
   #session: Session | undefined;
   #peerVersion = PROTOCOL_VERSION;
   #deadline: Timer | undefined;
-  #underWay = 0;
   #complaints = 0;
-  #probeWaiters: ((isAlive: boolean) => void)[] = [];
+  readonly #pings: Pings;
+  readonly #allowance: Allowance;
+  #greetingBytes = 0;
+  #reading: Timer | undefined;
   #isGone = false;
 
   constructor(deps: ConnectionDeps) {
@@ -77,10 +87,11 @@ export class Connection implements SessionSocket {
     this.#socket = deps.socket;
     this.serverUuid = deps.serverUuid;
     this.peer = deps.peer;
-    this.#deadline = deps.clock.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
-    deps.stream.on('data', () => this.#heardBytes());
+    this.#pings = new Pings(deps);
+    this.#allowance = newAllowance(deps.clock.now());
+    this.#deadline = deps.ticker.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
+    deps.stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk.length));
     this.#socket.on('message', (data, isBinary) => this.#received(data, isBinary));
-    this.#socket.on('pong', () => this.#answered(true));
     this.#socket.on('error', (error) => deps.log.debug({ reason: messageOf(error) }, 'connection: socket error'));
     this.#socket.on('close', () => this.#gone());
   }
@@ -93,6 +104,10 @@ export class Connection implements SessionSocket {
     return !this.#isGone && this.#state !== 'closed';
   }
 
+  get isUnread(): boolean {
+    return this.#reading !== undefined;
+  }
+
   /** The session is registered: greet the agent and await its inventory. */
   welcome(session: Session, frame: InstanceFrame): void {
     this.#session = session;
@@ -101,11 +116,11 @@ export class Connection implements SessionSocket {
       return;
     }
     this.#state = 'awaiting-inventory';
-    this.#deadline = this.#deps.clock.after(INVENTORY_WITHIN_MS, () => this.#noInventory(session));
+    this.#deadline = this.#deps.ticker.after(INVENTORY_WITHIN_MS, () => this.#noInventory(session));
     this.send(frame);
   }
 
-  refuse(refusal: Refusal, addresses: { uuid: string; host: string; port: number }[]): void {
+  refuse(refusal: Refusal, addresses: Address[]): void {
     this.send({ type: 'refuse', ...refusal, addresses });
     this.terminate(refusal.message);
   }
@@ -116,22 +131,14 @@ export class Connection implements SessionSocket {
   }
 
   probe(): void {
-    if (this.isOpen) this.#socket.ping();
+    if (this.isOpen) this.#pings.send();
   }
 
   answersProbe(withinMs: number): Promise<boolean> {
-    if (!this.isOpen) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const timer = this.#deps.clock.after(withinMs, () => resolve(false));
-      this.#probeWaiters.push((isAlive) => {
-        timer.cancel();
-        resolve(isAlive);
-      });
-      this.probe();
-    });
+    return this.isOpen ? this.#pings.ask(withinMs) : Promise.resolve(false);
   }
 
-  askToLeave(reason: string, addresses: { uuid: string; host: string; port: number }[] = []): void {
+  askToLeave(reason: string, addresses: Address[]): void {
     this.send({ type: 'goaway', reason, addresses });
   }
 
@@ -144,17 +151,29 @@ export class Connection implements SessionSocket {
     if (this.#state === 'closed') return;
     this.#state = 'closed';
     this.#deadline?.cancel();
-    this.#socket.close(code, reason.slice(0, 100));
+    this.#socket.close(code, closeReason(reason));
     // A peer that is gone never answers the close frame; the socket is not kept for it.
     this.#deadline = this.#deps.clock.after(1000, () => this.#socket.terminate());
   }
 
   #received(data: RawData, isBinary: boolean): void {
     if (this.#state === 'closed') return;
-    const isGreeting = this.#session === undefined;
-    if (isBinary || !Buffer.isBuffer(data)) this.#fail('frames are text');
-    else if (isGreeting && data.length > MAX_GREETING_BYTES) this.#fail('a greeting is shorter');
-    else this.#parse(data.toString());
+    if (isBinary || !Buffer.isBuffer(data)) {
+      this.#fail('frames are text');
+      return;
+    }
+    const pauseMs = takeBytes(this.#allowance, data.length, this.#deps.clock.now());
+    if (pauseMs > 0) this.#readLater(pauseMs);
+    this.#parse(data.toString());
+  }
+
+  #readLater(pauseMs: number): void {
+    this.#socket.pause();
+    this.#reading?.cancel();
+    this.#reading = this.#deps.clock.after(pauseMs, () => {
+      this.#reading = undefined;
+      if (!this.#isGone) this.#socket.resume();
+    });
   }
 
   #parse(text: string): void {
@@ -167,15 +186,38 @@ export class Connection implements SessionSocket {
   }
 
   #take(frame: AgentFrame): void {
-    if (frame.type === 'heartbeat') {
-      if (this.#session !== undefined) this.#sendText(encodeHeartbeat(frame.sequence));
-    } else if (frame.type === 'error') {
-      this.#noteComplaint(frame);
-    } else {
-      const work = this.#workFor(frame);
-      if (work === undefined) this.#fail(`a ${frame.type} frame has no place in state ${this.#state}`);
-      else void this.#track(work);
+    const session = this.#session;
+    if (frame.type === 'error') this.#noteComplaint(frame);
+    else if (frame.type === 'hello') this.#takeHello(frame);
+    else if (session === undefined) this.#misplaced(frame);
+    else if (frame.type === 'heartbeat') this.#sendText(encodeHeartbeat(frame.sequence));
+    else if (frame.type === 'inventory') this.#takeInventory(session, frame);
+    else this.#deps.handlers.frame(this, session, frame);
+  }
+
+  #takeHello(frame: HelloFrame): void {
+    if (this.#state !== 'greeting') {
+      this.#misplaced(frame);
+      return;
     }
+    this.#state = 'accepting';
+    this.#deadline?.cancel();
+    this.#peerVersion = frame.version;
+    void this.#track(this.#deps.handlers.hello(this, frame));
+  }
+
+  #takeInventory(session: Session, frame: InventoryFrame): void {
+    if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) {
+      this.#misplaced(frame);
+      return;
+    }
+    this.#state = 'live';
+    this.#deadline?.cancel();
+    void this.#track(this.#deps.handlers.inventory(this, session, frame));
+  }
+
+  #misplaced(frame: AgentFrame): void {
+    this.#fail(`a ${frame.type} frame has no place in state ${this.#state}`);
   }
 
   #noteComplaint({ code, message }: ErrorFrame): void {
@@ -184,35 +226,12 @@ export class Connection implements SessionSocket {
     this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: did not understand');
   }
 
-  #workFor(frame: AgentFrame): Promise<void> | undefined {
-    const { handlers } = this.#deps;
-    if (frame.type === 'hello') {
-      if (this.#state !== 'greeting') return undefined;
-      this.#state = 'accepting';
-      this.#deadline?.cancel();
-      this.#peerVersion = frame.version;
-      return handlers.hello(this, frame);
-    }
-    const session = this.#session;
-    if (session === undefined) return undefined;
-    if (frame.type !== 'inventory') return handlers.frame(this, session, frame);
-    if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) return undefined;
-    this.#state = 'live';
-    this.#deadline?.cancel();
-    return handlers.inventory(this, session, frame);
-  }
-
   async #track(work: Promise<void>): Promise<void> {
-    this.#underWay += 1;
-    if (this.#underWay === MAX_UNDER_WAY) this.#socket.pause();
     try {
       await work;
     } catch (error) {
       this.#deps.log.warn({ server_uuid: this.serverUuid, err: error }, 'connection: a frame could not be dealt with');
       this.#fail('the instance could not deal with a frame');
-    } finally {
-      this.#underWay -= 1;
-      if (this.#underWay === MAX_UNDER_WAY - 1 && !this.#isGone) this.#socket.resume();
     }
   }
 
@@ -253,25 +272,41 @@ export class Connection implements SessionSocket {
     return true;
   }
 
-  #heardBytes(): void {
+  /** Before there is a session, what comes is bounded before it is put together to a frame. */
+  #heardBytes(bytes: number): void {
     const session = this.#session;
-    if (session === undefined) return;
+    if (session === undefined) {
+      this.#greetingBytes += bytes;
+      if (this.#greetingBytes > MAX_GREETING_BYTES) this.#refuseFlood();
+      return;
+    }
     hear(session.silence);
     session.heardAt = this.#deps.clock.now();
   }
 
-  #answered(isAlive: boolean): void {
-    const waiters = this.#probeWaiters;
-    if (waiters.length === 0) return;
-    this.#probeWaiters = [];
-    for (const waiter of waiters) waiter(isAlive);
+  #refuseFlood(): void {
+    this.#fail('a greeting is shorter');
+    this.#socket.terminate();
   }
 
   #gone(): void {
     this.#isGone = true;
     this.#state = 'closed';
     this.#deadline?.cancel();
-    this.#answered(false);
+    this.#reading?.cancel();
+    this.#reading = undefined;
+    this.#pings.end();
     this.#deps.handlers.closed(this, this.#session);
   }
+}
+
+/** At most the 123 bytes that a close frame has room for (RFC 6455, 5.5). */
+function closeReason(reason: string): string {
+  const bytes = Buffer.from(reason);
+  return bytes.length <= MAX_REASON_BYTES
+    ? reason
+    : bytes
+        .subarray(0, MAX_REASON_BYTES)
+        .toString()
+        .replace(/\ufffd+$/, '');
 }

@@ -50,6 +50,7 @@ export class AgentNotTakenError extends CnapiError {
 }
 
 const RETRY_AFTER_MS = 1000;
+const INVENTORY_RETRY_MS = 500;
 const UPGRADE_BACKLOG = 2_000;
 
 export class LinkServer {
@@ -71,7 +72,7 @@ export class LinkServer {
     this.#handlers = {
       hello: (connection, hello) => this.#hello(connection, hello),
       inventory: (_connection, session, frame) => this.#inventory(session, frame),
-      frame: (_connection, session, frame) => this.#frame(session, frame),
+      frame: (connection, session, frame) => this.#frame(connection, session, frame),
       closed: (connection, session) => this.#closed(connection, session),
       broken: (_connection, session, reason, detail) => deps.roster.verdicts.lose(session, reason, detail),
     };
@@ -89,7 +90,8 @@ export class LinkServer {
       const { clock, log } = this.#deps;
       const peer = request.socket.remoteAddress ?? '';
       const handlers = this.#handlers;
-      this.#connections.add(new Connection({ socket, stream, serverUuid, peer, handlers, clock, log }));
+      const { ticker } = this.#deps.roster;
+      this.#connections.add(new Connection({ socket, stream, serverUuid, peer, handlers, ticker, clock, log }));
     });
     return undefined;
   }
@@ -159,13 +161,23 @@ export class LinkServer {
     });
   }
 
+  /** While the database is away the session waits with its inventory; it is not the agent's fault. */
   async #inventory(session: Session, frame: InventoryFrame): Promise<void> {
-    if (!(await this.#deps.roster.authority.confirmInventory(session))) return;
-    this.#deps.tasks.onInventory(this.#deps.registry.view(session), frame);
+    const { roster, tasks, registry, clock } = this.#deps;
+    while (!session.isEnded) {
+      try {
+        if (await roster.authority.confirmInventory(session)) tasks.onInventory(registry.view(session), frame);
+        return;
+      } catch (error) {
+        if (!(error instanceof DatabaseUnavailableError)) throw error;
+        await clock.sleep(INVENTORY_RETRY_MS);
+      }
+    }
   }
 
-  async #frame(session: Session, frame: AgentFrame): Promise<void> {
+  #frame(connection: Connection, session: Session, frame: AgentFrame): void {
     const { registry, servers, tasks } = this.#deps;
+    const { serverUuid } = session;
     switch (frame.type) {
       case 'task_event':
         tasks.onTaskEvent(registry.view(session), frame);
@@ -174,24 +186,27 @@ export class LinkServer {
         tasks.onTaskEnd(registry.view(session), frame);
         break;
       case 'sysinfo':
-        await this.#keep(session, servers.recordSysinfo(session.serverUuid, frame.sysinfo, frame.digest));
+        this.#keep(connection, 'sysinfo', () => servers.recordSysinfo(serverUuid, frame.sysinfo, frame.digest));
         break;
       case 'status':
-        await this.#keep(session, servers.recordReport(session.serverUuid, frame.status));
+        this.#keep(connection, 'status', () => servers.recordReport(serverUuid, frame.status));
         break;
     }
   }
 
   /** What an agent says of its machine comes again; losing one is not a reason to lose the session. */
-  async #keep(session: Session, recording: Promise<unknown>): Promise<void> {
-    try {
-      await recording;
-    } catch (error) {
-      this.#deps.log.warn(
-        { server_uuid: session.serverUuid, reason: messageOf(error) },
-        'server: what its agent said was not kept',
-      );
-    }
+  #keep(connection: Connection, kind: 'sysinfo' | 'status', record: () => Promise<unknown>): void {
+    connection.latest[kind].run(async () => {
+      try {
+        await record();
+      } catch (error) {
+        const { serverUuid } = connection;
+        this.#deps.log.warn(
+          { server_uuid: serverUuid, kind, reason: messageOf(error) },
+          'server: what its agent said was not kept',
+        );
+      }
+    });
   }
 
   #closed(connection: Connection, session: Session | undefined): void {

@@ -72,8 +72,9 @@ export class Roster {
   readonly authority: Authority;
   readonly verdicts: Verdicts;
   readonly reaper: Reaper;
+  /** What deadlines that judge agents are counted in. */
+  readonly ticker: Ticker;
   readonly #deps: RosterDeps;
-  readonly #ticker: Ticker;
   readonly #watch: Watch;
   readonly #probes: ProbeCaller;
   #hearing: Subscription | undefined;
@@ -88,13 +89,13 @@ export class Roster {
     const { sessions } = this;
     this.#deps = deps;
     const ticker = new Ticker({ clock, checkMs: config.checkMs });
-    this.#ticker = ticker;
+    this.ticker = ticker;
     const countAgents = () => sessions.size;
     this.instances = new Instances({ ...deps, database: deps.beatDatabase, ticker, times: config, countAgents });
     const run = () => this.instances.run;
     const writer = (): Writer => ({ cnapiUuid, run: run() });
     this.verdicts = new Verdicts({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
-    this.#probes = new ProbeCaller({ bus, sessions, run, clock, random });
+    this.#probes = new ProbeCaller({ bus, sessions, run, ticker, random });
     const common = { sessions, verdicts: this.verdicts, database, writer, clock, log };
     this.authority = new Authority({ ...common, probes: this.#probes, bus });
     const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
@@ -108,8 +109,8 @@ export class Roster {
     });
     this.instances.listen({
       runRenewed: () => this.#runRenewed(),
-      databaseLost: () => this.#askAllToLeave(),
-      databaseBack: () => this.#databaseBack(),
+      fellSick: (trouble) => this.#askAllToLeave(trouble),
+      recovered: () => this.#recovered(),
       runsEnded: () => this.reaper.pollSoon(),
     });
   }
@@ -125,13 +126,19 @@ export class Roster {
     this.#runReadyListener = readyListener;
   }
 
-  async start(): Promise<void> {
-    this.#ticker.start();
-    await this.instances.start();
-    if (this.#isStopped) return;
+  /** Resolves when the instance is live, or when `signal` has aborted. */
+  async start(signal: AbortSignal): Promise<void> {
+    this.ticker.start();
+    await this.instances.start(signal);
+    if (this.#isStopped || signal.aborted) return;
     this.#hear();
     this.reaper.start();
     this.#isStarted = true;
+  }
+
+  /** Takes no agents from now on: it is about to stop. */
+  retire(): void {
+    this.#isStopped = true;
   }
 
   /** Ends without verdicts: the run marks itself dead, its rows are ownerless, and its agents go to other instances. */
@@ -140,7 +147,7 @@ export class Roster {
     this.#goaway?.cancel();
     this.#hearing?.close();
     await Promise.all([this.verdicts.stop(), this.reaper.stop(), this.#watch.stop(), this.instances.stop()]);
-    this.#ticker.stop();
+    this.ticker.stop();
   }
 
   /** Whether new agents can be accepted here now, and why not. */
@@ -148,7 +155,7 @@ export class Roster {
     const reasons: string[] = [];
     if (!this.#isStarted) reasons.push('starting');
     if (this.#isStopped) reasons.push('stopping');
-    if (!this.instances.isDatabaseWell) reasons.push('the database does not answer');
+    if (this.instances.trouble !== undefined) reasons.push(this.instances.trouble);
     return { ready: reasons.length === 0, reasons };
   }
 
@@ -208,13 +215,15 @@ export class Roster {
   }
 
   /** Each goaway is good for one round of addresses: if all refuse, the agent stays, and is asked again. */
-  #askAllToLeave(): void {
+  #askAllToLeave(trouble: string): void {
     this.#goaway?.cancel();
-    for (const session of this.sessions.all()) session.socket.askToLeave('this instance has lost its database');
-    this.#goaway = this.#deps.clock.after(this.#deps.config.reconnectMaxMs, () => this.#askAllToLeave());
+    if (this.#isStopped) return;
+    const others = this.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+    for (const session of this.sessions.all()) session.socket.askToLeave(trouble, others);
+    this.#goaway = this.#deps.clock.after(this.#deps.config.reconnectMaxMs, () => this.#askAllToLeave(trouble));
   }
 
-  #databaseBack(): void {
+  #recovered(): void {
     this.#goaway?.cancel();
     this.#goaway = undefined;
     this.reaper.pollSoon();

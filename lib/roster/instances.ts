@@ -4,7 +4,7 @@
  * judge: whether the database is there, and whether it has stood long enough since it last began to accept agents.
  *
  *     joining ──row inserted──▶ live ──beat finds the run dead──▶ renewing ──new run's row inserted──▶ live
- *     live, database well ──two failed beats──▶ live, database lost ──a beat succeeds──▶ live, database well
+ *     live, well ──two failed beats, or no healthy tick for leaseMs at two beats──▶ live, sick ──neither──▶ live, well
  *     any ──stop()──▶ ended (the run marks itself dead; no verdicts)
  */
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
@@ -49,13 +49,14 @@ export interface InstancesDeps {
 export interface InstancesListener {
   /** The run was found dead; `newRun` is live from now on. */
   runRenewed?(oldRun: string, newRun: string): void;
-  databaseLost?(): void;
-  databaseBack?(): void;
+  /** It cannot act for its agents now. */
+  fellSick?(trouble: string): void;
+  recovered?(): void;
   /** Runs that were live a read ago are not any more. */
   runsEnded?(runs: readonly string[]): void;
 }
 
-const FAILED_BEATS_TO_LOSE = 2;
+const BEATS_TO_FALL_SICK = 2;
 
 export class Instances {
   readonly #deps: InstancesDeps;
@@ -66,6 +67,7 @@ export class Instances {
   #live: InstanceRow[] = [];
   #startedAt: Date | null = null;
   #failedBeats = 0;
+  #stalledBeats = 0;
   #standingMs = 0;
   #loop: Promise<void> | undefined;
 
@@ -89,14 +91,20 @@ export class Instances {
     return this.#deps.cnapiUuid;
   }
 
+  /** What keeps this instance from acting for its agents, for people; undefined while it is well. */
+  get trouble(): string | undefined {
+    if (!this.isDatabaseWell) return 'the database does not answer';
+    return this.#stalledBeats < BEATS_TO_FALL_SICK ? undefined : 'this process cannot keep up with its work';
+  }
+
   /** False after two failed beats, until one succeeds. */
   get isDatabaseWell(): boolean {
-    return this.#failedBeats < FAILED_BEATS_TO_LOSE;
+    return this.#failedBeats < BEATS_TO_FALL_SICK;
   }
 
   /** Whether this instance has stood long enough, without a stall or the database away, to judge servers it never held. */
   get mayJudgeStrangers(): boolean {
-    return this.isDatabaseWell && this.#standingMs >= this.#deps.times.startGraceMs;
+    return this.trouble === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
   }
 
   /** The live runs at the last successful read. */
@@ -109,17 +117,19 @@ export class Instances {
     return this.#observer.ageMs(run) ?? 0;
   }
 
-  /** Inserts this run's row and reads the others', waiting for the database as long as it takes. */
-  async start(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
+  /** Inserts this run's row and reads the others', waiting for the database until it is there or `signal` aborts. */
+  async start(signal: AbortSignal): Promise<void> {
+    const ended = AbortSignal.any([signal, this.#stopping.signal]);
+    while (!ended.aborted) {
       try {
         await this.#insertRun();
         await this.#observe();
+        this.#standingMs = 0;
         this.#loop = this.#beatUntilStopped();
         return;
       } catch (error) {
         if (!(error instanceof DatabaseUnavailableError)) throw error;
-        await this.#deps.clock.sleep(this.#deps.times.beatMs, this.#stopping.signal);
+        await this.#deps.clock.sleep(this.#deps.times.beatMs, ended);
       }
     }
   }
@@ -147,6 +157,12 @@ export class Instances {
   }
 
   async #beatOnce(): Promise<void> {
+    this.#noteStalling();
+    if (this.#stalledBeats >= BEATS_TO_FALL_SICK) {
+      // Its lease is to lapse: nobody is judged here, and its agents have been asked to leave.
+      this.#observer.readFailed();
+      return;
+    }
     try {
       if (!(await raiseBeat(this.#deps.database, this.#run, this.#deps.countAgents()))) await this.#renewRun();
       await this.#observe();
@@ -180,6 +196,7 @@ export class Instances {
     const newRun = this.#deps.random.uuid();
     await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
     this.#run = newRun;
+    this.#standingMs = 0;
     this.#deps.log.warn({ oldRun, newRun }, 'instance: this run was declared dead, going on under a new one');
     for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
   }
@@ -190,20 +207,39 @@ export class Instances {
     this.#deps.log.info({ run: this.#run, url: identity.url }, 'instance: joining -> live');
   }
 
+  #noteStalling(): void {
+    const isStalled = this.#deps.ticker.sinceHealthyMs > this.#deps.times.leaseMs;
+    this.#change(() => {
+      this.#stalledBeats = isStalled ? this.#stalledBeats + 1 : 0;
+    });
+  }
+
   #noteSuccess(): void {
-    const wasWell = this.isDatabaseWell;
-    this.#failedBeats = 0;
-    if (wasWell) return;
-    this.#standingMs = 0;
-    this.#deps.log.info({ run: this.#run }, 'instance: database lost -> well');
-    for (const listener of this.#listeners) listener.databaseBack?.();
+    this.#change(() => {
+      this.#failedBeats = 0;
+    });
   }
 
   #noteFailure(error: unknown): void {
-    this.#failedBeats += 1;
-    if (this.#failedBeats !== FAILED_BEATS_TO_LOSE) return;
-    this.#deps.log.error({ run: this.#run, reason: messageOf(error) }, 'instance: database well -> lost');
-    for (const listener of this.#listeners) listener.databaseLost?.();
+    this.#deps.log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
+    this.#change(() => {
+      this.#failedBeats += 1;
+    });
+  }
+
+  /** Says each edge between well and sick once. */
+  #change(change: () => void): void {
+    const before = this.trouble;
+    change();
+    const after = this.trouble;
+    if (before === undefined && after !== undefined) {
+      this.#deps.log.error({ run: this.#run, trouble: after }, 'instance: well -> sick');
+      for (const listener of this.#listeners) listener.fellSick?.(after);
+    } else if (before !== undefined && after === undefined) {
+      this.#standingMs = 0;
+      this.#deps.log.info({ run: this.#run, trouble: before }, 'instance: sick -> well');
+      for (const listener of this.#listeners) listener.recovered?.();
+    }
   }
 
   #countTick(tickMs: number): void {

@@ -5,15 +5,15 @@
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import { type RunMessage, runTopic } from '../bus/topics.ts';
-import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { SessionTable } from './session.ts';
+import type { Ticker } from './ticker.ts';
 
 export interface ProbeDeps {
   bus: Bus;
   sessions: SessionTable;
   run: () => string;
-  clock: Clock;
+  ticker: Pick<Ticker, 'after'>;
   random: Random;
 }
 
@@ -50,7 +50,7 @@ export class ProbeCaller {
   }
 
   #askThere(serverUuid: string, { run, epoch }: ProbeTarget): Promise<boolean> {
-    const { bus, clock, random } = this.#deps;
+    const { bus, ticker, random } = this.#deps;
     const reply = `probe:${random.uuid()}`;
     return new Promise((resolve) => {
       const finish = (isAlive: boolean) => {
@@ -58,7 +58,7 @@ export class ProbeCaller {
         subscription.close();
         resolve(isAlive);
       };
-      const timer = clock.after(PROBE_MS, () => finish(false));
+      const timer = ticker.after(PROBE_MS, () => finish(false));
       const subscription: Subscription = bus.subscribe(
         reply,
         (message) => message.alive === true && finish(true),

@@ -38,12 +38,14 @@ export class Reaper {
   readonly #orphans: Orphans;
   readonly #stopping = new AbortController();
   #wake = new AbortController();
+  #isReading = false;
   #loop: Promise<void> | undefined;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
     this.#orphans = new Orphans(deps.adoptGraceMs);
-    deps.ticker.onTick((tickMs) => this.#orphans.countHealthyTick(tickMs));
+    // While a poll is on its way its answer is of the moment it was read, not of the ticks that pass.
+    deps.ticker.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
   }
 
   get orphans(): number {
@@ -85,11 +87,20 @@ export class Reaper {
     const { database, sessions, writer } = this.#deps;
     const { run } = writer();
     const sentAt = sessions.registrations;
-    const rows = await pollRows(database, run);
+    const rows = await this.#read(database, run);
     if (run !== writer().run) return;
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
     await this.#judge(this.#orphans.readRows(rows.filter((row) => this.#isOwnerless(row, run))));
+  }
+
+  async #read(database: Queryable, run: string): Promise<PolledRow[]> {
+    this.#isReading = true;
+    try {
+      return await pollRows(database, run);
+    } finally {
+      this.#isReading = false;
+    }
   }
 
   /** A live session whose row is not (my run, its epoch), or is `unknown`, is closed; its agent comes again. */

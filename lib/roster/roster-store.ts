@@ -149,19 +149,22 @@ export async function recordOrphans(
   return rows.map((row) => row.server_uuid);
 }
 
-/** A run that found itself dead goes on under a new one: its heard sessions' rows follow. Returns those that did. */
+/**
+ * A run that found itself dead goes on under a new one: its heard sessions' rows follow. Returns those that did.
+ * Again is harmless: the answer of the first may have been lost.
+ */
 export async function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
     `with session as (
        select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
      ), locked as (
        select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
-       where row.run = session.run and row.epoch = session.epoch and row.status = 'running'
+       where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
        order by row.server_uuid for update of row
      )
      update cnapi_roster_authority row set run = $4::uuid
      from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
-       and row.run = session.run and row.epoch = session.epoch and row.status = 'running'
+       and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
      returning row.server_uuid`,
     [
       sessions.map((session) => session.serverUuid),

@@ -6,16 +6,20 @@
  *
  * The table is plain data: the authority adds, the verdicts and the reaper end, the link reads.
  */
+import type { Address } from '../wire/frames.ts';
+import type { LossReason } from './roster.ts';
 import { newSilence, type Silence } from './silence.ts';
 
 /** What the roster may do to the connection behind a session. */
 export interface SessionSocket {
+  /** This instance does not read from it at the moment: its silence means nothing. */
+  readonly isUnread: boolean;
   /** Sends a probe that a living peer answers by itself. */
   probe(): void;
   /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */
   answersProbe(withinMs: number): Promise<boolean>;
   /** Asks the agent to go elsewhere; it may stay. */
-  askToLeave(reason: string): void;
+  askToLeave(reason: string, addresses: Address[]): void;
   /** Closes at once, with the reason for the peer's log. */
   terminate(reason: string): void;
 }
@@ -30,15 +34,17 @@ export interface Session {
   /** The run that its row is under; follows when the instance takes a new run. */
   run: string;
   /** Counts registrations at this instance: compared with a poll only if it stood before the poll was sent. */
-  readonly registration: number;
+  registration: number;
   readonly silence: Silence;
   /** This process's monotonic clock at the last byte. */
   heardAt: number;
   isInventoried: boolean;
   isEnded: boolean;
+  /** Why it was lost, once it was. */
+  lostFor: LossReason | undefined;
 }
 
-export type NewSession = Omit<Session, 'registration' | 'silence' | 'isInventoried' | 'isEnded'>;
+export type NewSession = Omit<Session, 'registration' | 'silence' | 'isInventoried' | 'isEnded' | 'lostFor'>;
 
 export class SessionTable {
   readonly #live = new Map<string, Session>();
@@ -89,9 +95,17 @@ export class SessionTable {
       silence: newSilence(),
       isInventoried: false,
       isEnded: false,
+      lostFor: undefined,
     };
     this.#live.set(fields.serverUuid, session);
     return { session, replaced };
+  }
+
+  /** Its row is under another run from now on; a poll that was sent before does not know that. */
+  moveToRun(session: Session, run: string): void {
+    this.#registrations += 1;
+    session.registration = this.#registrations;
+    session.run = run;
   }
 
   /** Ends it; false when it had already ended. */

@@ -5,6 +5,11 @@
  */
 import type { Clock, Timer } from '../ports/clock.ts';
 
+interface Countdown {
+  leftMs: number;
+  callback: () => void;
+}
+
 export type TickListener = (tickMs: number) => void;
 export type StallListener = (stalledMs: number) => void;
 
@@ -13,8 +18,10 @@ export class Ticker {
   readonly #checkMs: number;
   readonly #tickListeners: TickListener[] = [];
   readonly #stallListeners: { overMs: number; listener: StallListener }[] = [];
+  readonly #countdowns = new Set<Countdown>();
   #timer: Timer | undefined;
   #lastAt = 0;
+  #healthyAt = 0;
 
   constructor({ clock, checkMs }: { clock: Clock; checkMs: number }) {
     this.#clock = clock;
@@ -30,8 +37,21 @@ export class Ticker {
     this.#stallListeners.push({ overMs, listener });
   }
 
+  /** Calls `callback` once `delayMs` of healthy ticks have passed: for deadlines that judge somebody else. */
+  after(delayMs: number, callback: () => void): Timer {
+    const countdown = { leftMs: delayMs, callback };
+    this.#countdowns.add(countdown);
+    return { cancel: () => this.#countdowns.delete(countdown) };
+  }
+
+  /** How long ago the last healthy tick was, or the start. */
+  get sinceHealthyMs(): number {
+    return this.#clock.now() - this.#healthyAt;
+  }
+
   start(): void {
     this.#lastAt = this.#clock.now();
+    this.#healthyAt = this.#lastAt;
     this.#timer = this.#clock.every(this.#checkMs, () => this.#fire());
   }
 
@@ -50,7 +70,17 @@ export class Ticker {
   }
 
   #count(firedAt: number): void {
-    if (this.#timer === undefined || this.#clock.now() - firedAt > this.#checkMs) return;
+    const now = this.#clock.now();
+    if (this.#timer === undefined || now - firedAt > this.#checkMs) return;
+    this.#healthyAt = now;
     for (const listener of this.#tickListeners) listener(this.#checkMs);
+    for (const countdown of this.#countdowns) this.#countDown(countdown);
+  }
+
+  #countDown(countdown: Countdown): void {
+    countdown.leftMs -= this.#checkMs;
+    if (countdown.leftMs > 0) return;
+    this.#countdowns.delete(countdown);
+    countdown.callback();
   }
 }

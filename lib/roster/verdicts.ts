@@ -31,7 +31,7 @@ const MAX_BATCH = 2_000;
 export class Verdicts {
   readonly #deps: VerdictsDeps;
   readonly #stopping = new AbortController();
-  /** By server: a later loss of the same server takes an earlier one's place, its epoch is higher. */
+  /** By server. */
   readonly #queued = new Map<string, Loss>();
   #writing: Promise<void> | undefined;
   #isFailing = false;
@@ -48,13 +48,17 @@ export class Verdicts {
   lose(session: Session, reason: LossReason, detail: string = STATUS_REASONS[reason]): void {
     if (!this.#end(session, detail)) return;
     if (this.#stopping.signal.aborted) return;
-    const { serverUuid, run, epoch } = session;
-    this.#queued.set(serverUuid, { serverUuid, run, epoch, reason });
+    session.lostFor = reason;
+    this.#queue(session, reason);
     this.#deps.log.info(
       { server_uuid: session.serverUuid, epoch: session.epoch, reason, detail },
       'session: live -> ended',
     );
-    this.#writing ??= this.#write();
+  }
+
+  /** The row of a session that was lost meanwhile has come under a new run: the verdict is of that one. */
+  followRun(session: Session): void {
+    if (session.lostFor !== undefined && !this.#stopping.signal.aborted) this.#queue(session, session.lostFor);
   }
 
   /** The session is over because another has its place: no verdict. */
@@ -67,6 +71,16 @@ export class Verdicts {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#writing;
+  }
+
+  /** Of one server the verdict of the highest epoch is the one that can still apply. */
+  #queue({ serverUuid, run, epoch }: Session, reason: LossReason): void {
+    const queued = this.#queued.get(serverUuid);
+    if (queued !== undefined && queued.epoch > epoch) return;
+    this.#queued.set(serverUuid, { serverUuid, run, epoch, reason });
+    this.#writing ??= this.#write().finally(() => {
+      this.#writing = undefined;
+    });
   }
 
   #end(session: Session, why: string): boolean {
@@ -84,7 +98,6 @@ export class Verdicts {
         await this.#pauseAfter(error);
       }
     }
-    this.#writing = undefined;
   }
 
   async #record(batch: readonly Loss[]): Promise<void> {

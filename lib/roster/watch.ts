@@ -8,7 +8,7 @@ import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
-import { countTick, type SilenceLimits } from './silence.ts';
+import { countTick, hear, type SilenceLimits } from './silence.ts';
 import type { Ticker } from './ticker.ts';
 import type { Verdicts } from './verdicts.ts';
 
@@ -48,12 +48,19 @@ export class Watch {
     const run = this.#deps.run();
     let isRenewalDue = false;
     for (const session of this.#deps.sessions.all()) {
+      if (session.socket.isUnread) {
+        hear(session.silence);
+        continue;
+      }
       const due = countTick(session.silence, tickMs, this.#deps.limits);
       if (due === 'probe') session.socket.probe();
       else if (due === 'silent') this.#deps.verdicts.lose(session, 'silent');
       else if (session.run !== run && session.heardAt > this.#renewedAt) isRenewalDue = true;
     }
-    if (isRenewalDue) this.#renewing ??= this.#renew(run);
+    if (!isRenewalDue) return;
+    this.#renewing ??= this.#renew(run).finally(() => {
+      this.#renewing = undefined;
+    });
   }
 
   async #renew(run: string): Promise<void> {
@@ -63,14 +70,17 @@ export class Watch {
     } catch (error) {
       this.#deps.log.warn({ run, reason: messageOf(error) }, 'sessions: not yet moved under the new run');
     }
-    this.#renewing = undefined;
   }
 
   async #renewBatch(run: string, batch: readonly Session[]): Promise<void> {
     const renewed = new Set(await renewRun(this.#deps.database, run, batch));
     for (const session of batch) {
-      if (renewed.has(session.serverUuid)) session.run = run;
-      else this.#deps.verdicts.supersede(session, 'its row went to another session while this run counted as dead');
+      if (!renewed.has(session.serverUuid)) {
+        this.#deps.verdicts.supersede(session, 'its row went to another session while this run counted as dead');
+        continue;
+      }
+      this.#deps.sessions.moveToRun(session, run);
+      this.#deps.verdicts.followRun(session);
     }
     this.#deps.log.info({ run, sessions: renewed.size }, 'sessions: old run -> new run');
   }

@@ -1,5 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import pg from 'pg';
 import t from 'tap';
+import { App } from '../../lib/app.ts';
+import { parseConfig } from '../../lib/config.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
 import { eventually } from '../bus/eventually.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
@@ -204,4 +210,78 @@ t.test('an instance that is full refuses the upgrade with 503', async (t) => {
   const second = new ScriptedAgent(app.url, newMachine());
   await second.end();
   t.equal(second.refusedWith, 503);
+});
+
+t.test('an instance that stood still while an inventory was on its way does not blame the agent', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const machine = newMachine();
+  const agent = await new ScriptedAgent(app.url, machine).open();
+  agent.hello();
+  const { epoch } = await agent.next('welcome');
+  agent.send({ type: 'inventory', epoch, tasks: [] });
+  await new Promise((resolve) => setImmediate(resolve));
+  const end = performance.now() + 2500;
+  while (performance.now() < end);
+  agent.beat();
+  await eventually(
+    async () => (await app.get<StatusChange[]>(`/servers/${machine.serverUuid}/status-history`)).status === 200,
+  );
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  const { body } = await app.get<StatusChange[]>(`/servers/${machine.serverUuid}/status-history`);
+  t.match(body, [{ status: 'running', reason: 'connected' }]);
+  t.equal(agent.closed, undefined);
+});
+
+t.test('an inventory that the database does not take in time is taken later, and the session stays', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const machine = newMachine();
+  const agent = await new ScriptedAgent(app.url, machine).open();
+  agent.hello();
+  const { epoch } = await agent.next('welcome');
+  const holder = new pg.Client({ connectionString: zone.url });
+  await holder.connect();
+  await holder.query('begin');
+  await holder.query('select 1 from cnapi_roster_authority where server_uuid = $1 for update', [machine.serverUuid]);
+  agent.send({ type: 'inventory', epoch, tasks: [] });
+  agent.beat();
+  await new Promise((resolve) => setTimeout(resolve, 2600));
+  await holder.query('commit');
+  await holder.end();
+  await eventually(async () => {
+    const { rows } = await zone.database.query<{ inventory_epoch: number }>(
+      'select inventory_epoch from cnapi_roster_authority where server_uuid = $1',
+      [machine.serverUuid],
+    );
+    return rows[0]?.inventory_epoch === epoch;
+  });
+  t.equal(agent.closed, undefined);
+});
+
+t.test('a flood before the hello is cut off before it is put together', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const agent = await new ScriptedAgent(app.url, newMachine()).open();
+  agent.send({ type: 'hello', padding: 'x'.repeat(7_000_000) });
+  t.not((await agent.end()).code, 1000);
+  t.equal(
+    agent.frames.some((frame) => frame.type === 'welcome'),
+    false,
+  );
+});
+
+t.test('an instance stops in time although its database came never', async (t) => {
+  const port = 1;
+  const app = new App({
+    config: { ...parseConfig({ databaseUrl: `postgres://x@127.0.0.1:${port}/x`, port: 0 }), cnapiUuid: randomUUID() },
+    log: silentLogger,
+    clock: systemClock,
+    random: systemRandom,
+  });
+  const started = app.start();
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await app.stop();
+  await started;
+  t.pass();
 });

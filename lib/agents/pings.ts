@@ -1,0 +1,52 @@
+/**
+ * The probes of one connection: numbered WebSocket pings, which a living peer's WebSocket library answers by itself. Only
+ * the answer to a ping sent after the question counts. Deadlines are in healthy ticks (law 4).
+ */
+import type { WebSocket } from 'ws';
+import type { Ticker } from '../roster/ticker.ts';
+
+export class Pings {
+  readonly #socket: WebSocket;
+  readonly #ticker: Pick<Ticker, 'after'>;
+  readonly #waiting = new Map<number, (isAlive: boolean) => void>();
+  #number = 0;
+
+  constructor({ socket, ticker }: { socket: WebSocket; ticker: Pick<Ticker, 'after'> }) {
+    this.#socket = socket;
+    this.#ticker = ticker;
+    socket.on('pong', (data) => this.#answered(Number(data.toString())));
+  }
+
+  send(): number {
+    this.#number += 1;
+    this.#socket.ping(String(this.#number));
+    return this.#number;
+  }
+
+  /** True as soon as a ping sent now is answered, false after `withinMs` or when the connection ends. */
+  ask(withinMs: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      const number = this.send();
+      const timer = this.#ticker.after(withinMs, () => this.#settle(number, false));
+      this.#waiting.set(number, (isAlive) => {
+        timer.cancel();
+        resolve(isAlive);
+      });
+    });
+  }
+
+  /** The connection has ended. */
+  end(): void {
+    for (const number of [...this.#waiting.keys()]) this.#settle(number, false);
+  }
+
+  /** An answer to a later ping tells of the earlier ones as well. */
+  #answered(number: number): void {
+    for (const asked of [...this.#waiting.keys()]) if (asked <= number) this.#settle(asked, true);
+  }
+
+  #settle(number: number, isAlive: boolean): void {
+    this.#waiting.get(number)?.(isAlive);
+    this.#waiting.delete(number);
+  }
+}

@@ -1,0 +1,57 @@
+import { EventEmitter } from 'node:events';
+import t from 'tap';
+import type { WebSocket } from 'ws';
+import { BURST_BYTES, BYTES_PER_MS, newAllowance, takeBytes } from '../../lib/agents/allowance.ts';
+import { Latest } from '../../lib/agents/latest.ts';
+import { Pings } from '../../lib/agents/pings.ts';
+import { Ticker } from '../../lib/roster/ticker.ts';
+import { ManualClock } from '../support/manual-clock.ts';
+
+t.test('a burst is read at once, what goes beyond it later, and time refills', async (t) => {
+  const allowance = newAllowance(0);
+  t.equal(takeBytes(allowance, BURST_BYTES, 0), 0);
+  t.equal(takeBytes(allowance, 10 * BYTES_PER_MS, 0), 10);
+  t.equal(takeBytes(allowance, BYTES_PER_MS, 20), 0);
+  t.equal(takeBytes(allowance, BURST_BYTES, 1e9), 0, 'never more than a burst');
+  t.equal(takeBytes(allowance, BYTES_PER_MS, 1e9), 1);
+});
+
+t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
+  const latest = new Latest();
+  const done: number[] = [];
+  const gate = Promise.withResolvers<void>();
+  for (const n of [1, 2, 3]) {
+    latest.run(async () => {
+      await gate.promise;
+      done.push(n);
+    });
+  }
+  gate.resolve();
+  await new Promise((resolve) => setImmediate(resolve));
+  t.same(done, [1, 3]);
+});
+
+t.test('only the answer to a ping sent after the question counts; deadlines are in healthy ticks', async (t) => {
+  const clock = new ManualClock();
+  const ticker = new Ticker({ clock, checkMs: 250 });
+  ticker.start();
+  const sent: string[] = [];
+  const socket = Object.assign(new EventEmitter(), { ping: (data: string) => sent.push(data) });
+  const pings = new Pings({ socket: socket as unknown as WebSocket, ticker });
+  pings.send();
+  const answers: boolean[] = [];
+  void pings.ask(1000).then((isAlive) => answers.push(isAlive));
+  socket.emit('pong', Buffer.from(sent[0] ?? ''));
+  await clock.stall(5000);
+  t.same(answers, [], 'an old answer, and time in which nobody listened');
+  socket.emit('pong', Buffer.from(sent[1] ?? ''));
+  await clock.advance(0);
+  t.same(answers, [true]);
+  void pings.ask(1000).then((isAlive) => answers.push(isAlive));
+  await clock.advance(1000);
+  t.same(answers, [true, false]);
+  void pings.ask(1000).then((isAlive) => answers.push(isAlive));
+  pings.end();
+  await clock.advance(0);
+  t.same(answers, [true, false, false]);
+});
