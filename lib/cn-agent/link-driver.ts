@@ -21,7 +21,7 @@ import type {
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
 import { type Endpoint, endpointKey } from './endpoints.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, step } from './link.ts';
-import type { Dial, LinkSocket } from './link-socket.ts';
+import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 
 /** What the agent does when the link tells it something. */
 export interface LinkOwner {
@@ -217,24 +217,24 @@ export class Link {
     const events = {
       opened: () => this.#on({ type: 'opened', socket }),
       received: (text: string) => this.#onText(socket, text),
-      closed: (reason: string, upgradeStatus?: number) => this.#onClosed(socket, reason, upgradeStatus),
+      closed: (reason: string, refusal?: UpgradeRefusal) => this.#onClosed(socket, reason, refusal),
     };
     try {
       const opened = dial({ endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress }, events);
       this.#sockets.set(socket, { socket: opened, badFrames: 0 });
     } catch (error) {
-      this.#onClosed(socket, `not an address: ${messageOf(error)}`, undefined);
+      this.#onClosed(socket, `not an address: ${messageOf(error)}`);
     }
   }
 
-  #onClosed(socket: number, reason: string, upgradeStatus: number | undefined): void {
-    if (upgradeStatus === 404 || upgradeStatus === 426) {
+  #onClosed(socket: number, reason: string, refusal?: UpgradeRefusal): void {
+    if (refusal?.status === 404 || refusal?.status === 426) {
       this.#deps.log.warn(
         { server_uuid: this.#deps.serverUuid, reason },
         'this CNAPI has no agent link; trying others',
       );
     }
-    this.#on({ type: 'closed', socket, reason });
+    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs });
     this.#sockets.delete(socket);
   }
 

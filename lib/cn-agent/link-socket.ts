@@ -20,8 +20,14 @@ export interface LinkSocket {
 export interface LinkSocketEvents {
   opened(): void;
   received(text: string): void;
-  /** Once, last: the connection could not be made (`upgradeStatus`: the HTTP status that refused it), or is over. */
-  closed(reason: string, upgradeStatus?: number): void;
+  /** Once, last: the connection could not be made (`refusal`: if by an answer over HTTP), or is over. */
+  closed(reason: string, refusal?: UpgradeRefusal): void;
+}
+
+export interface UpgradeRefusal {
+  status: number;
+  /** What its `Retry-After` says, if it does so in seconds; 0 else. */
+  retryAfterMs: number;
 }
 
 export interface DialTarget {
@@ -55,10 +61,10 @@ export function openWebSocket({ endpoint, serverUuid, maxFrameBytes, localAddres
 export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
   let wire: { readonly bytesRead: number } = { bytesRead: 0 };
   let over = false;
-  const end = (reason: string, status?: number) => {
+  const end = (reason: string, refusal?: UpgradeRefusal) => {
     if (over) return;
     over = true;
-    events.closed(reason, status);
+    events.closed(reason, refusal);
   };
   socket.on('upgrade', (response) => {
     wire = response.socket;
@@ -68,7 +74,8 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
     if (!over) events.received(isBinary ? '' : String(data));
   });
   socket.on('unexpected-response', (request, response) => {
-    end(`upgrade refused with HTTP ${response.statusCode}`, response.statusCode);
+    const status = response.statusCode ?? 0;
+    end(`upgrade refused with HTTP ${status}`, { status, retryAfterMs: retryAfterMs(response.headers['retry-after']) });
     response.resume();
     request.destroy();
   });
@@ -95,6 +102,10 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
       socket.on('close', () => timer.cancel());
     },
   };
+}
+
+function retryAfterMs(header: string | undefined): number {
+  return header !== undefined && /^\d{1,6}$/.test(header) ? Number(header) * 1000 : 0;
 }
 
 function fittingReason(reason: string): Buffer {

@@ -69,7 +69,7 @@ export type LinkEvent =
   | { type: 'start' }
   | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
   | { type: 'opened'; socket: number }
-  | { type: 'closed'; socket: number; reason: string }
+  | { type: 'closed'; socket: number; reason: string; retryAfterMs?: number | undefined }
   | { type: 'silent'; socket: number }
   | { type: 'steady'; socket: number }
   | { type: 'welcomed'; socket: number; welcome: WelcomeFrame }
@@ -154,7 +154,7 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'opened':
       return isAttempt(link, event.socket) ? onOpened(link) : undefined;
     case 'closed':
-      return onClosed(link, event.socket);
+      return onClosed(link, event);
     case 'silent':
       return leaveSession(link, event.socket, 'silent');
     case 'steady':
@@ -229,7 +229,7 @@ function onRefused(link: Draft, refusal: RefuseFrame): void {
   const { socket, endpoint } = attemptOf(link);
   link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}` });
   if (refusal.addresses && refusal.addresses.length > 0) link.known = refusal.addresses;
-  if (refusal.retryAfterMs) link.held = withHold(link.held, { endpoint, ms: refusal.retryAfterMs }, link.now);
+  hold(link, endpoint, refusal.retryAfterMs);
   switch (refusal.code) {
     case 'superseded':
       return correct(link, (refusal.conn ?? 0) >= link.conn, () => {
@@ -256,8 +256,15 @@ function correct(link: Draft, possible: boolean, again: () => void): void {
   again();
 }
 
-function onClosed(link: Draft, socket: number): void {
-  if (isAttempt(link, socket) && link.phase !== 'renewing') return attemptFailed(link);
+function hold(link: Draft, endpoint: Endpoint, ms: number | undefined): void {
+  if (ms) link.held = withHold(link.held, { endpoint, ms }, link.now);
+}
+
+function onClosed(link: Draft, { socket, retryAfterMs }: Extract<LinkEvent, { type: 'closed' }>): void {
+  if (isAttempt(link, socket) && link.phase !== 'renewing') {
+    hold(link, attemptOf(link).endpoint, retryAfterMs);
+    return attemptFailed(link);
+  }
   if (isSession(link, socket)) sessionLost(link);
 }
 

@@ -224,6 +224,16 @@ t.test('each refusal is answered by what it asks for', async (t) => {
   });
 });
 
+t.test('an upgrade refused with Retry-After is not tried before', async (t) => {
+  const one = await instance(t, { upgradeStatus: 503, upgradeHeaders: 'Retry-After: 2' });
+  await agent(t, [one], { random: { ...random, fraction: () => 0 } });
+  await until(() => one.upgrades === 1, 'the first try');
+  await new Promise((done) => setTimeout(done, 700));
+  t.equal(one.upgrades, 1, 'without it, there would have been many');
+  delete one.script.upgradeStatus;
+  await (await one.session(0)).heard('inventory');
+});
+
 t.test('an instance that stops answering is left for another', async (t) => {
   const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
   const good = await instance(t);

@@ -240,6 +240,21 @@ t.test('an endpoint that asked to be left alone is, until then', async (t) => {
   t.equal(walk.state.phase, 'connecting');
 });
 
+t.test('an upgrade refused with a time to come again holds that address, but not for ever', async (t) => {
+  const walk = new Walk().connecting(A, B);
+  const refused = (retryAfterMs: number) =>
+    walk.on({ type: 'closed', socket: walk.socket, reason: '503', retryAfterMs });
+  t.equal(refused(3_600_000).host, 'b', 'the others are tried at once');
+  refused(2000);
+  t.same([walk.state.phase, walk.wait], ['waiting', 2000]);
+  walk.now = 2001;
+  t.equal(walk.expire().host, 'b');
+  walk.failed();
+  walk.now = 30_001;
+  walk.state = { ...walk.state, known: [A] };
+  t.equal(walk.expire().host, 'a');
+});
+
 t.test('told to go away, it opens the next session before it closes this one', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] });

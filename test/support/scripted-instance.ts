@@ -83,6 +83,8 @@ export class ScriptedSession {
 export interface Script {
   /** An HTTP status to refuse upgrades with. */
   upgradeStatus?: number;
+  /** Of that refusal, one a line. */
+  upgradeHeaders?: string;
   /** Answers a hello: fields over the default welcome, a refusal, or nothing at all. */
   greet?: (hello: HelloFrame, session: ScriptedSession) => Partial<WelcomeFrame> | RefuseFrame | 'silence';
   echo?: boolean;
@@ -139,7 +141,8 @@ export class ScriptedInstance {
     const serverUuid = /^\/agents\/([0-9a-f-]{36})\/link$/.exec(request.url ?? '')?.[1];
     const status = serverUuid === undefined ? 404 : this.script.upgradeStatus;
     if (status !== undefined || serverUuid === undefined) {
-      socket.end(`HTTP/1.1 ${status} No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`);
+      const { upgradeHeaders = 'Content-Length: 0' } = this.script;
+      socket.end(`HTTP/1.1 ${status} No\r\nConnection: close\r\n${upgradeHeaders}\r\n\r\n`);
       return;
     }
     this.#sockets.handleUpgrade(request, socket, head, (opened) => this.#open(opened, serverUuid));
