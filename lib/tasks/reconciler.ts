@@ -58,6 +58,7 @@ export class Reconciler {
   }
 
   add(session: TaskSession, frame: InventoryFrame): void {
+    if (this.#newestEpoch(session.serverUuid) > session.epoch) return;
     this.#unsettled.delete(session.serverUuid);
     this.#waiting.set(session.serverUuid, { session, known: new Map(frame.tasks.map((task) => [task.id, task])) });
     this.#runner.kick();
@@ -83,7 +84,7 @@ export class Reconciler {
       await this.#settle(batch);
       await this.#cancelEnded(batch);
     } catch (error) {
-      for (const inventory of batch) this.#putBack(inventory);
+      for (const inventory of batch) this.#putBack(inventory, this.#waiting);
       throw error;
     }
   }
@@ -94,11 +95,21 @@ export class Reconciler {
     return batch;
   }
 
-  #putBack(inventory: Inventory): void {
+  /** What a later session, or this one, has said since stands. */
+  #putBack(inventory: Inventory, queue: Map<string, Inventory>): void {
     const { serverUuid, epoch } = inventory.session;
-    const current = this.#deps.sessions.get(serverUuid);
-    if (current !== undefined && current.epoch > epoch) return;
-    if (!this.#waiting.has(serverUuid)) this.#waiting.set(serverUuid, inventory);
+    if (this.#newestEpoch(serverUuid) > epoch) return;
+    if (this.#waiting.has(serverUuid) || this.#unsettled.has(serverUuid)) return;
+    queue.set(serverUuid, inventory);
+  }
+
+  /** Of the server's sessions that are known here; one that is over leaves it to the next one's inventory. */
+  #newestEpoch(serverUuid: string): number {
+    return Math.max(
+      this.#deps.sessions.get(serverUuid)?.epoch ?? 0,
+      this.#waiting.get(serverUuid)?.session.epoch ?? 0,
+      this.#unsettled.get(serverUuid)?.session.epoch ?? 0,
+    );
   }
 
   async #settle(batch: readonly Inventory[]): Promise<void> {
@@ -115,7 +126,7 @@ export class Reconciler {
       for (const { session } of open) if (!left.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
       open = open.filter(({ session }) => left.has(session.serverUuid));
     }
-    for (const inventory of open) this.#unsettled.set(inventory.session.serverUuid, inventory);
+    for (const inventory of open) this.#putBack(inventory, this.#unsettled);
   }
 
   async #decide(inventories: readonly Inventory[]): Promise<Settlement[]> {

@@ -1,0 +1,86 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { Reconciler } from '../../lib/tasks/reconciler.ts';
+import type { TaskSession } from '../../lib/tasks/sessions.ts';
+import { until } from '../support/until.ts';
+
+/** A reconciler over a database in which `serverUuid` has one inherited task; statements wait while `gate` is set. */
+function setUp(t: { teardown(work: () => unknown): void }) {
+  const serverUuid = randomUUID();
+  const task = { id: randomUUID(), serverUuid, attempt: 1, journalId: randomUUID(), idempotent: true };
+  const state = { isSettled: false, gate: undefined as Promise<unknown> | undefined, current: undefined as unknown };
+  const epochs: number[] = [];
+  const settled: string[] = [];
+  const database: Queryable = {
+    async query<Row>(text: string, values?: readonly unknown[]) {
+      const rows: unknown[] = [];
+      if (text.includes('cnapi_settle_inventory')) {
+        if (state.isSettled) rows.push({ id: task.id, ended: false });
+      } else {
+        epochs.push(...((values?.[1] ?? []) as number[]));
+        await state.gate;
+        if (settled.length === 0) rows.push({ ...task, cancelRequested: false });
+      }
+      return { rows: rows as Row[], rowCount: rows.length };
+    },
+  };
+  const reconciler = new Reconciler({
+    database,
+    sessions: { run: randomUUID, get: () => state.current as TaskSession, all: () => [] },
+    clock: systemClock,
+    log: silentLogger,
+    onChanged: () => {},
+    onSettled: (server) => settled.push(server),
+  });
+  t.teardown(() => reconciler.stop());
+  const come = (epoch: number) => {
+    const session = { serverUuid, epoch, journalId: randomUUID(), capabilities: new Set<string>(), send: () => true };
+    state.current = session;
+    reconciler.add(session, { type: 'inventory', epoch, tasks: [] });
+  };
+  return { reconciler, state, epochs, settled, come, serverUuid };
+}
+
+t.test('an inventory that could not be settled is kept for the slow poll, and settled then', async (t) => {
+  const { reconciler, state, settled, come, serverUuid } = setUp(t);
+  come(1);
+  await until(() => reconciler.size === 1, 'it to be left over');
+  reconciler.poll();
+  t.equal(reconciler.size, 0, 'under way again');
+  await until(() => reconciler.size === 1, 'it to be left over again');
+  state.isSettled = true;
+  reconciler.poll();
+  await until(() => settled.length > 0, 'it to be settled');
+  t.same(settled, [serverUuid]);
+});
+
+t.test("an earlier session's inventory does not take the place of a later one's", async (t) => {
+  const { reconciler, state, epochs, settled, come } = setUp(t);
+  const gate = Promise.withResolvers<void>();
+  state.gate = gate.promise;
+  come(1);
+  await until(() => epochs.length === 1, 'the first to be under way');
+  state.gate = undefined;
+  come(2);
+  await until(() => reconciler.size === 1, 'the second to be left over');
+  const rounds = epochs.length;
+  gate.resolve();
+  await until(() => epochs.length === rounds + 4, 'the first to have tried its rounds');
+  await new Promise((resolve) => setImmediate(resolve));
+  state.isSettled = true;
+  reconciler.poll();
+  await until(() => settled.length > 0, 'the second to be settled');
+  t.equal(epochs.at(-1), 2);
+});
+
+t.test('an inventory whose session is over is forgotten', async (t) => {
+  const { reconciler, state, come } = setUp(t);
+  come(1);
+  await until(() => reconciler.size === 1, 'it to be left over');
+  state.current = undefined;
+  reconciler.poll();
+  t.equal(reconciler.size, 0);
+});
