@@ -9,6 +9,9 @@ import { integer, uuid } from './rules.ts';
 /** A wait that names no timeout, as in the reference; also the longest one. */
 export const MAX_WAIT_SECONDS = 3600;
 
+/** An SQL integer's. */
+const MAX_EVENT_ID = 2 ** 31 - 1;
+
 const taskExample = {
   id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
   task: 'nop',
@@ -96,7 +99,7 @@ export const taskRoutes: Route[] = [
     origin: 'own',
     params: z.object({
       ...taskid,
-      after: integer('after', 0, Number.MAX_SAFE_INTEGER)
+      after: integer('after', 0, MAX_EVENT_ID)
         .optional()
         .describe('Resume after this event id; Last-Event-ID does the same'),
     }),
@@ -135,7 +138,7 @@ async function hasAny(events: AsyncIterable<unknown>): Promise<boolean> {
 
 function lastEventId(text: string | undefined): number | undefined {
   if (text === undefined || text === '') return undefined;
-  if (/^\d{1,15}$/.test(text)) return Number(text);
+  if (/^\d{1,10}$/.test(text) && Number(text) <= MAX_EVENT_ID) return Number(text);
   throw new InvalidParametersError(400, [
     { field: 'Last-Event-ID', code: 'Invalid', message: 'value was not the id of an event' },
   ]);

@@ -267,6 +267,9 @@ t.test('events are server-sent from the first to the end, and resume by Last-Eve
   t.match((await call('GET', `/tasks/${id}/events?after=1`)).text, /^id: 2\n/);
   t.equal((await call('GET', `/tasks/${id}/events`, undefined, { 'last-event-id': 'x' })).status, 400);
   t.equal((await call('GET', `/tasks/${id}/events?after=-1`)).status, 400);
+  t.equal((await call('GET', `/tasks/${id}/events?after=${2 ** 31}`)).status, 400, 'no column holds it');
+  const far = { 'Last-Event-ID': String(2 ** 31) };
+  t.equal((await call('GET', `/tasks/${id}/events`, undefined, far)).status, 400);
   const resumed = await call('GET', `/tasks/${id}/events?after=1`, undefined, { 'Last-Event-ID': '2' });
   t.match(resumed.text, /^id: 3\n/, 'the header is newer than the address');
   Object.assign(tasks.all.get(id) ?? {}, finished({}));
