@@ -19,9 +19,11 @@ import type {
   WelcomeFrame,
 } from '../wire/frames.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
-import { type Endpoint, endpointKey } from './endpoints.ts';
-import { initialLink, type LinkEffect, type LinkEvent, type LinkState, step } from './link.ts';
+import type { Endpoint } from './endpoints.ts';
+import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
+import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf } from './link-state.ts';
+import { limitsOf, type SessionLimits } from './link-times.ts';
 
 /** What the agent does when the link tells it something. */
 export interface LinkOwner {
@@ -53,11 +55,9 @@ export interface LinkDeps {
   localAddress?: string | undefined;
 }
 
-interface Watched {
+interface Watched extends SessionLimits {
+  number: number;
   socket: LinkSocket;
-  heartbeatMs: number;
-  serverSilenceMs: number;
-  maxFrameBytes: number;
   peerVersion: number;
   bytesRead: number;
   silentMs: number;
@@ -66,6 +66,7 @@ interface Watched {
 }
 
 const MAX_BAD_FRAMES = 10;
+const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Beyond this much unsent, live output is dropped and repeated ends wait. */
 export const ROOMY_BYTES = 1024 * 1024;
 
@@ -119,7 +120,7 @@ export class Link {
   /** Sends on the newest session; false when there is none. */
   send(frame: AgentFrame): boolean {
     if (!this.#live) return false;
-    this.#live.socket.send(encodeFrame(frame));
+    this.#sendOn(this.#live.number, frame);
     return true;
   }
 
@@ -134,12 +135,12 @@ export class Link {
     if (live.silentMs >= live.serverSilenceMs) return this.#on({ type: 'silent', socket: session.socket });
     if (now < live.nextHeartbeatAt) return;
     live.nextHeartbeatAt = Math.max(live.nextHeartbeatAt + live.heartbeatMs, now + live.heartbeatMs / 2);
-    this.#beat(live.socket);
+    this.#beat(live);
   }
 
-  #beat(socket: LinkSocket): void {
+  #beat({ number, socket }: Watched): void {
     this.#sequence += 1;
-    socket.send(encodeHeartbeat(this.#sequence));
+    this.#write(number, socket, encodeHeartbeat(this.#sequence));
   }
 
   #on(event: LinkEvent): void {
@@ -266,24 +267,36 @@ export class Link {
     const socket = this.#sockets.get(number)?.socket;
     if (!socket) return;
     const now = this.#deps.clock.now();
+    const limits = limitsOf(welcome);
     this.#live = {
+      ...limits,
+      number,
       socket,
-      heartbeatMs: welcome.heartbeatMs,
-      serverSilenceMs: welcome.serverSilenceMs,
-      maxFrameBytes: Math.min(welcome.maxFrameBytes, MAX_FRAME_BYTES),
       peerVersion: welcome.version,
       bytesRead: socket.bytesRead,
       silentMs: 0,
-      nextHeartbeatAt: now + welcome.heartbeatMs,
+      nextHeartbeatAt: now + limits.heartbeatMs,
       steady: false,
     };
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
-    this.#beat(socket);
+    this.#beat(this.#live);
     this.#deps.owner.entered(welcome);
   }
 
   #sendOn(socket: number, frame: AgentFrame): void {
-    this.#sockets.get(socket)?.socket.send(encodeFrame(frame));
+    const held = this.#sockets.get(socket);
+    if (held) this.#write(socket, held.socket, encodeFrame(frame));
+  }
+
+  /** An instance that asks and does not read the answers must not fill this agent's memory. */
+  #write(number: number, socket: LinkSocket, text: string): void {
+    if (socket.bufferedBytes <= MAX_UNREAD_BYTES) socket.send(text);
+    else this.#leave(number, 'it does not read what it is sent');
+  }
+
+  #leave(socket: number, reason: string): void {
+    this.#close(socket, reason);
+    this.#on({ type: 'closed', socket, reason });
   }
 
   #close(socket: number, reason: string): void {
@@ -332,7 +345,7 @@ export class Link {
   #onHeartbeat(socket: number, sequence: number): void {
     const live = this.#live;
     if (!live || this.#state.session?.socket !== socket) return;
-    if (sequence > this.#sequence) return this.#beat(live.socket);
+    if (sequence > this.#sequence) return this.#beat(live);
     if (live.steady) return;
     live.steady = true;
     this.#on({ type: 'steady', socket });
@@ -363,22 +376,13 @@ export class Link {
     if (held.badFrames < MAX_BAD_FRAMES) {
       return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });
     }
-    this.#close(socket, 'too many frames that were not understood');
-    this.#on({ type: 'closed', socket, reason: 'too many frames that were not understood' });
+    this.#leave(socket, 'too many frames that were not understood');
   }
 
   #logTransition(before: LinkState, event: LinkEvent): void {
     const after = this.#state;
     if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
-    const fields = {
-      server_uuid: this.#deps.serverUuid,
-      from: before.phase,
-      to: after.phase,
-      event: event.type,
-      why: whyOf(event),
-      instance: after.attempt ? endpointKey(after.attempt.endpoint) : undefined,
-      epoch: after.epoch,
-    };
+    const fields = { server_uuid: this.#deps.serverUuid, ...transitionOf(before, event, after) };
     const { log } = this.#deps;
     if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
       log.warn(fields, 'another agent has this uuid');
@@ -386,10 +390,4 @@ export class Link {
       log.info(fields, after.session ? 'link is live' : 'link lost');
     else log.debug(fields, 'link');
   }
-}
-
-function whyOf(event: LinkEvent): string | undefined {
-  if (event.type === 'closed') return event.reason;
-  if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;
-  return event.type === 'goaway' ? (event.withinMs === undefined ? 'soft' : `within ${event.withinMs} ms`) : undefined;
 }

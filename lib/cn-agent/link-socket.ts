@@ -49,6 +49,7 @@ export function dialWebSocket(clock: Clock): Dial {
 }
 
 export function openWebSocket({ endpoint, serverUuid, maxFrameBytes, localAddress }: DialTarget): WebSocket {
+  if (!/^[\w.:-]+$/.test(endpoint.host)) throw new Error('not a host name');
   const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
   return new WebSocket(`ws://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
     perMessageDeflate: false,

@@ -17,121 +17,30 @@
  */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { UPGRADE_WITHIN_MS, WELCOME_WITHIN_MS } from '../wire/limits.ts';
-import { type Endpoint, endpointKey, type Holds, heldForMs, isHeld, isSameInstance, withHold } from './endpoints.ts';
-
-export type Phase =
-  | 'idle'
-  | 'resolving'
-  | 'connecting'
-  | 'greeting'
-  | 'journalling'
-  | 'renewing'
-  | 'live'
-  | 'waiting'
-  | 'stopped';
-
-export interface LinkSession {
-  socket: number;
-  epoch: number;
-  endpoint: Endpoint;
-  cnapiUuid: string;
-  /** It has answered a heartbeat: the next loss is worth a retry at once. */
-  steady: boolean;
-}
-
-export interface LinkState {
-  phase: Phase;
-  /** Rises with each phase entered; a timer names the turn it was armed in. */
-  turn: number;
-  /** The connection being made, in connecting, greeting and journalling. */
-  attempt: { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
-  session: LinkSession | undefined;
-  /** Why a next session is sought while there is one: asked to (soft) or told to (must). */
-  move: 'no' | 'soft' | 'must';
-  /** The highest epoch a welcome has named. */
-  epoch: number;
-  conn: number;
-  sockets: number;
-  known: readonly Endpoint[];
-  /** Keys of the endpoints tried in this round. */
-  tried: readonly string[];
-  /** Endpoints that asked to be left alone, until when. */
-  held: Holds;
-  resolvedThisRound: boolean;
-  /** Rounds that failed, one after the other. */
-  failedRounds: number;
-  /** Hellos repeated at once in this round with better numbers. */
-  corrections: number;
-  reconnectMaxMs: number;
-}
-
-export type LinkEvent =
-  | { type: 'start' }
-  | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
-  | { type: 'opened'; socket: number }
-  | { type: 'closed'; socket: number; reason: string; retryAfterMs?: number | undefined }
-  | { type: 'silent'; socket: number }
-  | { type: 'steady'; socket: number }
-  | { type: 'welcomed'; socket: number; welcome: WelcomeFrame }
-  | { type: 'refused'; socket: number; refusal: RefuseFrame }
-  | { type: 'journalled'; socket: number }
-  | { type: 'renewed' }
-  | { type: 'goaway'; socket: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
-  | { type: 'expired'; turn: number }
-  | { type: 'departure'; socket: number }
-  | { type: 'stop' };
-
-export type LinkEffect =
-  | { do: 'resolve'; turn: number }
-  | { do: 'connect'; socket: number; endpoint: Endpoint }
-  | { do: 'greet'; socket: number; conn: number }
-  | { do: 'journal-epoch'; socket: number; epoch: number }
-  | { do: 'renew-journal' }
-  /** The session stands: inventory first, then everything else. */
-  | { do: 'enter'; socket: number; welcome: WelcomeFrame }
-  | { do: 'close'; socket: number; reason: string }
-  /** Replaces the timer of the turn before. */
-  | { do: 'arm'; turn: number; ms: number }
-  | { do: 'arm-departure'; socket: number; ms: number };
-
-/** What a step may know of the world: monotonic milliseconds, and one throw of the dice in [0, 1). */
-export interface Circumstances {
-  now: number;
-  chance: number;
-}
+import { type Endpoint, endpointKey, heldForMs, isHeld, isSameInstance, withHold } from './endpoints.ts';
+import {
+  type Circumstances,
+  type LinkEffect,
+  type LinkEvent,
+  type LinkState,
+  LinkTransitionError,
+  type Phase,
+} from './link-state.ts';
+import { reconnectMaxMsOf } from './link-times.ts';
 
 export const FIRST_BACKOFF_MS = 250;
 /** Spread of the first retry after a session that had worked. */
 export const QUICK_RETRY_MS = 100;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;
-
-export class LinkTransitionError extends Error {
-  constructor(state: LinkState, event: LinkEvent) {
-    super(`link: ${event.type} is not possible in phase ${state.phase} (turn ${state.turn})`);
-    this.name = 'LinkTransitionError';
-  }
-}
-
-export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
-  return {
-    phase: 'idle',
-    turn: 0,
-    attempt: undefined,
-    session: undefined,
-    move: 'no',
-    epoch,
-    conn: 0,
-    sockets: 0,
-    known: [],
-    tried: [],
-    held: {},
-    resolvedThisRound: false,
-    failedRounds: 0,
-    corrections: 0,
-    reconnectMaxMs,
-  };
-}
+/** An instance may name any number of addresses, and others with each refusal. */
+const MAX_TRIES_A_ROUND = 100;
+/** A session that answered and lasted so long has worked: its loss is worth a retry at once. */
+const LASTING_MS = 5000;
+/** Soft requests are heard so often. */
+const SOFT_EVERY_MS = 1000;
+/** Counting up from a number above this could reach the end of whole numbers. */
+const MAX_CONN = 2 ** 48;
 
 /** The same state and event give the same answer; the state given is left as it was. */
 export function step(state: LinkState, event: LinkEvent, { now, chance }: Circumstances): LinkStep {
@@ -201,7 +110,7 @@ function onWelcomed(link: Draft, welcome: WelcomeFrame): void {
   if (link.phase !== 'greeting' || welcome.epoch <= link.epoch) return;
   const attempt = attemptOf(link);
   link.epoch = welcome.epoch;
-  link.reconnectMaxMs = welcome.reconnectMaxMs;
+  link.reconnectMaxMs = reconnectMaxMsOf(welcome);
   if (welcome.addresses.length > 0) link.known = welcome.addresses;
   link.attempt = { ...attempt, welcome };
   enter(link, 'journalling');
@@ -212,7 +121,8 @@ function onJournalled(link: Draft): void {
   const { socket, endpoint, welcome } = attemptOf(link);
   if (link.phase !== 'journalling' || welcome === undefined) throw new LinkTransitionError(link.was, link.event);
   const former = link.session;
-  link.session = { socket, epoch: welcome.epoch, endpoint, cnapiUuid: welcome.cnapiUuid, steady: false };
+  const { epoch, cnapiUuid } = welcome;
+  link.session = { socket, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
   link.attempt = undefined;
   link.move = 'no';
   link.effects.push({ do: 'enter', socket, welcome });
@@ -222,18 +132,18 @@ function onJournalled(link: Draft): void {
 
 function onSteady(link: Draft): void {
   if (link.session) link.session = { ...link.session, steady: true };
-  link.failedRounds = 0;
 }
 
 function onRefused(link: Draft, refusal: RefuseFrame): void {
   const { socket, endpoint } = attemptOf(link);
+  const { conn = 0 } = refusal;
   link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}` });
   if (refusal.addresses && refusal.addresses.length > 0) link.known = refusal.addresses;
   hold(link, endpoint, refusal.retryAfterMs);
   switch (refusal.code) {
     case 'superseded':
-      return correct(link, (refusal.conn ?? 0) >= link.conn, () => {
-        link.conn = refusal.conn ?? link.conn;
+      return correct(link, conn >= link.conn && conn <= MAX_CONN, () => {
+        link.conn = conn;
         connect(link, endpoint);
       });
     case 'stale-journal':
@@ -273,13 +183,16 @@ function onGoaway(link: Draft, event: Extract<LinkEvent, { type: 'goaway' }>): v
     link.effects.push({ do: 'close', socket: event.socket, reason: 'told to go away' });
     return attemptFailed(link);
   }
-  if (!isSession(link, event.socket)) return;
+  if (!isSession(link, event.socket) || (event.withinMs === undefined && link.now < link.softFrom)) return;
   if (event.addresses.length > 0) link.known = event.addresses;
   const moving = link.move !== 'no';
   if (event.withinMs !== undefined) {
     link.move = 'must';
     link.effects.push({ do: 'arm-departure', socket: event.socket, ms: event.withinMs });
-  } else if (!moving) link.move = 'soft';
+  } else if (!moving) {
+    link.move = 'soft';
+    link.softFrom = link.now + SOFT_EVERY_MS;
+  }
   if (!moving && link.phase === 'live') startRound(link);
 }
 
@@ -326,11 +239,12 @@ function leaveSession(link: Draft, socket: number, reason: string): void {
 }
 
 function sessionLost(link: Draft): void {
-  const steady = link.session?.steady ?? false;
+  const worked = link.session?.steady && link.now - link.session.since >= LASTING_MS;
+  if (worked) link.failedRounds = 0;
   link.session = undefined;
   link.move = 'no';
   if (link.phase !== 'live' && link.phase !== 'waiting') return;
-  if (steady) enter(link, 'waiting', link.chance * QUICK_RETRY_MS);
+  if (worked) enter(link, 'waiting', link.chance * QUICK_RETRY_MS);
   else giveUpRound(link);
 }
 
@@ -356,6 +270,7 @@ function nextAddress(link: Draft): void {
 }
 
 function isCandidate(link: Draft, endpoint: Endpoint): boolean {
+  if (link.tried.length >= MAX_TRIES_A_ROUND) return false;
   if (link.tried.includes(endpointKey(endpoint)) || isHeld(link.held, endpoint, link.now)) return false;
   return !link.session || !isSameInstance(endpoint, link.session);
 }

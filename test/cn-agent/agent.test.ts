@@ -340,3 +340,36 @@ t.test('a stop ends what runs, says so and leaves', async (t) => {
   t.equal(journal.state.tasks.size, 0, 'acknowledged before it left');
   t.match(await until(() => session.closed, 'the close'), { code: 1000 });
 });
+
+t.test('an instance that asks and does not read the answers loses the session, not the agent its memory', async (t) => {
+  const one = await instance(t);
+  const { agent: made } = await agent(t, [one], { dial: unreadAfter(20) });
+  const session = await one.session(0);
+  await session.heard('inventory');
+  for (let n = 0; n < 40; n++) session.send({ type: 'heartbeat', sequence: 1e9 + n });
+  await until(() => session.closed, 'the session to be closed');
+  await until(() => one.sessions.length > 1, 'the agent to come again');
+  await until(() => made.link.isLive, 'a session');
+});
+
+/** Sockets whose network takes nothing more after so many frames. */
+function unreadAfter(frames: number): AgentDeps['dial'] {
+  const dial = dialWebSocket(clock);
+  return (target, events) => {
+    const socket = dial(target, events);
+    let sent = 0;
+    return {
+      get bytesRead() {
+        return socket.bytesRead;
+      },
+      get bufferedBytes() {
+        return sent > frames ? 2 ** 30 : 0;
+      },
+      send: (text) => {
+        sent += 1;
+        socket.send(text);
+      },
+      close: (code, reason) => socket.close(code, reason),
+    };
+  };
+}

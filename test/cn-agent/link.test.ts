@@ -1,5 +1,6 @@
 import t from 'tap';
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import { step } from '../../lib/cn-agent/link.ts';
 import {
   initialLink,
   type LinkEffect,
@@ -7,8 +8,7 @@ import {
   type LinkState,
   LinkTransitionError,
   type Phase,
-  step,
-} from '../../lib/cn-agent/link.ts';
+} from '../../lib/cn-agent/link-state.ts';
 import type { RefuseFrame, WelcomeFrame } from '../../lib/wire/frames.ts';
 
 const uuidOf = (digit: number) => `${digit}0000000-0000-4000-8000-000000000000`;
@@ -92,10 +92,11 @@ class Walk {
     );
   }
 
-  /** With A, at epoch 1, having answered a heartbeat. */
+  /** With A, at epoch 1, having answered a heartbeat and lasted. */
   live(...known: Endpoint[]): this {
     this.connecting(A).greet(1);
     this.on({ type: 'steady', socket: 1 });
+    this.now += 5000;
     this.state = { ...this.state, known: [A, ...known] };
     return this;
   }
@@ -179,6 +180,44 @@ t.test('a session that had answered is sought again almost at once, one that nev
   }
 });
 
+t.test('an instance that answers and then always loses its session soon is sought with backoff as well', async (t) => {
+  const walk = new Walk().connecting(A);
+  walk.chance = 0.999;
+  for (let epoch = 1; epoch < 5; epoch++) {
+    walk.greet(epoch);
+    const socket = walk.state.session?.socket ?? 0;
+    walk.on({ type: 'steady', socket }, { type: 'closed', socket, reason: 'gone' });
+    if (epoch === 4) t.ok((walk.wait ?? 0) > 1900);
+    walk.expire();
+  }
+  walk.greet(9).on({ type: 'steady', socket: walk.state.session?.socket ?? 0 });
+  walk.now += 5000;
+  walk.on({ type: 'closed', socket: walk.state.session?.socket ?? 0, reason: 'gone' });
+  t.ok((walk.wait ?? 0) < 100, 'until one lasts');
+});
+
+t.test('an instance that names ever new addresses does not keep it dialling', async (t) => {
+  const walk = new Walk().connecting(A);
+  let dials = 0;
+  for (; walk.state.phase === 'connecting' && dials < 1000; dials++) {
+    walk.on({ type: 'opened', socket: walk.socket });
+    const addresses = [{ uuid: uuidOf(1), host: `h${dials}`, port: 1 }];
+    walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('full', { addresses }) });
+  }
+  t.equal(dials, 100);
+  t.equal(walk.state.phase, 'waiting');
+});
+
+t.test('soft requests are heard once a second at most', async (t) => {
+  const walk = new Walk().live(B);
+  const ask = () => walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
+  ask().failed();
+  t.match(walk.state, { phase: 'live', session: { socket: 1 } });
+  t.equal(ask().state.phase, 'live');
+  walk.now += 1000;
+  t.equal(ask().state.phase, 'connecting');
+});
+
 t.test('what an agent does about a refusal depends on its code', async (t) => {
   const rows: { code: string; fields?: Partial<RefuseFrame>; phase: Phase; host?: string; does: string }[] = [
     {
@@ -187,6 +226,13 @@ t.test('what an agent does about a refusal depends on its code', async (t) => {
       phase: 'connecting',
       host: 'a',
       does: 'goes on above the row, same address',
+    },
+    {
+      code: 'superseded',
+      fields: { conn: Number.MAX_SAFE_INTEGER },
+      phase: 'connecting',
+      host: 'b',
+      does: 'a number that leaves no room above: next address',
     },
     { code: 'superseded', fields: { conn: 0 }, phase: 'connecting', host: 'b', does: 'no higher number: next address' },
     { code: 'stale-journal', phase: 'renewing', host: 'a', does: 'begins a new journal' },
@@ -274,6 +320,7 @@ t.test('asked to go away, it stays when no other instance takes it in one round'
   t.equal(walk.failed().state.phase, 'connecting');
   walk.failed();
   t.match(walk.state, { phase: 'live', move: 'no', session: { socket: 1 } });
+  walk.now += 1000;
   walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
   t.equal(walk.state.phase, 'connecting', 'and each request is good for another round');
 });

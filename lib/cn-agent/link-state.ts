@@ -1,0 +1,133 @@
+/** What the link's state machine (link.ts) is made of: its state, what may happen to it, and what it asks its driver to do. Pure. */
+import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
+import { type Endpoint, endpointKey, type Holds } from './endpoints.ts';
+
+export type Phase =
+  | 'idle'
+  | 'resolving'
+  | 'connecting'
+  | 'greeting'
+  | 'journalling'
+  | 'renewing'
+  | 'live'
+  | 'waiting'
+  | 'stopped';
+
+export interface LinkSession {
+  socket: number;
+  epoch: number;
+  endpoint: Endpoint;
+  cnapiUuid: string;
+  since: number;
+  /** It has answered a heartbeat. */
+  steady: boolean;
+}
+
+export interface LinkState {
+  phase: Phase;
+  /** Rises with each phase entered; a timer names the turn it was armed in. */
+  turn: number;
+  /** The connection being made, in connecting, greeting and journalling. */
+  attempt: { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
+  session: LinkSession | undefined;
+  /** Why a next session is sought while there is one: asked to (soft) or told to (must). */
+  move: 'no' | 'soft' | 'must';
+  /** The highest epoch a welcome has named. */
+  epoch: number;
+  conn: number;
+  sockets: number;
+  known: readonly Endpoint[];
+  /** Keys of the endpoints tried in this round. */
+  tried: readonly string[];
+  /** Endpoints that asked to be left alone, until when. */
+  held: Holds;
+  resolvedThisRound: boolean;
+  /** Rounds that failed and sessions that did not last, one after the other. */
+  failedRounds: number;
+  /** A soft request before this is not heard. */
+  softFrom: number;
+  /** Hellos repeated at once in this round with better numbers. */
+  corrections: number;
+  reconnectMaxMs: number;
+}
+
+export type LinkEvent =
+  | { type: 'start' }
+  | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
+  | { type: 'opened'; socket: number }
+  | { type: 'closed'; socket: number; reason: string; retryAfterMs?: number | undefined }
+  | { type: 'silent'; socket: number }
+  | { type: 'steady'; socket: number }
+  | { type: 'welcomed'; socket: number; welcome: WelcomeFrame }
+  | { type: 'refused'; socket: number; refusal: RefuseFrame }
+  | { type: 'journalled'; socket: number }
+  | { type: 'renewed' }
+  | { type: 'goaway'; socket: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
+  | { type: 'expired'; turn: number }
+  | { type: 'departure'; socket: number }
+  | { type: 'stop' };
+
+export type LinkEffect =
+  | { do: 'resolve'; turn: number }
+  | { do: 'connect'; socket: number; endpoint: Endpoint }
+  | { do: 'greet'; socket: number; conn: number }
+  | { do: 'journal-epoch'; socket: number; epoch: number }
+  | { do: 'renew-journal' }
+  /** The session stands: inventory first, then everything else. */
+  | { do: 'enter'; socket: number; welcome: WelcomeFrame }
+  | { do: 'close'; socket: number; reason: string }
+  /** Replaces the timer of the turn before. */
+  | { do: 'arm'; turn: number; ms: number }
+  | { do: 'arm-departure'; socket: number; ms: number };
+
+/** What a step may know of the world: monotonic milliseconds, and one throw of the dice in [0, 1). */
+export interface Circumstances {
+  now: number;
+  chance: number;
+}
+
+export class LinkTransitionError extends Error {
+  constructor(state: LinkState, event: LinkEvent) {
+    super(`link: ${event.type} is not possible in phase ${state.phase} (turn ${state.turn})`);
+    this.name = 'LinkTransitionError';
+  }
+}
+
+export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
+  return {
+    phase: 'idle',
+    turn: 0,
+    attempt: undefined,
+    session: undefined,
+    move: 'no',
+    epoch,
+    conn: 0,
+    sockets: 0,
+    known: [],
+    tried: [],
+    held: {},
+    resolvedThisRound: false,
+    failedRounds: 0,
+    softFrom: 0,
+    corrections: 0,
+    reconnectMaxMs,
+  };
+}
+
+/** A transition as the log says it. */
+export function transitionOf(before: LinkState, event: LinkEvent, after: LinkState) {
+  return {
+    from: before.phase,
+    to: after.phase,
+    event: event.type,
+    why: whyOf(event),
+    instance: after.attempt ? endpointKey(after.attempt.endpoint) : undefined,
+    epoch: after.epoch,
+  };
+}
+
+function whyOf(event: LinkEvent): string | undefined {
+  if (event.type === 'closed') return event.reason;
+  if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;
+  return event.type === 'goaway' ? (event.withinMs === undefined ? 'soft' : `within ${event.withinMs} ms`) : undefined;
+}

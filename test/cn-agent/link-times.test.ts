@@ -1,0 +1,42 @@
+import t from 'tap';
+import { limitsOf, reconnectMaxMsOf } from '../../lib/cn-agent/link-times.ts';
+import type { WelcomeFrame } from '../../lib/wire/frames.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../lib/wire/limits.ts';
+
+const welcome = (fields: Partial<WelcomeFrame>): WelcomeFrame => ({
+  type: 'welcome',
+  version: 1,
+  capabilities: [],
+  cnapiUuid: '10000000-0000-4000-8000-000000000000',
+  epoch: 1,
+  ...DEFAULT_LINK_TIMES,
+  maxFrameBytes: MAX_FRAME_BYTES,
+  addresses: [],
+  sendSysinfo: false,
+  ...fields,
+});
+
+t.test('what an instance says of periods is kept within what an agent can live with', async (t) => {
+  const rows: [string, Partial<WelcomeFrame>, object][] = [
+    ['the defaults as they are', {}, { heartbeatMs: 1000, serverSilenceMs: 3000 }],
+    [
+      'no storm of heartbeats, no leaving at once',
+      { heartbeatMs: 1, serverSilenceMs: 1 },
+      { heartbeatMs: 100, serverSilenceMs: 500 },
+    ],
+    ['silence is more than one heartbeat', { heartbeatMs: 5000 }, { heartbeatMs: 5000, serverSilenceMs: 10_000 }],
+    [
+      'nor for ever',
+      { heartbeatMs: 86_400_000, serverSilenceMs: 86_400_000 },
+      { heartbeatMs: 60_000, serverSilenceMs: 600_000 },
+    ],
+    ['frames no larger than agreed', { maxFrameBytes: 2 ** 40 }, { maxFrameBytes: MAX_FRAME_BYTES }],
+  ];
+  for (const [name, fields, limits] of rows) t.match(limitsOf(welcome(fields)), limits, name);
+});
+
+t.test('the longest pause is neither none nor a day', async (t) => {
+  t.equal(reconnectMaxMsOf(welcome({ reconnectMaxMs: 1 })), 1000);
+  t.equal(reconnectMaxMsOf(welcome({})), 8000);
+  t.equal(reconnectMaxMsOf(welcome({ reconnectMaxMs: 86_400_000 })), 60_000);
+});
