@@ -6,12 +6,22 @@
  */
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Queryable } from '../moray/database.ts';
+import { type Queryable, sqlStateOf } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
-import { MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
 import type { ChangedTask } from './claim-store.ts';
-import { type Report, type ReportSubject, recordReports } from './report-store.ts';
+import {
+  addEvent,
+  type EndReport,
+  type EventReport,
+  type Report,
+  type ReportSubject,
+  sizeOf,
+  toEnd,
+  toEvent,
+  withoutResult,
+} from './report.ts';
+import { recordReports } from './report-store.ts';
 import { Runner } from './runner.ts';
 import type { TaskSession } from './sessions.ts';
 import type { TaskError } from './task.ts';
@@ -27,20 +37,22 @@ export interface RecorderDeps {
 /** What has gathered about one attempt. */
 interface Gathered {
   subject: ReportSubject;
-  events: Report[];
-  end?: Report;
+  events: EventReport[];
+  end?: EndReport;
   /** To acknowledge the end on. */
   session?: TaskSession;
   size: number;
+  /** The database would not have it as it was; the end is left. */
+  isBare?: boolean;
 }
 
 const GATHER_MS = 25;
 const MAX_BATCH_SIZE = 4 * 1024 * 1024;
 const MAX_BATCH_TASKS = 500;
-/** Above this, events are dropped; above twice this, ends are not taken. */
-const MAX_SIZE = 32 * 1024 * 1024;
-/** What a report weighs beside its texts. */
-const REPORT_SIZE = 500;
+/** Above this, events are dropped. */
+const MAX_EVENTS_SIZE = 32 * 1024 * 1024;
+/** Above this, ends are not taken. */
+const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 
 export class Recorder {
   readonly #deps: RecorderDeps;
@@ -69,27 +81,33 @@ export class Recorder {
   }
 
   event(session: TaskSession, frame: TaskEventFrame): void {
-    const report = toReport(frame);
+    const report = toEvent(frame);
     const size = sizeOf(report);
-    if (this.#size + size > MAX_SIZE) {
+    if (this.#size + size > MAX_EVENTS_SIZE) {
       this.droppedEvents += 1;
       return;
     }
     const gathered = this.#of({ id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt });
-    if (!mergeEvent(gathered.events, report)) gathered.events.push(report);
+    addEvent(gathered.events, report);
     this.#grow(gathered, size);
     this.#runner.kick(GATHER_MS);
   }
 
   end(session: TaskSession, frame: TaskEndFrame): void {
-    const report = toEnd(frame);
-    const gathered = this.#end({ id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt }, report);
-    if (gathered !== undefined) gathered.session = session;
+    if (this.#size > MAX_ENDS_SIZE) {
+      this.refusedEnds += 1;
+      return;
+    }
+    const gathered = this.#of({ id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt });
+    gathered.session = session;
+    if (gathered.end === undefined) this.#end(gathered, toEnd(frame));
   }
 
   /** An end that the control plane gives an attempt; nobody is told but who waits. */
   fail(subject: ReportSubject, error: TaskError): void {
-    this.#end(subject, { name: 'failure', reportedAt: '', result: undefined, error });
+    const gathered = this.#of(subject);
+    if (gathered.end === undefined)
+      this.#end(gathered, { name: 'failure', reportedAt: '', resultJson: undefined, error });
   }
 
   /** Stores what it can at once; what the database does not take now, the agents repeat to another instance. */
@@ -105,17 +123,10 @@ export class Recorder {
     }
   }
 
-  #end(subject: ReportSubject, report: Report): Gathered | undefined {
-    const size = sizeOf(report);
-    if (this.#size + size > 2 * MAX_SIZE) {
-      this.refusedEnds += 1;
-      return undefined;
-    }
-    const gathered = this.#of(subject);
-    if (gathered.end === undefined) this.#grow(gathered, size);
-    gathered.end ??= report;
+  #end(gathered: Gathered, report: EndReport): void {
+    gathered.end = report;
+    this.#grow(gathered, sizeOf(report));
     this.#runner.kick();
-    return gathered;
   }
 
   #of(subject: ReportSubject): Gathered {
@@ -157,8 +168,18 @@ export class Recorder {
         throw error;
       }
       if (batch.length > 1) await this.#storeOneByOne(batch);
-      else this.#giveUp(batch, error);
+      else await this.#storeBare(batch, error);
     }
+  }
+
+  /** Of what the database will not have, the end at least: without it the task would never end. */
+  async #storeBare(batch: Gathered[], error: unknown): Promise<void> {
+    const [gathered] = batch;
+    if (gathered?.end === undefined || gathered.isBare || !isUnfit(error)) return this.#giveUp(batch, error);
+    gathered.isBare = true;
+    gathered.events = [];
+    gathered.end = withoutResult(gathered.end, messageOf(error));
+    await this.#store(batch);
   }
 
   async #storeOneByOne(batch: Gathered[]): Promise<void> {
@@ -206,54 +227,11 @@ export class Recorder {
   }
 }
 
+/** SQLSTATE classes of what lies in the values: data exceptions, and limits of the program. */
+const isUnfit = (error: unknown): boolean => /^(22|54)/.test(sqlStateOf(error) ?? '');
+
 const keyOf = (subject: ReportSubject): string => `${subject.serverUuid} ${subject.id} ${subject.attempt}`;
 
 function reportsOf({ subject, events, end }: Gathered): { subject: ReportSubject; report: Report }[] {
   return [...events, ...(end === undefined ? [] : [end])].map((report) => ({ subject, report }));
-}
-
-function toReport({ event }: TaskEventFrame): Report {
-  switch (event.name) {
-    case 'accepted':
-    case 'started':
-      return { name: event.name, reportedAt: event.reportedAt };
-    case 'progress':
-      return { name: 'progress', reportedAt: event.reportedAt, value: event.value, message: event.message };
-    case 'output':
-      return { ...event, bytes: Buffer.byteLength(event.text) };
-    default:
-      return event satisfies never;
-  }
-}
-
-function toEnd(frame: TaskEndFrame): Report {
-  const { reportedAt, result } = frame;
-  if (frame.outcome === 'complete') return { name: 'complete', reportedAt, result };
-  return { name: 'failure', reportedAt, result, error: frame.error ?? { code: 'Failed', message: 'no error given' } };
-}
-
-/** Of progress only the newest counts; output that follows on goes into one piece. */
-function mergeEvent(events: Report[], report: Report): boolean {
-  const last = events.at(-1);
-  if (report.name === 'progress' && last?.name === 'progress') {
-    events[events.length - 1] = report;
-    return true;
-  }
-  if (report.name !== 'output' || last?.name !== 'output' || last.stream !== report.stream) return false;
-  const followsOn = last.offset + last.bytes === report.offset;
-  if (!followsOn || last.text.length + report.text.length > MAX_OUTPUT_CHUNK) return false;
-  events[events.length - 1] = { ...last, text: last.text + report.text, bytes: last.bytes + report.bytes };
-  return true;
-}
-
-function sizeOf(report: Report): number {
-  switch (report.name) {
-    case 'output':
-      return REPORT_SIZE + report.bytes;
-    case 'complete':
-    case 'failure':
-      return REPORT_SIZE + (report.result === undefined ? 0 : JSON.stringify(report.result).length);
-    default:
-      return REPORT_SIZE;
-  }
 }

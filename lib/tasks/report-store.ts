@@ -2,21 +2,7 @@
 import type { Queryable } from '../moray/database.ts';
 import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
 import type { ChangedTask } from './claim-store.ts';
-import type { JsonObject, TaskError } from './task.ts';
-
-/** Which attempt of which task a report is about, and the server whose agent made it. */
-export interface ReportSubject {
-  id: string;
-  serverUuid: string;
-  attempt: number;
-}
-
-export type Report =
-  | { name: 'accepted' | 'started'; reportedAt: string }
-  | { name: 'progress'; reportedAt: string; value: number; message: string | undefined }
-  | { name: 'output'; reportedAt: string; stream: 'stdout' | 'stderr'; offset: number; text: string; bytes: number }
-  | { name: 'complete'; reportedAt: string; result: JsonObject | undefined }
-  | { name: 'failure'; reportedAt: string; result: JsonObject | undefined; error: TaskError };
+import type { Report, ReportSubject } from './report.ts';
 
 /** Of each output stream the first and the last half are kept, and at most so many pieces. */
 export interface OutputBounds {
@@ -42,7 +28,7 @@ export async function recordReports(
       reports.map(({ report }) => report.name),
       reports.map(({ report }) => report.reportedAt.replaceAll('\0', '')),
       reports.map(({ report }) => json(dataOf(report))),
-      reports.map(({ report }) => ('result' in report ? json(report.result) : null)),
+      reports.map(({ report }) => ('resultJson' in report ? (report.resultJson ?? null) : null)),
       reports.map(({ report }) => (report.name === 'output' ? report.stream : null)),
       reports.map(({ report }) => (report.name === 'output' ? report.offset : null)),
       reports.map(({ report }) => (report.name === 'output' ? report.bytes : 0)),

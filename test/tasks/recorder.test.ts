@@ -103,10 +103,31 @@ t.test('what is too much is dropped and counted; ends are taken longer than even
   t.ok(recorder.size < 33 * 1024 * 1024);
   recorder.end(session, end('x'));
   t.equal(recorder.refusedEnds, 0);
-  const result = { text: 'x'.repeat(8 * 1024 * 1024) };
+  const result = { text: 'x'.repeat(8_000_000) };
   for (let n = 0; n < 8; n++) recorder.end(session, { ...end(`big ${n}`), result });
   t.ok(recorder.refusedEnds > 0);
-  t.ok(recorder.size < 65 * 1024 * 1024);
+  t.ok(recorder.size < 73 * 1024 * 1024);
+});
+
+t.test('progress of many tasks is bounded with its messages', async (t) => {
+  const { recorder, session } = setUp(t, () => {
+    throw new DatabaseUnavailableError();
+  });
+  const event = { name: 'progress', reportedAt: '', value: 1, message: 'x'.repeat(4000) } as const;
+  for (let n = 0; n < 10_000; n++) recorder.event(session, { type: 'task_event', id: String(n), attempt: 1, event });
+  t.ok(recorder.droppedEvents > 1_000);
+});
+
+t.test('a result the database will not have is left out, and the end recorded all the same', async (t) => {
+  const { recorder, session, statements, acknowledged } = setUp(t, (names) => {
+    if (names.includes('started') || names.length > 1)
+      throw Object.assign(new Error('stack depth limit exceeded'), { code: '54001' });
+  });
+  recorder.event(session, started('bad'));
+  recorder.end(session, end('bad'));
+  await until(() => acknowledged.length === 1, 'the acknowledgement');
+  t.same(statements, [['complete']]);
+  t.equal(recorder.size, 0);
 });
 
 t.test('stopping stores what can be stored', async (t) => {

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import type { Database } from '../../lib/moray/database.ts';
-import { type Report, recordReports } from '../../lib/tasks/report-store.ts';
+import type { Report } from '../../lib/tasks/report.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
 import { toTask } from '../../lib/tasks/task.ts';
 import { readEvents } from '../../lib/tasks/task-store.ts';
 import { freshPglite } from '../support/pglite.ts';
@@ -55,8 +56,8 @@ async function reportTests(t: Test, db: Database): Promise<void> {
           { name: 'progress', value: 10 },
           { name: 'progress', value: 20, message: 'half' },
           { name: 'output', stream: 'stdout', offset: 0, text: 'hi', bytes: 2 },
-          { name: 'complete', result: {} },
-          { name: 'complete', result: { second: true } },
+          { name: 'complete', resultJson: '{}' },
+          { name: 'complete', resultJson: '{"second":true}' },
         ] as Partial<Report>[]
       ).map((report) => ({
         subject: { id, serverUuid: mine.serverUuid, attempt: 1 },
@@ -109,7 +110,7 @@ async function reportTests(t: Test, db: Database): Promise<void> {
       await recordReports(db, [{ subject, report: piece(offset) }], bounds);
     const kept = await readEvents(db, id, { afterSeq: 0, limit: 1000 });
     t.ok((kept?.events.length ?? 99) <= 17, 'it never holds much more');
-    await recordReports(db, [{ subject, report: { name: 'complete', reportedAt: '', result: {} } }], bounds);
+    await recordReports(db, [{ subject, report: { name: 'complete', reportedAt: '', resultJson: '{}' } }], bounds);
     const page = await readEvents(db, id, { afterSeq: 0, limit: 1000 });
     const stdout = page?.events.filter((event) => event.data.stream === 'stdout').map((event) => event.data);
     t.same(

@@ -5,7 +5,8 @@ import type { Migration } from '../../../lib/moray/migrations.ts';
 import { morayMigrations } from '../../../lib/moray/moray-schema.ts';
 import { rosterMigrations } from '../../../lib/roster/roster-schema.ts';
 import { claimTasks, type Order } from '../../../lib/tasks/claim-store.ts';
-import { type Report, recordReports } from '../../../lib/tasks/report-store.ts';
+import type { Report } from '../../../lib/tasks/report.ts';
+import { recordReports } from '../../../lib/tasks/report-store.ts';
 import type { TaskRow } from '../../../lib/tasks/task.ts';
 import { taskMigrations } from '../../../lib/tasks/task-schema.ts';
 import { createTask, type NewTask, readTask } from '../../../lib/tasks/task-store.ts';
@@ -80,7 +81,7 @@ export function record(database: Queryable, seat: Seat, id: string, report: Part
   return recordReports(database, [{ subject, report: { reportedAt: '2030-01-01', ...report } as Report }]);
 }
 
-export const complete = (result = {}): Partial<Report> => ({ name: 'complete', result });
+export const complete = (result = {}): Partial<Report> => ({ name: 'complete', resultJson: JSON.stringify(result) });
 
 export async function row(database: Queryable, id: string): Promise<TaskRow> {
   const found = await readTask(database, id);

@@ -1,0 +1,111 @@
+/**
+ * What an agent reports of an attempt, as the recorder keeps and stores it. Pure: made from frames here, merged, weighed.
+ * A result is turned into text at once: it is stored as text, its weight is known then, and what it was parsed into (a
+ * hundred times as much memory, if the agent likes) is held no longer than its frame.
+ */
+import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import { MAX_FRAME_BYTES, MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
+import type { JsonObject, TaskError } from './task.ts';
+
+/** Which attempt of which task a report is about, and the server whose agent made it. */
+export interface ReportSubject {
+  id: string;
+  serverUuid: string;
+  attempt: number;
+}
+
+export type EventReport =
+  | { name: 'accepted' | 'started'; reportedAt: string }
+  | { name: 'progress'; reportedAt: string; value: number; message: string | undefined }
+  | { name: 'output'; reportedAt: string; stream: 'stdout' | 'stderr'; offset: number; text: string; bytes: number };
+
+export type EndReport =
+  | { name: 'complete'; reportedAt: string; resultJson: string | undefined }
+  | { name: 'failure'; reportedAt: string; resultJson: string | undefined; error: TaskError };
+
+export type Report = EventReport | EndReport;
+
+/** A result nested deeper is not kept: printing it would overflow a stack here, or the database's. */
+const MAX_LEVELS = 100;
+/** What a report weighs beside its texts, with all that is kept around it. */
+const REPORT_SIZE = 1000;
+
+export function toEvent({ event }: TaskEventFrame): EventReport {
+  switch (event.name) {
+    case 'accepted':
+    case 'started':
+      return { name: event.name, reportedAt: event.reportedAt };
+    case 'progress':
+      return { name: 'progress', reportedAt: event.reportedAt, value: event.value, message: event.message };
+    case 'output':
+      return { ...event, bytes: Buffer.byteLength(event.text) };
+    default:
+      return event satisfies never;
+  }
+}
+
+/** The end as the agent says it. A result that cannot be kept is replaced by one that says why; the end stands. */
+export function toEnd({ outcome, reportedAt, result, error }: TaskEndFrame): EndReport {
+  const resultJson = result === undefined ? undefined : resultText(result);
+  if (outcome === 'complete') return { name: 'complete', reportedAt, resultJson };
+  return { name: 'failure', reportedAt, resultJson, error: error ?? { code: 'Failed', message: 'no error given' } };
+}
+
+/** The same end without what the agent returned. */
+export function withoutResult(end: EndReport, reason: string): EndReport {
+  return { ...end, resultJson: notKept(reason) };
+}
+
+/** Of progress only the newest counts; output that follows on goes into one piece. */
+export function addEvent(events: EventReport[], report: EventReport): void {
+  const last = events.at(-1);
+  if (report.name === 'progress' && last?.name === 'progress') events[events.length - 1] = report;
+  else if (report.name === 'output' && last?.name === 'output' && followsOn(last, report))
+    events[events.length - 1] = { ...last, text: last.text + report.text, bytes: last.bytes + report.bytes };
+  else events.push(report);
+}
+
+/** Roughly the bytes that keeping it takes. */
+export function sizeOf(report: Report): number {
+  switch (report.name) {
+    case 'accepted':
+    case 'started':
+      return REPORT_SIZE;
+    case 'progress':
+      return REPORT_SIZE + (report.message?.length ?? 0);
+    case 'output':
+      return REPORT_SIZE + report.bytes;
+    case 'complete':
+      return REPORT_SIZE + (report.resultJson?.length ?? 0);
+    case 'failure':
+      return REPORT_SIZE + (report.resultJson?.length ?? 0) + report.error.message.length;
+    default:
+      return report satisfies never;
+  }
+}
+
+function resultText(result: JsonObject): string {
+  if (isDeeperThan(result, MAX_LEVELS)) return notKept(`it was nested more than ${MAX_LEVELS} levels deep`);
+  const text = JSON.stringify(result);
+  return text.length <= MAX_FRAME_BYTES ? text : notKept(`it was ${text.length} characters long`);
+}
+
+const notKept = (reason: string): string =>
+  JSON.stringify({ truncated: true, message: `the result was not kept: ${reason}` });
+
+function isDeeperThan(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  if (levels === 0) return true;
+  const parts: unknown[] = Array.isArray(value) ? value : Object.values(value);
+  return parts.some((part) => isDeeperThan(part, levels - 1));
+}
+
+type Output = Extract<EventReport, { name: 'output' }>;
+
+function followsOn(last: Output, next: Output): boolean {
+  return (
+    last.stream === next.stream &&
+    last.offset + last.bytes === next.offset &&
+    last.text.length + next.text.length <= MAX_OUTPUT_CHUNK
+  );
+}

@@ -1,0 +1,70 @@
+import t from 'tap';
+import { addEvent, type EventReport, sizeOf, toEnd, toEvent, withoutResult } from '../../lib/tasks/report.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../lib/wire/frames.ts';
+
+const end = (fields: Partial<TaskEndFrame>): TaskEndFrame => ({
+  type: 'task_end',
+  id: 'x',
+  attempt: 1,
+  outcome: 'complete',
+  reportedAt: 'then',
+  ...fields,
+});
+const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
+const error = { code: 'Mine', message: 'broken' };
+
+t.test('an end says what the agent said', async (t) => {
+  t.same(toEnd(end({ result: { exit: 0, deep: nested(99) } })), {
+    name: 'complete',
+    reportedAt: 'then',
+    resultJson: JSON.stringify({ exit: 0, deep: nested(99) }),
+  });
+  t.same(toEnd(end({})), { name: 'complete', reportedAt: 'then', resultJson: undefined });
+  t.match(toEnd(end({ outcome: 'failure', error })), { name: 'failure', error });
+  t.match(toEnd(end({ outcome: 'failure' })), { error: { code: 'Failed' } });
+});
+
+t.test('a result that cannot be kept is replaced, and the outcome stands', async (t) => {
+  const table: [string, Record<string, unknown>, RegExp][] = [
+    ['a little too deep', { x: nested(100) }, /nested more than 100 levels/],
+    ['deep enough to overflow a stack', { x: nested(200_000) }, /nested more than 100 levels/],
+    ['deep behind much that is flat', { x: [...Array(1000).fill({ a: [1] }), nested(200_000)] }, /nested/],
+    ['larger in print than any frame', { x: Array(600_000).fill(1e20) }, /characters long/],
+  ];
+  for (const [name, result, why] of table) {
+    const { resultJson, ...rest } = toEnd(end({ outcome: 'failure', error, result }));
+    t.match(JSON.parse(resultJson ?? ''), { truncated: true, message: why }, name);
+    t.same(rest, { name: 'failure', reportedAt: 'then', error }, name);
+  }
+  const bare = withoutResult(toEnd(end({ result: { x: 1 } })), 'no room');
+  t.match(bare, { name: 'complete', resultJson: /no room/ });
+});
+
+t.test('output that follows on goes into one piece, and of progress the newest is left', async (t) => {
+  const output = (offset: number, text: string, stream: 'stdout' | 'stderr' = 'stdout') =>
+    ({ name: 'output', reportedAt: '', stream, offset, text }) as const;
+  const progress = (value: number) => ({ name: 'progress', reportedAt: '', value }) as const;
+  const table: [string, TaskEventFrame['event'][], object[]][] = [
+    ['follows on, in bytes', [output(0, 'ü'), output(2, 'b')], [{ text: 'üb', bytes: 3 }]],
+    ['a gap', [output(0, 'a'), output(2, 'b')], [{ text: 'a' }, { text: 'b' }]],
+    ['another stream', [output(0, 'a'), output(1, 'b', 'stderr')], [{ text: 'a' }, { text: 'b' }]],
+    ['too long for one', [output(0, 'a'.repeat(16_384)), output(16_384, 'b')], [{}, { text: 'b' }]],
+    ['progress', [progress(1), progress(2)], [{ value: 2 }]],
+    ['progress before and after output', [progress(1), output(0, 'a'), progress(2)], [{}, {}, { value: 2 }]],
+  ];
+  for (const [name, events, expected] of table) {
+    const kept: EventReport[] = [];
+    for (const event of events) addEvent(kept, toEvent({ type: 'task_event', id: 'x', attempt: 1, event }));
+    t.match(kept, expected, name);
+    t.equal(kept.length, expected.length, name);
+  }
+});
+
+t.test('a report weighs what its texts do, and something for itself', async (t) => {
+  const message = 'm'.repeat(4000);
+  t.ok(sizeOf({ name: 'started', reportedAt: '' }) > 0);
+  t.ok(sizeOf({ name: 'progress', reportedAt: '', value: 1, message }) > 4000);
+  t.ok(sizeOf({ name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: message, bytes: 4000 }) > 4000);
+  t.ok(sizeOf(toEnd(end({ result: { message } }))) > 4000);
+  t.ok(sizeOf(toEnd(end({ outcome: 'failure', error: { code: 'x', message } }))) > 4000);
+});
