@@ -34,8 +34,12 @@ export interface CreatedTask {
 
 const MAX_QUEUED_PER_SERVER = 10_000;
 
-/** Undefined: the server's queue is full. */
-export async function createTask(database: Queryable, task: NewTask): Promise<CreatedTask | undefined> {
+/** Undefined: the server's queue is full, and the idempotency key, if any, is new. */
+export async function createTask(
+  database: Queryable,
+  task: NewTask,
+  maxQueued = MAX_QUEUED_PER_SERVER,
+): Promise<CreatedTask | undefined> {
   const { rows } = await database.query<CreatedTask>(
     `with queue as (
        select count(*) as length
@@ -46,6 +50,7 @@ export async function createTask(database: Queryable, task: NewTask): Promise<Cr
          select $1::uuid, $2::uuid, $3::text, $4::json, $5::int, $6::boolean, $7::text, $8::text, $9::text, moment, moment
            from (select cnapi_now() as moment) as clock, queue
            where queue.length < $10::int
+             or exists (select 1 from cnapi_tasks where server_uuid = $2::uuid and idempotency_key = $7::text)
          on conflict (server_uuid, idempotency_key) where idempotency_key is not null
          do update set idempotency_key = excluded.idempotency_key
          returning id, request_hash
@@ -62,7 +67,7 @@ export async function createTask(database: Queryable, task: NewTask): Promise<Cr
       task.idempotencyKey ?? null,
       task.requestHash,
       task.requestId ?? null,
-      MAX_QUEUED_PER_SERVER,
+      maxQueued,
     ],
   );
   return rows[0];
@@ -189,14 +194,27 @@ function endData(row: EventRow): JsonObject {
   };
 }
 
+/** Most tasks, and most pieces of output but for the last task's, that one batch deletes. */
+export interface DeleteBounds {
+  tasks: number;
+  pieces: number;
+}
+
 /** Deletes one batch of those that ended more than `days` ago, with their events; returns how many. */
-export async function deleteTasks(database: Queryable, days: number, limit: number): Promise<number> {
+export async function deleteTasks(database: Queryable, days: number, bounds: DeleteBounds): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_tasks where id = any (array(
-       select id from cnapi_tasks
-         where state = 'ended' and ended_at < cnapi_now() - $1::int * interval '1 day'
-         limit $2::int for update skip locked))`,
-    [days, limit],
+       select id from cnapi_tasks where state = 'ended' and id = any (array(
+         select old.id from (
+           select id, sum(kept_events) over (order by ended_at, id) - kept_events as pieces_before
+             from (
+               select id, ended_at, kept_events from cnapi_tasks
+                 where state = 'ended' and ended_at < cnapi_now() - $1::int * interval '1 day'
+                 order by ended_at, id limit $2::int
+             ) as oldest
+         ) as old where old.pieces_before <= $3::int))
+         for update skip locked))`,
+    [days, bounds.tasks, bounds.pieces],
   );
   return rowCount;
 }

@@ -79,6 +79,16 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     );
   });
 
+  t.test('a full queue takes no new task, and still answers for the key of one it has', async (t) => {
+    const { serverUuid } = await seat(db);
+    const first = newTask(serverUuid, { idempotencyKey: 'k' });
+    t.ok(await createTask(db, first, 2));
+    t.ok(await createTask(db, newTask(serverUuid, { idempotencyKey: 'l' }), 2));
+    t.equal(await createTask(db, newTask(serverUuid), 2), undefined);
+    t.equal(await createTask(db, newTask(serverUuid, { idempotencyKey: 'm' }), 2), undefined);
+    t.match(await createTask(db, newTask(serverUuid, { idempotencyKey: 'k' }), 2), { id: first.id });
+  });
+
   t.test('a claim numbers the attempt and is given to the run and epoch on the roster row only', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid, { params: { sleep: 1 }, timeoutMs: 500 });
@@ -391,11 +401,32 @@ async function storeTests(t: Test, db: Database): Promise<void> {
         `update cnapi_tasks set ended_at = ended_at - interval '31 days', created_at = created_at - interval '31 days' where id = $1::uuid`,
         [id],
       );
-    t.equal(await deleteTasks(db, 30, 10), 1);
+    t.equal(await deleteTasks(db, 30, { tasks: 10, pieces: 0 }), 1);
     t.equal(await readTask(db, ids[0]), undefined);
     t.equal((await db.query('select 1 from cnapi_task_events where task_id = $1::uuid', [ids[0]])).rows.length, 0);
     t.ok(await readTask(db, ids[1]), 'a recent one stays');
     t.ok(await readTask(db, ids[2]), 'an unfinished one stays');
+  });
+
+  t.test('old tasks go in batches bounded by tasks and by their output, the oldest first', async (t) => {
+    const mine = await seat(db);
+    const ids: string[] = [];
+    for (let n = 0; n < 5; n++) {
+      const id = await create(db, mine.serverUuid);
+      await cancelTask(db, id);
+      await db.query(
+        `update cnapi_tasks set ended_at = cnapi_now() - $2::int * interval '1 day', kept_events = 10 where id = $1::uuid`,
+        [id, 50 - n],
+      );
+      ids.push(id);
+    }
+    const left = async () => (await readPositions(db, ids)).map(({ id }) => ids.indexOf(id)).toSorted();
+    t.equal(await deleteTasks(db, 30, { tasks: 2, pieces: 1000 }), 2);
+    t.same(await left(), [2, 3, 4]);
+    t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 15 }), 2);
+    t.same(await left(), [4]);
+    t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 0 }), 1, 'one at least');
+    t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 0 }), 0);
   });
 }
 
