@@ -1,12 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { faultTest } from '../support/fault-test.ts';
+import { FULL_START_GRACE, faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
 
 // DESIGN section 8, I1: leaseMs + adoptGraceMs + 3 s, and startGraceMs more after an outage of everything.
 const LOST_WITH_INSTANCE_MS = 13_000;
 const LOST_IN_OUTAGE_MS = 31_000;
 
-faultTest('servers that die together with instances', { agents: 3 }, async ({ t, zone, witness, work }) => {
+const plan = { agents: 3, config: FULL_START_GRACE };
+
+faultTest('servers that die together with instances', plan, async ({ t, zone, witness, work }) => {
   const [one, two] = zone.agents as [RealAgent, RealAgent];
   work.mayFail(one.serverUuid, ['AgentRestarted', 'NotTaken']);
   work.mayFail(two.serverUuid, ['AgentRestarted', 'NotTaken']);

@@ -1,14 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { faultTest } from '../support/fault-test.ts';
+import { FULL_START_GRACE, faultTest } from '../support/fault-test.ts';
 
-faultTest('Postgres frozen for 20 s and thawed', {}, async ({ zone }) => {
+faultTest('Postgres frozen for 20 s and thawed', { config: FULL_START_GRACE }, async ({ zone }) => {
   zone.postgres.freeze();
   await sleep(20_000);
   zone.postgres.thaw();
   await sleep(15_000);
 });
 
-faultTest('Postgres restarted and gone for a while, with itself as the bus', { bus: 'postgres' }, async ({ zone }) => {
+const asBus = { bus: 'postgres', config: FULL_START_GRACE } as const;
+
+faultTest('Postgres restarted and gone for a while, with itself as the bus', asBus, async ({ zone }) => {
   await zone.postgres.restart();
   await sleep(5_000);
   await zone.postgres.stop();

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { faultTest } from '../support/fault-test.ts';
+import { FULL_START_GRACE, faultTest } from '../support/fault-test.ts';
 
 // Flushed to disk, as in production: what was committed must stand after a crash.
-const plan = { postgres: { fast: false } };
+const plan = { postgres: { fast: false }, config: FULL_START_GRACE };
 
 faultTest('Postgres restarted, crashed, and stopped for 30 s', plan, async ({ zone }) => {
   await zone.postgres.restart();

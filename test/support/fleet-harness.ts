@@ -124,8 +124,11 @@ export class Zone {
   }
 
   /** Resolves when the instance takes agents and callers. */
-  ready({ url }: Instance): Promise<void> {
-    return eventually(async () => (await statusOf(`${url}/ready`)) === 200, 60_000);
+  ready({ url, program }: Instance): Promise<void> {
+    return eventually(async () => {
+      if (!program.isAlive) throw new Error(`${program.name} ended: ${program.log().at(-1)?.msg}`);
+      return (await statusOf(`${url}/ready`)) === 200;
+    }, 60_000);
   }
 
   /** Resolves when that many servers are known and `running`, as the first instance says. */
