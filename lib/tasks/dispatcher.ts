@@ -139,8 +139,7 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#claims.stop(), this.#reconciler.stop()]);
-    await this.#recorder.stop();
+    await Promise.all([this.#claims.stop(), this.#reconciler.stop(), this.#recorder.stop()]);
   }
 
   stats(): DispatcherStats {

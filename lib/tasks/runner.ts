@@ -4,7 +4,7 @@
  * keep their own queues. Work that fails is tried again after a pause, 100 ms doubling to 1 s; an outage is logged once.
  *
  *     idle ──kick──▶ running ──no more work──▶ idle        running ──failed──▶ pausing ──▶ running
- *                    any ──stop──▶ stopped (runs in flight are waited for)
+ *                    any ──stop──▶ stopped (runs in flight are waited for; how they end is no matter any more)
  */
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -93,6 +93,7 @@ export class Runner {
   }
 
   #noteFailure(error: unknown): void {
+    if (this.#isStopped) return;
     const { log, what } = this.#options;
     const isOutage = error instanceof DatabaseUnavailableError;
     if (!isOutage) log.error({ err: error, what }, 'failed; will be tried again');

@@ -58,6 +58,7 @@ export class SlowPoll {
       await this.#deps.work();
       this.#isFailing = false;
     } catch (error) {
+      if (this.#ending.signal.aborted) return;
       if (!(error instanceof DatabaseUnavailableError))
         this.#deps.log.error({ err: error }, 'slow poll of tasks failed');
       else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error) }, 'slow poll of tasks: no database');

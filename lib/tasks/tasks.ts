@@ -60,6 +60,8 @@ export interface TaskStats extends DispatcherStats {
   follows: number;
 }
 
+/** Statements that hang then are left to end with their connections. */
+const STOPS_WITHIN_MS = 2_000;
 /** One statement does it well within its time. */
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
@@ -90,7 +92,7 @@ export class Tasks {
     this.#slowPoll.start();
   }
 
-  /** Ends the waits, stores what agents have reported if the database takes it. After the sessions are closed. */
+  /** Ends the waits; stores what agents have reported, if the database takes it soon. After the sessions are closed. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -216,8 +218,11 @@ export class Tasks {
   }
 
   async #stop(): Promise<void> {
-    await Promise.all([this.#slowPoll.stop(), this.#watches.stop()]);
-    await this.#dispatcher.stop();
+    const isDone = new AbortController();
+    const parts = [this.#slowPoll.stop(), this.#watches.stop(), this.#dispatcher.stop()];
+    const all = Promise.all(parts).finally(() => isDone.abort());
+    await Promise.race([all, this.#deps.clock.sleep(STOPS_WITHIN_MS, isDone.signal)]);
+    if (!isDone.signal.aborted) this.#deps.log.warn('tasks: stopped without an answer from the database');
   }
 }
 

@@ -3,7 +3,7 @@ import t, { type Test } from 'tap';
 import { MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { migrate } from '../../lib/moray/migrations.ts';
 import type { TaskRow } from '../../lib/tasks/task.ts';
 import {
@@ -11,6 +11,7 @@ import {
   TaskEndedError,
   TaskNotFoundError,
   TaskUnknownError,
+  TaskWaitStoppedError,
 } from '../../lib/tasks/task-errors.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -300,6 +301,35 @@ t.test('more tasks than one claim gives are all taken', async (t) => {
   await agent.connect(a);
   const tasks = await Promise.all(ids.map((id) => b.tasks.wait(id, patience)));
   t.ok(tasks.every((task) => task.status === 'complete' && task.attempt === 1));
+});
+
+t.test('beside a database that answers nothing, stopping takes a moment', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const gate = Promise.withResolvers<void>();
+  let isFrozen = false;
+  const frozen: Database = Object.create(database, {
+    query: {
+      value: async (text: string, values?: readonly unknown[]) => {
+        if (isFrozen) await gate.promise;
+        return database.query(text, values);
+      },
+    },
+  });
+  const a = await startInstance(t, { database: frozen, hub: new MemoryHub(), config: { slowPollMs: 20 } });
+  t.teardown(() => gate.resolve());
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await a.tasks.create(nop(agent));
+  await until(() => agent.received.length === 1, 'the task');
+  isFrozen = true;
+  const waiting = a.tasks.wait(id, patience);
+  waiting.catch(() => {});
+  a.tasks.hint(agent.serverUuid);
+  agent.complete(id);
+  const began = performance.now();
+  await a.tasks.stop();
+  t.ok(performance.now() - began < 10_000);
+  await t.rejects(waiting, TaskWaitStoppedError);
 });
 
 t.test('a database that stops for a while: nothing is lost, waits go on', async (t) => {
