@@ -142,6 +142,7 @@ export class LinkServer {
 
   async #accept(connection: Connection, hello: HelloFrame): Promise<void> {
     const { roster, servers, config, cnapiUuid } = this.#deps;
+    // Before the accept: once accepted, an agent that waits for its welcome would count as silent.
     const digest = await servers.sysinfoDigest(hello.serverUuid);
     const acceptance = await roster.authority.accept({ hello, socket: connection, isOpen: () => connection.isOpen });
     if (acceptance.kind === 'gone') return;
