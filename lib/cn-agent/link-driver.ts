@@ -216,6 +216,7 @@ export class Link {
   #connect(socket: number, endpoint: Endpoint): void {
     const { serverUuid, localAddress, dial } = this.#deps;
     const events = {
+      begun: () => this.#on({ type: 'begun', socket }),
       opened: () => this.#on({ type: 'opened', socket }),
       received: (text: string) => this.#onText(socket, text),
       closed: (reason: string, refusal?: UpgradeRefusal) => this.#onClosed(socket, reason, refusal),

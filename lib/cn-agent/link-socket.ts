@@ -18,6 +18,8 @@ export interface LinkSocket {
 }
 
 export interface LinkSocketEvents {
+  /** The connection is being made: from here on it counts how long that takes. */
+  begun(): void;
   opened(): void;
   received(text: string): void;
   /** Once, last: the connection could not be made (`refusal`: if by an answer over HTTP), or is over. */
@@ -45,7 +47,11 @@ const GOODBYE_MS = 1000;
 const MAX_REASON_BYTES = 123;
 
 export function dialWebSocket(clock: Clock): Dial {
-  return (target, events) => linkSocketOf(openWebSocket(target), events, clock);
+  return (target, events) => {
+    const socket = linkSocketOf(openWebSocket(target), events, clock);
+    events.begun();
+    return socket;
+  };
 }
 
 export function openWebSocket({ endpoint, serverUuid, maxFrameBytes, localAddress }: DialTarget): WebSocket {

@@ -54,6 +54,7 @@ export interface LinkState {
 export type LinkEvent =
   | { type: 'start' }
   | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
+  | { type: 'begun'; socket: number }
   | { type: 'opened'; socket: number }
   | { type: 'closed'; socket: number; reason: string; retryAfterMs?: number | undefined }
   | { type: 'silent'; socket: number }

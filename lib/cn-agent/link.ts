@@ -60,6 +60,8 @@ function apply(link: Draft, event: LinkEvent): void {
       return startRound(link);
     case 'resolved':
       return event.turn === link.turn ? onResolved(link, event.addresses) : undefined;
+    case 'begun':
+      return isAttempt(link, event.socket) ? onBegun(link) : undefined;
     case 'opened':
       return isAttempt(link, event.socket) ? onOpened(link) : undefined;
     case 'closed':
@@ -96,6 +98,12 @@ function onResolved(link: Draft, addresses: readonly Endpoint[]): void {
   link.resolvedThisRound = true;
   if (addresses.length > 0) link.known = addresses;
   nextAddress(link);
+}
+
+/** Its time begins: a fleet may have let the dial wait for its turn. */
+function onBegun(link: Draft): void {
+  must(link, link.phase === 'connecting');
+  arm(link, UPGRADE_WITHIN_MS);
 }
 
 function onOpened(link: Draft): void {
@@ -288,14 +296,18 @@ function connect(link: Draft, endpoint: Endpoint): void {
   link.sockets += 1;
   link.tried = [...link.tried, endpointKey(endpoint)];
   link.attempt = { socket: link.sockets, endpoint };
-  enter(link, 'connecting', UPGRADE_WITHIN_MS);
+  enter(link, 'connecting');
   link.effects.push({ do: 'connect', socket: link.sockets, endpoint });
 }
 
 function enter(link: Draft, phase: Phase, withinMs?: number): void {
   link.phase = phase;
   link.turn += 1;
-  if (withinMs !== undefined) link.effects.push({ do: 'arm', turn: link.turn, ms: withinMs });
+  if (withinMs !== undefined) arm(link, withinMs);
+}
+
+function arm(link: Draft, ms: number): void {
+  link.effects.push({ do: 'arm', turn: link.turn, ms });
 }
 
 const isAttempt = (link: Draft, socket: number): boolean => link.attempt?.socket === socket;

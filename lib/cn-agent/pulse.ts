@@ -10,6 +10,9 @@ export interface Pulsed {
   tick(now: number, healthyMs: number): void;
 }
 
+/** Periods since a spoke's last turn from which on it is not made to wait for its place in the round. */
+const OVERDUE = 1.5;
+
 export class Pulse {
   readonly #clock: Clock;
   readonly #periodMs: number;
@@ -37,11 +40,22 @@ export class Pulse {
     this.#timer = undefined;
   }
 
+  /** A turn that came late for several spokes takes them all: an agent whose process stalled speaks at once. */
   #onTimer(): void {
+    const now = this.#clock.now();
+    this.#takeTurn(now);
+    for (let more = this.#spokes.length - 1; more > 0 && this.#isOverdue(now); more--) this.#takeTurn(now);
+  }
+
+  #isOverdue(now: number): boolean {
+    const next = this.#spokes[(this.#turn + 1) % this.#spokes.length];
+    return next !== undefined && now - next.tickedAt > OVERDUE * this.#periodMs;
+  }
+
+  #takeTurn(now: number): void {
     this.#turn = (this.#turn + 1) % this.#spokes.length;
     const spoke = this.#spokes[this.#turn];
     if (!spoke) return;
-    const now = this.#clock.now();
     const late = now - spoke.tickedAt > 2 * this.#periodMs;
     spoke.tickedAt = now;
     this.#clock.afterPoll(() => {

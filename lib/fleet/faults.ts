@@ -11,32 +11,48 @@ import {
   linkSocketOf,
   openWebSocket,
 } from '../cn-agent/link-socket.ts';
+import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import type { DialQueue } from './dial-queue.ts';
 
 export class Wire {
   readonly #clock: Clock;
-  readonly #open = new Map<WebSocket, { held: (() => void)[] }>();
+  readonly #dials: DialQueue;
+  readonly #lines = new Map<WebSocket, { held: (() => void)[] }>();
   #frozen = false;
   #delayMs = 0;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, dials: DialQueue) {
     this.#clock = clock;
+    this.#dials = dials;
   }
 
   readonly dial: Dial = (target, events) => {
-    if (this.#frozen) return this.#unreachable(events);
-    return this.#dial(target, events);
+    let socket: LinkSocket | undefined;
+    const turn = this.#dials.enter(() => {
+      socket = this.#dialNow(target, events);
+    });
+    return {
+      get bytesRead() {
+        return socket?.bytesRead ?? 0;
+      },
+      get bufferedBytes() {
+        return socket?.bufferedBytes ?? 0;
+      },
+      send: (text) => socket?.send(text),
+      close: (code, reason) => (socket ? socket.close(code, reason) : turn.leave()),
+    };
   };
 
   /** Neither reads nor writes, not even an answer to a ping. */
   freeze(): void {
     this.#frozen = true;
-    for (const socket of this.#open.keys()) socket.pause();
+    for (const socket of this.#lines.keys()) socket.pause();
   }
 
   thaw(): void {
     this.#frozen = false;
-    for (const [socket, { held }] of this.#open) {
+    for (const [socket, { held }] of this.#lines) {
       socket.resume();
       for (const send of held.splice(0)) send();
     }
@@ -48,14 +64,25 @@ export class Wire {
   }
 
   cut(): void {
-    for (const socket of this.#open.keys()) socket.terminate();
+    for (const socket of this.#lines.keys()) socket.terminate();
   }
 
-  #dial(target: DialTarget, events: LinkSocketEvents): LinkSocket {
+  #dialNow(target: DialTarget, events: LinkSocketEvents): LinkSocket | undefined {
+    if (this.#frozen) return void events.closed('frozen');
+    try {
+      const socket = this.#open(target, events);
+      events.begun();
+      return socket;
+    } catch (error) {
+      return void events.closed(messageOf(error));
+    }
+  }
+
+  #open(target: DialTarget, events: LinkSocketEvents): LinkSocket {
     const socket = openWebSocket(target);
     const line = { held: [] as (() => void)[] };
-    this.#open.set(socket, line);
-    socket.on('close', () => this.#open.delete(socket));
+    this.#lines.set(socket, line);
+    socket.on('close', () => this.#lines.delete(socket));
     const inner = linkSocketOf(
       socket,
       { ...events, received: (text) => this.#later(() => events.received(text)) },
@@ -77,10 +104,5 @@ export class Wire {
   #later(act: () => void): void {
     if (this.#delayMs === 0) act();
     else this.#clock.after(this.#delayMs, act);
-  }
-
-  #unreachable(events: LinkSocketEvents): LinkSocket {
-    this.#clock.after(0, () => events.closed('frozen'));
-    return { bytesRead: 0, bufferedBytes: 0, send: () => undefined, close: () => undefined };
   }
 }

@@ -11,6 +11,7 @@ import { catalogue } from '../cn-agent/tasks/catalogue.ts';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { DialQueue } from './dial-queue.ts';
 import { Wire } from './faults.ts';
 import { StandInMachine } from './stand-in-machine.ts';
 import type { SysinfoSize } from './stand-in-sysinfo.ts';
@@ -58,12 +59,14 @@ export function serverUuidOf(seed: string, number: number): string {
 export class Fleet {
   readonly #deps: FleetDeps;
   readonly #pulse: Pulse;
+  readonly #dials: DialQueue;
   readonly #members = new Map<string, Member>();
   readonly #stopping = new AbortController();
 
   constructor(deps: FleetDeps) {
     this.#deps = deps;
     this.#pulse = new Pulse({ clock: deps.clock, spokes: SPOKES });
+    this.#dials = new DialQueue(deps.clock);
   }
 
   get uuids(): string[] {
@@ -137,7 +140,7 @@ export class Fleet {
   #add(number: number, kept?: MemoryJournal): void {
     const { clock, random } = this.#deps;
     const serverUuid = serverUuidOf(this.#deps.seed, number);
-    const wire = new Wire(clock);
+    const wire = new Wire(clock, this.#dials);
     const journal = kept ?? new MemoryJournal({ clock, random });
     const agent = new Agent(this.#agentDeps({ serverUuid, number, wire, journal }));
     this.#members.set(serverUuid, { agent, wire, journal, number, thaw: undefined });

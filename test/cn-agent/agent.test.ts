@@ -6,6 +6,7 @@ import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
 import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
 import { Pulse } from '../../lib/cn-agent/pulse.ts';
 import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
+import { DialQueue } from '../../lib/fleet/dial-queue.ts';
 import { Wire } from '../../lib/fleet/faults.ts';
 import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/log.ts';
@@ -312,7 +313,7 @@ t.test('addresses that are none are passed over', async (t) => {
 
 t.test('a question from the instance is answered with a heartbeat, and a frozen agent answers nothing', async (t) => {
   const one = await instance(t, { welcome: { heartbeatMs: 60_000, serverSilenceMs: 60_000 } });
-  const wire = new Wire(clock);
+  const wire = new Wire(clock, new DialQueue(clock));
   const { agent: made } = await agent(t, [one], { dial: wire.dial });
   const session = await one.session(0);
   await session.heard('heartbeat');

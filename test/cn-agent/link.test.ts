@@ -110,7 +110,9 @@ t.test('a first contact asks for addresses, connects, greets, journals the epoch
   const walk = new Walk().on({ type: 'start' });
   t.same([walk.state.phase, ...walk.done], ['resolving', 'arm', 'resolve']);
   walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A] });
-  t.same([walk.state.phase, ...walk.done], ['connecting', 'arm', 'connect']);
+  t.same([walk.state.phase, ...walk.done], ['connecting', 'connect']);
+  walk.on({ type: 'begun', socket: 1 });
+  t.match(walk.effects, [{ do: 'arm', ms: 2000 }], 'its time runs from when the dial had its turn');
   walk.on({ type: 'opened', socket: 1 });
   t.match(walk.effects, [
     { do: 'arm', ms: 5000 },
@@ -304,7 +306,10 @@ t.test('an upgrade refused with a time to come again holds that address, but not
 t.test('told to go away, it opens the next session before it closes this one', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] });
-  t.match(walk.effects, [{ do: 'arm-departure', socket: 1, ms: 3000 }, { do: 'arm' }, { do: 'connect', endpoint: B }]);
+  t.match(walk.effects, [
+    { do: 'arm-departure', socket: 1, ms: 3000 },
+    { do: 'connect', endpoint: B },
+  ]);
   t.equal(walk.state.session?.socket, 1, 'the old session serves on');
   walk.greet(2, uuidOf(2));
   t.match(walk.effects, [

@@ -59,6 +59,24 @@ t.test('members are spread over the spokes, each ticked once a period', async (t
   t.ok(members.every(({ ticks }) => ticks.length === 2));
 });
 
+t.test('after a stall every spoke has its turn at once, and then again in its place', async (t) => {
+  const { clock, advance } = handClock();
+  const pulse = new Pulse({ clock, periodMs: 100, spokes: 4 });
+  const members = Array.from({ length: 4 }, member);
+  members.forEach((one) => void pulse.add(one));
+  const ticked = () => members.reduce((sum, { ticks }) => sum + ticks.length, 0);
+  for (let n = 0; n < 8; n++) advance(25);
+  const before = ticked();
+  advance(1000);
+  t.equal(ticked(), before + 4);
+  t.ok(
+    members.every(({ ticks }) => ticks.at(-1) === 0),
+    'with nothing counted',
+  );
+  advance(25);
+  t.equal(ticked(), before + 5);
+});
+
 t.test('the timer runs while there is somebody to tick', async (t) => {
   const { hand, clock } = handClock();
   const pulse = new Pulse({ clock });
