@@ -205,8 +205,13 @@ export interface InheritedTask {
   /** The agent's journal at the time of the claim. */
   journalId: string;
   idempotent: boolean;
+  /** An attempt before this one may have run. */
+  uncertain: boolean;
   cancelRequested: boolean;
 }
+
+/** A task that so many attempts could not hand over is not tried again: it may be what makes its agent fall. */
+export const MAX_ATTEMPTS = 20;
 
 /** What the agent's inventory says of one task. */
 export type KnownTask = Pick<InventoryFrame['tasks'][number], 'attempt' | 'state'>;
@@ -227,11 +232,12 @@ export function decideAtInventory(
   agent: { journalId: string; known: KnownTask | undefined },
 ): InventoryDecision {
   if (agent.known?.attempt === task.attempt) return { kind: 'goes-on', started: agent.known.state !== 'accepted' };
-  if (agent.journalId === task.journalId) {
-    if (task.cancelRequested) return { kind: 'fail', error: taskEnds.cancelled };
-    return { kind: 'next-attempt', uncertain: false };
-  }
-  if (task.cancelRequested) return { kind: 'fail', error: taskEnds.cancelledUncertain };
-  if (task.idempotent) return { kind: 'next-attempt', uncertain: true };
-  return { kind: 'fail', error: taskEnds.outcomeUnknown };
+  const isLost = agent.journalId !== task.journalId;
+  const uncertain = task.uncertain || isLost;
+  if (task.cancelRequested)
+    return { kind: 'fail', error: uncertain ? taskEnds.cancelledUncertain : taskEnds.cancelled };
+  if (isLost && !task.idempotent) return { kind: 'fail', error: taskEnds.outcomeUnknown };
+  if (task.attempt >= MAX_ATTEMPTS)
+    return { kind: 'fail', error: uncertain ? taskEnds.notTakenAgain : taskEnds.notTaken };
+  return { kind: 'next-attempt', uncertain: isLost };
 }

@@ -10,7 +10,14 @@ import { until } from '../support/until.ts';
 /** A reconciler over a database in which `serverUuid` has one inherited task; statements wait while `gate` is set. */
 function setUp(t: { teardown(work: () => unknown): void }) {
   const serverUuid = randomUUID();
-  const task = { id: randomUUID(), serverUuid, attempt: 1, journalId: randomUUID(), idempotent: true };
+  const task = {
+    id: randomUUID(),
+    serverUuid,
+    attempt: 1,
+    journalId: randomUUID(),
+    idempotent: true,
+    uncertain: false,
+  };
   const state = { isSettled: false, gate: undefined as Promise<unknown> | undefined, current: undefined as unknown };
   const epochs: number[] = [];
   const settled: string[] = [];

@@ -302,7 +302,11 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       t.same(await readInherited(db, [old]), [], `${name}: not inherited by its own session`);
       const mine = await accept(db, old);
       const [task] = await readInherited(db, [mine]);
-      t.match(task, { id, attempt: 1, journalId: old.journalId, idempotent: false, cancelRequested: false }, name);
+      t.match(
+        task,
+        { id, attempt: 1, journalId: old.journalId, idempotent: false, uncertain: false, cancelRequested: false },
+        name,
+      );
       if (task === undefined) throw new Error('not inherited');
       const settle = (session: typeof mine, changes = {}) =>
         settleInventory(db, session.run, [{ task: { ...task, ...changes }, session, decision }]);

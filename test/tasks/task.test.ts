@@ -1,8 +1,10 @@
 import t from 'tap';
 import {
   decideAtInventory,
+  type InheritedTask,
   type InventoryDecision,
   type KnownTask,
+  MAX_ATTEMPTS,
   type TaskRow,
   taskEnds,
   toServerHistoryEntry,
@@ -41,11 +43,7 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
   const againUncertain: InventoryDecision = { kind: 'next-attempt', uncertain: true };
   const fail = (error: (typeof taskEnds)[keyof typeof taskEnds]): InventoryDecision => ({ kind: 'fail', error });
   const accepted: KnownTask = { attempt: 2, state: 'accepted' };
-  const table: [
-    string,
-    { journal: string; known?: KnownTask; idempotent?: boolean; cancel?: boolean },
-    InventoryDecision,
-  ][] = [
+  const table: [string, { journal: string; known?: KnownTask } & Partial<InheritedTask>, InventoryDecision][] = [
     ['known and accepted: goes on', { journal: 'same', known: accepted }, { kind: 'goes-on', started: false }],
     [
       'known and running: goes on',
@@ -60,7 +58,7 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
     ['known in another journal: goes on', { journal: 'other', known: accepted }, { kind: 'goes-on', started: false }],
     [
       'known and to be cancelled: goes on until it has ended',
-      { journal: 'same', known: accepted, cancel: true },
+      { journal: 'same', known: accepted, cancelRequested: true },
       { kind: 'goes-on', started: false },
     ],
     ['not known, same journal: it never started', { journal: 'same' }, again],
@@ -70,17 +68,39 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
       { journal: 'same', known: { attempt: 1, state: 'running' } },
       again,
     ],
-    ['not known, same journal, to be cancelled: ends', { journal: 'same', cancel: true }, fail(taskEnds.cancelled)],
+    [
+      'not known, same journal, to be cancelled: ends',
+      { journal: 'same', cancelRequested: true },
+      fail(taskEnds.cancelled),
+    ],
     ['journal lost: nobody knows', { journal: 'other' }, fail(taskEnds.outcomeUnknown)],
     ['journal lost, idempotent: may run again', { journal: 'other', idempotent: true }, againUncertain],
     [
       'journal lost, idempotent, to be cancelled: ends',
-      { journal: 'other', idempotent: true, cancel: true },
+      { journal: 'other', idempotent: true, cancelRequested: true },
+      fail(taskEnds.cancelledUncertain),
+    ],
+    ['never taken, the last time', { journal: 'same', attempt: MAX_ATTEMPTS - 1 }, again],
+    ['never taken, once too often', { journal: 'same', attempt: MAX_ATTEMPTS }, fail(taskEnds.notTaken)],
+    [
+      'never taken since it may have run',
+      { journal: 'same', attempt: MAX_ATTEMPTS, uncertain: true },
+      fail(taskEnds.notTakenAgain),
+    ],
+    [
+      'lost once too often',
+      { journal: 'other', attempt: MAX_ATTEMPTS, idempotent: true },
+      fail(taskEnds.notTakenAgain),
+    ],
+    [
+      'cancelled when it may have run before',
+      { journal: 'same', uncertain: true, cancelRequested: true },
       fail(taskEnds.cancelledUncertain),
     ],
   ];
-  for (const [name, { journal, known, idempotent = false, cancel = false }, expected] of table) {
-    const task = { id: 'task-1', attempt: 2, journalId: 'same', idempotent, cancelRequested: cancel };
+  const inherited = { id: 'task-1', attempt: 2, journalId: 'same', idempotent: false, uncertain: false };
+  for (const [name, { journal, known, ...fields }, expected] of table) {
+    const task = { ...inherited, cancelRequested: false, ...fields };
     t.same(decideAtInventory(task, { journalId: journal, known }), expected, name);
   }
 });
