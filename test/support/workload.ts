@@ -3,11 +3,11 @@
  * through another. Each command leaves one line in a file when it runs, so that what ran is known apart from what was said.
  * At the end everything accepted is held against the database and the lines. DESIGN section 8: I3, I5, I6.
  */
+import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
 import { Caller, type TaskBody, type TaskOrder } from '../../tools/prove/caller.ts';
 import { BUSY_MS, type Zone } from './fleet-harness.ts';
 
@@ -29,6 +29,7 @@ interface Accepted {
 
 interface StoredTask {
   id: string;
+  key: string;
   state: string;
   outcome: string | null;
   attempt: number;
@@ -46,6 +47,8 @@ export class Workload {
   readonly #caller: Caller;
   readonly #effects: string;
   readonly #accepted: Accepted[] = [];
+  /** Idempotency keys of all that was asked for; a request may have been heard though its answer was not. */
+  readonly #keys = new Set<string>();
   readonly #lanes: Promise<void>[] = [];
   readonly #mayFail = new Map<string, readonly string[]>();
   #count = 0;
@@ -54,7 +57,7 @@ export class Workload {
   constructor(plan: WorkloadPlan) {
     this.#plan = plan;
     const urls = plan.zone.instances.map(({ url }) => url);
-    this.#caller = new Caller({ urls, clock: systemClock, random: systemRandom });
+    this.#caller = new Caller({ urls, clock: systemClock });
     this.#effects = path.join(plan.zone.directory, 'effects');
     writeFileSync(this.#effects, '');
   }
@@ -94,9 +97,11 @@ export class Workload {
   }
 
   /** Creates a task and awaits its end; undefined when it was not accepted because its server counts as gone. */
-  async task(serverUuid: string, order: TaskOrder, token?: string): Promise<TaskBody | undefined> {
+  async task(serverUuid: string, order: Omit<TaskOrder, 'key'>, token?: string): Promise<TaskBody | undefined> {
     const { zone, patienceMs = 60_000 } = this.#plan;
-    const created = await this.#caller.createTask(serverUuid, order, patienceMs);
+    const key = randomUUID();
+    this.#keys.add(key);
+    const created = await this.#caller.createTask(serverUuid, { ...order, key }, patienceMs);
     if (created.status === 409 && created.body.code === 'ServerNotRunning' && this.#mayFail.has(serverUuid)) {
       await sleep(500);
       return undefined;
@@ -123,8 +128,8 @@ export class Workload {
     const stored = new Map((await this.#readTasks()).map((task) => [task.id, task]));
     const lines = countLines(readFileSync(this.#effects, 'utf8'));
     for (const accepted of this.#accepted) this.#judge(accepted, stored.get(accepted.id), lines);
-    for (const id of stored.keys())
-      if (!this.#accepted.some((accepted) => accepted.id === id)) this.#report(`${id} was created without a caller`);
+    for (const { id, key } of stored.values())
+      if (!this.#keys.delete(key)) this.#report(`${id} was not asked for, or asked for once and created twice`);
     if (this.#accepted.length === 0) this.#report('no task was ever accepted');
     return this.violations;
   }
@@ -168,7 +173,7 @@ export class Workload {
 
   #readTasks(): Promise<StoredTask[]> {
     return this.#plan.zone.sql<StoredTask>(
-      `select t.id, t.state, t.outcome, t.attempt, t.error, t.ended_at,
+      `select t.id, t.idempotency_key as key, t.state, t.outcome, t.attempt, t.error, t.ended_at,
          count(e.*) filter (where e.name = 'end')::int as ends, count(e.*) filter (where e.name = 'retry')::int as retries
        from cnapi_tasks t left join cnapi_task_events e on e.task_id = t.id group by t.id`,
     );

@@ -4,7 +4,6 @@
  * harmless.
  */
 import type { Clock } from '../../lib/ports/clock.ts';
-import type { Random } from '../../lib/ports/random.ts';
 
 export interface Answer<Body> {
   status: number;
@@ -22,6 +21,8 @@ export interface TaskBody {
 }
 
 export interface TaskOrder {
+  /** Its idempotency key. */
+  key: string;
   task: string;
   params?: Record<string, unknown>;
   idempotent?: boolean;
@@ -41,19 +42,21 @@ export class NoAnswerError extends Error {
 export class Caller {
   readonly #urls: readonly string[];
   readonly #clock: Clock;
-  readonly #random: Random;
   #next = 0;
 
-  constructor({ urls, clock, random }: { urls: readonly string[]; clock: Clock; random: Random }) {
+  constructor({ urls, clock }: { urls: readonly string[]; clock: Clock }) {
     this.#urls = urls;
     this.#clock = clock;
-    this.#random = random;
   }
 
   /** Accepted for sure: 202 and the id; any other answer but a temporary one is returned as it is. */
-  createTask(serverUuid: string, order: TaskOrder, withinMs: number): Promise<Answer<{ id: string; code?: string }>> {
-    const headers = { 'Idempotency-Key': this.#random.uuid() };
-    return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body: order, headers, withinMs });
+  createTask(
+    serverUuid: string,
+    { key, ...body }: TaskOrder,
+    withinMs: number,
+  ): Promise<Answer<{ id: string; code?: string }>> {
+    const headers = { 'Idempotency-Key': key };
+    return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body, headers, withinMs });
   }
 
   /** The task at its end, waited for wherever one can wait. */

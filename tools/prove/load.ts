@@ -6,11 +6,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type { Clock } from '../../lib/ports/clock.ts';
+import type { Random } from '../../lib/ports/random.ts';
 import type { Caller, TaskBody, TaskOrder } from './caller.ts';
 
 export interface LoadDeps {
   caller: Caller;
   clock: Clock;
+  random: Random;
 }
 
 const PATIENCE_MS = 60_000;
@@ -87,9 +89,9 @@ export class Load {
     return token;
   }
 
-  async #run(serverUuid: string, order: TaskOrder): Promise<TaskBody | undefined> {
-    const { caller } = this.#deps;
-    const created = await caller.createTask(serverUuid, order, PATIENCE_MS);
+  async #run(serverUuid: string, order: Omit<TaskOrder, 'key'>): Promise<TaskBody | undefined> {
+    const { caller, random } = this.#deps;
+    const created = await caller.createTask(serverUuid, { ...order, key: random.uuid() }, PATIENCE_MS);
     if (created.status !== 202) {
       this.complaints.add(`${order.task} for ${serverUuid}: ${created.status} ${JSON.stringify(created.body)}`);
       return undefined;

@@ -35,7 +35,7 @@ async function prove(): Promise<number> {
   const instances = await findInstances(values.url);
   const urls = instances.map(({ url }) => url);
   const watch = new Watch({ urls, clock });
-  const load = new Load({ caller: new Caller({ urls, clock, random }), clock });
+  const load = new Load({ caller: new Caller({ urls, clock }), clock, random });
   await watch.start();
   const own = await load.findOwn(watch.servers);
   const others = watch.servers.filter((uuid) => uuid !== own);
