@@ -4,6 +4,7 @@
  * others wait for its lock. A database with more steps than this code knows is left as it is, so that a version can be
  * rolled back.
  */
+import { createHash } from 'node:crypto';
 import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { type Database, type Queryable, sqlStateOf } from './database.ts';
@@ -25,12 +26,20 @@ export class MigrationError extends CnapiError {
 const lockKey = 0x63_6e_61_70; // "cnap"
 const statementTimeoutMs = 10 * 60_000;
 
+/** A null digest is of the time before there were digests: its step is taken as it is. */
 const ensureTable = `
   create table if not exists cnapi_migrations (
     number int primary key,
     name text not null,
     applied_at timestamptz not null default clock_timestamp()
-  )`;
+  );
+  alter table cnapi_migrations add column if not exists digest text`;
+
+interface Applied {
+  number: number;
+  name: string;
+  digest: string | null;
+}
 
 /**
  * Applies what is missing, in order of number.
@@ -45,7 +54,7 @@ export async function migrate(
   const ordered = inOrder(migrations);
   await oneAtATime(database, async (connection) => {
     await connection.query(ensureTable);
-    refuseChanges(ordered, await appliedNames(connection));
+    refuseChanges(ordered, await appliedSteps(connection));
   });
   for (const migration of ordered) {
     const isNew = await oneAtATime(database, (connection) => apply(connection, migration));
@@ -67,7 +76,7 @@ function inOrder(migrations: readonly Migration[]): Migration[] {
 }
 
 /** Within its ten, a step may only come after those already applied; and an applied one may not change or disappear. */
-function refuseChanges(migrations: readonly Migration[], applied: Map<number, string>): void {
+function refuseChanges(migrations: readonly Migration[], applied: Map<number, Applied>): void {
   const known = new Map(migrations.map((migration) => [migration.number, migration]));
   for (const { number, name } of migrations) {
     const later = [...applied.keys()].find((one) => tenOf(one) === tenOf(number) && one > number);
@@ -77,7 +86,7 @@ function refuseChanges(migrations: readonly Migration[], applied: Map<number, st
       );
     }
   }
-  for (const [number, name] of applied) {
+  for (const { number, name } of applied.values()) {
     const later = migrations.find((one) => tenOf(one.number) === tenOf(number) && one.number > number);
     if (!known.has(number) && later !== undefined) {
       throw new MigrationError(
@@ -85,29 +94,38 @@ function refuseChanges(migrations: readonly Migration[], applied: Map<number, st
       );
     }
   }
-  for (const { number, name } of migrations) {
-    const recorded = applied.get(number);
-    if (recorded !== undefined && recorded !== name) {
-      throw new MigrationError(
-        `migration ${number} is '${name}' in this version, but the database was given '${recorded}' under that number; ` +
-          'applied steps never change: add a new number instead',
-      );
-    }
+  for (const migration of migrations) {
+    const recorded = applied.get(migration.number);
+    if (recorded !== undefined) refuseChange(migration, recorded);
   }
+}
+
+function refuseChange(migration: Migration, recorded: Applied): void {
+  const { number, name } = migration;
+  const isSameName = recorded.name === name;
+  if (isSameName && (recorded.digest === null || recorded.digest === digestOf(migration))) return;
+  const given = isSameName ? 'another text' : `'${recorded.name}'`;
+  throw new MigrationError(
+    `migration ${number} is '${name}' in this version, but the database was given ${given} under that number; ` +
+      'applied steps never change: use the version that made this database, or another database (a developer: add a new number)',
+  );
+}
+
+/** Of what it says, not of how it is laid out. */
+function digestOf({ sql }: Migration): string {
+  return createHash('sha256').update(sql.replace(/\s+/g, ' ').trim()).digest('hex');
 }
 
 const tenOf = (number: number): number => Math.floor(number / 10);
 
-async function appliedNames(connection: Queryable): Promise<Map<number, string>> {
-  const { rows } = await connection.query<{ number: number; name: string }>(
-    'select number, name from cnapi_migrations',
-  );
-  return new Map(rows.map((row) => [row.number, row.name]));
+async function appliedSteps(connection: Queryable): Promise<Map<number, Applied>> {
+  const { rows } = await connection.query<Applied>('select number, name, digest from cnapi_migrations');
+  return new Map(rows.map((row) => [row.number, row]));
 }
 
 async function apply(connection: Queryable, migration: Migration): Promise<boolean> {
   const { number, name, sql } = migration;
-  const applied = await appliedNames(connection);
+  const applied = await appliedSteps(connection);
   if (applied.has(number)) return false;
   try {
     await connection.query(sql);
@@ -115,7 +133,11 @@ async function apply(connection: Queryable, migration: Migration): Promise<boole
     if (sqlStateOf(error) === undefined) throw error;
     throw new MigrationError(`migration ${number} '${name}' failed and was undone: ${(error as Error).message}`, error);
   }
-  await connection.query('insert into cnapi_migrations (number, name) values ($1::int, $2::text)', [number, name]);
+  await connection.query('insert into cnapi_migrations (number, name, digest) values ($1::int, $2::text, $3::text)', [
+    number,
+    name,
+    digestOf(migration),
+  ]);
   return true;
 }
 

@@ -60,6 +60,7 @@ t.test('a history that contradicts the code is refused', async (t) => {
   await migrate(database, [step(10, 'select 1'), step(12, 'select 1')], { log });
   const cases: [string, Migration[], RegExp][] = [
     ['renamed', [step(10, 'select 1', 'other')], /10 is 'other'.*given 'step 10'/],
+    ['rewritten', [step(10, 'select 2')], /10 is 'step 10'.*given another text.*add a new number/],
     ['inserted below', [step(10, ''), step(11, ''), step(12, '')], /11 'step 11' was never applied, but 12 was/],
     ['lost', [step(12, '')], /has migration 10 'step 10', which this version lacks although it has 12/],
     ['twice', [step(20, ''), step(20, '', 'other')], /both have number 20/],
@@ -69,6 +70,14 @@ t.test('a history that contradicts the code is refused', async (t) => {
     await t.rejects(migrate(database, migrations, { log }), { code: 'MigrationError', message }, name);
   }
   t.same(await numbersIn(database), [10, 12]);
+});
+
+t.test('a step may be laid out anew, and one recorded without a digest is taken as it is', async (t) => {
+  const { database } = await freshDatabase(t);
+  await migrate(database, [step(10, 'select 1'), step(11, 'select 1')], { log });
+  await database.query('update cnapi_migrations set digest = null where number = 11');
+  await migrate(database, [step(10, '\n  select  1\n'), step(11, 'select 2')], { log });
+  t.same(await numbersIn(database), [10, 11]);
 });
 
 t.test('the same steps run in process, and a simulation can replace the clock', async (t) => {
