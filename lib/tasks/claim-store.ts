@@ -12,8 +12,8 @@ export interface ClaimingSession {
 /** Something to tell a server's agent. */
 export interface Order {
   what: 'send' | 'cancel';
-  id: string;
   server_uuid: string;
+  id: string;
   attempt: number;
   epoch: number;
   name: string;
@@ -22,9 +22,21 @@ export interface Order {
   req_id: string | null;
 }
 
-/** Most tasks, and most cancels, that one claim gives one server; when it gives as many there may be more. */
-export const MAX_CLAIMS_AT_ONCE = 100;
+export interface Claim {
+  orders: Order[];
+  /** Servers with a queue that must take some of what they have first. */
+  full: string[];
+  /** Servers to claim for again. */
+  more: string[];
+}
+
+/** Most tasks, and most cancels, that one statement gives one server. */
+const MAX_PER_SERVER = 100;
+/** Params that a server is given before it accepts some: its connection takes no more than a few times as much. */
+const MAX_UNACCEPTED_BYTES = 4 * 1024 * 1024;
 /** Of all servers together. */
+const MAX_CLAIMS = 5_000;
+const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_RESENT_AT_ONCE = 500;
 const MAX_CANCELS_AT_ONCE = 5_000;
 /** Most unfinished tasks an agent is given; its journal holds more. */
@@ -35,10 +47,10 @@ export async function claimTasks(
   database: Queryable,
   run: string,
   { sessions, overdueMs, resendMs }: { sessions: readonly ClaimingSession[]; overdueMs: number; resendMs: number },
-): Promise<Order[]> {
-  const { rows } = await database.query<Order>(
+): Promise<Claim> {
+  const { rows } = await database.query<Order | { what: 'full' | 'more'; server_uuid: string }>(
     `select * from cnapi_claim_tasks($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
-       $8::int, $9::int)`,
+       $8::int, $9::int, $10::int, $11::int, $12::int)`,
     [
       run,
       sessions.map((session) => session.serverUuid),
@@ -47,11 +59,22 @@ export async function claimTasks(
       overdueMs,
       resendMs,
       MAX_CLAIMED_PER_SERVER,
-      MAX_CLAIMS_AT_ONCE,
+      MAX_PER_SERVER,
+      MAX_UNACCEPTED_BYTES,
+      MAX_CLAIMS,
+      MAX_BYTES,
       MAX_CANCELS_AT_ONCE,
     ],
   );
-  return rows;
+  const claim: Claim = { orders: [], full: [], more: [] };
+  const cancels = new Map<string, number>();
+  for (const row of rows) {
+    if (row.what === 'send' || row.what === 'cancel') claim.orders.push(row);
+    else claim[row.what].push(row.server_uuid);
+    if (row.what === 'cancel') cancels.set(row.server_uuid, (cancels.get(row.server_uuid) ?? 0) + 1);
+  }
+  for (const [serverUuid, count] of cancels) if (count === MAX_PER_SERVER) claim.more.push(serverUuid);
+  return claim;
 }
 
 /**
@@ -69,22 +92,26 @@ export async function resendTasks(
        where t.state = 'claimed' and t.accepted_at is null and t.id = any (array(
          select q.id from cnapi_tasks q
            where q.state = 'claimed' and q.accepted_at is null and q.id = any (array(
-             select due.id from unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch)
-               cross join lateral (
-                 select d.id, d.sent_at from cnapi_tasks d
-                   where d.server_uuid = mine.server_uuid and d.epoch = mine.epoch and d.state = 'claimed'
-                     and d.accepted_at is null and d.sent_at < cnapi_now() - $3::int * interval '1 ms'
-                   order by d.sent_at, d.id limit $4::int
-               ) as due
-               order by due.sent_at, due.id limit $5::int))
+             select due.id from (
+               select d.id, d.sent_at, sum(d.params_bytes) over (order by d.sent_at, d.id) - d.params_bytes as bytes_before
+                 from unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch)
+                 cross join lateral (
+                   select * from cnapi_tasks d
+                     where d.server_uuid = mine.server_uuid and d.epoch = mine.epoch and d.state = 'claimed'
+                       and d.accepted_at is null and d.sent_at < cnapi_now() - $3::int * interval '1 ms'
+                     order by d.sent_at, d.id limit $4::int
+                 ) as d
+             ) as due
+             where due.bytes_before < $6::int order by due.sent_at, due.id limit $5::int))
            for update skip locked))
        returning 'send' as what, t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id`,
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),
       afterMs,
-      MAX_CLAIMS_AT_ONCE,
+      MAX_PER_SERVER,
       MAX_RESENT_AT_ONCE,
+      MAX_BYTES,
     ],
   );
   return rows;

@@ -16,14 +16,7 @@ import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability } from '../wire/tasks.ts';
-import {
-  type ChangedTask,
-  claimTasks,
-  MAX_CLAIMS_AT_ONCE,
-  type Order,
-  resendTasks,
-  sweepTasks,
-} from './claim-store.ts';
+import { type ChangedTask, claimTasks, type Order, resendTasks, sweepTasks } from './claim-store.ts';
 import { Reconciler } from './reconciler.ts';
 import { Recorder } from './recorder.ts';
 import { Runner } from './runner.ts';
@@ -72,6 +65,8 @@ export class Dispatcher {
   readonly #reconciler: Reconciler;
   readonly #claims: Runner;
   readonly #wanted = new Set<string>();
+  /** Servers with a queue that must accept or end something before they are given more. */
+  readonly #full = new Set<string>();
   #sent = 0;
   #resent = 0;
   #swept = 0;
@@ -80,7 +75,13 @@ export class Dispatcher {
     this.#deps = deps;
     const { database, clock, log, sessions } = deps;
     const onChanged = (changed: readonly ChangedTask[]) => this.announce(changed);
-    this.#recorder = new Recorder({ database, clock, log, onChanged });
+    this.#recorder = new Recorder({
+      database,
+      clock,
+      log,
+      onChanged,
+      onStored: (serverUuids) => this.#claimForFull(serverUuids),
+    });
     this.#reconciler = new Reconciler({
       database,
       sessions,
@@ -101,6 +102,7 @@ export class Dispatcher {
 
   /** There may be something to claim or to cancel for this server. */
   hint(serverUuid: string): void {
+    this.#full.delete(serverUuid);
     if (this.#deps.sessions.get(serverUuid) === undefined) return;
     this.#wanted.add(serverUuid);
     this.#claims.kick();
@@ -170,17 +172,19 @@ export class Dispatcher {
     if (sessions.length === 0) return;
     const { database, config } = this.#deps;
     const run = this.#deps.sessions.run();
-    const orders = await claimTasks(database, run, {
+    const { orders, full, more } = await claimTasks(database, run, {
       sessions,
       overdueMs: config.taskOverdueMs,
       resendMs: config.taskResendMs,
     });
-    const counts = new Map<string, number>();
-    for (const order of orders) {
-      this.#carryOut(order);
-      counts.set(order.server_uuid, (counts.get(order.server_uuid) ?? 0) + 1);
-    }
-    for (const [serverUuid, count] of counts) if (count >= MAX_CLAIMS_AT_ONCE) this.hint(serverUuid);
+    for (const order of orders) this.#carryOut(order);
+    for (const serverUuid of full) this.#full.add(serverUuid);
+    for (const serverUuid of more) this.hint(serverUuid);
+  }
+
+  /** A report of these servers' agents is stored: they may have room again. */
+  #claimForFull(serverUuids: readonly string[]): void {
+    for (const serverUuid of serverUuids) if (this.#full.has(serverUuid)) this.hint(serverUuid);
   }
 
   /** A session that vanished meanwhile takes nothing; the server's next inventory tells what became of it. */

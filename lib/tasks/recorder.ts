@@ -32,6 +32,8 @@ export interface RecorderDeps {
   log: Logger;
   /** Stored: tell whoever waits for them. */
   onChanged: (changed: readonly ChangedTask[]) => void;
+  /** What agents of these servers said is stored. */
+  onStored: (serverUuids: readonly string[]) => void;
 }
 
 /** What has gathered about one attempt. */
@@ -162,6 +164,7 @@ export class Recorder {
       const changed = await recordReports(this.#deps.database, batch.flatMap(reportsOf));
       this.#finish(batch);
       this.#deps.onChanged(changed);
+      this.#deps.onStored(batch.map(({ subject }) => subject.serverUuid));
     } catch (error) {
       if (error instanceof DatabaseUnavailableError) {
         this.#putBack(batch);

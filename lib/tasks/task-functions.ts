@@ -9,11 +9,15 @@
  * waited for and then read again, and its tasks stay queued. Returns what to send: the claimed ones, and cancels of
  * claimed ones that were asked for or that are past their timeout by p_overdue_ms; again after p_resend_ms, the longest
  * ago first, so that no agent that ends nothing keeps others from being told.
+ *
+ * A server is given p_most tasks at once, has p_most_claimed at most, and p_most_bytes of params that it has not accepted:
+ * more would burst its connection. Of a server whose queue is not empty then it says 'full' if it must take some first,
+ * 'more' if it need only be asked again; p_most_all and p_most_all_bytes bound the answer.
  */
 export const claimFunction = `
 create function cnapi_claim_tasks(
   p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_resend_ms int,
-  p_most_claimed int, p_most int, p_most_cancels int
+  p_most_claimed int, p_most int, p_most_bytes int, p_most_all int, p_most_all_bytes int, p_most_cancels int
 ) returns table (
   what text, id uuid, server_uuid uuid, attempt int, epoch bigint, name text, params json, timeout_ms int, req_id text
 ) language plpgsql volatile as $$
@@ -24,6 +28,10 @@ declare
   held uuid[];
   picked uuid[];
   room int;
+  room_bytes bigint;
+  given int := 0;
+  given_bytes bigint := 0;
+  is_full boolean;
   mine record;
   moment timestamptz;
 begin
@@ -39,19 +47,37 @@ begin
     select * from unnest(p_servers, p_epochs, p_journals) as m (server_uuid, epoch, journal_id)
       where m.server_uuid = any (held)
   loop
-    room := least(p_most, p_most_claimed - (
-      select count(*) from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'claimed'));
-    picked := array(
-      select t.id from cnapi_tasks t
-        where t.server_uuid = mine.server_uuid and t.state = 'queued'
-        order by t.queued_at, t.id limit greatest(room, 0)
-        for update skip locked);
+    is_full := false;
+    if given < p_most_all and given_bytes < p_most_all_bytes then
+      select p_most_claimed - count(*), p_most_bytes - coalesce(sum(t.params_bytes) filter (where t.accepted_at is null), 0)
+        into room, room_bytes
+        from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'claimed';
+      picked := array(
+        select t.id from cnapi_tasks t where t.state = 'queued' and t.id = any (array(
+          select first.id from (
+            select q.id, sum(q.params_bytes) over (order by q.queued_at, q.id) - q.params_bytes as bytes_before
+              from (select * from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'queued'
+                order by t.queued_at, t.id limit least(p_most, greatest(room, 0))) as q
+          ) as first where first.bytes_before < room_bytes))
+          for update skip locked);
+      is_full := cardinality(picked) < p_most;
+      given := given + cardinality(picked);
+      given_bytes := given_bytes + (select coalesce(sum(t.params_bytes), 0) from cnapi_tasks t where t.id = any (picked));
+      return query
+        with sent as (
+          update cnapi_tasks t
+            set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id,
+              claimed_at = moment, sent_at = moment, cancel_sent_at = null
+            where t.id = any (picked)
+            returning t.*
+        )
+        select 'send', s.id, s.server_uuid, s.attempt, s.epoch, s.name, s.params, s.timeout_ms, s.req_id
+          from sent s order by s.queued_at, s.id;
+    end if;
     return query
-      update cnapi_tasks t
-        set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id,
-          claimed_at = moment, sent_at = moment, cancel_sent_at = null
-        where t.id = any (picked) and t.state = 'queued'
-        returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id;
+      select case when is_full then 'full' else 'more' end, null::uuid, mine.server_uuid, 0, mine.epoch, '', '{}'::json, 0,
+          null::text
+        where exists (select 1 from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'queued');
   end loop;
   picked := array(
     select due.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)

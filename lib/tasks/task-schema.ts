@@ -19,6 +19,7 @@ create table cnapi_tasks (
   server_uuid uuid not null,
   name text not null,
   params json not null,
+  params_bytes int not null default 0,
   timeout_ms int not null,
   idempotent boolean not null,
   idempotency_key text,

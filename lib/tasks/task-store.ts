@@ -46,8 +46,9 @@ export async function createTask(
          from (select 1 from cnapi_tasks where server_uuid = $2::uuid and state = 'queued' limit $10::int) as queued
      ), made as (
        insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, idempotency_key, request_hash,
-           req_id, created_at, queued_at)
-         select $1::uuid, $2::uuid, $3::text, $4::json, $5::int, $6::boolean, $7::text, $8::text, $9::text, moment, moment
+           req_id, params_bytes, created_at, queued_at)
+         select $1::uuid, $2::uuid, $3::text, $4::json, $5::int, $6::boolean, $7::text, $8::text, $9::text, octet_length($4::text),
+             moment, moment
            from (select cnapi_now() as moment) as clock, queue
            where queue.length < $10::int
              or exists (select 1 from cnapi_tasks where server_uuid = $2::uuid and idempotency_key = $7::text)

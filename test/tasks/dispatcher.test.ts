@@ -332,6 +332,24 @@ t.test('beside a database that answers nothing, stopping takes a moment', async 
   await t.rejects(waiting, TaskWaitStoppedError);
 });
 
+t.test('large tasks reach an agent as it takes them', async (t) => {
+  const { a } = await threeInstances(t);
+  const agent = new FakeAgent();
+  let isDeaf = true;
+  agent.loses = () => isDeaf;
+  await agent.connect(a);
+  const params = { text: 'x'.repeat(900_000) };
+  const ids = await Promise.all(
+    Array.from({ length: 20 }, async () => (await a.tasks.create(nop(agent, { params }))).id),
+  );
+  await until(() => a.tasks.stats().sent > 0, 'the first');
+  t.ok(a.tasks.stats().sent <= 5, 'not more than fits');
+  isDeaf = false;
+  await a.database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
+  a.tasks.pollSoon();
+  for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+});
+
 t.test('a database that stops for a while: nothing is lost, waits go on', async (t) => {
   const server = await startTestPostgres({ fast: false });
   t.teardown(() => server.close());

@@ -6,7 +6,6 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
   type ChangedTask,
-  claimTasks,
   type Order,
   readInherited,
   resendTasks,
@@ -22,13 +21,13 @@ import {
   acceptSql,
   backdate,
   claim,
+  claimAll,
   complete,
   create,
   migrations,
   newTask,
   overdueMs,
   record,
-  resendMs,
   row,
   type Seat,
   seat,
@@ -50,7 +49,8 @@ t.test('concurrent pairs', async (t) => {
     `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
   /** As the other statement of the pair, in progress. */
   const claimSql = ({ run, serverUuid, epoch, journalId }: Seat) =>
-    `select * from cnapi_claim_tasks('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 5000, 100, 100, 100)`;
+    `select * from cnapi_claim_tasks('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 5000,
+      100, 100, 1000000, 100, 1000000, 100)`;
   const sweepSql = `select * from cnapi_sweep_tasks(30000, 60000, '{"code":"NotTaken"}', '{}', '{"code":"TaskTimeout"}', 100)`;
 
   async function queued(fields = {}) {
@@ -108,7 +108,7 @@ t.test('concurrent pairs', async (t) => {
     const run = randomUUID();
     const seats = [await seat(db, { run }), await seat(db, { run })] as const;
     const ids = [await create(db, seats[0].serverUuid), await create(db, seats[1].serverUuid)] as const;
-    const claimingBoth = leg('claim', () => claimTasks(db, run, { sessions: seats, overdueMs, resendMs }));
+    const claimingBoth = leg('claim', () => claimAll(db, run, seats));
     const accepting = leg('accept', () => accept(db, seats[0]));
     const [, orders] = await runBehindLock<[unknown, Order[]]>(url, lockServer(seats[0]), [accepting, claimingBoth]);
     t.same(

@@ -25,7 +25,13 @@ function setUp(
       return { rows: [], rowCount: 0 };
     },
   };
-  const recorder = new Recorder({ database, clock: systemClock, log: silentLogger, onChanged: () => {} });
+  const recorder = new Recorder({
+    database,
+    clock: systemClock,
+    log: silentLogger,
+    onChanged: () => {},
+    onStored: () => {},
+  });
   t.teardown(() => recorder.stop());
   const session: TaskSession = {
     serverUuid: randomUUID(),

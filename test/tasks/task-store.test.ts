@@ -25,6 +25,7 @@ import {
   accept,
   backdate,
   claim,
+  claimAll,
   complete,
   create,
   migrations,
@@ -112,11 +113,48 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     const ids = new Map<string, string[]>();
     for (const { serverUuid } of seats)
       ids.set(serverUuid, [await create(db, serverUuid), await create(db, serverUuid)]);
-    const orders = await claimTasks(db, run, { sessions: seats, overdueMs, resendMs });
+    const orders = await claimAll(db, run, seats);
     for (const [index, { serverUuid }] of seats.entries()) {
       const got = orders.filter((order) => order.server_uuid === serverUuid).map((order) => order.id);
       t.same(got, index === 2 ? [] : ids.get(serverUuid), `server ${index}`);
     }
+  });
+
+  t.test('a server is given no more params than its connection holds, until it accepts some', async (t) => {
+    const mine = await seat(db);
+    const ids: string[] = [];
+    for (let n = 0; n < 7; n++)
+      ids.push(await create(db, mine.serverUuid, { params: { text: 'x'.repeat(n === 3 ? 9_000_000 : 1_500_000) } }));
+    const options = { sessions: [mine], overdueMs, resendMs };
+    const given = async () => {
+      const { orders, full, more } = await claimTasks(db, mine.run, options);
+      return { ids: orders.map((order) => ids.indexOf(order.id)), isFull: full.length > 0, isMore: more.length > 0 };
+    };
+    const accept = (index: number) => record(db, mine, ids[index] ?? '', { name: 'accepted' });
+    t.same(await given(), { ids: [0, 1, 2], isFull: true, isMore: false });
+    t.same(await given(), { ids: [], isFull: true, isMore: false });
+    await accept(0);
+    t.same(await given(), { ids: [3], isFull: true, isMore: false }, 'one that is larger goes too');
+    await accept(1);
+    await accept(2);
+    t.same(await given(), { ids: [], isFull: true, isMore: false });
+    await accept(3);
+    t.same(await given(), { ids: [4, 5, 6], isFull: false, isMore: false });
+  });
+
+  t.test('one claim gives a bounded number, in the order of the queue, and says where there is more', async (t) => {
+    const mine = await seat(db);
+    const ids: string[] = [];
+    for (let n = 0; n < 101; n++) ids.push(await create(db, mine.serverUuid));
+    const options = { sessions: [mine], overdueMs, resendMs };
+    const first = await claimTasks(db, mine.run, options);
+    t.same(
+      first.orders.map((order) => order.id),
+      ids.slice(0, 100),
+    );
+    t.same([first.full, first.more], [[], [mine.serverUuid]]);
+    const second = await claimTasks(db, mine.run, options);
+    t.same([second.orders.length, second.full, second.more], [1, [], []]);
   });
 
   t.test('a cancel ends a queued task, asks a claimed one to end, and finds nothing in an ended one', async (t) => {
@@ -162,8 +200,10 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     for (let n = 0; n < 150; n++) await create(db, deaf.serverUuid);
     const id = await create(db, other.serverUuid);
     const all = async () => {
-      const options = { sessions: [deaf, other], overdueMs, resendMs };
-      const orders = [...(await claimTasks(db, deaf.run, options)), ...(await claimTasks(db, other.run, options))];
+      const orders = [
+        ...(await claimAll(db, deaf.run, [deaf, other])),
+        ...(await claimAll(db, other.run, [deaf, other])),
+      ];
       return orders.filter(({ what }) => what === 'cancel').map((order) => order.id);
     };
     while ((await claim(db, deaf)).length > 0);

@@ -73,7 +73,12 @@ export async function create(database: Queryable, serverUuid: string, fields: Pa
 }
 
 export function claim(database: Queryable, seat: Seat): Promise<Order[]> {
-  return claimTasks(database, seat.run, { sessions: [seat], overdueMs, resendMs });
+  return claimAll(database, seat.run, [seat]);
+}
+
+/** What to tell the agents of these sessions. */
+export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<Order[]> {
+  return (await claimTasks(database, run, { sessions, overdueMs, resendMs })).orders;
 }
 
 export function record(database: Queryable, seat: Seat, id: string, report: Partial<Report>, attempt = 1) {
