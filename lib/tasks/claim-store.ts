@@ -38,6 +38,7 @@ const MAX_UNACCEPTED_BYTES = 4 * 1024 * 1024;
 const MAX_CLAIMS = 5_000;
 const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_RESENT_AT_ONCE = 500;
+const MAX_SWEPT_AT_ONCE = 500;
 const MAX_CANCELS_AT_ONCE = 5_000;
 /** Most unfinished tasks an agent is given; its journal holds more. */
 const MAX_CLAIMED_PER_SERVER = 4_000;
@@ -121,18 +122,20 @@ export interface InheritedRow extends InheritedTask {
   serverUuid: string;
 }
 
-/** Claimed tasks of these servers that an earlier session was given. */
+/** Claimed tasks of these servers that an earlier session was given, `limit` of them. */
 export async function readInherited(
   database: Queryable,
   sessions: readonly ClaimingSession[],
+  limit: number,
 ): Promise<InheritedRow[]> {
   const { rows } = await database.query<InheritedRow>(
     `select t.id, t.server_uuid as "serverUuid", t.attempt, t.journal_id as "journalId", t.idempotent, t.uncertain,
          t.cancel_requested_at is not null as "cancelRequested"
        from cnapi_tasks t
          join unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch) on mine.server_uuid = t.server_uuid
-       where t.state = 'claimed' and t.epoch < mine.epoch`,
-    [sessions.map((session) => session.serverUuid), sessions.map((session) => session.epoch)],
+       where t.state = 'claimed' and t.epoch < mine.epoch
+       limit $3::int`,
+    [sessions.map((session) => session.serverUuid), sessions.map((session) => session.epoch), limit],
   );
   return rows;
 }
@@ -194,10 +197,11 @@ export async function readEnded(database: Queryable, ids: readonly string[]): Pr
   return new Set(rows.map((row) => row.id));
 }
 
-/** Ends what nobody takes and what nobody will report; returns the ids. */
+/** Ends some of what nobody takes and what nobody will report; returns the ids. Call it again until there are none. */
 export async function sweepTasks(
   database: Queryable,
   { startByMs, overdueMs }: { startByMs: number; overdueMs: number },
+  most = MAX_SWEPT_AT_ONCE,
 ): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     `select cnapi_sweep_tasks($1::int, $2::int, $3::text, $4::text, $5::text, $6::int) as id`,
@@ -207,7 +211,7 @@ export async function sweepTasks(
       JSON.stringify(taskEnds.notTaken),
       JSON.stringify(taskEnds.notTakenAgain),
       JSON.stringify(taskEnds.timedOut),
-      500,
+      most,
     ],
   );
   return rows.map((row) => row.id);

@@ -57,6 +57,7 @@ const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_SERVERS_PER_POLL = 2_000;
 /** In one slow poll; what is left comes first in the next. */
 const MAX_RESEND_BATCHES = 20;
+const MAX_SWEEP_BATCHES = 20;
 const CLAIM_LANES = 4;
 
 export class Dispatcher {
@@ -229,9 +230,12 @@ export class Dispatcher {
 
   async #sweep(): Promise<void> {
     const { taskStartByMs, taskOverdueMs } = this.#deps.config;
-    const ids = await sweepTasks(this.#deps.database, { startByMs: taskStartByMs, overdueMs: taskOverdueMs });
-    this.#swept += ids.length;
-    if (ids.length > 0) this.#deps.log.warn({ taskIds: ids }, 'tasks ended that no server took or reported');
-    this.announce(ids.map((id) => ({ id, ended: true })));
+    for (let batches = 0; batches < MAX_SWEEP_BATCHES; batches++) {
+      const ids = await sweepTasks(this.#deps.database, { startByMs: taskStartByMs, overdueMs: taskOverdueMs });
+      if (ids.length === 0) return;
+      this.#swept += ids.length;
+      this.#deps.log.warn({ taskIds: ids }, 'tasks ended that no server took or reported');
+      this.announce(ids.map((id) => ({ id, ended: true })));
+    }
   }
 }

@@ -31,6 +31,9 @@ interface Inventory {
 }
 
 const MAX_BATCH = 200;
+/** Tasks at once; a fleet that comes back has many more. */
+const MAX_SETTLED = 2_000;
+/** That leave something open as it was. */
 const MAX_ROUNDS = 5;
 
 export class Reconciler {
@@ -114,13 +117,16 @@ export class Reconciler {
 
   async #settle(batch: readonly Inventory[]): Promise<void> {
     let open = batch;
-    for (let round = 0; round < MAX_ROUNDS && open.length > 0; round++) {
+    for (let round = 0; round < MAX_ROUNDS && open.length > 0; ) {
       const settlements = await this.#decide(open);
       const changed =
         settlements.length === 0
           ? []
           : await settleInventory(this.#deps.database, this.#deps.sessions.run(), settlements);
       this.#deps.onChanged(changed);
+      const isPart = settlements.length === MAX_SETTLED;
+      if (!isPart || changed.length === 0) round++;
+      if (isPart) continue;
       const done = new Set(changed.map((task) => task.id));
       const left = new Set(settlements.flatMap(({ task }) => (done.has(task.id) ? [] : [task.serverUuid])));
       for (const { session } of open) if (!left.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
@@ -134,6 +140,7 @@ export class Reconciler {
     const inherited = await readInherited(
       this.#deps.database,
       inventories.map(({ session }) => session),
+      MAX_SETTLED,
     );
     return inherited.flatMap((task) => {
       const inventory = byServer.get(task.serverUuid);

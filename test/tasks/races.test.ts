@@ -66,7 +66,7 @@ t.test('concurrent pairs', async (t) => {
   async function inherited() {
     const { mine: old, id } = await claimed();
     const mine = await accept(db, old);
-    const [task] = await readInherited(db, [mine]);
+    const [task] = await readInherited(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     const settling = (decision: InventoryDecision) =>
       leg<ChangedTask[]>('inventory', () => settleInventory(db, mine.run, [{ task, session: mine, decision }]));
@@ -87,7 +87,7 @@ t.test('concurrent pairs', async (t) => {
     const accepting = leg('accept', () => accept(db, mine));
     const [orders, next] = await runBehindLock<[Order[], Seat]>(url, lockServer(mine), [claiming(mine), accepting]);
     t.match(orders, [{ id, attempt: 1, epoch: 1 }]);
-    t.match(await readInherited(db, [next]), [{ id, attempt: 1 }]);
+    t.match(await readInherited(db, [next], 100), [{ id, attempt: 1 }]);
   });
 
   t.test('a verdict then claim: nothing is claimed for a server that is unknown', async (t) => {

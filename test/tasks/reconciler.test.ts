@@ -83,6 +83,55 @@ t.test("an earlier session's inventory does not take the place of a later one's"
   t.equal(epochs.at(-1), 2);
 });
 
+t.test('what a fleet inherits is settled in parts', async (t) => {
+  const serverUuids = Array.from({ length: 50 }, () => randomUUID());
+  const open = new Map<string, object>(
+    serverUuids.flatMap((serverUuid) =>
+      Array.from({ length: 100 }, () => {
+        const id = randomUUID();
+        const task = { id, serverUuid, attempt: 1, journalId: randomUUID(), idempotent: true, uncertain: false };
+        return [id, { ...task, cancelRequested: false }] as const;
+      }),
+    ),
+  );
+  const parts: number[] = [];
+  const settled = new Set<string>();
+  const database: Queryable = {
+    async query<Row>(text: string, values?: readonly unknown[]) {
+      if (!text.includes('cnapi_settle_inventory')) {
+        const rows = [...open.values()].slice(0, values?.[2] as number);
+        return { rows: rows as Row[], rowCount: rows.length };
+      }
+      const ids = values?.[1] as string[];
+      parts.push(ids.length);
+      for (const id of ids) open.delete(id);
+      return { rows: ids.map((id) => ({ id, ended: false })) as Row[], rowCount: ids.length };
+    },
+  };
+  const reconciler = new Reconciler({
+    database,
+    sessions: { run: randomUUID, get: () => undefined, all: () => [] },
+    clock: systemClock,
+    log: silentLogger,
+    onChanged: () => {},
+    onSettled: (serverUuid) => settled.add(serverUuid),
+  });
+  t.teardown(() => reconciler.stop());
+  for (const serverUuid of serverUuids) {
+    const session = {
+      serverUuid,
+      epoch: 2,
+      journalId: randomUUID(),
+      capabilities: new Set<string>(),
+      send: () => true,
+    };
+    reconciler.add(session, { type: 'inventory', epoch: 2, tasks: [] });
+  }
+  await until(() => settled.size === 50, 'all to be settled');
+  t.equal(open.size, 0);
+  t.ok(parts.every((part) => part <= 2_000));
+});
+
 t.test('an inventory whose session is over is forgotten', async (t) => {
   const { reconciler, state, come } = setUp(t);
   come(1);

@@ -144,13 +144,16 @@ async function storeTests(t: Test, db: Database): Promise<void> {
 
   t.test('one claim gives a bounded number, in the order of the queue, and says where there is more', async (t) => {
     const mine = await seat(db);
-    const ids: string[] = [];
-    for (let n = 0; n < 101; n++) ids.push(await create(db, mine.serverUuid));
+    for (let n = 0; n < 101; n++) await create(db, mine.serverUuid);
+    const { rows } = await db.query<{ id: string }>(
+      'select id from cnapi_tasks where server_uuid = $1::uuid order by queued_at, id',
+      [mine.serverUuid],
+    );
     const options = { sessions: [mine], overdueMs, resendMs };
     const first = await claimTasks(db, mine.run, options);
     t.same(
       first.orders.map((order) => order.id),
-      ids.slice(0, 100),
+      rows.slice(0, 100).map(({ id }) => id),
     );
     t.same([first.full, first.more], [[], [mine.serverUuid]]);
     const second = await claimTasks(db, mine.run, options);
@@ -189,7 +192,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     await claim(db, old);
     const mine = await accept(db, old);
     t.same(await claim(db, mine), [], 'not before its inventory');
-    const [task] = await readInherited(db, [mine]);
+    const [task] = await readInherited(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'goes-on', started: true } }]);
     t.match(await claim(db, mine), [{ what: 'cancel', id }]);
@@ -301,6 +304,23 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     },
   );
 
+  t.test('a sweep takes a bounded number, and the rest when it is called again', async (t) => {
+    const mine = await seat(db);
+    const ids = [
+      await create(db, mine.serverUuid),
+      await create(db, mine.serverUuid),
+      await create(db, mine.serverUuid),
+    ];
+    for (const id of ids) await backdate(db, id, 31_000);
+    const swept = [];
+    for (const expected of [2, 1, 0]) {
+      const some = await sweepTasks(db, sweepTimes, 2);
+      t.equal(some.length, expected);
+      swept.push(...some);
+    }
+    t.same(swept.toSorted(), ids.toSorted());
+  });
+
   t.test('a task whose agent answers no cancel ends in the end', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid, { timeoutMs: 1000 });
@@ -339,9 +359,9 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       if (decision.kind === 'next-attempt') {
         await record(db, old, id, { name: 'output', stream: 'stdout', offset: 0, text: 'x', bytes: 1 });
       }
-      t.same(await readInherited(db, [old]), [], `${name}: not inherited by its own session`);
+      t.same(await readInherited(db, [old], 100), [], `${name}: not inherited by its own session`);
       const mine = await accept(db, old);
-      const [task] = await readInherited(db, [mine]);
+      const [task] = await readInherited(db, [mine], 100);
       t.match(
         task,
         { id, attempt: 1, journalId: old.journalId, idempotent: false, uncertain: false, cancelRequested: false },
@@ -357,7 +377,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       t.same(await settle(mine), [{ id, ended: name === 'fails' }], name);
       t.match(await row(db, id), expected, name);
       t.same(await settle(mine), [], `${name}: once`);
-      t.same(await readInherited(db, [mine]), [], `${name}: settled`);
+      t.same(await readInherited(db, [mine], 100), [], `${name}: settled`);
     }
   });
 
@@ -366,7 +386,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     const id = await create(db, old.serverUuid);
     await claim(db, old);
     const mine = await accept(db, old);
-    const [task] = await readInherited(db, [mine]);
+    const [task] = await readInherited(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'next-attempt', uncertain: true } }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not while queued');
@@ -384,7 +404,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     await claim(db, old);
     const mine = await accept(db, old);
     const decision: InventoryDecision = { kind: 'next-attempt', uncertain: true };
-    const inherited = await readInherited(db, [mine]);
+    const inherited = await readInherited(db, [mine], 100);
     await settleInventory(
       db,
       mine.run,
