@@ -4,8 +4,8 @@
  *
  * Reading: a torn end (a crash between write and fsync) is cut off; nobody was told of it. Damage in the middle means the
  * file cannot be trusted: it is set aside and a new journal begins, with another id, which says so to the instances.
- * A write that fails (disk full) is logged and tried again until it succeeds or the journal is closed; whoever waits for it
- * waits. The file is then written anew, since nobody knows what of it is on the disk.
+ * A write that fails (disk full) is logged once and tried again until it succeeds or the journal is closed; whoever waits for
+ * it waits. The file is then written anew, since nobody knows what of it is on the disk.
  */
 import { createReadStream } from 'node:fs';
 import { type FileHandle, open, rename, stat, unlink } from 'node:fs/promises';
@@ -119,14 +119,17 @@ export class JournalFile implements Journal {
 
   /** False when it had to be given up. */
   async #writeBatch(): Promise<boolean> {
-    for (;;) {
+    for (let failures = 0; ; failures++) {
       try {
         if (this.#rewrite || wantsCompaction(this.#bytes, this.#compactedBytes)) await this.#writeAnew();
         else await this.#write(this.#batch.map(({ line }) => line).join(''));
+        if (failures > 0) this.#deps.log.info({ path: this.#path, failures }, 'the journal can be written again');
         return true;
       } catch (err) {
         this.#rewrite = true;
-        this.#deps.log.error({ err, path: this.#path }, 'the journal cannot be written; trying again');
+        const { log } = this.#deps;
+        if (failures === 0)
+          log.error({ err, path: this.#path }, 'the journal cannot be written; tried again each second');
         if (this.#closed) return false;
         await this.#deps.clock.sleep(RETRY_MS);
       }
@@ -135,9 +138,8 @@ export class JournalFile implements Journal {
 
   async #write(lines: string): Promise<void> {
     if (!this.#file) throw new Error('the journal is closed');
-    const { bytesWritten } = await this.#file.write(lines);
+    this.#bytes += await writeWhole(this.#file, lines);
     await this.#file.datasync();
-    this.#bytes += bytesWritten;
   }
 
   /** The state as it is, which includes all that is pending: those lines join the batch, or they would be folded twice. */
@@ -169,9 +171,16 @@ async function writeRecords(file: FileHandle, records: Iterable<JournalRecord>):
   for (let from = 0; from < lines.length; ) {
     let page = '';
     while (from < lines.length && page.length < PAGE_BYTES) page += lines[from++];
-    bytes += (await file.write(page)).bytesWritten;
+    bytes += await writeWhole(file, page);
   }
   return bytes;
+}
+
+/** On a disk that is nearly full one write may take a part of the text and report no error. */
+async function writeWhole(file: FileHandle, text: string): Promise<number> {
+  const bytes = Buffer.from(text);
+  await file.appendFile(bytes);
+  return bytes.length;
 }
 
 function encodeLine(record: JournalRecord): string {

@@ -1,4 +1,16 @@
-import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  type FileHandle,
+  mkdir,
+  mkdtemp,
+  open as openFile,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -141,9 +153,38 @@ t.test('what is appended while a compaction opens its file is written once', asy
   await Promise.all([journal.close(), next.close()]);
 });
 
-t.test('a disk that refuses writes is waited for; nothing is said to be durable before it is', async (t) => {
+t.test('a write that takes only a part is gone on with', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
+  const { handle, whole } = await fileHandleWrites(directory);
+  handle.write = function short(this: FileHandle, text: string) {
+    return whole.call(this, text.slice(0, text.length / 2));
+  } as FileHandle['write'];
+  t.teardown(() => {
+    handle.write = whole;
+  });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'b' }) });
+  const next = await reopened(directory);
+  t.equal(next.state.journalId, journal.state.journalId);
+  t.same([...next.state.tasks.keys()], ['a', 'b']);
+  await Promise.all([journal.close(), next.close()]);
+});
+
+/** What all file handles of the process write with. */
+async function fileHandleWrites(directory: string) {
+  const file = await openFile(directory);
+  const handle = Object.getPrototypeOf(file) as FileHandle;
+  await file.close();
+  return { handle, whole: handle.write };
+}
+
+t.test('a disk that refuses writes is waited for; nothing is said to be durable before it is', async (t) => {
+  const directory = await folder(t);
+  const said: string[] = [];
+  const note = (_fields: unknown, text: string) => void said.push(text);
+  const log = Object.assign(Object.create(silentLogger), { error: note, info: note });
+  const journal = await JournalFile.open({ directory, clock: systemClock, random: systemRandom, log });
   // The folder goes away: what is appended makes the file due for compaction, and no new file can be made.
   await journal.append({ record: 'epoch', epoch: 1 });
   await rm(directory, { recursive: true });
@@ -154,10 +195,12 @@ t.test('a disk that refuses writes is waited for; nothing is said to be durable 
   void wait.then(() => {
     durable = true;
   });
-  await new Promise((done) => setTimeout(done, 300));
+  await new Promise((done) => setTimeout(done, 2300));
   t.notOk(durable);
   await mkdir(directory);
   await until(() => durable, 'the journal to be written once it can be');
+  t.match(said, [/cannot be written/, /can be written again/], 'one line for the outage, one for its end');
+  t.equal(said.length, 2);
   const next = await reopened(directory);
   t.equal(next.state.epoch, 3);
   t.ok(next.state.tasks.has('a'));
