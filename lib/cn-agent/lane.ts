@@ -1,23 +1,29 @@
 /** Bounded parallelism: so many run at once, the rest waits in order. */
 export class Lane {
   readonly #limit: number;
-  readonly #queue: (() => Promise<void>)[] = [];
+  readonly #queue = new Set<() => Promise<void>>();
   #running = 0;
 
   constructor(limit: number) {
     this.#limit = limit;
   }
 
-  /** `work` never rejects. */
-  enter(work: () => Promise<void>): void {
-    this.#queue.push(work);
+  /** `work` never rejects. What leaves before its turn is forgotten. */
+  enter(work: () => Promise<void>): { leave(): void } {
+    this.#queue.add(work);
     this.#next();
+    return { leave: () => void this.#queue.delete(work) };
+  }
+
+  get waiting(): number {
+    return this.#queue.size;
   }
 
   #next(): void {
     if (this.#running >= this.#limit) return;
-    const work = this.#queue.shift();
+    const [work] = this.#queue;
     if (!work) return;
+    this.#queue.delete(work);
     this.#running += 1;
     void work().finally(() => {
       this.#running -= 1;

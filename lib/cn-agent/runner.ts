@@ -24,7 +24,8 @@ import type {
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
 import { Lane } from './lane.ts';
 import type { Machine } from './machine.ts';
-import { type Attempt, cancelled, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
+import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
+import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import type { Catalogue } from './tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from './tasks/task.ts';
 
@@ -53,6 +54,8 @@ interface Work {
   phase: 'accepting' | 'queued' | 'running' | 'ending';
   abort: AbortController;
   timer: Timer;
+  /** Its place in a lane. */
+  place: { leave(): void } | undefined;
   /** Settles when nothing of it runs any more. */
   run: Promise<void> | undefined;
 }
@@ -61,6 +64,7 @@ export const PARALLEL_TASKS = 16;
 /** An end that is not acknowledged goes out again this often, should the instance have lost it. */
 const REPEAT_ENDS_MS = 15_000;
 const MAX_UNJOURNALLED = 10_000;
+const MAX_DEPTH = 200;
 
 export class Runner {
   readonly #deps: RunnerDeps;
@@ -116,9 +120,8 @@ export class Runner {
     if (this.#stopping || this.#answerKnown(frame)) return;
     const task = this.#deps.tasks.get(frame.name);
     if (!task) return this.#refuse(frame, unknownTask(frame));
-    if (this.#paused && !task.whilePaused) {
-      return this.#refuse(frame, new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance'));
-    }
+    if (isTooDeep(frame.params)) return this.#refuse(frame, tooDeep());
+    if (this.#paused && !task.whilePaused) return this.#refuse(frame, agentPaused());
     if (!hasRoom(this.#deps.journal.state)) return this.#refuse(frame, agentFull());
     void this.#accept(frame, task);
   }
@@ -165,6 +168,7 @@ export class Runner {
     this.#unjournalled.clear();
     for (const work of works) {
       work.timer.cancel();
+      work.place?.leave();
       work.abort.abort(new TaskFailure('JournalLost', 'The journal of this task is no longer valid'));
     }
     await Promise.all(works.map(({ run }) => run));
@@ -240,14 +244,14 @@ export class Runner {
 
   #newWork(frame: TaskFrame, task: AgentTask, phase: Work['phase']): Work {
     const timer = this.#deps.clock.after(frame.timeoutMs, () => this.#abort(work, taskTimeout(frame)));
-    const work: Work = { frame, task, phase, abort: new AbortController(), timer, run: undefined };
+    const work: Work = { frame, task, phase, abort: new AbortController(), timer, place: undefined, run: undefined };
     this.#works.set(frame.id, work);
     return work;
   }
 
   #enqueue(work: Work): void {
     work.phase = 'queued';
-    this.#lanes[work.task.lane].enter(() => {
+    work.place = this.#lanes[work.task.lane].enter(() => {
       if (this.#stopping || !this.#isCurrent(work) || work.phase !== 'queued') return Promise.resolve();
       work.phase = 'running';
       work.run = this.#run(work);
@@ -302,6 +306,7 @@ export class Runner {
 
   async #end(work: Work, end: TaskEndFrame): Promise<void> {
     work.timer.cancel();
+    work.place?.leave();
     if (!this.#isCurrent(work)) return;
     work.phase = 'ending';
     await this.#journalEnd(end);
@@ -375,14 +380,11 @@ export class Runner {
   }
 }
 
+/** JSON deeper than a few thousand levels can be read but not written, neither to the journal nor when it is compacted. */
+function isTooDeep(value: unknown, levels = MAX_DEPTH): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some((one) => isTooDeep(one, levels - 1));
+}
+
 type WithoutTime<Event> = Event extends unknown ? Omit<Event, 'reportedAt'> : never;
 type Unreported = WithoutTime<TaskEventFrame['event']>;
-
-const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
-
-const alreadyEnded = () => new TaskFailure('TaskAlreadyEnded', 'This agent has already reported an end of this task');
-
-const agentFull = () => new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');
-
-const taskTimeout = ({ timeoutMs }: TaskFrame) =>
-  new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs} ms`);

@@ -23,8 +23,6 @@ export class TaskFailure extends Error {
   }
 }
 
-export const cancelled = (): TaskFailure => new TaskFailure('Cancelled', 'The task was cancelled');
-
 export function endComplete(attempt: Attempt, result: Record<string, unknown>, reportedAt: string): TaskEndFrame {
   return { type: 'task_end', id: attempt.id, attempt: attempt.attempt, outcome: 'complete', result, reportedAt };
 }

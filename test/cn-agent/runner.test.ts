@@ -106,6 +106,8 @@ function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: Partial<
   return { runner, journal, sent, outbox, runs, ends, events, end, give };
 }
 
+const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
+
 const settled = () => new Promise((done) => setTimeout(done, 20));
 
 t.test('nothing is said before the journal has it, and nothing started', async (t) => {
@@ -276,6 +278,7 @@ t.test('what cannot be run ends at once, with a code that says why', async (t) =
     [{ name: 'toString' }, 'UnknownTask', /Unknown task, 'toString'/],
     [{ name: 'sleep', params: {} }, 'InvalidParameters', /timeout/],
     [{ name: 'command_execute', params: { script: 'x', env: { 'A=B': 'c' } } }, 'InvalidParameters', /env/],
+    [{ name: 'nop', params: { a: nested(5000) } }, 'InvalidParameters', /nested too deep/],
     [{ name: 'nop', params: { error: 'as asked' } }, 'NopError', /as asked/],
     [{ name: 'server_reboot' }, 'RebootNotAllowed', /--allow-reboot/],
   ];
