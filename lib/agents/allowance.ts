@@ -9,16 +9,18 @@ export interface Allowance {
   at: number;
 }
 
-/** Two of the largest frames at once. */
-export const BURST_BYTES = 16 * 1024 * 1024;
-export const BYTES_PER_MS = 4 * 1024;
+/** Four of the largest frames at once. */
+export const BURST_BYTES = 32 * 1024 * 1024;
+export const BYTES_PER_MS = 16 * 1024;
+/** What the smallest frame counts for: dealing with it costs as much, however short it is. */
+export const FRAME_BYTES = 2 * 1024;
 
 export const newAllowance = (now: number): Allowance => ({ left: BURST_BYTES, at: now });
 
-/** Takes `bytes`; returns for how many milliseconds no more is to be read. */
+/** Takes a frame of `bytes`; returns for how many milliseconds no more is to be read. */
 export function takeBytes(allowance: Allowance, bytes: number, now: number): number {
   const refilled = Math.min(BURST_BYTES, allowance.left + (now - allowance.at) * BYTES_PER_MS);
-  allowance.left = refilled - bytes;
+  allowance.left = refilled - Math.max(bytes, FRAME_BYTES);
   allowance.at = now;
   return allowance.left >= 0 ? 0 : Math.ceil(-allowance.left / BYTES_PER_MS);
 }
