@@ -3,7 +3,7 @@ import { faultTest } from '../support/fault-test.ts';
 
 faultTest('Redis killed, restarted and frozen costs promptness only', {}, async ({ zone }) => {
   await zone.redis.stop();
-  await sleep(12_000);
+  await sleep(8_000);
   await zone.redis.restart();
   await sleep(5_000);
   await zone.redis.restart();
