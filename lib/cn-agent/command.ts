@@ -66,13 +66,7 @@ interface Job {
 }
 
 async function runScript(deps: CommandDeps, argv: string[], { command, run }: Job): Promise<CommandResult> {
-  const child = spawn('/bin/sh', ['-c', GATE, ...argv], {
-    detached: true,
-    cwd: '/',
-    env: environmentOf(command.env, process.env),
-    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-  });
-  const pgid = await spawned(child);
+  const { child, pgid } = await spawned(argv, environmentOf(command.env, process.env));
   const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
   const live = new LiveOutput(deps.clock, run.output);
   const ended = endOf(deps, child, pgid);
@@ -91,14 +85,17 @@ async function runScript(deps: CommandDeps, argv: string[], { command, run }: Jo
   return { exitCode: code, signal, stdout: kept.stdout.text(), stderr: kept.stderr.text(), killed: await killed() };
 }
 
-async function spawned(child: ChildProcess): Promise<number> {
-  child.on('error', () => undefined);
+/** Some reasons why it cannot start (too long a command line) are thrown, others (no memory) come as an event. */
+async function spawned(argv: string[], env: NodeJS.ProcessEnv): Promise<{ child: ChildProcess; pgid: number }> {
   try {
+    const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const;
+    const child = spawn('/bin/sh', ['-c', GATE, ...argv], { detached: true, cwd: '/', env, stdio: [...stdio] });
+    child.on('error', () => undefined);
     if (child.pid === undefined) await once(child, 'spawn');
+    return { child, pgid: child.pid as number };
   } catch (cause) {
     throw new TaskFailure('SpawnFailed', `The command could not be started: ${(cause as Error).message}`, { cause });
   }
-  return child.pid as number;
 }
 
 function openGate(child: ChildProcess): void {

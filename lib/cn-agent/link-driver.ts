@@ -19,6 +19,7 @@ import type {
   WelcomeFrame,
 } from '../wire/frames.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
+import { Complaints } from './complaints.ts';
 import type { Endpoint } from './endpoints.ts';
 import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
@@ -72,6 +73,7 @@ export const ROOMY_BYTES = 1024 * 1024;
 
 export class Link {
   readonly #deps: LinkDeps;
+  readonly #complaints: Complaints;
   #state: LinkState;
   readonly #sockets = new Map<number, { socket: LinkSocket; badFrames: number }>();
   #live: Watched | undefined;
@@ -84,6 +86,7 @@ export class Link {
 
   constructor(deps: LinkDeps) {
     this.#deps = deps;
+    this.#complaints = new Complaints(deps);
     this.#state = initialLink(deps.epoch, DEFAULT_LINK_TIMES.reconnectMaxMs);
   }
 
@@ -333,7 +336,7 @@ export class Link {
       case 'task_cancel':
         return this.#state.session ? this.#deps.owner.onCancel(frame) : undefined;
       case 'error':
-        return this.#deps.log.warn(
+        return this.#complaints.warn(
           { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },
           'the instance did not understand a frame',
         );
@@ -357,7 +360,7 @@ export class Link {
     const { session, epoch } = this.#state;
     if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
       return this.#deps.owner.onTask(frame);
-    this.#deps.log.warn(
+    this.#complaints.warn(
       {
         server_uuid: this.#deps.serverUuid,
         task: frame.id,
@@ -372,7 +375,7 @@ export class Link {
   #onBadFrame(socket: number, error: FrameError): void {
     const held = this.#sockets.get(socket);
     if (!held || (error.code === 'type' && (this.#live?.peerVersion ?? 0) > PROTOCOL_VERSION)) return;
-    this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
+    this.#complaints.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
     held.badFrames += 1;
     if (held.badFrames < MAX_BAD_FRAMES) {
       return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });

@@ -21,6 +21,7 @@ import type {
   TaskEventFrame,
   TaskFrame,
 } from '../wire/frames.ts';
+import { Complaints } from './complaints.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
 import { Lane } from './lane.ts';
 import type { Machine } from './machine.ts';
@@ -68,6 +69,7 @@ const MAX_DEPTH = 200;
 
 export class Runner {
   readonly #deps: RunnerDeps;
+  readonly #complaints: Complaints;
   readonly #works = new Map<string, Work>();
   readonly #lanes: Record<LaneName, Lane> = {
     serial: new Lane(1),
@@ -86,6 +88,7 @@ export class Runner {
 
   constructor(deps: RunnerDeps) {
     this.#deps = deps;
+    this.#complaints = new Complaints(deps);
   }
 
   get isPaused(): boolean {
@@ -202,11 +205,11 @@ export class Runner {
 
   /** What the journal has of the id; when a higher attempt is asked for, under that number from now on. */
   #knownAs({ id, attempt }: Attempt): JournalTask | undefined {
-    const { journal, log, serverUuid } = this.#deps;
+    const { journal, serverUuid } = this.#deps;
     const known = journal.state.tasks.get(id);
     if (!known || known.attempt === attempt) return known;
     const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
-    log.warn(fields, 'another attempt of a task this agent already has');
+    this.#complaints.warn(fields, 'another attempt of a task this agent already has');
     if (attempt < known.attempt) return known;
     const work = this.#works.get(id);
     if (work) work.frame = { ...work.frame, attempt };

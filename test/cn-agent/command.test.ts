@@ -198,3 +198,9 @@ t.test('a process is known by its start, whatever it is called', async (t) => {
   t.same(parseStat(42, text), { pid: 42, state: 'S', pgid: 40, session: 41, startTime: '123456' });
   t.equal(parseStat(42, 'nonsense'), undefined);
 });
+
+t.test('a command line longer than the kernel takes is a failure that says so', async (t) => {
+  const args = Array.from({ length: 1000 }, () => 'x'.repeat(10_000));
+  await t.rejects(run(t, { script: 'true', args }), { code: 'SpawnFailed', message: /E2BIG/ });
+  await t.rejects(run(t, { script: 'true', args: ['x'.repeat(200_000)] }), { code: 'SpawnFailed' });
+});

@@ -1,0 +1,29 @@
+/** Warnings that an instance can cause at will, a few a minute: more tells nothing new, and fills the disk. */
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+
+const MAX_A_PERIOD = 10;
+const PERIOD_MS = 60_000;
+
+export class Complaints {
+  readonly #deps: { log: Logger; clock: Clock };
+  #periodEndsAt = 0;
+  #count = 0;
+
+  constructor(deps: { log: Logger; clock: Clock }) {
+    this.#deps = deps;
+  }
+
+  /** The first line of a period says how many of the one before were left out. */
+  warn(fields: Record<string, unknown>, message: string): void {
+    const now = this.#deps.clock.now();
+    const unlogged = Math.max(0, this.#count - MAX_A_PERIOD);
+    if (now >= this.#periodEndsAt) {
+      this.#periodEndsAt = now + PERIOD_MS;
+      this.#count = 0;
+    }
+    this.#count += 1;
+    if (this.#count > MAX_A_PERIOD) return;
+    this.#deps.log.warn(this.#count === 1 && unlogged > 0 ? { ...fields, unlogged } : fields, message);
+  }
+}
