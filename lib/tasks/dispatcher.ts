@@ -57,6 +57,8 @@ const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_SERVERS_PER_POLL = 2_000;
 /** In one slow poll; what is left comes first in the next. */
 const MAX_RESEND_BATCHES = 20;
+/** Longer than any task waits: a day. */
+const NOT_YET_MS = 86_400_000;
 const MAX_SWEEP_BATCHES = 20;
 const CLAIM_LANES = 4;
 
@@ -68,6 +70,8 @@ export class Dispatcher {
   readonly #wanted = new Set<string>();
   /** Servers with a queue that must accept or end something before they are given more. */
   readonly #full = new Set<string>();
+  /** This process's clock since when every poll has been answered. */
+  #answersSince: number | undefined;
   #sent = 0;
   #resent = 0;
   #swept = 0;
@@ -132,13 +136,13 @@ export class Dispatcher {
   /** Everything that a hint might have missed. @throws DatabaseUnavailableError */
   async poll(): Promise<void> {
     this.#reconciler.poll();
-    const sessions = [...this.#deps.sessions.all()];
-    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
-      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
-      await this.#claim(some);
-      await this.#resend(some);
+    try {
+      await this.#claimAll();
+      await this.#sweep();
+    } catch (error) {
+      this.#answersSince = undefined;
+      throw error;
     }
-    await this.#sweep();
   }
 
   async stop(): Promise<void> {
@@ -228,10 +232,31 @@ export class Dispatcher {
     }
   }
 
-  async #sweep(): Promise<void> {
+  async #claimAll(): Promise<void> {
+    const sessions = [...this.#deps.sessions.all()];
+    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
+      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
+      await this.#claim(some);
+      await this.#resend(some);
+    }
+  }
+
+  /** Nobody could take or report anything while the database was away: what waited is given its time anew (law 4). */
+  #sweepTimes(): { startByMs: number; overdueMs: number } {
     const { taskStartByMs, taskOverdueMs } = this.#deps.config;
+    const now = this.#deps.clock.now();
+    this.#answersSince ??= now;
+    const answeredMs = now - this.#answersSince;
+    return {
+      startByMs: answeredMs < taskStartByMs ? NOT_YET_MS : taskStartByMs,
+      overdueMs: answeredMs < taskOverdueMs ? NOT_YET_MS : taskOverdueMs,
+    };
+  }
+
+  async #sweep(): Promise<void> {
+    const times = this.#sweepTimes();
     for (let batches = 0; batches < MAX_SWEEP_BATCHES; batches++) {
-      const ids = await sweepTasks(this.#deps.database, { startByMs: taskStartByMs, overdueMs: taskOverdueMs });
+      const ids = await sweepTasks(this.#deps.database, times);
       if (ids.length === 0) return;
       this.#swept += ids.length;
       this.#deps.log.warn({ taskIds: ids }, 'tasks ended that no server took or reported');

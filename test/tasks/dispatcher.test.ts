@@ -208,10 +208,10 @@ t.test('a cancel asked for while the agent is away reaches it at its next sessio
 });
 
 t.test('a task that ended while its agent was away is cancelled there', async (t) => {
-  const { a, b, database } = await threeInstances(t, { slowPollMs: 50 });
+  const { a, b, database } = await threeInstances(t, { slowPollMs: 50, taskOverdueMs: 400 });
   const agent = holding(new FakeAgent());
   await agent.connect(a);
-  const { id } = await a.tasks.create(nop(agent, { timeoutMs: 1 }));
+  const { id } = await a.tasks.create(nop(agent, { timeoutMs: 60_000 }));
   await untilRow(database, id, (task) => task.accepted_at !== null);
   agent.disconnect();
   await setUnknown(database, agent.serverUuid);
