@@ -1,19 +1,7 @@
 /** What the routes need of the rest of the instance; `lib/app.ts` fills it in, tests put stand-ins where there is no fleet. */
+import type { InstanceView } from '../roster/coordinator.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Tasks } from '../tasks/tasks.ts';
-
-export interface InstanceView {
-  uuid: string;
-  run: string;
-  url: string;
-  pid: number;
-  version: string;
-  state: string;
-  agents: number;
-  /** As the answering instance has observed it. */
-  lease_age_ms: number;
-  started: string;
-}
 
 export interface RosterService {
   instances(): Promise<InstanceView[]>;

@@ -137,12 +137,6 @@ export class Tasks {
     return toTask(await this.#waiters.wait(id, options));
   }
 
-  /** create and wait, for synchronous callers. @throws as those do. */
-  async run(request: TaskRequest, options: WaitOptions): Promise<Task> {
-    const { id } = await this.create(request);
-    return this.wait(id, options);
-  }
-
   /**
    * Asks for the end: a queued task ends at once, a claimed one when its agent says so.
    * @throws TaskNotFoundError, TaskEndedError, DatabaseUnavailableError
