@@ -3,8 +3,7 @@
  * the path, preconditions, the rules of the route, the handler. Whatever fails throws; the listener maps it.
  */
 import type { IncomingMessage } from 'node:http';
-import type { ServerObject } from '../servers/server.ts';
-import { ServerNotFoundError } from '../servers/servers.ts';
+import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
 import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
@@ -23,11 +22,12 @@ export async function answer(route: Route, { request, path, exchange, services }
   const rawParams = await gatherParams(request, path);
   refuseUndeclared(route, rawParams);
   const ids = parsePathParams(route, rawParams);
-  const server = await checkPreconditions(route, ids, services);
+  const found = await checkPreconditions(route, ids, services);
   const context: RequestContext<never> = {
     params: parseParams(route, rawParams) as never,
     rawParams,
-    server,
+    server: found?.server,
+    isRunning: found?.isRunning ?? false,
     services,
     requestId: exchange.requestId,
     header: (name) => singleHeader(request, name),
@@ -47,7 +47,7 @@ async function checkPreconditions(
   route: Route,
   ids: Record<string, string>,
   services: Services,
-): Promise<ServerObject | undefined> {
+): Promise<FoundServer | undefined> {
   if (route.preconditions.length === 0) return undefined;
   const uuid = ids.server_uuid;
   if (uuid === undefined) throw new Error(`route ${route.name} has preconditions but no server_uuid`);
@@ -55,7 +55,7 @@ async function checkPreconditions(
   if (found === undefined) throw new ServerNotFoundError(uuid);
   if (route.preconditions.includes('running') && !found.isRunning)
     throw new ServerNotRunningError(uuid, found.server.status);
-  return found.server;
+  return found;
 }
 
 /** @throws InvalidArgumentError when it is given more than once. */

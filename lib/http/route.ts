@@ -45,6 +45,8 @@ export interface RequestContext<Params> {
   rawParams: Readonly<Record<string, unknown>>;
   /** The server of the path, when a precondition asked for it. */
   server: ServerObject | undefined;
+  /** Whether it is running, by the roster. */
+  isRunning: boolean;
   services: Services;
   requestId: string;
   header(name: string): string | undefined;

@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
-import { InvalidParametersError } from './http-errors.ts';
+import { InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
 import { empty, ok, type RequestContext, type Route, route } from './route.ts';
 import { boolean, booleanText, boundedText, integer, object, text, textArray, textMap, uuid } from './rules.ts';
 import { MAX_LIST, noServer, serverUuid } from './server-routes.ts';
@@ -59,10 +59,10 @@ export const serverTaskRoutes: Route[] = [
         .describe('May be run again when nobody can tell whether it ran; by the catalogue when absent'),
     }),
     requestHeaders: { 'Idempotency-Key': 'The same key for the same server gives the same task' },
-    preconditions: ['server', 'running'],
+    preconditions: ['server'],
     responses: { 202: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...notRunning },
-    async handler({ params, services, header, requestId }) {
-      const { id } = await services.tasks.create({
+    async handler({ params, services, header, requestId, server, isRunning }) {
+      const request = {
         serverUuid: params.server_uuid,
         name: params.task,
         params: params.params ?? {},
@@ -70,7 +70,12 @@ export const serverTaskRoutes: Route[] = [
         ...given('timeoutMs', params.timeout_ms),
         ...given('idempotent', params.idempotent),
         ...given('idempotencyKey', idempotencyKey(header('Idempotency-Key'))),
-      });
+      };
+      // A request repeated because its answer was lost is answered even if its server has gone meanwhile.
+      const known = isRunning ? undefined : await services.tasks.known(request);
+      if (known !== undefined) return { status: 202, body: { id: known } };
+      if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
+      const { id } = await services.tasks.create(request);
       return { status: 202, body: { id } };
     },
   }),

@@ -18,7 +18,7 @@ export interface Services {
   /** ISO 8601, constant for the life of the process. */
   startedAt: string;
   servers: Servers;
-  tasks: Pick<Tasks, 'create' | 'get' | 'wait' | 'cancel' | 'follow' | 'history'> & {
+  tasks: Pick<Tasks, 'create' | 'known' | 'get' | 'wait' | 'cancel' | 'follow' | 'history'> & {
     /** For /diagnostics. */
     stats(): object;
   };

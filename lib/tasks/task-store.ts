@@ -82,6 +82,19 @@ export async function readTask(database: Queryable, id: string): Promise<TaskRow
   return rows[0];
 }
 
+export async function readTaskByKey(
+  database: Queryable,
+  serverUuid: string,
+  idempotencyKey: string,
+): Promise<{ id: string; requestHash: string } | undefined> {
+  const { rows } = await database.query<{ id: string; requestHash: string }>(
+    `select id, request_hash as "requestHash" from cnapi_tasks
+       where server_uuid = $1::uuid and idempotency_key = $2::text`,
+    [serverUuid, idempotencyKey],
+  );
+  return rows[0];
+}
+
 /** Newest first. */
 export async function listTasks(database: Queryable, serverUuid: string, limit: number): Promise<TaskRow[]> {
   const { rows } = await database.query<TaskRow>(

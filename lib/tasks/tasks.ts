@@ -32,7 +32,7 @@ import {
   TaskUnknownError,
   TooManyTasksError,
 } from './task-errors.ts';
-import { cancelTask, createTask, deleteTasks, listTasks, type NewTask, readTask } from './task-store.ts';
+import { cancelTask, createTask, deleteTasks, listTasks, type NewTask, readTask, readTaskByKey } from './task-store.ts';
 import { Waiters, type WaitOptions } from './waiters.ts';
 import { Watches } from './watches.ts';
 
@@ -119,6 +119,21 @@ export class Tasks {
       throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
     this.#tellAuthority(request.serverUuid, made.run);
     return { id: made.id, created: made.id === task.id };
+  }
+
+  /**
+   * The task that an earlier request with this idempotency key brought, if there is one.
+   * @throws IdempotencyConflictError, DatabaseUnavailableError
+   */
+  async known(request: TaskRequest): Promise<string | undefined> {
+    const { serverUuid, idempotencyKey } = request;
+    if (idempotencyKey === undefined) return undefined;
+    const known = await readTaskByKey(this.#deps.database, serverUuid, idempotencyKey);
+    if (known === undefined) return undefined;
+    if (known.requestHash !== toNewTask(request, known.id).requestHash) {
+      throw new IdempotencyConflictError(known.id, idempotencyKey);
+    }
+    return known.id;
   }
 
   /** @throws TaskNotFoundError, DatabaseUnavailableError */

@@ -228,12 +228,20 @@ export class FakeRoster {
 export class FakeTasks {
   readonly all = new Map<string, Task>();
   readonly created: TaskRequest[] = [];
+  readonly ids: string[] = [];
   readonly events: TaskEvent[] = [];
   /** Waits that ended because their caller left. */
   abandoned = 0;
   waiting = 0;
   /** What `wait` finds at once, if set. */
   outcome: Pick<Task, 'status' | 'history'> | undefined;
+
+  async known({ idempotencyKey }: TaskRequest) {
+    const index = this.created.findIndex(
+      (one) => idempotencyKey !== undefined && one.idempotencyKey === idempotencyKey,
+    );
+    return index < 0 ? undefined : this.ids[index];
+  }
 
   async create(request: TaskRequest) {
     this.created.push(request);
@@ -252,6 +260,7 @@ export class FakeTasks {
       cancel_requested: false,
       ...this.outcome,
     });
+    this.ids.push(id);
     return { id, created: true };
   }
 

@@ -19,7 +19,7 @@ t.test('work is refused for a server that is not there, or not running', async (
   await addServer(SERVER, { status: 'unknown' });
   const routes = ['tasks', 'nop', 'execute', 'sysinfo-refresh', 'cn-agent/pause', 'cn-agent/resume'];
   for (const path of routes) {
-    const away = await call('POST', `/servers/${SERVER}/${path}`, {});
+    const away = await call('POST', `/servers/${SERVER}/${path}`, path === 'tasks' ? { task: 'nop' } : {});
     t.equal(away.status, 409, path);
     t.match(away.body, { code: 'ServerNotRunning', message: 'Operation attempted on server which is not running' });
     t.match((await call('POST', `/servers/${STRANGER}/${path}`, {})).body, {
@@ -36,6 +36,17 @@ t.test('work is refused for a server that is not there, or not running', async (
     });
   }
   t.same(tasks.created, []);
+});
+
+t.test('a request repeated by its key is answered with its task, though its server has gone meanwhile', async (t) => {
+  const { call, addServer } = await startApi(t);
+  await addServer(SERVER);
+  const send = (key: string) => call('POST', `/servers/${SERVER}/tasks`, { task: 'nop' }, { 'idempotency-key': key });
+  const first = await send('k1');
+  await addServer(SERVER, { status: 'unknown' });
+  const again = await send('k1');
+  t.match(again, { status: 202, body: { id: first.body.id } });
+  t.match(await send('k2'), { status: 409, body: { code: 'ServerNotRunning' } });
 });
 
 t.test('a task is accepted with 202 and an id; request id and idempotency key go with it', async (t) => {

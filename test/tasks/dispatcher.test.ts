@@ -181,6 +181,16 @@ t.test('one idempotency key is one task; with another body it is refused', async
   t.equal(agent.received.length, 1);
 });
 
+t.test('a request whose answer was lost finds its task by the key, whatever became of the server', async (t) => {
+  const { a, b } = await threeInstances(t);
+  const request = nop(new FakeAgent(), { idempotencyKey: 'k' });
+  t.equal(await b.tasks.known(request), undefined);
+  const { id } = await a.tasks.create(request);
+  t.equal(await b.tasks.known(request), id);
+  t.equal(await b.tasks.known({ ...request, idempotencyKey: 'other' }), undefined);
+  await t.rejects(b.tasks.known({ ...request, params: { sleep: 1 } }), IdempotencyConflictError);
+});
+
 t.test('a cancel in every state', async (t) => {
   const { a, b, c } = await threeInstances(t);
   const agent = holding(new FakeAgent());
