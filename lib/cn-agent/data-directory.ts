@@ -5,6 +5,7 @@
  */
 import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '../errors.ts';
 import { AgentUsageError } from './options.ts';
 import { processFacts, signalProcess } from './proc.ts';
 
@@ -17,11 +18,15 @@ export interface DataDirectory {
 
 const LOCK = /^lock-(\d+)-(\d+)$/;
 
-/** Throws AgentUsageError when another agent has it. */
+/** Throws AgentUsageError when another agent has it, or when it cannot be used at all. */
 export async function takeDataDirectory(path: string): Promise<DataDirectory> {
-  await mkdir(path, { recursive: true, mode: 0o700 });
   const own = `lock-${process.pid}-${(await processFacts(process.pid))?.startTime ?? '0'}`;
-  await writeFile(join(path, own), '');
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    await writeFile(join(path, own), '');
+  } catch (error) {
+    throw new AgentUsageError(`--data ${path} cannot be used: ${messageOf(error)}`, error);
+  }
   const release = () => unlink(join(path, own)).catch(() => undefined);
   const holder = await otherHolder(path, own);
   if (holder !== undefined) {

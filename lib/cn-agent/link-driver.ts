@@ -23,7 +23,7 @@ import { Complaints } from './complaints.ts';
 import type { Endpoint } from './endpoints.ts';
 import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
-import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf } from './link-state.ts';
+import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
 import { limitsOf, type SessionLimits } from './link-times.ts';
 
 /** What the agent does when the link tells it something. */
@@ -67,6 +67,8 @@ interface Watched extends SessionLimits {
 }
 
 const MAX_BAD_FRAMES = 10;
+/** So many rounds in vain are told once. */
+const HOPELESS_ROUNDS = 3;
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Beyond this much unsent, live output is dropped and repeated ends wait. */
 export const ROOMY_BYTES = 1024 * 1024;
@@ -80,6 +82,7 @@ export class Link {
   #timer: Timer | undefined;
   #departure: Timer | undefined;
   #sequence = 0;
+  #lastFailure: string | undefined;
   /** Events that arrived while one was carried out. */
   readonly #inbox: LinkEvent[] = [];
   #stepping = false;
@@ -360,16 +363,8 @@ export class Link {
     const { session, epoch } = this.#state;
     if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
       return this.#deps.owner.onTask(frame);
-    this.#complaints.warn(
-      {
-        server_uuid: this.#deps.serverUuid,
-        task: frame.id,
-        attempt: frame.attempt,
-        epoch: frame.epoch,
-        highest: epoch,
-      },
-      'task refused: not from the session of the highest epoch',
-    );
+    const fields = { server_uuid: this.#deps.serverUuid, task: frame.id, attempt: frame.attempt, epoch: frame.epoch };
+    this.#complaints.warn({ ...fields, highest: epoch }, 'task refused: not from the session of the highest epoch');
   }
 
   #onBadFrame(socket: number, error: FrameError): void {
@@ -385,13 +380,16 @@ export class Link {
 
   #logTransition(before: LinkState, event: LinkEvent): void {
     const after = this.#state;
+    const { log } = this.#deps;
+    this.#lastFailure = whyOf(event) ?? this.#lastFailure;
     if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
     const fields = { server_uuid: this.#deps.serverUuid, ...transitionOf(before, event, after) };
-    const { log } = this.#deps;
     if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
       log.warn(fields, 'another agent has this uuid');
     else if (before.session?.socket !== after.session?.socket)
       log.info(fields, after.session ? 'link is live' : 'link lost');
+    else if (before.failedRounds < HOPELESS_ROUNDS && after.failedRounds >= HOPELESS_ROUNDS)
+      log.warn({ ...fields, why: this.#lastFailure }, 'no instance takes this agent; it keeps trying');
     else log.debug(fields, 'link');
   }
 }

@@ -127,7 +127,8 @@ export function transitionOf(before: LinkState, event: LinkEvent, after: LinkSta
   };
 }
 
-function whyOf(event: LinkEvent): string | undefined {
+/** What the peer or the network gave as the reason. */
+export function whyOf(event: LinkEvent): string | undefined {
   if (event.type === 'closed') return event.reason;
   if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;
   return event.type === 'goaway' ? (event.withinMs === undefined ? 'soft' : `within ${event.withinMs} ms`) : undefined;

@@ -103,13 +103,19 @@ export function discoveryOf(values: DiscoveryValues): Discovery {
   if (url.length > 0) return { endpoints: url.map(endpointOf) };
   if (byName === undefined)
     throw new AgentUsageError('Where the instances are is missing: give --dns HOST:PORT or --url URL');
-  if (dns !== undefined && !/^.+:\d{1,5}$/.test(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
+  if (dns !== undefined && !isHostAndPort(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
   return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
+}
+
+function isHostAndPort(text: string): boolean {
+  const port = Number(/^.+:(\d{1,5})$/.exec(text)?.[1]);
+  return port >= 1 && port <= 65_535;
 }
 
 function endpointOf(text: string): Endpoint {
   const url = URL.parse(text);
-  if (url?.protocol !== 'http:' && url?.protocol !== 'ws:')
+  const isPlain = url && url.pathname + url.search + url.hash + url.username === '/';
+  if (!isPlain || !['http:', 'ws:'].includes(url.protocol))
     throw new AgentUsageError(`--url ${text} is not http://HOST:PORT`);
   return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || 80) };
 }

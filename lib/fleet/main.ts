@@ -38,7 +38,7 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   const { agents, agentsPerSecond, sysinfoSize, localAddresses } = options;
   const resolve = shared(clock, resolverOf(discovery, { clock, random }));
   // Ten thousand agents' comings and goings are news only to whoever asks for them.
-  const log = createLogger('fleet', logLevel === 'info' ? 'warn' : logLevel);
+  const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
   const size = { agents, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, agentVersion, seed, ...size });
@@ -62,13 +62,17 @@ function shared(time: Clock, resolve: () => Promise<readonly Endpoint[]>): () =>
 
 async function seedOf({ seed, data }: Pick<FleetOptions, 'seed' | 'data'>): Promise<string> {
   if (seed !== undefined || data === undefined) return seed ?? random.uuid();
-  await mkdir(data, { recursive: true, mode: 0o700 });
-  const path = join(data, 'seed');
-  const kept = await readFile(path, 'utf8').catch(() => '');
-  if (kept !== '') return kept.trim();
-  const fresh = random.uuid();
-  await writeFile(path, `${fresh}\n`);
-  return fresh;
+  try {
+    await mkdir(data, { recursive: true, mode: 0o700 });
+    const path = join(data, 'seed');
+    const kept = await readFile(path, 'utf8').catch(() => '');
+    if (kept !== '') return kept.trim();
+    const fresh = random.uuid();
+    await writeFile(path, `${fresh}\n`);
+    return fresh;
+  } catch (error) {
+    throw new AgentUsageError(`--data ${data} cannot be used: ${messageOf(error)}`, error);
+  }
 }
 
 function signalled(): Promise<void> {

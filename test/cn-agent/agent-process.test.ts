@@ -128,6 +128,9 @@ t.test('a wrong command line is exit 2 with the option’s name', async (t) => {
   const wrong = startAgent(t, '--url', 'http://127.0.0.1:1');
   t.same(await wrong.exit, [2, null]);
   t.match(wrong.stderr(), /--data DIR is missing/);
+  const noDirectory = startAgent(t, '--url', 'http://127.0.0.1:1', '--data', MAIN);
+  t.same(await noDirectory.exit, [2, null]);
+  t.match(noDirectory.stderr(), /^cn-agent: --data .* cannot be used: EEXIST[^\n]*\nTry --help.\n$/);
 });
 
 t.test('a frozen agent that thaws comes again by itself and goes on', async (t) => {

@@ -304,6 +304,16 @@ t.test('a refusal of any words is survived', async (t) => {
   });
 });
 
+t.test('an agent that nobody takes says so, once', async (t) => {
+  const warnings: { why?: string }[] = [];
+  const log = Object.assign(Object.create(silentLogger), { warn: (fields: object) => void warnings.push(fields) });
+  const one = await instance(t, { upgradeStatus: 500 });
+  await agent(t, [one], { log, random: { ...random, fraction: () => 0 } });
+  await until(() => one.upgrades > 20, 'many rounds');
+  t.match(warnings, [{ why: 'upgrade refused with HTTP 500' }]);
+  t.equal(warnings.length, 1);
+});
+
 t.test('addresses that are none are passed over', async (t) => {
   const one = await instance(t);
   const bad = { uuid: random.uuid(), host: 'no host at all/..?', port: 1 };
