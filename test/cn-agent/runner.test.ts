@@ -1,114 +1,16 @@
-import t, { type Test } from 'tap';
-import { z } from 'zod';
-import { inventoryOf, type Journal, type JournalRecord, type ProcessGroup } from '../../lib/cn-agent/journal.ts';
+import t from 'tap';
+import type { ProcessGroup } from '../../lib/cn-agent/journal.ts';
 import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
-import type { Machine } from '../../lib/cn-agent/machine.ts';
-import { PARALLEL_TASKS, Runner } from '../../lib/cn-agent/runner.ts';
+import { PARALLEL_TASKS } from '../../lib/cn-agent/runner.ts';
 import { TaskFailure } from '../../lib/cn-agent/task-end.ts';
-import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
-import { type AgentTask, defineTask, pause } from '../../lib/cn-agent/tasks/task.ts';
-import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
-import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
-import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/wire/frames.ts';
-import { MAX_INVENTORY_TASKS } from '../../lib/wire/limits.ts';
+import type { TaskFrame } from '../../lib/wire/frames.ts';
 import { until } from '../support/until.ts';
-import { ended, taskFrame } from './frames.ts';
-
-const serverUuid = random.uuid();
-
-/** A journal on a slow disk: nothing is durable before `sync`. */
-class HeldJournal implements Journal {
-  readonly #inner = new MemoryJournal({ clock, random });
-  #waiting: (() => void)[] = [];
-  held = false;
-  readonly written: JournalRecord[] = [];
-
-  get state() {
-    return this.#inner.state;
-  }
-
-  async append(record: JournalRecord): Promise<void> {
-    await Promise.all([
-      this.#inner.append(record),
-      this.held ? new Promise<void>((done) => this.#waiting.push(done)) : 0,
-    ]);
-    this.written.push(record);
-  }
-
-  sync(): void {
-    for (const done of this.#waiting.splice(0)) done();
-  }
-
-  renew = () => this.#inner.renew();
-  close = () => this.#inner.close();
-}
-
-/** A task that runs until it is let go. */
-function gatedTask() {
-  const runs: { id: string; finish: () => void }[] = [];
-  const task: AgentTask = defineTask({
-    lane: 'parallel',
-    params: z.object({}),
-    run: (_params, { id, signal }) =>
-      new Promise((done, fail) => {
-        runs.push({ id, finish: () => done({ ran: id }) });
-        signal.addEventListener('abort', () => fail(signal.reason));
-      }),
-  });
-  return { task, runs };
-}
-
-function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: Partial<Machine>) {
-  const sent: AgentFrame[] = [];
-  const outbox = {
-    live: true,
-    hasRoom: true,
-    maxFrameBytes: 1024 * 1024,
-    send(frame: AgentFrame) {
-      if (outbox.live) sent.push(frame);
-      return outbox.live;
-    },
-  };
-  const { task, runs } = gatedTask();
-  const serial: AgentTask = { ...task, lane: 'serial' };
-  const slow = defineTask({
-    lane: 'parallel',
-    params: z.object({}),
-    run: async (_params, context) => {
-      await pause(60_000, context);
-      return {};
-    },
-  });
-  const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
-  const runner = new Runner({
-    clock,
-    log: silentLogger,
-    serverUuid,
-    journal,
-    machine: machine ? Object.assign(standIn, machine) : standIn,
-    outbox,
-    tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['slow', slow]]),
-    allowReboot: false,
-  });
-  t.teardown(() => runner.abandon());
-  const ends = (id?: string) =>
-    sent.filter((frame): frame is TaskEndFrame => frame.type === 'task_end' && (id === undefined || frame.id === id));
-  const events = (id: string) =>
-    sent.flatMap((frame) => (frame.type === 'task_event' && frame.id === id ? [frame.event.name] : []));
-  const end = (id: string) => until(() => ends(id)[0], `the end of ${id}`);
-  const give = (fields: Partial<TaskFrame> = {}) => {
-    const frame = taskFrame({ id: random.uuid(), name: 'gated', ...fields });
-    runner.onTask(frame);
-    return frame.id;
-  };
-  return { runner, journal, sent, outbox, runs, ends, events, end, give };
-}
+import { taskFrame } from './frames.ts';
+import { HeldJournal, serverUuid, settled, setUp } from './runner-rig.ts';
 
 const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
-
-const settled = () => new Promise((done) => setTimeout(done, 20));
 
 t.test('nothing is said before the journal has it, and nothing started', async (t) => {
   const journal = new HeldJournal();
@@ -148,24 +50,6 @@ t.test('a task given again while it is known never starts again', async (t) => {
   give({ id, attempt: 2 });
   await settled();
   t.match(ends(id).at(-1), { attempt: 2, outcome: 'failure', error: { code: 'TaskAlreadyEnded' } });
-  t.equal(runs.length, 1);
-});
-
-t.test('a higher attempt of a known task starts nothing: what is known goes on under its number', async (t) => {
-  const { give, runs, sent, ends, end, runner, journal } = setUp(t);
-  const id = give();
-  await until(() => runs.length === 1, 'a run');
-  give({ id, attempt: 2 });
-  t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
-  t.match(inventoryOf(journal.state), [{ id, attempt: 2, state: 'running' }]);
-  runs[0]?.finish();
-  t.match(await end(id), { attempt: 2, outcome: 'complete' });
-  give({ id, attempt: 3 });
-  t.match(ends(id).at(-1), { attempt: 3, outcome: 'complete' });
-  runner.onAck({ type: 'task_ack', id, attempt: 2 });
-  t.equal(journal.state.tasks.size, 1, 'the acknowledgement of the attempt before is late');
-  runner.onAck({ type: 'task_ack', id, attempt: 3 });
-  t.equal(journal.state.tasks.size, 0);
   t.equal(runs.length, 1);
 });
 
@@ -238,19 +122,6 @@ t.test('a cancel ends a task in any state, and one that has not come yet', async
   t.match(ends(first).at(-1), { outcome: 'complete' }, 'one that has ended keeps its end');
 });
 
-t.test('a cancel is for the attempt it names or a lower one: one of an attempt that is over comes late', async (t) => {
-  const { give, end, runner, sent, journal } = setUp(t);
-  const id = give({ name: 'slow', attempt: 2 });
-  await until(() => journal.state.tasks.get(id)?.state === 'running', 'a run');
-  const before = sent.length;
-  runner.onCancel({ type: 'task_cancel', id, attempt: 1 });
-  await settled();
-  t.equal(sent.length, before);
-  t.equal(journal.state.tasks.get(id)?.state, 'running');
-  runner.onCancel({ type: 'task_cancel', id, attempt: 3 });
-  t.match(await end(id), { attempt: 3, error: { code: 'Cancelled' } }, 'answered as it was asked');
-});
-
 t.test('a cancel while the acceptance is written leaves one end and no run', async (t) => {
   const journal = new HeldJournal();
   const { give, runs, end, events, runner } = setUp(t, journal);
@@ -295,71 +166,6 @@ t.test('a paused agent takes nothing but the task that resumes it', async (t) =>
   t.match(refused, { error: { code: 'AgentPaused', message: 'CN Agent is not accepting tasks for maintenance' } });
   await end(give({ name: 'agent_resume' }));
   t.match(await end(give({ name: 'nop' })), { outcome: 'complete' });
-});
-
-t.test('a full agent turns tasks away, and says the same when they come again', async (t) => {
-  const journal = new HeldJournal();
-  const { give, ends, runner, runs } = setUp(t, journal);
-  const ids = Array.from({ length: 5000 }, () => give({ name: 'gated' }));
-  const extra = give();
-  t.match(ends(extra), [{ outcome: 'failure', error: { code: 'AgentFull' } }]);
-  await until(() => runs.length === PARALLEL_TASKS, 'all lanes busy');
-  runs[0]?.finish();
-  await until(() => ends(ids[0]).length === 1, 'one end');
-  runner.onAck({ type: 'task_ack', id: ids[0] as string, attempt: 1 });
-  give({ id: extra });
-  t.match(
-    ends(extra),
-    [{ error: { code: 'AgentFull' } }, { error: { code: 'AgentFull' } }],
-    'though there is room now',
-  );
-  t.notOk(journal.state.tasks.has(extra));
-  await runner.stop();
-});
-
-/** So full that it takes nothing more; `empty` has one of its ends acknowledged. */
-async function fullJournal() {
-  const journal = new MemoryJournal({ clock, random });
-  const ids = Array.from({ length: MAX_INVENTORY_TASKS }, () => random.uuid());
-  for (const id of ids) await journal.append({ record: 'ended', end: ended(id) });
-  return { journal, empty: () => journal.append({ record: 'acknowledged', id: ids.pop() as string }) };
-}
-
-t.test('a task that was turned away is answered under the attempt asked for, and run when there is room', async (t) => {
-  const { journal, empty } = await fullJournal();
-  const { give, ends, runner, runs } = setUp(t, journal);
-  const id = give();
-  give({ id, attempt: 2 });
-  t.match(ends(id), [
-    { attempt: 1, error: { code: 'AgentFull' } },
-    { attempt: 2, error: { code: 'AgentFull' } },
-  ]);
-  runner.onCancel({ type: 'task_cancel', id, attempt: 3 });
-  t.match(ends(id).at(-1), { attempt: 3, error: { code: 'Cancelled' } });
-  await empty();
-  give({ id, attempt: 3 });
-  t.match(ends(id).at(-1), { attempt: 3, error: { code: 'Cancelled' } }, 'the cancelled attempt never runs');
-  t.equal(runs.length, 0);
-  give({ id, attempt: 4 });
-  await until(() => runs.length === 1, 'a run of the next one');
-  runs[0]?.finish();
-  await until(() => ends(id).length === 5, 'its end');
-  t.match(ends(id).at(-1), { attempt: 4, outcome: 'complete' });
-});
-
-t.test('nothing that is refused makes the journal larger than an inventory may be', async (t) => {
-  const { journal, empty } = await fullJournal();
-  const { give, ends, end, runner } = setUp(t, journal);
-  await empty();
-  t.match(await end(give({ name: 'agent_pause' })), { outcome: 'complete' });
-  const refused = [give({ name: 'no such task' }), give({ name: 'nop' }), random.uuid()];
-  runner.onCancel({ type: 'task_cancel', id: refused[2] as string, attempt: 1 });
-  await settled();
-  t.same(
-    refused.map((id) => ends(id)[0]?.error?.code),
-    ['UnknownTask', 'AgentPaused', 'Cancelled'],
-  );
-  t.equal(inventoryOf(journal.state).length, MAX_INVENTORY_TASKS);
 });
 
 t.test('parallel tasks are bounded, serial ones run one at a time and control tasks pass them all', async (t) => {
