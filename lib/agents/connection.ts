@@ -14,6 +14,7 @@ import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';
 import type { Ticker } from '../roster/ticker.ts';
+import { closeReason } from '../wire/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wire/codec.ts';
 import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
@@ -58,8 +59,6 @@ const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
 /** What one connection's peer did not understand is logged this often; more tells nothing new, and fills the disk. */
 const MAX_COMPLAINTS_LOGGED = 10;
-
-const MAX_REASON_BYTES = 123;
 
 const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
@@ -298,15 +297,4 @@ export class Connection implements SessionSocket {
     this.#pings.end();
     this.#deps.handlers.closed(this, this.#session);
   }
-}
-
-/** At most the 123 bytes that a close frame has room for (RFC 6455, 5.5). */
-function closeReason(reason: string): string {
-  const bytes = Buffer.from(reason);
-  return bytes.length <= MAX_REASON_BYTES
-    ? reason
-    : bytes
-        .subarray(0, MAX_REASON_BYTES)
-        .toString()
-        .replace(/\ufffd+$/, '');
 }

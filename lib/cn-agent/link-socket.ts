@@ -4,8 +4,8 @@
  */
 import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
+import { closeReason } from '../wire/close-reason.ts';
 import type { Endpoint } from './endpoints.ts';
-import { wholeLength } from './utf8.ts';
 
 export interface LinkSocket {
   /** All bytes received so far: any of them is a sign of life. */
@@ -43,8 +43,6 @@ export interface DialTarget {
 export type Dial = (target: DialTarget, events: LinkSocketEvents) => LinkSocket;
 
 const GOODBYE_MS = 1000;
-/** RFC 6455, section 5.5: a control frame carries 125 bytes, two of them the code. */
-const MAX_REASON_BYTES = 123;
 
 export function dialWebSocket(clock: Clock): Dial {
   return (target, events) => {
@@ -104,7 +102,7 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
     close(code, reason) {
       over = true;
       if (socket.readyState !== WebSocket.OPEN) return socket.terminate();
-      socket.close(code, fittingReason(reason));
+      socket.close(code, closeReason(reason));
       const timer = clock.after(GOODBYE_MS, () => socket.terminate());
       socket.on('close', () => timer.cancel());
     },
@@ -113,9 +111,4 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
 
 function retryAfterMs(header: string | undefined): number {
   return header !== undefined && /^\d{1,6}$/.test(header) ? Number(header) * 1000 : 0;
-}
-
-function fittingReason(reason: string): Buffer {
-  const bytes = Buffer.from(reason).subarray(0, MAX_REASON_BYTES);
-  return bytes.subarray(0, wholeLength(bytes));
 }
