@@ -225,7 +225,7 @@ export class App {
       servers: this.#servers,
       tasks: this.#tasks,
       roster: {
-        instances: async () => roster.views(),
+        instances: () => roster.views(),
         statusHistory: (serverUuid, page) => roster.statusHistory(serverUuid, page),
         removeServer: (serverUuid) => roster.removeServer(serverUuid),
         isReady: () => roster.readiness(),

@@ -10,7 +10,7 @@ import type { Queryable } from '../moray/database.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { Authority } from './authority.ts';
-import type { InstanceIdentity } from './instance-store.ts';
+import { type InstanceIdentity, readLive } from './instance-store.ts';
 import { Instances } from './instances.ts';
 import { ProbeCaller } from './probe.ts';
 import { Reaper } from './reaper.ts';
@@ -65,6 +65,7 @@ export interface InstanceView {
 
 /** A probe goes out after this share of silenceMs (1.25 s of 2 s). */
 const PROBE_SHARE = 0.625;
+const FRESH_WITHIN_MS = 1000;
 
 export class Roster {
   readonly sessions = new SessionTable();
@@ -159,8 +160,12 @@ export class Roster {
     return { ready: reasons.length === 0, reasons };
   }
 
-  views(): InstanceView[] {
-    return this.instances.live.map((instance) => ({
+  /** The live runs as the database has them now, or, if it does not say within a second, as they were last read. */
+  async views(): Promise<InstanceView[]> {
+    const { clock, database } = this.#deps;
+    const lastRead = () => this.instances.live;
+    const live = await Promise.race([readLive(database).catch(lastRead), clock.sleep(FRESH_WITHIN_MS).then(lastRead)]);
+    return live.map((instance) => ({
       uuid: instance.cnapiUuid,
       run: instance.run,
       url: instance.url,

@@ -66,12 +66,18 @@ function verdict(watch: Watch, load: Load): number {
 
 /** @throws CannotTry */
 async function findInstances(url: string): Promise<Instance[]> {
-  const instances = await getJson<Instance[]>(`${url}/instances`);
-  if (instances === undefined) throw new CannotTry(`no instance answers at ${url}; run npm start, or give --url`);
+  const runs = await getJson<Instance[]>(`${url}/instances`);
+  if (runs === undefined) throw new CannotTry(`no instance answers at ${url}; run npm start, or give --url`);
+  const instances = latestRuns(runs);
   if (instances.length < 2) throw new CannotTry('with one instance there is nobody to take over; start more');
   for (const { pid, url: each } of instances)
     if (!isInstance(pid)) throw new CannotTry(`${each} (pid ${pid}) does not run on this machine`);
   return instances;
+}
+
+/** In order of their start; a run that was killed a moment ago may still be listed beside the one that took its place. */
+function latestRuns(runs: readonly Instance[]): Instance[] {
+  return [...new Map(runs.map((run) => [run.url, run])).values()];
 }
 
 async function killAndAwait({ uuid, url, pid }: Instance): Promise<void> {
