@@ -11,7 +11,8 @@ faultTest('Postgres frozen for 20 s and thawed', frozen, async ({ zone }) => {
   await sleep(15_000);
 });
 
-const asBus = { bus: 'postgres', config: FULL_START_GRACE } as const;
+/** Eight seconds without the database, and then at most a slow poll. */
+const asBus = { bus: 'postgres', config: FULL_START_GRACE, waitSlackMs: 14_000 } as const;
 
 faultTest('Postgres restarted and gone for a while, with itself as the bus', asBus, async ({ zone }) => {
   await zone.postgres.restart();

@@ -2,7 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FULL_START_GRACE, faultTest } from '../support/fault-test.ts';
 
 // Flushed to disk, as in production: what was committed must stand after a crash.
-const plan = { postgres: { fast: false }, config: FULL_START_GRACE };
+// A wait whose task ended just before the database went can read that half a minute later, at a slow poll.
+const plan = { postgres: { fast: false }, config: FULL_START_GRACE, waitSlackMs: 36_000 };
 
 faultTest('Postgres restarted, crashed, and stopped for 30 s', plan, async ({ zone }) => {
   await zone.postgres.restart();
