@@ -1,6 +1,6 @@
 /**
- * One WebSocket of one agent, as the instance sees it. Parses what comes, bounds what is under way, and carries the
- * session through its greeting. Frames that make no sense end this connection, with a reason, and touch nothing else.
+ * One WebSocket of one agent, as the instance sees it. Parses what comes, bounds how fast it is read, and carries
+ * the session through its greeting. Frames that make no sense end this connection, with a reason, and touch nothing else.
  *
  *     greeting ──hello──▶ accepting ──accepted, welcome sent──▶ awaiting-inventory ──inventory──▶ live
  *        any ──refused, silent, malformed frame, socket closed, superseded──▶ closed

@@ -78,9 +78,7 @@ export class Verdicts {
     const queued = this.#queued.get(serverUuid);
     if (queued !== undefined && queued.epoch > epoch) return;
     this.#queued.set(serverUuid, { serverUuid, run, epoch, reason });
-    this.#writing ??= this.#write().finally(() => {
-      this.#writing = undefined;
-    });
+    this.#writing ??= this.#write();
   }
 
   #end(session: Session, why: string): boolean {
@@ -98,6 +96,8 @@ export class Verdicts {
         await this.#pauseAfter(error);
       }
     }
+    // In the same turn as the look at the queue: a loss that comes next starts a write of its own.
+    this.#writing = undefined;
   }
 
   async #record(batch: readonly Loss[]): Promise<void> {

@@ -1,0 +1,75 @@
+/** Verdicts against a database that answers when it likes. */
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { type Session, SessionTable } from '../../lib/roster/session.ts';
+import { Verdicts } from '../../lib/roster/verdicts.ts';
+import { ManualClock } from '../support/manual-clock.ts';
+
+function newVerdicts() {
+  const sessions = new SessionTable();
+  const clock = new ManualClock();
+  const world = { isDatabaseAway: false, written: [] as string[], onAnswer: () => {} };
+  const query = async <Row>(_text: string, values: readonly unknown[] = []) => {
+    if (world.isDatabaseAway) throw new DatabaseUnavailableError();
+    const servers = values[0] as string[];
+    world.written.push(...servers);
+    world.onAnswer();
+    return { rows: servers.map((server_uuid) => ({ server_uuid })) as Row[], rowCount: servers.length };
+  };
+  const database: Queryable = { query };
+  const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: silentLogger });
+  const connect = (serverUuid: string, epoch = 1): Session => {
+    const socket = { isUnread: false, probe() {}, answersProbe: async () => true, askToLeave() {}, terminate() {} };
+    const fields = { serverUuid, epoch, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
+    const added = sessions.add({ ...fields, socket, run: 'run', heardAt: 0 });
+    return added?.session as Session;
+  };
+  return { clock, verdicts, world, connect };
+}
+
+t.test('a loss is written however close it comes to the end of the write before', async (t) => {
+  for (let microtasks = 0; microtasks < 20; microtasks += 1) {
+    const { clock, verdicts, world, connect } = newVerdicts();
+    const [first, second] = [connect('first'), connect('second')];
+    world.onAnswer = () => {
+      world.onAnswer = () => {};
+      let later = Promise.resolve();
+      for (let each = 0; each < microtasks; each += 1) later = later.then(() => {});
+      void later.then(() => verdicts.lose(second, 'closed'));
+    };
+    verdicts.lose(first, 'closed');
+    await clock.advance(0);
+    t.same(world.written, ['first', 'second'], `${microtasks} microtasks after the answer`);
+  }
+});
+
+t.test('what could not be written is kept, the verdict of the highest epoch for each server', async (t) => {
+  const { clock, verdicts, world, connect } = newVerdicts();
+  world.isDatabaseAway = true;
+  verdicts.lose(connect('server', 1), 'silent');
+  await clock.advance(2000);
+  verdicts.lose(connect('server', 2), 'closed');
+  verdicts.lose(connect('other'), 'closed');
+  await clock.advance(2000);
+  t.same([world.written, verdicts.queued], [[], 2]);
+  world.isDatabaseAway = false;
+  await clock.advance(1000);
+  t.same([world.written, verdicts.queued], [['server', 'other'], 0]);
+});
+
+t.test('a session ends once, a superseded one without a verdict, and a stopping instance gives none', async (t) => {
+  const { clock, verdicts, world, connect } = newVerdicts();
+  const [lost, superseded, late] = [connect('lost'), connect('superseded'), connect('late')];
+  verdicts.lose(lost, 'silent');
+  verdicts.lose(lost, 'closed');
+  verdicts.supersede(superseded, 'another has its place');
+  verdicts.lose(superseded, 'closed');
+  await clock.advance(0);
+  await verdicts.stop();
+  verdicts.lose(late, 'closed');
+  await clock.advance(1000);
+  t.same(world.written, ['lost']);
+  t.same([lost.isEnded, superseded.isEnded, late.isEnded], [true, true, true]);
+});
