@@ -71,6 +71,7 @@ export class App {
   readonly #listener: HttpListener;
   readonly #housekeeping: Housekeeping;
   readonly #stopping = new AbortController();
+  readonly #waitsOver = new AbortController();
   readonly #stopped = Promise.withResolvers<void>();
   #starting: Promise<void> | undefined;
 
@@ -230,6 +231,7 @@ export class App {
         removeServer: (serverUuid) => roster.removeServer(serverUuid),
         isReady: () => roster.readiness(),
       },
+      waitsOver: this.#waitsOver.signal,
       health: () => ({ database: roster.instances.isDatabaseWell, bus: this.#bus.isHealthy() }),
       lastHeartbeat: (serverUuid) => {
         const session = roster.sessions.get(serverUuid);

@@ -97,6 +97,15 @@ export class ServerNotRunningError extends CnapiError {
   }
 }
 
+/** A wait that outlasted what a leaving instance gives it; asked again at once, another instance goes on with it. */
+export class InstanceDrainingError extends CnapiError {
+  constructor() {
+    super('InstanceDraining', 503, 'This instance is leaving; ask again, another one will answer', {
+      retryAfterSeconds: 0,
+    });
+  }
+}
+
 /** This instance is on its way out; another one answers. */
 export class StoppingError extends CnapiError {
   constructor() {

@@ -203,9 +203,12 @@ async function runTask(
 ): Promise<Record<string, unknown>> {
   const request = { serverUuid: params.server_uuid, name, params: taskParams, requestId };
   const { id } = await services.tasks.create(request);
-  const task = await services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal }).catch((error: unknown) => {
+  const over = services.waitsOver;
+  const waiting = services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
+  const task = await waiting.catch((error: unknown) => {
     throw signal.aborted ? new TaskGoesOnError(id) : error;
   });
+  if (task.status === 'active' && over.aborted) throw new TaskGoesOnError(id);
   if (task.status === 'active') throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
   if (task.status === 'failure') throw new TaskRunError(failureOf(task));
   return task.history.at(-1)?.event ?? {};

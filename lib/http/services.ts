@@ -23,6 +23,8 @@ export interface Services {
     stats(): object;
   };
   roster: RosterService;
+  /** Aborts when this instance leaves and every wait is to be answered, each in its own way. */
+  waitsOver: AbortSignal;
   /** What this instance stands on, as it sees it now. */
   health(): { database: boolean; bus: boolean };
   /** When this instance last heard of the server, ISO 8601, if it did. */

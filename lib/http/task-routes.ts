@@ -71,7 +71,7 @@ export const taskRoutes: Route[] = [
     responses: { 200: { description: 'OK', schema: taskSchema, example: taskExample }, ...notFound },
     async handler({ params, services, signal }) {
       const timeoutMs = (params.timeout ?? MAX_WAIT_SECONDS) * 1000;
-      return ok(await services.tasks.wait(params.taskid, { timeoutMs, signal }));
+      return ok(await services.tasks.wait(params.taskid, { timeoutMs, signal, over: services.waitsOver }));
     },
   }),
   route({
@@ -117,7 +117,7 @@ export const taskRoutes: Route[] = [
     async handler({ params, services, header, signal }) {
       // A browser that resumes asks at the old address with a new header.
       const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
-      const follow = () => services.tasks.follow(params.taskid, after, signal);
+      const follow = () => services.tasks.follow(params.taskid, after, { signal, over: services.waitsOver });
       // Read first, so that a task that is not there is a 404 and not a stream that breaks.
       const { status } = await services.tasks.get(params.taskid);
       // A browser that has had the end comes back all the same, and stays away only for a 204.

@@ -33,7 +33,7 @@ import {
   TooManyTasksError,
 } from './task-errors.ts';
 import { cancelTask, createTask, deleteTasks, listTasks, type NewTask, readTask, readTaskByKey } from './task-store.ts';
-import { Waiters, type WaitOptions } from './waiters.ts';
+import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
 import { Watches } from './watches.ts';
 
 export type { WaitOptions } from './waiters.ts';
@@ -173,8 +173,8 @@ export class Tasks {
    * buffered for a slow reader. @throws TaskNotFoundError, TooManyWaitersError, TaskWaitStoppedError,
    * DatabaseUnavailableError, the signal's reason
    */
-  follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncIterable<TaskEvent> {
-    return this.#waiters.follow(id, afterSeq, signal);
+  follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncIterable<TaskEvent> {
+    return this.#waiters.follow(id, afterSeq, options);
   }
 
   /** The server's tasks, newest first. */

@@ -13,7 +13,11 @@ export interface WaitOptions {
   timeoutMs: number;
   /** Ends the wait with the signal's reason, for a caller that went away. */
   signal?: AbortSignal;
+  /** Ends the wait as its timeout does: this instance is leaving. */
+  over?: AbortSignal;
 }
+
+export type FollowOptions = Pick<WaitOptions, 'signal' | 'over'>;
 
 const PAGE = 50;
 
@@ -51,13 +55,16 @@ export class Waiters {
     return row;
   }
 
-  /** The events after `afterSeq`, page by page as the reader takes them; returns after the end. @throws as `Tasks.follow` */
-  async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<TaskEvent, void, undefined> {
+  /**
+   * The events after `afterSeq`, page by page as the reader takes them; returns after the end, or when it is `over`.
+   * @throws as `Tasks.follow`
+   */
+  async *follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
     const watch = this.#watches.open(id, true);
     this.#follows += 1;
     try {
       for (let seq = afterSeq; ; ) {
-        await watch.until((position) => position.isAbsent || position.isEnded || position.lastSeq > seq, { signal });
+        await watch.until((position) => position.isAbsent || position.isEnded || position.lastSeq > seq, options);
         const page = await readEvents(this.#database, id, { afterSeq: seq, limit: PAGE });
         if (page === undefined) throw new TaskNotFoundError(id);
         for (const event of page.events) {
@@ -65,7 +72,7 @@ export class Waiters {
           seq = event.seq;
           if (event.name === 'end') return;
         }
-        if (page.isEnded && page.events.length === 0) return;
+        if (page.events.length === 0 && (page.isEnded || options.over?.aborted)) return;
       }
     } finally {
       this.#follows -= 1;

@@ -147,6 +147,8 @@ export interface UntilOptions {
   /** Default: for ever. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
+  /** Ends it as its timeout does. */
+  over?: AbortSignal | undefined;
 }
 
 type Awaiter = { isReached: (position: Position) => boolean; settle: (error?: unknown) => void };
@@ -175,21 +177,24 @@ export class Watch {
    * The position once `isReached`, or as it is when the time is up: undefined then if it could not be read at all.
    * One at a time. @throws TaskWaitStoppedError, the signal's reason
    */
-  until(isReached: Awaiter['isReached'], { timeoutMs, signal }: UntilOptions): Promise<Position | undefined> {
+  until(isReached: Awaiter['isReached'], { timeoutMs, signal, over }: UntilOptions): Promise<Position | undefined> {
     return new Promise((resolve, reject) => {
       if (this.#failure !== undefined) return reject(this.#failure);
       if (signal?.aborted) return reject(signal.reason);
-      if (this.#position !== undefined && isReached(this.#position)) return resolve(this.#position);
+      if (over?.aborted || (this.#position !== undefined && isReached(this.#position))) return resolve(this.#position);
       const onAbort = () => this.#awaiter?.settle(signal?.reason);
+      const onOver = () => this.#awaiter?.settle();
       const timer =
         timeoutMs === undefined
           ? undefined
           : this.#clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
       signal?.addEventListener('abort', onAbort, { once: true });
+      over?.addEventListener('abort', onOver, { once: true });
       const settle = (error?: unknown) => {
         this.#awaiter = undefined;
         timer?.cancel();
         signal?.removeEventListener('abort', onAbort);
+        over?.removeEventListener('abort', onOver);
         if (error === undefined) resolve(this.#position);
         else reject(error);
       };

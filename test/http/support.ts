@@ -18,6 +18,7 @@ import { Servers } from '../../lib/servers/servers.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
 import type { TaskStats } from '../../lib/tasks/tasks.ts';
+import type { FollowOptions } from '../../lib/tasks/waiters.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../support/postgres.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -78,6 +79,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const services: Services = {
     version: '1.2.3',
     startedAt: '2030-01-01T00:00:00.000Z',
+    waitsOver: new AbortController().signal,
     servers,
     tasks,
     roster,
@@ -292,12 +294,12 @@ export class FakeTasks {
     return task;
   }
 
-  async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<TaskEvent> {
+  async *follow(id: string, afterSeq: number, { signal, over }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
     for (let next = afterSeq; ; ) {
       const event = this.events.find(({ seq }) => seq > next);
       signal?.throwIfAborted();
       if (event === undefined) {
-        if (this.all.get(id)?.status !== 'active') return;
+        if (this.all.get(id)?.status !== 'active' || over?.aborted) return;
         await sleep(5);
         continue;
       }

@@ -57,6 +57,23 @@ t.test('when the time is up the task is served as it is', async (t) => {
   t.ok(quiet(b));
 });
 
+t.test('when the instance leaves, waits are answered as at their timeout and streams end to be resumed', async (t) => {
+  const { b, agent, taken } = await instances(t);
+  const id = await taken();
+  const leaving = new AbortController();
+  const waiting = b.tasks.wait(id, { ...patience, over: leaving.signal });
+  const following = collect(b.tasks.follow(id, 0, { over: leaving.signal }));
+  await until(() => b.tasks.stats().waits + b.tasks.stats().follows === 2, 'both');
+  leaving.abort();
+  t.match(await waiting, { id, status: 'active' });
+  t.notOk(names(await following).includes('end'));
+  t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'active' }, 'one that comes later');
+  agent.complete(id);
+  await until(async () => (await b.tasks.get(id)).status === 'complete', 'its end');
+  t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'complete' });
+  t.ok(quiet(b));
+});
+
 t.test('a wait ends with its caller, and with its instance', async (t) => {
   const { a, b, taken } = await instances(t);
   const id = await taken();
@@ -164,7 +181,7 @@ t.test('a long stream is read page by page, none missing, and a reader may leave
   t.ok(quiet(b));
   const caller = new AbortController();
   const second = await taken();
-  const following = collect(b.tasks.follow(second, 0, caller.signal));
+  const following = collect(b.tasks.follow(second, 0, { signal: caller.signal }));
   await until(() => b.tasks.stats().follows === 1, 'the stream');
   caller.abort(new Error('gone'));
   await t.rejects(following, /gone/);
