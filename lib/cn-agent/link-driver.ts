@@ -24,7 +24,7 @@ import type { Endpoint } from './endpoints.ts';
 import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
-import { limitsOf, type SessionLimits } from './link-times.ts';
+import { isBeatDue, listen, type Watched, watch } from './link-watch.ts';
 
 /** What the agent does when the link tells it something. */
 export interface LinkOwner {
@@ -54,16 +54,6 @@ export interface LinkDeps {
   /** The journal's highest epoch. */
   epoch: number;
   localAddress?: string | undefined;
-}
-
-interface Watched extends SessionLimits {
-  number: number;
-  socket: LinkSocket;
-  peerVersion: number;
-  bytesRead: number;
-  silentMs: number;
-  nextHeartbeatAt: number;
-  steady: boolean;
 }
 
 const MAX_BAD_FRAMES = 10;
@@ -132,16 +122,9 @@ export class Link {
 
   /** Called each pulse, after the poll phase. */
   tick(now: number, healthyMs: number): void {
-    const live = this.#live;
-    const session = this.#state.session;
-    if (!live || !session) return;
-    const bytesRead = live.socket.bytesRead;
-    live.silentMs = bytesRead === live.bytesRead ? live.silentMs + healthyMs : 0;
-    live.bytesRead = bytesRead;
-    if (live.silentMs >= live.serverSilenceMs) return this.#on({ type: 'silent', socket: session.socket });
-    if (now < live.nextHeartbeatAt) return;
-    live.nextHeartbeatAt = Math.max(live.nextHeartbeatAt + live.heartbeatMs, now + live.heartbeatMs / 2);
-    this.#beat(live);
+    const heard = this.#live && listen(this.#live, healthyMs);
+    if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
+    if (this.#live && isBeatDue(this.#live, now)) this.#beat(this.#live);
   }
 
   #beat({ number, socket }: Watched): void {
@@ -273,18 +256,7 @@ export class Link {
   #enter(number: number, welcome: WelcomeFrame): void {
     const socket = this.#sockets.get(number)?.socket;
     if (!socket) return;
-    const now = this.#deps.clock.now();
-    const limits = limitsOf(welcome);
-    this.#live = {
-      ...limits,
-      number,
-      socket,
-      peerVersion: welcome.version,
-      bytesRead: socket.bytesRead,
-      silentMs: 0,
-      nextHeartbeatAt: now + limits.heartbeatMs,
-      steady: false,
-    };
+    this.#live = watch(number, { socket, welcome, now: this.#deps.clock.now() });
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
     this.#beat(this.#live);
     this.#deps.owner.entered(welcome);

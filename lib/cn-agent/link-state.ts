@@ -30,8 +30,8 @@ export interface LinkState {
   /** The connection being made, in connecting, greeting and journalling. */
   attempt: { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
   session: LinkSession | undefined;
-  /** Why a next session is sought while there is one: asked to (soft) or told to (must). */
-  move: 'no' | 'soft' | 'must';
+  /** Why a next session is sought while there is one: nothing is heard from it (silent), asked to (soft) or told to (must). */
+  move: 'no' | 'silent' | 'soft' | 'must';
   /** The highest epoch a welcome has named. */
   epoch: number;
   conn: number;
@@ -57,7 +57,10 @@ export type LinkEvent =
   | { type: 'begun'; socket: number }
   | { type: 'opened'; socket: number }
   | { type: 'closed'; socket: number; reason: string; retryAfterMs?: number | undefined }
+  /** Nothing came from the instance for a while; came again; did not come for as long again. */
   | { type: 'silent'; socket: number }
+  | { type: 'heard'; socket: number }
+  | { type: 'dead'; socket: number }
   | { type: 'steady'; socket: number }
   | { type: 'welcomed'; socket: number; welcome: WelcomeFrame }
   | { type: 'refused'; socket: number; refusal: RefuseFrame }

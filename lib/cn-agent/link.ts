@@ -12,8 +12,15 @@
  *                          └──────────────────────────────────────────────────────────────────────┘
  *     any ── stop ──► stopped
  *
- * Beside the phase stands the session, the one connection that was accepted last. While an agent moves (goaway) it has
- * both: the session it still serves and the phase of the next one. It opens the new before it closes the old.
+ * Beside the phase stands the session, the one connection that was accepted last. While an agent moves it has both: the
+ * session it still serves and the phase of the next one. It opens the new before it closes the old.
+ *
+ *     no ── asked to go ──► soft ── a round in vain ──► no        must ── its time is over ──► the session is closed
+ *     no, soft, silent ── told to go ──► must                     silent ── heard again ──► no
+ *     no, soft ── nothing heard ──► silent                        silent ── nothing heard for as long again ──► closed
+ *
+ * A silent instance may only have stood still, and would take a closed connection for the death of its server: so it is
+ * kept while others are tried, then itself again.
  */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { UPGRADE_WITHIN_MS, WELCOME_WITHIN_MS } from '../wire/limits.ts';
@@ -67,6 +74,10 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'closed':
       return onClosed(link, event);
     case 'silent':
+      return isSession(link, event.socket) ? onSilent(link) : undefined;
+    case 'heard':
+      return isSession(link, event.socket) ? onHeard(link) : undefined;
+    case 'dead':
       return leaveSession(link, event.socket, 'silent');
     case 'steady':
       return isSession(link, event.socket) ? onSteady(link) : undefined;
@@ -197,11 +208,28 @@ function onGoaway(link: Draft, event: Extract<LinkEvent, { type: 'goaway' }>): v
   if (event.withinMs !== undefined) {
     link.move = 'must';
     link.effects.push({ do: 'arm-departure', socket: event.socket, ms: event.withinMs });
-  } else if (!moving) {
+  } else if (link.move !== 'must') {
     link.move = 'soft';
     link.softFrom = link.now + SOFT_EVERY_MS;
   }
   if (!moving && link.phase === 'live') startRound(link);
+}
+
+function onSilent(link: Draft): void {
+  if (link.move !== 'must') link.move = 'silent';
+  if (link.phase === 'live') startRound(link);
+}
+
+/** It stays; but a hello that is out may have been accepted already, and is waited for. */
+function onHeard(link: Draft): void {
+  if (link.move !== 'silent') return;
+  link.move = 'no';
+  link.failedRounds = 0;
+  if (link.phase === 'connecting') {
+    link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'not needed any more' });
+    link.attempt = undefined;
+  }
+  if (!link.attempt) enter(link, 'live');
 }
 
 function onExpired(link: Draft): void {
@@ -265,7 +293,8 @@ function startRound(link: Draft): void {
 
 /** Each known endpoint is tried, in random order, before anything is waited for. */
 function nextAddress(link: Draft): void {
-  const candidates = link.known.filter((endpoint) => isCandidate(link, endpoint));
+  if (link.session && link.move === 'no') return enter(link, 'live');
+  const candidates = candidatesOf(link);
   const chosen = candidates[Math.floor(link.chance * candidates.length)];
   if (chosen) return connect(link, chosen);
   if (link.session && link.move === 'soft') {
@@ -277,10 +306,15 @@ function nextAddress(link: Draft): void {
   link.effects.push({ do: 'resolve', turn: link.turn });
 }
 
-function isCandidate(link: Draft, endpoint: Endpoint): boolean {
-  if (link.tried.length >= MAX_TRIES_A_ROUND) return false;
-  if (link.tried.includes(endpointKey(endpoint)) || isHeld(link.held, endpoint, link.now)) return false;
-  return !link.session || !isSameInstance(endpoint, link.session);
+/** The instance of the session comes last, and only if it is silent: the connection may be dead and the instance well. */
+function candidatesOf(link: Draft): Endpoint[] {
+  const { session, tried, held } = link;
+  if (tried.length >= MAX_TRIES_A_ROUND) return [];
+  const open = link.known.filter(
+    (endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(held, endpoint, link.now),
+  );
+  const others = session ? open.filter((endpoint) => !isSameInstance(endpoint, session)) : open;
+  return others.length === 0 && link.move === 'silent' ? open : others;
 }
 
 /** Full jitter: anything from nothing to a ceiling that doubles; never before an endpoint can be tried at all. */

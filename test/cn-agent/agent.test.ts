@@ -235,16 +235,47 @@ t.test('an upgrade refused with Retry-After is not tried before', async (t) => {
   await (await one.session(0)).heard('inventory');
 });
 
-t.test('an instance that stops answering is left for another', async (t) => {
+t.test('an instance that stops answering is left for another, once that one has the agent', async (t) => {
   const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
   const good = await instance(t);
   mute.script.welcome = { serverSilenceMs: 600, addresses: [mute.address, good.address] };
   await agent(t, [mute]);
   const session = await mute.session(0);
   await session.heard('inventory');
-  mute.script.upgradeStatus = 503;
+  good.script.greet = () => {
+    t.equal(session.closed, undefined, 'the mute session is open while the new one greets');
+    return {};
+  };
   await (await good.session(0)).heard('inventory');
   await until(() => session.closed, 'the mute session to be closed');
+});
+
+t.test('an instance that stood still and speaks again keeps its agent, which beat on meanwhile', async (t) => {
+  const still = await instance(t, { echo: false, welcome: { serverSilenceMs: 1000 } });
+  const full = await instance(t, { greet: () => refuse('full') });
+  still.script.welcome = { serverSilenceMs: 1000, addresses: [still.address, full.address] };
+  const { agent: stayer } = await agent(t, [still]);
+  const session = await still.session(0);
+  await session.heard('inventory');
+  still.script.upgradeStatus = 503;
+  await until(() => full.upgrades > 0, 'the search for another');
+  const beats = session.all('heartbeat').length;
+  still.script.echo = true;
+  await until(() => stayer.link.state.phase === 'live', 'the end of the search');
+  await until(() => session.all('heartbeat').length > beats + 2, 'its heartbeats');
+  t.equal(session.closed, undefined);
+  t.equal(still.sessions.length, 1);
+});
+
+t.test('an instance that never speaks again is left with nobody else there, and sought again', async (t) => {
+  const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
+  await agent(t, [mute]);
+  const session = await mute.session(0);
+  await session.heard('inventory');
+  mute.script.upgradeStatus = 503;
+  await until(() => session.closed, 'the mute session to be closed');
+  delete mute.script.upgradeStatus;
+  await (await mute.session(1)).heard('inventory');
 });
 
 t.test('an instance that accepts the upgrade and says nothing is left after five seconds', async (t) => {

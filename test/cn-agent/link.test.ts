@@ -361,11 +361,98 @@ t.test('a session lost while it moves is simply gone; the move goes on', async (
   t.match(walk.state, { phase: 'connecting', move: 'no', session: undefined });
 });
 
+t.test('an instance that falls silent is kept until another has welcomed the agent', async (t) => {
+  const walk = new Walk().live(B);
+  walk.on({ type: 'silent', socket: 1 });
+  t.match([walk.done, walk.host], [['connect'], 'b'], 'the other one is sought at once');
+  t.match(walk.state, { move: 'silent', session: { socket: 1 } });
+  walk.greet(2, uuidOf(2));
+  t.match(walk.effects, [
+    { do: 'enter', socket: 2 },
+    { do: 'close', socket: 1 },
+  ]);
+  t.match(walk.state, { phase: 'live', move: 'no', session: { socket: 2, epoch: 2 } });
+});
+
+t.test('a silent instance is itself tried after the others: only the connection may be dead', async (t) => {
+  const walk = new Walk().live(B);
+  walk.on({ type: 'silent', socket: 1 }).failed();
+  t.equal(walk.host, 'a');
+  walk.greet(2);
+  t.match(walk.state, { phase: 'live', session: { socket: 3, epoch: 2 } });
+});
+
+t.test('an instance that is heard again before another has welcomed the agent keeps it', async (t) => {
+  const rows: { name: string; until: (walk: Walk) => unknown; closed: number[]; phase: Phase }[] = [
+    { name: 'while connecting', until: () => undefined, closed: [2], phase: 'live' },
+    { name: 'while it asks DNS', until: (walk) => walk.failed().failed(), closed: [], phase: 'live' },
+    {
+      name: 'while it waits',
+      until: (walk) => walk.failed().failed().expire(),
+      closed: [],
+      phase: 'live',
+    },
+    {
+      name: 'while a hello is out: the answer is waited for',
+      until: (walk) => walk.on({ type: 'opened', socket: 2 }),
+      closed: [],
+      phase: 'greeting',
+    },
+  ];
+  for (const { name, until, closed, phase } of rows) {
+    const walk = new Walk().live(B).on({ type: 'silent', socket: 1 });
+    until(walk);
+    walk.on({ type: 'heard', socket: 1 });
+    t.match(walk.state, { phase, move: 'no', session: { socket: 1 } }, name);
+    t.same(
+      walk.effects.flatMap((effect) => (effect.do === 'close' ? [effect.socket] : [])),
+      closed,
+      name,
+    );
+  }
+});
+
+t.test('heard again with a hello out, it stays if that is refused and moves if it is welcomed', async (t) => {
+  const greeting = () =>
+    new Walk()
+      .live(B, C)
+      .on({ type: 'silent', socket: 1 }, { type: 'opened', socket: 2 }, { type: 'heard', socket: 1 });
+  const refused = greeting().on({ type: 'refused', socket: 2, refusal: refusal('full') });
+  t.match(refused.state, { phase: 'live', attempt: undefined, session: { socket: 1 } });
+  const moved = greeting();
+  moved.on({ type: 'welcomed', socket: 2, welcome: welcome(2) }, { type: 'journalled', socket: 2 });
+  t.match(moved.state, { phase: 'live', session: { socket: 2 } });
+});
+
+t.test('an instance that stays silent is left in the end, and anybody is sought', async (t) => {
+  const walk = new Walk().live(B);
+  walk.on({ type: 'silent', socket: 1 }).failed().failed().expire();
+  t.equal(walk.state.phase, 'waiting');
+  walk.on({ type: 'dead', socket: 1 });
+  t.match(walk.effects[0], { do: 'close', socket: 1, reason: 'silent' });
+  t.match(walk.state, { phase: 'waiting', move: 'no', session: undefined });
+  t.equal(walk.expire().host, 'a');
+});
+
+t.test('silent and told to go: it must go, heard again or not', async (t) => {
+  const walk = new Walk().live(B);
+  walk.on({ type: 'silent', socket: 1 }, { type: 'goaway', socket: 1, withinMs: 3000, addresses: [] });
+  walk.on({ type: 'heard', socket: 1 });
+  t.match(walk.state, { phase: 'connecting', move: 'must' });
+  walk.on({ type: 'silent', socket: 1 }).failed();
+  t.not(walk.host, 'a', 'and never back to where it was told to leave');
+});
+
 t.test('late events of sockets and turns that are over change nothing', async (t) => {
   const walk = new Walk().live(B);
   const before = walk.state;
-  walk.on({ type: 'closed', socket: 99, reason: '' }, { type: 'silent', socket: 99 }, { type: 'opened', socket: 99 });
-  walk.on({ type: 'expired', turn: before.turn - 1 }, { type: 'departure', socket: 99 });
+  walk.on({ type: 'closed', socket: 99, reason: '' }, { type: 'silent', socket: 99 }, { type: 'dead', socket: 99 });
+  walk.on(
+    { type: 'expired', turn: before.turn - 1 },
+    { type: 'departure', socket: 99 },
+    { type: 'opened', socket: 99 },
+  );
+  walk.on({ type: 'heard', socket: 99 }, { type: 'heard', socket: 1 });
   walk.on({ type: 'resolved', turn: before.turn - 1, addresses: [C] }, { type: 'journalled', socket: 99 });
   walk.on(
     { type: 'welcomed', socket: 1, welcome: welcome(50) },

@@ -1,0 +1,63 @@
+/**
+ * The session as its clockwork sees it: what the instance's silence amounts to, and when the next heartbeat is due. Owned
+ * by the link's driver, which asks at each pulse; it has no timer of its own.
+ *
+ *     heard ── nothing for serverSilenceMs ──► silent ── nothing for as long again ──► dead
+ *       ▲──────────────────── any byte ───────────┘
+ */
+import type { WelcomeFrame } from '../wire/frames.ts';
+import type { LinkSocket } from './link-socket.ts';
+import { limitsOf, type SessionLimits } from './link-times.ts';
+
+export interface Watched extends SessionLimits {
+  number: number;
+  socket: LinkSocket;
+  peerVersion: number;
+  bytesRead: number;
+  silentMs: number;
+  nextHeartbeatAt: number;
+  /** It has answered a heartbeat. */
+  steady: boolean;
+}
+
+export type Hearing = 'silent' | 'heard' | 'dead';
+
+export function watch(
+  number: number,
+  { socket, welcome, now }: { socket: LinkSocket; welcome: WelcomeFrame; now: number },
+): Watched {
+  const limits = limitsOf(welcome);
+  const { bytesRead } = socket;
+  const nextHeartbeatAt = now + limits.heartbeatMs;
+  return {
+    ...limits,
+    number,
+    socket,
+    peerVersion: welcome.version,
+    bytesRead,
+    silentMs: 0,
+    nextHeartbeatAt,
+    steady: false,
+  };
+}
+
+/** What has changed; `healthyMs` is how much of the time since the last call this process saw. */
+export function listen(watched: Watched, healthyMs: number): Hearing | undefined {
+  const { serverSilenceMs, bytesRead, silentMs } = watched;
+  watched.bytesRead = watched.socket.bytesRead;
+  if (watched.bytesRead !== bytesRead) {
+    watched.silentMs = 0;
+    return silentMs >= serverSilenceMs ? 'heard' : undefined;
+  }
+  watched.silentMs += healthyMs;
+  if (watched.silentMs >= 2 * serverSilenceMs) return 'dead';
+  return silentMs < serverSilenceMs && watched.silentMs >= serverSilenceMs ? 'silent' : undefined;
+}
+
+/** True when a heartbeat is due now; the next one is then counted from it, and not made up for after a pause. */
+export function isBeatDue(watched: Watched, now: number): boolean {
+  const { heartbeatMs, nextHeartbeatAt } = watched;
+  if (now < nextHeartbeatAt) return false;
+  watched.nextHeartbeatAt = Math.max(nextHeartbeatAt + heartbeatMs, now + heartbeatMs / 2);
+  return true;
+}

@@ -1,0 +1,42 @@
+import t from 'tap';
+import { isBeatDue, listen, watch } from '../../lib/cn-agent/link-watch.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../lib/wire/limits.ts';
+
+const welcome = {
+  type: 'welcome' as const,
+  version: 1,
+  capabilities: [],
+  cnapiUuid: '10000000-0000-4000-8000-000000000000',
+  epoch: 1,
+  ...DEFAULT_LINK_TIMES,
+  maxFrameBytes: MAX_FRAME_BYTES,
+  addresses: [],
+  sendSysinfo: false,
+};
+
+const watched = () => {
+  const socket = { bytesRead: 0, bufferedBytes: 0, send: () => undefined, close: () => undefined };
+  return { socket, session: watch(1, { socket, welcome, now: 0 }) };
+};
+
+t.test('silence is told once, its end once, and a death when it has lasted as long again', async (t) => {
+  const { socket, session } = watched();
+  const heard = (ms: number, bytes = 0) => {
+    socket.bytesRead += bytes;
+    return listen(session, ms);
+  };
+  t.same([heard(2750), heard(250), heard(250)], [undefined, 'silent', undefined]);
+  t.same([heard(250, 1), heard(250, 1)], ['heard', undefined]);
+  t.same([heard(3000), heard(2750), heard(250)], ['silent', undefined, 'dead']);
+});
+
+t.test('time that this process did not see is nobody’s silence', async (t) => {
+  const { session } = watched();
+  for (let tick = 0; tick < 100; tick++) t.equal(listen(session, 0), undefined);
+});
+
+t.test('heartbeats keep their period, and are not made up for after a pause', async (t) => {
+  const { session } = watched();
+  const due = [999, 1000, 1500, 2100, 3000, 9000, 9250, 9500, 10_400, 10_500].filter((now) => isBeatDue(session, now));
+  t.same(due, [1000, 2100, 3000, 9000, 9500, 10_500]);
+});
