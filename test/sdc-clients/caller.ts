@@ -1,0 +1,56 @@
+/**
+ * A program that uses the client as Triton's programs do, for a test that says what to call: a line of JSON on stdin is one
+ * call, a line on stdout is what its callback was given. Calls run side by side. The client is the package as it is.
+ *
+ *     {"id": 1, "url": "http://127.0.0.1:8080", "method": "getServer", "args": ["…"]}
+ *     {"id": 1, "error": null, "result": {…}, "status": 200}
+ */
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+
+export interface Call {
+  id: number;
+  url: string;
+  method: string;
+  args: unknown[];
+}
+
+export interface Callback<Result = unknown> {
+  id: number;
+  error: { name: string; message: string; statusCode?: number; restCode?: string; body?: unknown } | null;
+  /** The callback's second argument. */
+  result: Result;
+  /** Of the response, where the callback was given one. */
+  status?: number;
+}
+
+type Client = Record<string, (...args: unknown[]) => void> & { close?(): void };
+
+const { CNAPI } = createRequire(import.meta.url)('sdc-clients') as {
+  CNAPI: new (options: { url: string }) => Client;
+};
+const clients = new Map<string, Client>();
+
+for await (const line of createInterface({ input: process.stdin })) call(JSON.parse(line) as Call);
+process.exit();
+
+function call({ id, url, method, args }: Call): void {
+  const client = clients.get(url) ?? new CNAPI({ url });
+  clients.set(url, client);
+  client[method]?.(
+    ...args,
+    (error: unknown, result: unknown, _request: unknown, response?: { statusCode?: number }) => {
+      say({ id, error: described(error), result: result ?? null, status: response?.statusCode });
+    },
+  );
+}
+
+function described(error: unknown): Callback['error'] {
+  if (!(error instanceof Error)) return null;
+  const { name, message, statusCode, restCode, body } = error as Error & Partial<NonNullable<Callback['error']>>;
+  return { name, message, ...(statusCode && { statusCode }), ...(restCode && { restCode }), ...(body ? { body } : {}) };
+}
+
+function say(line: object): void {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}

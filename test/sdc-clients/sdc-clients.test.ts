@@ -1,0 +1,139 @@
+/**
+ * The client that Triton's own programs use, unmodified (the package `sdc-clients` of the registry), against two instances
+ * and a real agent: whatever it asks, either instance answers as the reference does.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import t, { type Test } from 'tap';
+import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
+import { Program } from '../support/program.ts';
+import { OldClient } from './old-client.ts';
+
+t.setTimeout(110_000);
+
+const SERVER = randomUUID();
+const STRANGER = randomUUID();
+
+interface Task {
+  id: string;
+  status: string;
+  task: string;
+}
+
+t.test('the existing client', async (t) => {
+  const client = await OldClient.start(t);
+  const zone = await freshZone(t);
+  const [one, other] = [await zone.startApp(), await zone.startApp()];
+  await startAgent(t, one);
+  const call = <Result>(method: string, ...args: unknown[]) => client.call<Result>(one.url, method, ...args);
+  const callOther = <Result>(method: string, ...args: unknown[]) => client.call<Result>(other.url, method, ...args);
+
+  t.test('ping', async (t) => {
+    t.match(await call('ping'), {
+      error: null,
+      status: 200,
+      result: { ready: true, services: { workflow: 'online', moray: 'online', amqp: 'online' } },
+    });
+  });
+
+  t.test('getServer and updateServer; what is refused comes as an error with its code', async (t) => {
+    t.match(await call('getServer', SERVER), { error: null, result: { uuid: SERVER, status: 'running' } });
+    const updated = await callOther('updateServer', SERVER, { comments: 'by the old client' });
+    t.match(updated, { error: null, status: 204, result: {} });
+    t.match(await call('getServer', SERVER), { result: { comments: 'by the old client' } });
+    t.match(await call('getServer', STRANGER), {
+      error: { statusCode: 404, restCode: 'ResourceNotFound', message: `Server ${STRANGER} not found` },
+    });
+    t.match(await call('updateServer', SERVER, { hostname: 'not so' }), {
+      error: { statusCode: 409, restCode: 'InvalidArgument' },
+    });
+  });
+
+  t.test('listServers takes page after page until all are there', async (t) => {
+    await addServers(zone, 1_099);
+    const { error, result } = await call<{ uuid: string }[]>('listServers', { extras: 'status' });
+    t.equal(error, null);
+    t.equal(new Set(result.map(({ uuid }) => uuid)).size, 1_100);
+    t.equal(result.length, 1_100, 'none twice');
+    t.match(
+      result.find(({ uuid }) => uuid === SERVER),
+      { status: 'running' },
+    );
+    const page = await callOther<object[]>('listServers', { limit: 7, offset: 1_095 });
+    t.equal(page.result.length, 5, 'a page of its own is one request');
+  });
+
+  t.test('commandExecute runs a script on the server', async (t) => {
+    t.match(
+      await callOther('commandExecute', SERVER, '#!/bin/sh\necho "  $1 $WHO  "', {
+        args: ['hello'],
+        env: { WHO: 'you' },
+      }),
+      {
+        error: null,
+        result: 'hello you',
+      },
+    );
+    t.match(await call('commandExecute', SERVER, '#!/bin/sh\necho oh >&2; exit 3', { json: true }), {
+      error: null,
+      result: { exitCode: 3, stderr: 'oh\n', stdout: '' },
+    });
+    t.match(await call('commandExecute', SERVER, 'exit 1'), {
+      error: { statusCode: 500, restCode: 'InternalError', message: 'Error executing on remote system' },
+    });
+  });
+
+  t.test('getTask, waitTask and pollTask, on the instance that does not hold the agent as well', async (t) => {
+    const { id } = await nop(one, { sleep: 1 });
+    t.match(await call('getTask', id), { error: null, result: { id, status: 'active', task: 'nop' } });
+    const [waited, polled, early] = await Promise.all([
+      callOther<Task>('waitTask', id, { timeout: 60 }),
+      callOther<Task>('pollTask', id, {}),
+      call<Task>('waitTask', (await nop(other, { sleep: 30 })).id, { timeout: 1 }),
+    ]);
+    t.match(waited, { error: null, result: { id, status: 'complete' } });
+    t.match(polled, { error: null, result: { id, status: 'complete' } });
+    t.match(early, { error: null, status: 200, result: { status: 'active' } }, 'the time was up');
+    const failing = await nop(one, { error: 'as asked' });
+    t.match(await call('pollTask', failing.id, {}), {
+      error: { message: 'task failed' },
+      result: { status: 'failure' },
+    });
+    t.match(await call('getTask', STRANGER), { error: { statusCode: 404, message: 'no such task found' } });
+  });
+
+  t.test('nothing in it has failed or is warned of by this Node', async (t) => {
+    t.same(client.complaints, []);
+  });
+});
+
+/** A real agent, of the server SERVER; resolves when that is `running`. */
+async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-old-client-'));
+  const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
+  const logFile = path.join(folder, 'agent.log');
+  const agent = new Program({ name: 'agent', file: 'lib/cn-agent/main.ts', args, nodeArgs: [], logFile });
+  t.teardown(async () => {
+    await agent.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  agent.start();
+  while ((await get<{ status?: string }>(`/servers/${SERVER}`)).body.status !== 'running')
+    await new Promise((done) => setTimeout(done, 50));
+}
+
+async function addServers({ database }: TestZone, count: number): Promise<void> {
+  await database.query(
+    `insert into cnapi_servers (_key, _value, _etag, _mtime)
+       select uuid, jsonb_build_object('uuid', uuid, 'hostname', uuid), 'e', now()
+         from (select gen_random_uuid()::text as uuid from generate_series(1, $1::int)) as new`,
+    [count],
+  );
+}
+
+/** There is no such method of the client's; its users have `nop` for tests, too. */
+async function nop({ post }: TestApp, params: object): Promise<{ id: string }> {
+  return (await post<{ id: string }>(`/servers/${SERVER}/nop`, params)).body;
+}
