@@ -1,0 +1,151 @@
+/**
+ * A ticket: a place in a waitlist, the queue of one (server, scope, id). Whose ticket is active holds the lock. Pure: its
+ * types, what it may become, and what a request for one must be (spec/cnapi-wire.md section 5).
+ *
+ *     created ──▶ queued ──it is the first──▶ active ──released──▶ finished
+ *        │          ├──────────released─────────┼─────────────────────▲
+ *        │          └──────────its time is up───┴──▶ expired
+ *        └── the queue is empty ──▶ active                      any ──deleted──▶ gone
+ *
+ * Finished and expired are ends: they do not change any more.
+ */
+export type JsonObject = Record<string, unknown>;
+export type TicketStatus = 'queued' | 'active' | 'finished' | 'expired';
+
+/** A ticket as REST serves it. */
+export interface Ticket {
+  uuid: string;
+  /** Of a server, or `default` for locks of the whole datacenter. */
+  server_uuid: string;
+  scope: string;
+  id: string;
+  action?: string;
+  extra: JsonObject;
+  /** As it was given, or ISO 8601. */
+  expires_at: string;
+  created_at: string;
+  updated_at: string;
+  status: TicketStatus;
+  reqid?: string;
+}
+
+/** When a ticket expires: at a time, as given, or in so many seconds by the database's clock. */
+export type ExpiryRequest = { expiresAt: string } | { expiresInSeconds: number };
+
+export interface TicketRequest {
+  serverUuid: string;
+  scope: string;
+  id: string;
+  action?: string | undefined;
+  extra?: JsonObject | undefined;
+  reqId?: string | undefined;
+  expiry: ExpiryRequest;
+}
+
+/** An expiry that can be stored: a time of the caller's and its text, or a duration. */
+export type Expiry = { atMs: number; text: string } | { inMs: number };
+
+export function isEnded(status: TicketStatus): boolean {
+  return status === 'finished' || status === 'expired';
+}
+
+/** Whether a ticket of status `from` may become `to`. The database refuses everything else (waitlist-schema.ts). */
+export function mayBecome(from: TicketStatus, to: TicketStatus): boolean {
+  switch (from) {
+    case 'queued':
+      return to !== 'queued';
+    case 'active':
+      return isEnded(to);
+    case 'finished':
+    case 'expired':
+      return false;
+    default:
+      return from satisfies never;
+  }
+}
+
+/** How long the texts of a ticket may be, in bytes of UTF-8; `extra` as JSON. */
+export const TICKET_LIMITS = { server_uuid: 64, scope: 256, id: 1024, action: 256, reqid: 256, extra: 65_536 } as const;
+/** Of `expires_in`: a hundred years. */
+export const MAX_EXPIRES_IN_SECONDS = 3_155_760_000;
+
+export interface Complaint {
+  field: string;
+  message: string;
+}
+
+/** What is wrong with a request for a ticket, its expiry aside; undefined when nothing is. */
+export function complaintOf(request: TicketRequest): Complaint | undefined {
+  const { serverUuid, scope, id, action, reqId, extra } = request;
+  const required = { server_uuid: serverUuid, scope, id };
+  for (const [field, text] of Object.entries(required)) {
+    if (text === '') return { field, message: 'must not be empty' };
+  }
+  const texts = { ...required, action, reqid: reqId, extra: extra && JSON.stringify(extra) };
+  for (const [field, text] of Object.entries(texts)) {
+    const message = text === undefined ? undefined : reasonNotText(text, TICKET_LIMITS[field as keyof typeof texts]);
+    if (message !== undefined) return { field, message };
+  }
+  return undefined;
+}
+
+function reasonNotText(text: string, maxBytes: number): string | undefined {
+  if (text.includes('\0') || !text.isWellFormed()) return 'contains a NUL character or half of a surrogate pair';
+  return Buffer.byteLength(text) > maxBytes ? `is longer than ${maxBytes} bytes` : undefined;
+}
+
+/**
+ * ISO 8601, from a year alone ("3000") to a time with an offset; without an offset it is UTC. No further than the year
+ * 9999, which every party can store.
+ */
+const ISO_8601 = /^(\d{4}(?:-\d\d(?:-\d\d)?)?)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(Z|[+-]\d\d:\d\d)?)?$/i;
+
+export function parseExpiry(request: ExpiryRequest): Expiry | Complaint {
+  if ('expiresInSeconds' in request) return parseDuration(request.expiresInSeconds);
+  const text = request.expiresAt;
+  const atMs = parseTime(text);
+  if (atMs === undefined) {
+    const message = 'is no time in ISO 8601 between the years 0001 and 9999, such as 2030-12-31T23:59:59.000Z or 3000';
+    return { field: 'expires_at', message };
+  }
+  return { atMs, text };
+}
+
+function parseDuration(seconds: number): Expiry | Complaint {
+  const inMs = Math.round(seconds * 1000);
+  if (inMs >= 1 && seconds <= MAX_EXPIRES_IN_SECONDS) return { inMs };
+  return {
+    field: 'expires_in',
+    message: `is no number of seconds greater than 0 and up to ${MAX_EXPIRES_IN_SECONDS}`,
+  };
+}
+
+function parseTime(text: string): number | undefined {
+  const [, date = '', time, offset = 'Z'] = ISO_8601.exec(text) ?? [];
+  const dayMs = Date.parse(date);
+  // What Date takes for a day of the next month is none.
+  if (Number.isNaN(dayMs) || !new Date(dayMs).toISOString().startsWith(date)) return undefined;
+  const atMs = time === undefined ? dayMs : Date.parse(`${date}T${time}${offset.toUpperCase()}`);
+  return atMs >= EARLIEST_MS && atMs <= LATEST_MS ? atMs : undefined;
+}
+
+const EARLIEST_MS = Date.parse('0001-01-01T00:00:00Z');
+const LATEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
+
+/** A ticket's status as last read; undefined when there is no such ticket. */
+export type Standing = TicketStatus | undefined;
+
+/** How a wait ends: 'deleted' was there when the wait began, 'timeout' is still queued. */
+export type WaitOutcome = 'active' | 'finished' | 'expired' | 'deleted' | 'timeout';
+
+/** What a wait is told of a ticket that stands so; undefined while it must go on waiting. */
+export function outcomeOf(standing: Standing): Exclude<WaitOutcome, 'timeout'> | undefined {
+  if (standing === undefined) return 'deleted';
+  return standing === 'queued' ? undefined : standing;
+}
+
+/** How far along its life a ticket is: a read that shows less than an earlier one was overtaken. */
+export function lifeStage(standing: Standing): number {
+  if (standing === undefined) return 3;
+  return standing === 'queued' ? 0 : standing === 'active' ? 1 : 2;
+}
