@@ -47,7 +47,7 @@ export async function acceptSession(
        since = case when row.status = 'running' then row.since else cnapi_now() end,
        said_by = excluded.said_by,
        replaced = case when row.incarnation = excluded.incarnation then row.replaced
-         when row.status = 'running' then row.incarnation end,
+         when row.status = 'running' and row.run is not null then row.incarnation end,
        incarnation = excluded.incarnation,
        conn = excluded.conn,
        inventory_epoch = case when row.journal_id = excluded.journal_id then row.inventory_epoch else 0 end,
@@ -55,7 +55,7 @@ export async function acceptSession(
      where $4::bigint <= row.epoch + $9::bigint
        and not (row.journal_id is not distinct from excluded.journal_id and $4::bigint < row.inventory_epoch)
        and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
-         else row.incarnation is null or row.status = 'unknown' or row.incarnation = $8::uuid end
+         else row.incarnation is null or row.status = 'unknown' or row.run is null or row.incarnation = $8::uuid end
      returning epoch, (select run from before) as previous_run,
        coalesce((select replaced from before) = $5::uuid, false) and replaced is not null as is_alternating`,
     [

@@ -43,6 +43,18 @@ export interface RosterRow {
   inventoryEpoch: number;
 }
 
+/**
+ * By which scheme a server's agent is there: `linked`, over a session of the run on the row; `old`, by its posts to any
+ * instance, so that the row says `running` without a run (in SQL: `status = 'running' and run is null`); or `none`. Work
+ * for an old agent is fenced by the epoch, which its return from `unknown` raises, as an accept does.
+ */
+export type AgentKind = 'linked' | 'old' | 'none';
+
+export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>): AgentKind {
+  if (status !== 'running') return 'none';
+  return run === null ? 'old' : 'linked';
+}
+
 /** What names one session's hold on a row, and guards every statement about it. */
 export interface HeldRow {
   serverUuid: string;

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { decideHello, type Standing } from '../../lib/roster/roster.ts';
+import { decideHello, kindOfAgent, type Standing } from '../../lib/roster/roster.ts';
 
 const mine = { incarnation: 'inc-a', conn: 5, journalId: 'journal-a', epoch: 10 };
 const row: Standing = {
@@ -70,3 +70,10 @@ for (const { name, row: standing, hello, expect } of table) {
     t.match(decideHello(standing, { ...mine, ...hello }), expect);
   });
 }
+
+t.test('a running row without a run is of an agent that posts its heartbeats', async (t) => {
+  t.equal(kindOfAgent({ status: 'running', run: 'run-1' }), 'linked');
+  t.equal(kindOfAgent({ status: 'running', run: null }), 'old');
+  t.equal(kindOfAgent({ status: 'unknown', run: 'run-1' }), 'none');
+  t.equal(kindOfAgent({ status: 'unknown', run: null }), 'none', 'removed, or an old agent that fell silent');
+});

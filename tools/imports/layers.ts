@@ -4,7 +4,18 @@
  */
 const base = ['ports', 'errors.ts', 'log.ts'];
 const stores = [...base, 'config.ts', 'wire', 'moray', 'bus'];
-const whole = [...stores, 'version.ts', 'dns', 'tasks', 'waitlist', 'roster', 'servers', 'agents', 'http'];
+const whole = [
+  ...stores,
+  'version.ts',
+  'dns',
+  'tasks',
+  'waitlist',
+  'roster',
+  'servers',
+  'old-agents',
+  'agents',
+  'http',
+];
 
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ports: [],
@@ -20,8 +31,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   waitlist: stores,
   roster: stores,
   servers: [...stores, 'roster'],
+  'old-agents': [...stores, 'tasks', 'waitlist', 'roster', 'servers'],
   agents: [...stores, 'tasks', 'waitlist', 'roster', 'servers'],
-  http: [...stores, 'tasks', 'waitlist', 'roster', 'servers', 'agents'],
+  http: [...stores, 'tasks', 'waitlist', 'roster', 'servers', 'old-agents', 'agents'],
   'version.ts': [],
   'housekeeping.ts': whole,
   'app.ts': [...whole, 'housekeeping.ts'],
@@ -35,6 +47,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
 export const pureFiles: readonly string[] = [
   'lib/roster/roster.ts',
   'lib/roster/session.ts',
+  'lib/old-agents/sightings.ts',
   'lib/servers/server.ts',
   'lib/tasks/task.ts',
   'lib/waitlist/ticket.ts',
