@@ -1,54 +1,17 @@
-import t, { type Test } from 'tap';
-import { Agent, type AgentDeps } from '../../lib/cn-agent/agent.ts';
-import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import t from 'tap';
+import type { AgentDeps } from '../../lib/cn-agent/agent.ts';
 import type { Journal } from '../../lib/cn-agent/journal.ts';
 import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
 import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
-import { Pulse } from '../../lib/cn-agent/pulse.ts';
-import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
 import { DialQueue } from '../../lib/fleet/dial-queue.ts';
 import { Wire } from '../../lib/fleet/faults.ts';
-import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
-import { refuse, type Script, ScriptedInstance } from '../support/scripted-instance.ts';
+import { refuse } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 
-async function instance(t: Test, script: Script = {}): Promise<ScriptedInstance> {
-  const started = await ScriptedInstance.start(script);
-  t.teardown(() => started.stop());
-  return started;
-}
-
-async function agent(t: Test, known: ScriptedInstance[], fields: Partial<AgentDeps> = {}) {
-  const serverUuid = random.uuid();
-  const journal = fields.journal ?? new MemoryJournal({ clock, random });
-  const resolutions: number[] = [];
-  const made = new Agent({
-    clock,
-    random,
-    log: silentLogger,
-    pulse: new Pulse({ clock, periodMs: 50 }),
-    dial: dialWebSocket(clock),
-    resolve: async (): Promise<Endpoint[]> => {
-      resolutions.push(clock.now());
-      return known.map((one) => ({ ...one.address }));
-    },
-    machine: new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' }),
-    tasks: catalogue,
-    serverUuid,
-    agentVersion: '1.0.0',
-    allowReboot: false,
-    ...fields,
-    journal,
-  });
-  t.teardown(() => made.stop());
-  await made.start();
-  return { agent: made, journal, serverUuid, resolutions };
-}
-
-const nop = (epoch: number) => ({ id: random.uuid(), epoch, name: 'nop' });
+import { agent, instance, nop } from './agent-rig.ts';
 
 t.test('a greeting, an inventory, a heartbeat, a status; then a task from end to end', async (t) => {
   const one = await instance(t, { welcome: { sendSysinfo: true } });
@@ -127,68 +90,6 @@ t.test('a lost connection is made again, with what is not acknowledged in its in
   t.match(await second.end(running.id), { error: { code: 'Cancelled' } });
 });
 
-t.test('told to go away it is with the next instance before it leaves this one', async (t) => {
-  const from = await instance(t);
-  const to = await instance(t);
-  const { agent: mover } = await agent(t, [from]);
-  const old = await from.session(0);
-  await old.heard('inventory');
-  const slow = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
-  old.task(slow);
-  await until(() => old.events(slow.id).includes('started'), 'the start');
-  to.script.greet = () => {
-    t.equal(old.closed, undefined, 'the old session is open while the new one greets');
-    return {};
-  };
-  old.send({ type: 'goaway', reason: 'drain', withinMs: 10_000, addresses: [from.address, to.address] });
-  const fresh = await to.session(0);
-  t.match(await fresh.heard('inventory'), { epoch: 2, tasks: [{ id: slow.id, state: 'running' }] });
-  await until(() => old.closed, 'the old session to close');
-  t.ok(mover.link.isLive);
-  fresh.send({ type: 'task_cancel', id: slow.id, attempt: 1 });
-  await fresh.end(slow.id);
-});
-
-t.test('from the new welcome on, tasks of the old session are refused', async (t) => {
-  const from = await instance(t);
-  const to = await instance(t);
-  const { journal } = await agent(t, [from]);
-  const old = await from.session(0);
-  await old.heard('inventory');
-  const late = nop(1);
-  const wrongEpoch = nop(7);
-  to.script.greet = (_hello, session) => {
-    session.send({ type: 'heartbeat', sequence: 0 });
-    return {};
-  };
-  old.send({ type: 'goaway', reason: 'drain', withinMs: 10_000, addresses: [to.address] });
-  const fresh = await to.session(0);
-  await fresh.heard('inventory');
-  old.task(late);
-  fresh.task(wrongEpoch);
-  const good = nop(2);
-  fresh.task(good);
-  await fresh.end(good.id);
-  t.notOk(journal.state.tasks.has(late.id) || journal.state.acknowledged.has(late.id));
-  t.notOk(journal.state.acknowledged.has(wrongEpoch.id));
-});
-
-t.test('asked to go away it stays when nobody else takes it', async (t) => {
-  const here = await instance(t);
-  const full = await instance(t, { greet: () => refuse('full') });
-  const away = await instance(t, { upgradeStatus: 503 });
-  const { agent: stayer } = await agent(t, [here]);
-  const session = await here.session(0);
-  await session.heard('inventory');
-  session.send({ type: 'goaway', reason: 'sick', addresses: [here.address, full.address, away.address] });
-  await until(() => full.upgrades === 1 && away.upgrades === 1, 'one round of the others');
-  await until(() => stayer.link.state.phase === 'live', 'the end of the round');
-  t.equal(session.closed, undefined);
-  const task = nop(1);
-  session.task(task);
-  await session.end(task.id);
-});
-
 t.test('each refusal is answered by what it asks for', async (t) => {
   await t.test('superseded: a higher conn, at once', async (t) => {
     const one = await instance(t, { greet: ({ conn }) => (conn < 6 ? refuse('superseded', { conn: 5 }) : {}) });
@@ -233,57 +134,6 @@ t.test('an upgrade refused with Retry-After is not tried before', async (t) => {
   t.equal(one.upgrades, 1, 'without it, there would have been many');
   delete one.script.upgradeStatus;
   await (await one.session(0)).heard('inventory');
-});
-
-t.test('an instance that stops answering is left for another, once that one has the agent', async (t) => {
-  const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
-  const good = await instance(t);
-  mute.script.welcome = { serverSilenceMs: 600, addresses: [mute.address, good.address] };
-  await agent(t, [mute]);
-  const session = await mute.session(0);
-  await session.heard('inventory');
-  good.script.greet = () => {
-    t.equal(session.closed, undefined, 'the mute session is open while the new one greets');
-    return {};
-  };
-  await (await good.session(0)).heard('inventory');
-  await until(() => session.closed, 'the mute session to be closed');
-});
-
-t.test('an instance that stood still and speaks again keeps its agent, which beat on meanwhile', async (t) => {
-  const still = await instance(t, { echo: false, welcome: { serverSilenceMs: 1000 } });
-  const full = await instance(t, { greet: () => refuse('full') });
-  still.script.welcome = { serverSilenceMs: 1000, addresses: [still.address, full.address] };
-  const { agent: stayer } = await agent(t, [still]);
-  const session = await still.session(0);
-  await session.heard('inventory');
-  still.script.upgradeStatus = 503;
-  await until(() => full.upgrades > 0, 'the search for another');
-  const beats = session.all('heartbeat').length;
-  still.script.echo = true;
-  await until(() => stayer.link.state.phase === 'live', 'the end of the search');
-  await until(() => session.all('heartbeat').length > beats + 2, 'its heartbeats');
-  t.equal(session.closed, undefined);
-  t.equal(still.sessions.length, 1);
-});
-
-t.test('an instance that never speaks again is left with nobody else there, and sought again', async (t) => {
-  const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
-  await agent(t, [mute]);
-  const session = await mute.session(0);
-  await session.heard('inventory');
-  mute.script.upgradeStatus = 503;
-  await until(() => session.closed, 'the mute session to be closed');
-  delete mute.script.upgradeStatus;
-  await (await mute.session(1)).heard('inventory');
-});
-
-t.test('an instance that accepts the upgrade and says nothing is left after five seconds', async (t) => {
-  const dumb = await instance(t, { greet: () => 'silence' });
-  const good = await instance(t);
-  await agent(t, [dumb, good], { random: { ...random, fraction: () => 0 } });
-  await dumb.session(0);
-  await (await good.session(0)).heard('inventory');
 });
 
 t.test('an echo of an old welcome is not heard', async (t) => {

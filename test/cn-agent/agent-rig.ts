@@ -1,0 +1,48 @@
+/** An agent of a stand-in machine, in this process, and scripted instances for it. */
+import type { Test } from 'tap';
+import { Agent, type AgentDeps } from '../../lib/cn-agent/agent.ts';
+import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
+import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
+import { Pulse } from '../../lib/cn-agent/pulse.ts';
+import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
+import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import { type Script, ScriptedInstance } from '../support/scripted-instance.ts';
+
+export async function instance(t: Test, script: Script = {}): Promise<ScriptedInstance> {
+  const started = await ScriptedInstance.start(script);
+  t.teardown(() => started.stop());
+  return started;
+}
+
+export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<AgentDeps> = {}) {
+  const serverUuid = random.uuid();
+  const journal = fields.journal ?? new MemoryJournal({ clock, random });
+  const resolutions: number[] = [];
+  const made = new Agent({
+    clock,
+    random,
+    log: silentLogger,
+    pulse: new Pulse({ clock, periodMs: 50 }),
+    dial: dialWebSocket(clock),
+    resolve: async (): Promise<Endpoint[]> => {
+      resolutions.push(clock.now());
+      return known.map((one) => ({ ...one.address }));
+    },
+    machine: new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' }),
+    tasks: catalogue,
+    serverUuid,
+    agentVersion: '1.0.0',
+    allowReboot: false,
+    ...fields,
+    journal,
+  });
+  t.teardown(() => made.stop());
+  await made.start();
+  return { agent: made, journal, serverUuid, resolutions };
+}
+
+export const nop = (epoch: number) => ({ id: random.uuid(), epoch, name: 'nop' });
