@@ -14,12 +14,12 @@ import { taskTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
+import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability } from '../wire/tasks.ts';
 import { type ChangedTask, claimTasks, type Order, resendTasks, sweepTasks } from './claim-store.ts';
 import { Reconciler } from './reconciler.ts';
 import { Recorder } from './recorder.ts';
-import { Runner } from './runner.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { taskEnds } from './task.ts';
 

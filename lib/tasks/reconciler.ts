@@ -8,9 +8,9 @@
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
+import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame } from '../wire/frames.ts';
 import { type ChangedTask, readEnded, readInherited, type Settlement, settleInventory } from './claim-store.ts';
-import { Runner } from './runner.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { decideAtInventory } from './task.ts';
 

@@ -8,6 +8,7 @@ import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { type Queryable, sqlStateOf } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
+import { Runner } from '../waits/runner.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import type { ChangedTask } from './claim-store.ts';
 import {
@@ -22,7 +23,6 @@ import {
   withoutResult,
 } from './report.ts';
 import { recordReports } from './report-store.ts';
-import { Runner } from './runner.ts';
 import type { TaskSession } from './sessions.ts';
 import type { TaskError } from './task.ts';
 

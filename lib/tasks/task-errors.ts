@@ -43,21 +43,3 @@ export class TooManyTasksError extends CnapiError {
     super('TooManyTasks', 503, message, { retryAfterSeconds: 5 });
   }
 }
-
-/** This instance holds as many waits and event streams as it may. */
-export class TooManyWaitersError extends CnapiError {
-  constructor(limit: number) {
-    super('TooManyWaiters', 503, `This instance already holds ${limit} waits; try again, or another instance`, {
-      retryAfterSeconds: 1,
-    });
-  }
-}
-
-/** The instance stops while a wait was on; the task goes on. */
-export class TaskWaitStoppedError extends CnapiError {
-  constructor(taskId: string) {
-    super('ServiceUnavailable', 503, `This instance is stopping; wait for task ${taskId} on another one`, {
-      retryAfterSeconds: 1,
-    });
-  }
-}

@@ -5,17 +5,18 @@
  */
 import { createHash } from 'node:crypto';
 import type { Bus } from '../bus/bus.ts';
-import { type RunMessage, runTopic } from '../bus/topics.ts';
+import { type RunMessage, runTopic, taskTopic } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { SlowPoll } from '../waits/slow-poll.ts';
+import { Watches } from '../waits/watches.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability, taskKind } from '../wire/tasks.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
-import { SlowPoll } from './slow-poll.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
   type ServerTaskHistoryEntry,
@@ -32,9 +33,18 @@ import {
   TaskUnknownError,
   TooManyTasksError,
 } from './task-errors.ts';
-import { cancelTask, createTask, deleteTasks, listTasks, type NewTask, readTask, readTaskByKey } from './task-store.ts';
+import {
+  cancelTask,
+  createTask,
+  deleteTasks,
+  listTasks,
+  type NewTask,
+  readPositions,
+  readTask,
+  readTaskByKey,
+  type TaskPosition,
+} from './task-store.ts';
 import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
-import { Watches } from './watches.ts';
 
 export type { WaitOptions } from './waiters.ts';
 
@@ -67,7 +77,7 @@ const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
 export class Tasks {
   readonly #deps: TasksDeps;
-  readonly #watches: Watches;
+  readonly #watches: Watches<TaskPosition>;
   readonly #waiters: Waiters;
   readonly #dispatcher: Dispatcher;
   readonly #slowPoll: SlowPoll;
@@ -76,16 +86,19 @@ export class Tasks {
   constructor(deps: TasksDeps) {
     this.#deps = deps;
     const { database, bus, clock, log, config, maxWaiters } = deps;
-    this.#watches = new Watches({
-      database,
+    this.#watches = new Watches<TaskPosition>({
       bus,
       clock,
       log,
-      ...(maxWaiters === undefined ? {} : { maxWatches: maxWaiters }),
+      maxWatches: maxWaiters,
+      what: 'task',
+      topic: taskTopic,
+      read: async (ids) => (await readPositions(database, ids)).map((position) => [position.id, position]),
+      isBefore: (next, last) => next.lastSeq < last.lastSeq,
     });
     this.#waiters = new Waiters(database, this.#watches);
     this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#watches.wake(id, ended) });
-    this.#slowPoll = new SlowPoll({ clock, bus, log, config, work: () => this.#poll() });
+    this.#slowPoll = new SlowPoll({ clock, bus, log, config, what: 'tasks', work: () => this.#poll() });
   }
 
   async start(): Promise<void> {
@@ -146,7 +159,7 @@ export class Tasks {
   /**
    * The task at its end, or as it is when the time is up. A failed task is no error: look at `status`. While the
    * database is away the wait goes on.
-   * @throws TaskNotFoundError, TooManyWaitersError, TaskWaitStoppedError, DatabaseUnavailableError, the signal's reason
+   * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the signal's reason
    */
   async wait(id: string, options: WaitOptions): Promise<Task> {
     return toTask(await this.#waiters.wait(id, options));
@@ -170,7 +183,7 @@ export class Tasks {
 
   /**
    * The events after `afterSeq` (0: all), then live ones; returns after `end`. One read of a page at a time, nothing
-   * buffered for a slow reader. @throws TaskNotFoundError, TooManyWaitersError, TaskWaitStoppedError,
+   * buffered for a slow reader. @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError,
    * DatabaseUnavailableError, the signal's reason
    */
   follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncIterable<TaskEvent> {

@@ -4,10 +4,10 @@
  * the instance stops.
  */
 import type { Queryable } from '../moray/database.ts';
+import type { Watches } from '../waits/watches.ts';
 import type { TaskEvent, TaskRow } from './task.ts';
 import { TaskNotFoundError } from './task-errors.ts';
-import { readEvents, readTask } from './task-store.ts';
-import type { Watches } from './watches.ts';
+import { readEvents, readTask, type TaskPosition } from './task-store.ts';
 
 export interface WaitOptions {
   timeoutMs: number;
@@ -23,11 +23,11 @@ const PAGE = 50;
 
 export class Waiters {
   readonly #database: Queryable;
-  readonly #watches: Watches;
+  readonly #watches: Watches<TaskPosition>;
   #waits = 0;
   #follows = 0;
 
-  constructor(database: Queryable, watches: Watches) {
+  constructor(database: Queryable, watches: Watches<TaskPosition>) {
     this.#database = database;
     this.#watches = watches;
   }
@@ -45,7 +45,7 @@ export class Waiters {
     const watch = this.#watches.open(id, false);
     this.#waits += 1;
     try {
-      await watch.until((position) => position.isEnded || position.isAbsent, options);
+      await watch.until((position) => position === undefined || position.isEnded, options);
     } finally {
       this.#waits -= 1;
       watch.close();
@@ -64,7 +64,7 @@ export class Waiters {
     this.#follows += 1;
     try {
       for (let seq = afterSeq; ; ) {
-        await watch.until((position) => position.isAbsent || position.isEnded || position.lastSeq > seq, options);
+        await watch.until((position) => position === undefined || position.isEnded || position.lastSeq > seq, options);
         const page = await readEvents(this.#database, id, { afterSeq: seq, limit: PAGE });
         if (page === undefined) throw new TaskNotFoundError(id);
         for (const event of page.events) {

@@ -11,8 +11,8 @@ import {
   TaskEndedError,
   TaskNotFoundError,
   TaskUnknownError,
-  TaskWaitStoppedError,
 } from '../../lib/tasks/task-errors.ts';
+import { WaitStoppedError } from '../../lib/waits/wait-errors.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { FakeAgent, Instance, type InstanceOptions, startInstance } from './support/fake-agents.ts';
@@ -345,7 +345,7 @@ t.test('beside a database that answers nothing, stopping takes a moment', async 
   const began = performance.now();
   await a.tasks.stop();
   t.ok(performance.now() - began < 10_000);
-  await t.rejects(waiting, TaskWaitStoppedError);
+  await t.rejects(waiting, WaitStoppedError);
 });
 
 t.test('large tasks reach an agent as it takes them', async (t) => {

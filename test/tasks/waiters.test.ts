@@ -3,8 +3,9 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { MemoryHub } from '../../lib/bus/memory-bus.ts';
 import type { TaskEvent } from '../../lib/tasks/task.ts';
-import { TaskNotFoundError, TaskWaitStoppedError, TooManyWaitersError } from '../../lib/tasks/task-errors.ts';
+import { TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
 import { cancelTask } from '../../lib/tasks/task-store.ts';
+import { TooManyWaitersError, WaitStoppedError } from '../../lib/waits/wait-errors.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { FakeAgent, type Instance, type InstanceOptions, startInstance } from './support/fake-agents.ts';
@@ -85,10 +86,10 @@ t.test('a wait ends with its caller, and with its instance', async (t) => {
   t.ok(quiet(b));
   const cut = b.tasks.wait(id, patience);
   const followed = collect(b.tasks.follow(id, 0));
-  const both = Promise.all([t.rejects(cut, TaskWaitStoppedError), t.rejects(followed, TaskWaitStoppedError)]);
+  const both = Promise.all([t.rejects(cut, WaitStoppedError), t.rejects(followed, WaitStoppedError)]);
   await b.tasks.stop();
   await both;
-  await t.rejects(b.tasks.wait(id, patience), TaskWaitStoppedError);
+  await t.rejects(b.tasks.wait(id, patience), WaitStoppedError);
   t.match(await a.tasks.get(id), { status: 'active' }, 'the task goes on');
 });
 

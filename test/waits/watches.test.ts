@@ -3,27 +3,22 @@ import t from 'tap';
 import type { Bus, BusMessage } from '../../lib/bus/bus.ts';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
-import { Watches } from '../../lib/tasks/watches.ts';
+import { Watches } from '../../lib/waits/watches.ts';
 import { until } from '../support/until.ts';
 
-/** Watches over a database and a bus of the test's own. */
+/** Watches over readings and a bus of the test's own. */
 function setUp(t: { teardown(work: () => unknown): void }) {
   const ended = new Set<string>();
   const reads: string[][] = [];
   const subscriptions: { topic: string; hear: (message: BusMessage) => void; ready: () => void }[] = [];
   const state = { isAway: false };
-  const database = {
-    async query(_text: string, values: readonly unknown[]) {
-      const [ids] = values as [string[]];
-      reads.push(ids);
-      await new Promise((resolve) => setImmediate(resolve));
-      if (state.isAway) throw new DatabaseUnavailableError();
-      const rows = ids.map((id) => ({ id, isEnded: ended.has(id), lastSeq: ended.has(id) ? 1 : 0 }));
-      return { rows, rowCount: rows.length };
-    },
-  } as Queryable;
+  const read = async (ids: readonly string[]) => {
+    reads.push([...ids]);
+    await new Promise((resolve) => setImmediate(resolve));
+    if (state.isAway) throw new DatabaseUnavailableError();
+    return ids.map((id) => [id, { stage: ended.has(id) ? 1 : 0 }] as const);
+  };
   const bus = {
     subscribe(topic: string, hear: (message: BusMessage) => void, ready: () => void) {
       const subscription = { topic, hear, ready };
@@ -31,11 +26,21 @@ function setUp(t: { teardown(work: () => unknown): void }) {
       return { close: () => subscriptions.splice(subscriptions.indexOf(subscription), 1) };
     },
   } as unknown as Bus;
-  const watches = new Watches({ database, bus, clock: systemClock, log: silentLogger });
+  const watches = new Watches<{ stage: number }>({
+    bus,
+    clock: systemClock,
+    log: silentLogger,
+    what: 'thing',
+    topic: (id) => `thing:${id}`,
+    read,
+    isBefore: (next, last) => next.stage < last.stage,
+  });
   t.teardown(() => watches.stop());
   const waitFor = (id: string) => {
     const watch = watches.open(id, false);
-    const reached = watch.until((position) => position.isEnded, { timeoutMs: 30_000 }).finally(() => watch.close());
+    const reached = watch
+      .until((position) => position?.stage === 1, { timeoutMs: 30_000 })
+      .finally(() => watch.close());
     return reached;
   };
   const settled = (count: number) => until(() => reads.length === count, `read ${count}`);
@@ -50,7 +55,7 @@ t.test('it reads after it has subscribed, and again whenever the subscription is
   await settled(1);
   ended.add(id);
   subscriptions[0]?.ready();
-  t.match(await waiting, { isEnded: true });
+  t.match(await waiting, { position: { stage: 1 } });
   t.equal(reads.length, 2);
   t.equal(subscriptions.length, 0);
 });
@@ -66,7 +71,7 @@ t.test('a message is only a reason to read; one about events is none for a wait'
   await settled(2);
   ended.add(id);
   subscriptions[0]?.hear({ id });
-  t.match(await waiting, { isEnded: true }, 'the one that was wrong ended nothing');
+  t.match(await waiting, { position: { stage: 1 } }, 'the one that was wrong ended nothing');
 });
 
 t.test('many waits share one subscription a task and few reads', async (t) => {
@@ -92,5 +97,5 @@ t.test('while the database is away waits go on', async (t) => {
   await until(() => reads.length >= 2, 'a second try');
   ended.add(id);
   state.isAway = false;
-  t.match(await waiting, { isEnded: true });
+  t.match(await waiting, { position: { stage: 1 } });
 });

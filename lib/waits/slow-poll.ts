@@ -12,6 +12,8 @@ export interface SlowPollDeps {
   bus: Bus;
   log: Logger;
   config: { slowPollMs: number; slowPollNoBusMs: number };
+  /** What is polled, for the log. */
+  what: string;
   work: () => Promise<void>;
 }
 
@@ -59,9 +61,9 @@ export class SlowPoll {
       this.#isFailing = false;
     } catch (error) {
       if (this.#ending.signal.aborted) return;
-      if (!(error instanceof DatabaseUnavailableError))
-        this.#deps.log.error({ err: error }, 'slow poll of tasks failed');
-      else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error) }, 'slow poll of tasks: no database');
+      const { log, what } = this.#deps;
+      if (!(error instanceof DatabaseUnavailableError)) log.error({ err: error }, `slow poll of ${what} failed`);
+      else if (!this.#isFailing) log.warn({ reason: messageOf(error) }, `slow poll of ${what}: no database`);
       this.#isFailing = true;
     }
   }

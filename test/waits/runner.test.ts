@@ -2,7 +2,7 @@ import t from 'tap';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
-import { Runner, type RunnerOptions } from '../../lib/tasks/runner.ts';
+import { Runner, type RunnerOptions } from '../../lib/waits/runner.ts';
 import { until } from '../support/until.ts';
 
 function setUp(t: { teardown(work: () => unknown): void }, { lanes = 1 } = {}) {

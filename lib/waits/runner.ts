@@ -1,6 +1,6 @@
 /**
  * Runs a piece of work again and again while there is some, a bounded number at once: what gathers during one run is
- * done by the next, so that under load one statement does the work of many. Used by all drivers of this folder, which
+ * done by the next, so that under load one statement does the work of many. Used by drivers that
  * keep their own queues. Work that fails is tried again after a pause, 100 ms doubling to 1 s; an outage is logged once.
  *
  *     idle ──kick──▶ running ──no more work──▶ idle        running ──failed──▶ pausing ──▶ running

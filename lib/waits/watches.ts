@@ -1,57 +1,59 @@
 /**
- * Which tasks somebody on this instance waits for, and how far each has come. A watch registers, subscribes, then reads
+ * Which things somebody on this instance waits for, and where each stands. A watch registers, subscribes, then reads
  * (law 1); it reads again at each hint, whenever its subscription is confirmed, and on the slow poll that all share.
- * Reads gather: one statement tells the position of many tasks. Called by `waiters.ts`; woken by the dispatcher.
+ * Reads gather: one statement tells the position of many. Used by the waits for tasks and for tickets.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
-import { taskTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
-import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import { Runner } from './runner.ts';
-import { TaskWaitStoppedError, TooManyWaitersError } from './task-errors.ts';
-import { readPositions } from './task-store.ts';
+import { TooManyWaitersError, WaitStoppedError } from './wait-errors.ts';
 
-export interface WatchesDeps {
-  database: Queryable;
+export interface WatchesDeps<Position> {
   bus: Bus;
   clock: Clock;
   log: Logger;
   /** Default 10,000. */
-  maxWatches?: number;
+  maxWatches?: number | undefined;
+  /** What is waited for, one of them, for people. */
+  what: string;
+  /** Where its changes are told; a message with `ended: false` is of no interest to those who want the end alone. */
+  topic: (id: string) => string;
+  /** In one statement where each stands; those that do not exist are left out. */
+  read: (ids: readonly string[]) => Promise<Iterable<readonly [id: string, position: Position]>>;
+  /** Things only move on: whether `next`, though it came after, was read before `last`. */
+  isBefore: (next: Position, last: Position) => boolean;
 }
 
-/** How far a task has come, as last read; `lastSeq` counts its events. */
-export interface Position {
-  isAbsent: boolean;
-  isEnded: boolean;
-  lastSeq: number;
+/** As last read; without a position there is no such thing. */
+export interface Seen<Position> {
+  position: Position | undefined;
 }
 
-interface Watched {
+interface Watched<Position> {
   id: string;
-  watches: Set<Watch>;
+  watches: Set<Watch<Position>>;
   subscription: Subscription;
 }
 
 const MAX_BATCH = 500;
 
-export class Watches {
-  readonly #deps: WatchesDeps;
+export class Watches<Position> {
+  readonly #deps: WatchesDeps<Position>;
   readonly #maxWatches: number;
   readonly #runner: Runner;
-  readonly #watched = new Map<string, Watched>();
+  readonly #watched = new Map<string, Watched<Position>>();
   readonly #unread = new Set<string>();
   #count = 0;
   #isStopped = false;
 
-  constructor(deps: WatchesDeps) {
+  constructor(deps: WatchesDeps<Position>) {
     this.#deps = deps;
     this.#maxWatches = deps.maxWatches ?? 10_000;
     this.#runner = new Runner({
       clock: deps.clock,
       log: deps.log,
-      what: 'reading of awaited tasks',
+      what: `reading of awaited ${deps.what}s`,
       hasWork: () => this.#unread.size > 0,
       work: () => this.#readBatch(),
       lanes: 2,
@@ -64,19 +66,24 @@ export class Watches {
 
   /**
    * `wantsEvents`: woken at each event, not only at the end. Whoever opens closes.
-   * @throws TooManyWaitersError, TaskWaitStoppedError
+   * @throws TooManyWaitersError, WaitStoppedError
    */
-  open(id: string, wantsEvents: boolean): Watch {
-    if (this.#isStopped) throw new TaskWaitStoppedError(id);
+  open(id: string, wantsEvents: boolean): Watch<Position> {
+    if (this.#isStopped) throw new WaitStoppedError(this.#deps.what, id);
     if (this.#count >= this.#maxWatches) throw new TooManyWaitersError(this.#maxWatches);
-    const watch = new Watch(id, wantsEvents, this.#deps.clock, () => this.#close(watch));
+    const watch: Watch<Position> = new Watch<Position>({
+      ...this.#deps,
+      id,
+      wantsEvents,
+      onClose: () => this.#close(watch),
+    });
     this.#count += 1;
     this.#watchedOf(id).watches.add(watch);
     this.#read(id);
     return watch;
   }
 
-  /** The task changed, or may have. */
+  /** It changed, or may have. */
   wake(id: string, isEnded: boolean): void {
     const watched = this.#watched.get(id);
     if (watched === undefined) return;
@@ -91,16 +98,16 @@ export class Watches {
   async stop(): Promise<void> {
     this.#isStopped = true;
     for (const { id, watches } of this.#watched.values()) {
-      for (const watch of watches) watch.fail(new TaskWaitStoppedError(id));
+      for (const watch of watches) watch.fail(new WaitStoppedError(this.#deps.what, id));
     }
     await this.#runner.stop();
   }
 
-  #watchedOf(id: string): Watched {
+  #watchedOf(id: string): Watched<Position> {
     let watched = this.#watched.get(id);
     if (watched === undefined) {
       const subscription = this.#deps.bus.subscribe(
-        taskTopic(id),
+        this.#deps.topic(id),
         (message) => this.wake(id, message.ended !== false),
         () => this.#read(id),
       );
@@ -110,7 +117,7 @@ export class Watches {
     return watched;
   }
 
-  #close(watch: Watch): void {
+  #close(watch: Watch<Position>): void {
     const watched = this.#watched.get(watch.id);
     if (!watched?.watches.delete(watch)) return;
     this.#count -= 1;
@@ -128,14 +135,11 @@ export class Watches {
   async #readBatch(): Promise<void> {
     const ids = [...this.#unread].slice(0, MAX_BATCH);
     for (const id of ids) this.#unread.delete(id);
-    // Whoever joins during the read waits for the next one: this one may have looked before its task was there.
+    // Whoever joins during the read waits for the next one: this one may have looked before the thing was there.
     const waiting = ids.flatMap((id) => [...(this.#watched.get(id)?.watches ?? [])]);
     try {
-      const found = new Map((await readPositions(this.#deps.database, ids)).map((position) => [position.id, position]));
-      for (const watch of waiting) {
-        const { isEnded, lastSeq } = found.get(watch.id) ?? { isEnded: false, lastSeq: 0 };
-        watch.move({ isAbsent: !found.has(watch.id), isEnded, lastSeq });
-      }
+      const found = new Map(await this.#deps.read(ids));
+      for (const watch of waiting) watch.move(found.get(watch.id));
     } catch (error) {
       for (const id of ids) if (this.#watched.has(id)) this.#unread.add(id);
       throw error;
@@ -151,43 +155,53 @@ export interface UntilOptions {
   over?: AbortSignal | undefined;
 }
 
-type Awaiter = { isReached: (position: Position) => boolean; settle: (error?: unknown) => void };
+interface Awaiter<Position> {
+  isReached: (position: Position | undefined) => boolean;
+  settle: (error?: unknown) => void;
+}
+
+export interface WatchOptions<Position> extends Pick<WatchesDeps<Position>, 'clock' | 'isBefore'> {
+  id: string;
+  wantsEvents: boolean;
+  onClose: () => void;
+}
 
 /** The longest time a timer can be set to. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
-/** One wait's view of a task. */
-export class Watch {
+/** One wait's view of what it waits for. */
+export class Watch<Position> {
   readonly id: string;
   readonly wantsEvents: boolean;
-  readonly #clock: Clock;
-  readonly #onClose: () => void;
-  #position: Position | undefined;
-  #awaiter: Awaiter | undefined;
+  readonly #options: WatchOptions<Position>;
+  #seen: Seen<Position> | undefined;
+  #awaiter: Awaiter<Position> | undefined;
   #failure: Error | undefined;
 
-  constructor(id: string, wantsEvents: boolean, clock: Clock, onClose: () => void) {
-    this.id = id;
-    this.wantsEvents = wantsEvents;
-    this.#clock = clock;
-    this.#onClose = onClose;
+  constructor(options: WatchOptions<Position>) {
+    this.id = options.id;
+    this.wantsEvents = options.wantsEvents;
+    this.#options = options;
   }
 
   /**
-   * The position once `isReached`, or as it is when the time is up: undefined then if it could not be read at all.
-   * One at a time. @throws TaskWaitStoppedError, the signal's reason
+   * What was seen once it `isReached`, or as it is when the time is up: undefined then if nothing could be read at all.
+   * One at a time. @throws WaitStoppedError, the signal's reason
    */
-  until(isReached: Awaiter['isReached'], { timeoutMs, signal, over }: UntilOptions): Promise<Position | undefined> {
+  until(
+    isReached: Awaiter<Position>['isReached'],
+    { timeoutMs, signal, over }: UntilOptions,
+  ): Promise<Seen<Position> | undefined> {
     return new Promise((resolve, reject) => {
       if (this.#failure !== undefined) return reject(this.#failure);
       if (signal?.aborted) return reject(signal.reason);
-      if (over?.aborted || (this.#position !== undefined && isReached(this.#position))) return resolve(this.#position);
+      if (over?.aborted || (this.#seen && isReached(this.#seen.position))) return resolve(this.#seen);
       const onAbort = () => this.#awaiter?.settle(signal?.reason);
       const onOver = () => this.#awaiter?.settle();
       const timer =
         timeoutMs === undefined
           ? undefined
-          : this.#clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
+          : this.#options.clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
       signal?.addEventListener('abort', onAbort, { once: true });
       over?.addEventListener('abort', onOver, { once: true });
       const settle = (error?: unknown) => {
@@ -195,18 +209,17 @@ export class Watch {
         timer?.cancel();
         signal?.removeEventListener('abort', onAbort);
         over?.removeEventListener('abort', onOver);
-        if (error === undefined) resolve(this.#position);
+        if (error === undefined) resolve(this.#seen);
         else reject(error);
       };
       this.#awaiter = { isReached, settle };
     });
   }
 
-  move(position: Position): void {
-    // Two reads may overtake each other; a task only moves on.
-    const last = this.#position;
-    if (last !== undefined && !position.isAbsent && position.lastSeq < last.lastSeq) return;
-    this.#position = position;
+  move(position: Position | undefined): void {
+    const last = this.#seen?.position;
+    if (last !== undefined && position !== undefined && this.#options.isBefore(position, last)) return;
+    this.#seen = { position };
     if (this.#awaiter?.isReached(position)) this.#awaiter.settle();
   }
 
@@ -216,6 +229,6 @@ export class Watch {
   }
 
   close(): void {
-    this.#onClose();
+    this.#options.onClose();
   }
 }

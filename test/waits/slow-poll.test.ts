@@ -3,7 +3,7 @@ import type { Bus } from '../../lib/bus/bus.ts';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Clock } from '../../lib/ports/clock.ts';
-import { SlowPoll } from '../../lib/tasks/slow-poll.ts';
+import { SlowPoll } from '../../lib/waits/slow-poll.ts';
 import { until } from '../support/until.ts';
 
 /** A slow poll whose pauses end when the test says so; `work` is the test's. */
@@ -40,6 +40,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     bus,
     log: { warn: note('warn'), error: note('error') } as unknown as Logger,
     config: { slowPollMs: 5000, slowPollNoBusMs: 1000 },
+    what: 'things',
     work: () => {
       state.rounds += 1;
       return state.work();
@@ -92,7 +93,7 @@ t.test('a round that fails comes again; an outage is logged once', async (t) => 
     endPause();
     await until(() => pauses.length === round + 1, `round ${round}`);
   }
-  t.same(logged, ['warn: slow poll of tasks: no database', 'error: slow poll of tasks failed']);
+  t.same(logged, ['warn: slow poll of things: no database', 'error: slow poll of things failed']);
 });
 
 t.test('stopping ends the pause, waits for the round, and nothing comes after', async (t) => {
