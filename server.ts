@@ -11,7 +11,8 @@ const HELP = `Usage: node server.ts [--config FILE]
 
 One cnapi API instance. FILE is JSON with camelCase keys; environment variables CNAPI_… go over it
 (databaseUrl is CNAPI_DATABASE_URL). The keys are described in docs/operating.md.
-SIGINT and SIGTERM stop it.
+SIGTERM drains it: its agents go to other instances, its callers are answered, then it ends; at most 75 seconds.
+SIGINT stops it at once.
 `;
 
 async function main(): Promise<void> {
@@ -25,12 +26,11 @@ async function main(): Promise<void> {
   const log = createLogger('cnapi', config.logLevel, { cnapi_uuid: config.cnapiUuid });
   const app = new App({ config, log, clock: systemClock, random: systemRandom });
 
-  const stop = (signal: string) => {
-    log.info({ signal }, 'stopping');
+  process.on('SIGINT', () => {
+    log.info('stopping');
     void app.stop();
-  };
-  process.on('SIGINT', stop);
-  process.on('SIGTERM', stop);
+  });
+  process.on('SIGTERM', () => app.drain('SIGTERM'));
   await app.start();
   await app.stopped;
 }

@@ -3,7 +3,10 @@
  *
  *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live ──stop()──▶ stopped
  *
+ *                                                                              └──drain()──▶ draining ──▶ stopped
+ *
  * `start()` waits for a database that is away; it fails on what waiting does not mend (a taken port, a refused password).
+ * `drain()` leaves in good order: agents first, then callers. It stops at once when there is nobody to go to.
  * `stop()` may come at any time, tells agents to go elsewhere, writes no verdicts, and marks the run dead.
  */
 import { LinkServer } from './agents/link-server.ts';
@@ -74,6 +77,7 @@ export class App {
   readonly #waitsOver = new AbortController();
   readonly #stopped = Promise.withResolvers<void>();
   #starting: Promise<void> | undefined;
+  #isLive = false;
 
   constructor(deps: AppDeps) {
     const { config, log, clock, random } = deps;
@@ -92,6 +96,13 @@ export class App {
       beatDatabase: this.#beatDatabase,
       verdictDatabase: this.#verdictDatabase,
       identity: () => this.#identity(),
+      door: {
+        unanswered: () => this.#listener.unanswered,
+        announce: () => this.#listener.announceLeave(),
+        close: () => this.#listener.closeDoor(),
+        endWaits: () => this.#waitsOver.abort(),
+        leave: () => void this.stop(),
+      },
     });
     this.#registry = new Registry({ sessions: this.#roster.sessions, run: () => this.#roster.instances.run });
     this.#tasks = new Tasks({ ...common, sessions: this.#registry });
@@ -128,6 +139,12 @@ export class App {
     return this.#starting;
   }
 
+  /** Leaves in good order, then stops; one that is not live yet stops at once. Again is harmless. */
+  drain(why: string): void {
+    if (this.#isLive) this.#roster.drainer.begin(why);
+    else void this.stop();
+  }
+
   async stop(): Promise<void> {
     if (this.#stopping.signal.aborted) return this.stopped;
     this.#stopping.abort();
@@ -161,6 +178,7 @@ export class App {
       if (signal.aborted) return;
       await this.#tasks.start();
       this.#housekeeping.start();
+      this.#isLive = true;
       log.info(
         { url: this.url, bus: this.#bus.kind, datacenter: config.datacenter, version: VERSION },
         'instance: ready',
@@ -227,6 +245,7 @@ export class App {
       tasks: this.#tasks,
       roster: {
         instances: () => roster.views(),
+        drain: (cnapiUuid) => roster.drain(cnapiUuid),
         statusHistory: (serverUuid, page) => roster.statusHistory(serverUuid, page),
         removeServer: (serverUuid) => roster.removeServer(serverUuid),
         isReady: () => roster.readiness(),
@@ -256,6 +275,8 @@ export class App {
         roster_verdicts_queued: roster.verdicts.queued,
         roster_ownerless_rows: roster.reaper.orphans,
         roster_incarnation_alternations_total: roster.authority.alternations,
+        roster_agents_shed_total: roster.balancer.shed,
+        instance_draining: Number(roster.drainer.isDraining),
       }),
     });
   }

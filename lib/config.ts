@@ -51,6 +51,9 @@ const schema = z.strictObject({
   slowPollMs: ms.default(5000),
   slowPollNoBusMs: ms.default(1000),
   reconnectMaxMs: ms.default(8000),
+  drainAgentsMs: ms.default(30_000),
+  drainWaitsMs: ms.default(60_000),
+  balanceQuietMs: ms.default(30_000),
   taskStartByMs: ms.default(30_000),
   taskResendMs: ms.default(5000),
   taskOverdueMs: ms.default(60_000),
@@ -120,6 +123,7 @@ function checkRelations(config: Config): void {
     [config.serverSilenceMs < 2 * config.heartbeatMs, 'serverSilenceMs must be at least 2 × heartbeatMs'],
     [config.checkMs * 4 > config.silenceMs, 'checkMs must be at most a quarter of silenceMs'],
     [config.leaseMs < 3 * config.beatMs, 'leaseMs must be at least 3 × beatMs'],
+    [config.drainWaitsMs < config.drainAgentsMs, 'drainWaitsMs must be at least drainAgentsMs'],
     [config.startGraceMs < config.reconnectMaxMs, 'startGraceMs must be at least reconnectMaxMs'],
   ].flatMap(([bad, message]) => (bad ? [message] : []));
   if (wrong.length > 0) throw new ConfigError(`Configuration: ${wrong.join('; ')}`);

@@ -1,6 +1,6 @@
 /**
- * Who lives, as the name server sees it: a run that is `live` in the table and whose beat moved within this observer's own
- * last `leaseMs` of healthy reads. A failed read keeps the last answer; nothing is ever written.
+ * Who lives, as the name server sees it: a run that is `live` in the table, is not draining, and whose beat moved within
+ * this observer's own last `leaseMs` of healthy reads. A failed read keeps the last answer; nothing is ever written.
  */
 import type { Instance } from '../lib/dns/zone.ts';
 import type { Logger } from '../lib/log.ts';
@@ -70,7 +70,7 @@ export class LivingInstances {
     try {
       const rows = await readLive(this.#database);
       const lapsed = new Set(this.#leases.readBeats(rows).map(({ run }) => run));
-      this.#publish(latestOfEach(rows.filter(({ run }) => !lapsed.has(run))));
+      this.#publish(latestOfEach(rows.filter(({ run, isDraining }) => !lapsed.has(run) && !isDraining)));
       this.#note(true);
     } catch (err) {
       this.#leases.readFailed();

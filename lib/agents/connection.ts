@@ -137,8 +137,8 @@ export class Connection implements SessionSocket {
     return this.isOpen ? this.#pings.ask(withinMs) : Promise.resolve(false);
   }
 
-  askToLeave(reason: string, addresses: Address[]): void {
-    this.send({ type: 'goaway', reason, addresses });
+  askToLeave(reason: string, addresses: Address[], withinMs?: number): void {
+    this.send({ type: 'goaway', reason, addresses, ...(withinMs === undefined ? {} : { withinMs }) });
   }
 
   /** Says why in the close frame, waits for nobody, and is closed for whatever still comes in. */

@@ -11,7 +11,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Roster } from '../roster/coordinator.ts';
 import type { Session } from '../roster/session.ts';
 import type { TaskSession } from '../tasks/sessions.ts';
-import type { AgentFrame, HelloFrame, InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import type { Address, AgentFrame, HelloFrame, InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
 import { Connection, type ConnectionHandlers } from './connection.ts';
 import type { Registry } from './registry.ts';
@@ -217,11 +217,11 @@ export class LinkServer {
     else this.#deps.roster.verdicts.lose(session, 'closed');
   }
 
-  #addresses(): { uuid: string; host: string; port: number }[] {
+  #addresses(): Address[] {
     return this.#deps.roster.addresses();
   }
 
-  #otherAddresses(): { uuid: string; host: string; port: number }[] {
+  #otherAddresses(): Address[] {
     return this.#addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 }

@@ -17,6 +17,8 @@ export interface ExchangeDeps {
   clock: Clock;
   random: Random;
   log: Logger;
+  /** With its answer, a caller is told not to come back on this connection. */
+  isLeaving(): boolean;
 }
 
 /** Nobody sees it but the log and the metrics, which know it by this number since nginx. */
@@ -108,7 +110,7 @@ export class Exchange {
       response.setHeader('Cache-Control', 'no-store');
     }
     // What is left of a body that was not read to its end must not be taken for the next request.
-    if (!this.request.complete) response.setHeader('Connection', 'close');
+    if (!this.request.complete || this.#deps.isLeaving()) response.setHeader('Connection', 'close');
   }
 
   #end(reply: Reply): void {

@@ -3,7 +3,8 @@
  * and sees each request from the first look (`front-door.ts`) through routing to its one reply (`exchange.ts`).
  * Composed by `lib/app.ts`. `start()` fails when the address is taken or not loopback; no request makes it throw.
  *
- *     new ──start()──▶ listening ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
+ *     new ──start()──▶ listening ──announceLeave()──▶ leaving ──closeDoor()──▶ closed to new connections ──stop()──▶ stopped
+ *     any ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -90,6 +91,8 @@ export class HttpListener {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
+  #port: number | undefined;
+  #isLeaving = false;
   #stopped: Promise<void> | undefined;
 
   constructor(options: ListenerOptions) {
@@ -111,7 +114,23 @@ export class HttpListener {
     await promise;
     this.#restify.off('error', reject);
     this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
+    this.#port = (this.#server.address() as AddressInfo).port;
     this.#options.log.info({ url: this.url }, 'http: listening');
+  }
+
+  /** Requests without an answer, waits and streams among them. */
+  get unanswered(): number {
+    return this.#exchanges.size;
+  }
+
+  /** This instance is going to leave: each answer is the last one on its connection. */
+  announceLeave(): void {
+    this.#isLeaving = true;
+  }
+
+  /** No new connections; those without a request are closed. Links stay. */
+  closeDoor(): void {
+    if (this.#server.listening) this.#server.close();
   }
 
   /** Answers waits with 503, gives replies on their way a second, closes what remains. */
@@ -127,8 +146,7 @@ export class HttpListener {
   /** Where it listens; with port 0 configured, known after `start()`. */
   get url(): string {
     const { host, port } = this.#options.config;
-    const bound = this.#server.address() as AddressInfo | null;
-    return `http://${host.includes(':') ? `[${host}]` : host}:${bound?.port ?? port}`;
+    return `http://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;
   }
 
   get #server(): Server {
@@ -196,7 +214,7 @@ export class HttpListener {
       if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
       return refusal === undefined;
     }
-    const exchange = new Exchange(request, response, this.#options);
+    const exchange = new Exchange(request, response, { ...this.#options, isLeaving: () => this.#isLeaving });
     if (reason !== undefined) {
       void exchange.send(errorReply(reason));
       return false;
@@ -283,9 +301,9 @@ export class HttpListener {
   }
 
   async #stop(): Promise<void> {
-    if (!this.#server.listening) return;
+    if (this.#port === undefined) return;
     // Upgraded sockets would keep a close waiting; they are not ours to wait for.
-    this.#server.close();
+    this.closeDoor();
     const grace = new AbortController();
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());

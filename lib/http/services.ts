@@ -5,6 +5,8 @@ import type { Tasks } from '../tasks/tasks.ts';
 
 export interface RosterService {
   instances(): Promise<InstanceView[]>;
+  /** The instance is to leave; as it was then. @throws InstanceNotFoundError, LastInstanceError */
+  drain(cnapiUuid: string): Promise<InstanceView>;
   /** Newest first. */
   statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<object[]>;
   /** Closes a live session, wherever it is, and keeps the epoch. */

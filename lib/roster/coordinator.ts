@@ -9,11 +9,15 @@ import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import type { Address } from '../wire/frames.ts';
 import { Authority } from './authority.ts';
-import { type InstanceIdentity, readLive } from './instance-store.ts';
+import { Balancer } from './balancer.ts';
+import { type DrainDoor, Drainer } from './drainer.ts';
+import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './instance-store.ts';
 import { Instances } from './instances.ts';
 import { ProbeCaller } from './probe.ts';
 import { Reaper } from './reaper.ts';
+import { InstanceNotFoundError, LastInstanceError } from './roster-errors.ts';
 import { removeAuthority, type Writer } from './roster-store.ts';
 import { SessionTable } from './session.ts';
 import { readStatusHistory, type StatusChange } from './status-history.ts';
@@ -31,6 +35,9 @@ export interface RosterConfig {
   slowPollMs: number;
   slowPollNoBusMs: number;
   reconnectMaxMs: number;
+  drainAgentsMs: number;
+  drainWaitsMs: number;
+  balanceQuietMs: number;
 }
 
 export interface RosterDeps {
@@ -43,6 +50,8 @@ export interface RosterDeps {
   cnapiUuid: string;
   /** Where this instance is reached; asked for at start(). */
   identity: () => InstanceIdentity;
+  /** What the rest of the process does when this instance leaves. */
+  door: DrainDoor;
   config: RosterConfig;
   clock: Clock;
   random: Random;
@@ -73,6 +82,8 @@ export class Roster {
   readonly authority: Authority;
   readonly verdicts: Verdicts;
   readonly reaper: Reaper;
+  readonly balancer: Balancer;
+  readonly drainer: Drainer;
   /** What deadlines that judge agents are counted in. */
   readonly ticker: Ticker;
   readonly #deps: RosterDeps;
@@ -108,7 +119,16 @@ export class Roster {
       slowPollMs: () => this.slowPollMs,
       adoptGraceMs: config.adoptGraceMs,
     });
+    this.balancer = new Balancer({ ...common, ticker, instances: this.instances, ...config });
+    this.drainer = new Drainer({
+      ...deps,
+      sessions,
+      announce: () => this.instances.announceDrain(),
+      otherAddresses: () => this.#otherAddresses(),
+      times: config,
+    });
     this.instances.listen({
+      toldToDrain: () => this.drainer.begin('asked to over REST'),
       runRenewed: () => this.#runRenewed(),
       fellSick: (trouble) => this.#askAllToLeave(trouble),
       recovered: () => this.#recovered(),
@@ -147,7 +167,8 @@ export class Roster {
     this.#isStopped = true;
     this.#goaway?.cancel();
     this.#hearing?.close();
-    await Promise.all([this.verdicts.stop(), this.reaper.stop(), this.#watch.stop(), this.instances.stop()]);
+    const drivers = [this.drainer, this.verdicts, this.reaper, this.#watch, this.instances];
+    await Promise.all(drivers.map((driver) => driver.stop()));
     this.ticker.stop();
   }
 
@@ -156,6 +177,7 @@ export class Roster {
     const reasons: string[] = [];
     if (!this.#isStarted) reasons.push('starting');
     if (this.#isStopped) reasons.push('stopping');
+    else if (this.drainer.isDraining) reasons.push('draining');
     if (this.instances.trouble !== undefined) reasons.push(this.instances.trouble);
     return { ready: reasons.length === 0, reasons };
   }
@@ -165,22 +187,27 @@ export class Roster {
     const { clock, database } = this.#deps;
     const lastRead = () => this.instances.live;
     const live = await Promise.race([readLive(database).catch(lastRead), clock.sleep(FRESH_WITHIN_MS).then(lastRead)]);
-    return live.map((instance) => ({
-      uuid: instance.cnapiUuid,
-      run: instance.run,
-      url: instance.url,
-      pid: instance.pid,
-      version: instance.version,
-      state: instance.state,
-      agents: instance.agents,
-      lease_age_ms: this.instances.leaseAgeMs(instance.run),
-      started: instance.startedAt.toISOString(),
-    }));
+    return live.map((instance) => this.#viewOf(instance));
+  }
+
+  /**
+   * The instance is to leave: it hears of it with its next beat. Of two runs of one name the later one is meant.
+   * @throws InstanceNotFoundError, LastInstanceError, DatabaseUnavailableError
+   */
+  async drain(cnapiUuid: string): Promise<InstanceView> {
+    const { database } = this.#deps;
+    const found = (await readLive(database)).findLast((instance) => instance.cnapiUuid === cnapiUuid);
+    if (found === undefined) throw new InstanceNotFoundError(cnapiUuid);
+    const answer = await drainRun(database, found.run);
+    if (answer === 'gone') throw new InstanceNotFoundError(cnapiUuid);
+    if (answer === 'last') throw new LastInstanceError(cnapiUuid);
+    return this.#viewOf({ ...found, isDraining: true });
   }
 
   /** Where agents may go; of two runs at one address (a restart) the later one. */
-  addresses(): { uuid: string; host: string; port: number }[] {
-    const places = this.instances.live.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
+  addresses(): Address[] {
+    const staying = this.instances.live.filter(({ isDraining }) => !isDraining);
+    const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
     return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
   }
 
@@ -196,6 +223,24 @@ export class Roster {
     if (!removed?.previousRun || removed.previousRun === this.instances.run) return;
     const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch: removed.epoch };
     this.#deps.bus.publish(runTopic(removed.previousRun), message);
+  }
+
+  #viewOf(instance: InstanceRow): InstanceView {
+    return {
+      uuid: instance.cnapiUuid,
+      run: instance.run,
+      url: instance.url,
+      pid: instance.pid,
+      version: instance.version,
+      state: instance.isDraining ? 'draining' : instance.state,
+      agents: instance.agents,
+      lease_age_ms: this.instances.leaseAgeMs(instance.run),
+      started: instance.startedAt.toISOString(),
+    };
+  }
+
+  #otherAddresses(): Address[] {
+    return this.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 
   #hear(): void {
@@ -223,8 +268,9 @@ export class Roster {
   #askAllToLeave(trouble: string): void {
     this.#goaway?.cancel();
     if (this.#isStopped) return;
-    const others = this.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
-    for (const session of this.sessions.all()) session.socket.askToLeave(trouble, others);
+    const others = this.#otherAddresses();
+    // One whose session has not begun to work yet would lose it.
+    for (const session of this.sessions.all()) if (session.isInventoried) session.socket.askToLeave(trouble, others);
     this.#goaway = this.#deps.clock.after(this.#deps.config.reconnectMaxMs, () => this.#askAllToLeave(trouble));
   }
 

@@ -15,6 +15,8 @@ export interface InstanceIdentity {
 export interface InstanceRow extends InstanceIdentity {
   run: string;
   state: 'live' | 'dead';
+  /** It is about to leave, and takes nobody in any more. */
+  isDraining: boolean;
   beat: number;
   agents: number;
   startedAt: Date;
@@ -37,18 +39,33 @@ export async function insertRun(
   return (rows[0] as { started_at: Date }).started_at;
 }
 
-/** False when the run is dead: it was declared so, and that is final. */
-export async function raiseBeat(database: Queryable, run: string, agents: number): Promise<boolean> {
-  const { rowCount } = await database.query(
-    `update cnapi_instances set beat = beat + 1, agents = $2::int where run = $1::uuid and state = 'live'`,
+/** What the run's row says of it; undefined when the run is dead: it was declared so, and that is final. */
+export async function raiseBeat(
+  database: Queryable,
+  run: string,
+  agents: number,
+): Promise<{ isDraining: boolean } | undefined> {
+  const { rows } = await database.query<{ is_draining: boolean }>(
+    `update cnapi_instances set beat = beat + 1, agents = $2::int where run = $1::uuid and state = 'live'
+     returning draining_since is not null as is_draining`,
     [run, agents],
   );
-  return rowCount === 1;
+  return rows[0] && { isDraining: rows[0].is_draining };
+}
+
+/** `last`: no other run would stay. `gone`: the run is dead. */
+export type DrainAnswer = 'draining' | 'last' | 'gone';
+
+/** Marks a run as about to leave; again is harmless. */
+export async function drainRun(database: Queryable, run: string): Promise<DrainAnswer> {
+  const { rows } = await database.query<{ answer: DrainAnswer }>('select cnapi_drain($1::uuid) as answer', [run]);
+  return (rows[0] as { answer: DrainAnswer }).answer;
 }
 
 export async function readLive(database: Queryable): Promise<InstanceRow[]> {
   const { rows } = await database.query<StoredInstance>(
-    `select run, cnapi_uuid, url, host, port, pid, version, state, beat, agents, started_at
+    `select run, cnapi_uuid, url, host, port, pid, version, state, beat, agents, started_at,
+       draining_since is not null as is_draining
      from cnapi_instances where state = 'live' order by started_at, run`,
   );
   return rows.map(toInstance);
@@ -103,8 +120,9 @@ interface StoredInstance {
   beat: number;
   agents: number;
   started_at: Date;
+  is_draining: boolean;
 }
 
-function toInstance({ cnapi_uuid, started_at, ...row }: StoredInstance): InstanceRow {
-  return { ...row, cnapiUuid: cnapi_uuid, startedAt: started_at };
+function toInstance({ cnapi_uuid, started_at, is_draining, ...row }: StoredInstance): InstanceRow {
+  return { ...row, cnapiUuid: cnapi_uuid, startedAt: started_at, isDraining: is_draining };
 }

@@ -13,7 +13,9 @@ import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import {
+  type DrainAnswer,
   declareLapsed,
+  drainRun,
   endRun,
   type InstanceIdentity,
   type InstanceRow,
@@ -52,6 +54,8 @@ export interface InstancesListener {
   /** It cannot act for its agents now. */
   fellSick?(trouble: string): void;
   recovered?(): void;
+  /** Its row says that it is to leave. */
+  toldToDrain?(): void;
   /** Runs that were live a read ago are not any more. */
   runsEnded?(runs: readonly string[]): void;
 }
@@ -66,6 +70,7 @@ export class Instances {
   #run: string;
   #live: InstanceRow[] = [];
   #startedAt: Date | null = null;
+  #isDraining = false;
   #failedBeats = 0;
   #stalledBeats = 0;
   #standingMs = 0;
@@ -110,6 +115,13 @@ export class Instances {
   /** The live runs at the last successful read. */
   get live(): readonly InstanceRow[] {
     return this.#live;
+  }
+
+  /** Says to all that this instance is about to leave. */
+  async announceDrain(): Promise<DrainAnswer> {
+    const answer = await drainRun(this.#deps.database, this.#run);
+    if (answer === 'draining') this.#isDraining = true;
+    return answer;
   }
 
   /** How long a run's beat has stood still as seen from here, in milliseconds. */
@@ -164,8 +176,12 @@ export class Instances {
       return;
     }
     try {
-      if (!(await raiseBeat(this.#deps.database, this.#run, this.#deps.countAgents()))) await this.#renewRun();
+      const row = await raiseBeat(this.#deps.database, this.#run, this.#deps.countAgents());
+      if (row === undefined) await this.#renewRun();
       await this.#observe();
+      if (row?.isDraining) this.#toldToDrain();
+      // A new run's row does not know it yet.
+      else if (this.#isDraining) await this.announceDrain();
       this.#noteSuccess();
     } catch (error) {
       this.#observer.readFailed();
@@ -199,6 +215,12 @@ export class Instances {
     this.#standingMs = 0;
     this.#deps.log.warn({ oldRun, newRun }, 'instance: this run was declared dead, going on under a new one');
     for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
+  }
+
+  #toldToDrain(): void {
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    for (const listener of this.#listeners) listener.toldToDrain?.();
   }
 
   async #insertRun(): Promise<void> {

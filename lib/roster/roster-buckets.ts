@@ -40,6 +40,7 @@ export const instancesBucket = columnsBucket({
     beat: { type: 'number' },
     agents: { type: 'number' },
     started_at: { type: 'timestamp' },
+    draining_since: { type: 'timestamp' },
     ended_at: { type: 'timestamp' },
     end_reason: { type: 'string' },
   },

@@ -69,8 +69,34 @@ create trigger cnapi_keep_changed_status after update on cnapi_roster_authority
   execute function cnapi_keep_status();
 `;
 
+/**
+ * `draining_since`: it is about to leave, and takes nobody in any more. One that is the last to stay is not told to go; two
+ * that are told at once are told one after the other.
+ */
+const drain = `
+alter table cnapi_instances add column if not exists draining_since timestamptz;
+
+create function cnapi_drain(wanted uuid) returns text language plpgsql volatile as $$
+declare
+  found_since timestamptz;
+begin
+  perform 1 from cnapi_instances where state = 'live' order by run for update;
+  select draining_since into found_since from cnapi_instances where run = wanted and state = 'live';
+  if not found then
+    return 'gone';
+  elsif found_since is not null then
+    return 'draining';
+  elsif not exists (select 1 from cnapi_instances where state = 'live' and draining_since is null and run <> wanted) then
+    return 'last';
+  end if;
+  update cnapi_instances set draining_since = cnapi_now() where run = wanted;
+  return 'draining';
+end $$;
+`;
+
 export const rosterMigrations: Migration[] = [
   { number: 10, name: 'instances', sql: instances },
   { number: 11, name: 'roster authority', sql: authority },
   { number: 12, name: 'status history', sql: history },
+  { number: 13, name: 'drain', sql: drain },
 ];

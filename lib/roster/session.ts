@@ -18,8 +18,8 @@ export interface SessionSocket {
   probe(): void;
   /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */
   answersProbe(withinMs: number): Promise<boolean>;
-  /** Asks the agent to go elsewhere; it may stay. */
-  askToLeave(reason: string, addresses: Address[]): void;
+  /** Asks the agent to go elsewhere: it may stay, or has to be gone `withinMs`. */
+  askToLeave(reason: string, addresses: Address[], withinMs?: number): void;
   /** Closes at once, with the reason for the peer's log. */
   terminate(reason: string): void;
 }

@@ -12,6 +12,7 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
+import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
@@ -194,6 +195,7 @@ const noStats: TaskStats = {
 export class FakeRoster {
   readiness = { ready: true, reasons: [] as string[] };
   removed: string[] = [];
+  isLast = false;
   changes: object[] = [];
 
   async instances() {
@@ -211,6 +213,13 @@ export class FakeRoster {
         started: '2030-01-01T00:00:00.000Z',
       },
     ];
+  }
+
+  async drain(cnapiUuid: string) {
+    const [instance] = await this.instances();
+    if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
+    if (this.isLast) throw new LastInstanceError(cnapiUuid);
+    return { ...instance, state: 'draining' };
   }
 
   async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {

@@ -28,7 +28,7 @@ function newInstance() {
     if (text.includes('insert into cnapi_instances')) world.isDead = false;
     if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
     world.beats += 1;
-    return { rows: [], rowCount: world.isDead ? 0 : 1 };
+    return world.isDead ? { rows: [], rowCount: 0 } : { rows: [{ is_draining: false }] as Row[], rowCount: 1 };
   };
   const database: Queryable = { query };
   const instances = new Instances({

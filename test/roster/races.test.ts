@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { declareLapsed, insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
+import { declareLapsed, drainRun, insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { acceptSession, readRow, recordLosses, recordOrphans, renewRun } from '../../lib/roster/roster-store.ts';
 import { type Leg, runBehindLock } from '../support/lock-waits.ts';
@@ -101,10 +101,32 @@ t.test('concurrent pairs', async (t) => {
       run: () => declareLapsed(database, [{ run: one, beat: 0 }]),
     });
     await insertRun(database, run, identity, null);
-    t.same(await inOrder(lock(run), beat(run), die(run)), [true, []], 'a beat in time saves the run');
+    t.same(await inOrder(lock(run), beat(run), die(run)), [{ isDraining: false }, []], 'a beat in time saves the run');
     const doomed = randomUUID();
     await insertRun(database, doomed, identity, null);
-    t.same(await inOrder(lock(doomed), die(doomed), beat(doomed)), [[doomed], false], 'a late beat finds it dead');
+    t.same(await inOrder(lock(doomed), die(doomed), beat(doomed)), [[doomed], undefined], 'a late beat finds it dead');
+  });
+
+  t.test('of two instances that leave at once one stays, and what dies meanwhile does not count', async (t) => {
+    const { url, database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+    const queued = <Results extends unknown[]>(lock: string, legs: { [Index in keyof Results]: Leg<Results[Index]> }) =>
+      runBehindLock<Results>(url, lock, legs);
+    const identity = (cnapiUuid: string) => ({ cnapiUuid, url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' });
+    const [a, b, c] = [randomUUID(), randomUUID(), randomUUID()];
+    for (const run of [a, b]) await insertRun(database, run, identity(run), null);
+    const drain = (run: string): Leg<unknown> => ({ name: 'drain', run: () => drainRun(database, run) });
+    const die = (run: string): Leg<unknown> => ({
+      name: 'death',
+      run: () => declareLapsed(database, [{ run, beat: 0 }]),
+    });
+    const lockAll = 'select 1 from cnapi_instances order by run for update';
+    t.same(await queued(lockAll, [drain(a), drain(b)]), ['draining', 'last']);
+    t.equal(await drainRun(database, a), 'draining', 'said again, it is harmless');
+    await insertRun(database, c, identity(c), null);
+    t.same(await queued(lockAll, [die(c), drain(b)]), [[c], 'last'], 'the one to go to died just before');
+    t.equal(await drainRun(database, c), 'gone');
+    t.match(await raiseBeat(database, a, 0), { isDraining: true }, 'its beat tells it');
+    t.match(await raiseBeat(database, b, 0), { isDraining: false });
   });
 
   t.test('new run and ownerless verdict', async (t) => {

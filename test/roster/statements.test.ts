@@ -175,14 +175,14 @@ for (const [kind, open] of databases) {
     t.test('a death is compare-and-set on the beat, and final', async (t) => {
       const { cnapiUuid, run } = newWriter();
       await insertRun(database, run, identity(cnapiUuid), null);
-      t.equal(await raiseBeat(database, run, 7), true);
+      t.same(await raiseBeat(database, run, 7), { isDraining: false });
       t.same(await declareLapsed(database, [{ run, beat: 0 }]), [], 'it has beaten since');
       t.match(
         (await readLive(database)).find((one) => one.run === run),
         { beat: 1, agents: 7 },
       );
       t.same(await declareLapsed(database, [{ run, beat: 1 }]), [run]);
-      t.equal(await raiseBeat(database, run, 7), false);
+      t.equal(await raiseBeat(database, run, 7), undefined);
       await endRun(database, run);
       t.equal(
         (await readLive(database)).some((one) => one.run === run),

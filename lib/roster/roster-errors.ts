@@ -1,0 +1,19 @@
+/** What a caller can get wrong about instances. */
+import { CnapiError } from '../errors.ts';
+
+export class InstanceNotFoundError extends CnapiError {
+  constructor(cnapiUuid: string) {
+    super('ResourceNotFound', 404, `No instance ${cnapiUuid} is live; GET /instances lists those that are`);
+  }
+}
+
+/** Draining it would leave nobody to act for its agents, or to answer. */
+export class LastInstanceError extends CnapiError {
+  constructor(cnapiUuid: string) {
+    super(
+      'LastInstance',
+      409,
+      `Instance ${cnapiUuid} is the last one that stays; start another one first, or end it with SIGTERM`,
+    );
+  }
+}

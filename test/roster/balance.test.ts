@@ -1,0 +1,100 @@
+/** Who sheds agents, how many, to whom, and when nobody does. */
+import t from 'tap';
+import { silentLogger } from '../../lib/log.ts';
+import { type Load, surplusOf } from '../../lib/roster/balance.ts';
+import { Balancer } from '../../lib/roster/balancer.ts';
+import type { InstanceRow } from '../../lib/roster/instance-store.ts';
+import { SessionTable } from '../../lib/roster/session.ts';
+import { Ticker } from '../../lib/roster/ticker.ts';
+import { ManualClock } from '../support/manual-clock.ts';
+
+const loads = (...agents: number[]): Load[] =>
+  agents.map((count, index) => ({ run: 'abcdef'[index] as string, agents: count }));
+
+const table: { name: string; run?: string; loads: Load[]; sheds?: { agents: number; to: string } }[] = [
+  { name: 'alone, nobody sheds', loads: loads(1000) },
+  { name: 'one that is not among the live ones sheds nothing', run: 'f', loads: loads(1000, 0) },
+  { name: 'within a tenth and ten of the mean nobody sheds', loads: loads(115, 95, 90) },
+  {
+    name: 'the most loaded sheds one in a hundred a second, to the least loaded',
+    loads: loads(6000, 5000, 100),
+    sheds: { agents: 60, to: 'c' },
+  },
+  { name: 'another than the most loaded waits', run: 'b', loads: loads(6000, 5000, 100) },
+  { name: 'of equals the first run sheds', loads: loads(5000, 5000, 0), sheds: { agents: 50, to: 'c' } },
+  { name: 'of equals the second run waits', run: 'b', loads: loads(5000, 5000, 0) },
+  { name: 'no more than the surplus', loads: loads(1113, 1000, 889), sheds: { agents: 2, to: 'c' } },
+  { name: 'a small one sheds one by one', loads: loads(40, 0), sheds: { agents: 1, to: 'b' } },
+];
+for (const { name, run = 'a', loads, sheds } of table) {
+  const surplus = surplusOf(run, loads);
+  t.same(surplus && { agents: surplus.agents, to: surplus.to.run }, sheds, name);
+}
+
+function balanced(agents: number) {
+  const clock = new ManualClock();
+  const ticker = new Ticker({ clock, checkMs: 250 });
+  const sessions = new SessionTable();
+  const asked: string[] = [];
+  const hints: object[] = [];
+  for (let each = 0; each < agents; each++) {
+    const serverUuid = `server-${each}`;
+    const askToLeave = (_why: string, addresses: object[], withinMs?: number) => {
+      t.equal(withinMs, undefined, 'softly');
+      asked.push(serverUuid);
+      hints.push(...addresses);
+    };
+    const socket = { isUnread: false, probe() {}, answersProbe: async () => true, askToLeave, terminate() {} };
+    const fields = {
+      serverUuid,
+      epoch: 1,
+      incarnation: 'i',
+      journalId: 'j',
+      capabilities: new Set<string>(),
+      run: 'a',
+      heardAt: 0,
+    };
+    const added = sessions.add({ ...fields, socket });
+    if (added) added.session.isInventoried = true;
+  }
+  const row = (run: string, count: number): InstanceRow => ({
+    ...{ run, cnapiUuid: `uuid of ${run}`, url: '', host: run, port: 1, pid: 1, version: '0', state: 'live', beat: 1 },
+    ...{ isDraining: false, agents: count, startedAt: new Date(0) },
+  });
+  const instances = { run: 'a', trouble: undefined as string | undefined, live: [row('a', agents)] };
+  const balancer = new Balancer({ sessions, ticker, instances, balanceQuietMs: 30_000, clock, log: silentLogger });
+  ticker.start();
+  t.teardown(() => ticker.stop());
+  return { clock, instances, asked, hints, balancer, row };
+}
+
+t.test(
+  'after an instance has come it is quiet for 30 s, then some are asked each second, to the one that came',
+  async (t) => {
+    const { clock, instances, asked, hints, row } = balanced(1000);
+    await clock.advance(60_000);
+    instances.live = [...instances.live, row('b', 0)];
+    await clock.advance(29_000);
+    t.same(asked, []);
+    await clock.advance(5_000);
+    t.ok(asked.length >= 20 && asked.length <= 60, `${asked.length} were asked`);
+    t.equal(new Set(asked).size, asked.length, 'nobody is asked twice in a minute');
+    t.match(hints[0], { uuid: 'uuid of b', host: 'b' });
+  },
+);
+
+t.test('while an instance drains, or this one is unwell, nobody is asked, and the quiet begins anew', async (t) => {
+  const { clock, instances, asked, row } = balanced(1000);
+  instances.live = [...instances.live, { ...row('b', 0), isDraining: true }, row('c', 0)];
+  await clock.advance(90_000);
+  t.same(asked, []);
+  instances.live = instances.live.map((one) => ({ ...one, isDraining: false }));
+  await clock.advance(20_000);
+  instances.trouble = 'the database does not answer';
+  await clock.advance(2_000);
+  instances.trouble = undefined;
+  await clock.advance(29_000);
+  t.same(asked, []);
+  await clock.advance(3_000);
+  t.not(asked.length, 0);
+});
