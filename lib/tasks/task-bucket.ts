@@ -12,6 +12,7 @@ export const tasksBucket = columnsBucket({
     server_uuid: { type: 'uuid' },
     name: { type: 'string' },
     req_id: { type: 'string' },
+    ticket_uuid: { type: 'uuid' },
     state: { type: 'string' },
     outcome: { type: 'string' },
     attempt: { type: 'number' },

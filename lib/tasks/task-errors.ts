@@ -36,6 +36,28 @@ export class TaskUnknownError extends CnapiError {
   }
 }
 
+/** The ticket that a task names does not hold the lock: it is queued yet, has ended, or is not there. */
+export class TicketNotActiveError extends CnapiError {
+  constructor(ticketUuid: string, status: string | undefined) {
+    super('TicketNotActive', 409, `${standing(ticketUuid, status)}; the task was not accepted`);
+  }
+}
+
+function standing(ticketUuid: string, status: string | undefined): string {
+  if (status === undefined)
+    return `There is no ticket ${ticketUuid} (any more): create one and wait until it is active`;
+  if (status === 'queued') return `Ticket ${ticketUuid} is queued: wait until it is active`;
+  return `Ticket ${ticketUuid} is ${status}: create another one and wait until that is active`;
+}
+
+/** Almost surely a mistake: that lock keeps nobody else from this server. */
+export class TicketOfAnotherServerError extends CnapiError {
+  constructor(ticketUuid: string, { ticketServer, taskServer }: { ticketServer: string; taskServer: string }) {
+    const message = `Ticket ${ticketUuid} is of server ${ticketServer}, the task is for ${taskServer}`;
+    super('TicketOfAnotherServer', 409, `${message}; name a ticket of that server, or of 'default'`);
+  }
+}
+
 /** More tasks wait for this server than it could take in time anyway. */
 export class TooManyTasksError extends CnapiError {
   constructor(serverUuid: string) {

@@ -97,6 +97,9 @@ end $$;
 create trigger cnapi_tasks_guard before update on cnapi_tasks for each row execute function cnapi_tasks_guard();
 `;
 
+/** The ticket that had to be active when the task was accepted (`ticket-store.ts`); no foreign key: tickets come and go. */
+const ticket = `alter table cnapi_tasks add column if not exists ticket_uuid uuid`;
+
 export const taskMigrations: Migration[] = [
   { number: 30, name: 'tasks', sql: tasks },
   { number: 31, name: 'task events', sql: events },
@@ -105,4 +108,5 @@ export const taskMigrations: Migration[] = [
   { number: 34, name: 'tasks at inventory', sql: inventoryFunction },
   { number: 35, name: 'record task reports', sql: recordFunction },
   { number: 36, name: 'sweep tasks', sql: sweepFunction },
+  { number: 37, name: 'tasks under tickets', sql: ticket },
 ];

@@ -1,4 +1,7 @@
-/** SQL of the tasks as callers see them: create, read, cancel, list, follow, delete. One function per statement. */
+/**
+ * SQL of the tasks as callers see them: create, read, cancel, list, follow, delete. One function per statement. A task
+ * under a ticket is created in `ticket-store.ts`.
+ */
 import type { Queryable } from '../moray/database.ts';
 import {
   endError,
@@ -22,6 +25,8 @@ export interface NewTask {
   /** Of all that makes the request what it is. */
   requestHash: string;
   requestId: string | undefined;
+  /** Of the waitlist; whether it is active is `createTaskUnderTicket`'s to ask. */
+  ticketUuid?: string | undefined;
 }
 
 export interface CreatedTask {
@@ -41,40 +46,52 @@ export async function createTask(
   maxQueued = MAX_QUEUED_PER_SERVER,
 ): Promise<CreatedTask | undefined> {
   const { rows } = await database.query<CreatedTask>(
-    `with queue as (
+    `with ${creation('queue')}
+     select made.id, made.request_hash as "requestHash", r.run
+       from made left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
+    creationValues(task, maxQueued),
+  );
+  return rows[0];
+}
+
+/**
+ * The parts of a statement that inserts a task: `queue`, the length of its server's, and `made`, the task or the one that
+ * its idempotency key had brought before. Inserts once for each row of `guard` (a from-list with `queue` in it).
+ */
+export const creation = (guard: string): string => `queue as (
        select count(*) as length
          from (select 1 from cnapi_tasks where server_uuid = $2::uuid and state = 'queued' limit $10::int) as queued
      ), made as (
        insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, idempotency_key, request_hash,
-           req_id, params_bytes, created_at, queued_at)
+           req_id, params_bytes, created_at, queued_at, ticket_uuid)
          select $1::uuid, $2::uuid, $3::text, $4::json, $5::int, $6::boolean, $7::text, $8::text, $9::text, octet_length($4::text),
-             moment, moment
-           from (select cnapi_now() as moment) as clock, queue
+             moment, moment, $11::uuid
+           from (select cnapi_now() as moment) as clock, ${guard}
            where queue.length < $10::int
              or exists (select 1 from cnapi_tasks where server_uuid = $2::uuid and idempotency_key = $7::text)
          on conflict (server_uuid, idempotency_key) where idempotency_key is not null
          do update set idempotency_key = excluded.idempotency_key
          returning id, request_hash
-     )
-     select made.id, made.request_hash as "requestHash", r.run
-       from made left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
-    [
-      task.id,
-      task.serverUuid,
-      task.name,
-      JSON.stringify(task.params),
-      task.timeoutMs,
-      task.idempotent,
-      task.idempotencyKey ?? null,
-      task.requestHash,
-      task.requestId ?? null,
-      maxQueued,
-    ],
-  );
-  return rows[0];
+     )`;
+
+/** `$1` to `$11` of a statement with `creation` in it. */
+export function creationValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER): unknown[] {
+  return [
+    task.id,
+    task.serverUuid,
+    task.name,
+    JSON.stringify(task.params),
+    task.timeoutMs,
+    task.idempotent,
+    task.idempotencyKey ?? null,
+    task.requestHash,
+    task.requestId ?? null,
+    maxQueued,
+    task.ticketUuid ?? null,
+  ];
 }
 
-const servedColumns = `id, server_uuid, name, params, timeout_ms, idempotent, req_id, state, outcome, attempt, created_at,
+const servedColumns = `id, server_uuid, name, params, timeout_ms, idempotent, req_id, ticket_uuid, state, outcome, attempt, created_at,
   accepted_at, started_at, cancel_requested_at, ended_at, progress, progress_at, result, error`;
 
 export async function readTask(database: Queryable, id: string): Promise<TaskRow | undefined> {

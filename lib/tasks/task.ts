@@ -40,6 +40,8 @@ export interface TaskRequest {
   /** The same key for the same server gives the same task. */
   idempotencyKey?: string;
   requestId?: string;
+  /** A ticket of the waitlist that must be active for the task to be accepted. */
+  ticketUuid?: string;
 }
 
 /** A task as REST serves it. */
@@ -57,6 +59,7 @@ export interface Task {
   timeout_ms: number;
   idempotent: boolean;
   cancel_requested: boolean;
+  ticket_uuid?: string;
   started_at?: string;
   finished_at?: string;
 }
@@ -105,6 +108,7 @@ export interface TaskRow {
   timeout_ms: number;
   idempotent: boolean;
   req_id: string | null;
+  ticket_uuid: string | null;
   state: TaskState;
   outcome: TaskOutcome | null;
   attempt: number;
@@ -135,6 +139,7 @@ export function toTask(row: TaskRow): Task {
     timeout_ms: row.timeout_ms,
     idempotent: row.idempotent,
     cancel_requested: row.cancel_requested_at !== null,
+    ...(row.ticket_uuid === null ? {} : { ticket_uuid: row.ticket_uuid }),
     ...(row.started_at === null ? {} : { started_at: row.started_at.toISOString() }),
     ...(row.ended_at === null ? {} : { finished_at: row.ended_at.toISOString() }),
   };

@@ -7,6 +7,7 @@ import { createHash } from 'node:crypto';
 import type { Bus } from '../bus/bus.ts';
 import { type RunMessage, runTopic, taskTopic } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
+import type { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -31,9 +32,12 @@ import {
   TaskEndedError,
   TaskNotFoundError,
   TaskUnknownError,
+  TicketNotActiveError,
+  TicketOfAnotherServerError,
   TooManyTasksError,
 } from './task-errors.ts';
 import {
+  type CreatedTask,
   cancelTask,
   createTask,
   deleteTasks,
@@ -44,6 +48,7 @@ import {
   readTaskByKey,
   type TaskPosition,
 } from './task-store.ts';
+import { createTaskUnderTicket, type TicketStanding } from './ticket-store.ts';
 import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
 
 export type { WaitOptions } from './waiters.ts';
@@ -117,8 +122,9 @@ export class Tasks {
 
   /**
    * Accepts a task, durably. `created` is false when the idempotency key had brought it before. Whether the server is
-   * running is the caller's to ask first.
-   * @throws IdempotencyConflictError, TaskUnknownError, TooManyTasksError, DatabaseUnavailableError
+   * running is the caller's to ask first. A ticket need not be active any more for a task that was made before.
+   * @throws IdempotencyConflictError, TaskUnknownError, TooManyTasksError, TicketNotActiveError,
+   * TicketOfAnotherServerError, DatabaseUnavailableError
    */
   async create(request: TaskRequest): Promise<{ id: string; created: boolean }> {
     const session = this.#deps.sessions.get(request.serverUuid);
@@ -126,7 +132,10 @@ export class Tasks {
       throw new TaskUnknownError(request.serverUuid, request.name);
     }
     const task = toNewTask(request, this.#deps.random.uuid());
-    const made = await createTask(this.#deps.database, task);
+    const made =
+      task.ticketUuid === undefined
+        ? await createTask(this.#deps.database, task)
+        : await this.#createUnderTicket(request, task, task.ticketUuid);
     if (made === undefined) throw new TooManyTasksError(request.serverUuid);
     if (made.requestHash !== task.requestHash)
       throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
@@ -227,6 +236,16 @@ export class Tasks {
     return { waits: this.#waiters.waits, follows: this.#waiters.follows, ...this.#dispatcher.stats() };
   }
 
+  async #createUnderTicket(request: TaskRequest, task: NewTask, ticketUuid: string): Promise<CreatedTask | undefined> {
+    const created = await createTaskUnderTicket(this.#deps.database, task);
+    if (created.kind === 'made') return created;
+    if (created.kind === 'full') return undefined;
+    // Read after the refusal: an equal request may have made the task while this one waited for the ticket's row.
+    const known = await this.known(request);
+    if (known !== undefined) return { id: known, requestHash: task.requestHash, run: null };
+    throw refusal(request.serverUuid, ticketUuid, created.ticket);
+  }
+
   #tellAuthority(serverUuid: string, run: string | null): void {
     this.#dispatcher.hint(serverUuid);
     if (run === null || run === this.#deps.sessions.run()) return;
@@ -248,14 +267,20 @@ export class Tasks {
   }
 }
 
+function refusal(serverUuid: string, ticketUuid: string, ticket: TicketStanding | undefined): CnapiError {
+  if (ticket !== undefined && ![serverUuid, 'default'].includes(ticket.serverUuid))
+    return new TicketOfAnotherServerError(ticketUuid, { ticketServer: ticket.serverUuid, taskServer: serverUuid });
+  return new TicketNotActiveError(ticketUuid, ticket?.status);
+}
+
 function toNewTask(request: TaskRequest, id: string): NewTask {
-  const { serverUuid, name, params, idempotencyKey, requestId } = request;
+  const { serverUuid, name, params, idempotencyKey, requestId, ticketUuid } = request;
   const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
   const idempotent = request.idempotent ?? taskKind(name).idempotent;
   const requestHash = createHash('sha256')
-    .update(canonicalJson([name, params, timeoutMs, idempotent]))
+    .update(canonicalJson([name, params, timeoutMs, idempotent, ...(ticketUuid === undefined ? [] : [ticketUuid])]))
     .digest('hex');
-  return { id, serverUuid, name, params, timeoutMs, idempotent, idempotencyKey, requestHash, requestId };
+  return { id, serverUuid, name, params, timeoutMs, idempotent, idempotencyKey, requestHash, requestId, ticketUuid };
 }
 
 /** The same text for equal values, whatever the order of their keys. */

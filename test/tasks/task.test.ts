@@ -22,6 +22,7 @@ function row(fields: Partial<TaskRow> = {}): TaskRow {
     timeout_ms: 1000,
     idempotent: true,
     req_id: null,
+    ticket_uuid: null,
     state: 'queued',
     outcome: null,
     attempt: 0,
