@@ -105,7 +105,7 @@ export class Zone {
 
   async start(): Promise<void> {
     const { instances = 3, agents = 2, simulated = 10 } = this.#plan;
-    for (let each = 0; each < instances; each++) await this.#startInstance();
+    for (let each = 0; each < instances; each++) await this.addInstance();
     await Promise.all(this.instances.map((instance) => this.ready(instance)));
     for (let each = 0; each < agents; each++) this.addAgent();
     if (simulated > 0) this.#startFleet(simulated);
@@ -169,7 +169,8 @@ export class Zone {
     if (isClean) rmSync(this.directory, { recursive: true, force: true });
   }
 
-  async #startInstance(): Promise<void> {
+  /** Starts one more; agents learn of it from the others. */
+  async addInstance(): Promise<Instance> {
     const [uuid, number, host, port] = [randomUUID(), this.instances.length, '127.0.0.1', await freePort()];
     const { proxied, databaseProxied, config } = this.#plan;
     const advertiseHost = proxied ? `127.0.2.${number + 1}` : host;
@@ -185,8 +186,10 @@ export class Zone {
     const { instanceArgs = [] } = this.#plan;
     const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file], instanceArgs);
     const urls = { url: `http://${host}:${port}`, agentUrl: `http://${advertiseHost}:${port}` };
-    this.instances.push({ uuid, ...urls, program, proxy, databaseProxy });
+    const instance = { uuid, ...urls, program, proxy, databaseProxy };
+    this.instances.push(instance);
     program.start();
+    return instance;
   }
 
   #connections(databaseProxy: CuttableProxy | undefined): Record<string, unknown> {

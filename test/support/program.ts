@@ -49,6 +49,11 @@ export class Program {
     return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
+  /** Of the process that ended last, if it ended by itself. */
+  get exitCode(): number | null | undefined {
+    return this.#child?.exitCode;
+  }
+
   get isFrozen(): boolean {
     return this.#isFrozen;
   }
@@ -81,6 +86,11 @@ export class Program {
     child.kill(signal);
     await gone;
     this.#isFrozen = false;
+  }
+
+  /** Resolves when it is gone, whoever or whatever ended it. */
+  async ended(): Promise<void> {
+    if (this.isAlive) await once(this.#child as ChildProcess, 'exit');
   }
 
   freeze(): void {

@@ -39,7 +39,7 @@ export class Witness {
   readonly #epochs = new Map<string, number>();
   readonly #stopping = new AbortController();
   #expected = new Set<string>();
-  #looking: Promise<unknown> | undefined;
+  readonly #looking: Promise<void>[] = [];
 
   constructor(zone: Zone) {
     this.#zone = zone;
@@ -48,8 +48,13 @@ export class Witness {
   /** From now on every server there is must stay, and stay `running`. */
   async start(): Promise<void> {
     this.#expected = new Set(await this.#zone.serverUuids);
-    const rounds = this.#zone.instances.map((instance) => this.#repeat(() => this.#ask(instance)));
-    this.#looking = Promise.all([...rounds, this.#repeat(() => this.#readRoster())]);
+    for (const instance of this.#zone.instances) this.watch(instance);
+    this.#looking.push(this.#repeat(() => this.#readRoster()));
+  }
+
+  /** An instance that came later is asked as well. */
+  watch(instance: Instance): void {
+    this.#looking.push(this.#repeat(() => this.#ask(instance)));
   }
 
   /** The server's agent is not alive from now on, whatever its status says. */
@@ -80,7 +85,7 @@ export class Witness {
   /** Stops watching, reads the history, and returns every violation. */
   async finish(): Promise<string[]> {
     this.#stopping.abort();
-    await this.#looking;
+    await Promise.all(this.#looking);
     for (const change of await this.#history()) this.#judge(change);
     if (this.answers === 0) this.#report('no instance ever answered');
     return this.violations;

@@ -1,0 +1,53 @@
+import { randomUUID } from 'node:crypto';
+import { faultTest } from '../support/fault-test.ts';
+import { PlainCaller } from '../support/plain-caller.ts';
+
+const config = { drainAgentsMs: 8_000, drainWaitsMs: 12_000 };
+
+faultTest(
+  'an instance drained under load answers its waits, and its work goes on elsewhere',
+  { simulated: 100, config },
+  async ({ t, zone }) => {
+    const [first, second] = zone.instances as [(typeof zone.instances)[0], (typeof zone.instances)[0]];
+    const serverUuid = zone.agents[0]?.serverUuid ?? '';
+    const caller = new PlainCaller(zone);
+    caller.start(serverUuid);
+    const created = await fetch(`${second.url}/servers/${serverUuid}/nop?sleep=20`, { method: 'POST' });
+    const { id } = (await created.json()) as { id: string };
+    const waits = Array.from({ length: 50 }, () => fetch(`${first.url}/tasks/${id}/wait`));
+    const uuid = randomUUID();
+    t.equal((await fetch(`${second.url}/instances/${uuid}/drain`, { method: 'POST' })).status, 404);
+    const answers = await Promise.all([
+      fetch(`${second.url}/instances/${first.uuid}/drain`, { method: 'POST' }),
+      ...waits,
+    ]);
+    t.same([...new Set(answers.map(({ status }) => status))], [202, 200]);
+    const bodies = (await Promise.all(answers.slice(1).map((answer) => answer.json()))) as { status: string }[];
+    t.same([...new Set(bodies.map(({ status }) => status))], ['active'], 'each wait is answered as at its timeout');
+    await first.program.ended();
+    t.equal(first.program.exitCode, 0);
+    const ended = (await (await fetch(`${second.url}/tasks/${id}/wait`)).json()) as { status: string };
+    t.equal(ended.status, 'complete', 'and its task goes on');
+    t.same(await caller.finish(), []);
+    const [held] = await zone.sql<{ count: number }>(
+      'select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1',
+      [first.uuid],
+    );
+    t.equal(held?.count, 0, 'nobody is left with it');
+  },
+);
+
+faultTest(
+  'an instance drained while the others are frozen keeps its agents until one is back',
+  { instances: 2, simulated: 20 },
+  async ({ t, zone }) => {
+    const [first, second] = zone.instances as [(typeof zone.instances)[0], (typeof zone.instances)[0]];
+    second.program.freeze();
+    const left = first.program.kill('SIGTERM');
+    await new Promise((resolve) => setTimeout(resolve, 4_000));
+    t.ok(first.program.isAlive, 'it waits for them');
+    second.program.thaw();
+    await left;
+    t.equal(first.program.exitCode, 0);
+  },
+);

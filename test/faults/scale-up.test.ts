@@ -1,0 +1,34 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '../bus/eventually.ts';
+import { faultTest } from '../support/fault-test.ts';
+import type { Zone } from '../support/fleet-harness.ts';
+
+const config = { balanceQuietMs: 3_000 };
+
+async function agentsOf(zone: Zone, uuid: string): Promise<number> {
+  const [row] = await zone.sql<{ count: number }>(
+    "select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1 and status = 'running'",
+    [uuid],
+  );
+  return row?.count ?? 0;
+}
+
+faultTest(
+  'an instance that comes to two gets its share, and no server notices',
+  { instances: 2, simulated: 120, config },
+  async ({ t, zone, witness }) => {
+    const added = await zone.addInstance();
+    witness.watch(added);
+    await zone.ready(added);
+    const mean = 122 / 3;
+    await eventually(async () => (await agentsOf(zone, added.uuid)) > 0, 30_000);
+    await eventually(async () => {
+      const counts = await Promise.all(zone.instances.map(({ uuid }) => agentsOf(zone, uuid)));
+      return Math.max(...counts) <= Math.ceil(mean * 1.1 + 10);
+    }, 90_000);
+    const before = await zone.sql<{ sum: string }>('select sum(epoch) from cnapi_roster_authority');
+    await sleep(3_000);
+    const after = await zone.sql<{ sum: string }>('select sum(epoch) from cnapi_roster_authority');
+    t.same(after, before, 'and then they stay where they are');
+  },
+);
