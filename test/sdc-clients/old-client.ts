@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Test } from 'tap';
-import { guard } from '../support/guardian.ts';
+import { guard } from '../../tools/processes/guardian.ts';
 import type { Callback } from './caller.ts';
 import { installClient } from './install.ts';
 

@@ -7,8 +7,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
+import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
-import { Program } from '../support/program.ts';
 import { OldClient } from './old-client.ts';
 
 t.setTimeout(110_000);
@@ -114,7 +114,7 @@ async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-old-client-'));
   const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
   const logFile = path.join(folder, 'agent.log');
-  const agent = new Program({ name: 'agent', file: 'lib/cn-agent/main.ts', args, nodeArgs: [], logFile });
+  const agent = new Program({ name: 'agent', command: ownProgram('lib/cn-agent/main.ts', args), logFile });
   t.teardown(async () => {
     await agent.kill();
     rmSync(folder, { recursive: true, force: true });

@@ -9,10 +9,10 @@ import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
+import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { eventually } from '../bus/eventually.ts';
 import { CuttableProxy } from './cuttable-proxy.ts';
 import { startTestPostgres, type TestPostgres, type TestPostgresOptions } from './postgres-server.ts';
-import { Program } from './program.ts';
 import { startTestRedis, type TestRedis } from './redis.ts';
 
 export interface ZonePlan {
@@ -207,7 +207,11 @@ export class Zone {
   }
 
   #program(name: string, file: string, args: readonly string[], nodeArgs: readonly string[] = []): Program {
-    const program = new Program({ name, file, args, nodeArgs, logFile: path.join(this.directory, `${name}.log`) });
+    const program = new Program({
+      name,
+      command: ownProgram(file, args, nodeArgs),
+      logFile: path.join(this.directory, `${name}.log`),
+    });
     this.#programs.push(program);
     return program;
   }

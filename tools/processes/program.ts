@@ -1,27 +1,34 @@
 /**
- * One program under test as a process of its own: started, killed, frozen, thawed and started again at will. Its log goes to
- * a file, which is shown when the test fails. Ends with the test process at the latest.
+ * One program as a process of its own, for tests and the benchmark: started, killed, frozen, thawed and started again at
+ * will; nobody starts it again by itself. Its log goes to a file. Ends with this process at the latest.
  *
  *     new ──start()──▶ running ──freeze()──▶ frozen ──thaw()──▶ running
  *     running, frozen ──kill(), or it ends by itself──▶ ended ──start()──▶ running
  */
+
+import type { Serializable } from 'node:child_process';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Writable } from 'node:stream';
+import { systemClock } from '../../lib/ports/clock.ts';
+import type { Command } from '../start/child.ts';
 import { guard } from './guardian.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 
 export interface ProgramPlan {
   name: string;
-  /** Relative to the project. */
-  file: string;
-  args: readonly string[];
-  /** For Node itself. */
-  nodeArgs: readonly string[];
+  command: Command;
   logFile: string;
+  /** It is a Node program that can be sent messages, and sends some. */
+  onMessage?: (message: unknown) => void;
+}
+
+/** A program of this project under this very Node. */
+export function ownProgram(file: string, args: readonly string[], nodeArgs: readonly string[] = []): Command {
+  return { file: process.execPath, args: [...nodeArgs, path.join(root, file), ...args] };
 }
 
 /** One line of a program's log (bunyan). */
@@ -65,16 +72,20 @@ export class Program {
 
   start(): void {
     if (this.isAlive) throw new Error(`${this.name} is running already`);
-    const { file, args, nodeArgs, logFile } = this.#plan;
+    const { command, logFile, onMessage } = this.#plan;
+    const { file, args, ...identity } = command;
     const log = openSync(logFile, 'a');
     this.#isFrozen = false;
-    this.runsSince = Date.now();
-    this.#child = spawn(process.execPath, [...nodeArgs, path.join(root, file), ...args], {
-      cwd: root,
-      stdio: ['pipe', log, log],
+    this.runsSince = systemClock.wallTime();
+    this.#child = spawn(file, args, {
+      ...identity,
+      // Another user may not be able to stand where we do.
+      cwd: identity.uid === undefined ? root : '/',
+      stdio: ['pipe', log, log, ...(onMessage === undefined ? [] : (['ipc'] as const))],
     });
     closeSync(log);
     this.#child.stdin?.on('error', () => undefined);
+    if (onMessage !== undefined) this.#child.on('message', onMessage);
     guard(this.#child);
   }
 
@@ -101,12 +112,23 @@ export class Program {
   thaw(): void {
     process.kill(this.pid, 'SIGCONT');
     this.#isFrozen = false;
-    this.runsSince = Date.now();
+    this.runsSince = systemClock.wallTime();
   }
 
   /** A line on its stdin. */
   say(line: string): void {
     (this.#child?.stdin as Writable | null)?.write(`${line}\n`);
+  }
+
+  /** To a Node program that hears messages. @throws when it has ended */
+  send(message: Serializable): void {
+    if (!this.isAlive) throw new Error(`${this.name} is not running`);
+    this.#child?.send(message, () => undefined);
+  }
+
+  /** Calls `listener` once, when the life that runs now has ended. */
+  onceEnded(listener: () => void): void {
+    this.#child?.once('exit', listener);
   }
 
   /** What it has logged, over all its lives; lines that are not bunyan's (a stack on stderr) stand with `msg` alone. */

@@ -1,0 +1,59 @@
+/** REST as cheaply as Node has it: kept-alive connections of node:http, so that little but the instance is measured. */
+import http from 'node:http';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+
+export interface Reply {
+  status: number;
+  text: string;
+  /** From before the request was made to the last byte of the answer. */
+  ms: number;
+}
+
+export class BenchCaller {
+  readonly #agent = new http.Agent({ keepAlive: true, maxSockets: 256 });
+
+  get(url: string): Promise<Reply> {
+    return this.#send('GET', url, undefined);
+  }
+
+  post(url: string, body: unknown): Promise<Reply> {
+    return this.#send('POST', url, JSON.stringify(body));
+  }
+
+  delete(url: string): Promise<Reply> {
+    return this.#send('DELETE', url, undefined);
+  }
+
+  stop(): void {
+    this.#agent.destroy();
+  }
+
+  [Symbol.dispose](): void {
+    this.stop();
+  }
+
+  #send(method: string, url: string, body: string | undefined): Promise<Reply> {
+    const startedAt = clock.now();
+    const headers =
+      body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
+    return new Promise((resolve, reject) => {
+      const request = http.request(url, { method, agent: this.#agent, headers }, (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.once('error', reject);
+        response.once('end', () => {
+          const text = Buffer.concat(chunks).toString();
+          resolve({ status: response.statusCode ?? 0, text, ms: clock.now() - startedAt });
+        });
+      });
+      request.once('error', reject);
+      request.end(body);
+    });
+  }
+}
+
+/** @throws when the answer is not of that status */
+export function expectStatus(reply: Reply, status: number): Reply {
+  if (reply.status === status) return reply;
+  throw new Error(`answered ${reply.status}, not ${status}: ${reply.text.slice(0, 300)}`);
+}

@@ -1,0 +1,134 @@
+/**
+ * What a whole run stands on: a Postgres as `npm start` has it, and a bus; each the given one, or one of our own. Zones get
+ * databases of their own in it.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { Program } from '../processes/program.ts';
+import { makePlace } from '../start/place.ts';
+import { isListening } from '../start/ports.ts';
+import { isPostgresReady, preparePostgres } from '../start/postgres.ts';
+import { findRedisProgram, prepareRedis } from '../start/redis.ts';
+
+export interface FoundationPlan {
+  /** Where the data goes; others must be able to pass through it. */
+  directory: string;
+  databaseUrl: string | undefined;
+  redisUrl: string | undefined;
+  /** Default: Redis if there is one. */
+  bus: 'redis' | 'postgres' | undefined;
+  say(text: string): void;
+}
+
+const MAX_CONNECTIONS = 300;
+const START_WITHIN_MS = 60_000;
+
+export class Foundation {
+  readonly #plan: FoundationPlan;
+  readonly #programs: Program[] = [];
+  #databaseUrl = '';
+  #redisUrl: string | undefined;
+
+  constructor(plan: FoundationPlan) {
+    this.#plan = plan;
+  }
+
+  /** Of a database that is there from the beginning. */
+  get databaseUrl(): string {
+    return this.#databaseUrl;
+  }
+
+  get redisUrl(): string | undefined {
+    return this.#redisUrl;
+  }
+
+  get bus(): 'redis' | 'postgres' {
+    return this.#redisUrl === undefined ? 'postgres' : 'redis';
+  }
+
+  /** Where our own Postgres keeps its data, beside the floor of `fdatasync`. */
+  get directory(): string {
+    return this.#plan.directory;
+  }
+
+  /** The log of our own Postgres; undefined when the database was given. */
+  get postgresLog(): string | undefined {
+    return this.#plan.databaseUrl === undefined ? path.join(this.#plan.directory, 'log', 'postgres.log') : undefined;
+  }
+
+  async start(): Promise<void> {
+    const { directory, databaseUrl, redisUrl, bus } = this.#plan;
+    makePlace({ data: directory, instead: undefined });
+    this.#databaseUrl = databaseUrl ?? (await this.#startPostgres());
+    if (bus !== 'postgres') this.#redisUrl = redisUrl ?? (await this.#startRedis());
+  }
+
+  /** Ends everything, at once: nothing of it is needed again. */
+  async stop(): Promise<void> {
+    await Promise.all(this.#programs.map((program) => program.kill('SIGQUIT')));
+  }
+
+  /** A new and empty database; returns its URL. */
+  async createDatabase(): Promise<string> {
+    const name = `cnapi_bench_${systemRandom.uuid().slice(0, 8)}`;
+    await this.sql(`create database ${name}`);
+    return Object.assign(new URL(this.#databaseUrl), { pathname: `/${name}` }).href;
+  }
+
+  async dropDatabase(url: string): Promise<void> {
+    await this.sql(`drop database ${new URL(url).pathname.slice(1)} with (force)`);
+  }
+
+  /** Of `databaseUrl`, on a connection for this once. */
+  async sql<Row extends object>(text: string): Promise<Row[]> {
+    const client = new pg.Client({ connectionString: this.#databaseUrl });
+    client.on('error', () => undefined);
+    await client.connect();
+    try {
+      return (await client.query<Row>(text)).rows;
+    } finally {
+      await client.end();
+    }
+  }
+
+  async #startPostgres(): Promise<string> {
+    const { directory, say } = this.#plan;
+    const postgres = await preparePostgres(directory, MAX_CONNECTIONS, say);
+    const program = this.#start('postgres', postgres.command());
+    await this.#until(program, () => isPostgresReady(postgres, program.pid));
+    return postgres.url;
+  }
+
+  async #startRedis(): Promise<string | undefined> {
+    const file = findRedisProgram();
+    if (file === undefined) {
+      if (this.#plan.bus === 'redis') throw new Error('there is no redis-server or valkey-server on the PATH');
+      return undefined;
+    }
+    const redis = await prepareRedis(this.#plan.directory, file);
+    const program = this.#start('redis', redis.command());
+    await this.#until(program, () => isListening(redis.port));
+    return redis.url;
+  }
+
+  #start(name: string, command: ConstructorParameters<typeof Program>[0]['command']): Program {
+    const logFile = path.join(this.#plan.directory, 'log', `${name}.log`);
+    const program = new Program({ name, command, logFile });
+    this.#programs.push(program);
+    program.start();
+    return program;
+  }
+
+  async #until(program: Program, isUp: () => Promise<boolean>): Promise<void> {
+    for (const deadline = clock.now() + START_WITHIN_MS; !(await isUp()); await clock.sleep(25)) {
+      if (program.isAlive && clock.now() < deadline) continue;
+      const file = path.join(this.#plan.directory, 'log', `${program.name}.log`);
+      throw new Error(
+        `${program.name} does not come up: ${existsSync(file) ? readFileSync(file, 'utf8').slice(-500) : ''}`,
+      );
+    }
+  }
+}

@@ -1,0 +1,76 @@
+/** The options of `npm run bench`, parsed into exact types. Pure. */
+import { parseArgs } from 'node:util';
+import type { Figure } from './figure.ts';
+
+export interface BenchOptions {
+  isJson: boolean;
+  isQuick: boolean;
+  figures: readonly Figure[];
+  databaseUrl: string | undefined;
+  redisUrl: string | undefined;
+  bus: 'redis' | 'postgres' | undefined;
+}
+
+export class BenchUsageError extends Error {}
+
+export function usageOf(figures: readonly Figure[]): string {
+  const lines = figures.map(({ name, says, seconds }) => `  ${name.padEnd(18)} ${says} (${seconds} s)`);
+  return `npm run bench -- [OPTION]...   measures this machine's cnapi, each figure beside its floor from the same run
+
+  --only NAME,…        just these figures
+  --quick              small sizes, for trying it out; the numbers mean nothing
+  --json               one JSON object instead of the table
+  --database-url URL   use this Postgres (it makes databases of its own there) instead of an embedded one
+  --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
+  --bus postgres       LISTEN/NOTIFY, though there is a Redis
+  --help               this text
+
+Progress goes to stderr. Run it on a machine that does nothing else. Exit code: 0 all measured (met or missed), 1 something
+could not be measured, 2 wrong usage.
+
+figures, and about how long each takes:
+${lines.join('\n')}`;
+}
+
+/** Undefined when only help is asked for. @throws BenchUsageError */
+export function parseBenchOptions(args: readonly string[], figures: readonly Figure[]): BenchOptions | undefined {
+  const values = parse(args);
+  if (values.help) return undefined;
+  if (values.bus !== undefined && values.bus !== 'redis' && values.bus !== 'postgres')
+    throw new BenchUsageError(`--bus ${values.bus} is not redis or postgres`);
+  return {
+    isJson: values.json,
+    isQuick: values.quick,
+    figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
+    databaseUrl: values['database-url'],
+    redisUrl: values['redis-url'],
+    bus: values.bus,
+  };
+}
+
+function parse(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        json: { type: 'boolean', default: false },
+        quick: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        'database-url': { type: 'string' },
+        'redis-url': { type: 'string' },
+        bus: { type: 'string' },
+        help: { type: 'boolean', default: false },
+      },
+    }).values;
+  } catch (cause) {
+    throw new BenchUsageError((cause as Error).message.split('. ')[0], { cause });
+  }
+}
+
+function chosen(names: readonly string[], figures: readonly Figure[]): Figure[] {
+  return names.map((name) => {
+    const figure = figures.find((each) => each.name === name);
+    if (figure !== undefined) return figure;
+    throw new BenchUsageError(`--only ${name}: the figures are ${figures.map((each) => each.name).join(', ')}`);
+  });
+}

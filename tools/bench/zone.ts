@@ -1,0 +1,159 @@
+/**
+ * What most figures are measured on: instances as processes of their own, on a new database, with simulated servers. All are
+ * killed at the end, and the database dropped; the run does so at the latest.
+ */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { ownProgram, Program } from '../processes/program.ts';
+import { freePort } from '../start/ports.ts';
+import { answersReady } from '../start/readiness.ts';
+import type { Foundation } from './foundation.ts';
+import { Helper } from './helper.ts';
+
+export interface ZonePlan {
+  /** Default 3. */
+  instances?: number;
+  /** Over the instances' defaults, which are the product's. */
+  config?: Record<string, unknown>;
+}
+
+export interface FleetPlan {
+  agents: number;
+  /** Processes to spread them over; default one for each 5,000. */
+  processes?: number;
+  /** Instances they know from the beginning; default all. */
+  urls?: readonly string[];
+  /** Agents started per second, all processes together; default 1,000. */
+  rate?: number;
+  sysinfo?: 'small' | 'real';
+}
+
+export interface Instance {
+  uuid: string;
+  url: string;
+  /** Answers what the probe knows: `cpu`, `memory`. */
+  helper: Helper;
+}
+
+const READY_WITHIN_MS = 60_000;
+const RUNNING_WITHIN_MS = 180_000;
+const AGENTS_A_PROCESS = 5_000;
+
+/** For the processes that are measured. */
+export const probed = ['--expose-gc', '--import', path.join(import.meta.dirname, 'probe.ts')];
+
+export class Zone {
+  readonly instances: Instance[] = [];
+  readonly fleets: Program[] = [];
+  readonly #foundation: Foundation;
+  readonly #plan: ZonePlan;
+  readonly #signal: AbortSignal;
+  readonly #folder: string;
+  #databaseUrl = '';
+  #pool: pg.Pool | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(deps: { foundation: Foundation; plan: ZonePlan; signal: AbortSignal; folder: string }) {
+    this.#foundation = deps.foundation;
+    this.#plan = deps.plan;
+    this.#signal = deps.signal;
+    this.#folder = deps.folder;
+  }
+
+  get databaseUrl(): string {
+    return this.#databaseUrl;
+  }
+
+  /** Resolves when every instance is ready. */
+  async start(): Promise<void> {
+    this.#databaseUrl = await this.#foundation.createDatabase();
+    this.#pool = new pg.Pool({ connectionString: this.#databaseUrl, max: 3 });
+    this.#pool.on('error', () => undefined);
+    for (let each = 0; each < (this.#plan.instances ?? 3); each++) await this.addInstance();
+  }
+
+  /** Resolves when it is ready. */
+  async addInstance(): Promise<Instance> {
+    const uuid = systemRandom.uuid();
+    const port = await freePort(undefined);
+    const name = `instance-${this.instances.length}`;
+    const file = path.join(this.#folder, `${name}.json`);
+    const { redisUrl } = this.#foundation;
+    const settings = { cnapiUuid: uuid, port, databaseUrl: this.#databaseUrl, redisUrl, ...this.#plan.config };
+    writeFileSync(file, JSON.stringify(settings), { mode: 0o600 });
+    const plan = { name, file: 'server.ts', args: ['--config', file], nodeArgs: probed };
+    const instance = { uuid, url: `http://127.0.0.1:${port}`, helper: new Helper(plan, this.#logFile(name)) };
+    this.instances.push(instance);
+    await instance.helper.start();
+    await this.#until(() => answersReady(instance.url), READY_WITHIN_MS, `${name} to be ready`);
+    return instance;
+  }
+
+  /** Resolves when all its agents' servers are running. */
+  async addFleet({ agents, urls, rate = 1_000, sysinfo = 'small', ...plan }: FleetPlan): Promise<void> {
+    const { processes = Math.ceil(agents / AGENTS_A_PROCESS) } = plan;
+    const before = await this.countRunning();
+    const known = (urls ?? this.instances.map(({ url }) => url)).flatMap((url) => ['--url', url]);
+    for (let each = 0; each < processes; each++) {
+      const share = Math.floor(agents / processes) + (each < agents % processes ? 1 : 0);
+      const pace = ['--rate', String(Math.ceil(rate / processes)), '--sysinfo', sysinfo];
+      this.#startFleet(['--agents', String(share), '--seed', systemRandom.uuid(), ...pace, ...known]);
+    }
+    await this.untilRunning(before + agents);
+  }
+
+  async untilRunning(count: number): Promise<void> {
+    await this.#until(async () => (await this.countRunning()) >= count, RUNNING_WITHIN_MS, `${count} running servers`);
+  }
+
+  async countRunning(): Promise<number> {
+    const rows = await this.sql<{ count: number }>(
+      `select count(*)::int as count from cnapi_roster_authority where status = 'running'`,
+    );
+    return rows[0]?.count ?? 0;
+  }
+
+  async sql<Row extends object>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+    if (this.#pool === undefined) throw new Error('the zone has not started');
+    return (await this.#pool.query<Row>(text, [...values])).rows;
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #stop(): Promise<void> {
+    await Promise.all(this.fleets.map((fleet) => fleet.kill()));
+    await Promise.all(this.instances.map(({ helper }) => helper.stop()));
+    await this.#pool?.end();
+    if (this.#databaseUrl !== '') await this.#foundation.dropDatabase(this.#databaseUrl);
+  }
+
+  #startFleet(args: readonly string[]): void {
+    const name = `fleet-${this.fleets.length}`;
+    const fleet = new Program({ name, command: ownProgram('lib/fleet/main.ts', args), logFile: this.#logFile(name) });
+    this.fleets.push(fleet);
+    fleet.start();
+  }
+
+  async #until(isSo: () => Promise<boolean>, withinMs: number, what: string): Promise<void> {
+    for (const deadline = clock.now() + withinMs; !(await isSo()); await clock.sleep(50, this.#signal)) {
+      this.#signal.throwIfAborted();
+      if (clock.now() > deadline) throw new Error(`waited ${withinMs / 1000} s in vain for ${what}`);
+      const ended = [...this.fleets, ...this.instances.map(({ helper }) => helper.program)].find((one) => !one.isAlive);
+      if (ended !== undefined) throw new Error(`${ended.name} ended: ${ended.log().at(-1)?.msg}`);
+    }
+  }
+
+  #logFile(name: string): string {
+    return path.join(this.#folder, `${name}.log`);
+  }
+}
