@@ -179,7 +179,8 @@ export class LineBus implements Bus {
     this.#life = undefined;
     life.line.close();
     this.#subscriptions.lost();
-    this.#log.info({ err: cause, bus: this.kind }, `bus connection ended: ${cause.message}`);
+    const level = this.#stopping.signal.aborted ? 'debug' : 'info';
+    this.#log[level]({ err: cause, bus: this.kind }, `bus connection ended: ${cause.message}`);
     this.#step({ kind: 'lost' }, cause.message);
   }
 
