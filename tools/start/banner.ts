@@ -23,14 +23,13 @@ export interface Surroundings {
   /** Simulated servers. */
   simulated: number;
   logs: string;
-  /** The command that ends this one. */
+  /** The commands that give it another instance, and that end it. */
+  scaleCommand: string;
   stopCommand: string;
 }
 
-export function banner(
-  ready: Ready,
-  { database, bus, serviceName, simulated, logs, stopCommand }: Surroundings,
-): string {
+export function banner(ready: Ready, surroundings: Surroundings): string {
+  const { database, bus, serviceName, simulated, logs, scaleCommand, stopCommand } = surroundings;
   const url = ready.instances[0]?.url ?? '';
   const rows = [
     ...ready.instances.map((instance) => ['instance', `${instance.url}  ${instance.uuid}`]),
@@ -47,17 +46,19 @@ export function banner(
     ...rows.map(([what, where]) => `  ${what?.padEnd(13)}${where}`),
     '',
     'Try:',
-    ...commands(url, ready.agent?.server_uuid, stopCommand).map((command) => `  ${command}`),
+    ...[...requests(url, ready.agent?.server_uuid), scaleCommand, stopCommand].map((command) => `  ${command}`),
+    '',
+    'An instance that ends comes up again on its port. kill -TERM PID lets it hand its agents over first.',
     '',
   ].join('\n');
 }
 
-/** Three commands to copy. */
-function commands(url: string, server: string | undefined, stopCommand: string): string[] {
+/** To be copied. */
+function requests(url: string, server: string | undefined): string[] {
   const list = `curl -s '${url}/servers?limit=3'`;
   const work =
     server === undefined
       ? `curl -s ${url}/instances`
       : `curl -s ${url}/servers/${server}/execute -H 'content-type: application/json' -d '{"script":"uname -a"}'`;
-  return [list, work, stopCommand];
+  return [list, work];
 }

@@ -1,9 +1,10 @@
 /**
  * One program that the supervisor keeps running: in a process group of its own, its output in a rotated log. Once it has
- * come up it is started again, with a growing pause, whenever it dies; before, its death is for the supervisor to report.
+ * come up it is started again, with a growing pause, whenever it ends, also in order after a signal that was not the
+ * supervisor's: restarting an instance is to send it SIGTERM. Before it has come up, its end is for the supervisor to report.
  *
- *     idle ──start()──▶ starting ──keepUp()──▶ up ──dies──▶ pausing ──▶ up        any ──retire()──▶ retired
- *                           └──dies──▶ failed
+ *     idle ──start()──▶ starting ──keepUp()──▶ up ──ends──▶ pausing ──▶ up        any ──retire()──▶ retired
+ *                           └──ends──▶ failed
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import type { Clock, Timer } from '../../lib/ports/clock.ts';
@@ -77,16 +78,23 @@ export class Child {
     if (child.pid !== undefined) watch.add({ ...describeProcess(child.pid), name, rank, signal });
     child.stdout?.on('data', (chunk: Buffer) => this.#record(chunk));
     child.stderr?.on('data', (chunk: Buffer) => this.#record(chunk));
-    child.once('exit', (code, how) => this.#ended(child, how ?? `exit code ${code}`));
+    child.once('exit', (code, how) =>
+      this.#ended(child, code === 0 ? 'left in order' : `ended with ${how ?? `exit code ${code}`}`),
+    );
     child.once('error', (error) => {
       this.#record(Buffer.from(`${error.message}\n`));
-      if (child.pid === undefined) this.#ended(child, error.message);
+      if (child.pid === undefined) this.#ended(child, `ended with ${error.message}`);
     });
   }
 
   /** It has come up: from here on it is started again when it dies. */
   keepUp(): void {
     this.#keptUp = true;
+  }
+
+  /** Sends a signal to what runs of it. */
+  ask(signal: NodeJS.Signals): void {
+    this.#process?.kill(signal);
   }
 
   /** From here on it is not started again; the caller ends what runs. */
@@ -116,7 +124,7 @@ export class Child {
       return;
     }
     if (clock.now() - this.#startedAt > pauseMs.forgottenAfter) this.#nextPauseMs = pauseMs.least;
-    say(`${this.name} (pid ${child.pid}) ended with ${how}; starting it again in ${this.#nextPauseMs} ms`);
+    say(`${this.name} (pid ${child.pid}) ${how}; starting it again in ${this.#nextPauseMs} ms`);
     this.#pause = clock.after(this.#nextPauseMs, () => this.start());
     this.#nextPauseMs = Math.min(this.#nextPauseMs * 2, pauseMs.most);
   }

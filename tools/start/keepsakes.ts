@@ -16,6 +16,19 @@ export function instanceUuids(data: string, count: number, random: Random): stri
   return known.slice(0, count);
 }
 
+/** Where the instances are reached, for the message to who starts a second supervisor. */
+export function rememberUrls(data: string, urls: readonly string[]): void {
+  writePrivate(urlsFile(data), JSON.stringify(urls));
+}
+
+export function rememberedUrls(data: string): string[] {
+  return readJson<string[]>(urlsFile(data)) ?? [];
+}
+
+function urlsFile(data: string): string {
+  return path.join(data, 'config', 'run.json');
+}
+
 /** The password kept under `name`, made at first use. */
 export function password(data: string, name: string): string {
   const file = path.join(data, 'config', `${name}.password`);
@@ -41,7 +54,7 @@ export function writePrivate(file: string, text: string): void {
   renameSync(`${file}.new`, file);
 }
 
-export function readJson<Value>(file: string): Value | undefined {
+function readJson<Value>(file: string): Value | undefined {
   const text = read(file);
   if (text === undefined) return undefined;
   try {

@@ -1,14 +1,19 @@
 /**
  * `npm start`: refuses what cannot work before anything is started, brings everything up, prints the banner and the ready
- * line, and waits for a signal. `npm start -- --stop` ends the one that holds the data directory.
+ * line, and waits for a signal. `npm start -- --stop` ends the one that holds the data directory; `--scale` and
+ * `--rolling-restart` ask it over its control socket.
  */
 import path from 'node:path';
+import { messageOf } from '../../lib/errors.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { lockHolder, tryLock } from '../setup/lock.mjs';
 import { banner, type Ready } from './banner.ts';
-import { readJson, writePrivate } from './keepsakes.ts';
-import { type Options, parseOptions, UsageError, usage } from './options.ts';
+import { controlFile, type Operation } from './control.ts';
+import { askRunning } from './control-client.ts';
+import { ControlServer } from './control-server.ts';
+import { rememberedUrls, rememberUrls } from './keepsakes.ts';
+import { instanceLimits, type Options, parseOptions, UsageError, usage } from './options.ts';
 import { findPlace, makePlace, type Place, projectRoot } from './place.ts';
 import { isTcpFree, isUdpFree } from './ports.ts';
 import { serviceName } from './programs.ts';
@@ -43,7 +48,19 @@ async function main(args: readonly string[]): Promise<number> {
     say(await stopRunning(lockHolder(place.data, lockName), systemClock));
     return 0;
   }
+  if (request.kind === 'operate') {
+    say(await operate(request.operation, request.options, place));
+    return 0;
+  }
   return start(request.options, place);
+}
+
+/** Has the running one do it; resolves to what holds then, in words. */
+async function operate(operation: Operation, options: Options, { data }: Place): Promise<string> {
+  const supervisor = lockHolder(data, lockName);
+  if (supervisor !== undefined) return askRunning({ data, pid: supervisor.pid, operation }, say);
+  const remedy = operation.operation === 'scale' ? `--instances ${operation.instances}` : '';
+  throw new Refusal(`nothing is running in ${data}; ${startCommand(options, remedy)} starts it`);
 }
 
 async function start(options: Options, place: Place): Promise<number> {
@@ -52,11 +69,17 @@ async function start(options: Options, place: Place): Promise<number> {
   claim(options, place);
   const { data } = place;
   const supervisor = new Supervisor({ options, data, clock: systemClock, random: systemRandom, say });
+  const control = new ControlServer({
+    file: controlFile(data),
+    operate: (operation, tell) => supervisor.operate(operation, tell),
+    clock: systemClock,
+  });
   await supervisor.endLeftovers();
   await refuseBusyPorts(options);
   stopping.signal.addEventListener('abort', () => void supervisor.stop());
   try {
     const ready = await supervisor.start();
+    if (ready !== undefined) await openControl(control);
     if (ready !== undefined) announce(ready, options, place);
     if (!stopping.signal.aborted) await new Promise((resolve) => stopping.signal.addEventListener('abort', resolve));
     say('stopping');
@@ -65,23 +88,35 @@ async function start(options: Options, place: Place): Promise<number> {
     if (!stopping.signal.aborted) throw error;
   } finally {
     await supervisor.stop();
+    await control.stop();
   }
   say('stopped');
   return 0;
 }
 
+/** Without it everything works but what goes through it. */
+async function openControl(control: ControlServer): Promise<void> {
+  try {
+    await control.start();
+  } catch (error) {
+    say(`--scale and --rolling-restart will not work here, with no control socket: ${messageOf(error)}`);
+  }
+}
+
 /** Takes the data directory for this process. @throws Refusal when another holds it */
 function claim(options: Options, place: Place): void {
-  const runFile = path.join(place.data, 'config', 'run.json');
   if (place.instead !== undefined) say(`${place.instead} cannot be reached by Postgres's user: using ${place.data}`);
   makePlace(place);
   const { holder } = tryLock(place.data, lockName);
   if (holder !== undefined) {
-    const urls = readJson<string[]>(runFile)?.join(' ') ?? '';
+    const urls = rememberedUrls(place.data).join(' ');
     throw new Refusal(`already up: pid ${holder.pid}, ${urls} (${stopCommand(options)} ends it)`, 3);
   }
   const ports = Array.from({ length: options.instances }, (_, index) => options.port + index);
-  writePrivate(runFile, JSON.stringify(ports.map((port) => `http://127.0.0.1:${port}`)));
+  rememberUrls(
+    place.data,
+    ports.map((port) => `http://127.0.0.1:${port}`),
+  );
 }
 
 /** @throws Refusal naming the first port that is taken */
@@ -104,17 +139,24 @@ function announce(ready: Ready, options: Options, place: Place): void {
     serviceName,
     simulated: options.agents,
     logs: path.join(place.data, 'log'),
+    scaleCommand: startCommand(options, `--scale ${Math.min(options.instances + 1, instanceLimits[1])}`),
     stopCommand: stopCommand(options),
   };
   process.stdout.write(`${banner(ready, surroundings)}\n${JSON.stringify(ready)}\n`);
 }
 
 /** What ends this one, to be copied into a shell in the checkout. */
-function stopCommand({ data }: Options): string {
-  if (data === undefined) return 'npm start -- --stop';
-  const folder = path.relative(projectRoot, path.resolve(data)) || '.';
-  const isPlain = /^[\w./@+-]+$/.test(folder);
-  return `npm start -- --stop --data=${isPlain ? folder : `'${folder.replaceAll("'", `'\\''`)}'`}`;
+function stopCommand(options: Options): string {
+  return startCommand(options, '--stop');
+}
+
+/** `npm start` with `flags` for the data directory of `options`. */
+function startCommand({ data }: Options, flags: string): string {
+  const folder = data === undefined ? undefined : path.relative(projectRoot, path.resolve(data)) || '.';
+  const isPlain = folder === undefined || /^[\w./@+-]+$/.test(folder);
+  const quoted = isPlain ? folder : `'${folder.replaceAll("'", `'\\''`)}'`;
+  const given = [flags, ...(quoted === undefined ? [] : [`--data=${quoted}`])].filter((each) => each !== '');
+  return ['npm start', ...(given.length > 0 ? ['--', ...given] : [])].join(' ');
 }
 
 function say(text: string): void {

@@ -1,5 +1,6 @@
 /** The options of `npm start`, parsed into exact types. Pure. */
 import { parseArgs } from 'node:util';
+import type { Operation } from './control.ts';
 
 export interface Options {
   /** API instances on port, port + 1, …; the name server comes after the last. */
@@ -17,27 +18,40 @@ export interface Options {
   redisUrl: string | undefined;
 }
 
-export type Request = { kind: 'start' | 'stop'; options: Options } | { kind: 'help' };
+export type Request =
+  | { kind: 'start' | 'stop'; options: Options }
+  | { kind: 'operate'; operation: Operation; options: Options }
+  | { kind: 'help' };
 
 /** What the user typed cannot be carried out; the message says which option and why. */
 export class UsageError extends Error {}
 
 export const usage = `npm start -- [OPTION]...       bring a whole cnapi up on this machine, in the foreground
 npm start -- --stop            stop it from elsewhere
+npm start -- --scale N         have it run N instances from now on, from elsewhere
+npm start -- --rolling-restart restart its instances one after the other, from elsewhere
 
-  --instances N        API instances on consecutive ports (default 3)
+  --instances N        API instances on consecutive ports, 1 to 16 (default 3)
   --port P             the first one's port; the name server is on the one after the last (default 8080)
   --agents N           simulated servers (default 20)
   --no-agent           without the real agent for this machine
   --data DIR           data, logs and identities (default: data in the checkout)
   --database-url URL   use this Postgres instead of an embedded one
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
-  --stop               stop the cnapi that uses this data directory
   --help               this text
 
-exit code: 0 stopped as asked, 1 could not start, 2 wrong usage, 3 already up`;
+of the cnapi that uses this data directory:
+  --stop               stop it
+  --scale N            more instances take the next free ports; of fewer, the last ones hand their agents over and leave.
+                       It holds until it is stopped: the next start begins with --instances again
+  --rolling-restart    each instance hands its agents over, leaves, and is ready again before the next one
 
-const limits = { instances: [1, 16], port: [1024, 65_000], agents: [0, 20_000] } as const;
+exit code: 0 done, or stopped as asked, 1 could not could not start, 2 wrong usage, 3 already up`;
+
+/** Least and most instances. */
+export const instanceLimits = [1, 16] as const;
+
+const limits = { instances: instanceLimits, scale: instanceLimits, port: [1024, 65_000], agents: [0, 20_000] } as const;
 
 /** @throws UsageError */
 export function parseOptions(args: readonly string[]): Request {
@@ -52,6 +66,13 @@ export function parseOptions(args: readonly string[]): Request {
     databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
     redisUrl: url('redis-url', values['redis-url'], ['redis:', 'rediss:']),
   };
+  const asked = [values.stop, values.scale !== undefined, values['rolling-restart']].filter(Boolean);
+  if (asked.length > 1) throw new UsageError('--stop, --scale and --rolling-restart are for one at a time');
+  if (values.scale !== undefined) {
+    const operation = { operation: 'scale' as const, instances: count('scale', values.scale, 0) };
+    return { kind: 'operate', operation, options };
+  }
+  if (values['rolling-restart']) return { kind: 'operate', operation: { operation: 'rolling-restart' }, options };
   return { kind: values.stop ? 'stop' : 'start', options };
 }
 
@@ -69,6 +90,8 @@ function parse(args: readonly string[]) {
         'database-url': { type: 'string' },
         'redis-url': { type: 'string' },
         stop: { type: 'boolean', default: false },
+        scale: { type: 'string' },
+        'rolling-restart': { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },
       },
     }).values;

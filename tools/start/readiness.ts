@@ -2,6 +2,7 @@
 import { Resolver } from 'node:dns/promises';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { z } from 'zod';
 import type { Clock } from '../../lib/ports/clock.ts';
 
 const answerLimitMs = 2000;
@@ -15,6 +16,19 @@ export async function answersReady(url: string): Promise<boolean> {
     return response.status === 200;
   } catch {
     return false;
+  }
+}
+
+const instanceRows = z.array(z.looseObject({ uuid: z.string(), pid: z.int(), agents: z.int() }));
+
+/** How many agents an instance holds, as the one at `url` has it (a beat old at most); undefined when it does not say. */
+export async function agentsOn(url: string, instance: { uuid: string; pid: number }): Promise<number | undefined> {
+  try {
+    const response = await fetch(`${url}/instances`, { signal: AbortSignal.timeout(answerLimitMs) });
+    const rows = instanceRows.parse(await response.json());
+    return rows.find(({ uuid, pid }) => uuid === instance.uuid && pid === instance.pid)?.agents;
+  } catch {
+    return undefined;
   }
 }
 

@@ -4,24 +4,25 @@
  *
  *     new ──start()──▶ starting ──all answer──▶ up ──stop()──▶ stopped      (start() fails: the caller calls stop())
  *
- * A child that dies while starting up makes `start()` fail with its last words; later it is started again.
+ * A child that dies while starting up makes `start()` fail with its last words; later it is started again. Once it is up, the
+ * instances can be scaled and restarted one after the other (`operate`).
  */
 import path from 'node:path';
 import type { Clock } from '../../lib/ports/clock.ts';
 import type { Random } from '../../lib/ports/random.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
-import { Child, type Command } from './child.ts';
-import { endInOrder, type Rank } from './ending.ts';
+import { Children } from './children.ts';
+import type { Operation } from './control.ts';
+import { endInOrder } from './ending.ts';
 import { checkDatabase, checkRedis } from './given.ts';
-import { instanceUuids } from './keepsakes.ts';
-import type { Options } from './options.ts';
+import { Instances } from './instances.ts';
+import { instanceLimits, type Options } from './options.ts';
 import { isListening } from './ports.ts';
 import { isPostgresReady, preparePostgres } from './postgres.ts';
 import { agentCommand, fleetCommand, instanceCommand, nameServerCommand, serviceName } from './programs.ts';
-import { answersReady, instancesNamedBy, serverUuidOf, untilServerRuns } from './readiness.ts';
+import { instancesNamedBy, serverUuidOf, untilServerRuns } from './readiness.ts';
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
-import { RotatingLog } from './rotating-log.ts';
 import { leftovers, Watch } from './watch.ts';
 
 export interface SupervisorDependencies {
@@ -33,15 +34,8 @@ export interface SupervisorDependencies {
   say: (text: string) => void;
 }
 
-interface Wanted {
-  name: string;
-  rank: Rank;
-  signal?: NodeJS.Signals;
-  command: () => Command;
-}
-
-const startLimitMs = 60_000;
-const pollMs = 25;
+/** So that any number of instances finds connections, however many there were at the start. */
+const databaseConnections = 40 + 25 * instanceLimits[1];
 
 export class Supervisor {
   readonly #options: Options;
@@ -51,9 +45,9 @@ export class Supervisor {
   readonly #say: (text: string) => void;
   readonly #watch: Watch;
   readonly #watchFile: string;
-  readonly #children: Child[] = [];
-  readonly #logs: RotatingLog[] = [];
+  readonly #children: Children;
   readonly #stopping = new AbortController();
+  #instances: Instances | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor({ options, data, clock, random, say }: SupervisorDependencies) {
@@ -64,6 +58,7 @@ export class Supervisor {
     this.#say = say;
     this.#watchFile = path.join(data, 'config', 'processes.json');
     this.#watch = new Watch(this.#watchFile, clock);
+    this.#children = new Children({ data, watch: this.#watch, clock, stopping: this.#stopping.signal, say });
   }
 
   /** What a supervisor and watchdog that were both killed have left running here. */
@@ -90,6 +85,24 @@ export class Supervisor {
     return { ready: true, pid: process.pid, instances, dns, bus, ...(agent === undefined ? {} : { agent }) };
   }
 
+  /** Carries out what `npm start -- --scale` and its like ask for; resolves to what holds then, in words. @throws Refusal */
+  async operate(operation: Operation, tell: (text: string) => void): Promise<string> {
+    const instances = this.#instances;
+    if (instances === undefined) throw new Refusal('the instances are still starting; try again when they are up');
+    const say = (text: string) => {
+      this.#say(text);
+      tell(text);
+    };
+    switch (operation.operation) {
+      case 'scale':
+        return instances.scale(operation.instances, say);
+      case 'rolling-restart':
+        return instances.restartEach(say);
+      default:
+        return operation satisfies never;
+    }
+  }
+
   /** Ends all children in order. Again is harmless. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
@@ -102,21 +115,25 @@ export class Supervisor {
 
   async #stop(): Promise<void> {
     this.#stopping.abort();
-    for (const child of this.#children) child.retire();
-    await endInOrder(this.#watch.endings, this.#clock);
+    await this.#children.stop();
     await this.#watch.close();
-    for (const log of this.#logs) log.close();
+    this.#children.closeLogs();
   }
 
   async #startDatabase(): Promise<string> {
-    const { databaseUrl, instances } = this.#options;
+    const { databaseUrl } = this.#options;
     if (databaseUrl !== undefined) {
       await checkDatabase(databaseUrl);
       return databaseUrl;
     }
-    const postgres = await preparePostgres(this.#data, 40 + 25 * instances, this.#say);
-    const child = this.#run({ name: 'postgres', rank: 'postgres', signal: 'SIGINT', command: postgres.command });
-    await this.#untilUp(child, () => isPostgresReady(postgres, child.pid));
+    const postgres = await preparePostgres(this.#data, databaseConnections, this.#say);
+    const child = this.#children.run({
+      name: 'postgres',
+      rank: 'postgres',
+      signal: 'SIGINT',
+      command: postgres.command,
+    });
+    await this.#children.untilUp(child, () => isPostgresReady(postgres, child.pid));
     return postgres.url;
   }
 
@@ -131,33 +148,39 @@ export class Supervisor {
       return undefined;
     }
     const redis = await prepareRedis(this.#data, program);
-    const child = this.#run({ name: redis.program, rank: 'redis', command: redis.command });
-    await this.#untilUp(child, () => isListening(redis.port));
+    const child = this.#children.run({ name: redis.program, rank: 'redis', command: redis.command });
+    await this.#children.untilUp(child, () => isListening(redis.port));
     return redis.url;
   }
 
-  #startInstances(databaseUrl: string, redisUrl: string | undefined): Promise<ReadyInstance[]> {
-    const uuids = instanceUuids(this.#data, this.#options.instances, this.#random);
-    this.#say(`starting ${uuids.length === 1 ? 'one instance' : `${uuids.length} instances`}`);
-    return Promise.all(
-      uuids.map(async (uuid, index) => {
-        const port = this.#options.port + index;
-        const url = `http://127.0.0.1:${port}`;
-        const command = instanceCommand(this.#data, { cnapiUuid: uuid, port, databaseUrl, redisUrl });
-        const name = `instance-${port}`;
-        const child = this.#run({ name, rank: 'instances', signal: 'SIGINT', command: () => command });
-        await this.#untilUp(child, () => answersReady(url));
-        return { uuid, url, pid: child.pid ?? 0 };
-      }),
-    );
+  async #startInstances(databaseUrl: string, redisUrl: string | undefined): Promise<ReadyInstance[]> {
+    const { instances: count, port: firstPort } = this.#options;
+    const instances = new Instances({
+      data: this.#data,
+      children: this.#children,
+      firstPort,
+      namesPort: firstPort + count,
+      serviceName,
+      commandFor: (plan) => instanceCommand(this.#data, { ...plan, databaseUrl, redisUrl }),
+      clock: this.#clock,
+      random: this.#random,
+      stopping: this.#stopping.signal,
+    });
+    this.#say(`starting ${count === 1 ? 'one instance' : `${count} instances`}`);
+    const started = await instances.start(count);
+    this.#instances = instances;
+    return started;
   }
 
   async #startNameServer(databaseUrl: string): Promise<string> {
     const port = this.#options.port + this.#options.instances;
     const command = nameServerCommand(this.#data, port, databaseUrl);
-    const child = this.#run({ name: 'name-server', rank: 'names', command: () => command });
+    const child = this.#children.run({ name: 'name-server', rank: 'names', command: () => command });
     const dns = `127.0.0.1:${port}`;
-    await this.#untilUp(child, async () => (await instancesNamedBy(dns, serviceName)) >= this.#options.instances);
+    await this.#children.untilUp(
+      child,
+      async () => (await instancesNamedBy(dns, serviceName)) >= this.#options.instances,
+    );
     return dns;
   }
 
@@ -166,51 +189,15 @@ export class Supervisor {
     if (agent || agents > 0) this.#say('starting agents');
     if (agents > 0) {
       const fleet = fleetCommand(this.#data, dns, agents);
-      this.#run({ name: 'fleet', rank: 'agents', command: () => fleet }).keepUp();
+      this.#children.run({ name: 'fleet', rank: 'agents', command: () => fleet }).keepUp();
     }
     if (!agent) return undefined;
     const command = agentCommand(this.#data, dns);
-    const child = this.#run({ name: 'agent', rank: 'agents', command: () => command });
-    await this.#untilUp(child, async () => serverUuidOf(this.#data) !== undefined);
+    const child = this.#children.run({ name: 'agent', rank: 'agents', command: () => command });
+    await this.#children.untilUp(child, async () => serverUuidOf(this.#data) !== undefined);
     const uuid = serverUuidOf(this.#data) ?? '';
     await untilServerRuns({ url, uuid, clock: this.#clock, signal: this.#stopping.signal });
     return { server_uuid: uuid, pid: child.pid ?? 0 };
-  }
-
-  #run({ name, rank, signal = 'SIGTERM', command }: Wanted): Child {
-    const log = new RotatingLog(path.join(this.#data, 'log', `${name}.log`));
-    const child = new Child({
-      name,
-      rank,
-      signal,
-      command,
-      log,
-      watch: this.#watch,
-      clock: this.#clock,
-      say: this.#say,
-    });
-    this.#logs.push(log);
-    this.#children.push(child);
-    if (!this.#isStopping) child.start();
-    return child;
-  }
-
-  /** Resolves when `isUp` or when stopping. @throws Refusal with the child's last words when it ends instead, or is late. */
-  async #untilUp(child: Child, isUp: () => Promise<boolean>): Promise<void> {
-    const deadline = this.#clock.now() + startLimitMs;
-    while (!this.#isStopping) {
-      if (child.hasFailed || this.#clock.now() > deadline) throw await this.#failureOf(child);
-      if (await isUp()) return child.keepUp();
-      await this.#clock.sleep(pollMs, this.#stopping.signal);
-    }
-  }
-
-  async #failureOf(child: Child): Promise<Refusal> {
-    // What it printed last may still be in the pipe.
-    await this.#clock.sleep(4 * pollMs);
-    const how = child.hasFailed ? 'ended while it was starting' : `did not come up in ${startLimitMs / 1000} s`;
-    const log = path.join(this.#data, 'log', `${child.name}.log`);
-    return new Refusal(`${child.name} ${how} (all of it: ${log}); its last words:\n${child.lastWords}`);
   }
 
   get #isStopping(): boolean {

@@ -72,6 +72,18 @@ t.test('a child that has come up is started again when it dies, and that is said
   t.match(log, /problem/, 'what it prints on stderr is kept as well');
 });
 
+t.test('a child that leaves by itself, in order, is started again as well', async (t) => {
+  const { child, said } = nursery(t);
+  const polite = child('polite', `trap 'exit 0' TERM; while :; do sleep 0.05; done`);
+  polite.start();
+  polite.keepUp();
+  const first = polite.pid ?? 0;
+  await sleep(100);
+  polite.ask('SIGTERM');
+  await until(() => polite.pid !== undefined && polite.pid !== first, 'it runs again');
+  t.match(said[0], new RegExp(`polite \\(pid ${first}\\) left in order; starting it again`));
+});
+
 t.test('the pause grows while it keeps dying', async (t) => {
   const { child, said } = nursery(t);
   const crasher = child('crasher', 'exit 7');

@@ -15,6 +15,16 @@ t.test('what the user typed becomes exact options', async (t) => {
   const rows: [string, string[], unknown][] = [
     ['nothing', [], { kind: 'start', options: defaults }],
     ['help wins', ['--stop', '--help'], { kind: 'help' }],
+    [
+      'scale',
+      ['--scale', '5'],
+      { kind: 'operate', operation: { operation: 'scale', instances: 5 }, options: defaults },
+    ],
+    [
+      'rolling restart',
+      ['--rolling-restart'],
+      { kind: 'operate', operation: { operation: 'rolling-restart' }, options: defaults },
+    ],
     ['stop', ['--stop', '--data', 'd'], { kind: 'stop', options: { ...defaults, data: 'd' } }],
     [
       'all',
@@ -50,6 +60,10 @@ t.test('what cannot be carried out is refused, naming the option', async (t) => 
     ['extra', ['extra']],
     ['--instances', ['--instances', '0']],
     ['--instances', ['--instances', '1e1']],
+    ['--scale', ['--scale', '0']],
+    ['--scale', ['--scale', '17']],
+    ['--scale', ['--scale', '3', '--stop']],
+    ['--rolling-restart', ['--rolling-restart', '--scale', '3']],
     ['--port', ['--port', '80']],
     ['--port', ['--port', 'http']],
     ['--agents', ['--agents', '-1']],

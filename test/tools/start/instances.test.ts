@@ -1,0 +1,173 @@
+/** The instances of `npm start` with programs in their place that leave, or do not, as a test wants it. */
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import t from 'tap';
+import { NameServer } from '../../../lib/dns/name-server.ts';
+import { silentLogger } from '../../../lib/log.ts';
+import { systemClock } from '../../../lib/ports/clock.ts';
+import { systemRandom } from '../../../lib/ports/random.ts';
+import { Children } from '../../../tools/start/children.ts';
+import { Instances } from '../../../tools/start/instances.ts';
+import { rememberedUrls } from '../../../tools/start/keepsakes.ts';
+import { serviceName } from '../../../tools/start/programs.ts';
+import { answersReady } from '../../../tools/start/readiness.ts';
+import { Watch } from '../../../tools/start/watch.ts';
+import { freePorts, type Teardown, until } from './support.ts';
+
+/** A program that is ready, and leaves when it is told to. */
+const orderly = (port: number, status = 200) => `
+  require('node:http').createServer((q, s) => { s.statusCode = ${status}; s.end(); }).listen(${port}, '127.0.0.1');
+  process.on('SIGTERM', () => process.exit(0));`;
+
+const deaf = (port: number) => `${orderly(port)} process.removeAllListeners('SIGTERM').on('SIGTERM', () => undefined);`;
+
+const failing = () => `console.error('the disk is on fire'); process.exit(1);`;
+
+/** Instances that run the program set for their port, an orderly one else, and a name server that names all of them. */
+async function ofPrograms(t: Teardown, limits = {}) {
+  const data = mkdtempSync(path.join(os.tmpdir(), 'cnapi-instances-'));
+  mkdirSync(path.join(data, 'config'));
+  mkdirSync(path.join(data, 'log'));
+  const firstPort = await freePorts(8);
+  const stopping = new AbortController();
+  const clock = systemClock;
+  const watch = new Watch(path.join(data, 'config', 'processes.json'), clock);
+  const said: string[] = [];
+  const say = (text: string) => said.push(text);
+  const children = new Children({ data, watch, clock, stopping: stopping.signal, say });
+  const names = new NameServer({
+    host: '127.0.0.1',
+    port: firstPort + 1,
+    zone: { datacenter: 'local', domain: 'cnapi.internal' },
+    instances: () => urls().map((url) => ({ uuid: 'u', host: '127.0.0.1', port: Number(new URL(url).port) })),
+    clock,
+    random: systemRandom,
+    log: silentLogger,
+  });
+  const fileOf = (port: number) => path.join(data, `${port}.cjs`);
+  /** From its next start on. */
+  const set = (port: number, program: string) => writeFileSync(fileOf(port), program);
+  const urls = () => rememberedUrls(data);
+  const instances = new Instances({
+    data,
+    children,
+    firstPort,
+    namesPort: firstPort + 1,
+    serviceName,
+    commandFor({ port }) {
+      if (!existsSync(fileOf(port))) set(port, orderly(port));
+      return { file: process.execPath, args: [fileOf(port)] };
+    },
+    clock,
+    random: systemRandom,
+    stopping: stopping.signal,
+    limits,
+  });
+  await names.start();
+  watch.start();
+  t.teardown(async () => {
+    stopping.abort();
+    await children.stop();
+    await watch.close();
+    children.closeLogs();
+    await names.stop();
+    rmSync(data, { recursive: true, force: true });
+  });
+  const ports = () => urls().map((url) => Number(new URL(url).port) - firstPort);
+  return { instances, set, firstPort, said, say, ports, watch };
+}
+
+t.test('more of them take the next free ports, and the last ones go first', async (t) => {
+  const { instances, firstPort, said, say, ports } = await ofPrograms(t);
+  const taken = createServer().listen(firstPort + 3, '127.0.0.1');
+  t.teardown(() => taken.close());
+  await instances.start(1);
+  const answer = await instances.scale(3, say);
+  t.strictSame(ports(), [0, 2, 4], 'neither the name server nor another program is in the way');
+  t.match(answer, `3 instances serving: http://127.0.0.1:${firstPort} `);
+  await instances.scale(2, say);
+  t.strictSame(ports(), [0, 2]);
+  t.notOk(await answersReady(`http://127.0.0.1:${firstPort + 4}`));
+  t.notMatch(said.join('\n'), /again/, 'and it stays away');
+  t.match(await instances.scale(1, say), 'one instance serving');
+});
+
+t.test('one that does not leave in time is ended, and stays down', async (t) => {
+  const { instances, set, firstPort, said, say, ports, watch } = await ofPrograms(t, { leaveMs: 300 });
+  set(firstPort + 2, deaf(firstPort + 2));
+  await instances.start(1);
+  await instances.scale(2, say);
+  t.equal(watch.endings.length, 2);
+  await instances.scale(1, say);
+  t.match(said.join('\n'), `instance-${firstPort + 2} does not leave within 0.3 s: it is ended`);
+  t.strictSame([ports(), watch.endings.length], [[0], 1]);
+});
+
+t.test('one that does not come up is given up with its last words; those that do are kept', async (t) => {
+  const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t);
+  await instances.start(1);
+  set(firstPort + 2, failing());
+  await t.rejects(instances.scale(3, say), {
+    message: /instance-\d+ ended while it was starting(.|\n)*the disk is on fire\n2 instances running now/,
+  });
+  t.strictSame([ports(), watch.endings.length], [[0, 3], 2]);
+  set(firstPort + 2, orderly(firstPort + 2));
+  await instances.scale(3, say);
+  t.strictSame(ports(), [0, 3, 2], 'another attempt takes a uuid and a port that nobody has');
+});
+
+t.test('nobody is sent away while one that is to stay is not ready', async (t) => {
+  const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t, { returnMs: 300 });
+  await instances.start(1);
+  await instances.scale(2, say);
+  set(firstPort, orderly(firstPort, 503));
+  const pid = watch.endings.find(({ name }) => name === `instance-${firstPort}`)?.pid;
+  process.kill(pid ?? 0, 'SIGKILL');
+  await until(async () => !(await answersReady(`http://127.0.0.1:${firstPort}`)), 'it is away');
+  await t.rejects(instances.scale(1, say), { message: `http://127.0.0.1:${firstPort} is not ready` });
+  t.strictSame(ports(), [0, 2]);
+  t.ok(await answersReady(`http://127.0.0.1:${firstPort + 2}`));
+});
+
+t.test('a rolling restart gives each a new process, and one at a time', async (t) => {
+  const { instances, said, say, watch, firstPort } = await ofPrograms(t);
+  await instances.start(1);
+  await instances.scale(3, say);
+  const before = watch.endings.map(({ pid }) => pid);
+  said.length = 0;
+  t.match(await instances.restartEach(say), '3 instances serving');
+  t.equal(new Set([...before, ...watch.endings.map(({ pid }) => pid)]).size, 6, 'six processes in all');
+  const order = said.filter((text) => /has left after|is ready again/.test(text)).map((text) => text.split(' ', 2)[0]);
+  t.strictSame(
+    order,
+    [0, 0, 2, 2, 3, 3].map((each) => `instance-${firstPort + each}`),
+  );
+});
+
+t.test('a rolling restart goes no further than one that does not come up again', async (t) => {
+  const { instances, set, say, firstPort, watch } = await ofPrograms(t, { returnMs: 500 });
+  await instances.start(1);
+  await instances.scale(2, say);
+  const second = watch.endings.find(({ name }) => name === `instance-${firstPort + 2}`);
+  set(firstPort, failing());
+  await t.rejects(instances.restartEach(say), {
+    message: /instance-\d+ does not come up again; its last words:\n(.|\n)*the disk is on fire/,
+  });
+  t.match(
+    watch.endings.find(({ name }) => name === second?.name),
+    second,
+    'the next one was left alone',
+  );
+});
+
+t.test('there is one operation at a time', async (t) => {
+  const { instances, say } = await ofPrograms(t);
+  await instances.start(1);
+  const first = instances.scale(2, say);
+  await t.rejects(instances.scale(3, say), { message: 'scaling to 2 is going on; try again when it is done' });
+  await t.rejects(instances.restartEach(say), { message: /going on/ });
+  await first;
+  t.match(await instances.scale(2, say), '2 instances serving', 'as many as there are is no work');
+});

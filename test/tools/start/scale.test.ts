@@ -1,0 +1,125 @@
+/** Scaling and restarting the instances of a whole `npm start`, with real instances, agents and names. */
+import { Resolver } from 'node:dns/promises';
+import { existsSync, statSync } from 'node:fs';
+import path from 'node:path';
+import t from 'tap';
+import { dataDirectory, freePorts, processesOf, Start, until, untilGone } from './support.ts';
+
+interface Instance {
+  uuid: string;
+  url: string;
+  pid: number;
+  state: string;
+  agents: number;
+}
+
+const liveAt = async (url: string) =>
+  ((await (await fetch(`${url}/instances`)).json()) as Instance[]).filter(({ state }) => state === 'live');
+
+const isReady = async (url: string) => (await fetch(`${url}/ready`).catch(() => undefined))?.status === 200;
+
+async function portsNamedBy(dns: string): Promise<number[]> {
+  const resolver = new Resolver({ timeout: 2000 });
+  resolver.setServers([dns]);
+  return (await resolver.resolveSrv('_http._tcp.cnapi.local.cnapi.internal')).map(({ port }) => port).sort();
+}
+
+t.test('the instances of a running one come, go and change their processes; everything else stays', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(6);
+  const options = ['--data', data, '--port', String(port), '--instances', '2', '--agents', '5'];
+  const start = new Start(t, options);
+  const { instances, dns, agent } = await start.ready();
+  const [first, second] = instances.map(({ url }) => url) as [string, string];
+  const ask = (...args: string[]) => new Start(t, [...args, '--data', data]).ended;
+  const others = () =>
+    processesOf(data)
+      .filter(({ name }) => !name.startsWith('instance-'))
+      .map(({ pid }) => pid);
+  const rest = others();
+
+  await t.test('one that gets a SIGTERM of its own comes up again, on its port and under its uuid', async (t) => {
+    const { pid = 0, uuid } = instances[1] ?? {};
+    process.kill(pid, 'SIGTERM');
+    await until(() => start.stderr.includes(`(pid ${pid}) left in order; starting it again`), 'it has left');
+    const again = await until(
+      async () => (await isReady(second)) && (await liveAt(second)).find(({ url }) => url === second),
+      'it is back',
+    );
+    t.equal(again.uuid, uuid);
+    t.not(again.pid, pid);
+  });
+
+  await t.test('scaled up, more of them serve, beside the name server, which names them all', async (t) => {
+    const { code, stderr } = await ask('--scale', '4');
+    t.equal(code, 0, stderr);
+    const ports = [port, port + 1, port + 3, port + 4];
+    t.match(stderr, `4 instances serving: ${ports.map((each) => `http://127.0.0.1:${each}`).join(' ')}\n`);
+    t.strictSame(await portsNamedBy(dns), ports);
+    for (const each of ports) t.ok(await isReady(`http://127.0.0.1:${each}`));
+    const live = await liveAt(first);
+    t.equal(new Set(live.map(({ uuid }) => uuid)).size, 4);
+    t.match(start.stderr, `starting instance-${port + 3}, instance-${port + 4}`, 'its own terminal says so, too');
+    const refused = await new Start(t, options).ended;
+    t.match(refused.stderr, `http://127.0.0.1:${port + 4} (`, 'a second start names them as well');
+  });
+
+  await t.test('a rolling restart leaves every server running and every instance with a new process', async (t) => {
+    const before = await liveAt(first);
+    const { code, stderr } = await ask('--rolling-restart');
+    t.equal(code, 0, stderr);
+    const after = await liveAt(first);
+    const uuids = (rows: Instance[]) => rows.map(({ uuid }) => uuid).sort();
+    t.strictSame(uuids(after), uuids(before));
+    t.equal(new Set([...before, ...after].map(({ pid }) => pid)).size, 8);
+    const server = (await (await fetch(`${first}/servers/${agent?.server_uuid}`)).json()) as { status: string };
+    t.equal(server.status, 'running');
+  });
+
+  await t.test(
+    'scaled down, the last ones leave and stay away, and their agents are with those who stay',
+    async (t) => {
+      const leaving = processesOf(data).filter(({ name }) => /^instance-/.test(name) && name !== `instance-${port}`);
+      const { code, stderr } = await ask('--scale', '1');
+      t.equal(code, 0, stderr);
+      t.match(stderr, `one instance serving: ${first}\n`);
+      t.strictSame(await untilGone(leaving, 0), []);
+      t.strictSame(await portsNamedBy(dns), [port]);
+      await until(async () => (await liveAt(first))[0]?.agents === 6, 'all six agents are with the one that stays');
+      t.equal(processesOf(data).filter(({ name }) => /^instance-/.test(name)).length, 1);
+    },
+  );
+
+  await t.test('one that is asked while another operation goes on is refused', async (t) => {
+    const scaling = new Start(t, ['--scale', '3', '--data', data]);
+    await until(() => scaling.stderr.includes('starting instance-'), 'it has begun');
+    const { code, stderr } = await ask('--rolling-restart');
+    t.strictSame([code, stderr], [1, 'cnapi: scaling to 3 is going on; try again when it is done\n']);
+    t.equal((await scaling.ended).code, 0);
+  });
+
+  t.strictSame(others(), rest, 'database, bus, names and agents ran on');
+  const socket = path.join(data, 'config', 'control.sock');
+  t.equal(statSync(socket).mode & 0o777, 0o600);
+  const stopped = await ask('--stop');
+  t.equal(stopped.code, 0);
+  t.equal((await start.ended).code, 0);
+  t.notOk(existsSync(socket));
+  const nothing = await ask('--scale', '2');
+  t.equal(nothing.code, 1);
+  t.match(nothing.stderr, `nothing is running in ${data}; npm start -- --instances 2 --data=`);
+});
+
+t.test('where no control socket can be, it says so, and everything else works', async (t) => {
+  const data = path.join(dataDirectory(t), 'x'.repeat(90));
+  const port = await freePorts(2);
+  const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
+  const start = new Start(t, options);
+  await start.ready();
+  t.match(start.stderr, /--scale and --rolling-restart will not work here, with no control socket: /);
+  const { code, stderr } = await new Start(t, ['--scale', '2', '--data', data]).ended;
+  t.equal(code, 1);
+  t.match(stderr, /cannot be asked at .*control\.sock/);
+  start.child.kill('SIGTERM');
+  t.equal((await start.ended).code, 0);
+});

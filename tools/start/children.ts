@@ -1,0 +1,107 @@
+/**
+ * The programs that the supervisor runs, each a Child with a log of its own. Used by the supervisor and by its instances,
+ * which come and go while everything else stays.
+ */
+import path from 'node:path';
+import type { Clock } from '../../lib/ports/clock.ts';
+import { Child, type Command } from './child.ts';
+import { endInOrder, type Rank } from './ending.ts';
+import { Refusal } from './refusal.ts';
+import { RotatingLog } from './rotating-log.ts';
+import type { Watch } from './watch.ts';
+
+export interface Wanted {
+  name: string;
+  rank: Rank;
+  /** How it is asked to stop when everything stops. */
+  signal?: NodeJS.Signals;
+  command: () => Command;
+}
+
+export interface ChildrenDependencies {
+  /** Logs are in `DATA/log`. */
+  data: string;
+  watch: Watch;
+  clock: Clock;
+  /** Aborts when everything stops: nothing is started or waited for any more. */
+  stopping: AbortSignal;
+  say: (text: string) => void;
+}
+
+const startLimitMs = 60_000;
+const pollMs = 25;
+
+export class Children {
+  readonly #deps: ChildrenDependencies;
+  readonly #running = new Set<Child>();
+  readonly #logs = new Map<string, RotatingLog>();
+
+  constructor(deps: ChildrenDependencies) {
+    this.#deps = deps;
+  }
+
+  run({ name, rank, signal = 'SIGTERM', command }: Wanted): Child {
+    const { watch, clock, say, stopping } = this.#deps;
+    const child = new Child({ name, rank, signal, command, log: this.#logOf(name), watch, clock, say });
+    this.#running.add(child);
+    if (!stopping.aborted) child.start();
+    return child;
+  }
+
+  /** Resolves when `isUp` or when stopping. @throws Refusal with the child's last words when it ends instead, or is late. */
+  async untilUp(child: Child, isUp: () => Promise<boolean>): Promise<void> {
+    const { clock, stopping } = this.#deps;
+    const deadline = clock.now() + startLimitMs;
+    while (!stopping.aborted) {
+      if (child.hasFailed || clock.now() > deadline) throw await this.#failureOf(child);
+      if (await isUp()) return child.keepUp();
+      await clock.sleep(pollMs, stopping);
+    }
+  }
+
+  /** It is not started again; what runs of it is asked to stop, and killed if it does not. Harmless when it has left. */
+  async dismiss(child: Child): Promise<void> {
+    child.retire();
+    await this.end(child);
+    this.#running.delete(child);
+    this.#logs.get(child.name)?.close();
+  }
+
+  /** Ends what runs of it now; unless it is retired, it comes up again. */
+  async end(child: Child): Promise<void> {
+    const { watch, clock } = this.#deps;
+    await endInOrder(
+      watch.endings.filter(({ pid }) => pid === child.pid),
+      clock,
+    );
+  }
+
+  /** Ends all of them in order. */
+  async stop(): Promise<void> {
+    const { watch, clock } = this.#deps;
+    for (const child of this.#running) child.retire();
+    await endInOrder(watch.endings, clock);
+  }
+
+  closeLogs(): void {
+    for (const log of this.#logs.values()) log.close();
+  }
+
+  #logOf(name: string): RotatingLog {
+    const log = this.#logs.get(name) ?? new RotatingLog(this.#logFileOf(name));
+    this.#logs.set(name, log);
+    return log;
+  }
+
+  #logFileOf(name: string): string {
+    return path.join(this.#deps.data, 'log', `${name}.log`);
+  }
+
+  async #failureOf(child: Child): Promise<Refusal> {
+    // What it printed last may still be in the pipe.
+    await this.#deps.clock.sleep(4 * pollMs);
+    const how = child.hasFailed ? 'ended while it was starting' : `did not come up in ${startLimitMs / 1000} s`;
+    const log = this.#logFileOf(child.name);
+    return new Refusal(`${child.name} ${how} (all of it: ${log}); its last words:\n${child.lastWords}`);
+  }
+}

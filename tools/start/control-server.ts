@@ -1,0 +1,91 @@
+/**
+ * The control socket's end in the supervisor: takes one operation a connection, has it carried out, and tells of its
+ * progress. An operation goes on when the one who asked for it has gone. Started and stopped by `npm start`.
+ *
+ * Bounds: connections at a time, bytes of an operation, and the time it may take to come; what exceeds them is closed.
+ */
+import { rmSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { messageOf } from '../../lib/errors.ts';
+import type { Clock } from '../../lib/ports/clock.ts';
+import { encode, maxOperationBytes, type Operation, parseOperation, type Reply } from './control.ts';
+
+export interface ControlServerDependencies {
+  file: string;
+  /** Resolves to what holds afterwards, in words. */
+  operate: (operation: Operation, tell: (text: string) => void) => Promise<string>;
+  clock: Clock;
+}
+
+const maxConnections = 8;
+const askWithinMs = 5_000;
+
+export class ControlServer {
+  readonly #deps: ControlServerDependencies;
+  readonly #connections = new Set<Socket>();
+  #server: Server | undefined;
+
+  constructor(deps: ControlServerDependencies) {
+    this.#deps = deps;
+  }
+
+  /** @throws system errors, where there can be no such file: its path is too long, or the file system has no sockets */
+  async start(): Promise<void> {
+    const { file } = this.#deps;
+    // The data directory is ours: what is there was left by one that was killed.
+    rmSync(file, { force: true });
+    const server = createServer({ allowHalfOpen: true }, (socket) => this.#take(socket));
+    server.maxConnections = maxConnections;
+    await new Promise<void>((resolve, reject) => {
+      server.on('error', reject);
+      const mask = process.umask(0o177);
+      // The file is made before this returns, with the rights that it keeps.
+      server.listen(file, resolve);
+      process.umask(mask);
+    });
+    this.#server = server;
+  }
+
+  /** Removes the file as well. */
+  async stop(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    for (const socket of this.#connections) socket.destroy();
+    if (server !== undefined) await new Promise((resolve) => server.close(resolve));
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  #take(socket: Socket): void {
+    const patience = this.#deps.clock.after(askWithinMs, () => socket.destroy());
+    let asked = Buffer.alloc(0);
+    this.#connections.add(socket);
+    socket.on('error', () => socket.destroy());
+    socket.on('close', () => {
+      patience.cancel();
+      this.#connections.delete(socket);
+    });
+    socket.on('data', (chunk) => {
+      asked = Buffer.concat([asked, chunk]);
+      const end = asked.indexOf('\n');
+      if (end < 0 && asked.length <= maxOperationBytes) return;
+      patience.cancel();
+      socket.removeAllListeners('data').resume();
+      void this.#carryOut(socket, asked.subarray(0, Math.max(end, 0)).toString('utf8'));
+    });
+  }
+
+  async #carryOut(socket: Socket, line: string): Promise<void> {
+    const send = (reply: Reply) => void (socket.writable && socket.write(encode(reply)));
+    try {
+      const operation = parseOperation(line);
+      if (operation === undefined) throw new Error('that is no operation of this version; is it another checkout?');
+      send({ done: await this.#deps.operate(operation, (progress) => send({ progress })) });
+    } catch (error) {
+      send({ refused: messageOf(error) });
+    }
+    socket.end();
+  }
+}

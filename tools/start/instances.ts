@@ -1,0 +1,262 @@
+/**
+ * The instances of `npm start`: as many as are wanted, each on a port of its own under a uuid that stays. Their number is
+ * changed, and they are restarted one after the other, while everything else goes on.
+ *
+ *     idle ──scale(n) | restartEach()──▶ busy ──all that are wanted serve, or it is refused──▶ idle
+ *
+ * Whoever is to go gets SIGTERM, hands its agents over and leaves in order; only one that does not leave in time is ended.
+ */
+import type { Clock } from '../../lib/ports/clock.ts';
+import type { Random } from '../../lib/ports/random.ts';
+import type { ReadyInstance } from './banner.ts';
+import type { Child, Command } from './child.ts';
+import type { Children } from './children.ts';
+import { instanceUuids, rememberUrls } from './keepsakes.ts';
+import { isTcpFree } from './ports.ts';
+import type { InstancePlan } from './programs.ts';
+import { agentsOn, answersReady, instancesNamedBy } from './readiness.ts';
+import { Refusal } from './refusal.ts';
+
+export interface InstancesDependencies {
+  data: string;
+  children: Children;
+  firstPort: number;
+  /** The name server's port, which lies among theirs once there are more of them than at the start. */
+  namesPort: number;
+  /** The name under which the name server has them. */
+  serviceName: string;
+  commandFor: (plan: Pick<InstancePlan, 'cnapiUuid' | 'port'>) => Command;
+  clock: Clock;
+  random: Random;
+  /** Aborts when everything stops. */
+  stopping: AbortSignal;
+  limits?: Partial<typeof defaultLimits>;
+}
+
+export type Say = (text: string) => void;
+
+interface Slot {
+  uuid: string;
+  port: number;
+  url: string;
+  child: Child;
+}
+
+/** How long leaving may take (as in the units under deploy and smf), coming up again, and the names following. */
+const defaultLimits = { leaveMs: 90_000, returnMs: 60_000, namesMs: 15_000 };
+const reportMs = 5_000;
+const pollMs = 50;
+/** Ports after the first among which free ones are looked for. */
+const block = 64;
+
+export class Instances {
+  readonly #deps: InstancesDependencies;
+  readonly #limits: typeof defaultLimits;
+  #slots: Slot[] = [];
+  #busyWith: string | undefined;
+
+  constructor(deps: InstancesDependencies) {
+    this.#deps = deps;
+    this.#limits = { ...defaultLimits, ...deps.limits };
+  }
+
+  /** On `firstPort` and those after it; resolves when all are ready, or when stopping. @throws Refusal */
+  async start(count: number): Promise<ReadyInstance[]> {
+    await this.#add(Array.from({ length: count }, (_, index) => this.#deps.firstPort + index));
+    return this.#slots.map(({ uuid, url, child }) => ({ uuid, url, pid: child.pid ?? 0 }));
+  }
+
+  /** From now on `count` instances; resolves when so many serve, to a sentence about them. @throws Refusal */
+  scale(count: number, say: Say): Promise<string> {
+    return this.#alone(`scaling to ${count}`, async () => {
+      if (count > this.#slots.length) await this.#grow(count, say);
+      if (count < this.#slots.length) await this.#shrink(count, say);
+      await this.#untilAllServe();
+    });
+  }
+
+  /** Restarts one after the other, each when all others serve. @throws Refusal */
+  restartEach(say: Say): Promise<string> {
+    return this.#alone('a rolling restart', async () => {
+      if (this.#slots.length === 1) say('there is only one instance: nobody answers while it restarts');
+      for (const slot of [...this.#slots]) {
+        await this.#untilAllServe();
+        await this.#restart(slot, say);
+      }
+      await this.#untilAllServe();
+    });
+  }
+
+  async #alone(what: string, work: () => Promise<void>): Promise<string> {
+    if (this.#busyWith !== undefined) throw new Refusal(`${this.#busyWith} is going on; try again when it is done`);
+    this.#busyWith = what;
+    try {
+      await work();
+    } finally {
+      this.#busyWith = undefined;
+    }
+    return `${countOf(this.#slots)} serving: ${this.#slots.map(({ url }) => url).join(' ')}`;
+  }
+
+  async #grow(count: number, say: Say): Promise<void> {
+    const ports = await this.#freePorts(count - this.#slots.length);
+    say(`starting ${ports.map((port) => nameOf({ port })).join(', ')}`);
+    try {
+      await this.#add(ports);
+    } catch (error) {
+      throw new Refusal(`${(error as Error).message}\n${countOf(this.#slots)} running now`, 1, error);
+    }
+  }
+
+  async #shrink(count: number, say: Say): Promise<void> {
+    // Nobody is sent away before those who stay can take over.
+    await this.#untilReady(this.#slots.slice(0, count));
+    const leaving = this.#slots.slice(count);
+    this.#keep(this.#slots.slice(0, count));
+    await Promise.all(
+      leaving.map(async (slot) => {
+        slot.child.retire();
+        await this.#askToLeave(slot, say);
+        await this.#deps.children.dismiss(slot.child);
+      }),
+    );
+  }
+
+  async #restart(slot: Slot, say: Say): Promise<void> {
+    const { clock } = this.#deps;
+    const { pid } = slot.child;
+    await this.#askToLeave(slot, say);
+    const beganAt = clock.now();
+    await this.#until(
+      async () => slot.child.pid !== undefined && slot.child.pid !== pid && (await answersReady(slot.url)),
+      this.#limits.returnMs,
+      () => `${nameOf(slot)} does not come up again; its last words:\n${slot.child.lastWords}`,
+    );
+    say(`${nameOf(slot)} is ready again after ${inSeconds(clock.now() - beganAt)}`);
+  }
+
+  /** Resolves when the process that runs now has gone, in order or not; whether it comes up again is the child's matter. */
+  async #askToLeave(slot: Slot, say: Say): Promise<void> {
+    const { clock, children, stopping } = this.#deps;
+    const { child } = slot;
+    const { pid } = child;
+    if (pid === undefined) return;
+    const name = nameOf(slot);
+    const beganAt = clock.now();
+    const hasLeft = () => child.pid !== pid;
+    child.ask('SIGTERM');
+    for (let reportAt = beganAt; !hasLeft() && !stopping.aborted; await clock.sleep(pollMs, stopping)) {
+      const elapsedMs = clock.now() - beganAt;
+      if (elapsedMs > this.#limits.leaveMs) {
+        say(`${name} does not leave within ${inSeconds(this.#limits.leaveMs)}: it is ended`);
+        await children.end(child);
+        return;
+      }
+      if (clock.now() < reportAt) continue;
+      reportAt += reportMs;
+      const agents = await this.#agentsOf(slot);
+      if (!hasLeft()) say(`${name} is leaving${agents === undefined ? '' : `; agents yet to move: ${agents}`}`);
+    }
+    this.#refuseWhenStopping();
+    say(`${name} has left after ${inSeconds(clock.now() - beganAt)}`);
+  }
+
+  /** As another instance has it; undefined when nobody says. */
+  async #agentsOf({ uuid, child }: Slot): Promise<number | undefined> {
+    const other = this.#slots.find((slot) => slot.uuid !== uuid);
+    return other && agentsOn(other.url, { uuid, pid: child.pid ?? 0 });
+  }
+
+  /** All that come up are kept. @throws Refusal of the first that does not */
+  async #add(ports: readonly number[]): Promise<void> {
+    const { data, random } = this.#deps;
+    const used = new Set(this.#slots.map(({ uuid }) => uuid));
+    const uuids = instanceUuids(data, this.#slots.length + ports.length, random).filter((uuid) => !used.has(uuid));
+    const outcomes = await Promise.allSettled(ports.map((port, index) => this.#run(uuids[index] as string, port)));
+    this.#keep([...this.#slots, ...outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))]);
+    for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+  }
+
+  async #run(uuid: string, port: number): Promise<Slot> {
+    const { children, commandFor } = this.#deps;
+    const url = `http://127.0.0.1:${port}`;
+    const command = commandFor({ cnapiUuid: uuid, port });
+    const child = children.run({
+      name: nameOf({ port }),
+      rank: 'instances',
+      signal: 'SIGINT',
+      command: () => command,
+    });
+    try {
+      await children.untilUp(child, () => answersReady(url));
+    } catch (error) {
+      await children.dismiss(child);
+      throw error;
+    }
+    return { uuid, port, url, child };
+  }
+
+  #keep(slots: Slot[]): void {
+    this.#slots = slots;
+    rememberUrls(
+      this.#deps.data,
+      slots.map(({ url }) => url),
+    );
+  }
+
+  async #freePorts(count: number): Promise<number[]> {
+    const { firstPort, namesPort } = this.#deps;
+    const taken = new Set([namesPort, ...this.#slots.map(({ port }) => port)]);
+    const free: number[] = [];
+    for (let port = firstPort; free.length < count; port++) {
+      if (port > firstPort + block) throw new Refusal(`too few free ports from ${firstPort} to ${firstPort + block}`);
+      if (!taken.has(port) && (await isTcpFree(port))) free.push(port);
+    }
+    return free;
+  }
+
+  async #untilAllServe(): Promise<void> {
+    const { serviceName, namesPort } = this.#deps;
+    await this.#untilReady(this.#slots);
+    const named = () => instancesNamedBy(`127.0.0.1:${namesPort}`, serviceName);
+    await this.#until(
+      async () => (await named()) === this.#slots.length,
+      this.#limits.namesMs,
+      () => `the name server does not name ${countOf(this.#slots)}`,
+    );
+  }
+
+  async #untilReady(slots: readonly Slot[]): Promise<void> {
+    for (const { url } of slots) {
+      await this.#until(
+        () => answersReady(url),
+        this.#limits.returnMs,
+        () => `${url} is not ready`,
+      );
+    }
+  }
+
+  async #until(isSo: () => Promise<boolean>, withinMs: number, complaint: () => string): Promise<void> {
+    const { clock, stopping } = this.#deps;
+    for (const deadline = clock.now() + withinMs; !(await isSo()); await clock.sleep(pollMs, stopping)) {
+      this.#refuseWhenStopping();
+      if (clock.now() > deadline) throw new Refusal(complaint());
+    }
+  }
+
+  #refuseWhenStopping(): void {
+    if (this.#deps.stopping.aborted) throw new Refusal('everything is being stopped');
+  }
+}
+
+function nameOf({ port }: Pick<Slot, 'port'>): string {
+  return `instance-${port}`;
+}
+
+function countOf({ length }: readonly Slot[]): string {
+  return length === 1 ? 'one instance' : `${length} instances`;
+}
+
+function inSeconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}
