@@ -26,18 +26,21 @@ export interface ChildrenDependencies {
   /** Aborts when everything stops: nothing is started or waited for any more. */
   stopping: AbortSignal;
   say: (text: string) => void;
+  /** How long coming up may take. */
+  startLimitMs?: number;
 }
 
-const startLimitMs = 60_000;
 const pollMs = 25;
 
 export class Children {
   readonly #deps: ChildrenDependencies;
+  readonly #startLimitMs: number;
   readonly #running = new Set<Child>();
   readonly #logs = new Map<string, RotatingLog>();
 
   constructor(deps: ChildrenDependencies) {
     this.#deps = deps;
+    this.#startLimitMs = deps.startLimitMs ?? 60_000;
   }
 
   run({ name, rank, signal = 'SIGTERM', command }: Wanted): Child {
@@ -51,7 +54,7 @@ export class Children {
   /** Resolves when `isUp` or when stopping. @throws Refusal with the child's last words when it ends instead, or is late. */
   async untilUp(child: Child, isUp: () => Promise<boolean>): Promise<void> {
     const { clock, stopping } = this.#deps;
-    const deadline = clock.now() + startLimitMs;
+    const deadline = clock.now() + this.#startLimitMs;
     while (!stopping.aborted) {
       if (child.hasFailed || clock.now() > deadline) throw await this.#failureOf(child);
       if (await isUp()) return child.keepUp();
@@ -100,7 +103,7 @@ export class Children {
   async #failureOf(child: Child): Promise<Refusal> {
     // What it printed last may still be in the pipe.
     await this.#deps.clock.sleep(4 * pollMs);
-    const how = child.hasFailed ? 'ended while it was starting' : `did not come up in ${startLimitMs / 1000} s`;
+    const how = child.hasFailed ? 'ended while it was starting' : `did not come up in ${this.#startLimitMs / 1000} s`;
     const log = this.#logFileOf(child.name);
     return new Refusal(`${child.name} ${how} (all of it: ${log}); its last words:\n${child.lastWords}`);
   }

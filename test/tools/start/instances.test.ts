@@ -26,7 +26,7 @@ const deaf = (port: number) => `${orderly(port)} process.removeAllListeners('SIG
 const failing = () => `console.error('the disk is on fire'); process.exit(1);`;
 
 /** Instances that run the program set for their port, an orderly one else, and a name server that names all of them. */
-async function ofPrograms(t: Teardown, limits = {}) {
+async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {} as { [limit: string]: number }) {
   const data = mkdtempSync(path.join(os.tmpdir(), 'cnapi-instances-'));
   mkdirSync(path.join(data, 'config'));
   mkdirSync(path.join(data, 'log'));
@@ -36,7 +36,7 @@ async function ofPrograms(t: Teardown, limits = {}) {
   const watch = new Watch(path.join(data, 'config', 'processes.json'), clock);
   const said: string[] = [];
   const say = (text: string) => said.push(text);
-  const children = new Children({ data, watch, clock, stopping: stopping.signal, say });
+  const children = new Children({ data, watch, clock, stopping: stopping.signal, say, startLimitMs });
   const names = new NameServer({
     host: '127.0.0.1',
     port: firstPort + 1,
@@ -46,6 +46,7 @@ async function ofPrograms(t: Teardown, limits = {}) {
     random: systemRandom,
     log: silentLogger,
   });
+  const uuids = new Map<number, string>();
   const fileOf = (port: number) => path.join(data, `${port}.cjs`);
   /** From its next start on. */
   const set = (port: number, program: string) => writeFileSync(fileOf(port), program);
@@ -56,7 +57,8 @@ async function ofPrograms(t: Teardown, limits = {}) {
     firstPort,
     namesPort: firstPort + 1,
     serviceName,
-    commandFor({ port }) {
+    commandFor({ port, cnapiUuid }) {
+      uuids.set(port, cnapiUuid);
       if (!existsSync(fileOf(port))) set(port, orderly(port));
       return { file: process.execPath, args: [fileOf(port)] };
     },
@@ -76,7 +78,7 @@ async function ofPrograms(t: Teardown, limits = {}) {
     rmSync(data, { recursive: true, force: true });
   });
   const ports = () => urls().map((url) => Number(new URL(url).port) - firstPort);
-  return { instances, set, firstPort, said, say, ports, watch };
+  return { instances, names, set, firstPort, said, say, ports, uuids, watch };
 }
 
 t.test('more of them take the next free ports, and the last ones go first', async (t) => {
@@ -106,7 +108,7 @@ t.test('one that does not leave in time is ended, and stays down', async (t) => 
 });
 
 t.test('one that does not come up is given up with its last words; those that do are kept', async (t) => {
-  const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t);
+  const { instances, set, firstPort, say, ports, uuids, watch } = await ofPrograms(t);
   await instances.start(1);
   set(firstPort + 2, failing());
   await t.rejects(instances.scale(3, say), {
@@ -115,7 +117,24 @@ t.test('one that does not come up is given up with its last words; those that do
   t.strictSame([ports(), watch.endings.length], [[0, 3], 2]);
   set(firstPort + 2, orderly(firstPort + 2));
   await instances.scale(3, say);
-  t.strictSame(ports(), [0, 3, 2], 'another attempt takes a uuid and a port that nobody has');
+  t.strictSame(ports(), [0, 3, 2], 'another attempt takes a port that is free');
+  t.equal(new Set(uuids.values()).size, 3, 'and a uuid that nobody has');
+});
+
+t.test('one that runs but is never ready does not stay', async (t) => {
+  const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t, { startLimitMs: 5_000 });
+  set(firstPort + 2, orderly(firstPort + 2, 503));
+  await instances.start(1);
+  await t.rejects(instances.scale(2, say), { message: /did not come up in 5 s/ });
+  t.strictSame([ports(), watch.endings.length], [[0], 1]);
+});
+
+t.test('names that do not follow are complained of, and the name server keeps its port while it is away', async (t) => {
+  const { instances, names, say, ports } = await ofPrograms(t, { namesMs: 200 });
+  await instances.start(1);
+  await names.stop();
+  await t.rejects(instances.scale(2, say), { message: 'the name server does not name 2 instances' });
+  t.strictSame(ports(), [0, 2]);
 });
 
 t.test('nobody is sent away while one that is to stay is not ready', async (t) => {
@@ -144,6 +163,18 @@ t.test('a rolling restart gives each a new process, and one at a time', async (t
     order,
     [0, 0, 2, 2, 3, 3].map((each) => `instance-${firstPort + each}`),
   );
+});
+
+t.test('a rolling restart ends one that does not leave, and waits until it is back', async (t) => {
+  const { instances, set, firstPort, said, say, watch } = await ofPrograms(t, { leaveMs: 300 });
+  set(firstPort, deaf(firstPort));
+  await instances.start(1);
+  const [before] = watch.endings;
+  t.match(await instances.restartEach(say), 'one instance serving');
+  t.match(said[0], 'there is only one instance: nobody answers while it restarts');
+  t.match(said.join('\n'), `instance-${firstPort} does not leave within 0.3 s: it is ended`);
+  t.match(said.at(-1), `instance-${firstPort} is ready again`);
+  t.not(watch.endings[0]?.pid, before?.pid);
 });
 
 t.test('a rolling restart goes no further than one that does not come up again', async (t) => {
