@@ -1,5 +1,5 @@
 /**
- * One API instance, put together: databases, bus, roster, tasks, servers, link, REST. The only place where the parts meet.
+ * One API instance, put together: databases, bus, roster, tasks, waitlist, servers, link, REST. Only here do they meet.
  *
  *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live ──stop()──▶ stopped
  *
@@ -36,12 +36,15 @@ import { Servers } from './servers/servers.ts';
 import { taskMigrations } from './tasks/task-schema.ts';
 import { Tasks } from './tasks/tasks.ts';
 import { VERSION } from './version.ts';
+import { Waitlist } from './waitlist/waitlist.ts';
+import { waitlistMigrations } from './waitlist/waitlist-schema.ts';
 
 export const migrations: readonly Migration[] = [
   ...morayMigrations,
   ...rosterMigrations,
   ...serverMigrations,
   ...taskMigrations,
+  ...waitlistMigrations,
   ...housekeepingMigrations,
 ];
 
@@ -57,6 +60,7 @@ const SHORT_STATEMENT_MS = 1500;
 /** A part that waits for a frozen database is left behind; its connections are cut at the end. */
 const PART_STOPS_WITHIN_MS = 2500;
 const KEEP_TASKS_DAYS = 30;
+const KEEP_TICKETS_DAYS = 30;
 const KEEP_HISTORY_DAYS = 90;
 const HISTORY_BATCH = 5_000;
 
@@ -69,6 +73,7 @@ export class App {
   readonly #roster: Roster;
   readonly #registry: Registry;
   readonly #tasks: Tasks;
+  readonly #waitlist: Waitlist;
   readonly #servers: Servers;
   readonly #link: LinkServer;
   readonly #listener: HttpListener;
@@ -106,6 +111,7 @@ export class App {
     });
     this.#registry = new Registry({ sessions: this.#roster.sessions, run: () => this.#roster.instances.run });
     this.#tasks = new Tasks({ ...common, sessions: this.#registry });
+    this.#waitlist = new Waitlist(common);
     this.#servers = new Servers({ database, clock, log, datacenter: config.datacenter });
     this.#link = new LinkServer({
       ...common,
@@ -152,7 +158,13 @@ export class App {
     if (this.#starting !== undefined) await this.#quietly('start', this.#starting);
     await this.#quietly('link', this.#link.stop());
     await this.#quietly('listener', this.#listener.stop());
-    const parts = { housekeeping: this.#housekeeping, tasks: this.#tasks, roster: this.#roster, bus: this.#bus };
+    const parts = {
+      housekeeping: this.#housekeeping,
+      tasks: this.#tasks,
+      waitlist: this.#waitlist,
+      roster: this.#roster,
+      bus: this.#bus,
+    };
     await Promise.all(Object.entries(parts).map(([name, part]) => this.#quietly(name, part.stop())));
     const databases = [this.#database, this.#beatDatabase, this.#verdictDatabase];
     await this.#quietly('databases', Promise.all(databases.map((database) => database.stop())));
@@ -177,6 +189,7 @@ export class App {
       await this.#roster.start(signal);
       if (signal.aborted) return;
       await this.#tasks.start();
+      await this.#waitlist.start();
       this.#housekeeping.start();
       this.#isLive = true;
       log.info(
@@ -288,6 +301,7 @@ export class App {
       log: this.#deps.log,
       chores: [
         { name: 'old tasks', batch: () => this.#tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
+        { name: 'old tickets', batch: () => this.#waitlist.deleteOlderThan(KEEP_TICKETS_DAYS) },
         { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, HISTORY_BATCH) },
         { name: 'ended runs', batch: () => forgetEndedRuns(database) },
       ],

@@ -6,6 +6,9 @@ export const runTopic = (run: string): string => `run:${run}`;
 /** A task changed: `{id, ended}`. Heard by instances with a waiter or a follower for it. */
 export const taskTopic = (taskId: string): string => `task:${taskId}`;
 
+/** A ticket became active, ended or was deleted: `{uuid}`. Heard by instances with a waiter for it. */
+export const ticketTopic = (ticketUuid: string): string => `ticket:${ticketUuid}`;
+
 /** What one instance says to the run that acts for a server. */
 export type RunMessage =
   /** There may be queued work, or a cancel to send on, for this server. */

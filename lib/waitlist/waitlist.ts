@@ -1,14 +1,52 @@
 /**
  * The waitlist as the rest of the instance sees it: REST creates, reads, waits, releases, renews and deletes tickets. Any
  * instance answers for any ticket (law 2). Needs `waitlistMigrations`.
+ *
+ * Each operation is one statement; what it moved is told to those who wait, after the commit and by ids alone (law 1).
  */
 import type { Bus } from '../bus/bus.ts';
+import { ticketTopic } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
-import type { ExpiryRequest, Ticket, TicketRequest, WaitOutcome } from './ticket.ts';
+import { SlowPoll } from '../waits/slow-poll.ts';
+import { type UntilOptions, Watches } from '../waits/watches.ts';
+import { Director } from './director.ts';
+import {
+  type Complaint,
+  complaintOf,
+  type Expiry,
+  type ExpiryRequest,
+  isEnded,
+  lifeStage,
+  outcomeOf,
+  parseExpiry,
+  type Ticket,
+  type TicketRequest,
+  type TicketStatus,
+  type WaitOutcome,
+} from './ticket.ts';
+import { InvalidTicketError, TicketEndedError, TicketNotFoundError, TooManyTicketsError } from './ticket-errors.ts';
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  listQueues,
+  listTickets,
+  type MovedTicket,
+  type QueueRow,
+  readNow,
+  readStandings,
+  readTicket,
+  releaseTicket,
+  renewTicket,
+  type TicketChange,
+  type TicketRow,
+} from './ticket-store.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
 
@@ -23,14 +61,8 @@ export interface WaitlistDeps {
   maxWaiters?: number;
 }
 
-export interface WaitOptions {
-  /** Default: for ever. */
-  timeoutMs?: number;
-  /** Ends the wait with the signal's reason, for a caller that went away. */
-  signal?: AbortSignal;
-  /** Ends the wait as its timeout does: this instance is leaving. */
-  over?: AbortSignal;
-}
+/** Without a timeout a wait goes on for ever. */
+export type WaitOptions = UntilOptions;
 
 export interface WaitResult {
   outcome: WaitOutcome;
@@ -40,7 +72,7 @@ export interface WaitResult {
 
 export interface CreatedTicket {
   uuid: string;
-  /** The active and the queued tickets of its queue in order: the first 1,000, and the new one in any case. */
+  /** Its queue in order: the active ticket, the first 1,000 of those that wait, and the new one in any case. */
   queue: Ticket[];
 }
 
@@ -49,18 +81,20 @@ export interface Page {
   offset: number;
 }
 
-/** A queue that has tickets, as REST serves it. */
+/** A queue that somebody holds, as REST serves it. */
 export interface Queue {
   server_uuid: string;
   scope: string;
   id: string;
   /** Tickets that wait. */
   depth: number;
-  /** Of the active ticket. */
+  /** The active ticket; null where there is none for a moment, which the slow poll mends. */
   holder: { uuid: string; action?: string; reqid?: string; expires_at: string; active_ms: number } | null;
   /** How long the first of those that wait has done so. */
   oldest_waiting_ms: number | null;
+  /** Since when it has not been empty. */
   created_at: string;
+  /** When a ticket last joined. */
   updated_at: string;
 }
 
@@ -73,16 +107,48 @@ export interface WaitlistStats {
   defects: number;
 }
 
+const MAX_WAITING = 10_000;
+const MAX_LISTED = 1_000;
+const DELETE_QUEUES = 100;
+const DELETE_TICKETS = 500;
+/** Messages that are sent at once; the bus has a bound, and others use it too. */
+const ANNOUNCE_BATCH = 250;
+const ANNOUNCE_PAUSE_MS = 5;
+/** Statements that hang then are left to end with their connections. */
+const STOPS_WITHIN_MS = 2_000;
+
 export class Waitlist {
   readonly #deps: WaitlistDeps;
+  readonly #watches: Watches<TicketStatus>;
+  readonly #director: Director;
+  readonly #slowPoll: SlowPoll;
+  #stopping: Promise<void> | undefined;
 
   constructor(deps: WaitlistDeps) {
     this.#deps = deps;
+    const { database, maxWaiters } = deps;
+    this.#watches = new Watches<TicketStatus>({
+      ...deps,
+      maxWatches: maxWaiters,
+      what: 'ticket',
+      topic: ticketTopic,
+      read: (uuids) => readStandings(database, uuids),
+      isBefore: (next, last) => lifeStage(next) < lifeStage(last),
+    });
+    this.#director = new Director({ ...deps, announce: (moved) => void this.#announce(moved) });
+    this.#slowPoll = new SlowPoll({ ...deps, what: 'the waitlist', work: () => this.#poll() });
   }
 
-  async start(): Promise<void> {}
+  async start(): Promise<void> {
+    this.#director.start();
+    this.#slowPoll.start();
+  }
 
-  async stop(): Promise<void> {}
+  /** Ends the waits. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop();
@@ -92,23 +158,32 @@ export class Waitlist {
    * Accepts a ticket, durably; active at once if nobody is before it. An expiry that is past is accepted.
    * @throws InvalidTicketError, TooManyTicketsError, DatabaseUnavailableError
    */
-  async create(_request: TicketRequest): Promise<CreatedTicket> {
-    throw this.#todo();
+  async create(request: TicketRequest): Promise<CreatedTicket> {
+    const complaint = complaintOf(request);
+    if (complaint !== undefined) throw new InvalidTicketError(complaint);
+    const { serverUuid, scope, id, action, extra = {}, reqId } = request;
+    const uuid = this.#deps.random.uuid();
+    const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, expiry: validExpiry(request.expiry) };
+    const rows = await createTicket(this.#deps.database, ticket, { maxWaiting: MAX_WAITING, maxListed: MAX_LISTED });
+    if (rows.length === 0) throw new TooManyTicketsError(MAX_WAITING);
+    return { uuid, queue: rows.map(toTicket) };
   }
 
   /** @throws TicketNotFoundError, DatabaseUnavailableError */
-  async get(_uuid: string): Promise<Ticket> {
-    throw this.#todo();
+  async get(uuid: string): Promise<Ticket> {
+    const row = await readTicket(this.#deps.database, uuid);
+    if (row === undefined) throw new TicketNotFoundError(uuid);
+    return toTicket(row);
   }
 
   /** The server's tickets of every status, in the order of their creation. */
-  async list(_serverUuid: string, _page: Page): Promise<Ticket[]> {
-    throw this.#todo();
+  async list(serverUuid: string, page: Page): Promise<Ticket[]> {
+    return (await listTickets(this.#deps.database, serverUuid, page)).map(toTicket);
   }
 
-  /** The queues that have tickets, by server, scope and id. */
-  async queues(_page: Page): Promise<Queue[]> {
-    throw this.#todo();
+  /** The queues that somebody holds, by server, scope and id. */
+  async queues(page: Page): Promise<Queue[]> {
+    return (await listQueues(this.#deps.database, page)).map(toQueue);
   }
 
   /**
@@ -116,40 +191,151 @@ export class Waitlist {
    * @throws TicketNotFoundError when it was not there to begin with; TooManyWaitersError, WaitStoppedError,
    * DatabaseUnavailableError when it could not be read in all the time, the signal's reason
    */
-  async wait(_uuid: string, _options: WaitOptions = {}): Promise<WaitResult> {
-    throw this.#todo();
+  async wait(uuid: string, options: WaitOptions = {}): Promise<WaitResult> {
+    const watch = this.#watches.open(uuid, false);
+    let isKnown = false;
+    try {
+      const seen = await watch.until((standing) => {
+        const isOver = outcomeOf(standing) !== undefined;
+        isKnown ||= !isOver;
+        return isOver;
+      }, options);
+      // The time was up: what no message told of, or could not be read until now, is seen now.
+      const standing = seen && outcomeOf(seen.position) ? seen.position : await this.#standing(uuid);
+      if (standing === undefined && !isKnown) throw new TicketNotFoundError(uuid);
+      return { outcome: outcomeOf(standing) ?? 'timeout', atOnce: !isKnown };
+    } finally {
+      watch.close();
+    }
   }
 
-  /** Finishes the ticket, whether active or queued; one that has ended stays as it is. @throws TicketNotFoundError, DatabaseUnavailableError */
-  async release(_uuid: string): Promise<void> {
-    throw this.#todo();
+  /**
+   * Finishes the ticket, whether active or queued; one that has ended stays as it is.
+   * @throws TicketNotFoundError, DatabaseUnavailableError
+   */
+  async release(uuid: string): Promise<void> {
+    this.#changed(uuid, await releaseTicket(this.#deps.database, uuid));
   }
 
   /** @throws InvalidTicketError, TicketNotFoundError, TicketEndedError, DatabaseUnavailableError */
-  async renew(_uuid: string, _expiry: ExpiryRequest): Promise<Ticket> {
-    throw this.#todo();
+  async renew(uuid: string, expiry: ExpiryRequest): Promise<Ticket> {
+    const status = this.#changed(uuid, await renewTicket(this.#deps.database, uuid, validExpiry(expiry)));
+    if (isEnded(status)) throw new TicketEndedError(uuid, status);
+    return this.get(uuid);
   }
 
   /** @throws TicketNotFoundError, DatabaseUnavailableError */
-  async delete(_uuid: string): Promise<void> {
-    throw this.#todo();
+  async delete(uuid: string): Promise<void> {
+    const moved = await deleteTicket(this.#deps.database, uuid);
+    if (moved.length === 0) throw new TicketNotFoundError(uuid);
+    await this.#announce(moved);
   }
 
-  /** All tickets of the server, of every status; returns how many went. @throws DatabaseUnavailableError */
-  async deleteAll(_serverUuid: string): Promise<number> {
-    throw this.#todo();
+  /**
+   * All tickets of the server, of every status, that were there when it was asked; queue by queue, so that none of them
+   * becomes active meanwhile. @throws DatabaseUnavailableError: some may have gone
+   */
+  async deleteAll(serverUuid: string): Promise<void> {
+    const { database } = this.#deps;
+    const before = await readNow(database);
+    for (let isMore = true; isMore; ) {
+      const { queues, moved } = await deleteQueues(database, serverUuid, { before, maxQueues: DELETE_QUEUES });
+      await this.#announce(moved);
+      isMore = queues > 0;
+    }
+    const ended = { before, maxTickets: DELETE_TICKETS };
+    while ((await deleteEnded(database, serverUuid, ended)) > 0);
   }
 
   /** Deletes one batch of the tickets that ended more than `days` ago; returns how many went. Call it until none do. */
-  async deleteOlderThan(_days: number): Promise<number> {
-    throw this.#todo();
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteOldTickets(this.#deps.database, days, DELETE_TICKETS);
   }
 
   stats(): WaitlistStats {
-    return { waits: 0, expired: 0, defects: 0 };
+    return { waits: this.#watches.count, expired: this.#director.expired, defects: this.#director.defects };
   }
 
-  #todo(): Error {
-    return new Error(`not there yet ${this.#deps.config.slowPollMs}`);
+  #changed(uuid: string, change: TicketChange | undefined): TicketStatus {
+    if (change === undefined) throw new TicketNotFoundError(uuid);
+    void this.#announce(change.moved);
+    return change.status;
+  }
+
+  /** The first messages go at once; many are spread. */
+  async #announce(moved: readonly MovedTicket[]): Promise<void> {
+    for (const [index, { uuid }] of moved.entries()) {
+      if (index > 0 && index % ANNOUNCE_BATCH === 0) await this.#deps.clock.sleep(ANNOUNCE_PAUSE_MS);
+      this.#watches.wake(uuid, true);
+      this.#deps.bus.publish(ticketTopic(uuid), { uuid });
+    }
+  }
+
+  async #standing(uuid: string): Promise<TicketStatus | undefined> {
+    const [found] = await readStandings(this.#deps.database, [uuid]);
+    return found?.[1];
+  }
+
+  async #poll(): Promise<void> {
+    this.#watches.poll();
+    await this.#director.mend();
+  }
+
+  async #stop(): Promise<void> {
+    const isDone = new AbortController();
+    const parts = [this.#slowPoll.stop(), this.#director.stop(), this.#watches.stop()];
+    const all = Promise.all(parts).finally(() => isDone.abort());
+    await Promise.race([all, this.#deps.clock.sleep(STOPS_WITHIN_MS, isDone.signal)]);
+    if (!isDone.signal.aborted) this.#deps.log.warn('waitlist: stopped without an answer from the database');
   }
 }
+
+function validExpiry(request: ExpiryRequest): Expiry {
+  const expiry: Expiry | Complaint = parseExpiry(request);
+  if ('field' in expiry) throw new InvalidTicketError(expiry);
+  return expiry;
+}
+
+function toTicket(row: TicketRow): Ticket {
+  const { uuid, server_uuid, scope, id, action, extra, reqid, status, created_at, updated_at } = row;
+  return {
+    uuid,
+    server_uuid,
+    scope,
+    id,
+    ...(action === null ? {} : { action }),
+    extra,
+    expires_at: expiryText(row.expires_at, row.expires_text),
+    created_at: created_at.toISOString(),
+    updated_at: updated_at.toISOString(),
+    status,
+    ...(reqid === null ? {} : { reqid }),
+  };
+}
+
+function toQueue(row: QueueRow): Queue {
+  const { server_uuid, scope, id, waiting, oldest_waiting_ms, created_at, updated_at } = row;
+  return {
+    server_uuid,
+    scope,
+    id,
+    depth: waiting,
+    holder: toHolder(row),
+    oldest_waiting_ms,
+    created_at: created_at.toISOString(),
+    updated_at: updated_at.toISOString(),
+  };
+}
+
+function toHolder({ holder, action, reqid, expires_at, expires_text, active_ms }: QueueRow): Queue['holder'] {
+  if (holder === null || expires_at === null) return null;
+  return {
+    uuid: holder,
+    ...(action === null ? {} : { action }),
+    ...(reqid === null ? {} : { reqid }),
+    expires_at: expiryText(expires_at, expires_text),
+    active_ms: active_ms ?? 0,
+  };
+}
+
+const expiryText = (at: Date, given: string | null) => given ?? at.toISOString();

@@ -1,0 +1,79 @@
+/**
+ * Does for the waitlist what no caller asks for: tickets expire in rounds of 500 ms, whatever their number, on every
+ * instance; queues without a holder, which there must not be, are mended and counted as defects. Made by the facade, which
+ * calls `mend` at its slow poll and tells those who wait what moved.
+ */
+import type { Bus } from '../bus/bus.ts';
+import type { Logger } from '../log.ts';
+import type { Queryable } from '../moray/database.ts';
+import type { Clock } from '../ports/clock.ts';
+import { SlowPoll } from '../waits/slow-poll.ts';
+import { expireTickets, type MovedTicket, mendQueues } from './ticket-store.ts';
+
+export interface DirectorDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  log: Logger;
+  announce: (moved: readonly MovedTicket[]) => void;
+}
+
+const EXPIRY_PERIOD_MS = 500;
+/** Each is a ticket whose queue is locked meanwhile. */
+const EXPIRY_BATCH = 200;
+const MEND_BATCH = 200;
+
+export class Director {
+  readonly #deps: DirectorDeps;
+  readonly #rounds: SlowPoll;
+  #isStopped = false;
+  #expired = 0;
+  #defects = 0;
+
+  constructor(deps: DirectorDeps) {
+    this.#deps = deps;
+    const config = { slowPollMs: EXPIRY_PERIOD_MS, slowPollNoBusMs: EXPIRY_PERIOD_MS };
+    this.#rounds = new SlowPoll({ ...deps, config, what: 'expired tickets', work: () => this.#expire() });
+  }
+
+  /** Tickets that this instance found expired. */
+  get expired(): number {
+    return this.#expired;
+  }
+
+  /** Queues that this instance found with no active ticket. */
+  get defects(): number {
+    return this.#defects;
+  }
+
+  start(): void {
+    this.#rounds.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#rounds.stop();
+  }
+
+  async mend(): Promise<void> {
+    const { database, log, announce } = this.#deps;
+    const { queues, moved } = await mendQueues(database, MEND_BATCH);
+    if (queues.length === 0) return;
+    this.#defects += queues.length;
+    log.error({ queues: queues.slice(0, 10), count: queues.length, moved }, 'waitlist: queues had no active ticket');
+    announce(moved);
+  }
+
+  async #expire(): Promise<void> {
+    const { database, log, announce } = this.#deps;
+    for (let isMore = true; isMore && !this.#isStopped; ) {
+      const moved = await expireTickets(database, EXPIRY_BATCH);
+      const expired = moved.filter(({ status }) => status === 'expired');
+      this.#expired += expired.length;
+      for (const { uuid } of expired)
+        log.info({ ticket: uuid, to: 'expired', why: 'its time is up' }, 'ticket expired');
+      announce(moved);
+      isMore = expired.length >= EXPIRY_BATCH;
+    }
+  }
+}
