@@ -12,7 +12,7 @@ import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import { connectionSettings, lockTimeoutMs, Sockets } from './connection.ts';
-import type { Database, Queryable, QueryResult, TransactionOptions } from './database.ts';
+import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
 import { asDatabaseError, isConnectionLost } from './unavailable.ts';
 
 export interface PostgresOptions {
@@ -35,6 +35,12 @@ export interface PoolStats {
   total: number;
   idle: number;
   waiting: number;
+}
+
+interface Statement {
+  text: string;
+  values: readonly unknown[] | undefined;
+  name: string | undefined;
 }
 
 const streamBatchRows = 100;
@@ -73,8 +79,12 @@ export class PostgresDatabase implements Database {
     return { total: this.#pool.totalCount, idle: this.#pool.idleCount, waiting: this.#pool.waitingCount };
   }
 
-  async query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
-    return this.#withClient((client) => this.#run<Row>(client, text, values, this.#queryTimeoutMs));
+  async query<Row = Record<string, unknown>>(
+    text: string,
+    values?: readonly unknown[],
+    { name }: StatementOptions = {},
+  ): Promise<QueryResult<Row>> {
+    return this.#withClient((client) => this.#run<Row>(client, { text, values, name }, this.#queryTimeoutMs));
   }
 
   async transaction<Result>(
@@ -84,7 +94,8 @@ export class PostgresDatabase implements Database {
     const { statementTimeoutMs } = options;
     const timeoutMs = statementTimeoutMs === undefined ? this.#queryTimeoutMs : statementTimeoutMs + 2_000;
     return this.#withClient(async (client) => {
-      const run: Queryable['query'] = (text, values) => this.#run(client, text, values, timeoutMs);
+      const run: Queryable['query'] = (text, values, options) =>
+        this.#run(client, { text, values, name: options?.name }, timeoutMs);
       await run(statementTimeoutMs === undefined ? 'begin' : beginWithTimeout(statementTimeoutMs));
       try {
         const result = await work({ query: run });
@@ -159,12 +170,14 @@ export class PostgresDatabase implements Database {
 
   async #run<Row>(
     client: pg.PoolClient,
-    text: string,
-    values: readonly unknown[] | undefined,
+    { text, values, name }: Statement,
     timeoutMs: number,
   ): Promise<QueryResult<Row>> {
     try {
-      const statement = values === undefined ? client.query(text) : client.query(text, [...values]);
+      const statement =
+        values === undefined
+          ? client.query(text)
+          : client.query({ text, values: [...values], ...(name === undefined ? {} : { name }) });
       const result: pg.QueryResult | pg.QueryResult[] = await this.#answered(statement, timeoutMs);
       const last = Array.isArray(result) ? result.at(-1) : result;
       return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };

@@ -20,6 +20,7 @@ const lostStates = new Set([
   '57P05', // idle_session_timeout
   '25P03', // idle_in_transaction_session_timeout
   '25006', // read_only_sql_transaction: this server is a standby now
+  '26000', // invalid_sql_statement_name: whoever stands between gave us another connection without what was prepared
 ]);
 
 /** SQLSTATEs of a statement that took too long on a connection that is still good. */
@@ -43,6 +44,7 @@ const poolExhausted = /^timeout exceeded when trying to connect/;
 /** True when the connection that threw this must not be used again. */
 export function isConnectionLost(error: unknown): boolean {
   const state = sqlStateOf(error);
+  if (state === '0A000') return isPlanOutdated(error);
   if (state !== undefined && !networkCodes.has(state)) {
     return state.startsWith('08') || state.startsWith('53') || lostStates.has(state);
   }
@@ -60,3 +62,6 @@ export function asDatabaseError(error: unknown): unknown {
     slowStates.has(sqlStateOf(error) ?? '') || (error instanceof Error && poolExhausted.test(error.message));
   return isSlow || isConnectionLost(error) ? new DatabaseUnavailableError(error) : error;
 }
+
+/** A statement was prepared on this connection before its result changed its shape: a new one prepares it anew. */
+const isPlanOutdated = (error: unknown): boolean => (error as { routine?: string }).routine === 'RevalidateCachedQuery';

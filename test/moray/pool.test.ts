@@ -31,6 +31,21 @@ t.test("a statement's own error passes with its SQLSTATE and keeps its connectio
   t.equal(await backendOf(database), before);
 });
 
+t.test('a named statement is prepared once, and anew where its result has changed its shape', async (t) => {
+  const { database, open } = await freshDatabase(t);
+  const single = open({ maxConnections: 1 });
+  await database.query('create table a as select 1 as n');
+  const read = async () => (await single.query('select * from a where n < $1', [9], { name: 'read a' })).rows;
+  const prepared = 'select name, (generic_plans + custom_plans)::int as runs from pg_prepared_statements';
+  t.same([await read(), await read()], [[{ n: 1 }], [{ n: 1 }]]);
+  t.same((await single.query(prepared)).rows, [{ name: 'read a', runs: 2 }]);
+  const before = await backendOf(single);
+  await database.query('alter table a add column m int');
+  await t.rejects(read(), { code: 'ServiceUnavailable', cause: { code: '0A000' } });
+  t.same(await read(), [{ n: 1, m: null }]);
+  t.not(await backendOf(single), before);
+});
+
 t.test('a transaction is whole or undone', async (t) => {
   const { database } = await freshDatabase(t);
   await database.query('create table a (n int)');
