@@ -3,6 +3,7 @@
  * the path, preconditions, the rules of the route, the handler. Whatever fails throws; the listener maps it.
  */
 import type { IncomingMessage } from 'node:http';
+import { NARROW } from '../servers/server-store.ts';
 import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
@@ -51,7 +52,7 @@ async function checkPreconditions(
   if (route.preconditions.length === 0) return undefined;
   const uuid = ids.server_uuid;
   if (uuid === undefined) throw new Error(`route ${route.name} has preconditions but no server_uuid`);
-  const found = await services.servers.get(uuid);
+  const found = await services.servers.get(uuid, NARROW);
   if (found === undefined) throw new ServerNotFoundError(uuid);
   if (route.preconditions.includes('running') && !found.isRunning)
     throw new ServerNotRunningError(uuid, found.server.status);

@@ -11,7 +11,7 @@ import type { Services } from './services.ts';
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
- * `server`: the server named by `server_uuid` exists (else 404) and is handed to the handler.
+ * `server`: the server named by `server_uuid` exists (else 404) and is handed to the handler, without its wide parts.
  * `running`: its status is `running`, too (else 409).
  */
 export type Precondition = 'server' | 'running';

@@ -106,10 +106,13 @@ export const serverRoutes: Route[] = [
     tag: 'servers',
     origin: 'reference',
     params: z.object({ server_uuid: uuidOrDefault() }),
-    preconditions: ['server'],
+    preconditions: [],
     responses: { 200: { description: 'OK', schema: serverSchema, example: serverExample }, ...noServer },
-    handler: ({ params, server, services }) =>
-      ok({ ...server, last_heartbeat: lastHeartbeatOf(services, params.server_uuid) }),
+    async handler({ params, services }) {
+      const found = await services.servers.get(params.server_uuid);
+      if (found === undefined) throw new ServerNotFoundError(params.server_uuid);
+      return ok({ ...found.server, last_heartbeat: lastHeartbeatOf(services, params.server_uuid) });
+    },
   }),
   route({
     name: 'UpdateServer',

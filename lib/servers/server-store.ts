@@ -28,6 +28,8 @@ export interface Page {
 }
 
 export const WHOLE: Breadth = { agents: true, report: true, sysinfo: true };
+/** All that most questions about a server need: a fraction of what a whole one costs. */
+export const NARROW: Breadth = { agents: false, report: false, sysinfo: false };
 
 interface PartsRow {
   document: Json & { uuid: string };
@@ -56,12 +58,17 @@ export async function listServers(
   return rows.map((row) => toParts(row, breadth));
 }
 
-export async function readServer(database: Queryable, serverUuid: string): Promise<ServerParts | undefined> {
+export async function readServer(
+  database: Queryable,
+  serverUuid: string,
+  breadth: Breadth,
+): Promise<ServerParts | undefined> {
   const { rows } = await database.query<PartsRow>(
-    `select ${columnsOf(WHOLE)} ${fromOf(WHOLE)} where s.uuid = $1::uuid`,
+    `select ${columnsOf(breadth)} ${fromOf(breadth)} where s.uuid = $1::uuid`,
     [serverUuid],
+    { name: `read server ${JSON.stringify(breadth)}` },
   );
-  return rows[0] === undefined ? undefined : toParts(rows[0], WHOLE);
+  return rows[0] === undefined ? undefined : toParts(rows[0], breadth);
 }
 
 /** The digest of the sysinfo that is kept of a server; undefined when it, or the server, is not there. */

@@ -90,10 +90,10 @@ export class Servers {
     return (await store.listServers(this.#database, filter, breadth, page)).map(composeServer);
   }
 
-  /** The whole server, or the defaults under the name `default`. */
-  async get(serverUuid: string): Promise<FoundServer | undefined> {
+  /** The server, whole if not asked otherwise, or the defaults under the name `default`. */
+  async get(serverUuid: string, breadth: store.Breadth = store.WHOLE): Promise<FoundServer | undefined> {
     if (serverUuid === DEFAULTS_KEY) return this.#getDefaults();
-    const parts = await store.readServer(this.#database, serverUuid);
+    const parts = await store.readServer(this.#database, serverUuid, breadth);
     return parts === undefined ? undefined : { server: composeServer(parts), isRunning: parts.status === 'running' };
   }
 
