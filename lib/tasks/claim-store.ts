@@ -66,6 +66,7 @@ export async function claimTasks(
       MAX_BYTES,
       MAX_CANCELS_AT_ONCE,
     ],
+    { name: 'claim tasks' },
   );
   const claim: Claim = { orders: [], full: [], more: [] };
   const cancels = new Map<string, number>();

@@ -35,6 +35,7 @@ export async function recordReports(
       bounds.halfBytes,
       bounds.halfPieces,
     ],
+    { name: 'record reports' },
   );
   return rows;
 }

@@ -50,6 +50,7 @@ export async function createTask(
      select made.id, made.request_hash as "requestHash", r.run
        from made left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
     creationValues(task, maxQueued),
+    { name: 'create task' },
   );
   return rows[0];
 }
@@ -95,7 +96,9 @@ const servedColumns = `id, server_uuid, name, params, timeout_ms, idempotent, re
   accepted_at, started_at, cancel_requested_at, ended_at, progress, progress_at, result, error`;
 
 export async function readTask(database: Queryable, id: string): Promise<TaskRow | undefined> {
-  const { rows } = await database.query<TaskRow>(`select ${servedColumns} from cnapi_tasks where id = $1::uuid`, [id]);
+  const { rows } = await database.query<TaskRow>(`select ${servedColumns} from cnapi_tasks where id = $1::uuid`, [id], {
+    name: 'read task',
+  });
   return rows[0];
 }
 
@@ -127,14 +130,26 @@ export interface TaskPosition {
   id: string;
   isEnded: boolean;
   lastSeq: number;
+  /** All of an ended task, unless it is a large one, so that whoever waited for it need not read again. */
+  row: TaskRow | undefined;
 }
 
+const SMALL_TASK_BYTES = 4096;
+
 export async function readPositions(database: Queryable, ids: readonly string[]): Promise<TaskPosition[]> {
-  const { rows } = await database.query<TaskPosition>(
-    `select id, state = 'ended' as "isEnded", last_seq as "lastSeq" from cnapi_tasks where id = any ($1::uuid[])`,
-    [ids],
+  const { rows } = await database.query<TaskRow & { watchedId: string; isEnded: boolean; lastSeq: number }>(
+    `select q.id as "watchedId", q.state = 'ended' as "isEnded", q.last_seq as "lastSeq", small.*
+       from cnapi_tasks q
+         left join lateral (select ${servedColumns}) as small on q.state = 'ended' and
+           q.params_bytes + coalesce(octet_length(q.result::text), 0) + coalesce(octet_length(q.error::text), 0)
+             + coalesce(octet_length(q.progress::text), 0) <= $2::int
+       where q.id = any ($1::uuid[])`,
+    [ids, SMALL_TASK_BYTES],
+    { name: 'read task positions' },
   );
-  return rows;
+  return rows.map(({ watchedId: id, isEnded, lastSeq, ...row }) => {
+    return { id, isEnded, lastSeq, row: row.id === null ? undefined : row };
+  });
 }
 
 export interface CancelledTask {

@@ -4,7 +4,7 @@
  * the instance stops.
  */
 import type { Queryable } from '../moray/database.ts';
-import type { Watches } from '../waits/watches.ts';
+import type { Seen, Watches } from '../waits/watches.ts';
 import type { TaskEvent, TaskRow } from './task.ts';
 import { TaskNotFoundError } from './task-errors.ts';
 import { readEvents, readTask, type TaskPosition } from './task-store.ts';
@@ -42,17 +42,21 @@ export class Waiters {
 
   /** The task at its end, or as it is when the time is up. @throws as `Tasks.wait` */
   async wait(id: string, options: WaitOptions): Promise<TaskRow> {
+    const seen = await this.#ended(id, options);
+    const row = seen?.position?.row ?? (await readTask(this.#database, id));
+    if (row === undefined) throw new TaskNotFoundError(id);
+    return row;
+  }
+
+  async #ended(id: string, options: WaitOptions): Promise<Seen<TaskPosition> | undefined> {
     const watch = this.#watches.open(id, false);
     this.#waits += 1;
     try {
-      await watch.until((position) => position === undefined || position.isEnded, options);
+      return await watch.until((position) => position === undefined || position.isEnded, options);
     } finally {
       this.#waits -= 1;
       watch.close();
     }
-    const row = await readTask(this.#database, id);
-    if (row === undefined) throw new TaskNotFoundError(id);
-    return row;
   }
 
   /**

@@ -121,9 +121,24 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same(
       (await readPositions(db, [first, second, randomUUID()])).toSorted(byId),
       [
-        { id: first, isEnded: true, lastSeq: 1 },
-        { id: second, isEnded: false, lastSeq: 0 },
+        { id: first, isEnded: true, lastSeq: 1, row: await readTask(db, first) },
+        { id: second, isEnded: false, lastSeq: 0, row: undefined },
       ].toSorted(byId),
+    );
+  });
+
+  t.test('a position brings all of an ended task but not of a large one', async (t) => {
+    const { serverUuid } = await seat(db);
+    const sized = (size: number) => create(db, serverUuid, { params: { a: 'a'.repeat(size) } });
+    const [small, large] = [await sized(10), await sized(10_000)];
+    await Promise.all([cancelTask(db, small), cancelTask(db, large)]);
+    const rows = new Map((await readPositions(db, [small, large])).map(({ id, row }) => [id, row?.id]));
+    t.strictSame(
+      rows,
+      new Map([
+        [small, small],
+        [large, undefined],
+      ]),
     );
   });
 
