@@ -97,6 +97,13 @@ export class ServerNotRunningError extends CnapiError {
   }
 }
 
+/** Something that must be said twice was said once. */
+export class PreconditionFailedError extends CnapiError {
+  constructor(message: string) {
+    super('PreconditionFailed', 412, message);
+  }
+}
+
 /** A wait that outlasted what a leaving instance gives it; asked again at once, another instance goes on with it. */
 export class InstanceDrainingError extends CnapiError {
   constructor() {

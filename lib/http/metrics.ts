@@ -5,13 +5,15 @@
 import prometheus from 'prom-client';
 import type { BusStats } from '../bus/bus.ts';
 import type { TaskStats } from '../tasks/tasks.ts';
+import type { WaitlistStats } from '../waitlist/waitlist.ts';
 
 export interface MetricsSources {
   /** Static labels, as the reference's: datacenter, instance, server, service. */
   labels: Record<string, string>;
-  /** Servers whose agents are connected to this instance, or posted to it lately. */
+  /** Agents connected to this instance. */
   agents(): number;
   tasks(): TaskStats;
+  waitlist(): WaitlistStats;
   bus(): BusStats & { healthy: boolean };
   pool(): { total: number; idle: number; waiting: number };
   /** Further numbers by name; those that only rise end in `_total`. */
@@ -57,10 +59,8 @@ export class Metrics {
       buckets: REQUEST_SECONDS,
       registers,
     });
-    this.#gauge(
-      'heartbeating_servers_count',
-      'Servers whose agents are connected to this instance, or posted a heartbeat to it lately',
-      () => sources.agents(),
+    this.#gauge('heartbeating_servers_count', 'Servers whose agents are connected to this instance', () =>
+      sources.agents(),
     );
     this.#gauge('tasks_waits', 'Callers waiting for a task on this instance', () => sources.tasks().waits);
     this.#gauge(
@@ -71,6 +71,13 @@ export class Metrics {
     for (const [name, key] of Object.entries(TASK_TOTALS)) {
       this.#total(name, `${name.replaceAll('_', ' ')}, by this instance`, () => sources.tasks()[key]);
     }
+    this.#gauge('waitlist_waits', 'Callers waiting for a ticket on this instance', () => sources.waitlist().waits);
+    this.#total('waitlist_expired_total', 'Tickets that this instance found expired', () => sources.waitlist().expired);
+    this.#total(
+      'waitlist_defects_total',
+      'Queues found with waiting tickets and no active one, and mended: never, if all is well',
+      () => sources.waitlist().defects,
+    );
     this.#gauge('bus_healthy', '1 while the bus carries messages', () => Number(sources.bus().healthy));
     for (const name of ['published', 'received', 'dropped', 'reconnects'] as const) {
       this.#total(`bus_${name}_total`, `Bus: ${name}`, () => sources.bus()[name]);

@@ -98,8 +98,10 @@ export const miscRoutes: Route[] = [
         start_timestamp: services.startedAt,
         memory: process.memoryUsage(),
         taskCallbacks: {},
+        // A ticket is activated with whatever lets it in, so that none is ever pending.
         pendingActivationsByServer: {},
         tasks: services.tasks.stats(),
+        waitlist: services.waitlist.stats(),
       }),
   }),
   route({

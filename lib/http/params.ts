@@ -65,12 +65,12 @@ export function parsePathParams(route: Route, params: Params): Record<string, st
 
 /**
  * All parameters by the route's schema.
- * @throws InvalidParametersError: 500 on the reference's routes (its clients know it so), 400 on our own.
+ * @throws InvalidParametersError: 500 where the reference answers so (its clients know it), 400 on our own.
  */
 export function parseParams(route: Route, params: Params): z.output<z.ZodObject> {
   const result = route.params.safeParse({ ...params });
   if (result.success) return result.data;
-  const usual = route.origin === 'reference' ? 500 : 400;
+  const usual = route.origin === 'reference' && route.referenceAborts !== true ? 500 : 400;
   const isBadRequest = result.error.issues.every(
     (issue) => issue.code === 'custom' && issue.params?.statusCode === 400,
   );

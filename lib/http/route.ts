@@ -66,6 +66,8 @@ export interface Route<Schema extends z.ZodObject = z.ZodObject> {
   params: Schema;
   /** Undeclared parameters are passed by instead of refused. */
   lenient?: boolean;
+  /** Of parameters that fail their rules the reference's process dies; here they are 400, whatever the origin. */
+  referenceAborts?: boolean;
   /** Headers that the route reads, for the document. */
   requestHeaders?: Record<string, string>;
   preconditions: readonly Precondition[];

@@ -1,17 +1,17 @@
 /** The table of all routes. */
 import { instanceRoutes } from './instance-routes.ts';
 import { miscRoutes } from './misc-routes.ts';
-import { oldAgentRoutes } from './old-agent-routes.ts';
 import type { Route } from './route.ts';
 import { serverRoutes } from './server-routes.ts';
 import { serverTaskRoutes } from './server-task-routes.ts';
 import { taskRoutes } from './task-routes.ts';
+import { ticketRoutes } from './ticket-routes.ts';
 
 export const routes: readonly Route[] = [
   ...miscRoutes,
   ...serverRoutes,
-  ...oldAgentRoutes,
   ...serverTaskRoutes,
   ...taskRoutes,
+  ...ticketRoutes,
   ...instanceRoutes,
 ];

@@ -7,7 +7,19 @@ import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
 import { InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
 import { empty, ok, type RequestContext, type Route, route } from './route.ts';
-import { boolean, booleanText, boundedText, integer, object, text, textArray, textMap, uuid } from './rules.ts';
+import {
+  BAD_REQUEST,
+  boolean,
+  booleanText,
+  boundedText,
+  integer,
+  isUuid,
+  object,
+  text,
+  textArray,
+  textMap,
+  uuid,
+} from './rules.ts';
 import { MAX_LIST, noServer, serverUuid } from './server-routes.ts';
 import { MAX_WAIT_SECONDS } from './task-routes.ts';
 
@@ -30,10 +42,26 @@ const DAY_MS = 24 * 3_600_000;
 /** Whole days that a timer and an SQL integer can hold in milliseconds. */
 const MAX_TASK_TIMEOUT_MS = 24 * DAY_MS;
 
-const notRunning = { ...noServer, 409: { description: 'The server is not running: its agent is not connected' } };
+const notRunning = {
+  ...noServer,
+  409: {
+    description:
+      'ServerNotRunning: its agent is not connected; TicketNotActive, TicketOfAnotherServer: so much for the ticket named',
+  },
+};
 const taskId = z.object({ id: uuid() });
 const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
 
+/** Of every route here that makes a task. Whose rules fail it is 400, on the reference's routes as well: it is our own. */
+const underTicket = {
+  ticket_uuid: z
+    .unknown()
+    .refine((value) => isUuid(value), { message: 'value is not a UUID', params: BAD_REQUEST })
+    .transform((value) => String(value).toLowerCase())
+    .optional()
+    .meta({ type: 'string', format: 'uuid' })
+    .describe('A ticket of this server or of `default`: the task is accepted only while that is active'),
+};
 const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,200}$/;
 
 export const serverTaskRoutes: Route[] = [
@@ -46,6 +74,7 @@ export const serverTaskRoutes: Route[] = [
     origin: 'own',
     params: z.object({
       ...serverUuid,
+      ...underTicket,
       task: text()
         .min(1, 'value is empty')
         .max(100, 'value is longer than 100 characters')
@@ -70,6 +99,7 @@ export const serverTaskRoutes: Route[] = [
         ...given('timeoutMs', params.timeout_ms),
         ...given('idempotent', params.idempotent),
         ...given('idempotencyKey', idempotencyKey(header('Idempotency-Key'))),
+        ...given('ticketUuid', params.ticket_uuid),
       };
       // A request repeated because its answer was lost is answered even if its server has gone meanwhile.
       const known = isRunning ? undefined : await services.tasks.known(request);
@@ -88,6 +118,7 @@ export const serverTaskRoutes: Route[] = [
     origin: 'reference',
     params: z.object({
       ...serverUuid,
+      ...underTicket,
       sleep: integer('sleep', 0, 86_400).optional(),
       error: boundedText(1000).optional(),
     }),
@@ -95,12 +126,13 @@ export const serverTaskRoutes: Route[] = [
     preconditions: ['server', 'running'],
     responses: { 200: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...notRunning },
     async handler({ params, services, requestId }) {
-      const { server_uuid, sleep, error } = params;
+      const { server_uuid, ticket_uuid, sleep, error } = params;
       const { id } = await services.tasks.create({
         serverUuid: server_uuid,
         name: 'nop',
         params: { ...given('sleep', sleep), ...given('error', error) },
         requestId,
+        ...given('ticketUuid', ticket_uuid),
       });
       return ok({ id });
     },
@@ -114,6 +146,7 @@ export const serverTaskRoutes: Route[] = [
     origin: 'reference',
     params: z.object({
       ...serverUuid,
+      ...underTicket,
       script: text().min(1, 'value is empty'),
       args: textArray().optional(),
       env: textMap().optional(),
@@ -146,7 +179,7 @@ export const serverTaskRoutes: Route[] = [
     summary: 'Has the agent read its sysinfo anew, and keeps it',
     tag: 'servers',
     origin: 'reference',
-    params: z.object(serverUuid),
+    params: z.object({ ...serverUuid, ...underTicket }),
     preconditions: ['server', 'running'],
     responses: { 200: { description: 'Kept' }, ...notRunning },
     async handler(context) {
@@ -184,7 +217,7 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
     summary,
     tag: 'servers',
     origin: 'reference',
-    params: z.object(serverUuid),
+    params: z.object({ ...serverUuid, ...underTicket }),
     lenient: true,
     preconditions: ['server', 'running'],
     responses: { 204: { description: 'Done' }, ...notRunning },
@@ -197,11 +230,12 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
 
 /** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time, TaskGoesOnError */
 async function runTask(
-  { params, services, requestId, signal }: RequestContext<{ server_uuid: string }>,
+  { params, services, requestId, signal }: RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>,
   name: string,
   taskParams: Record<string, unknown>,
 ): Promise<Record<string, unknown>> {
-  const request = { serverUuid: params.server_uuid, name, params: taskParams, requestId };
+  const { server_uuid: serverUuid, ticket_uuid } = params;
+  const request = { serverUuid, name, params: taskParams, requestId, ...given('ticketUuid', ticket_uuid) };
   const { id } = await services.tasks.create(request);
   const over = services.waitsOver;
   const waiting = services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });

@@ -28,6 +28,7 @@ export const taskSchema = z
     task: z.string(),
     server_uuid: uuid(),
     status: z.enum(['active', 'complete', 'failure']),
+    ticket_uuid: uuid().optional().describe('Of the ticket that it was accepted under'),
     timestamp: z.string(),
     history: z.array(
       z.looseObject({ name: z.string(), timestamp: z.string(), event: z.record(z.string(), z.unknown()) }),

@@ -114,20 +114,17 @@ export class Servers {
 
   /**
    * Keeps a server's sysinfo and what follows from it; the server is created when it is not there. `digest` is the
-   * agent's own, by which it knows whether to send it again. True when the server was created.
+   * agent's own, by which it knows whether to send it again.
    * @throws SysinfoMismatchError
    */
-  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = sysinfoDigest(sysinfo)): Promise<boolean> {
+  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = sysinfoDigest(sysinfo)): Promise<void> {
     const named = sysinfo.UUID;
     if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
       throw new SysinfoMismatchError(serverUuid, named);
     const context = { defaults: await this.#defaults(), datacenter: this.#datacenter, observedAt: isoNow(this.#clock) };
-    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, (before) =>
-      applySysinfo(before, serverUuid, sysinfo, context),
-    );
+    await this.#write(serverUuid, SYSINFO_RETRIES, (before) => applySysinfo(before, serverUuid, sysinfo, context));
     // Last, so that a digest is known only of a sysinfo that was carried out.
     await store.storeSysinfo(this.#database, serverUuid, sysinfo, digest);
-    return isNew;
   }
 
   /** Keeps what an agent reports of VMs, memory and disk. False when there is no such server. */
@@ -146,21 +143,21 @@ export class Servers {
     this.#log.info({ server_uuid: key }, 'server removed');
   }
 
-  /** Reads, decides, writes if that changes anything; again while another write comes between. True when it was new. */
+  /** Reads, decides, writes if that changes anything; again while another write comes between. */
   async #write(
     serverUuid: string,
     retries: number,
     decide: (before: ServerDocument | undefined) => ServerDocument,
-  ): Promise<boolean> {
+  ): Promise<void> {
     for (let attempt = 0; ; attempt++) {
       const stored = await this.#stored(serverUuid);
       const after = decide(stored?.value);
-      if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return false;
+      if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return;
       try {
         await this.#buckets.put(serversBucket, serverUuid, after, { etag: stored?.etag ?? null });
         if (stored === undefined)
           this.#log.info({ server_uuid: serverUuid, hostname: after.hostname }, 'server created');
-        return stored === undefined;
+        return;
       } catch (error) {
         if (!(error instanceof EtagConflictError) || attempt >= retries) throw error;
       }

@@ -97,7 +97,7 @@ end $$;
 create trigger cnapi_tasks_guard before update on cnapi_tasks for each row execute function cnapi_tasks_guard();
 `;
 
-/** The ticket that had to be active when the task was accepted (`ticket-store.ts`); no foreign key: tickets come and go. */
+/** The ticket that had to be active when the task was accepted (`ticketed-store.ts`); no foreign key: tickets come and go. */
 const ticket = `alter table cnapi_tasks add column if not exists ticket_uuid uuid`;
 
 export const taskMigrations: Migration[] = [

@@ -1,6 +1,6 @@
 /**
  * SQL of the tasks as callers see them: create, read, cancel, list, follow, delete. One function per statement. A task
- * under a ticket is created in `ticket-store.ts`.
+ * under a ticket is created in `ticketed-store.ts`.
  */
 import type { Queryable } from '../moray/database.ts';
 import {

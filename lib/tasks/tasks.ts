@@ -48,7 +48,7 @@ import {
   readTaskByKey,
   type TaskPosition,
 } from './task-store.ts';
-import { createTaskUnderTicket, type TicketStanding } from './ticket-store.ts';
+import { createTaskUnderTicket, type TicketStanding } from './ticketed-store.ts';
 import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
 
 export type { WaitOptions } from './waiters.ts';

@@ -14,7 +14,6 @@ import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
-import { sightingMigrations } from '../../lib/roster/sighting-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
@@ -41,7 +40,6 @@ export interface Api {
   servers: Servers;
   tasks: FakeTasks;
   roster: FakeRoster;
-  oldAgents: FakeOldAgents;
   health: { database: boolean; bus: boolean };
   database: FreshDatabase;
   /** Log records at info and above. */
@@ -61,14 +59,12 @@ export interface ApiOptions {
 }
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
-  const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
-  const fresh = await freshDatabase(t, { migrations });
+  const fresh = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations, ...serverMigrations] });
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
   await servers.start();
   const tasks = new FakeTasks();
   const roster = new FakeRoster();
-  const oldAgents = new FakeOldAgents();
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
@@ -76,6 +72,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     labels: { datacenter: 'testdc', instance: 'i', server: 's', service: 'cnapi' },
     agents: () => 7,
     tasks: () => ({ ...noStats, ...tasks.stats() }),
+    waitlist: () => waitlistStats,
     bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
     pool: () => database.stats,
     counters: () => ({ roster_verdicts_queued: 5 }),
@@ -87,8 +84,8 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     waitsOver: new AbortController().signal,
     servers,
     tasks,
+    waitlist,
     roster,
-    oldAgents,
     health: () => health,
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
     logLevel: { get: () => level, set: (one) => (level = one) },
@@ -129,7 +126,6 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     servers,
     tasks,
     roster,
-    oldAgents,
     health,
     database: fresh,
     logged,
@@ -185,6 +181,10 @@ export function raw(port: number, bytes: string, enough?: RegExp): Promise<strin
   });
 }
 
+const waitlistStats = { waits: 3, expired: 2, defects: 1 };
+/** The routes of tickets are tested over whole instances. */
+const waitlist = { stats: () => waitlistStats } as Services['waitlist'];
+
 const noStats: TaskStats = {
   waits: 0,
   follows: 0,
@@ -197,20 +197,6 @@ const noStats: TaskStats = {
   resent: 0,
   swept: 0,
 };
-
-/** What was posted, in order. */
-export class FakeOldAgents {
-  readonly heard: string[] = [];
-  readonly made: string[] = [];
-
-  heartbeat(serverUuid: string) {
-    this.heard.push(serverUuid);
-  }
-
-  async created(serverUuid: string) {
-    this.made.push(serverUuid);
-  }
-}
 
 export class FakeRoster {
   readiness = { ready: true, reasons: [] as string[] };

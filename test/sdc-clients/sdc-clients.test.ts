@@ -22,6 +22,11 @@ interface Task {
   task: string;
 }
 
+interface Created {
+  uuid: string;
+  queue: { uuid: string; status: string }[];
+}
+
 t.test('the existing client', async (t) => {
   const client = await OldClient.start(t);
   const zone = await freshZone(t);
@@ -102,6 +107,34 @@ t.test('the existing client', async (t) => {
       result: { status: 'failure' },
     });
     t.match(await call('getTask', STRANGER), { error: { statusCode: 404, message: 'no such task found' } });
+  });
+
+  t.test('tickets: create, get, wait and release, each on the one or the other instance', async (t) => {
+    const ticket = { scope: 'vm', id: randomUUID(), action: 'provision', expires_at: '3000' };
+    const first = await call<Created>('waitlistTicketCreate', SERVER, ticket);
+    t.match(first, { error: null, status: 202, result: { queue: [{ ...ticket, status: 'active' }] } });
+    const second = await callOther<Created>('waitlistTicketCreate', SERVER, ticket);
+    const { uuid } = second.result;
+    t.match(second.result.queue, [{ uuid: first.result.uuid }, { uuid, status: 'queued' }]);
+    t.match(await call('waitlistTicketWait', first.result.uuid), { error: null, status: 204, result: {} });
+    const wait = call('waitlistTicketWait', uuid);
+    t.match(await callOther('waitlistTicketRelease', first.result.uuid), { error: null, status: 204 });
+    t.match(await wait, { error: null, status: 204 });
+    t.match(await callOther('waitlistTicketGet', uuid), { error: null, result: { uuid, status: 'active', extra: {} } });
+    t.match(await call('waitlistTicketRelease', uuid), { error: null });
+    t.match(await call('waitlistTicketWait', uuid), { error: { statusCode: 409, restCode: 'TicketFinished' } });
+    t.match(await call('waitlistTicketGet', STRANGER), { error: { statusCode: 404, restCode: 'ResourceNotFound' } });
+  });
+
+  t.test('a ticket that expires under its waiter is an error with the text that clients know', async (t) => {
+    const add = (expires_at: string) =>
+      call<Created>('waitlistTicketCreate', 'default', { scope: 'test', id: 'expires', expires_at });
+    await add('3000');
+    const { uuid } = (await add(new Date(Date.now() + 1_500).toISOString())).result;
+    t.match(await callOther('waitlistTicketWait', uuid), {
+      error: { statusCode: 500, restCode: 'InternalError', message: 'ticket has expired' },
+    });
+    t.match(await call('waitlistTicketWait', uuid), { error: { message: `ticket ${uuid} is expired` } });
   });
 
   t.test('nothing in it has failed or is warned of by this Node', async (t) => {

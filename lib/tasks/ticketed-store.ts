@@ -36,6 +36,7 @@ export async function createTaskUnderTicket(database: Queryable, task: NewTask):
          made.id, made.request_hash as "requestHash", r.run
        from ticket left join made on true left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
     creationValues(task),
+    { name: 'create task under ticket' },
   );
   const row = rows[0];
   if (row === undefined || !row.holds) return { kind: 'refused', ticket: row };
