@@ -1,19 +1,26 @@
 /**
- * One agent: link, journal, runner and reports put together. main.ts runs one for a real machine, the fleet thousands of
- * them for stand-ins. Whoever makes it owns the journal (already read) and the pulse; the agent owns the rest.
+ * One agent: link, journal, runner and reports put together; and beside the link the older scheme, and tasks that are posted
+ * to it. main.ts runs one for a real machine, the fleet thousands of them for stand-ins. Whoever makes it owns the journal
+ * (already read), the pulse and the HTTP port (already listening); the agent owns the rest.
  */
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
 import type { Endpoint } from './endpoints.ts';
+import type { Protocol } from './fallback.ts';
+import type { HttpPort, HttpWorker } from './http-port.ts';
 import { inventoryOf, type Journal } from './journal.ts';
 import { Link, type LinkOwner } from './link-driver.ts';
 import type { Dial } from './link-socket.ts';
 import type { Machine } from './machine.ts';
+import { OldCnapi } from './old-cnapi.ts';
+import { OldScheme } from './old-scheme.ts';
+import { isPostedId } from './posted-id.ts';
+import { forgetPosted, type PostedTask, PostedTasks } from './posted-tasks.ts';
 import type { Pulse, Pulsed } from './pulse.ts';
 import { Reports } from './reports.ts';
-import { Runner } from './runner.ts';
+import { type Outbox, Runner } from './runner.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
 
 export interface AgentDeps {
@@ -29,6 +36,9 @@ export interface AgentDeps {
   serverUuid: string;
   agentVersion: string;
   allowReboot: boolean;
+  protocol: Protocol;
+  /** Where tasks may be posted. */
+  httpPort?: HttpPort | undefined;
   /** A local address to connect from. */
   localAddress?: string | undefined;
 }
@@ -38,17 +48,20 @@ const FAREWELL_MS = 1000;
 /** A task that cannot be ended does not hold the agent longer than this. */
 const STOP_WITHIN_MS = 8000;
 
-export class Agent implements LinkOwner, Pulsed {
+export class Agent implements LinkOwner, HttpWorker, Pulsed {
   readonly #deps: AgentDeps;
   readonly #link: Link;
   readonly #runner: Runner;
   readonly #reports: Reports;
+  readonly #posted: PostedTasks;
+  readonly #oldCnapi: OldCnapi;
+  readonly #oldScheme: OldScheme;
   readonly #capabilities: string[];
   #stopped: Promise<void> | undefined;
 
   constructor(deps: AgentDeps) {
     this.#deps = deps;
-    const { clock, random, log, dial, journal, machine, tasks, serverUuid, localAddress } = deps;
+    const { clock, random, log, dial, resolve, journal, machine, tasks, serverUuid, agentVersion, localAddress } = deps;
     this.#capabilities = capabilitiesOf(tasks);
     this.#link = new Link({
       clock,
@@ -57,23 +70,41 @@ export class Agent implements LinkOwner, Pulsed {
       dial,
       serverUuid,
       localAddress,
-      resolve: deps.resolve,
+      resolve,
+      protocol: deps.protocol,
       owner: this,
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const outbox = this.#link;
-    this.#runner = new Runner({
+    const { allowReboot } = deps;
+    const outbox = this.#outbox();
+    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot });
+    this.#reports = new Reports({ machine, outbox: this.#link, log, serverUuid });
+    this.#posted = new PostedTasks({
       clock,
-      log,
-      serverUuid,
-      journal,
-      machine,
-      outbox,
-      tasks,
-      allowReboot: deps.allowReboot,
+      random,
+      give: (frame) => this.#runner.onTask(frame),
+      acknowledge: (frame) => this.#runner.onAck(frame),
     });
-    this.#reports = new Reports({ machine, outbox, log, serverUuid });
+    const found = (addresses: readonly Endpoint[]) => this.#link.found(addresses);
+    this.#oldCnapi = new OldCnapi({ clock, random, serverUuid, agentVersion, resolve, found, localAddress });
+    this.#oldScheme = new OldScheme({ clock, random, log, machine, cnapi: this.#oldCnapi, serverUuid });
+  }
+
+  /** What is said of a task goes to whoever gave it. */
+  #outbox(): Outbox {
+    const link = this.#link;
+    return {
+      get maxFrameBytes() {
+        return link.maxFrameBytes;
+      },
+      hasRoomFor: (taskId) => isPostedId(taskId) || link.hasRoom,
+      send: (frame) => {
+        if (!('id' in frame && isPostedId(frame.id))) return link.send(frame);
+        this.#posted.hear(frame);
+        return true;
+      },
+    };
   }
 
   get serverUuid(): string {
@@ -84,12 +115,21 @@ export class Agent implements LinkOwner, Pulsed {
     return this.#link;
   }
 
+  /** True while it speaks the older scheme. */
+  get isOldStyle(): boolean {
+    return this.#oldScheme.isRunning;
+  }
+
   /** Resolves when the agent is on its way to its first instance. */
   async start(): Promise<void> {
+    const { journal, machine, pulse, protocol, httpPort } = this.#deps;
+    await forgetPosted(journal, machine);
     await Promise.all([this.#runner.recover(), this.#reports.start()]);
     if (this.#stopped) return;
-    this.#deps.pulse.add(this);
-    this.#link.start();
+    httpPort?.serve(this);
+    pulse.add(this);
+    if (protocol === 'old') this.#oldScheme.start();
+    else this.#link.start();
   }
 
   /** Ends what runs, says so if it can, and leaves. The journal is the owner's to close. */
@@ -103,8 +143,11 @@ export class Agent implements LinkOwner, Pulsed {
   }
 
   async #stop(): Promise<void> {
-    const { clock } = this.#deps;
+    const { clock, httpPort } = this.#deps;
     await within(clock, STOP_WITHIN_MS, this.#runner.stop());
+    this.#posted.giveUp();
+    await httpPort?.stop();
+    await this.#oldScheme.stop();
     const until = clock.now() + FAREWELL_MS;
     while (this.#link.isLive && this.#hasUnacknowledgedEnds() && clock.now() < until) await clock.sleep(20);
     this.#deps.pulse.remove(this);
@@ -121,6 +164,7 @@ export class Agent implements LinkOwner, Pulsed {
     this.#stopped ??= Promise.resolve();
     this.#deps.pulse.remove(this);
     this.#link.stop();
+    void this.#oldScheme.stop();
     void this.#runner.abandon();
   }
 
@@ -148,6 +192,7 @@ export class Agent implements LinkOwner, Pulsed {
   async renewJournal(): Promise<void> {
     this.#deps.log.warn({ server_uuid: this.serverUuid }, 'the journal is not accepted any more; a new one begins');
     await this.#runner.abandon();
+    this.#posted.giveUp();
     await this.#deps.journal.renew();
   }
 
@@ -158,18 +203,44 @@ export class Agent implements LinkOwner, Pulsed {
   entered(welcome: WelcomeFrame): void {
     this.#runner.entered();
     this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
+    void this.#oldScheme.stop();
+  }
+
+  fallBack(): void {
+    this.#oldCnapi.know(this.#link.state.known);
+    this.#oldScheme.start();
   }
 
   onTask(frame: TaskFrame): void {
-    this.#runner.onTask(frame);
+    if (!isPostedId(frame.id)) this.#runner.onTask(frame);
   }
 
   onAck(frame: TaskAckFrame): void {
-    this.#runner.onAck(frame);
+    if (!isPostedId(frame.id)) this.#runner.onAck(frame);
   }
 
   onCancel(frame: TaskCancelFrame): void {
-    this.#runner.onCancel(frame);
+    if (!isPostedId(frame.id)) this.#runner.onCancel(frame);
+  }
+
+  get isPaused(): boolean {
+    return this.#runner.isPaused;
+  }
+
+  get isFull(): boolean {
+    return this.#posted.isFull;
+  }
+
+  get history(): PostedTasks['history'] {
+    return this.#posted.history;
+  }
+
+  knows(taskName: string): boolean {
+    return this.#deps.tasks.has(taskName);
+  }
+
+  post(task: PostedTask): ReturnType<PostedTasks['post']> {
+    return this.#posted.post(task);
   }
 }
 

@@ -1,4 +1,6 @@
 /** Addresses of instances for a first contact, as the command line says to find them. Shared by the agent and the fleet. */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
 import { resolveInstances } from '../dns/resolve.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
@@ -11,7 +13,24 @@ export function resolverOf(
   discovery: Discovery,
   deps: { clock: Clock; random: Random },
 ): () => Promise<readonly Endpoint[]> {
-  if ('endpoints' in discovery) return async () => discovery.endpoints;
+  if ('endpoints' in discovery) return () => addressesOf(discovery.endpoints, deps.clock);
   const { dns: server, datacenter, domain } = discovery;
   return () => resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, ...deps });
+}
+
+/** A host name stands for each of its addresses; one that is not known in time is left as it is. */
+async function addressesOf(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
+  const each = endpoints.map(async (endpoint) => {
+    const hosts = isIP(endpoint.host) ? [endpoint.host] : await hostsOf(endpoint.host, clock);
+    return hosts.map((host) => ({ ...endpoint, host }));
+  });
+  return (await Promise.all(each)).flat();
+}
+
+async function hostsOf(name: string, clock: Clock): Promise<string[]> {
+  const enough = new AbortController();
+  const late = clock.sleep(RESOLVE_TIMEOUT_MS, enough.signal).then(() => undefined);
+  const found = await Promise.race([lookup(name, { all: true }).catch(() => undefined), late]);
+  enough.abort();
+  return found?.map(({ address }) => address) ?? [name];
 }

@@ -8,6 +8,7 @@
  */
 import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../wire/frames.ts';
 import { MAX_INVENTORY_TASKS } from '../wire/limits.ts';
+import { isPostedId } from './posted-id.ts';
 
 /** The processes of a running task: all in one group, led by one process, in one boot of the machine. */
 export interface ProcessGroup {
@@ -148,8 +149,10 @@ export function endBytes(state: JournalState): number {
   return state.liveBytes < MAX_LIVE_BYTES ? Number.POSITIVE_INFINITY : SHORT_END_BYTES;
 }
 
+/** What instances have given: of posted tasks they know nothing. */
 export function inventoryOf(state: JournalState): InventoryFrame['tasks'] {
-  return Array.from(state.tasks.values(), ({ id, attempt, state: taskState }) => ({ id, attempt, state: taskState }));
+  const given = [...state.tasks.values()].filter(({ id }) => !isPostedId(id));
+  return given.map(({ id, attempt, state: taskState }) => ({ id, attempt, state: taskState }));
 }
 
 function renumbered(known: JournalTask, attempt: number): JournalTask {

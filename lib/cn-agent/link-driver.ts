@@ -21,6 +21,7 @@ import type {
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
 import { Complaints } from './complaints.ts';
 import type { Endpoint } from './endpoints.ts';
+import { isOldStyle, type Protocol } from './fallback.ts';
 import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
@@ -36,6 +37,8 @@ export interface LinkOwner {
   inventory(): InventoryFrame['tasks'];
   /** A new session stands and its inventory is sent. */
   entered(welcome: WelcomeFrame): void;
+  /** No instance there has a link: until one is entered, the agent speaks the older scheme. */
+  fallBack(): void;
   onTask(frame: TaskFrame): void;
   onAck(frame: TaskAckFrame): void;
   onCancel(frame: TaskCancelFrame): void;
@@ -53,6 +56,7 @@ export interface LinkDeps {
   incarnation: string;
   /** The journal's highest epoch. */
   epoch: number;
+  protocol: Protocol;
   localAddress?: string | undefined;
 }
 
@@ -111,6 +115,11 @@ export class Link {
     this.#timer?.cancel();
     this.#departure?.cancel();
     this.#live = undefined;
+  }
+
+  /** Where instances are, as somebody else has learnt. */
+  found(addresses: readonly Endpoint[]): void {
+    this.#on({ type: 'found', addresses });
   }
 
   /** Sends on the newest session; false when there is none. */
@@ -173,6 +182,8 @@ export class Link {
         return void this.#renewJournal();
       case 'enter':
         return this.#enter(effect.socket, effect.welcome);
+      case 'fall-back':
+        return this.#deps.owner.fallBack();
       case 'close':
         return this.#close(effect.socket, effect.reason);
       case 'arm':
@@ -219,13 +230,8 @@ export class Link {
   }
 
   #onClosed(socket: number, reason: string, refusal?: UpgradeRefusal): void {
-    if (refusal?.status === 404 || refusal?.status === 426) {
-      this.#deps.log.warn(
-        { server_uuid: this.#deps.serverUuid, reason },
-        'this CNAPI has no agent link; trying others',
-      );
-    }
-    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs });
+    const mayFallBack = this.#deps.protocol === 'auto' && isOldStyle(refusal?.status);
+    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs, isOldStyle: mayFallBack });
     this.#sockets.delete(socket);
   }
 
@@ -360,6 +366,8 @@ export class Link {
       log.warn(fields, 'another agent has this uuid');
     else if (before.session?.socket !== after.session?.socket)
       log.info(fields, after.session ? 'link is live' : 'link lost');
+    else if (before.scheme !== after.scheme)
+      log.warn(fields, 'no instance here has an agent link; speaking the older scheme until one has');
     else if (before.failedRounds < HOPELESS_ROUNDS && after.failedRounds >= HOPELESS_ROUNDS)
       log.warn({ ...fields, why: this.#lastFailure }, 'no instance takes this agent; it keeps trying');
     else log.debug(fields, 'link');

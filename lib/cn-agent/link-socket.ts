@@ -6,6 +6,7 @@ import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
 import { closeReason } from '../wire/close-reason.ts';
 import type { Endpoint } from './endpoints.ts';
+import { statusOf } from './http-request.ts';
 
 export interface LinkSocket {
   /** All bytes received so far: any of them is a sign of life. */
@@ -43,6 +44,7 @@ export interface DialTarget {
 export type Dial = (target: DialTarget, events: LinkSocketEvents) => LinkSocket;
 
 const GOODBYE_MS = 1000;
+const ROUTE_WITHIN_MS = 2000;
 
 export function dialWebSocket(clock: Clock): Dial {
   return (target, events) => {
@@ -74,7 +76,11 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
   socket.on('upgrade', (response) => {
     wire = response.socket;
   });
-  socket.on('open', () => over || events.opened());
+  let isOpen = false;
+  socket.on('open', () => {
+    isOpen = true;
+    if (!over) events.opened();
+  });
   socket.on('message', (data, isBinary) => {
     if (!over) events.received(isBinary ? '' : String(data));
   });
@@ -84,11 +90,14 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
     response.resume();
     request.destroy();
   });
-  socket.on('error', (error) => {
-    end(error.message);
+  let isAsking = false;
+  socket.on('error', (error: NodeJS.ErrnoException) => {
+    isAsking = !isOpen && error.code === 'ECONNRESET';
+    if (isAsking) void routeStatus(socket.url, clock).then((refusal) => end(error.message, refusal));
+    else end(error.message);
     socket.terminate();
   });
-  socket.on('close', (code, reason) => end(`closed with ${code} ${reason}`.trimEnd()));
+  socket.on('close', (code, reason) => isAsking || end(`closed with ${code} ${reason}`.trimEnd()));
   return {
     get bytesRead() {
       return wire.bytesRead;
@@ -107,6 +116,18 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
       socket.on('close', () => timer.cancel());
     },
   };
+}
+
+/**
+ * Whoever runs on a Node older than 10 and knows nothing of WebSockets closes the connection when asked for one, without a
+ * word. A plain request tells whether it knows the route: one that has the link answers 426 to that.
+ */
+async function routeStatus(url: string, clock: Clock): Promise<UpgradeRefusal | undefined> {
+  const { hostname, port, pathname: path } = new URL(url);
+  const endpoint = { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || 80) };
+  const asked = { endpoint, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
+  const status = await statusOf(asked, clock).catch(() => undefined);
+  return status === 404 || status === 405 ? { status, retryAfterMs: 0 } : undefined;
 }
 
 function retryAfterMs(header: string | undefined): number {

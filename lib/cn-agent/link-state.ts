@@ -39,6 +39,10 @@ export interface LinkState {
   known: readonly Endpoint[];
   /** Keys of the endpoints tried in this round. */
   tried: readonly string[];
+  /** Keys of those in it that do not know the link. */
+  old: readonly string[];
+  /** How the agent speaks while there is no session. */
+  scheme: 'link' | 'old';
   /** Endpoints that asked to be left alone, until when. */
   held: Holds;
   resolvedThisRound: boolean;
@@ -56,7 +60,13 @@ export type LinkEvent =
   | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
   | { type: 'begun'; socket: number }
   | { type: 'opened'; socket: number }
-  | { type: 'closed'; socket: number; reason: string; retryAfterMs?: number | undefined }
+  | {
+      type: 'closed';
+      socket: number;
+      reason: string;
+      retryAfterMs?: number | undefined;
+      isOldStyle?: boolean | undefined;
+    }
   /** Nothing came from the instance for a while; came again; did not come for as long again. */
   | { type: 'silent'; socket: number }
   | { type: 'heard'; socket: number }
@@ -67,6 +77,8 @@ export type LinkEvent =
   | { type: 'journalled'; socket: number }
   | { type: 'renewed' }
   | { type: 'goaway'; socket: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
+  /** What the name stands for now, learnt while the older scheme is spoken. */
+  | { type: 'found'; addresses: readonly Endpoint[] }
   | { type: 'expired'; turn: number }
   | { type: 'departure'; socket: number }
   | { type: 'stop' };
@@ -79,6 +91,8 @@ export type LinkEffect =
   | { do: 'renew-journal' }
   /** The session stands: inventory first, then everything else. */
   | { do: 'enter'; socket: number; welcome: WelcomeFrame }
+  /** Until a session stands, the older scheme is spoken. */
+  | { do: 'fall-back' }
   | { do: 'close'; socket: number; reason: string }
   /** Replaces the timer of the turn before. */
   | { do: 'arm'; turn: number; ms: number }
@@ -109,6 +123,8 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
     sockets: 0,
     known: [],
     tried: [],
+    old: [],
+    scheme: 'link',
     held: {},
     resolvedThisRound: false,
     failedRounds: 0,

@@ -21,10 +21,14 @@
  *
  * A silent instance may only have stood still, and would take a closed connection for the death of its server: so it is
  * kept while others are tried, then itself again.
+ *
+ * While there is no session the agent may speak the older scheme (fallback.ts): from the end of a round in which all
+ * addresses, or some of them three times in a row, did not know the link, to the next session. Rounds go on meanwhile.
  */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { UPGRADE_WITHIN_MS, WELCOME_WITHIN_MS } from '../wire/limits.ts';
 import { type Endpoint, endpointKey, heldForMs, isHeld, isSameInstance, withHold } from './endpoints.ts';
+import { isAllOld, lookAgainMs, namesAnother, wantsOldScheme } from './fallback.ts';
 import {
   type Circumstances,
   type LinkEffect,
@@ -93,6 +97,8 @@ function apply(link: Draft, event: LinkEvent): void {
       return connect(link, attemptOf(link).endpoint);
     case 'goaway':
       return onGoaway(link, event);
+    case 'found':
+      return onFound(link, event.addresses);
     case 'expired':
       return event.turn === link.turn ? onExpired(link) : undefined;
     case 'departure':
@@ -144,6 +150,8 @@ function onJournalled(link: Draft): void {
   link.session = { socket, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
   link.attempt = undefined;
   link.move = 'no';
+  link.old = [];
+  link.scheme = 'link';
   link.effects.push({ do: 'enter', socket, welcome });
   if (former) link.effects.push({ do: 'close', socket: former.socket, reason: 'moved to another instance' });
   enter(link, 'live');
@@ -189,9 +197,11 @@ function hold(link: Draft, endpoint: Endpoint, ms: number | undefined): void {
   if (ms) link.held = withHold(link.held, { endpoint, ms }, link.now);
 }
 
-function onClosed(link: Draft, { socket, retryAfterMs }: Extract<LinkEvent, { type: 'closed' }>): void {
+function onClosed(link: Draft, { socket, retryAfterMs, ...closed }: Extract<LinkEvent, { type: 'closed' }>): void {
   if (isAttempt(link, socket) && link.phase !== 'renewing') {
-    hold(link, attemptOf(link).endpoint, retryAfterMs);
+    const { endpoint } = attemptOf(link);
+    hold(link, endpoint, retryAfterMs);
+    if (closed.isOldStyle) link.old = [...link.old, endpointKey(endpoint)];
     return attemptFailed(link);
   }
   if (isSession(link, socket)) sessionLost(link);
@@ -230,6 +240,13 @@ function onHeard(link: Draft): void {
     link.attempt = undefined;
   }
   if (!link.attempt) enter(link, 'live');
+}
+
+/** The wait for the next round is long while only the older kind was there: not so for somebody new. */
+function onFound(link: Draft, addresses: readonly Endpoint[]): void {
+  if (link.scheme !== 'old' || link.phase !== 'waiting' || !namesAnother(addresses, link.known)) return;
+  link.known = addresses;
+  startRound(link);
 }
 
 function onExpired(link: Draft): void {
@@ -286,6 +303,7 @@ function sessionLost(link: Draft): void {
 
 function startRound(link: Draft): void {
   link.tried = [];
+  link.old = [];
   link.corrections = 0;
   link.resolvedThisRound = false;
   nextAddress(link);
@@ -301,7 +319,7 @@ function nextAddress(link: Draft): void {
     link.move = 'no';
     return enter(link, 'live');
   }
-  if (link.resolvedThisRound) return giveUpRound(link);
+  if (link.resolvedThisRound) return endRound(link);
   enter(link, 'resolving', RESOLVE_WITHIN_MS);
   link.effects.push({ do: 'resolve', turn: link.turn });
 }
@@ -317,13 +335,21 @@ function candidatesOf(link: Draft): Endpoint[] {
   return others.length === 0 && link.move === 'silent' ? open : others;
 }
 
+/** All were tried, and nobody took the agent. */
+function endRound(link: Draft): void {
+  if (link.session || link.scheme === 'old' || !wantsOldScheme(link)) return giveUpRound(link);
+  link.scheme = 'old';
+  link.effects.push({ do: 'fall-back' });
+  giveUpRound(link);
+}
+
 /** Full jitter: anything from nothing to a ceiling that doubles; never before an endpoint can be tried at all. */
 function giveUpRound(link: Draft): void {
   const ceiling = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
   const heldMs = heldForMs(link.held, link.known, link.now);
   link.attempt = undefined;
   link.failedRounds += 1;
-  enter(link, 'waiting', heldMs + link.chance * ceiling);
+  enter(link, 'waiting', isAllOld(link) ? lookAgainMs(link.chance) : heldMs + link.chance * ceiling);
 }
 
 function connect(link: Draft, endpoint: Endpoint): void {

@@ -6,7 +6,7 @@ import { type Clock, isoNow } from '../ports/clock.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
 import type { ProcessGroup } from './journal.ts';
 import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';
-import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from './machine.ts';
+import type { Command, CommandResult, CommandRun, Machine, Sysinfo, TaskAddress } from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
 
 export interface LinuxMachineDeps {
@@ -15,6 +15,7 @@ export interface LinuxMachineDeps {
   agentVersion: string;
   /** For the scripts of running commands. */
   runDirectory: string;
+  taskAddress?: TaskAddress | undefined;
 }
 
 const BYTES_PER_KIB = 1024;
@@ -33,7 +34,8 @@ class LinuxMachine implements Machine {
   }
 
   sysinfo(): Promise<Sysinfo> {
-    return readSysinfo({ uuid: this.#deps.serverUuid, agentVersion: this.#deps.agentVersion });
+    const { serverUuid: uuid, agentVersion, taskAddress } = this.#deps;
+    return readSysinfo({ uuid, agentVersion, taskAddress });
   }
 
   async status(): Promise<Record<string, unknown>> {

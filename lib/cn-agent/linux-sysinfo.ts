@@ -4,13 +4,19 @@
  */
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { hostname, type NetworkInterfaceInfo, networkInterfaces, release, type as systemType } from 'node:os';
-import type { Sysinfo } from './machine.ts';
+import { type Sysinfo, type TaskAddress, taskAddressSysinfo } from './machine.ts';
 
 const BYTES_PER_GB = 1e9;
 const SECTOR_BYTES = 512;
 const KIB_PER_MIB = 1024;
 
-export async function readSysinfo(server: { uuid: string; agentVersion: string }): Promise<Sysinfo> {
+export interface SysinfoOf {
+  uuid: string;
+  agentVersion: string;
+  taskAddress?: TaskAddress | undefined;
+}
+
+export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
   const [facts, cpu, mib, bootTime, interfaces, disks] = await Promise.all([
     readProductFacts(),
     readCpu(),
@@ -35,6 +41,7 @@ export async function readSysinfo(server: { uuid: string; agentVersion: string }
     'Boot Parameters': {},
     Setup: 'true',
     'CN Agent Version': server.agentVersion,
+    ...taskAddressSysinfo(server.taskAddress),
   };
 }
 

@@ -2,11 +2,25 @@
  * The seam between the agent and the machine it runs on: linux-machine.ts is a real one, the fleet has a stand-in.
  * Nothing here may block the process that holds the link.
  */
+import { isIPv4 } from 'node:net';
 import type { ProcessGroup } from './journal.ts';
 import type { OutputStream } from './output.ts';
 
 /** A machine under the reference's key names (spec: sysinfo). */
 export type Sysinfo = Record<string, unknown>;
+
+/** Where tasks may be posted. */
+export interface TaskAddress {
+  host: string;
+  port: number;
+}
+
+/** What a CNAPI of the older kind goes by to give tasks; an address that stands for all of the machine's own is none. */
+export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
+  if (!address) return {};
+  const isOne = isIPv4(address.host) && address.host !== '0.0.0.0';
+  return { 'CN Agent Port': address.port, ...(isOne ? { 'Admin IP': address.host } : {}) };
+}
 
 export interface Command {
   script: string;

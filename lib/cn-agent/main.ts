@@ -11,6 +11,7 @@ import { Agent } from './agent.ts';
 import { AGENT_VERSION as agentVersion } from './agent-version.ts';
 import { takeDataDirectory } from './data-directory.ts';
 import { resolverOf } from './discovery.ts';
+import { HttpPort } from './http-port.ts';
 import { serverUuid as serverUuidOf } from './identity.ts';
 import { JournalFile } from './journal-file.ts';
 import { dialWebSocket } from './link-socket.ts';
@@ -20,7 +21,7 @@ import { Pulse } from './pulse.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
 async function main(): Promise<void> {
-  const options = parseAgentOptions(process.argv.slice(2));
+  const options = parseAgentOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(AGENT_USAGE);
   const toldToStop = signalled();
   const stop = await run(options);
@@ -37,7 +38,16 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   const log = createLogger('cn-agent', options.logLevel, { server_uuid: serverUuid });
   const journal = await JournalFile.open({ directory: data.path, clock, random, log });
   opened.defer(() => journal.close());
-  const machine = await openLinuxMachine({ clock, serverUuid, agentVersion, runDirectory: data.runDirectory });
+  const httpPort = options.http && new HttpPort({ ...options.http, serverUuid, agentVersion, clock, random, log });
+  if (httpPort) opened.use(httpPort);
+  await httpPort?.start();
+  const machine = await openLinuxMachine({
+    clock,
+    serverUuid,
+    agentVersion,
+    runDirectory: data.runDirectory,
+    taskAddress: httpPort?.address,
+  });
   const agent = new Agent({
     clock,
     random,
@@ -51,6 +61,8 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     resolve: resolverOf(options.discovery, { clock, random }),
     tasks: catalogue,
     allowReboot: options.allowReboot,
+    protocol: options.protocol,
+    httpPort,
   });
   opened.use(agent);
   await agent.start();

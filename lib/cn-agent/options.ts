@@ -1,7 +1,9 @@
 /** The agent's command line. What is wrong with it is an AgentUsageError whose message names the option. */
+import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { CnapiError } from '../errors.ts';
 import type { Endpoint } from './endpoints.ts';
+import { PROTOCOLS, type Protocol } from './fallback.ts';
 
 /** The agent was given something it cannot run with. */
 export class AgentUsageError extends CnapiError {
@@ -18,6 +20,9 @@ export interface AgentOptions {
   data: string;
   uuid: string | undefined;
   allowReboot: boolean;
+  protocol: Protocol;
+  /** Where tasks may be posted; port 0 takes a free one. */
+  http: { host: string; port: number } | undefined;
   logLevel: LogLevel;
 }
 
@@ -39,6 +44,12 @@ Where the instances are, one of
   --data DIR           where identity and journal are kept; one agent at a time (required)
   --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
   --allow-reboot       carry out server_reboot
+  --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as the reference's agents
+                       make them; link: the link only; old: POSTs only
+  --http-port PORT     take tasks over HTTP as well, as the reference's agents do; CNAPIs without the link give them
+                       there (default: off, or CN_AGENT_HTTP_PORT)
+  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). There is no authentication:
+                       whoever reaches it can run commands on this machine
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
   --help               this text
 `;
@@ -53,7 +64,7 @@ export const discoveryOptions = {
 } as const;
 
 /** Undefined when only help is asked for. */
-export function parseAgentOptions(args: string[]): AgentOptions | undefined {
+export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): AgentOptions | undefined {
   const values = parsed(args);
   if (values.help) return undefined;
   if (values.data === undefined || values.data === '') throw new AgentUsageError('--data DIR is missing');
@@ -65,6 +76,11 @@ export function parseAgentOptions(args: string[]): AgentOptions | undefined {
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
+    protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
+    http: httpOf(
+      values['http-port'] ?? env.CN_AGENT_HTTP_PORT,
+      values['http-host'] ?? env.CN_AGENT_HTTP_HOST ?? '127.0.0.1',
+    ),
     logLevel: logLevelOf(values['log-level']),
   };
 }
@@ -75,6 +91,9 @@ function parsed(args: string[]) {
     data: { type: 'string' },
     uuid: { type: 'string' },
     'allow-reboot': { type: 'boolean' },
+    protocol: { type: 'string' },
+    'http-port': { type: 'string' },
+    'http-host': { type: 'string' },
   } as const;
   return usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
 }
@@ -120,8 +139,17 @@ function endpointOf(text: string): Endpoint {
   return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || 80) };
 }
 
-export function logLevelOf(text: string | undefined): LogLevel {
-  const level = LOG_LEVELS.find((one) => one === (text ?? 'info'));
-  if (level === undefined) throw new AgentUsageError(`--log-level ${text} is not one of ${LOG_LEVELS.join(', ')}`);
-  return level;
+export const logLevelOf = (text: string | undefined): LogLevel => oneOf('--log-level', LOG_LEVELS, text ?? 'info');
+
+function oneOf<Choice extends string>(option: string, choices: readonly Choice[], text: string): Choice {
+  const chosen = choices.find((one) => one === text);
+  if (chosen === undefined) throw new AgentUsageError(`${option} ${text} is not one of ${choices.join(', ')}`);
+  return chosen;
+}
+
+function httpOf(port: string | undefined, host: string): AgentOptions['http'] {
+  if (port === undefined || port === '') return undefined;
+  if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535) throw new AgentUsageError(`--http-port ${port} is not a port`);
+  if (!isIP(host)) throw new AgentUsageError(`--http-host ${host} is not an IP address`);
+  return { host, port: Number(port) };
 }

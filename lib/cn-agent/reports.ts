@@ -3,22 +3,22 @@
  * minute), status at the start of a session, on a change worth telling (looked at each 5 s), and each minute.
  */
 import type { Logger } from '../log.ts';
+import type { Link } from './link-driver.ts';
 import type { Machine, Sysinfo } from './machine.ts';
-import type { Outbox } from './runner.ts';
 import { digestOf } from './sysinfo-digest.ts';
 
 export interface ReportsDeps {
   machine: Machine;
-  outbox: Outbox;
+  outbox: Pick<Link, 'hasRoom' | 'send'>;
   log: Logger;
   serverUuid: string;
 }
 
 type Status = Record<string, unknown>;
 
-const STATUS_LOOK_MS = 5_000;
-const STATUS_PERIOD_MS = 60_000;
-const SYSINFO_LOOK_MS = 60_000;
+export const STATUS_LOOK_MS = 5_000;
+export const STATUS_PERIOD_MS = 60_000;
+export const SYSINFO_LOOK_MS = 60_000;
 /** A figure that moved by this part of itself is worth telling before the minute is over. */
 const WORTH_TELLING = 0.05;
 

@@ -22,6 +22,7 @@ import type {
   TaskFrame,
 } from '../wire/frames.ts';
 import { Complaints } from './complaints.ts';
+import { isTooDeep } from './depth.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
 import { Lane } from './lane.ts';
 import type { Machine } from './machine.ts';
@@ -30,11 +31,12 @@ import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, 
 import type { Catalogue } from './tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from './tasks/task.ts';
 
-/** Where frames go: the newest session. */
+/** Where frames go: to whoever gave the task, or the newest session of that kind. */
 export interface Outbox {
-  readonly hasRoom: boolean;
   readonly maxFrameBytes: number;
-  /** False when there is no session. */
+  /** True while what is said of the task would be taken without piling up. */
+  hasRoomFor(taskId: string): boolean;
+  /** False when there is nobody to hear it. */
   send(frame: AgentFrame): boolean;
 }
 
@@ -65,7 +67,6 @@ export const PARALLEL_TASKS = 16;
 /** An end that is not acknowledged goes out again this often, should the instance have lost it. */
 const REPEAT_ENDS_MS = 15_000;
 const MAX_UNJOURNALLED = 10_000;
-const MAX_DEPTH = 200;
 
 export class Runner {
   readonly #deps: RunnerDeps;
@@ -284,11 +285,11 @@ export class Runner {
       allowReboot,
       begin: (group) => this.#begin(work, group),
       progress: (value, message) => {
-        if (outbox.hasRoom)
+        if (outbox.hasRoomFor(work.frame.id))
           this.#event(work.frame, { name: 'progress', value, ...(message === undefined ? {} : { message }) });
       },
       output: (stream, offset, text) => {
-        if (outbox.hasRoom) this.#event(work.frame, { name: 'output', stream, offset, text });
+        if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'output', stream, offset, text });
       },
       setPaused: (paused) => {
         this.#paused = paused;
@@ -356,8 +357,7 @@ export class Runner {
   #tellEnds(): void {
     const { outbox, journal } = this.#deps;
     for (const id of this.#untold) {
-      if (!outbox.hasRoom) return;
-      if (this.#journalling.has(id)) continue;
+      if (!outbox.hasRoomFor(id) || this.#journalling.has(id)) continue;
       const known = journal.state.tasks.get(id);
       if (known?.state === 'ended') outbox.send(fitEnd(known.end, outbox.maxFrameBytes));
       this.#untold.delete(id);
@@ -381,12 +381,6 @@ export class Runner {
   #isCurrent(work: Work): boolean {
     return this.#works.get(work.frame.id) === work;
   }
-}
-
-/** JSON deeper than a few thousand levels can be read but not written, neither to the journal nor when it is compacted. */
-function isTooDeep(value: unknown, levels = MAX_DEPTH): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  return levels === 0 || Object.values(value).some((one) => isTooDeep(one, levels - 1));
 }
 
 type WithoutTime<Event> = Event extends unknown ? Omit<Event, 'reportedAt'> : never;

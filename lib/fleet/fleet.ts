@@ -163,6 +163,7 @@ export class Fleet {
       machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
       allowReboot: true,
+      protocol: 'auto',
       localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,
     };
   }

@@ -2,7 +2,15 @@
  * A machine that is not there: its sysinfo and status are plausible, and its shell understands just enough (echo, sleep,
  * exit) to answer with something that can be checked. No process is started. Ten thousand of them must fit one process.
  */
-import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../cn-agent/machine.ts';
+import {
+  type Command,
+  type CommandResult,
+  type CommandRun,
+  type Machine,
+  type Sysinfo,
+  type TaskAddress,
+  taskAddressSysinfo,
+} from '../cn-agent/machine.ts';
 import { type Clock, isoNow } from '../ports/clock.ts';
 import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
 
@@ -13,6 +21,7 @@ export interface StandInDeps {
   number: number;
   agentVersion: string;
   sysinfoSize: SysinfoSize;
+  taskAddress?: TaskAddress | undefined;
 }
 
 const MIB = 1024 * 1024;
@@ -29,7 +38,8 @@ export class StandInMachine implements Machine {
   }
 
   async sysinfo(): Promise<Sysinfo> {
-    return standInSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
+    const sysinfo = standInSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
+    return { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
   }
 
   async status(): Promise<Record<string, unknown>> {

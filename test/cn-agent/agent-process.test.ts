@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import { processFacts } from '../../lib/cn-agent/proc.ts';
+import { OldCnapi } from '../support/old-cnapi.ts';
 import { type Script, ScriptedInstance, type ScriptedSession } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 
@@ -147,4 +148,25 @@ t.test('a frozen agent that thaws comes again by itself and goes on', async (t) 
   before.cut();
   const after = await one.session(1);
   t.match(await after.heard('inventory'), { epoch: 2 });
+});
+
+t.test('a posted task dies with its agent: its caller is cut off, and the next agent has forgotten it', async (t) => {
+  const [data, cnapi] = await Promise.all([folder(t), OldCnapi.start()]);
+  t.teardown(() => cnapi.stop());
+  const serverUuid = crypto.randomUUID();
+  const args = ['--url', cnapi.url, '--data', data, '--uuid', serverUuid, '--http-port', '0'];
+  const first = startAgent(t, ...args);
+  await until(() => cnapi.statusOf(serverUuid) === 'running', 'the first agent');
+  const script = `echo $$ > ${data}/pid; exec sleep 1000`;
+  const cut = cnapi.runTask(serverUuid, 'command_execute', { script }).catch((error: Error) => error);
+  const pid = await pidIn(join(data, 'pid'));
+  first.child.kill('SIGKILL');
+  t.type(await cut, Error);
+  const beats = cnapi.all('/events/heartbeat').length;
+  startAgent(t, ...args, '--protocol', 'old');
+  await until(() => cnapi.all('/events/heartbeat').length > beats, 'the next agent');
+  t.notOk(await isAlive(pid), 'what was left of it is ended');
+  const answer = await cnapi.runTask(serverUuid, 'command_execute', { script: 'echo up' });
+  t.match(answer, { status: 200, body: { stdout: 'up\n', exitCode: 0 } });
+  t.same(await cnapi.historyOf(serverUuid).then((history) => history.length), 1);
 });

@@ -12,8 +12,8 @@ import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
 import { type Script, ScriptedInstance } from '../support/scripted-instance.ts';
 
-export async function instance(t: Test, script: Script = {}): Promise<ScriptedInstance> {
-  const started = await ScriptedInstance.start(script);
+export async function instance(t: Test, script: Script = {}, port = 0): Promise<ScriptedInstance> {
+  const started = await ScriptedInstance.start(script, port);
   t.teardown(() => started.stop());
   return started;
 }
@@ -37,6 +37,7 @@ export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<
     serverUuid,
     agentVersion: '1.0.0',
     allowReboot: false,
+    protocol: 'auto',
     ...fields,
     journal,
   });

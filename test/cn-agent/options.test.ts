@@ -23,6 +23,18 @@ t.test('a command line says where instances are and where the data is', async (t
   t.equal(parseAgentOptions(['--help']), undefined);
 });
 
+t.test('it speaks the link, and takes no tasks over HTTP, unless told otherwise', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
+  t.match(parseAgentOptions([...base, '--protocol', 'old', '--http-port', '0']), {
+    protocol: 'old',
+    http: { host: '127.0.0.1', port: 0 },
+  });
+  const env = { CN_AGENT_HTTP_PORT: '5309', CN_AGENT_HTTP_HOST: '10.0.0.7' };
+  t.match(parseAgentOptions(base, env), { http: { host: '10.0.0.7', port: 5309 } });
+  t.match(parseAgentOptions([...base, '--http-port', '1'], env), { http: { host: '10.0.0.7', port: 1 } });
+});
+
 t.test('what is wrong with it is said by the name of the option', async (t) => {
   const rows: [string[], RegExp][] = [
     [['--url', 'http://h'], /--data/],
@@ -36,6 +48,9 @@ t.test('what is wrong with it is said by the name of the option', async (t) => {
     [['--data', 'd', '--dns', 'host'], /--dns host is not HOST:PORT/],
     [['--data', 'd', '--dns', 'h:1', '--uuid', 'ABC'], /--uuid ABC/],
     [['--data', 'd', '--dns', 'h:1', '--log-level', 'loud'], /--log-level loud/],
+    [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, old/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-host', 'h'], /--http-host h is not an IP address/],
     [['--data', 'd', '--dns', 'h:1', '--frobnicate'], /frobnicate/],
     [['--data', 'd', '--dns', 'h:1', 'more'], /more/],
   ];

@@ -64,6 +64,7 @@ export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: P
   const outbox = {
     live: true,
     hasRoom: true,
+    hasRoomFor: () => outbox.hasRoom,
     maxFrameBytes: 1024 * 1024,
     send(frame: AgentFrame) {
       if (outbox.live) sent.push(frame);

@@ -107,9 +107,9 @@ export class ScriptedInstance {
     this.#server.on('upgrade', (request, socket, head) => this.#onUpgrade(request, socket, head));
   }
 
-  static async start(script: Script = {}): Promise<ScriptedInstance> {
+  static async start(script: Script = {}, port = 0): Promise<ScriptedInstance> {
     const instance = new ScriptedInstance(script);
-    instance.#server.listen(0, '127.0.0.1');
+    instance.#server.listen(port, '127.0.0.1');
     await once(instance.#server, 'listening');
     return instance;
   }
@@ -128,6 +128,7 @@ export class ScriptedInstance {
   }
 
   async stop(): Promise<void> {
+    if (!this.#server.listening) return;
     for (const socket of this.#raw) socket.destroy();
     this.#server.close();
     await once(this.#server, 'close');

@@ -1,0 +1,82 @@
+/**
+ * A CNAPI of the older kind, as its agents see it: a name behind which stands somebody who takes POSTs. The name is looked
+ * up anew for each request. The address that answered last is kept while the name still stands for it: several instances
+ * of the older kind take turns at a server's status badly. Used by old-scheme.ts.
+ */
+import { messageOf } from '../errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import { type Random, shuffled } from '../ports/random.ts';
+import { type Endpoint, endpointKey } from './endpoints.ts';
+import { statusOf } from './http-request.ts';
+
+export interface OldCnapiDeps {
+  clock: Clock;
+  random: Random;
+  serverUuid: string;
+  agentVersion: string;
+  resolve(): Promise<readonly Endpoint[]>;
+  /** Hears what the name stands for. */
+  found(addresses: readonly Endpoint[]): void;
+  localAddress?: string | undefined;
+}
+
+const ANSWER_WITHIN_MS = 5000;
+/** Of one request; the next one may have better luck. */
+const MAX_ADDRESSES = 3;
+
+export class OldCnapi {
+  readonly #deps: OldCnapiDeps;
+  #known: readonly Endpoint[] = [];
+  #favourite: string | undefined;
+
+  constructor(deps: OldCnapiDeps) {
+    this.#deps = deps;
+  }
+
+  /** Where to go when the name cannot be looked up. */
+  know(addresses: readonly Endpoint[]): void {
+    this.#known = addresses;
+  }
+
+  /** The status of the first address that answers. @throws when none does, with what the last one said or did */
+  async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
+    await this.#lookUp();
+    let failure = new Error('no address of a CNAPI is known');
+    for (const endpoint of this.#inOrder()) {
+      if (signal.aborted) break;
+      try {
+        const status = await this.#postTo(endpoint, path, JSON.stringify(body), signal);
+        this.#favourite = endpointKey(endpoint);
+        return status;
+      } catch (cause) {
+        failure = new Error(`${endpointKey(endpoint)}: ${messageOf(cause)}`, { cause });
+      }
+    }
+    throw failure;
+  }
+
+  /** With the name servers away, whoever was there before may still be. */
+  async #lookUp(): Promise<void> {
+    const found = await this.#deps.resolve().catch(() => []);
+    if (found.length === 0) return;
+    this.#known = found;
+    this.#deps.found(found);
+  }
+
+  #inOrder(): Endpoint[] {
+    const isFavourite = (endpoint: Endpoint) => endpointKey(endpoint) === this.#favourite;
+    const [first, others] = [this.#known.filter(isFavourite), this.#known.filter((one) => !isFavourite(one))];
+    return [...first, ...shuffled(others, this.#deps.random)].slice(0, MAX_ADDRESSES);
+  }
+
+  #postTo(endpoint: Endpoint, path: string, body: string, signal: AbortSignal): Promise<number> {
+    const { serverUuid, agentVersion, localAddress, clock } = this.#deps;
+    const headers = {
+      'Content-Type': 'application/json',
+      Accept: 'application/json',
+      'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
+    };
+    const target = { endpoint, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
+    return statusOf({ ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal }, clock);
+  }
+}

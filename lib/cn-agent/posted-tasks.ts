@@ -1,0 +1,147 @@
+/**
+ * Tasks that were posted to the agent's own HTTP port by a CNAPI of the older kind, which waits for the answer. They go
+ * through the runner and the journal like any other; this is who gives them, hears of them and acknowledges their ends.
+ * Nobody can ask for the outcome again: one that a crash ended is forgotten. Owned by Agent; asked by http-port.ts.
+ *
+ *     post ──► active (in the history, its caller waits) ── task_end ──► finished, failed (acknowledged, told the caller)
+ */
+import { type Clock, isoNow } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../wire/frames.ts';
+import type { Journal } from './journal.ts';
+import type { Machine } from './machine.ts';
+import { isPostedId, newPostedId } from './posted-id.ts';
+import { endFailure, TaskFailure } from './task-end.ts';
+
+export interface PostedTask {
+  name: string;
+  params: Record<string, unknown>;
+  requestId?: string | undefined;
+}
+
+/** As the reference's agent tells it. */
+export interface HistoryEntry {
+  started_at: string;
+  finished_at?: string;
+  task: string;
+  pid: number;
+  params: Record<string, unknown>;
+  status: 'active' | 'finished' | 'failed';
+  errorCount: number;
+  messages: unknown[];
+  log: unknown[];
+}
+
+export interface PostedTasksDeps {
+  clock: Clock;
+  random: Random;
+  /** To the runner. */
+  give(frame: TaskFrame): void;
+  acknowledge(frame: TaskAckFrame): void;
+}
+
+interface Posted {
+  entry: HistoryEntry;
+  tell(end: TaskEndFrame): void;
+}
+
+const KEPT = 16;
+/** Of the messages of one task. */
+const MAX_MESSAGES = 100;
+const MAX_KEPT_PARAMS = 64 * 1024;
+export const MAX_POSTED = 500;
+/** The reference's. */
+const TIMEOUT_MS = 3_600_000;
+
+export class PostedTasks {
+  readonly #deps: PostedTasksDeps;
+  readonly #active = new Map<string, Posted>();
+  #history: HistoryEntry[] = [];
+
+  constructor(deps: PostedTasksDeps) {
+    this.#deps = deps;
+  }
+
+  /** Newest last. */
+  get history(): readonly HistoryEntry[] {
+    return this.#history;
+  }
+
+  get isFull(): boolean {
+    return this.#active.size >= MAX_POSTED;
+  }
+
+  /** Resolves with how it ended, in any case. */
+  post({ name, params, requestId }: PostedTask): Promise<TaskEndFrame> {
+    const { clock, random, give } = this.#deps;
+    const id = newPostedId(random);
+    const task = { type: 'task', id, attempt: 1, epoch: 0, name, params, timeoutMs: TIMEOUT_MS } as const;
+    const entry = newEntry({ name, params }, isoNow(clock));
+    this.#history = [...this.#history, entry].slice(-KEPT);
+    const { promise, resolve } = Promise.withResolvers<TaskEndFrame>();
+    this.#active.set(id, { entry, tell: resolve });
+    give(requestId === undefined ? task : { ...task, requestId });
+    return promise;
+  }
+
+  /** What the runner says of a posted task. */
+  hear(frame: AgentFrame): void {
+    if (frame.type === 'task_event') this.#note(frame);
+    if (frame.type === 'task_end') this.#end(frame);
+  }
+
+  /** Their journal is gone, or the agent: nobody will say how they ended. */
+  giveUp(): void {
+    const gone = new TaskFailure('OutcomeUnknown', 'The agent stopped before the task ended');
+    for (const id of this.#active.keys()) this.#tell(endFailure({ id, attempt: 1 }, gone, isoNow(this.#deps.clock)));
+  }
+
+  #note({ id, event }: TaskEventFrame): void {
+    const messages = this.#active.get(id)?.entry.messages;
+    if (event.name === 'output' || !messages || messages.length >= MAX_MESSAGES) return;
+    messages.push(event);
+  }
+
+  #end(end: TaskEndFrame): void {
+    const { id, attempt } = end;
+    this.#tell(end);
+    this.#deps.acknowledge({ type: 'task_ack', id, attempt });
+  }
+
+  #tell(end: TaskEndFrame): void {
+    const posted = this.#active.get(end.id);
+    if (!posted) return;
+    this.#active.delete(end.id);
+    const { entry } = posted;
+    entry.finished_at = isoNow(this.#deps.clock);
+    entry.status = end.outcome === 'complete' ? 'finished' : 'failed';
+    entry.errorCount = end.outcome === 'complete' ? 0 : 1;
+    if (end.error) entry.messages.push(end.error);
+    posted.tell(end);
+  }
+}
+
+/** Before anything else of a new process: what a former one had taken is ended and forgotten, for its caller saw the connection cut. */
+export async function forgetPosted(journal: Journal, machine: Machine): Promise<void> {
+  const posted = [...journal.state.tasks.values()].filter(({ id }) => isPostedId(id));
+  await Promise.all(
+    posted.map(async (task) => {
+      if (task.state === 'running' && task.group) await machine.endGroup(task.group);
+      await journal.append({ record: 'acknowledged', id: task.id });
+    }),
+  );
+}
+
+function newEntry({ name, params }: PostedTask, startedAt: string): HistoryEntry {
+  const isLarge = JSON.stringify(params).length > MAX_KEPT_PARAMS;
+  return {
+    started_at: startedAt,
+    task: name,
+    pid: process.pid,
+    params: isLarge ? { truncated: true } : params,
+    status: 'active',
+    errorCount: 0,
+    messages: [],
+    log: [],
+  };
+}

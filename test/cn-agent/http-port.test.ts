@@ -1,0 +1,225 @@
+import { request as httpRequest } from 'node:http';
+import t, { type Test } from 'tap';
+import type { AgentDeps } from '../../lib/cn-agent/agent.ts';
+import { HttpPort } from '../../lib/cn-agent/http-port.ts';
+import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
+import { MAX_POSTED } from '../../lib/cn-agent/posted-tasks.ts';
+import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import { eventually } from '../bus/eventually.ts';
+import { OldCnapi } from '../support/old-cnapi.ts';
+import { until } from '../support/until.ts';
+import { agent, instance, nop } from './agent-rig.ts';
+
+const agentVersion = '1.0.0';
+
+async function httpPort(t: Test, serverUuid: string): Promise<HttpPort> {
+  const port = new HttpPort({ host: '127.0.0.1', port: 0, serverUuid, agentVersion, clock, random, log: silentLogger });
+  t.teardown(() => port.stop());
+  await port.start();
+  return port;
+}
+
+/** An agent that takes tasks over HTTP, and a way to ask it. */
+async function posted(t: Test, fields: Partial<AgentDeps> = {}) {
+  const serverUuid = random.uuid();
+  const port = await httpPort(t, serverUuid);
+  const taskAddress = port.address;
+  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small', taskAddress });
+  const journal = new MemoryJournal({ clock, random });
+  const made = await agent(t, [], { serverUuid, machine, journal, httpPort: port, protocol: 'link', ...fields });
+  return { ...made, serverUuid, port, journal, ask: asker(port) };
+}
+
+interface Question {
+  headers?: Record<string, string>;
+  body?: unknown;
+}
+
+function asker(port: HttpPort) {
+  return async (method: string, path: string, { headers = {}, body }: Question = {}) => {
+    const { promise, resolve, reject } = Promise.withResolvers<{ status: number; headers: object; text: string }>();
+    const json = body === undefined ? {} : { 'content-type': 'application/json' };
+    const request = httpRequest({ ...port.address, method, path, agent: false, headers: { ...json, ...headers } });
+    request.on('error', reject);
+    request.on('response', async (response) => {
+      let text = '';
+      for await (const chunk of response) text += chunk;
+      resolve({ status: response.statusCode ?? 0, headers: response.headers, text });
+    });
+    request.end(typeof body === 'string' || body === undefined ? body : JSON.stringify(body));
+    const answer = await promise;
+    return { ...answer, body: answer.text === '' ? undefined : JSON.parse(answer.text) };
+  };
+}
+
+const task = (name: string, params: object = {}) => ({ body: { task: name, params } });
+
+t.test('a posted task is answered when it has ended, with what it returns', async (t) => {
+  const { ask, journal } = await posted(t);
+  const params = { script: 'echo $1', args: ['hi'], server_uuid: 'ignored' };
+  const answer = await ask('POST', '/tasks', {
+    ...task('command_execute', params),
+    headers: { 'x-request-id': 'r-7' },
+  });
+  t.match(answer, { status: 200, body: { exitCode: 0, stdout: 'hi\n', stderr: '', signal: null } });
+  t.match(answer.headers, { 'x-request-id': 'r-7', server: 'Compute Node Agent/1.0.0', 'x-server-name': String });
+  t.match(await ask('POST', '/tasks', task('nop')), { status: 200, text: '{}' });
+  t.equal(journal.state.tasks.size, 0, 'nothing is left of it in the journal');
+});
+
+t.test('what it asks for may stand in the query or in a form', async (t) => {
+  const { ask } = await posted(t);
+  t.match(await ask('POST', '/tasks?task=nop&params=%7B%7D'), { status: 200, text: '{}' });
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+  const body = `task=nop&params=${encodeURIComponent('{"error":"as asked"}')}`;
+  t.match(await ask('POST', '/tasks', { headers, body }), { status: 500, body: { error: 'as asked' } });
+});
+
+t.test('what is wrong is said in the reference’s words', async (t) => {
+  const { ask, serverUuid } = await posted(t);
+  const deep = `${'{"a":'.repeat(300)}1${'}'.repeat(300)}`;
+  const rows: [string, Question, object][] = [
+    [
+      '/tasks',
+      task('nop', { error: 'no luck' }),
+      { status: 500, body: { error: 'no luck', details: { restCode: 'NopError' } } },
+    ],
+    [
+      '/tasks',
+      task('machine_frobnicate'),
+      { status: 404, body: { code: 'ResourceNotFound', message: "Unknown task, 'machine_frobnicate'" } },
+    ],
+    [
+      '/tasks',
+      { body: { params: {} } },
+      { status: 409, body: { code: 'InvalidArgument', message: "Missing key 'task'" } },
+    ],
+    ['/tasks', { body: { task: 'nop' } }, { status: 409, body: { message: "Missing key 'params'" } }],
+    ['/tasks', { body: { task: 'nop', params: 'x' } }, { status: 400, body: { code: 'InvalidContent' } }],
+    ['/tasks', { body: { task: 'nop', params: [] } }, { status: 409, body: { message: 'Invalid params' } }],
+    ['/tasks', { body: `{"task":"nop","params":${deep}}` }, { status: 409, body: { message: 'Invalid params' } }],
+    ['/tasks', { body: '{"task' }, { status: 400, body: { code: 'InvalidContent', message: /^Invalid JSON/ } }],
+    ['/tasks', { ...task('nop'), headers: { 'x-server-uuid': random.uuid() } }, { status: 404, text: '' }],
+    ['/tasks', { ...task('nop'), headers: { 'x-server-uuid': serverUuid } }, { status: 200 }],
+    ['/frobnicate', {}, { status: 404, body: { code: 'ResourceNotFound', message: '/frobnicate does not exist' } }],
+  ];
+  for (const [path, question, answer] of rows) t.match(await ask('POST', path, question), answer);
+});
+
+t.test('before its agent stands it knows no server', async (t) => {
+  const port = await httpPort(t, random.uuid());
+  t.match(await asker(port)('POST', '/tasks', task('nop')), { status: 404, text: '' });
+});
+
+t.test('a page in a browser cannot give tasks, by its address or by a name rebound to this machine', async (t) => {
+  const { ask, port } = await posted(t);
+  const strangers: Record<string, string>[] = [
+    { origin: 'http://evil.example' },
+    { 'sec-fetch-site': 'cross-site' },
+    { host: `evil.example:${port.address.port}` },
+  ];
+  for (const headers of strangers)
+    t.match(await ask('POST', '/tasks?task=nop&params={}', { headers }), { status: 403 });
+  t.match(await ask('GET', '/history'), { body: [] });
+});
+
+t.test('paused it takes no tasks, from nobody, until it is resumed', async (t) => {
+  const one = await instance(t);
+  const { ask } = await posted(t, { resolve: async () => [one.address] });
+  const session = await one.session(0);
+  await session.heard('inventory');
+  t.match(await ask('POST', '/pause'), { status: 204, text: '' });
+  const refused = {
+    status: 503,
+    body: { code: 'ServiceUnavailable', message: 'CN Agent is not accepting tasks for maintenance' },
+  };
+  t.match(await ask('POST', '/tasks', task('nop')), refused);
+  const given = nop(1);
+  session.task(given);
+  t.match(await session.end(given.id), { error: { code: 'AgentPaused' } });
+  t.match(await ask('POST', '/resume'), { status: 204 });
+  t.match(await ask('POST', '/tasks', task('nop')), { status: 200 });
+});
+
+t.test('its history holds the last sixteen posted, and how they went', async (t) => {
+  const { ask } = await posted(t);
+  for (let n = 0; n < 20; n++) await ask('POST', '/tasks', task('nop', n === 19 ? { error: 'no luck' } : { n }));
+  const running = ask('POST', '/tasks', task('sleep', { timeout: 60_000 }));
+  running.catch(() => undefined);
+  const history = async () => (await ask('GET', '/history')).body;
+  await eventually(async () => (await history()).at(-1).task === 'sleep');
+  const body = await history();
+  t.equal(body.length, 16);
+  const failed = body.find(({ status }: { status: string }) => status === 'failed');
+  t.match(failed, { task: 'nop', errorCount: 1, pid: process.pid, messages: Array, log: [], finished_at: String });
+  t.match(body.at(-1), { task: 'sleep', status: 'active', params: { timeout: 60_000 }, finished_at: undefined });
+});
+
+t.test('beside the link, neither knows of the other’s tasks', async (t) => {
+  const one = await instance(t, { acknowledge: false });
+  const { ask, journal } = await posted(t, { resolve: async () => [one.address] });
+  const session = await one.session(0);
+  await session.heard('inventory');
+  const given = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
+  session.task(given);
+  await until(() => session.events(given.id).includes('started'), 'the start');
+  const slow = ask('POST', '/tasks', task('command_execute', { script: 'echo posted\nsleep 0.5' }));
+  await until(() => journal.state.tasks.size === 2, 'both in the journal');
+  session.cut();
+  const next = await one.session(1);
+  t.match((await next.heard('inventory')).tasks, [{ id: given.id, state: 'running' }]);
+  t.match(await slow, { status: 200, body: { stdout: 'posted\n' } });
+  const ids = [...session.frames, ...next.frames].flatMap((frame) => ('id' in frame ? [frame.id] : []));
+  t.same(new Set(ids), new Set([given.id]));
+  t.match((await ask('GET', '/history')).body, [{ task: 'command_execute' }]);
+  next.send({ type: 'task_cancel', id: given.id, attempt: 1 });
+  await next.end(given.id);
+});
+
+t.test('more than it can hold are turned away', async (t) => {
+  const { ask, agent: made } = await posted(t);
+  const waiting = Array.from({ length: MAX_POSTED }, () => ask('POST', '/tasks', task('sleep', { timeout: 60_000 })));
+  for (const one of waiting) one.catch(() => undefined);
+  await until(() => made.isFull, 'it to be full');
+  const refused = { code: 'ServiceUnavailable', message: 'CN Agent has as many tasks as it can take' };
+  t.match(await ask('POST', '/tasks', task('nop')), { status: 503, body: refused });
+});
+
+t.test('a body that is too large is not read to its end', async (t) => {
+  const { ask } = await posted(t);
+  const outcome = await ask('POST', '/tasks', { body: 'x'.repeat(9 * 1024 * 1024) }).catch(({ code }) => code);
+  t.ok(outcome.status === 413 || ['EPIPE', 'ECONNRESET'].includes(outcome), JSON.stringify(outcome));
+  t.match(await ask('POST', '/tasks', task('nop')), { status: 200 });
+});
+
+t.test('stopping, it says so to who waits, and is there for nobody any more', async (t) => {
+  const { ask, port, agent: made } = await posted(t);
+  const running = ask('POST', '/tasks', task('sleep', { timeout: 60_000 }));
+  await until(() => made.history[0]?.messages.length === 2, 'the start');
+  const { address } = port;
+  await made.stop();
+  t.match(await running, { status: 500, body: { error: 'The agent was stopped while the task ran' } });
+  await t.rejects(fetch(`http://${address.host}:${address.port}/history`), { cause: { code: 'ECONNREFUSED' } });
+});
+
+t.test(
+  'with the link, it tells sysinfo where it takes tasks; a CNAPI of the older kind gives them there',
+  async (t) => {
+    const cnapi = await OldCnapi.start();
+    t.teardown(() => cnapi.stop());
+    const { serverUuid, port } = await posted(t, { protocol: 'auto', resolve: async () => [cnapi.address] });
+    await until(() => cnapi.statusOf(serverUuid) === 'running', 'its heartbeat');
+    t.match(cnapi.all('/sysinfo')[0]?.body.sysinfo, { 'CN Agent Port': port.address.port, 'Admin IP': '127.0.0.1' });
+    t.match(await cnapi.runTask(serverUuid, 'command_execute', { script: 'echo done' }), {
+      status: 200,
+      body: { stdout: 'done\n' },
+    });
+    t.match(await cnapi.runTask(serverUuid, 'server_sysinfo'), {
+      status: 200,
+      body: { sysinfo: { UUID: serverUuid } },
+    });
+  },
+);

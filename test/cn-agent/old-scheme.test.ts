@@ -1,0 +1,176 @@
+import t, { type Test } from 'tap';
+import type { AgentDeps } from '../../lib/cn-agent/agent.ts';
+import { resolverOf } from '../../lib/cn-agent/discovery.ts';
+import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import { OldScheme, retryMs } from '../../lib/cn-agent/old-scheme.ts';
+import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import { startNameServer } from '../dns/support.ts';
+import { OldCnapi, type OldCnapiScript } from '../support/old-cnapi.ts';
+import type { ScriptedInstance } from '../support/scripted-instance.ts';
+import { until } from '../support/until.ts';
+import { agent, instance } from './agent-rig.ts';
+
+async function oldCnapi(t: Test, script: OldCnapiScript = {}, port = 0): Promise<OldCnapi> {
+  const cnapi = await OldCnapi.start(script, port);
+  t.teardown(() => cnapi.stop());
+  return cnapi;
+}
+
+/** An agent for which a name stands for all of these, which may change. */
+async function agentOf(t: Test, behindName: { address: Endpoint }[], fields: Partial<AgentDeps> = {}) {
+  return agent(t, [], { resolve: async () => behindName.map(({ address }) => ({ ...address })), ...fields });
+}
+
+/** Its waits are a hundredth as long, so that the next look for a link is near. */
+const hastyClock = { ...clock, after: (ms: number, callback: () => void) => clock.after(ms / 100, callback) };
+
+const beatsOf = (cnapi: OldCnapi) => cnapi.all('/events/heartbeat');
+
+for (const hangsUpOnUpgrades of [false, true]) {
+  const how = hangsUpOnUpgrades ? 'hangs up on upgrades' : 'answers upgrades with 404';
+  t.test(`with only a CNAPI of the older kind there, that ${how}, it is spoken to in its way`, async (t) => {
+    const cnapi = await oldCnapi(t, { hangsUpOnUpgrades });
+    const { agent: made, serverUuid } = await agentOf(t, [cnapi]);
+    await until(() => beatsOf(cnapi).length >= 2 && cnapi.all('/events/status').length >= 1, 'two heartbeats', 30_000);
+    const [sysinfo, agents] = [cnapi.all('/sysinfo'), cnapi.all('')];
+    t.match(sysinfo, [{ serverUuid, body: { sysinfo: { UUID: serverUuid } } }]);
+    t.match(agents, [{ body: { agents: [{ name: 'cn-agent', version: /^\d+\.\d+\.\d+$/ }] } }]);
+    t.same([sysinfo.length, agents.length], [1, 1]);
+    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'nothing is said of a server before it is known');
+    t.match(cnapi.all('/events/status'), [{ body: { vms: {}, meminfo: { total_bytes: Number } } }]);
+    const [first, second] = beatsOf(cnapi).map(({ at }) => at);
+    t.ok(second && first && second - first >= 4900, 'five seconds after the one before');
+    t.match(beatsOf(cnapi), [
+      { body: {}, userAgent: new RegExp(`^cn-agent/1.0.0 \\(node/\\S+\\) server/${serverUuid}$`) },
+    ]);
+    t.equal(cnapi.statusOf(serverUuid), 'running');
+    t.ok(made.isOldStyle && !made.link.isLive);
+  });
+}
+
+t.test('sysinfo that is not taken holds up nothing else, and is taken in the end', async (t) => {
+  const cnapi = await oldCnapi(t, { refuse: { path: /^\/sysinfo$/, status: 500 } });
+  await agentOf(t, [cnapi]);
+  await until(() => beatsOf(cnapi).length >= 1 && cnapi.all('/sysinfo').length >= 3, 'heartbeats all the same');
+  delete cnapi.script.refuse;
+  await until(() => cnapi.all('').length === 1, 'the agents, after the sysinfo');
+});
+
+t.test('a CNAPI that has forgotten the server is told of it again', async (t) => {
+  const posts: string[] = [];
+  let at = 0;
+  const answers: Record<string, number> = {};
+  const post = async (path: string) => {
+    posts.push(path);
+    return answers[path] ?? 204;
+  };
+  const [serverUuid, agentVersion] = [random.uuid(), '1'];
+  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const quick = {
+    ...clock,
+    now: () => at,
+    sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms < 6000 ? 5 : 1e6, signal),
+  };
+  const scheme = new OldScheme({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
+  const count = (path: string) => posts.filter((one) => one === path).length;
+  t.teardown(() => scheme.stop());
+  scheme.start();
+  await until(() => count('/events/heartbeat') > 3, 'heartbeats');
+  answers['/events/heartbeat'] = 404;
+  await until(() => count('/events/heartbeat') > 20, 'more of them');
+  t.equal(count('/sysinfo'), 1, 'not so soon after it took it');
+  at = 30_000;
+  await until(() => count('/sysinfo') === 2, 'its sysinfo again');
+  await until(() => count('') === 2, 'and the agents');
+  await scheme.stop();
+  const asked = posts.length;
+  await new Promise((done) => setTimeout(done, 50));
+  t.equal(posts.length, asked, 'stopped, it says nothing');
+});
+
+t.test('the pauses of what is not taken grow to two minutes, a fifth more or less', async (t) => {
+  t.same(
+    [1, 2, 3].map((failures) => Math.round(retryMs(failures, 0.5))),
+    [500, 800, 1280],
+  );
+  t.same([retryMs(1, 0), Math.round(retryMs(1, 1))], [400, 600]);
+  t.equal(Math.round(retryMs(1000, 0.5)), 120_000);
+});
+
+t.test('heartbeats go to the address that answered, while the name stands for it; then to another', async (t) => {
+  const [one, two] = [await oldCnapi(t), await oldCnapi(t)];
+  const behindName = [one, two];
+  const quick = { ...clock, sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms / 50, signal) };
+  await agentOf(t, behindName, { protocol: 'old', clock: quick });
+  await until(() => beatsOf(one).length + beatsOf(two).length >= 5, 'heartbeats');
+  const [chosen, other] = beatsOf(one).length > 0 ? [one, two] : [two, one];
+  t.equal(beatsOf(other).length, 0);
+  behindName.splice(behindName.indexOf(chosen), 1);
+  await until(() => beatsOf(other).length >= 2, 'the one that is left');
+  behindName.push(chosen);
+  await other.stop();
+  const before = beatsOf(chosen).length;
+  await until(() => beatsOf(chosen).length > before, 'the one that answers');
+});
+
+t.test('behind one name with new instances the old CNAPI is never spoken to', async (t) => {
+  const [old, one, two] = [await oldCnapi(t), await instance(t), await instance(t)];
+  const named = [old, one, two].map(({ address }) => ({ uuid: random.uuid(), ...address }));
+  const { port } = await startNameServer(t, named);
+  const discovery = { dns: `127.0.0.1:${port}`, datacenter: 'local', domain: 'cnapi.internal' };
+  const resolve = resolverOf(discovery, { clock, random });
+  const agents = await Promise.all(Array.from({ length: 12 }, () => agentOf(t, [], { resolve })));
+  await until(() => agents.every(({ agent: made }) => made.link.isLive), 'all their sessions');
+  t.ok(old.upgrades > 0, 'some had asked it');
+  await new Promise((done) => setTimeout(done, 500));
+  t.same(old.asked, []);
+  t.equal(one.sessions.length + two.sessions.length, 12, 'each has had one session');
+});
+
+t.test('a CNAPI upgraded in its place gets the link, one rolled back the older scheme', async (t) => {
+  const before = await oldCnapi(t);
+  const { port } = before.address;
+  const { agent: made, serverUuid } = await agentOf(t, [{ address: { host: '127.0.0.1', port } }], {
+    clock: hastyClock,
+  });
+  await until(() => beatsOf(before).length > 0, 'a heartbeat');
+  await before.stop();
+  const upgraded = await instance(t, {}, port);
+  const session = await upgraded.session(0);
+  t.equal(session.serverUuid, serverUuid);
+  await session.heard('inventory');
+  await until(() => !made.isOldStyle, 'the end of the older scheme');
+  await upgraded.stop();
+  const after = await oldCnapi(t, {}, port);
+  await until(() => beatsOf(after).length > 0 && after.all('/sysinfo').length > 0, 'the older scheme again');
+  t.ok(made.isOldStyle && !made.link.isLive);
+});
+
+t.test('a new instance that appears behind the name is gone to without waiting for the next look', async (t) => {
+  const old = await oldCnapi(t);
+  const behindName: (OldCnapi | ScriptedInstance)[] = [old];
+  const { agent: made } = await agentOf(t, behindName);
+  await until(() => beatsOf(old).length > 0, 'a heartbeat');
+  const fresh = await instance(t, {
+    greet: () => {
+      t.ok(made.isOldStyle, 'heartbeats go on until it is welcomed');
+      return {};
+    },
+  });
+  behindName.push(fresh);
+  await (await fresh.session(0)).heard('inventory');
+  await until(() => !made.isOldStyle, 'the end of the older scheme');
+});
+
+t.test('an agent told to speak one protocol speaks no other', async (t) => {
+  const old = await oldCnapi(t);
+  const linked = await agentOf(t, [old], { protocol: 'link', random: { ...random, fraction: () => 0 } });
+  await agentOf(t, [old], { protocol: 'old', dial: () => t.fail('no link is looked for') as never });
+  await until(() => old.upgrades > 5, 'many looks for a link');
+  await until(() => beatsOf(old).length > 0, 'posts');
+  t.notOk(old.asked.some(({ serverUuid }) => serverUuid === linked.serverUuid));
+  t.notOk(linked.agent.isOldStyle);
+});
