@@ -25,11 +25,14 @@ import type { Logger } from './log.ts';
 import { type Migration, migrate } from './moray/migrations.ts';
 import { morayMigrations } from './moray/moray-schema.ts';
 import { PostgresDatabase, waitForDatabase } from './moray/pool.ts';
+import { Observer } from './old-agents/observer.ts';
 import { type Clock, isoNow } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
 import { Roster } from './roster/coordinator.ts';
 import { forgetEndedRuns } from './roster/instance-store.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
+import { sightingMigrations } from './roster/sighting-schema.ts';
+import { forgetSightings } from './roster/sighting-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
@@ -42,6 +45,7 @@ import { waitlistMigrations } from './waitlist/waitlist-schema.ts';
 export const migrations: readonly Migration[] = [
   ...morayMigrations,
   ...rosterMigrations,
+  ...sightingMigrations,
   ...serverMigrations,
   ...taskMigrations,
   ...waitlistMigrations,
@@ -62,19 +66,21 @@ const PART_STOPS_WITHIN_MS = 2500;
 const KEEP_TASKS_DAYS = 30;
 const KEEP_TICKETS_DAYS = 30;
 const KEEP_HISTORY_DAYS = 90;
-const HISTORY_BATCH = 5_000;
+const FORGET_BATCH = 5_000;
 
 export class App {
   readonly #deps: AppDeps;
   readonly #database: PostgresDatabase;
   readonly #beatDatabase: PostgresDatabase;
   readonly #verdictDatabase: PostgresDatabase;
+  readonly #sightingDatabase: PostgresDatabase;
   readonly #bus: Bus;
   readonly #roster: Roster;
   readonly #registry: Registry;
   readonly #tasks: Tasks;
   readonly #waitlist: Waitlist;
   readonly #servers: Servers;
+  readonly #observer: Observer;
   readonly #link: LinkServer;
   readonly #listener: HttpListener;
   readonly #housekeeping: Housekeeping;
@@ -91,6 +97,7 @@ export class App {
     this.#database = this.#openDatabase('cnapi', { maxConnections: config.databasePoolSize });
     this.#beatDatabase = this.#openDatabase('cnapi beat', SHORT);
     this.#verdictDatabase = this.#openDatabase('cnapi verdicts', SHORT);
+    this.#sightingDatabase = this.#openDatabase('cnapi sightings', SHORT);
     const database = this.#database;
     const ports = { clock, random, log };
     this.#bus = createBus({ redisUrl: config.redisUrl, databaseUrl: config.databaseUrl, ...ports });
@@ -113,6 +120,15 @@ export class App {
     this.#tasks = new Tasks({ ...common, sessions: this.#registry });
     this.#waitlist = new Waitlist(common);
     this.#servers = new Servers({ database, clock, log, datacenter: config.datacenter });
+    this.#observer = new Observer({
+      database: this.#sightingDatabase,
+      cnapiUuid,
+      times: config,
+      ticker: this.#roster.ticker,
+      mayJudgeStrangers: () => this.#roster.instances.mayJudgeStrangers,
+      clock,
+      log,
+    });
     this.#link = new LinkServer({
       ...common,
       cnapiUuid,
@@ -162,11 +178,12 @@ export class App {
       housekeeping: this.#housekeeping,
       tasks: this.#tasks,
       waitlist: this.#waitlist,
+      'old agents': this.#observer,
       roster: this.#roster,
       bus: this.#bus,
     };
     await Promise.all(Object.entries(parts).map(([name, part]) => this.#quietly(name, part.stop())));
-    const databases = [this.#database, this.#beatDatabase, this.#verdictDatabase];
+    const databases = [this.#database, this.#beatDatabase, this.#verdictDatabase, this.#sightingDatabase];
     await this.#quietly('databases', Promise.all(databases.map((database) => database.stop())));
     this.#deps.log.info('instance: stopped');
     this.#stopped.resolve();
@@ -188,6 +205,7 @@ export class App {
       await this.#listener.start();
       await this.#roster.start(signal);
       if (signal.aborted) return;
+      this.#observer.start();
       await this.#tasks.start();
       await this.#waitlist.start();
       this.#housekeeping.start();
@@ -264,6 +282,7 @@ export class App {
         removeServer: (serverUuid) => roster.removeServer(serverUuid),
         isReady: () => roster.readiness(),
       },
+      oldAgents: this.#observer,
       waitsOver: this.#waitsOver.signal,
       health: () => ({ database: roster.instances.isDatabaseWell, bus: this.#bus.isHealthy() }),
       lastHeartbeat: (serverUuid) => {
@@ -281,7 +300,7 @@ export class App {
     const roster = this.#roster;
     return new Metrics({
       labels: { datacenter: config.datacenter, instance: config.cnapiUuid, server: config.host, service: 'cnapi' },
-      agents: () => roster.sessions.size,
+      agents: () => roster.sessions.size + this.#observer.heartbeating,
       tasks: () => this.#tasks.stats(),
       waitlist: () => this.#waitlist.stats(),
       bus: () => ({ ...this.#bus.stats(), healthy: this.#bus.isHealthy() }),
@@ -291,6 +310,7 @@ export class App {
         roster_ownerless_rows: roster.reaper.orphans,
         roster_incarnation_alternations_total: roster.authority.alternations,
         roster_agents_shed_total: roster.balancer.shed,
+        ...this.#observer.counters(),
         instance_draining: Number(roster.drainer.isDraining),
       }),
     });
@@ -304,7 +324,8 @@ export class App {
       chores: [
         { name: 'old tasks', batch: () => this.#tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
         { name: 'old tickets', batch: () => this.#waitlist.deleteOlderThan(KEEP_TICKETS_DAYS) },
-        { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, HISTORY_BATCH) },
+        { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
+        { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
         { name: 'ended runs', batch: () => forgetEndedRuns(database) },
       ],
     });

@@ -54,6 +54,9 @@ const schema = z.strictObject({
   drainAgentsMs: ms.default(30_000),
   drainWaitsMs: ms.default(60_000),
   balanceQuietMs: ms.default(30_000),
+  oldHeartbeatLifetimeMs: ms.default(11_000),
+  oldSightingsMs: ms.default(4000),
+  oldGraceMs: ms.default(1000),
   taskStartByMs: ms.default(30_000),
   taskResendMs: ms.default(5000),
   taskOverdueMs: ms.default(60_000),
@@ -124,6 +127,11 @@ function checkRelations(config: Config): void {
     [config.checkMs * 4 > config.silenceMs, 'checkMs must be at most a quarter of silenceMs'],
     [config.leaseMs < 3 * config.beatMs, 'leaseMs must be at least 3 × beatMs'],
     [config.drainWaitsMs < config.drainAgentsMs, 'drainWaitsMs must be at least drainAgentsMs'],
+    [
+      config.oldSightingsMs * 2 > config.oldHeartbeatLifetimeMs,
+      'oldSightingsMs must be at most half of oldHeartbeatLifetimeMs',
+    ],
+    [config.oldGraceMs < 2 * config.checkMs, 'oldGraceMs must be at least 2 × checkMs'],
     [config.startGraceMs < config.reconnectMaxMs, 'startGraceMs must be at least reconnectMaxMs'],
   ].flatMap(([bad, message]) => (bad ? [message] : []));
   if (wrong.length > 0) throw new ConfigError(`Configuration: ${wrong.join('; ')}`);

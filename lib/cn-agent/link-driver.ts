@@ -96,6 +96,11 @@ export class Link {
     return this.#live !== undefined;
   }
 
+  /** Sent so far, over all its sessions. */
+  get heartbeats(): number {
+    return this.#sequence;
+  }
+
   /** The session's bound on what is sent. */
   get maxFrameBytes(): number {
     return this.#live?.maxFrameBytes ?? MAX_FRAME_BYTES;

@@ -35,6 +35,8 @@ export interface FleetStatus {
   agents: number;
   live: number;
   frozen: number;
+  /** Sent so far, by the agents that there are now. */
+  heartbeats: number;
   /** Live agents by the uuid of their instance. */
   instances: Record<string, number>;
 }
@@ -96,9 +98,10 @@ export class Fleet {
   }
 
   status(): FleetStatus {
-    const status: FleetStatus = { agents: this.#members.size, live: 0, frozen: 0, instances: {} };
+    const status: FleetStatus = { agents: this.#members.size, live: 0, frozen: 0, heartbeats: 0, instances: {} };
     for (const { agent, thaw } of this.#members.values()) {
       if (thaw) status.frozen += 1;
+      status.heartbeats += agent.link.heartbeats;
       const session = agent.link.state.session;
       if (!session) continue;
       status.live += 1;

@@ -10,7 +10,7 @@ import type { WaitlistStats } from '../waitlist/waitlist.ts';
 export interface MetricsSources {
   /** Static labels, as the reference's: datacenter, instance, server, service. */
   labels: Record<string, string>;
-  /** Agents connected to this instance. */
+  /** Servers whose agents are connected to this instance, or posted to it lately. */
   agents(): number;
   tasks(): TaskStats;
   waitlist(): WaitlistStats;
@@ -59,8 +59,10 @@ export class Metrics {
       buckets: REQUEST_SECONDS,
       registers,
     });
-    this.#gauge('heartbeating_servers_count', 'Servers whose agents are connected to this instance', () =>
-      sources.agents(),
+    this.#gauge(
+      'heartbeating_servers_count',
+      'Servers whose agents are connected to this instance, or posted a heartbeat to it lately',
+      () => sources.agents(),
     );
     this.#gauge('tasks_waits', 'Callers waiting for a task on this instance', () => sources.tasks().waits);
     this.#gauge(

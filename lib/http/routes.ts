@@ -1,6 +1,7 @@
 /** The table of all routes. */
 import { instanceRoutes } from './instance-routes.ts';
 import { miscRoutes } from './misc-routes.ts';
+import { oldAgentRoutes } from './old-agent-routes.ts';
 import type { Route } from './route.ts';
 import { serverRoutes } from './server-routes.ts';
 import { serverTaskRoutes } from './server-task-routes.ts';
@@ -10,6 +11,7 @@ import { ticketRoutes } from './ticket-routes.ts';
 export const routes: readonly Route[] = [
   ...miscRoutes,
   ...serverRoutes,
+  ...oldAgentRoutes,
   ...serverTaskRoutes,
   ...taskRoutes,
   ...ticketRoutes,

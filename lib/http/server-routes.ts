@@ -1,5 +1,6 @@
-/** Servers: list, read, update, remove; sysinfo and status of agents that post them; the history of the status. */
+/** Servers: list, read, update, remove; the history of the status. What their agents post is in `old-agent-routes.ts`. */
 import { z } from 'zod';
+import type { ServerObject } from '../servers/server.ts';
 import { ServerNotFoundError } from '../servers/servers.ts';
 import { empty, ok, type Route, route } from './route.ts';
 import {
@@ -94,8 +95,8 @@ export const serverRoutes: Route[] = [
         breadth: breadthOf(extras),
         page: { limit: params.limit ?? MAX_LIST, offset: params.offset ?? 0 },
       });
-      const beats = extras === undefined ? undefined : (id: string) => lastHeartbeatOf(services, id);
-      return ok(found.map((server) => pick(narrow(server, extras, beats), fields)));
+      const beatOf = extras && ((server: ServerObject) => lastHeartbeatOf(services, server));
+      return ok(found.map((server) => pick(narrow(server, extras, beatOf), fields)));
     },
   }),
   route({
@@ -111,7 +112,7 @@ export const serverRoutes: Route[] = [
     async handler({ params, services }) {
       const found = await services.servers.get(params.server_uuid);
       if (found === undefined) throw new ServerNotFoundError(params.server_uuid);
-      return ok({ ...found.server, last_heartbeat: lastHeartbeatOf(services, params.server_uuid) });
+      return ok({ ...found.server, last_heartbeat: lastHeartbeatOf(services, found.server) });
     },
   }),
   route({
@@ -169,21 +170,6 @@ export const serverRoutes: Route[] = [
       await services.servers.remove(params.server_uuid);
       // Afterwards, so that the agent, when it comes again, finds no digest of its sysinfo and sends it.
       if (params.server_uuid !== 'default') await services.roster.removeServer(params.server_uuid);
-      return empty(200);
-    },
-  }),
-  route({
-    name: 'RegisterSysinfo',
-    method: 'POST',
-    path: '/servers/:server_uuid/sysinfo',
-    summary: "Keeps a server's sysinfo and creates the server if it is new; for agents that have no link",
-    tag: 'servers',
-    origin: 'reference',
-    params: z.object({ ...serverUuid, sysinfo: object() }),
-    preconditions: [],
-    responses: { 200: { description: 'Kept' }, 409: { description: "The sysinfo is another machine's" } },
-    async handler({ params, services }) {
-      await services.servers.recordSysinfo(params.server_uuid, params.sysinfo);
       return empty(200);
     },
   }),

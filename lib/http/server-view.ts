@@ -11,6 +11,7 @@ export function breadthOf(extras: readonly string[] | undefined): Breadth {
     agents: wants('agents', 'capacity'),
     report: wants('vms', 'memory', 'disk', 'capacity'),
     sysinfo: wants('sysinfo'),
+    lastHeartbeat: extras !== undefined,
   };
 }
 
@@ -18,7 +19,7 @@ export function breadthOf(extras: readonly string[] | undefined): Breadth {
 export function narrow(
   server: ServerObject,
   extras: readonly string[] | undefined,
-  beats?: (uuid: string) => string | null,
+  beatOf?: (server: ServerObject) => string | null,
 ): Json {
   const wants = wantsOf(extras);
   const hidden = (name: string) =>
@@ -26,7 +27,7 @@ export function narrow(
     (name.startsWith('memory_') && !wants('memory', 'capacity')) ||
     (name.startsWith('disk_') && !wants('disk', 'capacity'));
   const shown = Object.fromEntries(Object.entries(server).filter(([name]) => !hidden(name)));
-  return beats === undefined ? shown : { ...shown, last_heartbeat: beats(server.uuid) };
+  return beatOf === undefined ? shown : { ...shown, last_heartbeat: beatOf(server) };
 }
 
 /** Only `fields`, where there are any. */
@@ -35,12 +36,12 @@ export function pick(server: Json, fields: readonly string[] | undefined): Json 
   return Object.fromEntries(fields.filter((name) => Object.hasOwn(server, name)).map((name) => [name, server[name]]));
 }
 
-/** When this instance last heard of the server; null when it does not know. */
+/** When the server was last heard: over its session, if that is here; else by the posts that all instances recorded. */
 export function lastHeartbeatOf(
   source: { lastHeartbeat?(serverUuid: string): string | null },
-  serverUuid: string,
+  server: ServerObject,
 ): string | null {
-  return source.lastHeartbeat?.(serverUuid) ?? null;
+  return source.lastHeartbeat?.(server.uuid) ?? server.last_heartbeat ?? null;
 }
 
 function wantsOf(extras: readonly string[] | undefined): (...names: string[]) => boolean {

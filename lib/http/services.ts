@@ -16,6 +16,14 @@ export interface RosterService {
   isReady(): { ready: boolean; reasons: string[] };
 }
 
+/** Agents that post to whichever instance they come to. */
+export interface OldAgentsService {
+  /** One posted a heartbeat; the server need not exist. */
+  heartbeat(serverUuid: string): void;
+  /** Its post made the server: it is `running` from now on. */
+  created(serverUuid: string): Promise<void>;
+}
+
 export interface Services {
   version: string;
   /** ISO 8601, constant for the life of the process. */
@@ -30,11 +38,12 @@ export interface Services {
     'create' | 'get' | 'list' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll' | 'stats'
   >;
   roster: RosterService;
+  oldAgents: OldAgentsService;
   /** Aborts when this instance leaves and every wait is to be answered, each in its own way. */
   waitsOver: AbortSignal;
   /** What this instance stands on, as it sees it now. */
   health(): { database: boolean; bus: boolean };
-  /** When this instance last heard of the server, ISO 8601, if it did. */
+  /** When this instance last heard of the server over its session, ISO 8601, if it did. */
   lastHeartbeat?(serverUuid: string): string | null;
   /** Of every logger of this process; bunyan's numbers. */
   logLevel: { get(): number; set(level: number): void };

@@ -100,6 +100,7 @@ export class Drainer {
       case 'tell-agents':
         return this.#tellAgents(effect.atMost, effect.withinMs);
       case 'close-door':
+        this.#noteLeftBehind();
         return door.close();
       case 'end-waits':
         return door.endWaits();
@@ -109,6 +110,12 @@ export class Drainer {
       default:
         return effect satisfies never;
     }
+  }
+
+  #noteLeftBehind(): void {
+    const agents = this.#deps.sessions.size;
+    if (agents > 0)
+      this.#deps.log.warn({ agents }, 'instance: agents that found no other instance in time are left behind');
   }
 
   async #announce(): Promise<void> {

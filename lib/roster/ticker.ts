@@ -49,6 +49,12 @@ export class Ticker {
     return this.#clock.now() - this.#healthyAt;
   }
 
+  /** The last moment at which this process surely kept up: now, unless a tick is overdue. */
+  get wellAt(): number {
+    const now = this.#clock.now();
+    return now - this.#healthyAt > this.#checkMs * 2 ? this.#healthyAt : now;
+  }
+
   start(): void {
     this.#lastAt = this.#clock.now();
     this.#healthyAt = this.#lastAt;

@@ -20,6 +20,7 @@ export interface Breadth {
   agents: boolean;
   report: boolean;
   sysinfo: boolean;
+  lastHeartbeat: boolean;
 }
 
 export interface Page {
@@ -27,9 +28,9 @@ export interface Page {
   offset: number;
 }
 
-export const WHOLE: Breadth = { agents: true, report: true, sysinfo: true };
+export const WHOLE: Breadth = { agents: true, report: true, sysinfo: true, lastHeartbeat: true };
 /** All that most questions about a server need: a fraction of what a whole one costs. */
-export const NARROW: Breadth = { agents: false, report: false, sysinfo: false };
+export const NARROW: Breadth = { agents: false, report: false, sysinfo: false, lastHeartbeat: false };
 
 interface PartsRow {
   document: Json & { uuid: string };
@@ -39,6 +40,7 @@ interface PartsRow {
   memory?: Record<string, number> | null;
   disk?: Record<string, number> | null;
   sysinfo?: Json | null;
+  last_heartbeat?: Date | null;
 }
 
 /** In order of uuid; `default` is no server. */
@@ -66,10 +68,17 @@ export async function readServer(
   const { rows } = await database.query<PartsRow>(
     `select ${columnsOf(breadth)} ${fromOf(breadth)} where s.uuid = $1::uuid`,
     [serverUuid],
-    { name: `read server ${JSON.stringify(breadth)}` },
+    { name: `read server with ${partsOf(breadth)}` },
   );
   return rows[0] === undefined ? undefined : toParts(rows[0], breadth);
 }
+
+/** At most 63 characters of a statement's name count. */
+const partsOf = (breadth: Breadth): string =>
+  (Object.keys(breadth) as (keyof Breadth)[])
+    .filter((part) => breadth[part])
+    .sort()
+    .join(' ');
 
 /** The digest of the sysinfo that is kept of a server; undefined when it, or the server, is not there. */
 export async function readDigest(database: Queryable, serverUuid: string): Promise<string | undefined> {
@@ -136,20 +145,22 @@ export async function readStanding(
   return rows[0];
 }
 
-function columnsOf({ agents, report, sysinfo }: Breadth): string {
+function columnsOf({ agents, report, sysinfo, lastHeartbeat }: Breadth): string {
   return [
     agents ? 's._value as document' : `s._value - 'agents' as document`,
     'a.status, a.epoch',
     ...(report ? ['r.vms, r.memory, r.disk'] : []),
     ...(sysinfo ? ['i.sysinfo'] : []),
+    ...(lastHeartbeat ? ['h.last_heartbeat'] : []),
   ].join(', ');
 }
 
-function fromOf({ report, sysinfo }: Breadth): string {
+function fromOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
   return [
     'from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid',
     ...(report ? ['left join cnapi_server_reports r on r.server_uuid = s.uuid'] : []),
     ...(sysinfo ? ['left join cnapi_server_sysinfo i on i.server_uuid = s.uuid'] : []),
+    ...(lastHeartbeat ? ['left join cnapi_status h on h.server_uuid = s.uuid'] : []),
   ].join(' ');
 }
 
@@ -168,12 +179,13 @@ function conditionsOf({ uuids, datacenter, hostname, ...flags }: ServerFilter, v
 }
 
 function toParts(row: PartsRow, breadth: Breadth): ServerParts {
-  const { document, status, epoch, vms, memory, disk, sysinfo } = row;
+  const { document, status, epoch, vms, memory, disk, sysinfo, last_heartbeat } = row;
   return {
     document,
     status,
     epoch,
     ...(breadth.report ? { report: { vms: vms ?? {}, memory: memory ?? {}, disk: disk ?? {} } } : {}),
     ...(breadth.sysinfo ? { sysinfo: sysinfo ?? {} } : {}),
+    ...(breadth.lastHeartbeat ? { lastHeartbeat: last_heartbeat?.toISOString() ?? null } : {}),
   };
 }

@@ -60,7 +60,7 @@ export const INITIAL_DEFAULTS: Readonly<ServerDefaults> = {
 export type ServerStatus = 'running' | 'unknown';
 
 /** As it is served. `status` is what is displayed; `isRunning` of the parts is what gates work. */
-export type ServerObject = Json & { uuid: string; status: string };
+export type ServerObject = Json & { uuid: string; status: string; last_heartbeat?: string | null };
 
 export interface ServerParts {
   document: Json & { uuid: string };
@@ -68,6 +68,8 @@ export interface ServerParts {
   epoch: number | null;
   report?: ServerReport | null;
   sysinfo?: Json | null;
+  /** Of an old agent, ISO 8601: when its newest recorded heartbeat came. */
+  lastHeartbeat?: string | null;
 }
 
 /** What an agent reports of its machine now and then: `POST …/events/status` of the reference, `status` on the link. */
@@ -118,13 +120,14 @@ export function parseReport(status: Json): ServerReport {
 }
 
 /** What is served of a server, of as many parts as were read. A transition is displayed until the next session voids it. */
-export function composeServer({ document, status, epoch, report, sysinfo }: ServerParts): ServerObject {
+export function composeServer({ document, status, epoch, report, sysinfo, lastHeartbeat }: ServerParts): ServerObject {
   const { transitional_epoch = null, transitional_status, ...lasting } = document as Json & { uuid: string };
   const transition = transitional_epoch === epoch && transitional_status ? { transitional_status } : {};
   const displayed = status === 'running' ? status : (transition.transitional_status ?? 'unknown');
   const server: ServerObject = { ...lasting, ...transition, status: String(displayed) };
   if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: report.vms });
   if (sysinfo !== undefined) server.sysinfo = sysinfo ?? {};
+  if (lastHeartbeat !== undefined) server.last_heartbeat = lastHeartbeat;
   return server;
 }
 

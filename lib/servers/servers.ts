@@ -114,17 +114,20 @@ export class Servers {
 
   /**
    * Keeps a server's sysinfo and what follows from it; the server is created when it is not there. `digest` is the
-   * agent's own, by which it knows whether to send it again.
+   * agent's own, by which it knows whether to send it again. True when the server was created.
    * @throws SysinfoMismatchError
    */
-  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = sysinfoDigest(sysinfo)): Promise<void> {
+  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = sysinfoDigest(sysinfo)): Promise<boolean> {
     const named = sysinfo.UUID;
     if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
       throw new SysinfoMismatchError(serverUuid, named);
     const context = { defaults: await this.#defaults(), datacenter: this.#datacenter, observedAt: isoNow(this.#clock) };
-    await this.#write(serverUuid, SYSINFO_RETRIES, (before) => applySysinfo(before, serverUuid, sysinfo, context));
+    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, (before) =>
+      applySysinfo(before, serverUuid, sysinfo, context),
+    );
     // Last, so that a digest is known only of a sysinfo that was carried out.
     await store.storeSysinfo(this.#database, serverUuid, sysinfo, digest);
+    return isNew;
   }
 
   /** Keeps what an agent reports of VMs, memory and disk. False when there is no such server. */
@@ -143,21 +146,21 @@ export class Servers {
     this.#log.info({ server_uuid: key }, 'server removed');
   }
 
-  /** Reads, decides, writes if that changes anything; again while another write comes between. */
+  /** Reads, decides, writes if that changes anything; again while another write comes between. True when it was new. */
   async #write(
     serverUuid: string,
     retries: number,
     decide: (before: ServerDocument | undefined) => ServerDocument,
-  ): Promise<void> {
+  ): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       const stored = await this.#stored(serverUuid);
       const after = decide(stored?.value);
-      if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return;
+      if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return false;
       try {
         await this.#buckets.put(serversBucket, serverUuid, after, { etag: stored?.etag ?? null });
         if (stored === undefined)
           this.#log.info({ server_uuid: serverUuid, hostname: after.hostname }, 'server created');
-        return;
+        return stored === undefined;
       } catch (error) {
         if (!(error instanceof EtagConflictError) || attempt >= retries) throw error;
       }

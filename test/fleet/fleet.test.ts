@@ -47,6 +47,7 @@ t.test('two hundred agents in one process each hold a session, beat and run task
   const sessions = instances.flatMap((one) => one.sessions);
   t.equal(new Set(sessions.map(({ serverUuid }) => serverUuid)).size, 200);
   t.match(fleet.status(), { agents: 200, live: 200, frozen: 0 });
+  await until(() => fleet.status().heartbeats >= 400, 'two heartbeats of each', 60_000);
   t.ok(
     Object.values(fleet.status().instances).every((count) => count > 50),
     'spread over the instances',

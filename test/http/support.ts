@@ -14,6 +14,7 @@ import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
+import { sightingMigrations } from '../../lib/roster/sighting-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
@@ -40,6 +41,7 @@ export interface Api {
   servers: Servers;
   tasks: FakeTasks;
   roster: FakeRoster;
+  oldAgents: FakeOldAgents;
   health: { database: boolean; bus: boolean };
   database: FreshDatabase;
   /** Log records at info and above. */
@@ -59,12 +61,14 @@ export interface ApiOptions {
 }
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
-  const fresh = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations, ...serverMigrations] });
+  const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+  const fresh = await freshDatabase(t, { migrations });
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
   await servers.start();
   const tasks = new FakeTasks();
   const roster = new FakeRoster();
+  const oldAgents = new FakeOldAgents();
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
@@ -86,6 +90,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     tasks,
     waitlist,
     roster,
+    oldAgents,
     health: () => health,
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
     logLevel: { get: () => level, set: (one) => (level = one) },
@@ -126,6 +131,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     servers,
     tasks,
     roster,
+    oldAgents,
     health,
     database: fresh,
     logged,
@@ -197,6 +203,20 @@ const noStats: TaskStats = {
   resent: 0,
   swept: 0,
 };
+
+/** What was posted, in order. */
+export class FakeOldAgents {
+  readonly heard: string[] = [];
+  readonly made: string[] = [];
+
+  heartbeat(serverUuid: string) {
+    this.heard.push(serverUuid);
+  }
+
+  async created(serverUuid: string) {
+    this.made.push(serverUuid);
+  }
+}
 
 export class FakeRoster {
   readiness = { ready: true, reasons: [] as string[] };

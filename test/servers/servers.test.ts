@@ -5,6 +5,7 @@ import { EtagConflictError } from '../../lib/moray/moray-errors.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
+import { sightingMigrations } from '../../lib/roster/sighting-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../lib/servers/servers.ts';
 import { freshPglite } from '../support/pglite.ts';
@@ -12,10 +13,10 @@ import { freshDatabase } from '../support/postgres.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
-const migrations = [...morayMigrations, ...rosterMigrations, ...serverMigrations];
+const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
 const everything = {
   filter: {},
-  breadth: { agents: true, report: true, sysinfo: true },
+  breadth: { agents: true, report: true, sysinfo: true, lastHeartbeat: true },
   page: { limit: 10, offset: 0 },
 };
 

@@ -36,6 +36,8 @@ export type Limit = { on: 'ratio' | 'value' } & ({ atMost: number } | { atLeast:
 export interface BenchContext {
   /** Sizes for trying the figure out; its numbers mean nothing. */
   isQuick: boolean;
+  /** How long a figure that shows endurance goes on. */
+  minutes: number;
   /** Postgres and the bus, shared by all figures of a run. */
   foundation: Foundation;
   floors: Floors;

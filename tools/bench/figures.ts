@@ -1,4 +1,8 @@
 /** All figures, in the order of the table. */
 import type { Figure } from './figure.ts';
+import { instanceKilled } from './figures/instance-killed.ts';
+import { manyAgents } from './figures/many-agents.ts';
+import { taskRate } from './figures/task-rate.ts';
+import { taskTrip } from './figures/task-trip.ts';
 
-export const figures: readonly Figure[] = [];
+export const figures: readonly Figure[] = [taskTrip, taskRate, instanceKilled, manyAgents];

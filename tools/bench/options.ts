@@ -5,6 +5,7 @@ import type { Figure } from './figure.ts';
 export interface BenchOptions {
   isJson: boolean;
   isQuick: boolean;
+  minutes: number;
   figures: readonly Figure[];
   databaseUrl: string | undefined;
   redisUrl: string | undefined;
@@ -19,6 +20,7 @@ export function usageOf(figures: readonly Figure[]): string {
 
   --only NAME,…        just these figures
   --quick              small sizes, for trying it out; the numbers mean nothing
+  --minutes N          how long many agents are held (default 10)
   --json               one JSON object instead of the table
   --database-url URL   use this Postgres (it makes databases of its own there) instead of an embedded one
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
@@ -41,6 +43,7 @@ export function parseBenchOptions(args: readonly string[], figures: readonly Fig
   return {
     isJson: values.json,
     isQuick: values.quick,
+    minutes: minutesOf(values.minutes),
     figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
     databaseUrl: values['database-url'],
     redisUrl: values['redis-url'],
@@ -55,6 +58,7 @@ function parse(args: readonly string[]) {
       options: {
         json: { type: 'boolean', default: false },
         quick: { type: 'boolean', default: false },
+        minutes: { type: 'string', default: '10' },
         only: { type: 'string' },
         'database-url': { type: 'string' },
         'redis-url': { type: 'string' },
@@ -65,6 +69,11 @@ function parse(args: readonly string[]) {
   } catch (cause) {
     throw new BenchUsageError((cause as Error).message.split('. ')[0], { cause });
   }
+}
+
+function minutesOf(text: string): number {
+  if (/^\d{1,4}(\.\d+)?$/.test(text) && Number(text) > 0) return Number(text);
+  throw new BenchUsageError(`--minutes ${text} is not a number of minutes`);
 }
 
 function chosen(names: readonly string[], figures: readonly Figure[]): Figure[] {

@@ -84,6 +84,7 @@ export class Run {
   #context(): Omit<BenchContext, 'floors'> {
     return {
       isQuick: this.#options.isQuick,
+      minutes: this.#options.minutes,
       foundation: this.#foundation,
       directory: this.#newFolder(),
       signal: this.#signal,

@@ -5,6 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
+import type { FleetStatus } from '../../lib/fleet/fleet.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { ownProgram, Program } from '../processes/program.ts';
@@ -40,6 +41,7 @@ export interface Instance {
 
 const READY_WITHIN_MS = 60_000;
 const RUNNING_WITHIN_MS = 180_000;
+const STATUS_WITHIN_MS = 10_000;
 const AGENTS_A_PROCESS = 5_000;
 
 /** For the processes that are measured. */
@@ -48,6 +50,7 @@ export const probed = ['--expose-gc', '--import', path.join(import.meta.dirname,
 export class Zone {
   readonly instances: Instance[] = [];
   readonly fleets: Program[] = [];
+  readonly agents: Program[] = [];
   readonly #foundation: Foundation;
   readonly #plan: ZonePlan;
   readonly #signal: AbortSignal;
@@ -100,13 +103,40 @@ export class Zone {
     for (let each = 0; each < processes; each++) {
       const share = Math.floor(agents / processes) + (each < agents % processes ? 1 : 0);
       const pace = ['--rate', String(Math.ceil(rate / processes)), '--sysinfo', sysinfo];
-      this.#startFleet(['--agents', String(share), '--seed', systemRandom.uuid(), ...pace, ...known]);
+      const args = ['--agents', String(share), '--seed', systemRandom.uuid(), ...pace, ...known];
+      this.#startProgram(this.fleets, `fleet-${this.fleets.length}`, 'lib/fleet/main.ts', args);
     }
     await this.untilRunning(before + agents);
   }
 
+  /** Real agents with journals on the disk; resolves when their servers are known and running. */
+  async addAgents(count: number): Promise<void> {
+    const before = await this.countRunning();
+    const known = this.instances.flatMap(({ url }) => ['--url', url]);
+    for (let each = 0; each < count; each++) {
+      const name = `agent-${this.agents.length}`;
+      const args = ['--data', path.join(this.#folder, name), '--uuid', systemRandom.uuid(), ...known];
+      this.#startProgram(this.agents, name, 'lib/cn-agent/main.ts', args);
+    }
+    await this.untilRunning(before + count);
+    await this.untilKnown(before + count);
+  }
+
+  /** What all fleets together say of themselves. */
+  async fleetStatus(): Promise<Pick<FleetStatus, 'live' | 'heartbeats'>> {
+    const answers = await Promise.all(this.fleets.map((fleet) => this.#statusOf(fleet)));
+    const sum = (of: (status: FleetStatus) => number) => answers.reduce((total, each) => total + of(each), 0);
+    return { live: sum(({ live }) => live), heartbeats: sum(({ heartbeats }) => heartbeats) };
+  }
+
   async untilRunning(count: number): Promise<void> {
     await this.#until(async () => (await this.countRunning()) >= count, RUNNING_WITHIN_MS, `${count} running servers`);
+  }
+
+  /** Their sysinfo has come, so that they are servers to callers. */
+  async untilKnown(count: number): Promise<void> {
+    const isSo = async () => (await this.sql('select 1 from cnapi_servers where uuid is not null')).length >= count;
+    await this.#until(isSo, RUNNING_WITHIN_MS, `the sysinfo of ${count} servers`);
   }
 
   async countRunning(): Promise<number> {
@@ -131,24 +161,34 @@ export class Zone {
   }
 
   async #stop(): Promise<void> {
-    await Promise.all(this.fleets.map((fleet) => fleet.kill()));
+    await Promise.all([...this.fleets, ...this.agents].map((program) => program.kill()));
     await Promise.all(this.instances.map(({ helper }) => helper.stop()));
     await this.#pool?.end();
     if (this.#databaseUrl !== '') await this.#foundation.dropDatabase(this.#databaseUrl);
   }
 
-  #startFleet(args: readonly string[]): void {
-    const name = `fleet-${this.fleets.length}`;
-    const fleet = new Program({ name, command: ownProgram('lib/fleet/main.ts', args), logFile: this.#logFile(name) });
-    this.fleets.push(fleet);
-    fleet.start();
+  #startProgram(among: Program[], name: string, file: string, args: readonly string[]): void {
+    const program = new Program({ name, command: ownProgram(file, args), logFile: this.#logFile(name) });
+    among.push(program);
+    program.start();
+  }
+
+  /** Its answers stand in its log. */
+  async #statusOf(fleet: Program): Promise<FleetStatus> {
+    const answers = () => fleet.log().flatMap(({ status }) => (status === undefined ? [] : [status as FleetStatus]));
+    const before = answers().length;
+    fleet.say('{"do":"status"}');
+    await this.#until(async () => answers().length > before, STATUS_WITHIN_MS, `${fleet.name} to answer`);
+    return answers().at(-1) as FleetStatus;
   }
 
   async #until(isSo: () => Promise<boolean>, withinMs: number, what: string): Promise<void> {
     for (const deadline = clock.now() + withinMs; !(await isSo()); await clock.sleep(50, this.#signal)) {
       this.#signal.throwIfAborted();
       if (clock.now() > deadline) throw new Error(`waited ${withinMs / 1000} s in vain for ${what}`);
-      const ended = [...this.fleets, ...this.instances.map(({ helper }) => helper.program)].find((one) => !one.isAlive);
+      const ended = [...this.fleets, ...this.agents, ...this.instances.map(({ helper }) => helper.program)].find(
+        (one) => !one.isAlive,
+      );
       if (ended !== undefined) throw new Error(`${ended.name} ended: ${ended.log().at(-1)?.msg}`);
     }
   }

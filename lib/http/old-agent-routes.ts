@@ -1,0 +1,62 @@
+/**
+ * What agents without a link post to whichever instance they come to: sysinfo, heartbeats, and now and then the state of
+ * the machine. Paths, bodies and answers are the reference's; what crashed it is a clear 409.
+ */
+import { z } from 'zod';
+import { ServerNotFoundError } from '../servers/servers.ts';
+import { empty, type Route, route } from './route.ts';
+import { object } from './rules.ts';
+import { noServer, serverUuid } from './server-routes.ts';
+
+export const oldAgentRoutes: Route[] = [
+  route({
+    name: 'RegisterSysinfo',
+    method: 'POST',
+    path: '/servers/:server_uuid/sysinfo',
+    summary: "Keeps a server's sysinfo and creates the server if it is new; for agents that have no link",
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({ ...serverUuid, sysinfo: object() }),
+    preconditions: [],
+    responses: { 200: { description: 'Kept' }, 409: { description: "The sysinfo is another machine's" } },
+    async handler({ params, services }) {
+      const isNew = await services.servers.recordSysinfo(params.server_uuid, params.sysinfo);
+      if (isNew) await services.oldAgents.created(params.server_uuid);
+      return empty(200);
+    },
+  }),
+  route({
+    name: 'PostHeartbeat',
+    method: 'POST',
+    path: '/servers/:server_uuid/events/heartbeat',
+    summary: 'An agent without a link says that it is there; without effect where the server does not exist',
+    tag: 'servers',
+    origin: 'reference',
+    quiet: true,
+    params: z.object(serverUuid),
+    preconditions: [],
+    responses: { 204: { description: 'Heard' } },
+    handler({ params, services }) {
+      services.oldAgents.heartbeat(params.server_uuid);
+      return empty(204);
+    },
+  }),
+  route({
+    name: 'PostStatus',
+    method: 'POST',
+    path: '/servers/:server_uuid/events/status',
+    summary: 'An agent without a link reports the VMs, memory and disk of its machine',
+    tag: 'servers',
+    origin: 'reference',
+    quiet: true,
+    lenient: true,
+    params: z.object(serverUuid),
+    preconditions: [],
+    responses: { 204: { description: 'Kept' }, ...noServer },
+    async handler({ params, rawParams, services }) {
+      if (!(await services.servers.recordReport(params.server_uuid, rawParams)))
+        throw new ServerNotFoundError(params.server_uuid);
+      return empty(204);
+    },
+  }),
+];

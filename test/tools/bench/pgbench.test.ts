@@ -1,0 +1,26 @@
+import t from 'tap';
+import { statementsOf, toScript } from '../../../tools/bench/pgbench.ts';
+import { taskLifeScript } from '../../../tools/bench/task-life.ts';
+
+t.test('a statement is written out with its values, and with expressions where they stand for one', async (t) => {
+  const [statement] = await statementsOf((database) =>
+    database.query('select $1::text, $2::uuid[], $3::int, $1, $4', ["it's", ['me', null], 7, true]),
+  );
+  t.ok(statement);
+  const expressions = new Map([['me', 'md5(:n::text)::uuid']]);
+  t.equal(
+    statement && toScript(statement, expressions),
+    "select 'it''s'::text, array[md5(:n::text)::uuid, null]::uuid[], 7::int, 'it''s', true;\n",
+  );
+});
+
+t.test('what pgbench would take for a variable is refused', async (t) => {
+  t.throws(() => toScript({ text: 'select $1', values: ['10:45'] }, new Map()), /colon/);
+});
+
+t.test("the life of a task is the product's own statements", async (t) => {
+  const script = await taskLifeScript();
+  for (const part of ['insert into cnapi_tasks', 'cnapi_claim_tasks(', 'cnapi_record_reports('])
+    t.equal(script.split(part).length, 2, part);
+  t.notMatch(script, /\$\d/);
+});

@@ -1,0 +1,53 @@
+/** An instance dies without a word under thousands of agents: how long until all of its servers are with the others. */
+import { systemClock as clock } from '../../../lib/ports/clock.ts';
+import type { BenchContext, Figure, Result } from '../figure.ts';
+import { number } from '../table.ts';
+import { countUnknown, lastChange } from '../verdicts.ts';
+import type { Zone } from '../zone.ts';
+
+export const instanceKilled: Figure = {
+  name: 'instance-killed',
+  says: 'kill -9 of one of three instances with 15,000 agents: when all are re-homed, how many were unknown',
+  seconds: 80,
+  measure,
+};
+
+/** Until the dead run's rows that nobody took would have been judged. */
+const JUDGED_AFTER_MS = 16_000;
+const GIVE_UP_MS = 60_000;
+
+async function measure({ isQuick, startZone, signal }: BenchContext): Promise<readonly Result[]> {
+  const agents = isQuick ? 300 : 15_000;
+  const zone = await startZone();
+  await zone.addFleet({ agents, processes: isQuick ? 1 : 3 });
+  const victim = zone.instances[0];
+  if (victim === undefined) throw new Error('there is no instance to kill');
+  const orphans = await countHeldBy(zone, victim.uuid);
+  const before = await lastChange(zone);
+  const killedAt = clock.now();
+  await victim.helper.stop();
+  while ((await countHeldBy(zone, victim.uuid)) > 0 && clock.now() - killedAt < GIVE_UP_MS)
+    await clock.sleep(50, signal);
+  const rehomedMs = clock.now() - killedAt;
+  await clock.sleep(Math.max(0, JUDGED_AFTER_MS - rehomedMs), signal);
+  const unknown = await countUnknown(zone, before);
+  const load = `kill -9 of one of three instances, ${number(agents)} agents`;
+  return [
+    {
+      what: `${load}: all re-homed after`,
+      value: rehomedMs / 1000,
+      unit: 's',
+      limit: { on: 'value', atMost: 10 },
+      notes: [`${number(orphans)} servers were its own; by the roster's rows, read each 50 ms`],
+    },
+    { what: `${load}: servers ever unknown`, value: unknown, unit: '', limit: { on: 'value', atMost: 0 } },
+  ];
+}
+
+async function countHeldBy(zone: Zone, cnapiUuid: string): Promise<number> {
+  const [row] = await zone.sql<{ count: number }>(
+    'select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1',
+    [cnapiUuid],
+  );
+  return row?.count ?? 0;
+}

@@ -1,0 +1,157 @@
+/**
+ * How many agents a zone of three instances holds with the agents on the same machine: 30,000 for minutes on end, then more of
+ * them step by step, or fewer where 30,000 were too many. It holds as long as no server with a living agent is said to be
+ * unknown, all agents have their sessions, and their heartbeats come at one a second each.
+ */
+import os from 'node:os';
+import { systemClock as clock } from '../../../lib/ports/clock.ts';
+import type { BenchContext, Figure, Result } from '../figure.ts';
+import { number } from '../table.ts';
+import { countUnknown, lastChange } from '../verdicts.ts';
+import type { Zone } from '../zone.ts';
+
+export const manyAgents: Figure = {
+  name: 'many-agents',
+  says: '30,000 agents at 1/s on three instances for --minutes (10): false unknown; then the most that holds',
+  seconds: 900,
+  measure,
+};
+
+interface Sizes {
+  agents: number;
+  step: number;
+  most: number;
+  holdMs: number;
+  stepHoldMs: number;
+}
+
+interface Held {
+  agents: number;
+  unknown: number;
+  /** Agents with a session at the end. */
+  live: number;
+  /** Each agent's. */
+  beatsPerSecond: number;
+  /** Of all cores. */
+  busyPercent: number;
+}
+
+/** File descriptors: 20,000 a process; and each instance takes 18,000 agents. */
+const AGENTS_A_FLEET = 10_000;
+const CONNECTS_PER_SECOND = 500;
+const SETTLE_MS = 5_000;
+const LEAST_BEATS = 0.95;
+
+async function measure(context: BenchContext): Promise<readonly Result[]> {
+  const sizes = sizesOf(context);
+  const zone = await startWith(context, sizes.agents);
+  const held = await hold(zone, sizes.agents, sizes.holdMs, context);
+  const steps = isHeld(held) ? await climb(zone, sizes, context) : await descend(zone, sizes, context);
+  const most = Math.max(0, ...[held, ...steps].filter(isHeld).map(({ agents }) => agents));
+  const minutes = number(sizes.holdMs / 60_000);
+  return [
+    {
+      what: `${number(sizes.agents)} agents at 1/s on three instances, ${minutes} min: false unknown`,
+      value: held.unknown,
+      unit: '',
+      limit: { on: 'value', atMost: 0 },
+      notes: [noteOf(held)],
+    },
+    {
+      what: 'the most agents that held, clients on the same cores',
+      value: most,
+      unit: '',
+      notes: [
+        `steps of ${number(sizes.step)}, ${sizes.stepHoldMs / 1000} s each, up to ${number(sizes.most)}`,
+        ...steps.map(noteOf),
+      ],
+    },
+  ];
+}
+
+function sizesOf({ isQuick, minutes }: BenchContext): Sizes {
+  if (isQuick) return { agents: 600, step: 100, most: 700, holdMs: 5_000, stepHoldMs: 2_000 };
+  return { agents: 30_000, step: 5_000, most: 50_000, holdMs: minutes * 60_000, stepHoldMs: 40_000 };
+}
+
+async function startWith({ startZone, say }: BenchContext, agents: number): Promise<Zone> {
+  const zone = await startZone();
+  say(`connecting ${number(agents)} agents, ${CONNECTS_PER_SECOND} a second`);
+  await zone.addFleet({ agents, processes: Math.ceil(agents / AGENTS_A_FLEET), rate: CONNECTS_PER_SECOND });
+  return zone;
+}
+
+async function climb(zone: Zone, { agents, step, most, stepHoldMs }: Sizes, context: BenchContext): Promise<Held[]> {
+  const steps: Held[] = [];
+  for (let size = agents + step; size <= most && steps.every(isHeld); size += step) {
+    try {
+      await zone.addFleet({ agents: step, processes: 1, rate: CONNECTS_PER_SECOND });
+    } catch (error) {
+      context.say(`${number(size)} agents: ${(error as Error).message}`);
+      break;
+    }
+    steps.push(await hold(zone, size, stepHoldMs, context));
+  }
+  return steps;
+}
+
+/** Each time with a zone of its own: those that leave would be in the way of those that stay. */
+async function descend(zone: Zone, { agents, step, stepHoldMs }: Sizes, context: BenchContext): Promise<Held[]> {
+  const steps: Held[] = [];
+  await zone.stop();
+  for (let size = agents - step; size > 0 && !steps.some(isHeld); size -= step) {
+    await using smaller = await startWith(context, size);
+    steps.push(await hold(smaller, size, stepHoldMs, context));
+  }
+  return steps;
+}
+
+async function hold(zone: Zone, agents: number, holdMs: number, { say, signal }: BenchContext): Promise<Held> {
+  await clock.sleep(SETTLE_MS, signal);
+  const before = await lastChange(zone);
+  const [first, busy, startedAt] = [await zone.fleetStatus(), busyShare(), clock.now()];
+  await clock.sleep(holdMs, signal);
+  const last = await zone.fleetStatus();
+  const seconds = (clock.now() - startedAt) / 1000;
+  const beatsPerSecond = (last.heartbeats - first.heartbeats) / seconds / agents;
+  const held = {
+    agents,
+    unknown: await countUnknown(zone, before),
+    live: last.live,
+    beatsPerSecond,
+    busyPercent: 100 * busy(),
+  };
+  say(noteOf(held));
+  return held;
+}
+
+function isHeld({ agents, unknown, live, beatsPerSecond }: Held): boolean {
+  return unknown === 0 && live === agents && beatsPerSecond >= LEAST_BEATS;
+}
+
+function noteOf(held: Held): string {
+  const { agents, unknown, live, beatsPerSecond, busyPercent } = held;
+  const verdict = isHeld(held) ? 'held' : 'did not hold';
+  return (
+    `${number(agents)} ${verdict}: ${unknown} unknown, ${number(live)} live at the end, ` +
+    `${beatsPerSecond.toFixed(2)} heartbeats/s each, all cores ${Math.round(busyPercent)} % busy`
+  );
+}
+
+/** Of all cores' time, how much was not idle since. */
+function busyShare(): () => number {
+  const before = coreTimes();
+  return () => {
+    const after = coreTimes();
+    return 1 - (after.idle - before.idle) / (after.all - before.all);
+  };
+}
+
+function coreTimes(): { idle: number; all: number } {
+  const times = os.cpus().map((cpu) => cpu.times);
+  const sum = (of: (each: (typeof times)[number]) => number) => times.reduce((total, each) => total + of(each), 0);
+  return {
+    idle: sum(({ idle }) => idle),
+    all: sum(({ user, nice, sys, idle, irq }) => user + nice + sys + idle + irq),
+  };
+}

@@ -1,0 +1,100 @@
+/**
+ * Debian's `pgbench` as the floor for what the database has to do: the very statements of the product, rendered to a script
+ * and run by a client that does nothing else. Where the program is not there the figure says how to get it.
+ */
+import { execFile } from 'node:child_process';
+import { accessSync, constants, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import type { Queryable, QueryResult } from '../../lib/moray/database.ts';
+
+export interface Statement {
+  text: string;
+  values: readonly unknown[];
+}
+
+export interface PgbenchPlan {
+  url: string;
+  /** Each transaction runs it once. */
+  script: string;
+  clients: number;
+  seconds: number;
+  /** For the script's file. */
+  directory: string;
+}
+
+export class PgbenchError extends Error {}
+
+const DEBIAN = '/usr/lib/postgresql';
+const HOW_TO_GET = 'there is no pgbench: on Debian, apt-get install postgresql';
+
+/** The newest one of Debian's, or the one on the PATH. @throws PgbenchError */
+export function findPgbench(): string {
+  const versions = readVersions().sort((a, b) => Number(b) - Number(a));
+  const folders = [...versions.map((version) => path.join(DEBIAN, version, 'bin')), ...searchPath()];
+  const found = folders.map((folder) => path.join(folder, 'pgbench')).find(isExecutable);
+  if (found === undefined) throw new PgbenchError(HOW_TO_GET);
+  return found;
+}
+
+/** Scripts per second, connecting aside. @throws PgbenchError */
+export async function runPgbench({ url, script, clients, seconds, directory }: PgbenchPlan): Promise<number> {
+  const file = path.join(directory, 'script.sql');
+  writeFileSync(file, script);
+  const load = ['-c', String(clients), '-j', '2', '-T', String(seconds), '-M', 'prepared'];
+  const { stdout, stderr } = await promisify(execFile)(findPgbench(), ['-n', '-f', file, ...load, url]);
+  const rate = Number(/^tps = ([\d.]+)/m.exec(stdout)?.[1]);
+  if (!(rate > 0) || /aborted|error/i.test(stderr)) throw new PgbenchError(`pgbench failed: ${stderr || stdout}`);
+  return rate;
+}
+
+/** What `work` asks of the database; each statement is answered with `rows`. */
+export async function statementsOf(
+  work: (database: Queryable) => Promise<unknown>,
+  rows: readonly object[] = [],
+): Promise<Statement[]> {
+  const statements: Statement[] = [];
+  const query = async <Row>(text: string, values: readonly unknown[] = []): Promise<QueryResult<Row>> => {
+    statements.push({ text, values });
+    return { rows: rows as Row[], rowCount: rows.length };
+  };
+  await work({ query });
+  return statements;
+}
+
+/** The statement for a script: values written out, but for those that `expressions` has something else for. */
+export function toScript({ text, values }: Statement, expressions: ReadonlyMap<unknown, string>): string {
+  const written = text.replace(/\$(\d+)/g, (_, place) => toSql(values[Number(place) - 1], expressions));
+  return `${written.trim()};\n`;
+}
+
+function toSql(value: unknown, expressions: ReadonlyMap<unknown, string>): string {
+  const expression = expressions.get(value);
+  if (expression !== undefined) return expression;
+  if (value === null || value === undefined) return 'null';
+  if (Array.isArray(value)) return `array[${value.map((each) => toSql(each, expressions)).join(', ')}]`;
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value);
+  const literal = String(value);
+  // pgbench would take what follows the colon for a variable, within quotes as well.
+  if (literal.includes(':')) throw new PgbenchError(`a value with a colon cannot stand in a script: ${literal}`);
+  return `'${literal.replaceAll("'", "''")}'`;
+}
+
+function readVersions(): string[] {
+  try {
+    return readdirSync(DEBIAN);
+  } catch {
+    return [];
+  }
+}
+
+const searchPath = (): string[] => (process.env.PATH ?? '').split(path.delimiter).filter(path.isAbsolute);
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
