@@ -20,6 +20,10 @@ export class BenchCaller {
     return this.#send('POST', url, JSON.stringify(body));
   }
 
+  put(url: string): Promise<Reply> {
+    return this.#send('PUT', url, undefined);
+  }
+
   delete(url: string): Promise<Reply> {
     return this.#send('DELETE', url, undefined);
   }

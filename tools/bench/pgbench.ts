@@ -25,15 +25,20 @@ export interface PgbenchPlan {
 
 export class PgbenchError extends Error {}
 
-const DEBIAN = '/usr/lib/postgresql';
-const HOW_TO_GET = 'there is no pgbench: on Debian, apt-get install postgresql';
+export class NoPgbenchError extends PgbenchError {
+  constructor() {
+    super('there is no pgbench to compare with: on Debian, apt-get install postgresql');
+  }
+}
 
-/** The newest one of Debian's, or the one on the PATH. @throws PgbenchError */
+const DEBIAN = '/usr/lib/postgresql';
+
+/** The newest one of Debian's, or the one on the PATH. @throws NoPgbenchError */
 export function findPgbench(): string {
   const versions = readVersions().sort((a, b) => Number(b) - Number(a));
   const folders = [...versions.map((version) => path.join(DEBIAN, version, 'bin')), ...searchPath()];
   const found = folders.map((folder) => path.join(folder, 'pgbench')).find(isExecutable);
-  if (found === undefined) throw new PgbenchError(HOW_TO_GET);
+  if (found === undefined) throw new NoPgbenchError();
   return found;
 }
 

@@ -1,6 +1,7 @@
 import t from 'tap';
 import { statementsOf, toScript } from '../../../tools/bench/pgbench.ts';
 import { taskLifeScript } from '../../../tools/bench/task-life.ts';
+import { ticketLifeScript } from '../../../tools/bench/ticket-life.ts';
 
 t.test('a statement is written out with its values, and with expressions where they stand for one', async (t) => {
   const [statement] = await statementsOf((database) =>
@@ -23,4 +24,10 @@ t.test("the life of a task is the product's own statements", async (t) => {
   for (const part of ['insert into cnapi_tasks', 'cnapi_claim_tasks(', 'cnapi_record_reports('])
     t.equal(script.split(part).length, 2, part);
   t.notMatch(script, /\$\d/);
+});
+
+t.test("the life of a ticket is the product's own statements", async (t) => {
+  const script = await ticketLifeScript({ queues: 20, depth: 1 });
+  for (const part of ['cnapi_create_ticket(', 'cnapi_release_ticket(']) t.equal(script.split(part).length, 2, part);
+  t.match(script, /\\gset\n\\if :is_deep\n/);
 });

@@ -3,10 +3,11 @@
  * real agents with journals on the disk, one trip after the other. The wait is asked for when the POST is answered.
  */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
-import { BenchCaller, expectStatus } from '../caller.ts';
+import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import type { Floors } from '../floors.ts';
 import { summarize } from '../statistics.ts';
+import { runTask, type TaskRoute } from '../tasks.ts';
 import type { Zone } from '../zone.ts';
 
 export const taskTrip: Figure = {
@@ -15,12 +16,6 @@ export const taskTrip: Figure = {
   seconds: 15,
   measure,
 };
-
-interface Route {
-  serverUuid: string;
-  postUrl: string;
-  waitUrl: string;
-}
 
 const AGENTS = 3;
 
@@ -56,7 +51,7 @@ function floorOf(floors: Floors, pace: 'busy' | 'rested'): number {
 }
 
 /** For each server the two instances that do not hold its agent. */
-async function routesOf(zone: Zone): Promise<Route[]> {
+async function routesOf(zone: Zone): Promise<TaskRoute[]> {
   const rows = await zone.sql<{ server_uuid: string; cnapi_uuid: string }>(
     `select server_uuid, cnapi_uuid from cnapi_roster_authority where status = 'running'`,
   );
@@ -67,19 +62,13 @@ async function routesOf(zone: Zone): Promise<Route[]> {
   });
 }
 
-async function travel(caller: BenchCaller, routes: readonly Route[], trips: number) {
+async function travel(caller: BenchCaller, routes: readonly TaskRoute[], trips: number) {
   const posts: number[] = [];
   const wholes: number[] = [];
   for (let trip = 0; trip < trips; trip++) {
-    const { serverUuid, postUrl, waitUrl } = routes[trip % routes.length] as Route;
     const startedAt = clock.now();
-    const posted = expectStatus(await caller.post(`${postUrl}/servers/${serverUuid}/nop`, {}), 200);
-    const { id } = JSON.parse(posted.text) as { id: string };
-    const waited = expectStatus(await caller.get(`${waitUrl}/tasks/${id}/wait?timeout=30`), 200);
+    posts.push(await runTask(caller, routes[trip % routes.length] as TaskRoute));
     wholes.push(clock.now() - startedAt);
-    posts.push(posted.ms);
-    const { status } = JSON.parse(waited.text) as { status: string };
-    if (status !== 'complete') throw new Error(`task ${id} is ${status}`);
   }
   return { posts, wholes };
 }

@@ -1,0 +1,43 @@
+/** A database with the product's tables for pgbench alone, on the Postgres that the zones use. */
+import { migrations } from '../../lib/app.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { migrate } from '../../lib/moray/migrations.ts';
+import { PostgresDatabase } from '../../lib/moray/pool.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import type { BenchContext } from './figure.ts';
+import { NoPgbenchError, runPgbench } from './pgbench.ts';
+
+export interface PgbenchFloor extends AsyncDisposable {
+  /** Scripts, after a first second of warming up. */
+  perSecond(seconds: number): Promise<number>;
+  /** Why there is none. */
+  why: string | undefined;
+}
+
+export interface FloorPlan {
+  clients: number;
+  script: string;
+  /** What the script needs beside the tables. */
+  prepare?: (database: Queryable) => Promise<void>;
+}
+
+export async function prepareFloor(
+  context: BenchContext,
+  { clients, script, prepare }: FloorPlan,
+): Promise<PgbenchFloor> {
+  const { foundation, directory } = context;
+  const url = await foundation.createDatabase();
+  await using database = new PostgresDatabase({ url, applicationName: 'bench', log: silentLogger, clock });
+  await migrate(database, migrations, { log: silentLogger });
+  await prepare?.(database);
+  const perSecond = (seconds: number) => runPgbench({ url, script, clients, seconds, directory });
+  const why = await perSecond(1).then(() => undefined, sayWhy);
+  return { perSecond, why, [Symbol.asyncDispose]: () => foundation.dropDatabase(url) };
+}
+
+/** Anything but a program that is missing is a defect of ours. */
+function sayWhy(error: unknown): string {
+  if (error instanceof NoPgbenchError) return error.message;
+  throw error;
+}
