@@ -55,7 +55,7 @@ const queueSchema = z
   })
   .meta({ id: 'Queue' });
 
-const ofServer = { server_uuid: uuidOrDefault() };
+const ofServer = { server_uuid: uuidOrDefault().describe('A server, or `default` for locks of the whole datacenter') };
 const ofTicket = { ticket_uuid: uuid() };
 const noTicket = { 404: { description: 'No such ticket' } };
 
@@ -83,8 +83,9 @@ export const ticketRoutes: Route[] = [
         schema: z.object({ uuid: uuid(), queue: z.array(ticketSchema) }),
         example: { uuid: ticketExample.uuid, queue: [ticketExample] },
       },
+      400: { description: 'All that is wrong with it, in `errors`' },
       ...noServer,
-      503: { description: 'The queue is full' },
+      503: { description: 'TooManyTickets: the queue is full' },
     },
     async handler({ params, services, requestId }) {
       const { server_uuid, scope, id, action, extra } = params;
@@ -272,8 +273,8 @@ export const ticketRoutes: Route[] = [
 /** These parameters, and one of `expires_at` and `expires_in`; said even if others are wrong, too. */
 function withExpiry<Shape extends z.ZodRawShape>(shape: Shape) {
   const expiry = {
-    expires_at: text().optional().describe('ISO 8601, as precise as you like: a year is enough'),
-    expires_in: number().optional().describe('In place of it: seconds from now, by the clock of the database'),
+    expires_at: text().optional().describe('ISO 8601, from a year alone on; this or `expires_in`'),
+    expires_in: number().optional().describe('Seconds from now, by the clock of the database'),
   };
   const about = { path: ['expires_at'], when: () => true };
   return z

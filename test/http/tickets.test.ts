@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { eventually } from '../bus/eventually.ts';
 import { freshZone } from '../support/apps.ts';
-import { type Answer, call, STRANGER, startApi } from './support.ts';
+import { type Answer, call, STRANGER } from './support.ts';
 
 const HOUR = { expires_in: 3600 };
 
@@ -159,6 +159,7 @@ t.test('tickets', async (t) => {
     const gone = await add(undefined, { expires_in: 0.001 });
     await eventually(async () => (await statusOf(gone)) === 'expired');
     t.equal((await release(gone)).status, 204);
+    t.equal(await statusOf(gone), 'expired', 'it has one end; there it becomes finished');
     t.equal((await call(a, 'PUT', `/tickets/${first}/release`)).status, 204, 'without a body, too');
   });
 
@@ -343,14 +344,21 @@ t.test('tickets', async (t) => {
   });
 });
 
-t.test('an instance that leaves answers its ticket waits with 503 and asks for them again at once', async (t) => {
-  const over = new AbortController();
-  over.abort();
-  const waitlist = { wait: async () => ({ outcome: 'timeout', atOnce: false }), stats: () => ({}) } as never;
-  const { call } = await startApi(t, { services: { waitlist, waitsOver: over.signal } });
-  const { status, body, headers } = await call('GET', `/tickets/${STRANGER}/wait`);
+t.test('an instance that drains answers its ticket waits with 503, and another one goes on at once', async (t) => {
+  const zone = await freshZone(t);
+  const [leaving, other] = [await zone.startApp({ drainAgentsMs: 500, drainWaitsMs: 500 }), await zone.startApp()];
+  const path = `/servers/${await newServer(other.url)}/tickets`;
+  const add = async () => (await call(other.url, 'POST', path, { scope: 's', id: 'i', ...HOUR })).body.uuid;
+  const [first, second] = [await add(), await add()];
+  const wait = call(leaving.url, 'GET', `/tickets/${second}/wait`);
+  await eventually(async () => (await waits(leaving.url)) === 1);
+  t.equal((await call(other.url, 'POST', `/instances/${leaving.cnapiUuid}/drain`)).status, 202);
+  const { status, body, headers } = await wait;
   t.match({ status, body }, { status: 503, body: { code: 'InstanceDraining' } });
   t.equal(headers.get('retry-after'), '0');
+  const again = call(other.url, 'GET', `/tickets/${second}/wait`);
+  await call(other.url, 'PUT', `/tickets/${first}/release`);
+  t.equal((await again).status, 204, 'its place was kept');
 });
 
 t.test('an instance that stops sends its ticket waits to another one', async (t) => {
