@@ -30,6 +30,9 @@ function malformations(xml: string): string[] {
   return [...wrong, ...open.map((name) => `${name} is not closed`)];
 }
 
+/** After which an instance has left by itself, whatever waits for it (docs/operating.md, "A drain"). */
+const longestDrainSeconds = 75;
+
 const metadata = {
   'auto.ZONENAME': '6f2a1d9e-3a6c-4f0e-9b53-0a4c3a1d2e11',
   CNAPI_DATABASE_URL: 'postgres://cnapi:secret@10.0.0.5/cnapi',
@@ -62,7 +65,9 @@ t.test('the SMF manifests are well-formed, start programs that exist, and give s
     t.strictSame(malformations(xml), [], name);
     const program = /\/opt\/smartdc\/cnapi\/(\S+\.ts)/.exec(xml)?.[1] ?? '';
     t.ok(existsSync(path.join(root, program)), program);
-    t.ok(Number(/name="stop" timeout_seconds="(\d+)"/.exec(xml)?.[1]) >= 75);
+    t.ok(Number(/name="stop" timeout_seconds="(\d+)"/.exec(xml)?.[1]) >= longestDrainSeconds, name);
+    t.match(xml, 'exec=":kill"', 'stopping sends SIGTERM, as SMF has it by itself');
+    t.match(xml, 'name="duration" type="astring" value="child"', 'it is started again however it ends');
   }
   t.not(malformations('<a><b></a>').length, 0, 'the check itself can fail');
   t.not(malformations('<a b=c/>').length, 0);
@@ -73,6 +78,9 @@ t.test('the systemd units start programs that exist, and give stopping its time'
     const unit = read(`deploy/systemd/${name}`);
     const program = /\/opt\/cnapi\/(\S+\.ts)/.exec(unit)?.[1] ?? '';
     t.ok(existsSync(path.join(root, program)), program);
-    t.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1]) >= 75, name);
+    t.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1]) >= longestDrainSeconds, name);
+    t.match(unit, /^Restart=always$/m, 'it is started again however it ends, also after a drain over REST');
+    t.match(unit, /^StartLimitIntervalSec=0$/m, 'and never given up');
+    t.match(/^KillSignal=(\w+)$/m.exec(unit)?.[1] ?? 'SIGTERM', 'SIGTERM', 'which is what systemd sends by itself');
   }
 });
