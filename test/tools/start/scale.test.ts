@@ -18,6 +18,12 @@ const liveAt = async (url: string) =>
 
 const isReady = async (url: string) => (await fetch(`${url}/ready`).catch(() => undefined))?.status === 200;
 
+/** All statuses that the server has had since it was first seen. */
+const statusesEver = async (url: string, uuid = '') => {
+  const changes = (await (await fetch(`${url}/servers/${uuid}/status-history`)).json()) as { status: string }[];
+  return [...new Set(changes.map(({ status }) => status))];
+};
+
 async function portsNamedBy(dns: string): Promise<number[]> {
   const resolver = new Resolver({ timeout: 2000 });
   resolver.setServers([dns]);
@@ -38,16 +44,24 @@ t.test('the instances of a running one come, go and change their processes; ever
       .map(({ pid }) => pid);
   const rest = others();
 
+  const back = async (url: string, pid: number) => {
+    await until(() => start.stderr.includes(`(pid ${pid}) left in order; starting it again`), 'it has left');
+    return until(
+      async () => (await isReady(url)) && (await liveAt(url)).find((one) => one.url === url && one.pid !== pid),
+      'it is back',
+    );
+  };
+
   await t.test('one that gets a SIGTERM of its own comes up again, on its port and under its uuid', async (t) => {
     const { pid = 0, uuid } = instances[1] ?? {};
     process.kill(pid, 'SIGTERM');
-    await until(() => start.stderr.includes(`(pid ${pid}) left in order; starting it again`), 'it has left');
-    const again = await until(
-      async () => (await isReady(second)) && (await liveAt(second)).find(({ url }) => url === second),
-      'it is back',
-    );
-    t.equal(again.uuid, uuid);
-    t.not(again.pid, pid);
+    t.equal((await back(second, pid)).uuid, uuid);
+  });
+
+  await t.test('and so does one that is drained over REST, at another one', async (t) => {
+    const { pid = 0, uuid } = instances[0] ?? {};
+    t.equal((await fetch(`${second}/instances/${uuid}/drain`, { method: 'POST' })).status, 202);
+    t.equal((await back(first, pid)).uuid, uuid);
   });
 
   await t.test('scaled up, more of them serve, beside the name server, which names them all', async (t) => {
@@ -64,17 +78,19 @@ t.test('the instances of a running one come, go and change their processes; ever
     t.match(refused.stderr, `http://127.0.0.1:${port + 4} (`, 'a second start names them as well');
   });
 
-  await t.test('a rolling restart leaves every server running and every instance with a new process', async (t) => {
-    const before = await liveAt(first);
-    const { code, stderr } = await ask('--rolling-restart');
-    t.equal(code, 0, stderr);
-    const after = await liveAt(first);
-    const uuids = (rows: Instance[]) => rows.map(({ uuid }) => uuid).sort();
-    t.strictSame(uuids(after), uuids(before));
-    t.equal(new Set([...before, ...after].map(({ pid }) => pid)).size, 8);
-    const server = (await (await fetch(`${first}/servers/${agent?.server_uuid}`)).json()) as { status: string };
-    t.equal(server.status, 'running');
-  });
+  await t.test(
+    'a rolling restart gives every instance a new process, and the server was never anything but running',
+    async (t) => {
+      const before = await liveAt(first);
+      const { code, stderr } = await ask('--rolling-restart');
+      t.equal(code, 0, stderr);
+      const after = await liveAt(first);
+      const uuids = (rows: Instance[]) => rows.map(({ uuid }) => uuid).sort();
+      t.strictSame(uuids(after), uuids(before));
+      t.equal(new Set([...before, ...after].map(({ pid }) => pid)).size, 8);
+      t.strictSame(await statusesEver(first, agent?.server_uuid), ['running']);
+    },
+  );
 
   await t.test(
     'scaled down, the last ones leave and stay away, and their agents are with those who stay',
