@@ -65,7 +65,7 @@ export function mayBecome(from: TicketStatus, to: TicketStatus): boolean {
 }
 
 /** How long the texts of a ticket may be, in bytes of UTF-8; `extra` as JSON. */
-export const TICKET_LIMITS = { server_uuid: 64, scope: 256, id: 1024, action: 256, reqid: 256, extra: 65_536 } as const;
+export const TICKET_LIMITS = { server_uuid: 64, scope: 256, id: 1024, action: 256, reqid: 256, extra: 16_384 } as const;
 /** Of `expires_in`: a hundred years. */
 export const MAX_EXPIRES_IN_SECONDS = 3_155_760_000;
 

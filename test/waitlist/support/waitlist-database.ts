@@ -85,15 +85,19 @@ export async function complaints(database: Queryable): Promise<string[]> {
         select 1 from cnapi_waitlist_tickets a
           where a.status = 'active' and (a.server_uuid, a.scope, a.id) = (w.server_uuid, w.scope, w.id))
     union all
-    select 'was passed over: ' || earlier.uuid || ' by ' || later.uuid
-      from cnapi_waitlist_tickets earlier
-      join cnapi_waitlist_tickets later on later.queue = earlier.queue and later.place > earlier.place
-      where earlier.status = 'queued' and later.active_at is not null
+    select 'was passed over: ' || w.uuid
+      from cnapi_waitlist_tickets w
+      join (
+        select queue, max(place) as place from cnapi_waitlist_tickets where active_at is not null group by queue
+      ) as last on last.queue = w.queue
+      where w.status = 'queued' and w.place < last.place
     union all
-    select 'became active out of order: ' || earlier.uuid || ' after ' || later.uuid
-      from cnapi_waitlist_tickets earlier
-      join cnapi_waitlist_tickets later on later.queue = earlier.queue and later.place > earlier.place
-      where later.active_at < earlier.active_at
+    select 'became active before one that was ahead of it: ' || s.uuid
+      from (
+        select uuid, active_at, max(active_at) over (partition by queue order by place) as latest
+          from cnapi_waitlist_tickets where active_at is not null
+      ) as s
+      where s.active_at < s.latest
     union all
     select 'a queue without a ticket: ' || q.key
       from cnapi_waitlist_queues q
