@@ -73,15 +73,18 @@ export async function createTicket(
       maxWaiting,
       maxListed,
     ],
+    { name: 'create ticket' },
   );
   return rows;
 }
 
 /** Undefined: there is no such ticket. */
 export async function releaseTicket(database: Queryable, uuid: string): Promise<TicketChange | undefined> {
-  const { rows } = await database.query<ChangeRow>('select uuid, status, moved from cnapi_release_ticket($1::uuid)', [
-    uuid,
-  ]);
+  const { rows } = await database.query<ChangeRow>(
+    'select uuid, status, moved from cnapi_release_ticket($1::uuid)',
+    [uuid],
+    { name: 'release ticket' },
+  );
   return toChange(rows);
 }
 
@@ -94,6 +97,7 @@ export async function renewTicket(
   const { rows } = await database.query<ChangeRow>(
     'select uuid, status, moved from cnapi_renew_ticket($1::uuid, $2::timestamptz, $3::bigint, $4::text)',
     [uuid, ...expiryValues(expiry)],
+    { name: 'renew ticket' },
   );
   return toChange(rows);
 }
@@ -150,9 +154,11 @@ export async function deleteOldTickets(database: Queryable, days: number, maxTic
 
 /** Expires what is due, so many tickets at a time; returns what moved. */
 export async function expireTickets(database: Queryable, maxTickets: number): Promise<MovedTicket[]> {
-  const { rows } = await database.query<MovedTicket>('select uuid, status from cnapi_expire_tickets($1::int)', [
-    maxTickets,
-  ]);
+  const { rows } = await database.query<MovedTicket>(
+    'select uuid, status from cnapi_expire_tickets($1::int)',
+    [maxTickets],
+    { name: 'expire tickets' },
+  );
   return rows;
 }
 
@@ -179,6 +185,7 @@ export async function readTicket(database: Queryable, uuid: string): Promise<Tic
   const { rows } = await database.query<TicketRow>(
     `select ${servedColumns} from cnapi_waitlist_tickets where uuid = $1::uuid`,
     [uuid],
+    { name: 'read ticket' },
   );
   return rows[0];
 }
@@ -191,6 +198,7 @@ export async function readStandings(
   const { rows } = await database.query<{ uuid: string; status: TicketStatus }>(
     'select uuid, status from cnapi_waitlist_tickets where uuid = any ($1::uuid[])',
     [uuids],
+    { name: 'read ticket standings' },
   );
   return rows.map(({ uuid, status }) => [uuid, status]);
 }

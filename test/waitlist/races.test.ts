@@ -196,6 +196,15 @@ t.test('concurrent pairs', async (t) => {
     t.match(late, { status: 'expired', moved: [{ uuid: two, status: 'expired' }] });
   });
 
+  check('mended by another while it was about to be: it is no defect any more', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    await db.query('delete from cnapi_waitlist_tickets where uuid = $1::uuid', [one]);
+    const mended = `${lock(queue)};
+      update cnapi_waitlist_tickets set status = 'active', active_at = cnapi_now() where uuid = '${two}'`;
+    t.same(await runBehindLock<[unknown]>(url, mended, [mending]), [{ queues: [], moved: [] }]);
+  });
+
   check(
     'sets of queues are locked in one order: expiries, deletions and menders of many do not stand in their way',
     async (t) => {

@@ -238,7 +238,11 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     for (let n = 0; n < 3; n++) gone.push(...(await addSome(db, newQueue({ serverUuid }), 3)));
     await releaseTicket(db, gone[0] ?? '');
     const before = await readNow(db);
-    const young = await addOne(db, newQueue({ serverUuid }));
+    const late = newQueue({ serverUuid });
+    const young = await addOne(db, late);
+    await db.query(
+      `update cnapi_waitlist_queues set created_at = created_at + interval '1 second' where id = '${late.id}'`,
+    );
     const first = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
     t.equal(first.queues, 2);
     const second = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
