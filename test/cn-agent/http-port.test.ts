@@ -3,15 +3,19 @@ import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../lib/cn-agent/agent.ts';
 import { HttpPort } from '../../lib/cn-agent/http-port.ts';
 import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
+import { newPostedId } from '../../lib/cn-agent/posted-id.ts';
 import { MAX_POSTED } from '../../lib/cn-agent/posted-tasks.ts';
+import { endComplete } from '../../lib/cn-agent/task-end.ts';
 import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
+import type { TaskFrame } from '../../lib/wire/frames.ts';
 import { eventually } from '../bus/eventually.ts';
 import { OldCnapi } from '../support/old-cnapi.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';
+import { taskFrame } from './frames.ts';
 
 const agentVersion = '1.0.0';
 
@@ -177,6 +181,26 @@ t.test('beside the link, neither knows of the other’s tasks', async (t) => {
   t.match((await ask('GET', '/history')).body, [{ task: 'command_execute' }]);
   next.send({ type: 'task_cancel', id: given.id, attempt: 1 });
   await next.end(given.id);
+});
+
+t.test('what a former agent process had taken is forgotten, whatever became of it', async (t) => {
+  const journal = new MemoryJournal({ clock, random });
+  const [accepted, running, ended] = [0, 1, 2].map(() => taskFrame({ id: newPostedId(random), name: 'nop' })) as [
+    TaskFrame,
+    TaskFrame,
+    TaskFrame,
+  ];
+  for (const frame of [accepted, running, ended]) await journal.append({ record: 'accepted', task: frame });
+  const group = { pgid: 4711, startTime: '1', bootId: 'b' };
+  await journal.append({ record: 'started', id: running.id, group });
+  await journal.append({ record: 'ended', end: endComplete(ended, {}, '') });
+  const groups: unknown[] = [];
+  const serverUuid = random.uuid();
+  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  machine.endGroup = async (...args: unknown[]) => void groups.push(args[0]);
+  await agent(t, [], { journal, machine, serverUuid });
+  t.same(groups, [group]);
+  t.equal(journal.state.tasks.size, 0);
 });
 
 t.test('more than it can hold are turned away', async (t) => {
