@@ -25,6 +25,8 @@ export interface FleetDeps {
   /** The servers' uuids come from it: the same seed, the same servers. */
   seed: string;
   agents: number;
+  /** So many of them speak the older scheme only. */
+  old?: number;
   agentsPerSecond: number;
   sysinfoSize: SysinfoSize;
   /** Connect from this many of 127.0.0.x; 0: from wherever the system says. */
@@ -34,6 +36,8 @@ export interface FleetDeps {
 export interface FleetStatus {
   agents: number;
   live: number;
+  /** Speaking the older scheme. */
+  old: number;
   frozen: number;
   /** Sent so far, by the agents that there are now. */
   heartbeats: number;
@@ -98,9 +102,17 @@ export class Fleet {
   }
 
   status(): FleetStatus {
-    const status: FleetStatus = { agents: this.#members.size, live: 0, frozen: 0, heartbeats: 0, instances: {} };
+    const status: FleetStatus = {
+      agents: this.#members.size,
+      live: 0,
+      old: 0,
+      frozen: 0,
+      heartbeats: 0,
+      instances: {},
+    };
     for (const { agent, thaw } of this.#members.values()) {
       if (thaw) status.frozen += 1;
+      if (agent.isOldStyle) status.old += 1;
       status.heartbeats += agent.link.heartbeats;
       const session = agent.link.state.session;
       if (!session) continue;
@@ -151,7 +163,7 @@ export class Fleet {
   }
 
   #agentDeps(member: { serverUuid: string; number: number; wire: Wire; journal: MemoryJournal }): AgentDeps {
-    const { clock, random, log, resolve, agentVersion, sysinfoSize, localAddresses } = this.#deps;
+    const { clock, random, log, resolve, agentVersion, sysinfoSize, localAddresses, old = 0 } = this.#deps;
     const { serverUuid, number, wire, journal } = member;
     return {
       clock,
@@ -166,7 +178,7 @@ export class Fleet {
       machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
       allowReboot: true,
-      protocol: 'auto',
+      protocol: number < old ? 'old' : 'auto',
       localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,
     };
   }

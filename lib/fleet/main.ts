@@ -35,12 +35,12 @@ async function main(): Promise<void> {
 }
 
 async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<Fleet> {
-  const { agents, agentsPerSecond, sysinfoSize, localAddresses } = options;
+  const { agents, old, agentsPerSecond, sysinfoSize, localAddresses } = options;
   const resolve = shared(clock, resolverOf(discovery, { clock, random }));
   // Ten thousand agents' comings and goings are news only to whoever asks for them.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
-  const size = { agents, agentsPerSecond, sysinfoSize, localAddresses };
+  const size = { agents, old, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, agentVersion, seed, ...size });
 }
 

@@ -14,6 +14,7 @@ import type { SysinfoSize } from './stand-in-sysinfo.ts';
 export interface FleetOptions {
   discovery: Discovery;
   agents: number;
+  old: number;
   agentsPerSecond: number;
   data: string | undefined;
   seed: string | undefined;
@@ -27,6 +28,8 @@ export const FLEET_USAGE = `Usage: npm run fleet -- --agents N [options]
 Simulated agents, thousands in one process: the real agent's link, journal and tasks on machines that are not there.
 
   --agents N           how many
+  --old N              so many of them post as the reference's agents do, and take no tasks (default 0). Orders to be
+                       silent, to vanish, to be slow and to be cut are about links, and nothing to them
   --rate N             agents started per second (default 500)
   --data DIR           keeps the seed of the servers' uuids, so that they are the same the next time
   --seed TEXT          the seed itself; without --data or --seed each start has new servers
@@ -46,6 +49,7 @@ export function parseFleetOptions(args: string[]): FleetOptions | undefined {
   const options = {
     ...discoveryOptions,
     agents: { type: 'string' },
+    old: { type: 'string' },
     rate: { type: 'string' },
     data: { type: 'string' },
     seed: { type: 'string' },
@@ -55,9 +59,11 @@ export function parseFleetOptions(args: string[]): FleetOptions | undefined {
   const values = usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
   if (values.help) return undefined;
   if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
+  const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });
   return {
     discovery: discoveryOf(values),
-    agents: wholeNumber('--agents', values.agents, { min: 0, max: 100_000 }),
+    agents,
+    old: wholeNumber('--old', values.old ?? '0', { min: 0, max: agents }),
     agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),
     data: values.data,
     seed: values.seed,

@@ -12,6 +12,7 @@ import { standInSysinfo } from '../../lib/fleet/stand-in-sysinfo.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
+import { OldCnapi } from '../support/old-cnapi.ts';
 import { type Script, ScriptedInstance } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 
@@ -64,6 +65,16 @@ t.test('two hundred agents in one process each hold a session, beat and run task
       t.same(end, 'what was asked');
   }
   await until(() => sessions.every((session) => session.all('heartbeat').length >= 3), 'three heartbeats of each');
+});
+
+t.test('a part of it can be of the older kind', async (t) => {
+  const [one, cnapi] = [await instance(t), await OldCnapi.start()];
+  t.teardown(() => cnapi.stop());
+  const fleet = await fleetOf(t, 6, [one], { agents: 10, old: 4, resolve: async () => [one.address, cnapi.address] });
+  t.match(fleet.status(), { agents: 10, live: 6, old: 4 });
+  const posting = () => new Set(cnapi.all('/sysinfo').map(({ serverUuid }) => serverUuid));
+  await until(() => posting().size > 0, 'posts');
+  t.ok([...posting()].every((uuid) => fleet.uuids.slice(0, 4).includes(uuid)));
 });
 
 t.test('the same seed gives the same servers', async (t) => {
