@@ -6,6 +6,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { WebSocketServer } from 'ws';
 import { answerQuestions } from '../asked.ts';
+import { useAnswers } from '../use.ts';
 
 const WELCOME = JSON.stringify({ type: 'welcome', epoch: 1 });
 
@@ -22,6 +23,7 @@ server.on('connection', (socket) => {
 });
 
 answerQuestions({
+  ...useAnswers,
   listen: () =>
     new Promise((resolve) =>
       http.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () =>

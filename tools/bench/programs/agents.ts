@@ -1,0 +1,171 @@
+/**
+ * The load of the link's figures: as many agents as asked for, which greet, heartbeat each second, evenly spread, and do
+ * nothing else. An instance and the bare server get the same frames from it, byte for byte, and it knows what was answered.
+ * Any of them can fall silent, as a stopped process does, or be cut off; it tells when.
+ */
+import { WebSocket } from 'ws';
+import { serverUuidOf } from '../../../lib/fleet/fleet.ts';
+import { standInSysinfo } from '../../../lib/fleet/stand-in-sysinfo.ts';
+import { systemClock as clock } from '../../../lib/ports/clock.ts';
+import { systemRandom } from '../../../lib/ports/random.ts';
+import { encodeFrame, encodeHeartbeat } from '../../../lib/wire/codec.ts';
+import { PROTOCOL_VERSION } from '../../../lib/wire/limits.ts';
+import { answerQuestions } from '../asked.ts';
+
+export interface ConnectOrder {
+  url: string;
+  agents: number;
+  perSecond: number;
+  /** They send their sysinfo when asked to, so that their servers can be read. */
+  tellsSysinfo?: boolean;
+}
+
+export interface Beats {
+  sent: number;
+  answered: number;
+  /** Connections that ended though nobody here ended them. */
+  lost: number;
+}
+
+interface Agent {
+  serverUuid: string;
+  number: number;
+  url: string;
+  tellsSysinfo: boolean;
+  incarnation: string;
+  conn: number;
+  socket: WebSocket | undefined;
+  /** Of its session; 0 while it has none. */
+  epoch: number;
+  sequence: number;
+  beatAt: number;
+  /** False once it was silenced or cut off on purpose: it does not come again. */
+  isWanted: boolean;
+}
+
+const UNBORN = { socket: undefined, epoch: 0, sequence: 0, beatAt: 0, isWanted: true };
+
+const HEARTBEAT_MS = 1_000;
+const TURN_MS = 1;
+const CONNECT_STEP_MS = 10;
+const REDIAL_MS = 1_000;
+
+const seed = systemRandom.uuid();
+const agents: Agent[] = [];
+const byUuid = new Map<string, Agent>();
+const beats: Beats = { sent: 0, answered: 0, lost: 0 };
+/** How far round the agents the heartbeats have come; in agents. */
+let turned = 0;
+let turnedAt = clock.now();
+
+answerQuestions({
+  /** Resolves to the uuids when all of them are live. */
+  async connect({ url, agents: count, perSecond, tellsSysinfo = false }: ConnectOrder): Promise<string[]> {
+    const startedAt = clock.now();
+    const arrivals: Promise<Agent>[] = [];
+    while (arrivals.length < count) {
+      const due = Math.min(count, Math.ceil(((clock.now() - startedAt) / 1000) * perSecond) + 1);
+      while (arrivals.length < due) arrivals.push(connect(url, agents.length + arrivals.length, tellsSysinfo));
+      await clock.sleep(CONNECT_STEP_MS);
+    }
+    const arrived = await Promise.all(arrivals);
+    for (const agent of arrived) byUuid.set(agent.serverUuid, agent);
+    agents.push(...arrived);
+    return arrived.map(({ serverUuid }) => serverUuid);
+  },
+  beats: (): Beats => beats,
+  /** Resolves to when it was last heard, by the wall clock. Its connection stays; it reads and sends nothing. */
+  silence({ serverUuid }: { serverUuid: string }): number {
+    const agent = theAgent(serverUuid);
+    agent.isWanted = false;
+    agent.socket?.pause();
+    return agent.beatAt;
+  },
+  /** Resolves to when its connection was closed, by the wall clock. */
+  close({ serverUuid }: { serverUuid: string }): number {
+    const agent = theAgent(serverUuid);
+    agent.isWanted = false;
+    agent.socket?.terminate();
+    return clock.wallTime();
+  },
+});
+clock.every(TURN_MS, beatOnTime);
+
+function connect(url: string, number: number, tellsSysinfo: boolean): Promise<Agent> {
+  const serverUuid = serverUuidOf(seed, number);
+  const agent: Agent = { serverUuid, number, url, tellsSysinfo, incarnation: systemRandom.uuid(), conn: 0, ...UNBORN };
+  return new Promise((resolve) => dial(agent, () => resolve(agent)));
+}
+
+/** As the real agent does, it comes again when it is sent away or loses its connection; `lost` counts how often. */
+function dial(agent: Agent, onLive: () => void): void {
+  const options = { perMessageDeflate: false, skipUTF8Validation: true };
+  const socket = new WebSocket(`${agent.url.replace('http', 'ws')}/agents/${agent.serverUuid}/link`, options);
+  agent.socket = socket;
+  agent.conn += 1;
+  agent.epoch = 0;
+  socket.on('open', () => socket.send(helloOf(agent)));
+  socket.on('message', (data) => {
+    const text = data.toString();
+    if (text.startsWith('{"type":"heartbeat"')) beats.answered += 1;
+    else if (text.startsWith('{"type":"welcome"')) enter(agent, JSON.parse(text), onLive);
+  });
+  socket.on('error', () => undefined);
+  socket.on('close', () => {
+    if (!agent.isWanted) return;
+    beats.lost += 1;
+    clock.after(REDIAL_MS * (1 + systemRandom.fraction()), () => dial(agent, onLive));
+  });
+}
+
+function enter(agent: Agent, welcome: { epoch: number; sendSysinfo?: boolean }, onLive: () => void): void {
+  const { socket, serverUuid, number, tellsSysinfo } = agent;
+  agent.epoch = welcome.epoch;
+  socket?.send(encodeFrame({ type: 'inventory', epoch: welcome.epoch, tasks: [] }));
+  if (tellsSysinfo && welcome.sendSysinfo) {
+    const sysinfo = standInSysinfo({ serverUuid, number, agentVersion: 'bench', sysinfoSize: 'small', bootedAt: 0 });
+    socket?.send(encodeFrame({ type: 'sysinfo', digest: 'bench', sysinfo }));
+  }
+  onLive();
+}
+
+function helloOf({ serverUuid, incarnation, conn }: Agent): string {
+  return encodeFrame({
+    type: 'hello',
+    version: PROTOCOL_VERSION,
+    capabilities: [],
+    serverUuid,
+    incarnation,
+    conn,
+    journalId: incarnation,
+    epoch: 0,
+    bootId: 'bench',
+    agentVersion: 'bench',
+    sysinfoDigest: '',
+  });
+}
+
+/** A turn that came late makes up for what it missed. */
+function beatOnTime(): void {
+  const now = clock.now();
+  turned += Math.min(1, (now - turnedAt) / HEARTBEAT_MS) * agents.length;
+  turnedAt = now;
+  for (; turned >= 1; turned--) beat();
+}
+
+let next = 0;
+
+function beat(): void {
+  next = (next + 1) % agents.length;
+  const agent = agents[next];
+  if (agent === undefined || !agent.isWanted || agent.epoch === 0) return;
+  agent.beatAt = clock.wallTime();
+  beats.sent += 1;
+  agent.socket?.send(encodeHeartbeat(++agent.sequence));
+}
+
+function theAgent(serverUuid: string): Agent {
+  const agent = byUuid.get(serverUuid);
+  if (agent === undefined) throw new Error(`there is no agent ${serverUuid}`);
+  return agent;
+}
