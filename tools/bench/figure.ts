@@ -43,6 +43,8 @@ export interface BenchContext {
   floors: Floors;
   /** For what a figure wants to keep on disk; removed at the end. */
   directory: string;
+  /** Where profiles go, if they are wanted; they are taken after the measuring. */
+  profiles: string | undefined;
   /** Aborted when the user wants to stop. */
   signal: AbortSignal;
   /** Progress, for people. */

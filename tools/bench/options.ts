@@ -10,6 +10,8 @@ export interface BenchOptions {
   databaseUrl: string | undefined;
   redisUrl: string | undefined;
   bus: 'redis' | 'postgres' | undefined;
+  /** Where figures that can do so leave profiles. */
+  profiles: string | undefined;
 }
 
 export class BenchUsageError extends Error {}
@@ -25,6 +27,7 @@ export function usageOf(figures: readonly Figure[]): string {
   --database-url URL   use this Postgres (it makes databases of its own there) instead of an embedded one
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
   --bus postgres       LISTEN/NOTIFY, though there is a Redis
+  --profiles DIR       CPU profiles and heap snapshots of the instances go there, from figures that take them
   --help               this text
 
 Progress goes to stderr. Run it on a machine that does nothing else. Exit code: 0 all measured (met or missed), 1 something
@@ -48,6 +51,7 @@ export function parseBenchOptions(args: readonly string[], figures: readonly Fig
     databaseUrl: values['database-url'],
     redisUrl: values['redis-url'],
     bus: values.bus,
+    profiles: values.profiles,
   };
 }
 
@@ -63,6 +67,7 @@ function parse(args: readonly string[]) {
         'database-url': { type: 'string' },
         'redis-url': { type: 'string' },
         bus: { type: 'string' },
+        profiles: { type: 'string' },
         help: { type: 'boolean', default: false },
       },
     }).values;

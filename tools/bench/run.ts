@@ -87,6 +87,7 @@ export class Run {
       minutes: this.#options.minutes,
       foundation: this.#foundation,
       directory: this.#newFolder(),
+      profiles: this.#options.profiles,
       signal: this.#signal,
       say: this.#say,
       startZone: (plan = {}) => this.#startZone(plan),

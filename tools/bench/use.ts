@@ -1,3 +1,7 @@
+import { writeFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+import { writeHeapSnapshot } from 'node:v8';
+
 /** What a process has used, as it tells when asked: preloaded into instances by `probe.ts`, built into the floors' programs. */
 export interface CpuUse {
   /** Of all threads, user and system, since the start. */
@@ -11,6 +15,8 @@ export interface MemoryUse {
   residentBytes: number;
 }
 
+let profiler: Session | undefined;
+
 export const useAnswers = {
   cpu(): CpuUse {
     const { user, system } = process.cpuUsage();
@@ -22,5 +28,20 @@ export const useAnswers = {
     for (let times = 0; times < 2; times++) globalThis.gc();
     const { heapUsed, external, rss } = process.memoryUsage();
     return { heapBytes: heapUsed, externalBytes: external, residentBytes: rss };
+  },
+  async startProfile(): Promise<void> {
+    profiler = new Session();
+    profiler.connect();
+    await profiler.post('Profiler.enable');
+    await profiler.post('Profiler.start');
+  },
+  /** Writes what Chrome's developer tools, and others, read. */
+  async writeProfile({ file }: { file: string }): Promise<void> {
+    const { profile } = (await profiler?.post('Profiler.stop')) ?? {};
+    writeFileSync(file, JSON.stringify(profile));
+    profiler?.disconnect();
+  },
+  writeHeap({ file }: { file: string }): void {
+    writeHeapSnapshot(file);
   },
 };

@@ -4,6 +4,7 @@
  * Any of them can fall silent, as a stopped process does, or be cut off; it tells when.
  */
 import { WebSocket } from 'ws';
+import { capabilitiesOf, catalogue } from '../../../lib/cn-agent/tasks/catalogue.ts';
 import { serverUuidOf } from '../../../lib/fleet/fleet.ts';
 import { standInSysinfo } from '../../../lib/fleet/stand-in-sysinfo.ts';
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
@@ -50,6 +51,7 @@ const TURN_MS = 1;
 const CONNECT_STEP_MS = 10;
 const REDIAL_MS = 1_000;
 
+const capabilities = capabilitiesOf(catalogue);
 const seed = systemRandom.uuid();
 const agents: Agent[] = [];
 const byUuid = new Map<string, Agent>();
@@ -133,7 +135,7 @@ function helloOf({ serverUuid, incarnation, conn }: Agent): string {
   return encodeFrame({
     type: 'hello',
     version: PROTOCOL_VERSION,
-    capabilities: [],
+    capabilities,
     serverUuid,
     incarnation,
     conn,
