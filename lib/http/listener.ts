@@ -209,7 +209,7 @@ export class HttpListener {
     const reason = reasonToRefuse(knockOf(request), this.#names);
     if (response.claimUpgrade !== undefined) {
       // Nobody else listens from here until the link has it, and a caller may reset the connection at any moment.
-      request.socket.on('error', () => request.socket.destroy());
+      request.socket.on('error', destroyThis);
       const refusal = reason ?? this.#reasonNotToUpgrade(request);
       if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
       return refusal === undefined;
@@ -315,6 +315,11 @@ export class HttpListener {
 
 function knockOf({ url = '', httpVersion, headers, headersDistinct }: IncomingMessage): Knock {
   return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin };
+}
+
+/** No closure: it stays with a link's socket, and would keep the request of its upgrade as long. */
+function destroyThis(this: Socket): void {
+  this.destroy();
 }
 
 /** Of callers that offer another protocol (`h2c`) the offer is passed by, as HTTP has it. */
