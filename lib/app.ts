@@ -25,6 +25,8 @@ import type { Logger } from './log.ts';
 import { type Migration, migrate } from './moray/migrations.ts';
 import { morayMigrations } from './moray/moray-schema.ts';
 import { PostgresDatabase, waitForDatabase } from './moray/pool.ts';
+import { isLoopback } from './old-agents/agent-address.ts';
+import { OldAgentCaller } from './old-agents/caller.ts';
 import { Observer } from './old-agents/observer.ts';
 import { type Clock, isoNow } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
@@ -81,6 +83,7 @@ export class App {
   readonly #waitlist: Waitlist;
   readonly #servers: Servers;
   readonly #observer: Observer;
+  readonly #oldAgentCaller: OldAgentCaller;
   readonly #link: LinkServer;
   readonly #listener: HttpListener;
   readonly #housekeeping: Housekeeping;
@@ -109,15 +112,17 @@ export class App {
       verdictDatabase: this.#verdictDatabase,
       identity: () => this.#identity(),
       door: {
-        unanswered: () => this.#listener.unanswered,
-        announce: () => this.#listener.announceLeave(),
+        unanswered: () => this.#listener.unanswered + this.#tasks.stats().postsInFlight,
+        announce: () => {
+          this.#listener.announceLeave();
+          this.#tasks.retire();
+        },
         close: () => this.#listener.closeDoor(),
         endWaits: () => this.#waitsOver.abort(),
         leave: () => void this.stop(),
       },
     });
     this.#registry = new Registry({ sessions: this.#roster.sessions, run: () => this.#roster.instances.run });
-    this.#tasks = new Tasks({ ...common, sessions: this.#registry });
     this.#waitlist = new Waitlist(common);
     this.#servers = new Servers({ database, clock, log, datacenter: config.datacenter });
     this.#observer = new Observer({
@@ -129,6 +134,15 @@ export class App {
       clock,
       log,
     });
+    const allowLoopback = isLoopback(config.host);
+    this.#oldAgentCaller = new OldAgentCaller({
+      database,
+      servers: this.#servers,
+      clock,
+      version: VERSION,
+      allowLoopback,
+    });
+    this.#tasks = new Tasks({ ...common, sessions: this.#registry, messenger: this.#oldAgentCaller });
     this.#link = new LinkServer({
       ...common,
       cnapiUuid,
@@ -143,6 +157,8 @@ export class App {
       (message) => message.kind === 'tasks' && this.#tasks.hint(message.server_uuid),
       () => this.#tasks.pollSoon(),
     );
+    // What was posted under the old run must be moved to the new one before others count it as lost.
+    this.#roster.instances.listen({ runRenewed: () => this.#tasks.pollSoon() });
   }
 
   /** Resolves when `stop()` has done its work. */
@@ -171,6 +187,7 @@ export class App {
     if (this.#stopping.signal.aborted) return this.stopped;
     this.#stopping.abort();
     this.#roster.retire();
+    this.#tasks.retire();
     if (this.#starting !== undefined) await this.#quietly('start', this.#starting);
     await this.#quietly('link', this.#link.stop());
     await this.#quietly('listener', this.#listener.stop());
@@ -275,6 +292,7 @@ export class App {
       servers: this.#servers,
       tasks: this.#tasks,
       waitlist: this.#waitlist,
+      oldAgentCaller: this.#oldAgentCaller,
       roster: {
         instances: () => roster.views(),
         drain: (cnapiUuid) => roster.drain(cnapiUuid),
@@ -311,6 +329,7 @@ export class App {
         roster_incarnation_alternations_total: roster.authority.alternations,
         roster_agents_shed_total: roster.balancer.shed,
         ...this.#observer.counters(),
+        ...this.#oldAgentCaller.counters(),
         instance_draining: Number(roster.drainer.isDraining),
       }),
     });

@@ -9,6 +9,9 @@ export const taskTopic = (taskId: string): string => `task:${taskId}`;
 /** A ticket became active, ended or was deleted: `{uuid}`. Heard by instances with a waiter for it. */
 export const ticketTopic = (ticketUuid: string): string => `ticket:${ticketUuid}`;
 
+/** To whoever has room: `{server_uuid}`, there may be tasks queued for a server with an old agent. */
+export const POSTS_TOPIC = 'posts';
+
 /** What one instance says to the run that acts for a server. */
 export type RunMessage =
   /** There may be queued work, or a cancel to send on, for this server. */

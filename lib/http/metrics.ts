@@ -31,6 +31,8 @@ const TASK_TOTALS = {
   tasks_sent_total: 'sent',
   tasks_resent_total: 'resent',
   tasks_swept_total: 'swept',
+  tasks_posted_total: 'posted',
+  tasks_posts_lost_total: 'postsLost',
   tasks_refused_ends_total: 'refusedEnds',
   tasks_dropped_events_total: 'droppedEvents',
 } as const satisfies Record<string, keyof TaskStats>;
@@ -69,6 +71,11 @@ export class Metrics {
       'tasks_follows',
       'Callers following the events of a task on this instance',
       () => sources.tasks().follows,
+    );
+    this.#gauge(
+      'tasks_posts_in_flight',
+      'Tasks handed to old agents by this instance, whose ends it waits for',
+      () => sources.tasks().postsInFlight,
     );
     for (const [name, key] of Object.entries(TASK_TOTALS)) {
       this.#total(name, `${name.replaceAll('_', ' ')}, by this instance`, () => sources.tasks()[key]);

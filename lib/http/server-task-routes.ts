@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
-import { InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
+import { InvalidArgumentError, InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
 import { empty, ok, type RequestContext, type Route, route } from './route.ts';
 import {
   BAD_REQUEST,
@@ -194,16 +194,26 @@ export const serverTaskRoutes: Route[] = [
     name: 'TaskHistory',
     method: 'GET',
     path: '/servers/:server_uuid/task-history',
-    summary: "The server's tasks, newest first, from any instance",
+    summary: "The server's tasks, newest first, from any instance; of an old agent what it tells itself, its last 16",
     tag: 'tasks',
     origin: 'reference',
     params: z.object({ ...serverUuid, limit: integer('limit', 1, MAX_LIST).optional() }),
     preconditions: ['server'],
     responses: {
-      200: { description: 'OK', schema: z.array(z.looseObject({ id: uuid(), task: z.string(), status: z.string() })) },
+      200: {
+        description: 'OK',
+        schema: z.array(z.looseObject({ id: uuid().optional(), task: z.string(), status: z.string() })),
+      },
       ...noServer,
+      500: { description: 'The agent is an old one and did not tell' },
     },
-    handler: async ({ params, services }) => ok(await services.tasks.history(params.server_uuid, params.limit ?? 100)),
+    async handler({ params, services, isRunning, requestId }) {
+      const { server_uuid, limit = 100 } = params;
+      // An old agent may have tasks of an old CNAPI beside, which only it knows of.
+      if (isRunning && (await services.oldAgentCaller.has(server_uuid)))
+        return ok((await services.oldAgentCaller.history(server_uuid, requestId)).slice(0, limit));
+      return ok(await services.tasks.history(server_uuid, limit));
+    },
   }),
   agentRoute('PauseAgent', 'pause', 'Has the agent take no further tasks but resume'),
   agentRoute('ResumeAgent', 'resume', 'Has the agent take tasks again'),
@@ -222,7 +232,14 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
     preconditions: ['server', 'running'],
     responses: { 204: { description: 'Done' }, ...notRunning },
     async handler(context) {
-      await runTask(context, `agent_${verb}`, {});
+      const { params, services, requestId } = context;
+      if (!(await services.oldAgentCaller.has(params.server_uuid))) {
+        await runTask(context, `agent_${verb}`, {});
+        return empty(204);
+      }
+      if (params.ticket_uuid !== undefined)
+        throw new InvalidArgumentError(`To ${verb} an old agent is no task; it cannot be put under a ticket`);
+      await services.oldAgentCaller.setPaused(params.server_uuid, requestId, verb === 'pause');
       return empty(204);
     },
   });

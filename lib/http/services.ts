@@ -1,4 +1,5 @@
 /** What the routes need of the rest of the instance; `lib/app.ts` fills it in, tests put stand-ins where there is no fleet. */
+import type { OldAgentCaller } from '../old-agents/caller.ts';
 import type { InstanceView } from '../roster/coordinator.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Tasks } from '../tasks/tasks.ts';
@@ -37,6 +38,7 @@ export interface Services {
     Waitlist,
     'create' | 'get' | 'list' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll' | 'stats'
   >;
+  oldAgentCaller: Pick<OldAgentCaller, 'has' | 'history' | 'setPaused'>;
   roster: RosterService;
   oldAgents: OldAgentsService;
   /** Aborts when this instance leaves and every wait is to be answered, each in its own way. */

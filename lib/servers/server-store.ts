@@ -90,6 +90,21 @@ export async function readDigest(database: Queryable, serverUuid: string): Promi
   return rows[0]?.digest;
 }
 
+/** These keys of a server's sysinfo; undefined when none is kept. */
+export async function readSysinfoParts(
+  database: Queryable,
+  serverUuid: string,
+  keys: readonly string[],
+): Promise<Json | undefined> {
+  const { rows } = await database.query<{ parts: Json }>(
+    `select coalesce((select jsonb_object_agg(key, i.sysinfo -> key) from unnest($2::text[]) as key
+         where i.sysinfo ? key), '{}') as parts
+       from cnapi_server_sysinfo i where i.server_uuid = $1::uuid`,
+    [serverUuid, keys],
+  );
+  return rows[0]?.parts;
+}
+
 export async function storeSysinfo(
   database: Queryable,
   serverUuid: string,

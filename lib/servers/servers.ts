@@ -135,6 +135,11 @@ export class Servers {
     return store.storeReport(this.#database, serverUuid, parseReport(status));
   }
 
+  /** These keys of the sysinfo that is kept; undefined when there is none. */
+  sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<Json | undefined> {
+    return store.readSysinfoParts(this.#database, serverUuid, keys);
+  }
+
   /** The digest of the sysinfo that is kept; undefined when there is none, and the agent should send it. */
   async sysinfoDigest(serverUuid: string): Promise<string | undefined> {
     return store.readDigest(this.#database, serverUuid);

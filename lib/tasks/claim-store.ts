@@ -123,7 +123,7 @@ export interface InheritedRow extends InheritedTask {
   serverUuid: string;
 }
 
-/** Claimed tasks of these servers that an earlier session was given, `limit` of them. */
+/** Claimed tasks of these servers that an earlier session was given, `limit` of them; what was posted is its poster's. */
 export async function readInherited(
   database: Queryable,
   sessions: readonly ClaimingSession[],
@@ -134,7 +134,7 @@ export async function readInherited(
          t.cancel_requested_at is not null as "cancelRequested"
        from cnapi_tasks t
          join unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch) on mine.server_uuid = t.server_uuid
-       where t.state = 'claimed' and t.epoch < mine.epoch
+       where t.state = 'claimed' and t.epoch < mine.epoch and t.posted_by is null
        limit $3::int`,
     [sessions.map((session) => session.serverUuid), sessions.map((session) => session.epoch), limit],
   );

@@ -18,6 +18,8 @@ import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability } from '../wire/tasks.ts';
 import { type ChangedTask, claimTasks, type Order, resendTasks, sweepTasks } from './claim-store.ts';
+import type { TaskMessenger } from './messenger.ts';
+import { type PostStats, Posts } from './posts.ts';
 import { Reconciler } from './reconciler.ts';
 import { Recorder } from './recorder.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
@@ -27,12 +29,15 @@ export interface DispatcherConfig {
   taskStartByMs: number;
   taskResendMs: number;
   taskOverdueMs: number;
+  adoptGraceMs: number;
 }
 
 export interface DispatcherDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
+  /** Reaches servers with old agents; without it their tasks are left to other instances. */
+  messenger?: TaskMessenger;
   clock: Clock;
   log: Logger;
   config: DispatcherConfig;
@@ -40,7 +45,7 @@ export interface DispatcherDeps {
   wake: (changed: ChangedTask) => void;
 }
 
-export interface DispatcherStats {
+export interface DispatcherStats extends PostStats {
   /** Servers to claim for. */
   wanted: number;
   inventories: number;
@@ -66,6 +71,7 @@ export class Dispatcher {
   readonly #deps: DispatcherDeps;
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
+  readonly #posts: Posts | undefined;
   readonly #claims: Runner;
   readonly #wanted = new Set<string>();
   /** Servers with a queue that must accept or end something before they are given more. */
@@ -95,6 +101,7 @@ export class Dispatcher {
       onChanged,
       onSettled: (serverUuid) => this.hint(serverUuid),
     });
+    this.#posts = deps.messenger && this.#createPosts(deps.messenger);
     this.#claims = new Runner({
       clock,
       log,
@@ -103,6 +110,20 @@ export class Dispatcher {
       work: () => this.#claimWanted(),
       lanes: CLAIM_LANES,
     });
+  }
+
+  start(): void {
+    this.#posts?.start();
+  }
+
+  /** Claims nothing more for old agents; what is posted goes on. */
+  retire(): void {
+    this.#posts?.retire();
+  }
+
+  /** Nobody has authority for this server, and something may be queued for it: its agent may be an old one. */
+  hintUnowned(serverUuid: string): void {
+    this.#posts?.hint(serverUuid);
   }
 
   /** There may be something to claim or to cancel for this server. */
@@ -136,6 +157,7 @@ export class Dispatcher {
   /** Everything that a hint might have missed. @throws DatabaseUnavailableError */
   async poll(): Promise<void> {
     this.#reconciler.poll();
+    this.#posts?.poll();
     try {
       await this.#claimAll();
       await this.#sweep();
@@ -146,7 +168,8 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#claims.stop(), this.#reconciler.stop(), this.#recorder.stop()]);
+    await Promise.all([this.#claims.stop(), this.#reconciler.stop(), this.#posts?.stop()]);
+    await this.#recorder.stop();
   }
 
   stats(): DispatcherStats {
@@ -159,7 +182,18 @@ export class Dispatcher {
       sent: this.#sent,
       resent: this.#resent,
       swept: this.#swept,
+      ...(this.#posts?.stats() ?? { postsInFlight: 0, posted: 0, postsLost: 0 }),
     };
+  }
+
+  #createPosts(messenger: TaskMessenger): Posts {
+    return new Posts({
+      ...this.#deps,
+      messenger,
+      run: () => this.#deps.sessions.run(),
+      record: (subject, end, acknowledge) => this.#recorder.endOfPost(subject, end, acknowledge),
+      onChanged: (changed) => this.announce(changed),
+    });
   }
 
   async #claimWanted(): Promise<void> {

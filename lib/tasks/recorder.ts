@@ -41,8 +41,8 @@ interface Gathered {
   subject: ReportSubject;
   events: EventReport[];
   end?: EndReport;
-  /** To acknowledge the end on. */
-  session?: TaskSession;
+  /** Tells whoever reported the end that it is recorded. */
+  acknowledge?: () => void;
   size: number;
   /** The database would not have it as it was; the end is left. */
   isBare?: boolean;
@@ -96,13 +96,14 @@ export class Recorder {
   }
 
   end(session: TaskSession, frame: TaskEndFrame): void {
-    if (this.#size > MAX_ENDS_SIZE) {
-      this.refusedEnds += 1;
-      return;
-    }
-    const gathered = this.#of({ id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt });
-    gathered.session = session;
-    if (gathered.end === undefined) this.#end(gathered, toEnd(frame));
+    const { id, attempt } = frame;
+    const acknowledge = () => session.send({ type: 'task_ack', id, attempt });
+    this.#takeEnd({ id, serverUuid: session.serverUuid, attempt }, () => toEnd(frame), acknowledge);
+  }
+
+  /** An end that this instance heard itself. Until it is acknowledged it is to be told again. */
+  endOfPost(subject: ReportSubject, end: EndReport, acknowledge: () => void): void {
+    this.#takeEnd(subject, () => end, acknowledge);
   }
 
   /** An end that the control plane gives an attempt; nobody is told but who waits. */
@@ -123,6 +124,16 @@ export class Recorder {
         'task reports left to their agents',
       );
     }
+  }
+
+  #takeEnd(subject: ReportSubject, end: () => EndReport, acknowledge: () => void): void {
+    if (this.#size > MAX_ENDS_SIZE) {
+      this.refusedEnds += 1;
+      return;
+    }
+    const gathered = this.#of(subject);
+    gathered.acknowledge = acknowledge;
+    if (gathered.end === undefined) this.#end(gathered, end());
   }
 
   #end(gathered: Gathered, report: EndReport): void {
@@ -205,9 +216,9 @@ export class Recorder {
   }
 
   #finish(batch: Gathered[]): void {
-    for (const { subject, end, session, size } of batch) {
+    for (const { end, acknowledge, size } of batch) {
       this.#size -= size;
-      if (end !== undefined) session?.send({ type: 'task_ack', id: subject.id, attempt: subject.attempt });
+      if (end !== undefined) acknowledge?.();
     }
   }
 
@@ -226,7 +237,7 @@ export class Recorder {
     earlier.events.push(...later.events);
     earlier.size += later.size;
     if (earlier.end === undefined && later.end !== undefined) earlier.end = later.end;
-    if (later.session !== undefined) earlier.session = later.session;
+    if (later.acknowledge !== undefined) earlier.acknowledge = later.acknowledge;
   }
 }
 

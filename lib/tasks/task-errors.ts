@@ -19,6 +19,16 @@ export class TaskEndedError extends CnapiError {
   }
 }
 
+/** An old agent has it, and its protocol knows no way to end a task. */
+export class TaskNotCancellableError extends CnapiError {
+  readonly taskId: string;
+  constructor(taskId: string) {
+    const message = `Task ${taskId} was handed to an agent that speaks the old protocol, which cannot cancel; wait for its end`;
+    super('TaskNotCancellable', 409, message);
+    this.taskId = taskId;
+  }
+}
+
 /** The same Idempotency-Key came with another request for the same server. */
 export class IdempotencyConflictError extends CnapiError {
   readonly taskId: string;

@@ -6,6 +6,7 @@
  * params, result, error and progress are `json`, not `jsonb`: they are handed on as they came, NUL characters included.
  */
 import type { Migration } from '../moray/migrations.ts';
+import { posts } from './post-functions.ts';
 import { claimFunction, inventoryFunction, recordFunction, sweepFunction } from './task-functions.ts';
 
 /**
@@ -109,4 +110,5 @@ export const taskMigrations: Migration[] = [
   { number: 35, name: 'record task reports', sql: recordFunction },
   { number: 36, name: 'sweep tasks', sql: sweepFunction },
   { number: 37, name: 'tasks under tickets', sql: ticket },
+  { number: 38, name: 'posts of tasks', sql: posts },
 ];

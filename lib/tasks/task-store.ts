@@ -158,7 +158,10 @@ export interface CancelledTask {
   run: string | null;
 }
 
-/** A queued task ends, of a claimed one the end is asked for. Undefined: there is none, or it has ended. */
+/**
+ * A queued task ends, of a claimed one the end is asked for. Undefined: there is none, or it has ended, or an old agent
+ * has it, which nobody can ask.
+ */
 export async function cancelTask(database: Queryable, id: string): Promise<CancelledTask | undefined> {
   const { rows } = await database.query<TaskRow & { run: string | null }>(
     `update cnapi_tasks t
@@ -166,7 +169,7 @@ export async function cancelTask(database: Queryable, id: string): Promise<Cance
            state = case state when 'queued' then 'ended' else state end,
            outcome = case state when 'queued' then 'failure' end,
            error = case when state <> 'queued' then null when uncertain then $3::json else $2::json end
-       where id = $1::uuid and state <> 'ended'
+       where id = $1::uuid and state <> 'ended' and not (state = 'claimed' and posted_by is not null)
        returning ${servedColumns}, (select r.run from cnapi_roster_authority r where r.server_uuid = t.server_uuid) as run`,
     [id, JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.cancelledUncertain)],
   );

@@ -199,6 +199,10 @@ export const taskEnds = {
     code: 'OutcomeUnknown',
     message: 'the server lost its record of the task and did not take it again; whether it ran is unknown',
   },
+  posterLost: {
+    code: 'OutcomeUnknown',
+    message: 'the instance that had handed the task to an old agent is gone; whether the task ran is unknown',
+  },
   timedOut: { code: 'TaskTimeout', message: 'the server did not report an end in time; the outcome is unknown' },
   unknownTask: { code: 'UnknownTask', message: "the server's agent does not know this task" },
 } as const satisfies Record<string, TaskError>;

@@ -17,6 +17,7 @@ import { Watches } from '../waits/watches.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability, taskKind } from '../wire/tasks.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
+import type { TaskMessenger } from './messenger.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
@@ -30,6 +31,7 @@ import {
 import {
   IdempotencyConflictError,
   TaskEndedError,
+  TaskNotCancellableError,
   TaskNotFoundError,
   TaskUnknownError,
   TicketNotActiveError,
@@ -55,13 +57,15 @@ export type { WaitOptions } from './waiters.ts';
 
 export type TasksConfig = Pick<
   Config,
-  'slowPollMs' | 'slowPollNoBusMs' | 'taskStartByMs' | 'taskResendMs' | 'taskOverdueMs'
+  'slowPollMs' | 'slowPollNoBusMs' | 'adoptGraceMs' | 'taskStartByMs' | 'taskResendMs' | 'taskOverdueMs'
 >;
 
 export interface TasksDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
+  /** Reaches servers with old agents; without it their tasks are left to other instances. */
+  messenger?: TaskMessenger;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -107,7 +111,13 @@ export class Tasks {
   }
 
   async start(): Promise<void> {
+    this.#dispatcher.start();
     this.#slowPoll.start();
+  }
+
+  /** About to leave: hands nothing more to old agents. What it has handed over is counted in `stats().postsInFlight`. */
+  retire(): void {
+    this.#dispatcher.retire();
   }
 
   /** Ends the waits; stores what agents have reported, if the database takes it soon. After the sessions are closed. */
@@ -176,13 +186,14 @@ export class Tasks {
 
   /**
    * Asks for the end: a queued task ends at once, a claimed one when its agent says so.
-   * @throws TaskNotFoundError, TaskEndedError, DatabaseUnavailableError
+   * @throws TaskNotFoundError, TaskEndedError, TaskNotCancellableError, DatabaseUnavailableError
    */
   async cancel(id: string): Promise<Task> {
     const cancelled = await cancelTask(this.#deps.database, id);
     if (cancelled === undefined) {
       const row = await readTask(this.#deps.database, id);
-      throw row === undefined ? new TaskNotFoundError(id) : new TaskEndedError(id, row.outcome ?? 'active');
+      if (row === undefined) throw new TaskNotFoundError(id);
+      throw row.outcome === null ? new TaskNotCancellableError(id) : new TaskEndedError(id, row.outcome);
     }
     const { row, run } = cancelled;
     if (row.state === 'ended') this.#dispatcher.announce([{ id, ended: true }]);
@@ -247,8 +258,9 @@ export class Tasks {
   }
 
   #tellAuthority(serverUuid: string, run: string | null): void {
+    if (run === null) return this.#dispatcher.hintUnowned(serverUuid);
     this.#dispatcher.hint(serverUuid);
-    if (run === null || run === this.#deps.sessions.run()) return;
+    if (run === this.#deps.sessions.run()) return;
     const message: RunMessage = { kind: 'tasks', server_uuid: serverUuid };
     this.#deps.bus.publish(runTopic(run), message);
   }

@@ -89,6 +89,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     servers,
     tasks,
     waitlist,
+    oldAgentCaller: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
     oldAgents,
     health: () => health,
@@ -192,6 +193,9 @@ const waitlistStats = { waits: 3, expired: 2, defects: 1 };
 const waitlist = { stats: () => waitlistStats } as Services['waitlist'];
 
 const noStats: TaskStats = {
+  postsInFlight: 0,
+  posted: 0,
+  postsLost: 0,
   waits: 0,
   follows: 0,
   wanted: 0,

@@ -1,0 +1,70 @@
+import t from 'tap';
+import { AgentCallError } from '../../lib/old-agents/messenger.ts';
+import { endOfError, endOfReply } from '../../lib/old-agents/task-reply.ts';
+import type { PostedEnd } from '../../lib/tasks/messenger.ts';
+
+const said = (status: number, body: unknown, isJson = true) =>
+  endOfReply({ status, isJson, body: typeof body === 'string' ? body : JSON.stringify(body) });
+const complete = (result: unknown) => ({ outcome: 'complete', result });
+const failed = (code: string, message: string | RegExp) => ({ outcome: 'failure', error: { code, message } });
+
+const replies: [name: string, end: PostedEnd, expected: object][] = [
+  ['a result', said(200, { vm: { uuid: 'x' } }), complete({ vm: { uuid: 'x' } })],
+  ['no body', said(200, ''), complete({})],
+  ['204', said(204, ''), complete({})],
+  ['null', said(200, 'null'), complete({})],
+  ['a list', said(200, [1]), complete([1])],
+  ['a text', said(200, '"done"'), complete({ value: 'done' })],
+  ['no JSON', said(200, '<html>'), failed('BadAgentReply', /no JSON; whether the task ran is unknown/)],
+  ['too long a result', endOfReply({ status: 200, isJson: true, unread: 'too long' }), complete({ truncated: true })],
+  [
+    'endless, and not an agent',
+    endOfReply({ status: 200, isJson: false, unread: 'too long' }),
+    failed('BadAgentReply', /HTTP 200/),
+  ],
+  [
+    'too long an error',
+    endOfReply({ status: 500, isJson: true, unread: 'too long' }),
+    failed('BadAgentReply', /HTTP 500/),
+  ],
+  ['a failure', said(500, { error: 'vmadm failed' }), failed('Failed', 'vmadm failed')],
+  [
+    'a failure by name',
+    said(500, { error: 'gone', details: { restCode: 'VmNotFound' } }),
+    failed('VmNotFound', 'gone'),
+  ],
+  ['a name that is none', said(500, { error: 'gone', details: { restCode: 'a b' } }), failed('Failed', 'gone')],
+  ['a failure without words', said(500, {}), failed('Failed', 'no error given')],
+  ['words that are none', said(500, { error: { not: 'a text' } }), failed('Failed', 'no error given')],
+  ['paused', said(503, { message: 'not accepting tasks' }), failed('AgentPaused', 'not accepting tasks')],
+  ['an unknown task', said(404, { message: "Unknown task, 'x'" }), failed('UnknownTask', "Unknown task, 'x'")],
+  ["another server's agent", said(404, ''), failed('NotThisServer', /not this server's/)],
+  ['a missing key', said(409, { message: "Missing key 'task'" }), failed('Failed', "Missing key 'task'")],
+  ['a redirect', said(302, ''), failed('BadAgentReply', /HTTP 302/)],
+];
+
+t.test('what an old agent says to a task', async (t) => {
+  for (const [name, end, expected] of replies) t.match(end, expected, name);
+  t.equal(replies.length, new Set(replies.map(([name]) => name)).size);
+});
+
+t.test('a message of any length is cut', async (t) => {
+  const end = said(500, { error: 'x'.repeat(100_000) });
+  t.equal(end.outcome === 'failure' && end.error.message.length, 4_000);
+});
+
+t.test('what it means when nothing came back', async (t) => {
+  const refused = new AgentCallError('unreachable', false, 'connect ECONNREFUSED 10.0.0.5:5309');
+  t.match(endOfError(refused), failed('AgentUnreachable', 'connect ECONNREFUSED 10.0.0.5:5309'));
+  t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('AgentUnreachable', 'given up'));
+  t.match(
+    endOfError(new AgentCallError('given-up', true, 'given up')),
+    failed('OutcomeUnknown', /instance .* is gone/),
+  );
+  t.match(
+    endOfError(new AgentCallError('timed-out', true, 'late')),
+    failed('TaskTimeout', /did not report an end in time/),
+  );
+  const reset = new AgentCallError('broken-off', true, 'socket hang up');
+  t.match(endOfError(reset), failed('OutcomeUnknown', 'socket hang up; whether the task ran is unknown'));
+});

@@ -1,0 +1,218 @@
+/** The driver of posts over a real database; agents are answers that the test gives when it likes. */
+import t from 'tap';
+import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import type { PostedEnd, PostedTask, TaskMessenger } from '../../lib/tasks/messenger.ts';
+import type { PostRoom } from '../../lib/tasks/post-store.ts';
+import { Posts } from '../../lib/tasks/posts.ts';
+import type { EndReport, ReportSubject } from '../../lib/tasks/report.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
+import { taskEnds } from '../../lib/tasks/task.ts';
+import { freshDatabase, type Teardown } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
+import { killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
+import { create, migrations, row } from './support/task-database.ts';
+
+/** Agents reached by this instance: answers when the test says so. */
+class ScriptedMessenger implements TaskMessenger {
+  readonly posted: PostedTask[] = [];
+  readonly timeouts: number[] = [];
+  readonly #answers = new Map<string, (end: PostedEnd) => void>();
+
+  post(task: PostedTask, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }): Promise<PostedEnd> {
+    const wasSent = !signal.aborted;
+    if (wasSent) this.posted.push(task);
+    this.timeouts.push(timeoutMs);
+    return new Promise((resolve) => {
+      const giveUp = () => resolve({ outcome: 'failure', error: wasSent ? taskEnds.posterLost : taskEnds.notTaken });
+      if (!wasSent) return giveUp();
+      signal.addEventListener('abort', giveUp);
+      this.#answers.set(task.id, resolve);
+    });
+  }
+
+  answer(id: string, end: PostedEnd = { outcome: 'complete', result: {} }): void {
+    this.#answers.get(id)?.(end);
+  }
+}
+
+interface World {
+  database: Queryable;
+  hub: MemoryHub;
+}
+
+/** An instance's posts; `records` says whether ends reach the database now. */
+async function instance(t: Teardown, { database, hub }: World, options: { room?: PostRoom } = {}) {
+  const made = {
+    run: await liveRun(database),
+    messenger: new ScriptedMessenger(),
+    records: true,
+    told: 0,
+    ended: [] as string[],
+  };
+  const bus = createMemoryBus({ hub, clock: systemClock, random: systemRandom, log: silentLogger });
+  await bus.start();
+  const record = (subject: ReportSubject, report: EndReport, acknowledge: () => void) => {
+    made.told += 1;
+    if (made.records) void recordReports(database, [{ subject, report }]).then(acknowledge);
+  };
+  const posts = new Posts({
+    database,
+    bus,
+    messenger: made.messenger,
+    run: () => made.run,
+    clock: systemClock,
+    log: silentLogger,
+    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000 },
+    record,
+    onChanged: (changed) => made.ended.push(...changed.map(({ id }) => id)),
+    ...options,
+  });
+  posts.start();
+  t.teardown(async () => {
+    await posts.stop();
+    await bus.stop();
+  });
+  return Object.assign(made, { posts, bus });
+}
+
+t.test('posts', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const world = (): World => ({ database, hub: new MemoryHub() });
+
+  t.test('a hint: claimed, posted once, recorded, forgotten', async (t) => {
+    const one = await instance(t, world());
+    const serverUuid = await oldServer(database);
+    const id = await create(database, serverUuid, { timeoutMs: 1_000, requestId: 'r', params: { a: 1 } });
+    one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    t.same(one.messenger.posted, [{ id, serverUuid, name: 'nop', params: { a: 1 }, requestId: 'r' }]);
+    t.same(one.messenger.timeouts, [61_000]);
+    one.posts.poll();
+    one.posts.hint(serverUuid);
+    t.match(one.posts.stats(), { postsInFlight: 1, posted: 1 });
+    one.messenger.answer(id, { outcome: 'complete', result: { b: 2 } });
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+    t.match(await row(database, id), { outcome: 'complete', result: { b: 2 } });
+    t.equal(one.messenger.posted.length, 1);
+  });
+
+  t.test('no hint came: the slow poll of any instance finds it, and one instance posts', async (t) => {
+    const zone = world();
+    const [one, two] = [await instance(t, zone), await instance(t, zone)];
+    const made = await Promise.all(Array.from({ length: 10 }, async () => create(database, await oldServer(database))));
+    one.posts.poll();
+    two.posts.poll();
+    await until(() => one.messenger.posted.length + two.messenger.posted.length >= 10, 'ten posts');
+    one.posts.poll();
+    two.posts.poll();
+    const posted = [...one.messenger.posted, ...two.messenger.posted].map(({ id }) => id);
+    t.same(posted.toSorted(), made.toSorted());
+    for (const id of made) for (const { messenger } of [one, two]) messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight + two.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('an instance that retires, or is full, offers what comes to the others', async (t) => {
+    const zone = world();
+    const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
+    const first = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the first');
+    const two = await instance(t, zone);
+    const full = await oldServer(database);
+    const second = await create(database, full);
+    one.posts.hint(full);
+    await until(() => two.messenger.posted.length === 1, 'the second, elsewhere');
+    one.messenger.answer(first);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end of the first');
+    one.posts.retire();
+    const left = await oldServer(database);
+    const third = await create(database, left);
+    one.posts.hint(left);
+    await until(() => two.messenger.posted.length === 2, 'the third, elsewhere');
+    t.same(
+      two.messenger.posted.map(({ id }) => id),
+      [second, third],
+    );
+    for (const id of [second, third]) two.messenger.answer(id);
+    await until(() => two.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a full server is given more as soon as some of its tasks have ended', async (t) => {
+    const one = await instance(t, world());
+    const serverUuid = await oldServer(database);
+    const made: string[] = [];
+    for (let n = 0; n < 130; n++) made.push(await create(database, serverUuid));
+    one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 128, 'as many as one server is given');
+    one.messenger.answer(made[5] ?? '');
+    await until(() => one.messenger.posted.length === 129, 'one more');
+    for (const id of made) one.messenger.answer(id);
+    await until(() => one.messenger.posted.length === 130, 'the last one');
+    one.messenger.answer(made[129] ?? '');
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('the answer to a claim was lost: it is posted by the slow poll, once', async (t) => {
+    const one = await instance(t, world());
+    const serverUuid = await oldServer(database);
+    const id = await create(database, serverUuid);
+    await database.query(`select * from cnapi_claim_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    one.posts.poll();
+    one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+    t.equal(one.messenger.posted.length, 1);
+    t.match(await row(database, id), { outcome: 'complete', attempt: 1 });
+  });
+
+  t.test('an end that is not recorded is told again by the slow poll', async (t) => {
+    const one = await instance(t, world());
+    const id = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    one.records = false;
+    one.messenger.answer(id);
+    await until(() => one.told === 1, 'the end to be told');
+    one.records = true;
+    one.posts.poll();
+    await until(() => one.posts.stats().postsInFlight === 0, 'it to be recorded');
+    t.match(await row(database, id), { outcome: 'complete' });
+  });
+
+  t.test("a run declared dead that goes on moves its posts; a dead one's are ended by another instance", async (t) => {
+    const zone = world();
+    const [one, two] = [await instance(t, zone), await instance(t, zone)];
+    const id = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    await killRun(database, one.run, 1_000);
+    two.posts.poll();
+    const next = await liveRun(database);
+    one.run = next;
+    one.posts.poll();
+    for (let moved = await postedBy(database, id); moved !== next; moved = await postedBy(database, id));
+    await killRun(database, next);
+    two.posts.poll();
+    await until(() => two.ended.includes(id), 'the other instance to end it');
+    t.match(await row(database, id), { error: taskEnds.posterLost });
+    t.equal(two.posts.stats().postsLost, 1);
+    one.run = await liveRun(database);
+    one.posts.poll();
+    await until(() => one.posts.stats().postsInFlight === 0, 'the first to let go');
+  });
+
+  t.test('stop: what is posted ends as unknown, at once', async (t) => {
+    const one = await instance(t, world());
+    const id = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    await one.posts.stop();
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+    t.match(await row(database, id), { error: taskEnds.posterLost });
+  });
+});
