@@ -2,7 +2,10 @@
 import type { Figure } from './figure.ts';
 import { agentCost } from './figures/agents.ts';
 import { instanceKilled } from './figures/instance-killed.ts';
+import { listServers } from './figures/list-servers.ts';
+import { lostAgents } from './figures/lost-agents.ts';
 import { manyAgents } from './figures/many-agents.ts';
+import { statements } from './figures/statements.ts';
 import { taskRate } from './figures/task-rate.ts';
 import { taskTrip } from './figures/task-trip.ts';
 import { ticketRate } from './figures/ticket-rate.ts';
@@ -10,10 +13,13 @@ import { ticketTrip } from './figures/ticket-trip.ts';
 
 export const figures: readonly Figure[] = [
   agentCost,
+  statements,
+  lostAgents,
   taskTrip,
   taskRate,
   ticketTrip,
   ticketRate,
   instanceKilled,
   manyAgents,
+  listServers,
 ];
