@@ -30,6 +30,16 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
   { name: 'an empty port is no port', input: { ...least, port: '' }, message: /port/ },
   { name: 'nothing is no number', input: { ...least, maxAgents: null }, message: /maxAgents/ },
   { name: 'silence must allow for two heartbeats', input: { ...least, silenceMs: 1500 }, message: /silenceMs/ },
+  {
+    name: 'two records of sightings must fit into the life of one',
+    input: { ...least, oldSightingsMs: 6000 },
+    message: /oldSightingsMs/,
+  },
+  {
+    name: "the grace of an old agent's silence must allow for two ticks",
+    input: { ...least, oldGraceMs: 400 },
+    message: /oldGraceMs/,
+  },
   { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
 ];
 for (const { name, input, message } of wrong) {

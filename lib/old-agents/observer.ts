@@ -48,7 +48,7 @@ export interface ObserverStats {
 const MAX_SERVERS = 100_000;
 const MAX_NEW = 1_000;
 /** Of one statement: bounds its locks and its time. */
-const MAX_BATCH = 5_000;
+const MAX_BATCH = 2_000;
 /** Between two statements for urgent sightings, however many come. */
 const MIN_PAUSE_MS = 100;
 const RETRY_MS = 1_000;

@@ -85,6 +85,8 @@ t.test('on two instances, and others that come and go', async (t) => {
     t.equal(await statusOn(a, agent), 'running');
     await agent.stop();
     await untilStatus(a, agent, 'unknown');
+    const refused = await b.post(`/servers/${agent.serverUuid}/nop`);
+    t.match(refused, { status: 409, body: { code: 'ServerNotRunning' } }, 'and is given no work');
     t.equal(await agent.beat(a), 204);
     await untilStatus(b, agent, 'running');
     t.same((await history(a, agent)).slice(0, 3), ['legacy-heartbeat', 'legacy-silent', 'legacy-heartbeat']);
