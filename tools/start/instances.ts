@@ -14,7 +14,7 @@ import type { Children } from './children.ts';
 import { instanceUuids, rememberUrls } from './keepsakes.ts';
 import { isTcpFree } from './ports.ts';
 import type { InstancePlan } from './programs.ts';
-import { agentsOn, answersReady, instancesNamedBy } from './readiness.ts';
+import { agentsOn, answersReady, areNamed } from './readiness.ts';
 import { Refusal } from './refusal.ts';
 
 export interface InstancesDependencies {
@@ -218,9 +218,9 @@ export class Instances {
   async #untilAllServe(): Promise<void> {
     const { serviceName, namesPort } = this.#deps;
     await this.#untilReady(this.#slots);
-    const named = () => instancesNamedBy(`127.0.0.1:${namesPort}`, serviceName);
+    const ports = this.#slots.map(({ port }) => port);
     await this.#until(
-      async () => (await named()) === this.#slots.length,
+      () => areNamed(`127.0.0.1:${namesPort}`, serviceName, ports),
       this.#limits.namesMs,
       () => `the name server does not name ${countOf(this.#slots)}`,
     );

@@ -32,14 +32,15 @@ export async function agentsOn(url: string, instance: { uuid: string; pid: numbe
   }
 }
 
-/** How many instances the name server at `dns` knows. */
-export async function instancesNamedBy(dns: string, name: string): Promise<number> {
+/** Whether the name server at `dns` names instances on all of `ports`; there may be others in the same database. */
+export async function areNamed(dns: string, name: string, ports: readonly number[]): Promise<boolean> {
   const resolver = new Resolver({ timeout: answerLimitMs, tries: 1 });
   resolver.setServers([dns]);
   try {
-    return (await resolver.resolveSrv(name)).length;
+    const named = new Set((await resolver.resolveSrv(name)).map(({ port }) => port));
+    return ports.every((port) => named.has(port));
   } catch {
-    return 0;
+    return false;
   }
 }
 

@@ -20,7 +20,7 @@ import { instanceLimits, type Options } from './options.ts';
 import { isListening } from './ports.ts';
 import { isPostgresReady, preparePostgres } from './postgres.ts';
 import { agentCommand, fleetCommand, instanceCommand, nameServerCommand, serviceName } from './programs.ts';
-import { instancesNamedBy, serverUuidOf, untilServerRuns } from './readiness.ts';
+import { areNamed, serverUuidOf, untilServerRuns } from './readiness.ts';
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
 import { leftovers, Watch } from './watch.ts';
@@ -173,14 +173,13 @@ export class Supervisor {
   }
 
   async #startNameServer(databaseUrl: string): Promise<string> {
-    const port = this.#options.port + this.#options.instances;
+    const { port: firstPort, instances } = this.#options;
+    const port = firstPort + instances;
+    const ports = Array.from({ length: instances }, (_, index) => firstPort + index);
     const command = nameServerCommand(this.#data, port, databaseUrl);
     const child = this.#children.run({ name: 'name-server', rank: 'names', command: () => command });
     const dns = `127.0.0.1:${port}`;
-    await this.#children.untilUp(
-      child,
-      async () => (await instancesNamedBy(dns, serviceName)) >= this.#options.instances,
-    );
+    await this.#children.untilUp(child, () => areNamed(dns, serviceName, ports));
     return dns;
   }
 

@@ -25,7 +25,9 @@ const deaf = (port: number) => `${orderly(port)} process.removeAllListeners('SIG
 
 const failing = () => `console.error('the disk is on fire'); process.exit(1);`;
 
-/** Instances that run the program set for their port, an orderly one else, and a name server that names all of them. */
+/**
+ * Instances that run the program set for their port, an orderly one else, and a name server that names all of
+ * them, and one of somebody else's. */
 async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {} as { [limit: string]: number }) {
   const data = mkdtempSync(path.join(os.tmpdir(), 'cnapi-instances-'));
   mkdirSync(path.join(data, 'config'));
@@ -41,7 +43,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
     host: '127.0.0.1',
     port: firstPort + 1,
     zone: { datacenter: 'local', domain: 'cnapi.internal' },
-    instances: () => urls().map((url) => ({ uuid: 'u', host: '127.0.0.1', port: Number(new URL(url).port) })),
+    instances: () => [9, ...ports()].map((port) => ({ uuid: `${port}`, host: '127.0.0.1', port })),
     clock,
     random: systemRandom,
     log: silentLogger,
@@ -50,7 +52,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
   const fileOf = (port: number) => path.join(data, `${port}.cjs`);
   /** From its next start on. */
   const set = (port: number, program: string) => writeFileSync(fileOf(port), program);
-  const urls = () => rememberedUrls(data);
+  const ports = () => rememberedUrls(data).map((url) => Number(new URL(url).port));
   const instances = new Instances({
     data,
     children,
@@ -77,8 +79,17 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
     await names.stop();
     rmSync(data, { recursive: true, force: true });
   });
-  const ports = () => urls().map((url) => Number(new URL(url).port) - firstPort);
-  return { instances, names, set, firstPort, said, say, ports, uuids, watch };
+  return {
+    instances,
+    names,
+    set,
+    firstPort,
+    said,
+    say,
+    ports: () => ports().map((port) => port - firstPort),
+    uuids,
+    watch,
+  };
 }
 
 t.test('more of them take the next free ports, and the last ones go first', async (t) => {
