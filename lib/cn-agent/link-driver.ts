@@ -138,12 +138,17 @@ export class Link {
   tick(now: number, healthyMs: number): void {
     const heard = this.#live && listen(this.#live, healthyMs);
     if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
-    if (this.#live && isBeatDue(this.#live, now)) this.#beat(this.#live);
+    // What is said of itself, once a second, cannot pile up; no need to ask whether it does.
+    if (this.#live && isBeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
   }
 
   #beat({ number, socket }: Watched): void {
+    this.#write(number, socket, this.#nextHeartbeat());
+  }
+
+  #nextHeartbeat(): string {
     this.#sequence += 1;
-    this.#write(number, socket, encodeHeartbeat(this.#sequence));
+    return encodeHeartbeat(this.#sequence);
   }
 
   #on(event: LinkEvent): void {
@@ -223,6 +228,7 @@ export class Link {
     const events = {
       begun: () => this.#on({ type: 'begun', socket }),
       opened: () => this.#on({ type: 'opened', socket }),
+      heard: () => this.#hear(socket),
       received: (text: string) => this.#onText(socket, text),
       closed: (reason: string, refusal?: UpgradeRefusal) => this.#onClosed(socket, reason, refusal),
     };
@@ -232,6 +238,10 @@ export class Link {
     } catch (error) {
       this.#onClosed(socket, `not an address: ${messageOf(error)}`);
     }
+  }
+
+  #hear(socket: number): void {
+    if (this.#live?.number === socket) this.#live.hasHeard = true;
   }
 
   #onClosed(socket: number, reason: string, refusal?: UpgradeRefusal): void {

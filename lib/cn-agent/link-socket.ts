@@ -2,6 +2,7 @@
  * One WebSocket to one instance, as the link driver sees it. `dialWebSocket` is the real one; the fleet wraps it to be
  * silent, slow or cut. After `closed` nothing more is heard from a socket; it never throws.
  */
+import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
 import { closeReason } from '../wire/close-reason.ts';
@@ -9,8 +10,6 @@ import type { Endpoint } from './endpoints.ts';
 import { statusOf } from './http-request.ts';
 
 export interface LinkSocket {
-  /** All bytes received so far: any of them is a sign of life. */
-  readonly bytesRead: number;
   /** Bytes handed over that the network has not yet taken. */
   readonly bufferedBytes: number;
   send(text: string): void;
@@ -22,6 +21,8 @@ export interface LinkSocketEvents {
   /** The connection is being made: from here on it counts how long that takes. */
   begun(): void;
   opened(): void;
+  /** Bytes came, whatever they are: a sign of life. */
+  heard(): void;
   received(text: string): void;
   /** Once, last: the connection could not be made (`refusal`: if by an answer over HTTP), or is over. */
   closed(reason: string, refusal?: UpgradeRefusal): void;
@@ -44,6 +45,7 @@ export interface DialTarget {
 export type Dial = (target: DialTarget, events: LinkSocketEvents) => LinkSocket;
 
 const GOODBYE_MS = 1000;
+const TEXT_FRAME = { binary: false };
 const ROUTE_WITHIN_MS = 2000;
 
 export function dialWebSocket(clock: Clock): Dial {
@@ -66,7 +68,7 @@ export function openWebSocket({ endpoint, serverUuid, maxFrameBytes, localAddres
 }
 
 export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
-  let wire: { readonly bytesRead: number } = { bytesRead: 0 };
+  let wire: Duplex | undefined;
   let over = false;
   const end = (reason: string, refusal?: UpgradeRefusal) => {
     if (over) return;
@@ -79,6 +81,7 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
   let isOpen = false;
   socket.on('open', () => {
     isOpen = true;
+    wire?.on('data', () => over || events.heard());
     if (!over) events.opened();
   });
   socket.on('message', (data, isBinary) => {
@@ -99,14 +102,12 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
   });
   socket.on('close', (code, reason) => isAsking || end(`closed with ${code} ${reason}`.trimEnd()));
   return {
-    get bytesRead() {
-      return wire.bytesRead;
-    },
     get bufferedBytes() {
       return socket.bufferedAmount;
     },
+    // A text would go out in two pieces, its header and itself; a buffer is masked into one.
     send(text) {
-      if (socket.readyState === WebSocket.OPEN) socket.send(text);
+      if (socket.readyState === WebSocket.OPEN) socket.send(Buffer.from(text), TEXT_FRAME);
     },
     close(code, reason) {
       over = true;

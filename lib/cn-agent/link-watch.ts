@@ -13,7 +13,8 @@ export interface Watched extends SessionLimits {
   number: number;
   socket: LinkSocket;
   peerVersion: number;
-  bytesRead: number;
+  /** Bytes have come since the last look. */
+  hasHeard: boolean;
   silentMs: number;
   nextHeartbeatAt: number;
   /** It has answered a heartbeat. */
@@ -27,14 +28,13 @@ export function watch(
   { socket, welcome, now }: { socket: LinkSocket; welcome: WelcomeFrame; now: number },
 ): Watched {
   const limits = limitsOf(welcome);
-  const { bytesRead } = socket;
   const nextHeartbeatAt = now + limits.heartbeatMs;
   return {
     ...limits,
     number,
     socket,
     peerVersion: welcome.version,
-    bytesRead,
+    hasHeard: false,
     silentMs: 0,
     nextHeartbeatAt,
     steady: false,
@@ -43,9 +43,9 @@ export function watch(
 
 /** What has changed; `healthyMs` is how much of the time since the last call this process saw. */
 export function listen(watched: Watched, healthyMs: number): Hearing | undefined {
-  const { serverSilenceMs, bytesRead, silentMs } = watched;
-  watched.bytesRead = watched.socket.bytesRead;
-  if (watched.bytesRead !== bytesRead) {
+  const { serverSilenceMs, silentMs } = watched;
+  if (watched.hasHeard) {
+    watched.hasHeard = false;
     watched.silentMs = 0;
     return silentMs >= serverSilenceMs ? 'heard' : undefined;
   }

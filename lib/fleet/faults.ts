@@ -33,9 +33,6 @@ export class Wire {
       socket = this.#dialNow(target, events);
     });
     return {
-      get bytesRead() {
-        return socket?.bytesRead ?? 0;
-      },
       get bufferedBytes() {
         return socket?.bufferedBytes ?? 0;
       },
@@ -85,14 +82,14 @@ export class Wire {
     socket.on('close', () => this.#lines.delete(socket));
     const inner = linkSocketOf(
       socket,
-      { ...events, received: (text) => this.#later(() => events.received(text)) },
+      {
+        ...events,
+        received: (text) => (this.#delayMs === 0 ? events.received(text) : this.#later(() => events.received(text))),
+      },
       this.#clock,
     );
-    const send = (text: string) => this.#later(() => inner.send(text));
+    const send = (text: string) => (this.#delayMs === 0 ? inner.send(text) : this.#later(() => inner.send(text)));
     return {
-      get bytesRead() {
-        return inner.bytesRead;
-      },
       get bufferedBytes() {
         return inner.bufferedBytes;
       },
@@ -102,7 +99,6 @@ export class Wire {
   }
 
   #later(act: () => void): void {
-    if (this.#delayMs === 0) act();
-    else this.#clock.after(this.#delayMs, act);
+    this.#clock.after(this.#delayMs, act);
   }
 }

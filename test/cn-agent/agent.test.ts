@@ -251,9 +251,6 @@ function unreadAfter(frames: number): AgentDeps['dial'] {
     const socket = dial(target, events);
     let sent = 0;
     return {
-      get bytesRead() {
-        return socket.bytesRead;
-      },
       get bufferedBytes() {
         return sent > frames ? 2 ** 30 : 0;
       },
