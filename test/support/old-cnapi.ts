@@ -122,7 +122,8 @@ export class OldCnapi {
     const body = JSON.parse(Buffer.concat(chunks).toString() || '{}');
     const userAgent = headers['user-agent'] ?? '';
     this.asked.push({ at: Date.now(), method, path, serverUuid, userAgent, body });
-    response.writeHead(refusal ?? this.#take(serverUuid, path, body)).end();
+    response.statusCode = refusal ?? this.#take(serverUuid, path, body);
+    response.end();
   }
 
   #take(serverUuid: string, path: string, body: Record<string, unknown>): number {
