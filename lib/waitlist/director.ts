@@ -60,7 +60,7 @@ export class Director {
     const { queues, moved } = await mendQueues(database, MEND_BATCH);
     if (queues.length === 0) return;
     this.#defects += queues.length;
-    log.error({ queues: queues.slice(0, 10), count: queues.length, moved }, 'waitlist: queues had no active ticket');
+    log.error({ queues: queues.slice(0, 10), count: queues.length }, 'waitlist: queues had no active ticket');
     announce(moved);
   }
 
@@ -70,8 +70,9 @@ export class Director {
       const moved = await expireTickets(database, EXPIRY_BATCH);
       const expired = moved.filter(({ status }) => status === 'expired');
       this.#expired += expired.length;
-      for (const { uuid } of expired)
-        log.info({ ticket: uuid, to: 'expired', why: 'its time is up' }, 'ticket expired');
+      if (expired.length > 0) {
+        log.info({ tickets: expired.slice(0, 10).map(({ uuid }) => uuid), count: expired.length }, 'tickets expired');
+      }
       announce(moved);
       isMore = expired.length >= EXPIRY_BATCH;
     }

@@ -76,7 +76,7 @@ t.test('what is no expiry is refused by name', async (t) => {
     'hello 5',
   ];
   for (const expiresAt of times)
-    t.match(parseExpiry({ expiresAt }), { field: 'expires_at', message: /ISO 8601/ }, expiresAt);
+    t.match(parseExpiry({ expiresAt }), { field: 'expires_at', message: /ISO 8601/ }, JSON.stringify(expiresAt));
   const durations = [0, -1, 0.0001, Number.NaN, Number.POSITIVE_INFINITY, MAX_EXPIRES_IN_SECONDS + 1];
   for (const expiresInSeconds of durations)
     t.match(parseExpiry({ expiresInSeconds }), { field: 'expires_in', message: /seconds/ }, `${expiresInSeconds}`);
