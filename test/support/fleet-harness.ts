@@ -20,6 +20,8 @@ export interface ZonePlan {
   /** Real agents. */
   agents?: number;
   simulated?: number;
+  /** So many of the simulated post their heartbeats, as older agents do. */
+  old?: number;
   /** Agents reach instances through proxies. */
   proxied?: boolean;
   /** Instances reach the database through proxies. */
@@ -202,7 +204,8 @@ export class Zone {
   #startFleet(count: number): void {
     const urls = this.instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
     const seed = path.basename(this.directory);
-    this.fleet = this.#program('fleet', 'lib/fleet/main.ts', ['--agents', String(count), '--seed', seed, ...urls]);
+    const size = ['--agents', String(count), '--old', String(this.#plan.old ?? 0)];
+    this.fleet = this.#program('fleet', 'lib/fleet/main.ts', [...size, '--seed', seed, ...urls]);
     this.fleet.start();
   }
 
