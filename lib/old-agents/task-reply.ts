@@ -21,6 +21,8 @@ export function endOfReply(reply: AgentReply): PostedEnd {
 }
 
 export function endOfError({ trouble, wasSent, message }: AgentCallError): PostedEnd {
+  // An instance that stops before it had a connection.
+  if (!wasSent && trouble === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
   if (!wasSent) return failure('AgentUnreachable', message);
   if (trouble === 'timed-out') return { outcome: 'failure', error: taskEnds.timedOut };
   if (trouble === 'given-up') return { outcome: 'failure', error: taskEnds.posterLost };

@@ -7,6 +7,7 @@
  *     inventory ── reconciler ────────┼──▶ claim for those servers ──▶ `task`, `task_cancel` to their agents
  *     slow poll ──────────────────────┘
  *     slow poll ──▶ send again what was not accepted; sweep what nobody takes or will report
+ *     servers with old agents, hinted or in the slow poll ──▶ posts.ts
  *     task_event, task_end ──▶ recorder ──▶ task_ack; whoever waits is told, here and by bus
  */
 import type { Bus } from '../bus/bus.ts';

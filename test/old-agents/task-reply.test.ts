@@ -56,7 +56,7 @@ t.test('a message of any length is cut', async (t) => {
 t.test('what it means when nothing came back', async (t) => {
   const refused = new AgentCallError('unreachable', false, 'connect ECONNREFUSED 10.0.0.5:5309');
   t.match(endOfError(refused), failed('AgentUnreachable', 'connect ECONNREFUSED 10.0.0.5:5309'));
-  t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('AgentUnreachable', 'given up'));
+  t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('NotTaken', /did not take the task/));
   t.match(
     endOfError(new AgentCallError('given-up', true, 'given up')),
     failed('OutcomeUnknown', /instance .* is gone/),

@@ -4,6 +4,7 @@ import type { Task } from '../../lib/tasks/task.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { type OldAgent, startOldAgent } from '../support/old-agent.ts';
 import type { Teardown } from '../support/postgres.ts';
+import { joinAgent, newMachine } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
 
 /** A server whose old agent has said that it is there. */
@@ -134,6 +135,32 @@ t.test('tasks of old agents', async (t) => {
     agent.finish('x');
     t.match(await wait(b, id), { status: 'complete' });
   });
+
+  t.test(
+    'its agent is replaced by a new one: what was posted ends as it does, what comes goes over the link',
+    async (t) => {
+      const agent = await join(t, a);
+      const { id } = await give(a, agent, 'hold', { name: 'x' });
+      await agent.holds('x');
+      const { agent: next } = await joinAgent(b.url, { ...newMachine(), serverUuid: agent.serverUuid });
+      t.teardown(() => next.close());
+      const { id: later } = await give(c, agent, 'nop');
+      const { attempt } = await next.next('task');
+      next.send({ type: 'task_end', id: later, attempt, outcome: 'complete', result: {}, reportedAt: 'now' });
+      t.match(await wait(a, later), { status: 'complete' });
+      t.match((await c.get<Task>(`/tasks/${id}`)).body, { status: 'active' }, 'no inventory settles what was posted');
+      agent.finish('x');
+      t.match(await wait(c, id), { status: 'complete', attempt: 1 });
+      t.same(next.frames.filter(({ type }) => type === 'task').length, 1);
+      t.equal(agent.received.length, 1);
+      const history = `/servers/${agent.serverUuid}/task-history`;
+      t.match(
+        (await a.get<{ id: string }[]>(history)).body,
+        [{ id: later }, { id }],
+        "and history is the database's now",
+      );
+    },
+  );
 
   t.test('an agent that never answers: the task ends past its timeout', async (t) => {
     const hasty = await zone.startApp({ taskOverdueMs: 500 });
