@@ -3,11 +3,14 @@
 /** To the run that has authority: `{kind, …ids}`; see the InstanceMessage of whoever sends it. */
 export const runTopic = (run: string): string => `run:${run}`;
 
-/** A task changed: `{id, ended}`. Heard by instances with a waiter or a follower for it. */
+/** These tasks have ended: `{ids}`. Heard by every instance that was ever waited on. */
+export const TASK_ENDS_TOPIC = 'task-ends';
+
+/** Something else happened to a task: `{id}`. Heard by instances with a follower for it. */
 export const taskTopic = (taskId: string): string => `task:${taskId}`;
 
-/** A ticket became active, ended or was deleted: `{uuid}`. Heard by instances with a waiter for it. */
-export const ticketTopic = (ticketUuid: string): string => `ticket:${ticketUuid}`;
+/** These tickets became active, ended or were deleted: `{ids}`. Heard by every instance that was ever waited on. */
+export const TICKETS_TOPIC = 'tickets';
 
 /** To whoever has room: `{server_uuid}`, there may be tasks queued for a server with an old agent. */
 export const POSTS_TOPIC = 'posts';

@@ -11,10 +11,11 @@
  *     task_event, task_end ──▶ recorder ──▶ task_ack; whoever waits is told, here and by bus
  */
 import type { Bus } from '../bus/bus.ts';
-import { taskTopic } from '../bus/topics.ts';
+import { TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
+import { publishChanges } from '../waits/changes.ts';
 import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability } from '../wire/tasks.ts';
@@ -149,10 +150,13 @@ export class Dispatcher {
 
   /** Wakes who waits for these tasks, on every instance. */
   announce(changed: readonly ChangedTask[]): void {
+    const { bus, wake } = this.#deps;
     for (const task of changed) {
-      this.#deps.wake(task);
-      this.#deps.bus.publish(taskTopic(task.id), { id: task.id, ended: task.ended });
+      wake(task);
+      if (!task.ended) bus.publish(taskTopic(task.id), { id: task.id });
     }
+    const ended = changed.flatMap((task) => (task.ended ? [task.id] : []));
+    publishChanges(bus, TASK_ENDS_TOPIC, ended);
   }
 
   /** Everything that a hint might have missed. @throws DatabaseUnavailableError */

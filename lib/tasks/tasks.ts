@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Bus } from '../bus/bus.ts';
-import { type RunMessage, runTopic, taskTopic } from '../bus/topics.ts';
+import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -101,7 +101,8 @@ export class Tasks {
       log,
       maxWatches: maxWaiters,
       what: 'task',
-      topic: taskTopic,
+      topic: TASK_ENDS_TOPIC,
+      eventsTopic: taskTopic,
       read: async (ids) => (await readPositions(database, ids)).map((position) => [position.id, position]),
       isBefore: (next, last) => next.lastSeq < last.lastSeq,
     });

@@ -5,12 +5,13 @@
  * Each operation is one statement; what it moved is told to those who wait, after the commit and by ids alone (law 1).
  */
 import type { Bus } from '../bus/bus.ts';
-import { ticketTopic } from '../bus/topics.ts';
+import { TICKETS_TOPIC } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { publishChanges } from '../waits/changes.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../waits/watches.ts';
 import { Director } from './director.ts';
@@ -111,9 +112,6 @@ const MAX_WAITING = 10_000;
 const MAX_LISTED = 1_000;
 const DELETE_QUEUES = 100;
 const DELETE_TICKETS = 500;
-/** Messages that are sent at once; the bus has a bound, and others use it too. */
-const ANNOUNCE_BATCH = 250;
-const ANNOUNCE_PAUSE_MS = 5;
 /** Statements that hang then are left to end with their connections. */
 const STOPS_WITHIN_MS = 2_000;
 
@@ -131,11 +129,11 @@ export class Waitlist {
       ...deps,
       maxWatches: maxWaiters,
       what: 'ticket',
-      topic: ticketTopic,
+      topic: TICKETS_TOPIC,
       read: (uuids) => readStandings(database, uuids),
       isBefore: (next, last) => lifeStage(next) < lifeStage(last),
     });
-    this.#director = new Director({ ...deps, announce: (moved) => void this.#announce(moved) });
+    this.#director = new Director({ ...deps, announce: (moved) => this.#announce(moved) });
     this.#slowPoll = new SlowPoll({ ...deps, what: 'the waitlist', work: () => this.#poll() });
   }
 
@@ -228,7 +226,7 @@ export class Waitlist {
   async delete(uuid: string): Promise<void> {
     const moved = await deleteTicket(this.#deps.database, uuid);
     if (moved.length === 0) throw new TicketNotFoundError(uuid);
-    await this.#announce(moved);
+    this.#announce(moved);
   }
 
   /**
@@ -240,7 +238,7 @@ export class Waitlist {
     const before = await readNow(database);
     for (let isMore = true; isMore; ) {
       const { queues, moved } = await deleteQueues(database, serverUuid, { before, maxQueues: DELETE_QUEUES });
-      await this.#announce(moved);
+      this.#announce(moved);
       isMore = queues > 0;
     }
     const ended = { before, maxTickets: DELETE_TICKETS };
@@ -258,17 +256,14 @@ export class Waitlist {
 
   #changed(uuid: string, change: TicketChange | undefined): TicketStatus {
     if (change === undefined) throw new TicketNotFoundError(uuid);
-    void this.#announce(change.moved);
+    this.#announce(change.moved);
     return change.status;
   }
 
-  /** The first messages go at once; many are spread. */
-  async #announce(moved: readonly MovedTicket[]): Promise<void> {
-    for (const [index, { uuid }] of moved.entries()) {
-      if (index > 0 && index % ANNOUNCE_BATCH === 0) await this.#deps.clock.sleep(ANNOUNCE_PAUSE_MS);
-      this.#watches.wake(uuid, true);
-      this.#deps.bus.publish(ticketTopic(uuid), { uuid });
-    }
+  #announce(moved: readonly MovedTicket[]): void {
+    const uuids = moved.map(({ uuid }) => uuid);
+    for (const uuid of uuids) this.#watches.wake(uuid, true);
+    publishChanges(this.#deps.bus, TICKETS_TOPIC, uuids);
   }
 
   async #standing(uuid: string): Promise<TicketStatus | undefined> {

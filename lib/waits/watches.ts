@@ -1,11 +1,15 @@
 /**
  * Which things somebody on this instance waits for, and where each stands. A watch registers, subscribes, then reads
- * (law 1); it reads again at each hint, whenever its subscription is confirmed, and on the slow poll that all share.
+ * (law 1); it reads again at each hint, whenever a subscription is confirmed, and on the slow poll that all share.
  * Reads gather: one statement tells the position of many. Used by the waits for tasks and for tickets.
+ *
+ * What every wait wants to know is heard on one topic for all things (changes.ts), from the first watch on; what happens to
+ * one thing before that, on a topic of its own, while somebody watches it for that.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
+import { changedIds } from './changes.ts';
 import { Runner } from './runner.ts';
 import { TooManyWaitersError, WaitStoppedError } from './wait-errors.ts';
 
@@ -17,8 +21,10 @@ export interface WatchesDeps<Position> {
   maxWatches?: number | undefined;
   /** What is waited for, one of them, for people. */
   what: string;
-  /** Where its changes are told; a message with `ended: false` is of no interest to those who want the end alone. */
-  topic: (id: string) => string;
+  /** Where the changes that every wait wants to know of are told. */
+  topic: string;
+  /** Where it is told that something else happened to this one, if there is such. */
+  eventsTopic?: (id: string) => string;
   /** In one statement where each stands; those that do not exist are left out. */
   read: (ids: readonly string[]) => Promise<Iterable<readonly [id: string, position: Position]>>;
   /** Things only move on: whether `next`, though it came after, was read before `last`. */
@@ -33,7 +39,8 @@ export interface Seen<Position> {
 interface Watched<Position> {
   id: string;
   watches: Set<Watch<Position>>;
-  subscription: Subscription;
+  /** Of its events, from the first watch on that wants them. */
+  events: Subscription | undefined;
 }
 
 const MAX_BATCH = 500;
@@ -44,6 +51,7 @@ export class Watches<Position> {
   readonly #runner: Runner;
   readonly #watched = new Map<string, Watched<Position>>();
   readonly #unread = new Set<string>();
+  #changes: Subscription | undefined;
   #count = 0;
   #isStopped = false;
 
@@ -78,7 +86,10 @@ export class Watches<Position> {
       onClose: () => this.#close(watch),
     });
     this.#count += 1;
-    this.#watchedOf(id).watches.add(watch);
+    this.#hearChanges();
+    const watched = this.#watchedOf(id);
+    watched.watches.add(watch);
+    if (wantsEvents) this.#hearEvents(watched);
     this.#read(id);
     return watch;
   }
@@ -100,21 +111,35 @@ export class Watches<Position> {
     for (const { id, watches } of this.#watched.values()) {
       for (const watch of watches) watch.fail(new WaitStoppedError(this.#deps.what, id));
     }
+    this.#changes?.close();
     await this.#runner.stop();
   }
 
   #watchedOf(id: string): Watched<Position> {
     let watched = this.#watched.get(id);
     if (watched === undefined) {
-      const subscription = this.#deps.bus.subscribe(
-        this.#deps.topic(id),
-        (message) => this.wake(id, message.ended !== false),
-        () => this.#read(id),
-      );
-      watched = { id, watches: new Set(), subscription };
+      watched = { id, watches: new Set(), events: undefined };
       this.#watched.set(id, watched);
     }
     return watched;
+  }
+
+  #hearChanges(): void {
+    const { bus, topic } = this.#deps;
+    this.#changes ??= bus.subscribe(
+      topic,
+      (message) => {
+        for (const id of changedIds(message)) this.wake(id, true);
+      },
+      () => this.poll(),
+    );
+  }
+
+  #hearEvents(watched: Watched<Position>): void {
+    const { bus, eventsTopic } = this.#deps;
+    if (eventsTopic === undefined) return;
+    const read = () => this.#read(watched.id);
+    watched.events ??= bus.subscribe(eventsTopic(watched.id), read, read);
   }
 
   #close(watch: Watch<Position>): void {
@@ -122,7 +147,7 @@ export class Watches<Position> {
     if (!watched?.watches.delete(watch)) return;
     this.#count -= 1;
     if (watched.watches.size > 0) return;
-    watched.subscription.close();
+    watched.events?.close();
     this.#watched.delete(watch.id);
     this.#unread.delete(watch.id);
   }

@@ -37,7 +37,8 @@ async function collect(events: AsyncIterable<TaskEvent>, into: TaskEvent[] = [])
 const names = (events: TaskEvent[]) => events.map((event) => event.name);
 const quiet = (instance: Instance) => {
   const { waits, follows } = instance.tasks.stats();
-  return waits + follows === 0 && instance.bus.stats().topics === 1;
+  // Its run's, and that of all ends once somebody has waited here; none of a single task.
+  return waits + follows === 0 && instance.bus.stats().topics <= 2;
 };
 
 t.test('a wait for a task that has ended answers at once, one for an unknown task is refused', async (t) => {

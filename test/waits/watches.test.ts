@@ -31,7 +31,8 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     clock: systemClock,
     log: silentLogger,
     what: 'thing',
-    topic: (id) => `thing:${id}`,
+    topic: 'things',
+    eventsTopic: (id) => `thing:${id}`,
     read,
     isBefore: (next, last) => next.stage < last.stage,
   });
@@ -57,28 +58,51 @@ t.test('it reads after it has subscribed, and again whenever the subscription is
   subscriptions[0]?.ready();
   t.match(await waiting, { position: { stage: 1 } });
   t.equal(reads.length, 2);
-  t.equal(subscriptions.length, 0);
+  await waitFor(id);
+  t.same(
+    subscriptions.map(({ topic }) => topic),
+    ['things'],
+    'which stays for the next',
+  );
 });
 
-t.test('a message is only a reason to read; one about events is none for a wait', async (t) => {
+t.test('a message is only a reason to read, and only if it names what is waited for', async (t) => {
   const { ended, reads, subscriptions, waitFor, settled } = setUp(t);
   const id = randomUUID();
   const waiting = waitFor(id);
   await settled(1);
-  subscriptions[0]?.hear({ id, ended: false });
+  for (const message of [{}, { ids: 'all' }, { ids: [7] }, { ids: [randomUUID()] }]) subscriptions[0]?.hear(message);
   t.equal(reads.length, 1);
-  subscriptions[0]?.hear({ id, ended: true });
+  subscriptions[0]?.hear({ ids: [randomUUID(), id] });
   await settled(2);
   ended.add(id);
-  subscriptions[0]?.hear({ id });
+  subscriptions[0]?.hear({ ids: [id] });
   t.match(await waiting, { position: { stage: 1 } }, 'the one that was wrong ended nothing');
 });
 
-t.test('many waits share one subscription a task and few reads', async (t) => {
+t.test('what happens before the end is heard while somebody wants it, and is nothing to a wait', async (t) => {
+  const { watches, reads, subscriptions, waitFor, settled } = setUp(t);
+  const id = randomUUID();
+  void waitFor(id).catch(() => undefined);
+  await settled(1);
+  watches.wake(id, false);
+  t.equal(reads.length, 1);
+  const follow = watches.open(id, true);
+  await settled(2);
+  const events = subscriptions.find(({ topic }) => topic === `thing:${id}`);
+  events?.hear({ id });
+  await settled(3);
+  watches.wake(id, false);
+  await settled(4);
+  follow.close();
+  t.equal(watches.count, 1);
+});
+
+t.test('many waits share one subscription and few reads', async (t) => {
   const { watches, ended, reads, subscriptions, waitFor } = setUp(t);
   const ids = Array.from({ length: 20 }, () => randomUUID());
   const waiting = ids.flatMap((id) => [waitFor(id), waitFor(id)]);
-  t.equal(subscriptions.length, 20);
+  t.equal(subscriptions.length, 1);
   t.equal(watches.count, 40);
   await until(() => new Set(reads.flat()).size === 20, 'all to be read');
   for (const id of ids) ended.add(id);
