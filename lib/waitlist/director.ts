@@ -74,7 +74,7 @@ export class Director {
         log.info({ tickets: expired.slice(0, 10).map(({ uuid }) => uuid), count: expired.length }, 'tickets expired');
       }
       announce(moved);
-      isMore = expired.length >= EXPIRY_BATCH;
+      isMore = moved.length >= EXPIRY_BATCH;
     }
   }
 }

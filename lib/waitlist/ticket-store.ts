@@ -50,17 +50,35 @@ export interface CreateBounds {
 const servedColumns = `uuid, server_uuid, scope, id, action, extra, reqid, expires_at, expires_text, status, created_at,
   updated_at`;
 
-/** The queue in order: the active ticket, the first that wait, the new one. Empty: too many wait. */
+/**
+ * The queue in order: the active ticket, the first that wait, the new one. Empty: too many wait. Those that wait are read
+ * after the commit, and only if there are any: the lock of the queue lasts until a statement's rows have all been taken, and
+ * whoever stops in the middle of many would hold everybody up.
+ */
 export async function createTicket(
   database: Queryable,
   ticket: NewTicket,
   { maxWaiting, maxListed }: CreateBounds,
 ): Promise<TicketRow[]> {
+  const ends = await addTicket(database, ticket, maxWaiting);
+  const [active, added] = ends;
+  if (active === undefined || added === undefined || added.place - active.place === 1) return ends.map(toServed);
+  const waiting = await readWaiting(database, added, maxListed);
+  return [toServed(active), ...waiting, toServed(added)];
+}
+
+interface PlacedRow extends TicketRow {
+  queue: number;
+  place: number;
+}
+
+/** The active ticket, if that is another one, and the new one. Empty: too many wait. */
+async function addTicket(database: Queryable, ticket: NewTicket, maxWaiting: number): Promise<PlacedRow[]> {
   const { uuid, serverUuid, scope, id, action, extra, reqId, expiry } = ticket;
-  const { rows } = await database.query<TicketRow>(
-    `select ${servedColumns}
+  const { rows } = await database.query<PlacedRow>(
+    `select ${servedColumns}, queue, place
        from cnapi_create_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::timestamptz,
-         $9::bigint, $10::text, $11::int, $12::int)`,
+         $9::bigint, $10::text, $11::int, 0)`,
     [
       uuid,
       serverUuid,
@@ -71,11 +89,26 @@ export async function createTicket(
       reqId ?? null,
       ...expiryValues(expiry),
       maxWaiting,
-      maxListed,
     ],
-    { name: 'create ticket' },
+    { name: 'add ticket' },
   );
   return rows;
+}
+
+/** The first that wait before this place. */
+async function readWaiting(database: Queryable, { queue, place }: PlacedRow, maxListed: number): Promise<TicketRow[]> {
+  const { rows } = await database.query<TicketRow>(
+    `select ${servedColumns} from cnapi_waitlist_tickets
+       where queue = $1::bigint and status = 'queued' and place < $2::bigint
+       order by place limit $3::int`,
+    [queue, place, maxListed],
+    { name: 'read waiting tickets' },
+  );
+  return rows;
+}
+
+function toServed({ queue: _queue, place: _place, ...served }: PlacedRow): TicketRow {
+  return served;
 }
 
 /** Undefined: there is no such ticket. */

@@ -9,36 +9,44 @@
  */
 
 /**
- * Hands the queue, whose lock the caller holds, to the first that waits; one whose time is up expires instead. The row of
- * a queue that is empty goes. Returns the tickets it moved.
+ * Hands the queue, whose lock the caller holds, to the first that waits and whose time is not up; those before it expire. The
+ * row of a queue that is empty goes. Returns the tickets it moved.
+ *
+ * A time compared plainly would tempt the planner to the index of what is due, over all queues; with `is true` it cannot.
  */
 export const advanceFunction = `
-create function cnapi_advance_queue(p_queue bigint, p_moment timestamptz) returns table (uuid uuid, status text)
-language plpgsql volatile as $$
+create or replace function cnapi_advance_queue(p_queue bigint, p_moment timestamptz)
+returns table (uuid uuid, status text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-  head record;
+  head bigint;
+  is_due boolean;
 begin
   if exists (select 1 from cnapi_waitlist_tickets t where t.queue = p_queue and t.status = 'active') then
     return;
   end if;
-  loop
-    select t.uuid, t.expires_at <= p_moment as is_due into head
+  select t.place, t.expires_at <= p_moment into head, is_due
+    from cnapi_waitlist_tickets t
+    where t.queue = p_queue and t.status = 'queued'
+    order by t.place limit 1;
+  if is_due then
+    select t.place into head
       from cnapi_waitlist_tickets t
-      where t.queue = p_queue and t.status = 'queued'
+      where t.queue = p_queue and t.status = 'queued' and (t.expires_at > p_moment) is true
       order by t.place limit 1;
-    if not found then
-      delete from cnapi_waitlist_queues q where q.key = p_queue;
-      return;
-    end if;
     return query
-      update cnapi_waitlist_tickets t
-        set status = case when head.is_due then 'expired' else 'active' end, updated_at = p_moment,
-          active_at = case when not head.is_due then p_moment end
-        where t.uuid = head.uuid
+      update cnapi_waitlist_tickets t set status = 'expired', updated_at = p_moment
+        where t.queue = p_queue and t.status = 'queued' and t.place < coalesce(head, 9223372036854775807)
         returning t.uuid, t.status;
-    exit when not head.is_due;
-  end loop;
+  end if;
+  if head is null then
+    delete from cnapi_waitlist_queues q where q.key = p_queue;
+    return;
+  end if;
+  return query
+    update cnapi_waitlist_tickets t set status = 'active', updated_at = p_moment, active_at = p_moment
+      where t.queue = p_queue and t.status = 'queued' and t.place = head
+      returning t.uuid, t.status;
 end $$;
 `;
 
@@ -201,15 +209,21 @@ begin
 end $$;
 `;
 
-/** Expires what is due, p_most tickets at a time, and advances their queues. Returns the tickets that moved. */
+/**
+ * Expires what is due, p_most tickets at a time, and advances their queues. Returns the tickets that moved. A queue that
+ * loses its holder may lose all that wait behind it in the same moment: it is the last one then that this call takes.
+ */
 export const expireFunction = `
-create function cnapi_expire_tickets(p_most int) returns table (uuid uuid, status text) language plpgsql volatile as $$
+create or replace function cnapi_expire_tickets(p_most int) returns table (uuid uuid, status text)
+language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   moment timestamptz := cnapi_now();
   due uuid[];
   held bigint[];
   one bigint;
+  passed bigint;
+  moved bigint := 0;
 begin
   select array_agg(d.uuid), array_agg(d.queue) into due, held
     from (
@@ -224,10 +238,18 @@ begin
   moment := cnapi_now();
   return query
     update cnapi_waitlist_tickets t set status = 'expired', updated_at = moment
-      where t.uuid = any (due) and t.queue = any (held) and t.status in ('queued', 'active') and t.expires_at <= moment
+      where t.uuid = any (due) and t.queue = any (held) and t.status = 'queued' and t.expires_at <= moment
       returning t.uuid, t.status;
   foreach one in array held loop
+    exit when moved >= p_most;
+    return query
+      update cnapi_waitlist_tickets t set status = 'expired', updated_at = moment
+        where t.queue = one and t.status = 'active' and (t.expires_at <= moment) is true
+        returning t.uuid, t.status;
+    continue when not found;
     return query select a.uuid, a.status from cnapi_advance_queue(one, moment) a;
+    get diagnostics passed = row_count;
+    moved := moved + passed;
   end loop;
 end $$;
 `;

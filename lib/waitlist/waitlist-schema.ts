@@ -14,6 +14,7 @@ import {
   releaseFunction,
   renewFunction,
 } from './waitlist-functions.ts';
+import { firstAdvanceFunction, firstExpireFunction } from './waitlist-history.ts';
 
 /**
  * A queue's row is there while a ticket of it is active or queued; `key` is never used again, so that the ended tickets of
@@ -76,14 +77,14 @@ create trigger cnapi_waitlist_guard before update on cnapi_waitlist_tickets for 
 `;
 
 const operations = [
-  advanceFunction,
+  firstAdvanceFunction,
   lockFunction,
   createFunction,
   releaseFunction,
   renewFunction,
   deleteFunction,
   deleteQueuesFunction,
-  expireFunction,
+  firstExpireFunction,
   mendFunction,
 ];
 
@@ -92,4 +93,5 @@ export const waitlistMigrations: Migration[] = [
   { number: 41, name: 'waitlist tickets', sql: tickets },
   { number: 42, name: 'an ended ticket does not change', sql: guard },
   { number: 43, name: 'waitlist operations', sql: operations.join('') },
+  { number: 44, name: 'many tickets of a queue expire at once', sql: advanceFunction + expireFunction },
 ];

@@ -1,7 +1,7 @@
 /** The waitlist's functions, one after the other, on every database in use. At the same time: races.test.ts. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
 import {
   createTicket,
   deleteEnded,
@@ -188,6 +188,36 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.match(await expireTickets(db, 10), [{ uuid: uuids[4], status: 'expired' }]);
     t.same(await statusesOf(db, uuids), ['expired', 'expired', 'expired', 'active', 'expired']);
     t.same(await expireTickets(db, 10), []);
+  });
+
+  check('one call expires no more than it was asked for and the rest of one queue', async (t) => {
+    const queues = [newQueue(), newQueue(), newQueue()];
+    const uuids: string[] = [];
+    for (const queue of queues) uuids.push(...(await addSome(db, queue, 10)));
+    await backdate(db, ...uuids);
+    await db.query(
+      `update cnapi_waitlist_tickets set expires_at = expires_at - interval '1 minute' where status = 'active'`,
+    );
+    for (let left = 30; left > 0; ) {
+      const { length } = await expireTickets(db, 5);
+      t.ok(length >= 5 && length <= 15, `${length} of ${left}`);
+      left -= length;
+    }
+    t.same(new Set(await statusesOf(db, uuids)), new Set(['expired']));
+  });
+
+  check('those that wait are not sent under the lock of the queue, which a slow reader would hold', async (t) => {
+    const counts: number[] = [];
+    const counting: Queryable = {
+      async query<Row>(...statement: Parameters<Queryable['query']>) {
+        const result = await db.query<Row>(...statement);
+        counts.push(result.rowCount);
+        return result;
+      },
+    };
+    const queue = newQueue();
+    for (const listed of [1, 2, 3, 4]) t.equal((await add(counting, queue)).length, listed);
+    t.same(counts, [1, 2, 2, 1, 2, 2], 'the first ones are alone: they need no second statement');
   });
 
   check('a release never hands the lock to a ticket whose time is up', async (t) => {

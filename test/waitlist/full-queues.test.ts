@@ -1,0 +1,61 @@
+/**
+ * Full queues, all of whose tickets are due at one moment, as after a long outage. What is quadratic in their length goes
+ * past the time that a statement may take, and then would so at each new attempt.
+ */
+import t from 'tap';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { deleteQueues, expireTickets, readNow, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
+import { freshDatabase } from '../support/postgres.ts';
+import { addOne, complaints, migrations, newQueue, type Place, statusOf } from './support/waitlist-database.ts';
+
+const WAITING = 10_000;
+
+t.test('full queues that are due', async (t) => {
+  const { database: db } = await freshDatabase(t, { migrations });
+
+  t.test('expire, one after the other', async (t) => {
+    const holders = [];
+    for (let n = 0; n < 4; n++) holders.push(await fill(db, newQueue(), '-1 second'));
+    await db.query(`update cnapi_waitlist_tickets set expires_at = cnapi_now() - interval '1 minute' where place = 1`);
+    for (let left = 4 * (WAITING + 1); left > 0; ) left -= (await expireTickets(db, 200)).length;
+    for (const holder of holders) t.equal(await statusOf(db, holder), 'expired');
+    t.same(await complaints(db), []);
+  });
+
+  t.test('are passed by a release', async (t) => {
+    const queue = newQueue();
+    const holder = await fill(db, queue, '-1 second');
+    await db.query(
+      `update cnapi_waitlist_tickets set expires_at = cnapi_now() + interval '1 hour' where id = $1::text and place > $2`,
+      [queue.id, WAITING],
+    );
+    const released = await releaseTicket(db, holder);
+    t.equal(released?.moved.length, WAITING + 1);
+    t.match(released?.moved.at(-1), { status: 'active' });
+    t.same(await complaints(db), []);
+  });
+
+  t.test('are deleted, several in one statement', async (t) => {
+    const serverUuid = 'full';
+    for (let n = 0; n < 10; n++) await fill(db, newQueue({ serverUuid }), '1 hour');
+    const { queues } = await deleteQueues(db, serverUuid, { before: await readNow(db), maxQueues: 10 });
+    t.equal(queues, 10);
+  });
+});
+
+/** A queue with a holder and as many that wait as may; returns the holder. */
+async function fill(database: Queryable, queue: Place, expiresIn: string): Promise<string> {
+  const holder = await addOne(database, queue);
+  await database.query(
+    `with q as (
+       update cnapi_waitlist_queues set last_place = $2::int + 1 where id = $1::text returning *
+     )
+     insert into cnapi_waitlist_tickets (uuid, queue, place, server_uuid, scope, id, extra, expires_at, status, created_at,
+         updated_at)
+       select gen_random_uuid(), key, place, server_uuid, scope, id, '{}', cnapi_now() + $3::interval, 'queued',
+           cnapi_now(), cnapi_now()
+         from q, generate_series(2, $2::int + 1) as place`,
+    [queue.id, WAITING, expiresIn],
+  );
+  return holder;
+}
