@@ -4,7 +4,8 @@
  *     task ──► accepting ── on the disk: accepted ──► queued ── its lane is free: started ──► running ──► ending ── on the disk ──► task_end
  *                  └────────────── cancelled, timed out ──────────────┴──────────────────────────▲
  *
- * The journal is written before anything is said or started. An id that is running or has ended never starts again. Ends
+ * The journal is written before anything is said or started; a task that is not gated is queued while it is written, so that
+ * with its lane free it is accepted and started by one write. An id that is running or has ended never starts again. Ends
  * are repeated to each new session until they are acknowledged. DESIGN section 6.
  *
  * Attempts. Whoever asks is answered under the attempt it names, or its database would pass the answer over and ask for ever.
@@ -55,6 +56,8 @@ interface Work {
   frame: TaskFrame;
   task: AgentTask;
   phase: 'accepting' | 'queued' | 'running' | 'ending';
+  /** The disk has it. */
+  isAccepted: boolean;
   abort: AbortController;
   timer: Timer;
   /** Its place in a lane. */
@@ -127,7 +130,7 @@ export class Runner {
     if (isTooDeep(frame.params)) return this.#refuse(frame, tooDeep());
     if (this.#paused && !task.whilePaused) return this.#refuse(frame, agentPaused());
     if (!hasRoom(this.#deps.journal.state)) return this.#refuse(frame, agentFull());
-    void this.#accept(frame, task);
+    this.#accept(frame, task);
   }
 
   onAck({ id, attempt }: TaskAckFrame): void {
@@ -197,7 +200,7 @@ export class Runner {
     if (known?.state === 'ended') {
       this.#tellAgain(known.id);
     } else if (known) {
-      if (this.#works.get(known.id)?.phase !== 'accepting') this.#event(known, { name: 'accepted' });
+      if (this.#works.get(known.id)?.isAccepted !== false) this.#event(known, { name: 'accepted' });
     } else if (journal.state.acknowledged.has(frame.id)) {
       outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
     } else return this.#repeatUnjournalled(frame);
@@ -231,13 +234,18 @@ export class Runner {
     return true;
   }
 
-  async #accept(frame: TaskFrame, task: AgentTask): Promise<void> {
+  /** What its lane has room for is journalled as accepted and as started in one write; a gated task has processes first. */
+  #accept(frame: TaskFrame, task: AgentTask): void {
     const work = this.#newWork(frame, task, 'accepting');
-    work.run = this.#deps.journal.append({ record: 'accepted', task: frame });
-    await work.run;
-    if (!this.#isCurrent(work) || work.phase !== 'accepting') return;
+    work.run = this.#deps.journal.append({ record: 'accepted', task: frame }).then(() => this.#accepted(work));
+    if (!task.gated) this.#enqueue(work);
+  }
+
+  #accepted(work: Work): void {
+    work.isAccepted = true;
+    if (!this.#isCurrent(work) || work.phase === 'ending') return;
     this.#event(work.frame, { name: 'accepted' });
-    this.#enqueue(work);
+    if (work.phase === 'accepting') this.#enqueue(work);
   }
 
   #resume(frame: TaskFrame): void {
@@ -248,7 +256,9 @@ export class Runner {
 
   #newWork(frame: TaskFrame, task: AgentTask, phase: Work['phase']): Work {
     const timer = this.#deps.clock.after(frame.timeoutMs, () => this.#abort(work, taskTimeout(frame)));
-    const work: Work = { frame, task, phase, abort: new AbortController(), timer, place: undefined, run: undefined };
+    const isAccepted = phase === 'queued';
+    const abort = new AbortController();
+    const work: Work = { frame, task, phase, isAccepted, abort, timer, place: undefined, run: undefined };
     this.#works.set(frame.id, work);
     return work;
   }
@@ -300,7 +310,7 @@ export class Runner {
   async #begin(work: Work, group?: ProcessGroup): Promise<void> {
     if (!this.#isCurrent(work)) return;
     await this.#deps.journal.append({ record: 'started', id: work.frame.id, ...(group ? { group } : {}) });
-    if (this.#isCurrent(work)) this.#event(work.frame, { name: 'started' });
+    if (this.#isCurrent(work) && !work.abort.signal.aborted) this.#event(work.frame, { name: 'started' });
   }
 
   #abort(work: Work, failure: TaskFailure): void {

@@ -36,8 +36,9 @@ export class HeldJournal implements Journal {
     this.written.push(record);
   }
 
-  sync(): void {
-    for (const done of this.#waiting.splice(0)) done();
+  /** So many records, the oldest first. */
+  sync(most = Number.POSITIVE_INFINITY): void {
+    for (const done of this.#waiting.splice(0, most)) done();
   }
 
   renew = () => this.#inner.renew();
