@@ -254,9 +254,12 @@ begin
 end $$;
 `;
 
-/** Advances queues without an active ticket, which there must not be: at most p_most. Returns which, and what moved. */
+/**
+ * Advances queues without an active ticket, which there must not be: at most p_most. Returns which, and what moved. The
+ * look at each queue is one that the planner cannot turn into a join, which would be of all with all by outdated statistics.
+ */
 export const mendFunction = `
-create function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
+create or replace function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -266,7 +269,7 @@ declare
 begin
   held := array(
     select q.key from cnapi_waitlist_queues q
-      where not exists (select 1 from cnapi_waitlist_tickets t where t.queue = q.key and t.status = 'active')
+      where (select t.uuid from cnapi_waitlist_tickets t where t.queue = q.key and t.status = 'active') is null
       limit p_most);
   held := array(select q.key from cnapi_waitlist_queues q where q.key = any (held) order by q.key for update);
   moment := cnapi_now();

@@ -1,6 +1,6 @@
 /**
  * Operations of the waitlist as they first were. An applied step does not change, so their text stays; `waitlist-functions.ts`
- * has what replaced them. They took the tickets whose time is up from the head of a queue one by one, each time past all that
+ * has what replaced them. The first two took the tickets whose time is up from the head of a queue one by one, each time past all that
  * they had just written: 4 s for 10,000 of them, and as many queues at once as an expiry of 200 tickets meets.
  */
 
@@ -62,6 +62,30 @@ begin
       returning t.uuid, t.status;
   foreach one in array held loop
     return query select a.uuid, a.status from cnapi_advance_queue(one, moment) a;
+  end loop;
+end $$;
+`;
+
+/** Replaced by `mendFunction`: all queues against all active tickets, where the planner thought them few. */
+export const firstMendFunction = `
+create function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  held bigint[];
+  one bigint;
+  moment timestamptz;
+begin
+  held := array(
+    select q.key from cnapi_waitlist_queues q
+      where not exists (select 1 from cnapi_waitlist_tickets t where t.queue = q.key and t.status = 'active')
+      limit p_most);
+  held := array(select q.key from cnapi_waitlist_queues q where q.key = any (held) order by q.key for update);
+  moment := cnapi_now();
+  foreach one in array held loop
+    continue when exists (select 1 from cnapi_waitlist_tickets t where t.queue = one and t.status = 'active');
+    return query select one, null::uuid, null::text;
+    return query select one, a.uuid, a.status from cnapi_advance_queue(one, moment) a;
   end loop;
 end $$;
 `;

@@ -14,7 +14,7 @@ import {
   releaseFunction,
   renewFunction,
 } from './waitlist-functions.ts';
-import { firstAdvanceFunction, firstExpireFunction } from './waitlist-history.ts';
+import { firstAdvanceFunction, firstExpireFunction, firstMendFunction } from './waitlist-history.ts';
 
 /**
  * A queue's row is there while a ticket of it is active or queued; `key` is never used again, so that the ended tickets of
@@ -85,7 +85,7 @@ const operations = [
   deleteFunction,
   deleteQueuesFunction,
   firstExpireFunction,
-  mendFunction,
+  firstMendFunction,
 ];
 
 export const waitlistMigrations: Migration[] = [
@@ -94,4 +94,5 @@ export const waitlistMigrations: Migration[] = [
   { number: 42, name: 'an ended ticket does not change', sql: guard },
   { number: 43, name: 'waitlist operations', sql: operations.join('') },
   { number: 44, name: 'many tickets of a queue expire at once', sql: advanceFunction + expireFunction },
+  { number: 45, name: 'queues to be mended are looked up one by one', sql: mendFunction },
 ];

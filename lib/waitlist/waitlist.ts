@@ -111,7 +111,7 @@ export interface WaitlistStats {
 const MAX_WAITING = 10_000;
 const MAX_LISTED = 1_000;
 /** A queue may hold 10,001 tickets; more than some of those at once would take longer than a statement may. */
-const DELETE_QUEUES = 10;
+const DELETE_QUEUES = 5;
 const DELETE_TICKETS = 500;
 /** Statements that hang then are left to end with their connections. */
 const STOPS_WITHIN_MS = 2_000;
