@@ -69,6 +69,7 @@ export async function acceptSession(
       replaces,
       MAX_EPOCH_LEAD,
     ],
+    { name: 'accept session' },
   );
   const row = rows[0];
   return row && { epoch: row.epoch, previousRun: row.previous_run, isAlternating: row.is_alternating };
@@ -80,6 +81,7 @@ export async function recordInventory(database: Queryable, session: HeldRow): Pr
     `update cnapi_roster_authority set inventory_epoch = epoch
      where server_uuid = $1::uuid and run = $2::uuid and epoch = $3::bigint`,
     [session.serverUuid, session.run, session.epoch],
+    { name: 'record inventory' },
   );
   return rowCount === 1;
 }

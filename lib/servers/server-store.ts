@@ -86,6 +86,7 @@ export async function readDigest(database: Queryable, serverUuid: string): Promi
     `select i.digest from cnapi_server_sysinfo i join cnapi_servers s on s.uuid = i.server_uuid
      where i.server_uuid = $1::uuid`,
     [serverUuid],
+    { name: 'read sysinfo digest' },
   );
   return rows[0]?.digest;
 }
@@ -117,6 +118,7 @@ export async function storeSysinfo(
      on conflict (server_uuid) do update
        set digest = excluded.digest, sysinfo = excluded.sysinfo, stored_at = excluded.stored_at`,
     [serverUuid, digest, JSON.stringify(sysinfo)],
+    { name: 'store sysinfo' },
   );
 }
 
@@ -132,6 +134,7 @@ export async function storeReport(
      on conflict (server_uuid) do update
        set vms = excluded.vms, memory = excluded.memory, disk = excluded.disk, stored_at = excluded.stored_at`,
     [serverUuid, JSON.stringify(vms), JSON.stringify(memory), JSON.stringify(disk)],
+    { name: 'store report' },
   );
   return rowCount > 0;
 }

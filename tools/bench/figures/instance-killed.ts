@@ -12,6 +12,7 @@ export const instanceKilled: Figure = {
   measure,
 };
 
+const CONNECTS_PER_SECOND = 400;
 /** Until the dead run's rows that nobody took would have been judged. */
 const JUDGED_AFTER_MS = 16_000;
 const GIVE_UP_MS = 60_000;
@@ -19,7 +20,7 @@ const GIVE_UP_MS = 60_000;
 async function measure({ isQuick, startZone, signal }: BenchContext): Promise<readonly Result[]> {
   const agents = isQuick ? 300 : 15_000;
   const zone = await startZone();
-  await zone.addFleet({ agents, processes: isQuick ? 1 : 3 });
+  await zone.addFleet({ agents, processes: isQuick ? 1 : 3, rate: CONNECTS_PER_SECOND });
   const victim = zone.instances[0];
   if (victim === undefined) throw new Error('there is no instance to kill');
   const orphans = await countHeldBy(zone, victim.uuid);

@@ -38,7 +38,7 @@ interface Held {
 
 /** File descriptors: 20,000 a process; and each instance takes 18,000 agents. */
 const AGENTS_A_FLEET = 10_000;
-const CONNECTS_PER_SECOND = 500;
+const CONNECTS_PER_SECOND = 400;
 const SETTLE_MS = 5_000;
 const LEAST_BEATS = 0.95;
 
