@@ -95,4 +95,10 @@ export const waitlistMigrations: Migration[] = [
   { number: 43, name: 'waitlist operations', sql: operations.join('') },
   { number: 44, name: 'many tickets of a queue expire at once', sql: advanceFunction + expireFunction },
   { number: 45, name: 'queues to be mended are looked up one by one', sql: mendFunction },
+  // By index even where the tables were small when this connection planned it: it keeps its plan until the next `analyze`.
+  {
+    number: 46,
+    name: 'queues to be mended are looked up by index',
+    sql: 'alter function cnapi_mend_queues(int) set enable_seqscan = off',
+  },
 ];
