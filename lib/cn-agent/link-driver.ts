@@ -173,7 +173,7 @@ export class Link {
   }
 
   #dropLive(socket: number): void {
-    if (this.#live && this.#live.socket === this.#sockets.get(socket)?.socket) this.#live = undefined;
+    if (this.#live?.number === socket) this.#live = undefined;
     this.#departure?.cancel();
     this.#departure = undefined;
   }

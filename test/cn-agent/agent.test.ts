@@ -244,6 +244,20 @@ t.test('an instance that asks and does not read the answers loses the session, n
   await until(() => made.link.isLive, 'a session');
 });
 
+t.test('a session that the agent itself gave up is none: nothing more is sent on it', async (t) => {
+  const one = await instance(t);
+  const { agent: made } = await agent(t, [one]);
+  const session = await one.session(0);
+  await session.heard('heartbeat');
+  one.script.upgradeStatus = 503;
+  for (let n = 0; n < 10; n++) session.send('not a frame');
+  await until(() => session.closed, 'the session to be closed');
+  t.notOk(made.link.isLive);
+  const { heartbeats } = made.link;
+  await until(() => one.upgrades >= 3, 'it to come again');
+  t.equal(made.link.heartbeats, heartbeats);
+});
+
 /** Sockets whose network takes nothing more after so many frames. */
 function unreadAfter(frames: number): AgentDeps['dial'] {
   const dial = dialWebSocket(clock);
