@@ -343,13 +343,17 @@ function endRound(link: Draft): void {
   giveUpRound(link);
 }
 
-/** Full jitter: anything from nothing to a ceiling that doubles; never before an endpoint can be tried at all. */
+/**
+ * Full jitter: anything from nothing to a ceiling that doubles; never before an endpoint can be tried at all. Long only for
+ * an agent that speaks the older scheme meanwhile.
+ */
 function giveUpRound(link: Draft): void {
   const ceiling = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
   const heldMs = heldForMs(link.held, link.known, link.now);
   link.attempt = undefined;
   link.failedRounds += 1;
-  enter(link, 'waiting', isAllOld(link) ? lookAgainMs(link.chance) : heldMs + link.chance * ceiling);
+  const isSettled = link.scheme === 'old' && isAllOld(link);
+  enter(link, 'waiting', isSettled ? lookAgainMs(link.chance) : heldMs + link.chance * ceiling);
 }
 
 function connect(link: Draft, endpoint: Endpoint): void {

@@ -123,3 +123,15 @@ t.test('another agent of the same uuid that lives is no reason to fall back', as
     walk.expire();
   }
 });
+
+t.test('a short session that is lost while only the older kind is left is not waited out in silence', async (t) => {
+  const walk = new Walk().connecting(A).greet(1);
+  walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [B] });
+  resolved(old(walk), B);
+  t.match(walk.state, { phase: 'waiting', session: { socket: 1 } });
+  walk.on({ type: 'departure', socket: 1 });
+  t.match([walk.state.phase, walk.state.scheme, walk.state.session], ['waiting', 'link', undefined]);
+  t.ok((walk.wait ?? 0) <= 8000, 'the next round is near');
+  resolved(old(walk.expire()), B);
+  t.match([walk.state.scheme, walk.done[0]], ['old', 'fall-back']);
+});
