@@ -3,7 +3,7 @@
  * beside each other, so that nothing that fails holds up the heartbeats. Owned by Agent, which starts it when the link falls
  * back and stops it when a session stands.
  *
- *     stopped ── start ──► sysinfo is posted once ──► heartbeats, status; sysinfo and agents until taken, and on change
+ *     stopped ── start ──► sysinfo is posted ── taken, or a second ──► heartbeats, status; sysinfo and agents until taken, and on change
  *        ▲                                               │
  *        └────────────────────── stop ───────────────────┘
  */
@@ -27,6 +27,8 @@ export interface OldSchemeDeps {
 
 /** After the answer to the one before. */
 const HEARTBEAT_MS = 5000;
+/** The first heartbeat waits no longer for the sysinfo to be taken. */
+const INTRODUCE_FIRST_MS = 1000;
 const INTRODUCE_AGAIN_MS = 30_000;
 /**
  * A CNAPI of the older kind goes by the version of the reference's agent in what it asks for: from this one on it has
@@ -76,10 +78,11 @@ export class OldScheme {
     return this.stop();
   }
 
-  /** A server that is not known yet gets its sysinfo first, but a CNAPI that does not take it does not stop the rest. */
+  /** A server that is not known yet gets its sysinfo first; but whoever is slow to take it does not hold up the rest. */
   async #run(former: Promise<unknown>, signal: AbortSignal): Promise<void> {
     await former;
-    const first = await this.#tellSysinfo(signal);
+    const first = this.#tellSysinfo(signal);
+    await Promise.race([first, this.#deps.clock.sleep(INTRODUCE_FIRST_MS, signal)]);
     await Promise.all([this.#beat(signal), this.#watchStatus(signal), this.#watchSysinfo(first, signal)]);
   }
 
@@ -104,9 +107,9 @@ export class OldScheme {
     }
   }
 
-  async #watchSysinfo(first: boolean, signal: AbortSignal): Promise<void> {
+  async #watchSysinfo(first: Promise<boolean>, signal: AbortSignal): Promise<void> {
     const { clock, random } = this.#deps;
-    let failures = first ? 0 : 1;
+    let failures = (await first) ? 0 : 1;
     while (!signal.aborted) {
       this.#hurry = new AbortController();
       const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : retryMs(failures, random.fraction());

@@ -27,6 +27,8 @@ async function agentOf(t: Test, behindName: { address: Endpoint }[], fields: Par
 /** Its waits are a hundredth as long, so that the next look for a link is near. */
 const hastyClock = { ...clock, after: (ms: number, callback: () => void) => clock.after(ms / 100, callback) };
 
+t.setTimeout(90_000);
+
 const beatsOf = (cnapi: OldCnapi) => cnapi.all('/events/heartbeat');
 
 for (const hangsUpOnUpgrades of [false, true]) {
@@ -57,6 +59,17 @@ t.test('sysinfo that is not taken holds up nothing else, and is taken in the end
   await until(() => beatsOf(cnapi).length >= 1 && cnapi.all('/sysinfo').length >= 3, 'heartbeats all the same');
   delete cnapi.script.refuse;
   await until(() => cnapi.all('').length === 1, 'the agents, after the sysinfo');
+});
+
+t.test('a sysinfo, or agents, that are never answered do not hold up the first heartbeat', async (t) => {
+  for (const hang of [/^\/sysinfo$/, /^$/]) {
+    const cnapi = await oldCnapi(t, { hang });
+    const { agent: made } = await agentOf(t, [cnapi]);
+    await until(() => beatsOf(cnapi).length > 0, 'a heartbeat', 30_000);
+    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'which comes first all the same');
+    t.equal(cnapi.unanswered, 1, 'and is not given up yet');
+    await made.stop();
+  }
 });
 
 t.test('a CNAPI that has forgotten the server is told of it again', async (t) => {

@@ -11,6 +11,8 @@ export interface OldCnapiScript {
   hangsUpOnUpgrades?: boolean;
   /** Answers such paths with such a status. */
   refuse?: { path: RegExp; status: number };
+  /** Takes such paths and never answers. */
+  hang?: RegExp;
 }
 
 export interface Asked {
@@ -31,6 +33,8 @@ export class OldCnapi {
   readonly script: OldCnapiScript;
   readonly asked: Asked[] = [];
   upgrades = 0;
+  /** Requests that hang, and are still waited for. */
+  unanswered = 0;
   port = 0;
   readonly #server: Server = createServer((request, response) => void this.#serve(request, response));
   readonly #sockets = new Set<Socket>();
@@ -122,6 +126,13 @@ export class OldCnapi {
     const body = JSON.parse(Buffer.concat(chunks).toString() || '{}');
     const userAgent = headers['user-agent'] ?? '';
     this.asked.push({ at: Date.now(), method, path, serverUuid, userAgent, body });
+    if (this.script.hang?.test(path)) {
+      this.unanswered += 1;
+      response.on('close', () => {
+        this.unanswered -= 1;
+      });
+      return;
+    }
     response.statusCode = refusal ?? this.#take(serverUuid, path, body);
     response.end();
   }
