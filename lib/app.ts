@@ -179,7 +179,7 @@ export class App {
 
   /** Leaves in good order, then stops; one that is not live yet stops at once. Again is harmless. */
   drain(why: string): void {
-    if (this.#isLive) this.#roster.drainer.begin(why);
+    if (this.#isLive && !this.#stopping.signal.aborted) this.#roster.drainer.begin(why);
     else void this.stop();
   }
 
