@@ -110,7 +110,7 @@ export class LinkServer {
 
   #upgradeRefusal(): string | undefined {
     if (this.#isStopping) return 'the instance is stopping';
-    const { ready, reasons } = this.#deps.roster.readiness();
+    const { ready, reasons } = this.#deps.roster.readinessForAgents();
     if (!ready) return reasons.join('; ');
     if (this.#connections.size >= this.#deps.config.maxAgents) return 'the instance is full';
     if (this.#deps.roster.authority.waiting >= UPGRADE_BACKLOG) return 'too many agents are coming in';

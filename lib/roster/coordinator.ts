@@ -72,6 +72,11 @@ export interface InstanceView {
   started: string;
 }
 
+export interface Readiness {
+  ready: boolean;
+  reasons: string[];
+}
+
 /** A probe goes out after this share of silenceMs (1.25 s of 2 s). */
 const PROBE_SHARE = 0.625;
 const FRESH_WITHIN_MS = 1000;
@@ -124,7 +129,8 @@ export class Roster {
       ...deps,
       sessions,
       announce: () => this.instances.announceDrain(),
-      otherAddresses: () => this.#otherAddresses(),
+      otherAddresses: () => this.#addressesToLeaveFor(),
+      endVerdicts: () => void this.verdicts.stop(),
       times: config,
     });
     this.instances.listen({
@@ -172,14 +178,14 @@ export class Roster {
     this.ticker.stop();
   }
 
-  /** Whether new agents can be accepted here now, and why not. */
-  readiness(): { ready: boolean; reasons: string[] } {
-    const reasons: string[] = [];
-    if (!this.#isStarted) reasons.push('starting');
-    if (this.#isStopped) reasons.push('stopping');
-    else if (this.drainer.isDraining) reasons.push('draining');
-    if (this.instances.trouble !== undefined) reasons.push(this.instances.trouble);
-    return { ready: reasons.length === 0, reasons };
+  /** Whether callers should be sent here now, and why not. */
+  readiness(): Readiness {
+    return this.#readiness(this.drainer.isDraining);
+  }
+
+  /** Whether agents are taken in now, and why not. While it leaves, it takes those that have nobody else to go to. */
+  readinessForAgents(): Readiness {
+    return this.#readiness(this.drainer.isDraining && this.#addressesToLeaveFor().length > 0);
   }
 
   /** The live runs as the database has them now, or, if it does not say within a second, as they were last read. */
@@ -204,11 +210,9 @@ export class Roster {
     return this.#viewOf({ ...found, isDraining: true });
   }
 
-  /** Where agents may go; of two runs at one address (a restart) the later one. */
+  /** Where agents may go. */
   addresses(): Address[] {
-    const staying = this.instances.live.filter(({ isDraining }) => !isDraining);
-    const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
-    return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
+    return addressesOf(this.instances.live);
   }
 
   statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]> {
@@ -239,8 +243,24 @@ export class Roster {
     };
   }
 
-  #otherAddresses(): Address[] {
-    return this.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+  #readiness(isDraining: boolean): Readiness {
+    const reasons: string[] = [];
+    if (!this.#isStarted) reasons.push('starting');
+    if (this.#isStopped) reasons.push('stopping');
+    else if (isDraining) reasons.push('draining');
+    if (this.instances.trouble !== undefined) reasons.push(this.instances.trouble);
+    return { ready: reasons.length === 0, reasons };
+  }
+
+  #otherAddresses(live: readonly InstanceRow[] = this.instances.live): Address[] {
+    return addressesOf(live).filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+  }
+
+  /** Nobody is sent to one that may be dead: those that go have no way back. */
+  #addressesToLeaveFor(): Address[] {
+    const { instances } = this;
+    const doubtfulMs = this.#deps.config.leaseMs / 2;
+    return this.#otherAddresses(instances.live.filter(({ run }) => instances.leaseAgeMs(run) < doubtfulMs));
   }
 
   #hear(): void {
@@ -279,4 +299,11 @@ export class Roster {
     this.#goaway = undefined;
     this.reaper.pollSoon();
   }
+}
+
+/** Of those that stay; of two runs at one address (a restart) the later one. */
+function addressesOf(live: readonly InstanceRow[]): Address[] {
+  const staying = live.filter(({ isDraining }) => !isDraining);
+  const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
+  return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
 }

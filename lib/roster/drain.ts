@@ -7,8 +7,8 @@
  *                                   │ or cannot be said     │ to go elsewhere, at a bounded pace      │ waits end at 60 s    unanswered
  *                                   └──────────────▶ left   └──the agents' time is up──▶ finishing
  *
- * With nobody to go to, agents are not told: one that stands by itself may be all that is left, and a sibling may come
- * back before the agents' time is up.
+ * With nobody to go to, agents are not told, and those that come are taken in: one that stands by itself may be all that
+ * is left, and a sibling may come back before the agents' time is up.
  */
 import type { DrainAnswer } from './instance-store.ts';
 
@@ -49,7 +49,7 @@ export interface DrainView {
 
 export type DrainEffect =
   | { do: 'announce' }
-  /** So many agents that were not told yet; each is to be gone within `withinMs`. */
+  /** So many agents that were not told yet; each is to be gone within `withinMs`, which is after they are left behind. */
   | { do: 'tell-agents'; atMost: number; withinMs: number }
   /** Take no new connections; those there are get their answers. */
   | { do: 'close-door' }
@@ -63,6 +63,8 @@ export type DrainStep = { state: DrainState; effects: DrainEffect[] };
 export const AGENTS_PER_SECOND = 2_000;
 /** Callers that asked the name server just before have come by then: its period, the records' TTL, and a margin. */
 export const WITHDRAWN_AFTER_MS = 3_000;
+/** An agent that is left behind is not to close its session, as if its server had gone, before this instance knows. */
+export const AGENTS_GO_LATER_MS = 1_000;
 const ANNOUNCE_AGAIN_MS = 1_000;
 /** A late tick does not make up for those that it missed. */
 const MAX_STEP_MS = 250;
@@ -138,7 +140,8 @@ function onMoving(state: DrainState, { agents, others }: DrainView, now: number,
   const atMost = Math.floor((Math.min(now - state.steppedAt, MAX_STEP_MS) * AGENTS_PER_SECOND) / 1000);
   if (others === 0) return stay({ ...state, steppedAt: now });
   if (agents === 0 || atMost === 0) return stay(state);
-  return { state: { ...state, steppedAt: now }, effects: [{ do: 'tell-agents', atMost, withinMs: Math.ceil(leftMs) }] };
+  const withinMs = Math.ceil(leftMs) + AGENTS_GO_LATER_MS;
+  return { state: { ...state, steppedAt: now }, effects: [{ do: 'tell-agents', atMost, withinMs }] };
 }
 
 function onFinishing(state: DrainState, { unanswered }: DrainView, now: number, times: DrainTimes): DrainStep {

@@ -17,6 +17,8 @@ export interface DrainerDeps {
   announce: () => Promise<DrainAnswer>;
   /** Where agents can go. */
   otherAddresses: () => Address[];
+  /** Of agents that are left behind nothing is said any more: that their sessions close is this instance's doing. */
+  endVerdicts: () => void;
   /** The rest of the process: what callers and waits see of the drain. */
   door: DrainDoor;
   times: DrainTimes;
@@ -100,7 +102,7 @@ export class Drainer {
       case 'tell-agents':
         return this.#tellAgents(effect.atMost, effect.withinMs);
       case 'close-door':
-        this.#noteLeftBehind();
+        this.#leaveBehind();
         return door.close();
       case 'end-waits':
         return door.endWaits();
@@ -112,7 +114,8 @@ export class Drainer {
     }
   }
 
-  #noteLeftBehind(): void {
+  #leaveBehind(): void {
+    this.#deps.endVerdicts();
     const agents = this.#deps.sessions.size;
     if (agents > 0)
       this.#deps.log.warn({ agents }, 'instance: agents that found no other instance in time are left behind');

@@ -67,7 +67,7 @@ export class Verdicts {
     this.#deps.log.info({ server_uuid: session.serverUuid, epoch: session.epoch, why }, 'session: live -> superseded');
   }
 
-  /** From now on nothing is written: a stopping instance has no verdicts. */
+  /** From now on nothing is written: of the agents that a leaving instance leaves behind it has no verdicts. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#writing;

@@ -1,6 +1,7 @@
 /** The orderly leave of an instance, step by step: what it does in which phase, and when it gives up on whom. */
 import t from 'tap';
 import {
+  AGENTS_GO_LATER_MS,
   AGENTS_PER_SECOND,
   beginDrain,
   type DrainEvent,
@@ -79,7 +80,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick(),
     now: 200,
     to: 'moving',
-    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 10, withinMs: 29_800 }],
+    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 10, withinMs: 29_800 + AGENTS_GO_LATER_MS }],
   },
   {
     name: 'a late tick does not make up for those that it missed',
@@ -87,7 +88,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick(),
     now: 10_000,
     to: 'moving',
-    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 4, withinMs: 20_000 }],
+    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 4, withinMs: 20_000 + AGENTS_GO_LATER_MS }],
   },
   {
     name: 'with nobody to go to, agents are left in peace',
