@@ -48,8 +48,8 @@ export function parseBenchOptions(args: readonly string[], figures: readonly Fig
     isQuick: values.quick,
     minutes: minutesOf(values.minutes),
     figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
-    databaseUrl: values['database-url'],
-    redisUrl: values['redis-url'],
+    databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
+    redisUrl: url('redis-url', values['redis-url'], ['redis:', 'rediss:']),
     bus: values.bus,
     profiles: values.profiles,
   };
@@ -79,6 +79,11 @@ function parse(args: readonly string[]) {
 function minutesOf(text: string): number {
   if (/^\d{1,4}(\.\d+)?$/.test(text) && Number(text) > 0) return Number(text);
   throw new BenchUsageError(`--minutes ${text} is not a number of minutes`);
+}
+
+function url(name: string, text: string | undefined, protocols: readonly string[]): string | undefined {
+  if (text === undefined || protocols.includes(URL.parse(text)?.protocol ?? '')) return text;
+  throw new BenchUsageError(`--${name} must be a URL like ${protocols[0]}//USER:PASSWORD@HOST:PORT/…`);
 }
 
 function chosen(names: readonly string[], figures: readonly Figure[]): Figure[] {

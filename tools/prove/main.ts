@@ -1,5 +1,5 @@
 /**
- * `npm run prove [-- --url URL]`: kills the instances of a running `npm start` one after the other, each once the one before
+ * `npm run prove`: kills the instances of a running `npm start` one after the other, each once the one before
  * has come back, while tasks and waits run through all of them; fails if anything accepted was lost, ran twice or did not
  * end, or if a living server was seen `unknown`. Exit codes: 0 it held, 1 it did not, 2 it could not be tried.
  */
@@ -19,20 +19,45 @@ interface Instance {
 
 class CannotTry extends Error {}
 
+const USAGE = `npm run prove -- [OPTION]...   kills the instances of a running npm start one after the other, while tasks and waits
+                               run through all of them; fails if anything was lost, ran twice, or a server was unknown
+
+  --url URL            one of its instances (default http://127.0.0.1:8080)
+  --help               this text
+
+exit code: 0 it held, 1 it did not, 2 it could not be tried, or wrong usage`;
+
 const BEFORE_EACH_MS = 3_000;
 const BACK_WITHIN_MS = 60_000;
 
 try {
-  process.exitCode = await prove();
+  const { url, help } = parseOptions();
+  if (help) console.log(USAGE);
+  else process.exitCode = await prove(url);
 } catch (error) {
   if (!(error instanceof CannotTry)) throw error;
   console.error(`prove: ${error.message}`);
   process.exitCode = 2;
 }
 
-async function prove(): Promise<number> {
-  const { values } = parseArgs({ options: { url: { type: 'string', default: 'http://127.0.0.1:8080' } } });
-  const instances = await findInstances(values.url);
+/** @throws CannotTry */
+function parseOptions() {
+  try {
+    const { values } = parseArgs({
+      options: {
+        url: { type: 'string', default: 'http://127.0.0.1:8080' },
+        help: { type: 'boolean', default: false },
+      },
+    });
+    return values;
+  } catch (cause) {
+    const said = (cause as Error).message.split('. ')[0];
+    throw new CannotTry(`${said} (npm run prove -- --help lists the options)`, { cause });
+  }
+}
+
+async function prove(url: string): Promise<number> {
+  const instances = await findInstances(url);
   const urls = instances.map(({ url }) => url);
   const watch = new Watch({ urls, clock });
   const load = new Load({ caller: new Caller({ urls, clock }), clock, random });

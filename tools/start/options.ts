@@ -46,7 +46,7 @@ of the cnapi that uses this data directory:
                        It holds until it is stopped: the next start begins with --instances again
   --rolling-restart    each instance hands its agents over, leaves, and is ready again before the next one
 
-exit code: 0 done, or stopped as asked, 1 could not could not start, 2 wrong usage, 3 already up`;
+exit code: 0 done, or stopped as asked, 1 it could not be done, 2 wrong usage, 3 already up`;
 
 /** Least and most instances. */
 export const instanceLimits = [1, 16] as const;

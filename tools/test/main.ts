@@ -12,6 +12,17 @@ import { runTap } from './tap.ts';
 const root = path.resolve(import.meta.dirname, '../..');
 const files = process.argv.slice(2);
 
+if (files.includes('--help')) {
+  console.log(`npm test                     type check, lint, import check, and all tests on a real Postgres and a real Redis
+npm test -- FILE...          just these test files, e.g. test/roster/drain.test.ts; options of tap go to tap
+
+CNAPI_TEST_DATABASE_URL      use this Postgres instead of an embedded one
+REDIS_URL                    use this Redis; default: a redis-server or valkey-server on the PATH, else, as root on Debian or
+                             Ubuntu, the package redis-server is installed; else the tests that want one are skipped
+exit code: 0 nothing failed, 1 something did`);
+  process.exit(0);
+}
+
 const checked = files.length === 0 ? await runChecks() : { passed: 0, failed: 0, failures: [] };
 const tested = await runTests();
 const failed = checked.failed + tested.failed;

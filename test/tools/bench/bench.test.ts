@@ -40,7 +40,7 @@ t.test('options are parsed into exact types', async (t) => {
   const chosen = parseBenchOptions(['--only', 'three,one'], known)?.figures.map(({ name }) => name);
   t.same(chosen, ['three', 'one'], 'in the order given');
   t.equal(parseBenchOptions(['--help'], known), undefined);
-  for (const args of [['--only', 'four'], ['--bus', 'pigeons'], ['--slowly'], ['all']]) {
+  for (const args of [['--only', 'four'], ['--bus', 'pigeons'], ['--slowly'], ['--database-url', 'x'], ['all']]) {
     t.type(
       t.throws(() => parseBenchOptions(args, known), args.join(' ')),
       BenchUsageError,
