@@ -42,7 +42,8 @@ const FOR_USERS = ['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES', 'ENOTFOUND', '3D000'
 function explain(error: unknown): string {
   const { code = '', message, stack } = error as Error & { code?: string };
   const isForUsers = error instanceof CnapiError || code.startsWith('ERR_PARSE_ARGS') || FOR_USERS.includes(code);
-  return `cnapi: ${isForUsers ? message : (stack ?? String(error))}\n`;
+  const hint = code.startsWith('ERR_PARSE_ARGS') ? ' (--help lists the options)' : '';
+  return `cnapi: ${isForUsers ? message : (stack ?? String(error))}${hint}\n`;
 }
 
 main().then(

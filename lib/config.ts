@@ -22,7 +22,7 @@ const schema = z.strictObject({
   port: port.default(8080),
   /** Host that agents and the name server are given for this instance; `host` when absent. */
   advertiseHost: z.string().min(1).optional(),
-  databaseUrl: z.string().regex(/^postgres(ql)?:\/\//, 'is not a postgres:// URL'),
+  databaseUrl: z.string('is required, a postgres:// URL').regex(/^postgres(ql)?:\/\//, 'is not a postgres:// URL'),
   databasePoolSize: whole(1, 200).default(10),
   /** Absent: the database's LISTEN/NOTIFY carries the bus. */
   redisUrl: z
@@ -108,7 +108,10 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
     if (!variable.startsWith('CNAPI_') || value === undefined || FOREIGN_VARIABLE.test(variable)) continue;
     const name = variable === 'CNAPI_UUID' ? 'CNAPI_CNAPI_UUID' : variable;
     const key = KEY_OF_VARIABLE.get(name);
-    if (key === undefined) throw new ConfigError(`Environment variable ${variable} names no configuration key`);
+    if (key === undefined)
+      throw new ConfigError(
+        `Environment variable ${variable} names no configuration key (see docs/operating.md for those there are)`,
+      );
     found[key] = value;
   }
   return found;

@@ -25,7 +25,7 @@ t.test('the environment goes over the file, and numbers may be texts there', asy
 
 const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[] = [
   { name: 'an unknown key is refused by name', input: { ...least, databseUrl: 'x' }, message: /databseUrl/ },
-  { name: 'a missing database URL is named', input: {}, message: /databaseUrl/ },
+  { name: 'a missing database URL is named', input: {}, message: /databaseUrl: is required/ },
   { name: 'a port out of range is named', input: { ...least, port: 70_000 }, message: /port/ },
   { name: 'an empty port is no port', input: { ...least, port: '' }, message: /port/ },
   { name: 'nothing is no number', input: { ...least, maxAgents: null }, message: /maxAgents/ },
