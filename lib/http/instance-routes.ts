@@ -15,6 +15,18 @@ const instance = z.looseObject({
   started: z.string(),
 });
 
+const example = {
+  uuid: '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f',
+  run: 'c2b8f1de-7a64-4b0c-8e21-90d3a5f6b7c8',
+  url: 'http://10.0.0.11:8080',
+  pid: 4711,
+  version: '0.1.0',
+  state: 'live',
+  agents: 5200,
+  lease_age_ms: 250,
+  started: '2026-01-31T12:00:00.000Z',
+};
+
 export const instanceRoutes: Route[] = [
   route({
     name: 'ListInstances',
@@ -25,7 +37,7 @@ export const instanceRoutes: Route[] = [
     origin: 'own',
     params: z.object({}),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(instance) } },
+    responses: { 200: { description: 'OK', schema: z.array(instance), example: [example] } },
     handler: async ({ services }) => ok(await services.roster.instances()),
   }),
   route({
@@ -38,9 +50,13 @@ export const instanceRoutes: Route[] = [
     params: z.object({ uuid: uuid().describe('Of the instance, as GET /instances has it') }),
     preconditions: [],
     responses: {
-      202: { description: 'It is draining; again is harmless', schema: instance },
+      202: {
+        description: 'It is draining; again is harmless',
+        schema: instance,
+        example: { ...example, state: 'draining' },
+      },
       404: { description: 'No such instance is live' },
-      409: { description: 'No other instance would take its place' },
+      409: { description: 'LastInstance: no other one would take its place' },
     },
     handler: async ({ params, services }) => ({ status: 202, body: await services.roster.drain(params.uuid) }),
   }),

@@ -279,8 +279,8 @@ function withExpiry<Shape extends z.ZodRawShape>(shape: Shape) {
   const about = { path: ['expires_at'], when: () => true };
   return z
     .object({ ...shape, ...expiry })
-    .refine(isGiven, { ...about, message: 'value was not a string' })
-    .refine(isNotGivenTwice, { ...about, message: 'value is given beside expires_in' });
+    .refine(isGiven, { ...about, message: 'value is missing, and so is expires_in (seconds): give one of them' })
+    .refine(isNotGivenTwice, { ...about, message: 'value is given beside expires_in: give one of them' });
 }
 
 interface WithExpiry<Time = unknown, Seconds = unknown> {
