@@ -53,7 +53,7 @@ export async function raiseBeat(
   return rows[0] && { isDraining: rows[0].is_draining };
 }
 
-/** `last`: no other run would stay. `gone`: the run is dead. */
+/** `last`: no other instance would stay. `gone`: the run is dead. */
 export type DrainAnswer = 'draining' | 'last' | 'gone';
 
 /** Marks a run as about to leave; again is harmless. */

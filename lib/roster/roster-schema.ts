@@ -94,9 +94,36 @@ begin
 end $$;
 `;
 
+/**
+ * Who stays is counted in instances, not in runs: one that was killed and started again has a run that nobody has declared
+ * dead yet, and there is nobody to go to all the same.
+ */
+const drainOthers = `
+create or replace function cnapi_drain(wanted uuid) returns text language plpgsql volatile as $$
+declare
+  leaving cnapi_instances;
+begin
+  perform 1 from cnapi_instances where state = 'live' order by run for update;
+  select * into leaving from cnapi_instances where run = wanted and state = 'live';
+  if not found then
+    return 'gone';
+  elsif leaving.draining_since is not null then
+    return 'draining';
+  elsif not exists (
+    select 1 from cnapi_instances
+    where state = 'live' and draining_since is null and cnapi_uuid <> leaving.cnapi_uuid
+  ) then
+    return 'last';
+  end if;
+  update cnapi_instances set draining_since = cnapi_now() where run = wanted;
+  return 'draining';
+end $$;
+`;
+
 export const rosterMigrations: Migration[] = [
   { number: 10, name: 'instances', sql: instances },
   { number: 11, name: 'roster authority', sql: authority },
   { number: 12, name: 'status history', sql: history },
   { number: 13, name: 'drain', sql: drain },
+  { number: 14, name: 'drain beside an earlier run', sql: drainOthers },
 ];

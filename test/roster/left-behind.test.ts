@@ -8,11 +8,11 @@ import { until } from '../support/until.ts';
 t.setTimeout(90_000);
 
 /** The row of an instance that was killed: others go on as if it lived until its lease has lapsed. */
-async function killedInstance(database: TestZone['database']): Promise<void> {
+async function killedInstance(database: TestZone['database'], cnapiUuid: string = randomUUID()): Promise<void> {
   await database.query(
     `insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version)
      values ($1::uuid, $2::uuid, 'http://127.0.0.1:1', '127.0.0.1', 1, 1, '0')`,
-    [randomUUID(), randomUUID()],
+    [randomUUID(), cnapiUuid],
   );
 }
 
@@ -66,4 +66,13 @@ t.test('of an agent that found nobody in time nothing is said, though it has gon
   await waiting;
   await a.app.stopped;
   t.strictSame(await statusesOf(database, machine), [{ status: 'running', reason: 'connected' }]);
+});
+
+t.test('the last instance stops at once, also when it was killed and started again just before', async (t) => {
+  const { startApp, database } = await freshZone(t);
+  const only = await startApp({ drainAgentsMs: 600_000, drainWaitsMs: 600_000 });
+  await killedInstance(database, only.cnapiUuid);
+  t.match(await only.post(`/instances/${only.cnapiUuid}/drain`), { status: 409, body: { code: 'LastInstance' } });
+  only.app.drain('the test');
+  await only.app.stopped;
 });
