@@ -2,11 +2,10 @@
  * What connected agents cost an instance: CPU for each heartbeat and memory for each agent, beside a bare `ws` server that
  * parses and answers the same frames from the same client.
  */
-import { mkdirSync } from 'node:fs';
-import path from 'node:path';
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import type { Helper } from '../helper.ts';
+import { profileCpu, writeHeap } from '../profile.ts';
 import type { Beats, ConnectOrder } from '../programs/agents.ts';
 import { type Summary, summarize } from '../statistics.ts';
 import { number } from '../table.ts';
@@ -100,9 +99,13 @@ async function measureServer(
   await connect(first);
   await clock.sleep(settleMs / 2, context.signal);
   const before = await server.ask<MemoryUse>('memory');
-  if (context.profiles !== undefined) await writeHeap(server, context.profiles, first);
+  if (context.profiles !== undefined) await writeHeap(server, { folder: context.profiles, what: `${first}-agents` });
   await connect(agents - first);
   await clock.sleep(settleMs, context.signal);
+  const profile = async (folder: string) => {
+    await profileCpu(server, { folder, what: 'heartbeats', work: () => clock.sleep(windowMs) });
+    await writeHeap(server, { folder, what: `${agents}-agents` });
+  };
   const costs: number[] = [];
   const whole = { beats: 0, cpuMs: 0 };
   for (let window = 0; window < windows; window++) {
@@ -112,7 +115,7 @@ async function measureServer(
     whole.cpuMs += spent.cpuMs;
   }
   const after = await server.ask<MemoryUse>('memory');
-  if (context.profiles !== undefined) await profile(server, context.profiles, { agents, windowMs });
+  if (context.profiles !== undefined) await profile(context.profiles);
   const perAgent = (of: (use: MemoryUse) => number) => (of(after) - of(before)) / (agents - first) / 1024;
   return {
     cpu: summarize(costs),
@@ -138,20 +141,6 @@ async function measureWindow(
   await clock.sleep(windowMs);
   const after = await look();
   return { beats: after.answered - before.answered, cpuMs: after.cpuMs - before.cpuMs };
-}
-
-async function profile(server: Helper, folder: string, { agents, windowMs }: Pick<Sizes, 'agents' | 'windowMs'>) {
-  await server.ask('startProfile');
-  await clock.sleep(windowMs);
-  await server.ask('writeProfile', { file: path.resolve(folder, `${server.program.name}.cpuprofile`) });
-  await writeHeap(server, folder, agents);
-}
-
-/** Two of them, compared, show what an agent keeps. */
-async function writeHeap(server: Helper, folder: string, agents: number): Promise<void> {
-  mkdirSync(folder, { recursive: true });
-  const file = path.resolve(folder, `${server.program.name}-${agents}-agents.heapsnapshot`);
-  await server.ask('writeHeap', { file });
 }
 
 function noteOf(name: string, { cpu, beatsPerSecond, busy, lost }: Cost): string {

@@ -5,8 +5,10 @@ import { serverUuidOf } from '../../../lib/fleet/fleet.ts';
 import { standInSysinfo } from '../../../lib/fleet/stand-in-sysinfo.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
+import { profileCpu } from '../profile.ts';
 import { type Summary, summarize } from '../statistics.ts';
 import { number } from '../table.ts';
+import type { Instance } from '../zone.ts';
 
 const FULL = { servers: 10_000, samples: 200 };
 const QUICK = { servers: 1_200, samples: 20 };
@@ -26,7 +28,8 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   await using zone = await context.startZone({ instances: 1 });
   await using floor = await context.startHelper({ name: 'floor-list', file: 'tools/bench/programs/noop-server.ts' });
   using caller = new BenchCaller();
-  const url = zone.instances[0]?.url ?? '';
+  const instance = zone.instances[0] as Instance;
+  const { url } = instance;
   await tellSysinfo(context, { caller, url, servers });
   await zone.sql('analyze');
   const page = `${url}/servers?limit=${PAGE}`;
@@ -35,6 +38,10 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   await serve(text);
   if ((await caller.get(objects)).text !== text) throw new Error('the floor does not send the same');
   const [own, bare] = await inTurn(caller, [page, objects], samples);
+  if (context.profiles !== undefined) {
+    const work = () => inTurn(caller, [page, page], samples);
+    await profileCpu(instance.helper, { folder: context.profiles, what: 'list', work });
+  }
   return [
     {
       what: `GET /servers?limit=${PAGE} of ${number(servers)} with real sysinfo, p50`,
