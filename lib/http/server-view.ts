@@ -21,13 +21,17 @@ export function narrow(
   extras: readonly string[] | undefined,
   beatOf?: (server: ServerObject) => string | null,
 ): Json {
-  const wants = wantsOf(extras);
+  const shown = 'vms' in server ? withoutHidden(server, wantsOf(extras)) : server;
+  return beatOf === undefined ? shown : { ...shown, last_heartbeat: beatOf(server) };
+}
+
+/** What comes with an agent's report comes all at once, and with it `vms`; a server read without it has nothing to hide. */
+function withoutHidden(server: ServerObject, wants: (...names: string[]) => boolean): Json {
   const hidden = (name: string) =>
     (name === 'vms' && !wants('vms')) ||
     (name.startsWith('memory_') && !wants('memory', 'capacity')) ||
     (name.startsWith('disk_') && !wants('disk', 'capacity'));
-  const shown = Object.fromEntries(Object.entries(server).filter(([name]) => !hidden(name)));
-  return beatOf === undefined ? shown : { ...shown, last_heartbeat: beatOf(server) };
+  return Object.fromEntries(Object.entries(server).filter(([name]) => !hidden(name)));
 }
 
 /** Only `fields`, where there are any. */

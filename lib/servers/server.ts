@@ -66,6 +66,8 @@ export interface ServerParts {
   document: Json & { uuid: string };
   status: ServerStatus | null;
   epoch: number | null;
+  /** Default true: the document's `agents` are served. */
+  showsAgents?: boolean;
   report?: ServerReport | null;
   sysinfo?: Json | null;
   /** Of an old agent, ISO 8601: when its newest recorded heartbeat came. */
@@ -120,11 +122,15 @@ export function parseReport(status: Json): ServerReport {
 }
 
 /** What is served of a server, of as many parts as were read. A transition is displayed until the next session voids it. */
-export function composeServer({ document, status, epoch, report, sysinfo, lastHeartbeat }: ServerParts): ServerObject {
-  const { transitional_epoch = null, transitional_status, ...lasting } = document as Json & { uuid: string };
-  const transition = transitional_epoch === epoch && transitional_status ? { transitional_status } : {};
-  const displayed = status === 'running' ? status : (transition.transitional_status ?? 'unknown');
-  const server: ServerObject = { ...lasting, ...transition, status: String(displayed) };
+export function composeServer(parts: ServerParts): ServerObject {
+  const { document, status, epoch, showsAgents = true, report, sysinfo, lastHeartbeat } = parts;
+  const { transitional_epoch = null, transitional_status, agents, ...lasting } = document as Json & { uuid: string };
+  const transition = transitional_epoch === epoch && transitional_status ? transitional_status : undefined;
+  // `lasting` is a copy of our own already; a list makes a thousand of them.
+  const server = lasting as Json as ServerObject;
+  server.status = String(status === 'running' ? status : (transition ?? 'unknown'));
+  if (transition !== undefined) server.transitional_status = transition;
+  if (showsAgents && agents !== undefined) server.agents = agents;
   if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: report.vms });
   if (sysinfo !== undefined) server.sysinfo = sysinfo ?? {};
   if (lastHeartbeat !== undefined) server.last_heartbeat = lastHeartbeat;

@@ -50,7 +50,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
       floor: { of: 'restify sending the same objects', value: bare.median },
       limit: { on: 'ratio', atMost: 3 },
       notes: [
-        `${number(text.length / 1024)} KB; p90 ${number(own.p90)} ms, p99 ${number(own.p99)} ms; floor p90 ${number(bare.p90)} ms`,
+        `${number(text.length / 1024)} KB; p10 ${number(own.p10)}, p90 ${number(own.p90)}, p99 ${number(own.p99)} ms; floor p10 ${number(bare.p10)}, p90 ${number(bare.p90)} ms`,
       ],
     },
   ];
