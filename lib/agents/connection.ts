@@ -5,9 +5,8 @@
  *     greeting ──hello──▶ accepting ──accepted, welcome sent──▶ awaiting-inventory ──inventory──▶ live
  *        any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 import type { RawData, WebSocket } from 'ws';
-import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import type { Refusal } from '../roster/roster.ts';
@@ -19,7 +18,6 @@ import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wi
 import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
 import { type Allowance, newAllowance, takeBytes } from './allowance.ts';
-import { Latest } from './latest.ts';
 import { Pings } from './pings.ts';
 
 export type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
@@ -41,12 +39,14 @@ export interface ConnectionHandlers {
   ): void;
 }
 
-export interface ConnectionDeps {
+export interface ConnectionParts {
   socket: WebSocket;
-  stream: Duplex;
+  stream: Socket;
   serverUuid: string;
-  /** The agent's address, for logs. */
-  peer: string;
+}
+
+/** The same object for all connections, so that none keeps a copy. */
+export interface ConnectionDeps {
   handlers: ConnectionHandlers;
   /** What the agent's deadlines are counted in. */
   ticker: Pick<Ticker, 'after'>;
@@ -65,34 +65,33 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class Connection implements SessionSocket {
   readonly serverUuid: string;
-  readonly peer: string;
-  /** What its agent says of its machine, being kept: one at a time, the last one counts. */
-  readonly latest = { sysinfo: new Latest(), status: new Latest() };
   readonly #deps: ConnectionDeps;
   readonly #socket: WebSocket;
+  readonly #stream: Socket;
   #state: ConnectionState = 'greeting';
   #session: Session | undefined;
   #peerVersion = PROTOCOL_VERSION;
   #deadline: Timer | undefined;
   #complaints = 0;
-  readonly #pings: Pings;
+  /** Made at the first probe: most connections never need one. */
+  #pings: Pings | undefined;
   readonly #allowance: Allowance;
   #greetingBytes = 0;
   #reading: Timer | undefined;
   #isGone = false;
 
-  constructor(deps: ConnectionDeps) {
+  constructor({ socket, stream, serverUuid }: ConnectionParts, deps: ConnectionDeps) {
     this.#deps = deps;
-    this.#socket = deps.socket;
-    this.serverUuid = deps.serverUuid;
-    this.peer = deps.peer;
-    this.#pings = new Pings(deps);
+    this.#socket = socket;
+    this.#stream = stream;
+    this.serverUuid = serverUuid;
     this.#allowance = newAllowance(deps.clock.now());
     this.#deadline = deps.ticker.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
-    deps.stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk.length));
-    this.#socket.on('message', (data, isBinary) => this.#received(data, isBinary));
-    this.#socket.on('error', (error) => deps.log.debug({ reason: messageOf(error) }, 'connection: socket error'));
-    this.#socket.on('close', () => this.#gone());
+    stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk.length));
+    socket.on('message', (data, isBinary) => this.#received(data, isBinary));
+    // What breaks a socket closes it, and that is what counts.
+    socket.on('error', ignore);
+    socket.on('close', () => this.#gone());
   }
 
   get state(): ConnectionState {
@@ -130,11 +129,11 @@ export class Connection implements SessionSocket {
   }
 
   probe(): void {
-    if (this.isOpen) this.#pings.send();
+    if (this.isOpen) this.#pinging().send();
   }
 
   answersProbe(withinMs: number): Promise<boolean> {
-    return this.isOpen ? this.#pings.ask(withinMs) : Promise.resolve(false);
+    return this.isOpen ? this.#pinging().ask(withinMs) : Promise.resolve(false);
   }
 
   askToLeave(reason: string, addresses: Address[], withinMs?: number): void {
@@ -149,7 +148,7 @@ export class Connection implements SessionSocket {
   #close(code: number, reason: string): void {
     if (this.#state === 'closed') return;
     this.#state = 'closed';
-    this.#deadline?.cancel();
+    this.#cancelDeadline();
     this.#socket.close(code, closeReason(reason));
     // A peer that is gone never answers the close frame; the socket is not kept for it.
     this.#deadline = this.#deps.clock.after(1000, () => this.#socket.terminate());
@@ -200,7 +199,7 @@ export class Connection implements SessionSocket {
       return;
     }
     this.#state = 'accepting';
-    this.#deadline?.cancel();
+    this.#cancelDeadline();
     this.#peerVersion = frame.version;
     void this.#track(this.#deps.handlers.hello(this, frame));
   }
@@ -211,7 +210,7 @@ export class Connection implements SessionSocket {
       return;
     }
     this.#state = 'live';
-    this.#deadline?.cancel();
+    this.#cancelDeadline();
     void this.#track(this.#deps.handlers.inventory(this, session, frame));
   }
 
@@ -248,7 +247,7 @@ export class Connection implements SessionSocket {
   #fail(detail: string): void {
     if (this.#state === 'closed') return;
     this.#deps.log.warn(
-      { server_uuid: this.serverUuid, peer: this.peer, state: this.#state, detail },
+      { server_uuid: this.serverUuid, peer: this.#stream.remoteAddress, state: this.#state, detail },
       'connection: protocol error',
     );
     const session = this.#session;
@@ -271,6 +270,17 @@ export class Connection implements SessionSocket {
     return true;
   }
 
+  #pinging(): Pings {
+    this.#pings ??= new Pings({ socket: this.#socket, ticker: this.#deps.ticker });
+    return this.#pings;
+  }
+
+  /** Lets go of it as well: a live connection keeps no deadline. */
+  #cancelDeadline(): void {
+    this.#deadline?.cancel();
+    this.#deadline = undefined;
+  }
+
   /** Before there is a session, what comes is bounded before it is put together to a frame. */
   #heardBytes(bytes: number): void {
     const session = this.#session;
@@ -291,10 +301,12 @@ export class Connection implements SessionSocket {
   #gone(): void {
     this.#isGone = true;
     this.#state = 'closed';
-    this.#deadline?.cancel();
+    this.#cancelDeadline();
     this.#reading?.cancel();
     this.#reading = undefined;
-    this.#pings.end();
+    this.#pings?.end();
     this.#deps.handlers.closed(this, this.#session);
   }
 }
+
+function ignore(): void {}

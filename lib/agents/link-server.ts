@@ -13,7 +13,8 @@ import type { Session } from '../roster/session.ts';
 import type { TaskSession } from '../tasks/sessions.ts';
 import type { Address, AgentFrame, HelloFrame, InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
-import { Connection, type ConnectionHandlers } from './connection.ts';
+import { Connection, type ConnectionDeps, type ConnectionHandlers } from './connection.ts';
+import { Latest } from './latest.ts';
 import type { Registry } from './registry.ts';
 
 /** What the link needs of the tasks. */
@@ -57,7 +58,9 @@ export class LinkServer {
   readonly #deps: LinkServerDeps;
   readonly #server: WebSocketServer;
   readonly #connections = new Set<Connection>();
-  readonly #handlers: ConnectionHandlers;
+  readonly #connectionDeps: ConnectionDeps;
+  /** What agents say of their machines, being kept: one at a time of each, the last one counts. */
+  readonly #latest = { sysinfo: new Latest<Connection>(), status: new Latest<Connection>() };
   #isStopping = false;
 
   constructor(deps: LinkServerDeps) {
@@ -69,13 +72,14 @@ export class LinkServer {
       clientTracking: false,
       skipUTF8Validation: false,
     });
-    this.#handlers = {
+    const handlers: ConnectionHandlers = {
       hello: (connection, hello) => this.#hello(connection, hello),
       inventory: (_connection, session, frame) => this.#inventory(session, frame),
       frame: (connection, session, frame) => this.#frame(connection, session, frame),
       closed: (connection, session) => this.#closed(connection, session),
       broken: (_connection, session, reason, detail) => deps.roster.verdicts.lose(session, reason, detail),
     };
+    this.#connectionDeps = { handlers, ticker: deps.roster.ticker, clock: deps.clock, log: deps.log };
   }
 
   get connections(): number {
@@ -87,11 +91,7 @@ export class LinkServer {
     const refusal = this.#upgradeRefusal();
     if (refusal !== undefined) return new AgentNotTakenError(refusal);
     this.#server.handleUpgrade(request, stream, head, (socket) => {
-      const { clock, log } = this.#deps;
-      const peer = request.socket.remoteAddress ?? '';
-      const handlers = this.#handlers;
-      const { ticker } = this.#deps.roster;
-      this.#connections.add(new Connection({ socket, stream, serverUuid, peer, handlers, ticker, clock, log }));
+      this.#connections.add(new Connection({ socket, stream: request.socket, serverUuid }, this.#connectionDeps));
     });
     return undefined;
   }
@@ -197,7 +197,7 @@ export class LinkServer {
 
   /** What an agent says of its machine comes again; losing one is not a reason to lose the session. */
   #keep(connection: Connection, kind: 'sysinfo' | 'status', record: () => Promise<unknown>): void {
-    connection.latest[kind].run(async () => {
+    this.#latest[kind].run(connection, async () => {
       try {
         await record();
       } catch (error) {

@@ -8,7 +8,8 @@ import type { Ticker } from '../roster/ticker.ts';
 export class Pings {
   readonly #socket: WebSocket;
   readonly #ticker: Pick<Ticker, 'after'>;
-  readonly #waiting = new Map<number, (isAlive: boolean) => void>();
+  /** Only while there are questions: after a stall of this instance every connection has its pings. */
+  #waiting: Map<number, (isAlive: boolean) => void> | undefined;
   #number = 0;
 
   constructor({ socket, ticker }: { socket: WebSocket; ticker: Pick<Ticker, 'after'> }) {
@@ -28,6 +29,7 @@ export class Pings {
     return new Promise((resolve) => {
       const number = this.send();
       const timer = this.#ticker.after(withinMs, () => this.#settle(number, false));
+      this.#waiting ??= new Map();
       this.#waiting.set(number, (isAlive) => {
         timer.cancel();
         resolve(isAlive);
@@ -37,16 +39,21 @@ export class Pings {
 
   /** The connection has ended. */
   end(): void {
-    for (const number of [...this.#waiting.keys()]) this.#settle(number, false);
+    for (const number of this.#numbers()) this.#settle(number, false);
   }
 
   /** An answer to a later ping tells of the earlier ones as well. */
   #answered(number: number): void {
-    for (const asked of [...this.#waiting.keys()]) if (asked <= number) this.#settle(asked, true);
+    for (const asked of this.#numbers()) if (asked <= number) this.#settle(asked, true);
   }
 
   #settle(number: number, isAlive: boolean): void {
-    this.#waiting.get(number)?.(isAlive);
-    this.#waiting.delete(number);
+    this.#waiting?.get(number)?.(isAlive);
+    this.#waiting?.delete(number);
+    if (this.#waiting?.size === 0) this.#waiting = undefined;
+  }
+
+  #numbers(): number[] {
+    return [...(this.#waiting?.keys() ?? [])];
   }
 }

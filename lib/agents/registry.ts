@@ -30,10 +30,38 @@ export class Registry implements TaskSessions {
   view(session: Session): TaskSession {
     const known = this.#views.get(session);
     if (known !== undefined) return known;
-    const { serverUuid, epoch, journalId, capabilities, socket } = session;
-    const send: TaskSession['send'] = (frame) => !session.isEnded && socket instanceof Connection && socket.send(frame);
-    const view = { serverUuid, epoch, journalId, capabilities, send };
+    const view = new SessionView(session);
     this.#views.set(session, view);
     return view;
+  }
+}
+
+/** One for each agent, so it holds nothing of its own. */
+class SessionView implements TaskSession {
+  readonly #session: Session;
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  get serverUuid(): string {
+    return this.#session.serverUuid;
+  }
+
+  get epoch(): number {
+    return this.#session.epoch;
+  }
+
+  get journalId(): string {
+    return this.#session.journalId;
+  }
+
+  get capabilities(): ReadonlySet<string> {
+    return this.#session.capabilities;
+  }
+
+  send(frame: Parameters<TaskSession['send']>[0]): boolean {
+    const { isEnded, socket } = this.#session;
+    return !isEnded && socket instanceof Connection && socket.send(frame);
   }
 }

@@ -175,7 +175,6 @@ export class HttpListener {
     http.keepAliveTimeout = KEEP_ALIVE_MS;
     http.maxHeadersCount = MAX_HEADERS;
     http.maxConnections = config.maxAgents + MAX_CALLERS;
-    http.setTimeout(SILENT_SOCKET_MS);
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
@@ -231,6 +230,8 @@ export class HttpListener {
       return false;
     }
     this.#unanswered.set(socket, unanswered);
+    // Here, and not for all the server's sockets: a link has no use for the timer, and would keep it.
+    socket.setTimeout(SILENT_SOCKET_MS);
     this.#exchanges.set(request, exchange);
     response.once('close', () => {
       this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1);

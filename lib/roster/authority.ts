@@ -13,6 +13,7 @@ import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { HelloFrame } from '../wire/frames.ts';
+import { CapabilitySets } from './capabilities.ts';
 import type { ProbeCaller } from './probe.ts';
 import { decideHello, incarnationAlive, type Refusal } from './roster.ts';
 import { type Accepted, acceptSession, readRow, recordInventory, type Writer } from './roster-store.ts';
@@ -47,6 +48,7 @@ const MAX_ROUNDS = 5;
 export class Authority {
   readonly #deps: AuthorityDeps;
   readonly #line: (() => void)[] = [];
+  readonly #capabilities = new CapabilitySets();
   #inFlight = 0;
   /** Accepts that took a row back from the incarnation that had just taken it: two machines share a uuid. */
   alternations = 0;
@@ -114,7 +116,7 @@ export class Authority {
       epoch: accepted.epoch,
       incarnation: hello.incarnation,
       journalId: hello.journalId,
-      capabilities: new Set(hello.capabilities),
+      capabilities: this.#capabilities.of(hello.capabilities),
       socket,
       run: writer.run,
       heardAt: this.#deps.clock.now(),

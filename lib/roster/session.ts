@@ -89,8 +89,17 @@ export class SessionTable {
     const replaced = this.#live.get(fields.serverUuid);
     if (replaced !== undefined && replaced.epoch > fields.epoch) return undefined;
     this.#registrations += 1;
-    const session = {
-      ...fields,
+    const { serverUuid, epoch, incarnation, journalId, capabilities, socket, run, heardAt } = fields;
+    // Spelt out: an object that is put together from another one takes half as much memory again.
+    const session: Session = {
+      serverUuid,
+      epoch,
+      incarnation,
+      journalId,
+      capabilities,
+      socket,
+      run,
+      heardAt,
       registration: this.#registrations,
       silence: newSilence(),
       isInventoried: false,

@@ -22,18 +22,21 @@ t.test('a burst is read at once, what goes beyond it later, and time refills', a
 });
 
 t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
-  const latest = new Latest();
+  const latest = new Latest<string>();
   const done: number[] = [];
   const gate = Promise.withResolvers<void>();
   for (const n of [1, 2, 3]) {
-    latest.run(async () => {
+    latest.run('one', async () => {
       await gate.promise;
       done.push(n);
     });
   }
+  latest.run('other', async () => void done.push(0));
   gate.resolve();
   await new Promise((resolve) => setImmediate(resolve));
-  t.same(done, [1, 3]);
+  t.same(done, [0, 1, 3], 'another one does not wait for it');
+  latest.run('one', async () => void done.push(4));
+  t.same(done, [0, 1, 3, 4], 'at rest the next one begins at once');
 });
 
 t.test('only the answer to a ping sent after the question counts; deadlines are in healthy ticks', async (t) => {
