@@ -72,6 +72,8 @@ const KEEP_ALIVE_MS = 65_000;
 /** Longer than the longest wait, so that its answer comes before the cut. */
 const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
+/** However many come. */
+const DOOR_CLOSES_WITHIN_MS = 1000;
 const MAX_HEADERS = 100;
 /** Room for callers beside the agents. */
 const MAX_CALLERS = 1500;
@@ -92,7 +94,10 @@ export class HttpListener {
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
   #port: number | undefined;
+  /** Taken so far. */
+  #connections = 0;
   #isLeaving = false;
+  #isClosing = false;
   #stopped: Promise<void> | undefined;
 
   constructor(options: ListenerOptions) {
@@ -118,9 +123,9 @@ export class HttpListener {
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 
-  /** Requests without an answer, waits and streams among them. */
+  /** Requests without an answer, waits and streams among them, and whoever may still stand before a closing door. */
   get unanswered(): number {
-    return this.#exchanges.size;
+    return this.#exchanges.size + Number(this.#isClosing);
   }
 
   /** This instance is going to leave: each answer is the last one on its connection. */
@@ -128,8 +133,25 @@ export class HttpListener {
     this.#isLeaving = true;
   }
 
-  /** No new connections; those without a request are closed. Links stay. */
+  /** No new connections, as soon as nobody stands before the door; those without a request are closed. Links stay. */
   closeDoor(): void {
+    this.#isClosing = true;
+    this.#closeWhenNobodyComes(this.#connections, this.#options.clock.now() + DOOR_CLOSES_WITHIN_MS);
+  }
+
+  /** Closing resets connections that the system has taken and we have not yet; Node takes one in each turn of its loop. */
+  #closeWhenNobodyComes(seen: number, deadline: number): void {
+    const { clock } = this.#options;
+    clock.afterPoll(() =>
+      clock.afterPoll(() => {
+        if (this.#connections === seen || clock.now() >= deadline) this.#close();
+        else this.#closeWhenNobodyComes(this.#connections, deadline);
+      }),
+    );
+  }
+
+  #close(): void {
+    this.#isClosing = false;
     if (this.#server.listening) this.#server.close();
   }
 
@@ -175,6 +197,9 @@ export class HttpListener {
     http.keepAliveTimeout = KEEP_ALIVE_MS;
     http.maxHeadersCount = MAX_HEADERS;
     http.maxConnections = config.maxAgents + MAX_CALLERS;
+    http.on('connection', () => {
+      this.#connections += 1;
+    });
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
@@ -213,12 +238,20 @@ export class HttpListener {
       if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
       return refusal === undefined;
     }
-    const exchange = new Exchange(request, response, { ...this.#options, isLeaving: () => this.#isLeaving });
+    const exchange = new Exchange(request, response, {
+      ...this.#options,
+      isLeaving: () => this.#isLastAnswerOn(request.socket),
+    });
     if (reason !== undefined) {
       void exchange.send(errorReply(reason));
       return false;
     }
     return this.#expect(request, response, exchange);
+  }
+
+  /** Not while others wait on the same connection: Node would close it before their answers. */
+  #isLastAnswerOn(socket: Socket): boolean {
+    return this.#isLeaving && (this.#unanswered.get(socket) ?? 0) <= 1;
   }
 
   /** False when this connection has asked too much ahead; it is cut off. */
@@ -304,7 +337,7 @@ export class HttpListener {
   async #stop(): Promise<void> {
     if (this.#port === undefined) return;
     // Upgraded sockets would keep a close waiting; they are not ours to wait for.
-    this.closeDoor();
+    this.#close();
     const grace = new AbortController();
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());

@@ -1,0 +1,57 @@
+/** An instance that leaves, as callers see it who were on their way. */
+import { connect } from 'node:net';
+import t from 'tap';
+import { until } from '../support/until.ts';
+import { startApi } from './support.ts';
+
+const PING = 'GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
+const answersIn = (text: string) => text.split('HTTP/1.1 200 ').length - 1;
+
+/** Sends it all at once; what came when the other side had closed, or as much of it as came before that was cut off. */
+async function say(port: number, text: string): Promise<string> {
+  const socket = connect({ host: '127.0.0.1', port });
+  let heard = '';
+  socket.setEncoding('utf8').on('data', (chunk: string) => {
+    heard += chunk;
+  });
+  socket.on('error', (error: NodeJS.ErrnoException) => {
+    heard += ` ${error.code}`;
+  });
+  socket.write(text);
+  await new Promise((closed) => socket.once('close', closed));
+  return heard;
+}
+
+t.test('whoever had connected when the door began to close is answered', async (t) => {
+  const { listener, port } = await startApi(t);
+  listener.announceLeave();
+  const callers = Array.from({ length: 20 }, () => say(port, PING));
+  // Then the system has taken them, and this process has yet to.
+  await new Promise<void>((resolve) => process.nextTick(resolve));
+  listener.closeDoor();
+  t.not(listener.unanswered, 0, 'it is not the time to leave');
+  const heard = await Promise.all(callers);
+  t.same(
+    heard.filter((text) => answersIn(text) !== 1),
+    [],
+  );
+  await until(() => listener.unanswered === 0, 'the door to be closed');
+  t.match(await say(port, PING), 'ECONNREFUSED');
+});
+
+t.test('requests that were sent ahead on one connection are all answered', async (t) => {
+  const { listener, port } = await startApi(t);
+  listener.announceLeave();
+  const socket = connect({ host: '127.0.0.1', port });
+  let heard = '';
+  socket.setEncoding('utf8').on('data', (chunk: string) => {
+    heard += chunk;
+  });
+  socket.write(PING.repeat(3));
+  await until(() => answersIn(heard) === 3 || socket.closed, 'three answers');
+  t.equal(answersIn(heard), 3);
+  socket.write(PING);
+  await until(() => socket.closed, 'the connection to be closed');
+  t.equal(answersIn(heard), 4);
+  t.match(heard, /Connection: close/, 'the next one is told not to come back');
+});
