@@ -31,6 +31,8 @@ export interface DrainState {
   /** It is being said, and not known yet whether it stands. */
   isAnnouncing: boolean;
   haveWaitsEnded: boolean;
+  /** When the door was closed. */
+  closedAt: number;
 }
 
 export type DrainEvent =
@@ -68,6 +70,8 @@ export const AGENTS_GO_LATER_MS = 1_000;
 const ANNOUNCE_AGAIN_MS = 1_000;
 /** A late tick does not make up for those that it missed. */
 const MAX_STEP_MS = 250;
+/** Whoever came through the door just before it closed has said by then what they want. */
+export const LAST_CALLERS_MS = 1_000;
 /** For the last answers to be written. */
 export const LAST_ANSWERS_MS = 2_000;
 
@@ -86,6 +90,7 @@ export function beginDrain(now: number): DrainStep {
     announcedAt: now,
     isAnnouncing: true,
     haveWaitsEnded: false,
+    closedAt: now,
   };
   return { state, effects: [{ do: 'announce' }] };
 }
@@ -135,7 +140,7 @@ function onMoving(state: DrainState, { agents, others }: DrainView, now: number,
   const leftMs = state.beganAt + times.drainAgentsMs - now;
   const isSeen = now - state.announcedAt >= WITHDRAWN_AFTER_MS;
   if (leftMs <= 0 || (agents === 0 && others > 0 && isSeen)) {
-    return { state: { ...state, phase: 'finishing' }, effects: [{ do: 'close-door' }] };
+    return { state: { ...state, phase: 'finishing', closedAt: now }, effects: [{ do: 'close-door' }] };
   }
   const atMost = Math.floor((Math.min(now - state.steppedAt, MAX_STEP_MS) * AGENTS_PER_SECOND) / 1000);
   if (others === 0) return stay({ ...state, steppedAt: now });
@@ -146,7 +151,8 @@ function onMoving(state: DrainState, { agents, others }: DrainView, now: number,
 
 function onFinishing(state: DrainState, { unanswered }: DrainView, now: number, times: DrainTimes): DrainStep {
   const lateMs = now - state.beganAt - times.drainWaitsMs;
-  if (unanswered === 0 || lateMs >= LAST_ANSWERS_MS) return leave(state);
+  const isSilent = unanswered === 0 && now - state.closedAt >= LAST_CALLERS_MS;
+  if (isSilent || lateMs >= LAST_ANSWERS_MS) return leave(state);
   if (lateMs < 0 || state.haveWaitsEnded) return stay(state);
   return { state: { ...state, haveWaitsEnded: true }, effects: [{ do: 'end-waits' }] };
 }

@@ -8,6 +8,7 @@ import {
   type DrainState,
   DrainTransitionError,
   LAST_ANSWERS_MS,
+  LAST_CALLERS_MS,
   stepDrain,
   WITHDRAWN_AFTER_MS,
 } from '../../lib/roster/drain.ts';
@@ -23,7 +24,7 @@ const unannounced = step(announcing, { type: 'unannounced' }, 10).state;
 const moving = step(announcing, { type: 'announced', answer: 'draining' }, 100).state;
 const finishing = step(moving, tick({ agents: 0 }), 5_000).state;
 const late = step(finishing, tick(), 60_000).state;
-const left = step(finishing, tick({ unanswered: 0 }), 6_000).state;
+const left = step(finishing, tick({ unanswered: 0 }), 5_000 + LAST_CALLERS_MS).state;
 
 t.same(beginDrain(0).effects, [{ do: 'announce' }], 'first of all it is said');
 
@@ -128,6 +129,13 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'close-door' }],
   },
   { name: 'what is unanswered is waited for', from: finishing, event: tick(), now: 59_900, to: 'finishing' },
+  {
+    name: 'whoever came in just before the door closed has a moment to ask',
+    from: finishing,
+    event: tick({ unanswered: 0 }),
+    now: 4_999 + LAST_CALLERS_MS,
+    to: 'finishing',
+  },
   {
     name: 'all is answered: it leaves',
     from: finishing,
