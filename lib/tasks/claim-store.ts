@@ -43,6 +43,18 @@ const MAX_CANCELS_AT_ONCE = 5_000;
 /** Most unfinished tasks an agent is given; its journal holds more. */
 const MAX_CLAIMED_PER_SERVER = 4_000;
 
+/** Servers of this run that have a task which has not ended: of all others there is nothing to claim, send again or cancel. */
+export async function readBusyServers(database: Queryable, run: string): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `select a.server_uuid from cnapi_roster_authority a
+       where a.run = $1::uuid and a.server_uuid in (
+         select server_uuid from cnapi_tasks where state = 'queued'
+         union all select server_uuid from cnapi_tasks where state = 'claimed')`,
+    [run],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
 /** Claims what is queued for these sessions; returns what to send, and cancels to send on. */
 export async function claimTasks(
   database: Queryable,

@@ -19,7 +19,7 @@ import { publishChanges } from '../waits/changes.ts';
 import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability } from '../wire/tasks.ts';
-import { type ChangedTask, claimTasks, type Order, resendTasks, sweepTasks } from './claim-store.ts';
+import { type ChangedTask, claimTasks, type Order, readBusyServers, resendTasks, sweepTasks } from './claim-store.ts';
 import type { TaskMessenger } from './messenger.ts';
 import { type PostStats, Posts } from './posts.ts';
 import { Reconciler } from './reconciler.ts';
@@ -272,7 +272,8 @@ export class Dispatcher {
   }
 
   async #claimAll(): Promise<void> {
-    const sessions = [...this.#deps.sessions.all()];
+    const { database, sessions: all } = this.#deps;
+    const sessions = (await readBusyServers(database, all.run())).flatMap((serverUuid) => all.get(serverUuid) ?? []);
     for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
       const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
       await this.#claim(some);

@@ -3,6 +3,7 @@ import t, { type Test } from 'tap';
 import type { Database } from '../../lib/moray/database.ts';
 import {
   claimTasks,
+  readBusyServers,
   readEnded,
   readInherited,
   resendTasks,
@@ -63,6 +64,20 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       const got = orders.filter((order) => order.server_uuid === serverUuid).map((order) => order.id);
       t.same(got, index === 2 ? [] : ids.get(serverUuid), `server ${index}`);
     }
+  });
+
+  t.test('a server has something to do from its first queued task to the end of its last one', async (t) => {
+    const run = randomUUID();
+    const [mine, idle] = [await seat(db, { run }), await seat(db, { run })];
+    const foreign = await seat(db);
+    for (const { serverUuid } of [mine, mine, foreign]) await create(db, serverUuid);
+    t.same(await readBusyServers(db, run), [mine.serverUuid], 'queued, once for both; not of another run');
+    const orders = await claim(db, mine);
+    t.same(await readBusyServers(db, run), [mine.serverUuid], 'claimed');
+    for (const { id, attempt } of orders) await record(db, mine, id, complete(), attempt);
+    t.same(await readBusyServers(db, run), [], 'ended');
+    await create(db, idle.serverUuid);
+    t.same(await readBusyServers(db, run), [idle.serverUuid]);
   });
 
   t.test('a server is given no more params than its connection holds, until it accepts some', async (t) => {
