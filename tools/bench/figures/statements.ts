@@ -21,7 +21,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   const { few, many, settleMs, windowMs } = context.isQuick ? QUICK : FULL;
   await using zone = await context.startZone();
   const count = async (agents: number): Promise<StatementCount> => {
-    await zone.addFleet({ agents: agents - (await zone.countRunning()) });
+    await zone.addFleet({ agents: agents - (await zone.countRunning()), rate: 500 });
     await zone.untilKnown(agents);
     await clock.sleep(settleMs, context.signal);
     return countStatements(context.foundation, zone, windowMs);
