@@ -195,6 +195,7 @@ export class App {
       housekeeping: this.#housekeeping,
       tasks: this.#tasks,
       waitlist: this.#waitlist,
+      servers: this.#servers,
       'old agents': this.#observer,
       roster: this.#roster,
       bus: this.#bus,

@@ -11,7 +11,15 @@ import type { Clock } from '../ports/clock.ts';
 import type { Roster } from '../roster/coordinator.ts';
 import type { Session } from '../roster/session.ts';
 import type { TaskSession } from '../tasks/sessions.ts';
-import type { Address, AgentFrame, HelloFrame, InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import type {
+  Address,
+  AgentFrame,
+  HelloFrame,
+  InventoryFrame,
+  SysinfoFrame,
+  TaskEndFrame,
+  TaskEventFrame,
+} from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
 import { Connection, type ConnectionDeps, type ConnectionHandlers } from './connection.ts';
 import { Latest } from './latest.ts';
@@ -29,7 +37,7 @@ export interface ServerLink {
   /** Digest of the stored sysinfo; undefined when there is none. */
   sysinfoDigest(serverUuid: string): Promise<string | undefined>;
   recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown>;
-  recordReport(serverUuid: string, report: Record<string, unknown>): Promise<unknown>;
+  queueReport(serverUuid: string, report: Record<string, unknown>): void;
 }
 
 export interface LinkServerDeps {
@@ -53,14 +61,18 @@ export class AgentNotTakenError extends CnapiError {
 const RETRY_AFTER_MS = 1000;
 const INVENTORY_RETRY_MS = 500;
 const UPGRADE_BACKLOG = 2_000;
+const SYSINFO_RETRY_MS = 2_000;
+/** Of all sysinfos that wait for the database; one has some 40 KB. */
+const MAX_SYSINFO_BYTES_HELD = 64 * 1024 * 1024;
 
 export class LinkServer {
   readonly #deps: LinkServerDeps;
   readonly #server: WebSocketServer;
   readonly #connections = new Set<Connection>();
   readonly #connectionDeps: ConnectionDeps;
-  /** What agents say of their machines, being kept: one at a time of each, the last one counts. */
-  readonly #latest = { sysinfo: new Latest<Connection>(), status: new Latest<Connection>() };
+  /** Being kept: one at a time of each agent, the last one counts. */
+  readonly #latestSysinfo = new Latest<Connection>();
+  #sysinfoBytesHeld = 0;
   #isStopping = false;
 
   constructor(deps: LinkServerDeps) {
@@ -187,27 +199,37 @@ export class LinkServer {
         tasks.onTaskEnd(registry.view(session), frame);
         break;
       case 'sysinfo':
-        this.#keep(connection, 'sysinfo', () => servers.recordSysinfo(serverUuid, frame.sysinfo, frame.digest));
+        this.#latestSysinfo.run(connection, () => this.#keepSysinfo(connection, frame));
         break;
       case 'status':
-        this.#keep(connection, 'status', () => servers.recordReport(serverUuid, frame.status));
+        servers.queueReport(serverUuid, frame.status);
         break;
     }
   }
 
-  /** What an agent says of its machine comes again; losing one is not a reason to lose the session. */
-  #keep(connection: Connection, kind: 'sysinfo' | 'status', record: () => Promise<unknown>): void {
-    this.#latest[kind].run(connection, async () => {
+  /** It comes again with the next session only, so while the database is away and the connection stands it is tried again. */
+  async #keepSysinfo(connection: Connection, { sysinfo, digest }: SysinfoFrame): Promise<void> {
+    const { servers, clock } = this.#deps;
+    for (let tries = 1; connection.isOpen || tries === 1; tries++) {
       try {
-        await record();
+        await servers.recordSysinfo(connection.serverUuid, sysinfo, digest);
+        return;
       } catch (error) {
-        const { serverUuid } = connection;
-        this.#deps.log.warn(
-          { server_uuid: serverUuid, kind, reason: messageOf(error) },
-          'server: what its agent said was not kept',
-        );
+        const bytes = JSON.stringify(sysinfo).length;
+        const isHeld =
+          error instanceof DatabaseUnavailableError && this.#sysinfoBytesHeld + bytes <= MAX_SYSINFO_BYTES_HELD;
+        if (tries === 1 || !isHeld) this.#noteNotKept(connection, error, isHeld);
+        if (!isHeld) return;
+        this.#sysinfoBytesHeld += bytes;
+        await clock.sleep(SYSINFO_RETRY_MS);
+        this.#sysinfoBytesHeld -= bytes;
       }
-    });
+    }
+  }
+
+  #noteNotKept({ serverUuid }: Connection, error: unknown, isHeld: boolean): void {
+    const fields = { server_uuid: serverUuid, reason: messageOf(error), tried_again: isHeld };
+    this.#deps.log.warn(fields, 'server: its sysinfo was not kept');
   }
 
   #closed(connection: Connection, session: Session | undefined): void {

@@ -124,21 +124,26 @@ export async function storeSysinfo(
   );
 }
 
-/** Keeps what the agent reports, of a server that is there. False when it is not. */
-export async function storeReport(
+/** Keeps what agents report, each of its server, of those servers that are there; returns which. A server stands in it once. */
+export async function storeReports(
   database: Queryable,
-  serverUuid: string,
-  { vms, memory, disk }: ServerReport,
-): Promise<boolean> {
-  const { rowCount } = await database.query(
+  reports: readonly (readonly [serverUuid: string, report: ServerReport])[],
+): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
     `insert into cnapi_server_reports as r (server_uuid, vms, memory, disk, stored_at)
-     select s.uuid, $2::text::jsonb, $3::text::jsonb, $4::text::jsonb, cnapi_now() from cnapi_servers s where s.uuid = $1::uuid
+     select s.uuid, n.vms::jsonb, n.memory::jsonb, n.disk::jsonb, cnapi_now()
+       from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as n (server_uuid, vms, memory, disk)
+       join cnapi_servers s on s.uuid = n.server_uuid order by s.uuid
      on conflict (server_uuid) do update
-       set vms = excluded.vms, memory = excluded.memory, disk = excluded.disk, stored_at = excluded.stored_at`,
-    [serverUuid, JSON.stringify(vms), JSON.stringify(memory), JSON.stringify(disk)],
-    { name: 'store report' },
+       set vms = excluded.vms, memory = excluded.memory, disk = excluded.disk, stored_at = excluded.stored_at
+     returning server_uuid`,
+    [
+      reports.map(([serverUuid]) => serverUuid),
+      ...(['vms', 'memory', 'disk'] as const).map((part) => reports.map(([, report]) => JSON.stringify(report[part]))),
+    ],
+    { name: 'store reports' },
   );
-  return rowCount > 0;
+  return rows.map((row) => row.server_uuid);
 }
 
 /** All parts that are this noun's. False when there was no such server. */

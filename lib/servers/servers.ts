@@ -10,6 +10,7 @@ import { BucketStore } from '../moray/bucket-store.ts';
 import type { Database } from '../moray/database.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../moray/moray-errors.ts';
 import { type Clock, isoNow } from '../ports/clock.ts';
+import { ReportQueue } from './report-queue.ts';
 import {
   applySysinfo,
   composeServer,
@@ -69,6 +70,7 @@ export class Servers {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #datacenter: string;
+  readonly #reports: ReportQueue;
 
   constructor({ database, clock, log, datacenter }: ServersDeps) {
     this.#database = database;
@@ -76,6 +78,7 @@ export class Servers {
     this.#clock = clock;
     this.#log = log;
     this.#datacenter = datacenter;
+    this.#reports = new ReportQueue({ database, clock, log });
   }
 
   /** Makes the bucket, and the defaults of new servers where they are missing. After the migrations. */
@@ -83,6 +86,11 @@ export class Servers {
     await this.#buckets.ensureBucket(serversBucket);
     const isNew = { etag: null };
     await this.#buckets.put(serversBucket, DEFAULTS_KEY, { ...INITIAL_DEFAULTS }, isNew).catch(unlessConflict);
+  }
+
+  /** Reports that wait are let go. */
+  stop(): Promise<void> {
+    return this.#reports.stop();
   }
 
   /** In order of uuid. */
@@ -132,12 +140,17 @@ export class Servers {
 
   /** Keeps what an agent reports of VMs, memory and disk. False when there is no such server. */
   async recordReport(serverUuid: string, status: Json): Promise<boolean> {
-    return store.storeReport(this.#database, serverUuid, parseReport(status));
+    return (await store.storeReports(this.#database, [[serverUuid, parseReport(status)]])).length > 0;
   }
 
   /** These keys of the sysinfo that is kept; undefined when there is none. */
   sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<Json | undefined> {
     return store.readSysinfoParts(this.#database, serverUuid, keys);
+  }
+
+  /** As `recordReport`, soon and together with others; what cannot be kept is let go. */
+  queueReport(serverUuid: string, status: Json): void {
+    this.#reports.add(serverUuid, parseReport(status));
   }
 
   /** The digest of the sysinfo that is kept; undefined when there is none, and the agent should send it. */

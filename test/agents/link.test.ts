@@ -259,6 +259,24 @@ t.test('an inventory that the database does not take in time is taken later, and
   t.equal(agent.closed, undefined);
 });
 
+t.test('a sysinfo that the database does not take in time is kept later, within the same session', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const machine = newMachine();
+  const holder = new pg.Client({ connectionString: zone.url });
+  await holder.connect();
+  await holder.query('begin');
+  await holder.query('lock table cnapi_servers in exclusive mode');
+  const { agent } = await joinAgent(app.url, machine);
+  await new Promise((resolve) => setTimeout(resolve, 2600));
+  t.equal((await app.get(`/servers/${machine.serverUuid}`)).status, 404);
+  await holder.query('commit');
+  await holder.end();
+  await eventually(async () => (await app.get(`/servers/${machine.serverUuid}`)).status === 200);
+  t.equal(agent.closed, undefined);
+  agent.close();
+});
+
 t.test('a flood before the hello is cut off before it is put together', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();

@@ -36,6 +36,7 @@ for (const [name, fresh] of databases) {
   t.test(`servers on ${name}`, async (t) => {
     const database = await fresh(t);
     const servers = await open(database);
+    t.teardown(() => servers.stop());
     await open(database);
 
     await t.rejects(servers.recordSysinfo(UUID, { UUID: OTHER }), SysinfoMismatchError);
@@ -45,6 +46,7 @@ for (const [name, fresh] of databases) {
 
     await servers.recordSysinfo(UUID, { UUID: UUID.toUpperCase(), Hostname: 'a' }, 'digest-1');
     t.equal(await servers.sysinfoDigest(UUID), 'digest-1');
+    servers.queueReport(OTHER, { vms: { foreign: { uuid: 'foreign' } } });
     t.equal(await servers.recordReport(UUID, { vms: { v: { uuid: 'v' } } }), true);
     t.match(await servers.list(everything), [
       { uuid: UUID, hostname: 'a', status: 'unknown', vms: { v: {} }, sysinfo: { Hostname: 'a' } },
