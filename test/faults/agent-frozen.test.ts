@@ -15,7 +15,7 @@ faultTest('an agent frozen for 20 s and thawed', {}, async ({ t, zone, witness, 
   const sinceMs = Date.now();
   agent.program.freeze();
   const sent = work.command(serverUuid, 1);
-  t.equal(await witness.seesUnknown(serverUuid, { sinceMs, withinMs: 2_250 }), 'silent');
+  t.equal(await witness.seesUnknown(serverUuid, { sinceMs, promisedMs: 2_250 }), 'silent');
   await sleep(20_000 - (Date.now() - sinceMs));
   agent.program.thaw();
   await witness.excuseEnds(serverUuid);

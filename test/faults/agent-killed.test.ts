@@ -15,7 +15,7 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
     witness.excuse(serverUuid);
     const sinceMs = Date.now();
     await agent.program.kill();
-    t.equal(await witness.seesUnknown(serverUuid, { sinceMs, withinMs: 2_250 }), 'closed');
+    t.equal(await witness.seesUnknown(serverUuid, { sinceMs, promisedMs: 2_250 }), 'closed');
     await sleep(6_000);
     agent.program.start();
     await witness.excuseEnds(serverUuid);

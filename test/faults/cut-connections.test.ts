@@ -13,7 +13,7 @@ faultTest('connections cut without a FIN', { proxied: true }, async ({ t, zone, 
     witness.excuse(serverUuid);
     const sinceMs = Date.now();
     holder.proxy?.swallow({ serverUuid });
-    t.equal(await witness.seesUnknown(serverUuid, { sinceMs, withinMs: 2_250 }), 'silent');
+    t.equal(await witness.seesUnknown(serverUuid, { sinceMs, promisedMs: 2_250 }), 'silent');
     await witness.excuseEnds(serverUuid);
     t.not((await zone.holderOf(serverUuid)).uuid, holder.uuid, 'another instance has it');
     t.equal((await running)?.status, 'complete');

@@ -3,15 +3,15 @@ import t from 'tap';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 import { complaints } from '../waitlist/support/waitlist-database.ts';
 
-const TIMEOUT_MS = 115_000;
-t.setTimeout(TIMEOUT_MS);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test(
   'whatever is killed or frozen, a lock has one holder and goes on',
-  { skip: noRedisServer, timeout: TIMEOUT_MS },
+  { skip: noRedisServer, timeout: FILE_TIMEOUT_MS },
   async (t) => {
     const zone = await startZone(t, { agents: 0, simulated: 0 });
     const queues = ['one', 'two', 'three'];

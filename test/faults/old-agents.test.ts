@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { FULL_START_GRACE } from '../support/fault-test.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 import { Witness } from '../support/witness.ts';
 
@@ -21,9 +22,8 @@ const PLAN = { agents: 1, simulated: 10, old: 8 };
 const SHORT_START_GRACE = { startGraceMs: 2_000, reconnectMaxMs: 2_000 };
 /** From the last heartbeat: 11 s + 4 s + 1 s, and 8 s more where the instance that had it is not there to say so. */
 const SILENT_WITHIN_MS = 25_000;
-const TIMEOUT_MS = 115_000;
 
-t.setTimeout(TIMEOUT_MS);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 /** The servers that are `running` by posts. */
 async function oldServers(zone: Zone): Promise<string[]> {
@@ -34,9 +34,9 @@ async function oldServers(zone: Zone): Promise<string[]> {
 }
 
 function oldAgentsTest(name: string, config: Record<string, unknown>, play: (stage: Stage) => Promise<void>): void {
-  t.test(name, { skip: noRedisServer, timeout: TIMEOUT_MS }, async (t) => {
+  t.test(name, { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
     const zone = await startZone(t, { ...PLAN, config });
-    const witness = new Witness(zone);
+    const witness = new Witness(zone, (text) => t.comment(text));
     await witness.start();
     const servers = await oldServers(zone);
     t.equal(servers.length, PLAN.old);
@@ -63,7 +63,7 @@ oldAgentsTest('instances are killed and frozen, then the agents end', SHORT_STAR
   const sinceMs = Date.now();
   await zone.fleet?.kill();
   for (const server of servers)
-    t.equal(await witness.seesUnknown(server, { sinceMs, withinMs: SILENT_WITHIN_MS }), 'legacy-silent');
+    t.equal(await witness.seesUnknown(server, { sinceMs, promisedMs: SILENT_WITHIN_MS }), 'legacy-silent');
 });
 
 oldAgentsTest('Postgres is frozen for longer than their silence', FULL_START_GRACE, async ({ t, zone, servers }) => {

@@ -5,6 +5,7 @@ import type { Task } from '../../lib/tasks/task.ts';
 import { eventually } from '../bus/eventually.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
 import { type OldAgent, startOldAgent } from '../support/old-agent.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 
 async function post<Body>(url: string, body: object = {}): Promise<Body> {
@@ -44,7 +45,7 @@ async function end({ url }: Instance, id: string): Promise<Task> {
   return (await fetch(`${url}/tasks/${id}/wait?timeout=60`)).json() as Promise<Task>;
 }
 
-const timeout = 115_000;
+const timeout = FILE_TIMEOUT_MS;
 t.setTimeout(timeout);
 
 t.test('instances that had posted tasks', { skip: noRedisServer, timeout }, async (t) => {

@@ -4,13 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import t from 'tap';
 import { startZone } from '../support/fleet-harness.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 
 const tool = path.resolve(import.meta.dirname, '../../tools/prove/main.ts');
 
-t.setTimeout(110_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('npm run prove', { skip: noRedisServer, timeout: 110_000 }, async (t) => {
+t.test('npm run prove', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
   const zone = await startZone(t, { agents: 1, simulated: 10 });
   const prove = (url: string) =>
     promisify(execFile)(process.execPath, [tool, '--url', url]).then(

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { startZone, type Zone, type ZonePlan } from './fleet-harness.ts';
+import { FILE_TIMEOUT_MS } from './patience.ts';
 import { noRedisServer } from './redis.ts';
 import { Witness } from './witness.ts';
 import { Workload } from './workload.ts';
@@ -18,8 +19,6 @@ export interface FaultPlan extends ZonePlan {
   waitSlackMs?: number;
 }
 
-const TIMEOUT_MS = 115_000;
-
 /**
  * An instance that has just started declares no stranger `unknown` for a while; the faults of most tests would be over by
  * then, and wrong verdicts with them never given. Tests that take everything away need the real one.
@@ -28,11 +27,11 @@ const SHORT_START_GRACE = { startGraceMs: 2_000, reconnectMaxMs: 2_000 };
 export const FULL_START_GRACE = { startGraceMs: 18_000, reconnectMaxMs: 8_000 };
 
 export function faultTest(name: string, plan: FaultPlan, play: (stage: Stage) => Promise<void>): void {
-  t.setTimeout(TIMEOUT_MS);
-  t.test(name, { skip: noRedisServer, timeout: TIMEOUT_MS }, async (t) => {
+  t.setTimeout(FILE_TIMEOUT_MS);
+  t.test(name, { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
     const zone = await startZone(t, { ...plan, config: { ...SHORT_START_GRACE, ...plan.config } });
     const work = new Workload({ zone, ...(plan.waitSlackMs === undefined ? {} : { waitSlackMs: plan.waitSlackMs }) });
-    const witness = new Witness(zone);
+    const witness = new Witness(zone, (text) => t.comment(text));
     await witness.start();
     await work.start();
     await sleep(2_000);
