@@ -1,7 +1,8 @@
 /**
- * Takes authority for servers whose agents come to this instance: one statement for nearly all, a look at the row when it
- * stands against them, a probe when another incarnation of the same uuid holds it. Bounded: so many accepts in flight, the
- * rest wait in line, and those whose socket closed meanwhile are dropped. DESIGN section 5, "Accept".
+ * Takes authority for servers whose agents come to this instance: nearly all by one statement, those that come at once by
+ * the same one; a look at the row when it stands against them, a probe when another incarnation of the same uuid holds it.
+ * Bounded: so many accepts in flight, the rest wait in line, and those whose socket closed meanwhile are dropped.
+ * DESIGN section 5, "Accept".
  *
  *     hello ──▶ pending ──accept applied──▶ session
  *                  ├─row says no──▶ refused          ├─other incarnation──probe──▶ accept again, or refused
@@ -10,13 +11,21 @@
 import type { Bus } from '../bus/bus.ts';
 import { type RunMessage, runTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
+import { Batcher } from '../moray/batcher.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { HelloFrame } from '../wire/frames.ts';
 import { CapabilitySets } from './capabilities.ts';
 import type { ProbeCaller } from './probe.ts';
 import { decideHello, incarnationAlive, type Refusal } from './roster.ts';
-import { type Accepted, acceptSession, readRow, recordInventory, type Writer } from './roster-store.ts';
+import {
+  type Accepted,
+  acceptSession,
+  acceptSessions,
+  readRow,
+  recordInventories,
+  type Writer,
+} from './roster-store.ts';
 import type { Session, SessionSocket, SessionTable } from './session.ts';
 import type { Verdicts } from './verdicts.ts';
 
@@ -42,19 +51,39 @@ export type Acceptance =
   | { kind: 'refused'; refusal: Refusal }
   | { kind: 'gone' };
 
+interface Taken {
+  writer: Writer;
+  accepted: Accepted;
+}
+
 const MAX_IN_FLIGHT = 200;
+/** Rows of one statement: bounds its locks and its time. */
+const MAX_BATCH = 100;
 const MAX_ROUNDS = 5;
 
 export class Authority {
   readonly #deps: AuthorityDeps;
   readonly #line: (() => void)[] = [];
   readonly #capabilities = new CapabilitySets();
+  readonly #accepts: Batcher<HelloFrame, Taken>;
+  readonly #inventories: Batcher<Session, Session>;
   #inFlight = 0;
   /** Accepts that took a row back from the incarnation that had just taken it: two machines share a uuid. */
   alternations = 0;
 
   constructor(deps: AuthorityDeps) {
     this.#deps = deps;
+    const keyOf = ({ serverUuid }: { serverUuid: string }) => serverUuid;
+    this.#accepts = new Batcher<HelloFrame, Taken>({
+      keyOf,
+      maxBatch: MAX_BATCH,
+      ask: (hellos) => this.#takeAll(hellos),
+    });
+    this.#inventories = new Batcher<Session, Session>({
+      keyOf,
+      maxBatch: MAX_BATCH,
+      ask: (sessions) => this.#recordAll(sessions),
+    });
   }
 
   get waiting(): number {
@@ -79,7 +108,7 @@ export class Authority {
 
   /** The session's agent gave its inventory; false when the row is not the session's any more (it is ended then). */
   async confirmInventory(session: Session): Promise<boolean> {
-    const isMine = await recordInventory(this.#deps.database, session);
+    const isMine = (await this.#inventories.ask(session)) !== undefined;
     if (!isMine) this.#deps.verdicts.supersede(session, 'the roster names another session');
     else if (!session.isEnded) session.isInventoried = true;
     return isMine && !session.isEnded;
@@ -89,9 +118,8 @@ export class Authority {
     let replaces: string | null = null;
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       if (!candidate.isOpen()) return { kind: 'gone' };
-      const writer = this.#deps.writer();
-      const accepted = await acceptSession(this.#deps.database, writer, candidate.hello, replaces);
-      if (accepted !== undefined) return this.#register(candidate, writer, accepted);
+      const taken = await this.#take(candidate.hello, replaces);
+      if (taken !== undefined) return this.#register(candidate, taken);
       const row = await readRow(this.#deps.database, candidate.hello.serverUuid);
       const decision = decideHello(row, candidate.hello);
       if (decision.kind === 'refuse') return this.#refuse(candidate, decision.refusal);
@@ -107,7 +135,27 @@ export class Authority {
     });
   }
 
-  #register({ hello, socket, isOpen }: Candidate, writer: Writer, accepted: Accepted): Acceptance {
+  async #take(hello: HelloFrame, replaces: string | null): Promise<Taken | undefined> {
+    if (replaces === null) return this.#accepts.ask(hello);
+    const writer = this.#deps.writer();
+    const accepted = await acceptSession(this.#deps.database, writer, hello, replaces);
+    return accepted && { writer, accepted };
+  }
+
+  async #takeAll(hellos: readonly HelloFrame[]): Promise<Map<string, Taken>> {
+    const writer = this.#deps.writer();
+    const all = await acceptSessions(this.#deps.database, writer, hellos);
+    return new Map([...all].map(([serverUuid, accepted]) => [serverUuid, { writer, accepted }]));
+  }
+
+  async #recordAll(sessions: readonly Session[]): Promise<Map<string, Session>> {
+    const held = new Set(await recordInventories(this.#deps.database, sessions));
+    return new Map(
+      sessions.flatMap((session) => (held.has(session.serverUuid) ? [[session.serverUuid, session]] : [])),
+    );
+  }
+
+  #register({ hello, socket, isOpen }: Candidate, { writer, accepted }: Taken): Acceptance {
     this.#tellPrevious(hello.serverUuid, writer, accepted);
     if (accepted.isAlternating) this.#noteAlternation(hello);
     if (!isOpen()) return { kind: 'gone' };

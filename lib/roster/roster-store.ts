@@ -21,69 +21,119 @@ export interface Accepted {
   isAlternating: boolean;
 }
 
+type Greeting = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
+
 /**
- * Authority goes to `writer` under a new epoch. Guard: a higher conn of the same incarnation; another incarnation only
- * where the row's is not connected, or is `replaces`, found dead by a probe; never a journal older than one already seen.
+ * Authority goes to `writer` under a new epoch, for each server where nothing stands against it; returns those. A server
+ * stands among the hellos once. Guard: a higher conn of the same incarnation; another incarnation only where the row's is
+ * not connected, or is `replaces`, found dead by a probe; never a journal older than one already seen.
  */
-export async function acceptSession(
+export async function acceptSessions(
   database: Queryable,
   writer: Writer,
-  hello: Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>,
-  replaces: string | null,
-): Promise<Accepted | undefined> {
-  const { rows } = await database.query<{ epoch: number; previous_run: string | null; is_alternating: boolean }>(
-    `with before as (select run, replaced from cnapi_roster_authority where server_uuid = $1::uuid)
-     insert into cnapi_roster_authority as row
-       (server_uuid, cnapi_uuid, run, epoch, status, reason, since, said_by, incarnation, conn, journal_id)
-     select $1::uuid, $2::uuid, $3::uuid, $4::bigint + 1, 'running', 'connected', cnapi_now(), $2::uuid, $5::uuid,
-       $6::bigint, $7::uuid
-     where $4::bigint <= $9::bigint or exists (select 1 from before)
-     on conflict (server_uuid) do update set
-       cnapi_uuid = excluded.cnapi_uuid,
-       run = excluded.run,
-       epoch = greatest(row.epoch, $4::bigint) + 1,
-       status = 'running',
-       reason = 'connected',
-       since = case when row.status = 'running' then row.since else cnapi_now() end,
-       said_by = excluded.said_by,
-       replaced = case when row.incarnation = excluded.incarnation then row.replaced
-         when row.status = 'running' and row.run is not null then row.incarnation end,
-       incarnation = excluded.incarnation,
-       conn = excluded.conn,
-       inventory_epoch = case when row.journal_id = excluded.journal_id then row.inventory_epoch else 0 end,
-       journal_id = excluded.journal_id
-     where $4::bigint <= row.epoch + $9::bigint
-       and not (row.journal_id is not distinct from excluded.journal_id and $4::bigint < row.inventory_epoch)
-       and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
-         else row.incarnation is null or row.status = 'unknown' or row.run is null or row.incarnation = $8::uuid end
-     returning epoch, (select run from before) as previous_run,
-       coalesce((select replaced from before) = $5::uuid, false) and replaced is not null as is_alternating`,
+  hellos: readonly Greeting[],
+  replaces: string | null = null,
+): Promise<Map<string, Accepted>> {
+  // `excluded.epoch` is one above the agent's.
+  const { rows } = await database.query<AcceptedRow>(
+    `with hello as (
+       select * from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[], $5::uuid[])
+         as hello (server_uuid, epoch, incarnation, conn, journal_id)
+     ), before as (
+       select server_uuid, run, replaced from cnapi_roster_authority where server_uuid = any ($1::uuid[])
+     ), accepted as (
+       insert into cnapi_roster_authority as row
+         (server_uuid, cnapi_uuid, run, epoch, status, reason, since, said_by, incarnation, conn, journal_id)
+       select hello.server_uuid, $6::uuid, $7::uuid, hello.epoch + 1, 'running', 'connected', cnapi_now(), $6::uuid,
+         hello.incarnation, hello.conn, hello.journal_id
+       from hello left join before using (server_uuid)
+       where hello.epoch <= $9::bigint or before.server_uuid is not null
+       order by hello.server_uuid
+       on conflict (server_uuid) do update set
+         cnapi_uuid = excluded.cnapi_uuid,
+         run = excluded.run,
+         epoch = greatest(row.epoch + 1, excluded.epoch),
+         status = 'running',
+         reason = 'connected',
+         since = case when row.status = 'running' then row.since else cnapi_now() end,
+         said_by = excluded.said_by,
+         replaced = case when row.incarnation = excluded.incarnation then row.replaced
+           when row.status = 'running' and row.run is not null then row.incarnation end,
+         incarnation = excluded.incarnation,
+         conn = excluded.conn,
+         inventory_epoch = case when row.journal_id = excluded.journal_id then row.inventory_epoch else 0 end,
+         journal_id = excluded.journal_id
+       where excluded.epoch - 1 <= row.epoch + $9::bigint
+         and not (row.journal_id is not distinct from excluded.journal_id and excluded.epoch - 1 < row.inventory_epoch)
+         and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
+           else row.incarnation is null or row.status = 'unknown' or row.run is null or row.incarnation = $8::uuid end
+       returning server_uuid, epoch, incarnation, replaced
+     )
+     select accepted.server_uuid, accepted.epoch, before.run as previous_run,
+       coalesce(before.replaced = accepted.incarnation, false) and accepted.replaced is not null as is_alternating
+     from accepted left join before using (server_uuid)`,
     [
-      hello.serverUuid,
+      hellos.map((hello) => hello.serverUuid),
+      hellos.map((hello) => hello.epoch),
+      hellos.map((hello) => hello.incarnation),
+      hellos.map((hello) => hello.conn),
+      hellos.map((hello) => hello.journalId),
       writer.cnapiUuid,
       writer.run,
-      hello.epoch,
-      hello.incarnation,
-      hello.conn,
-      hello.journalId,
       replaces,
       MAX_EPOCH_LEAD,
     ],
-    { name: 'accept session' },
+    { name: 'accept sessions' },
   );
-  const row = rows[0];
-  return row && { epoch: row.epoch, previousRun: row.previous_run, isAlternating: row.is_alternating };
+  return new Map(rows.map((row) => [row.server_uuid, toAccepted(row)]));
 }
 
-/** The agent of this session has journalled its epoch and given its inventory; false when the row is no longer its. */
-export async function recordInventory(database: Queryable, session: HeldRow): Promise<boolean> {
-  const { rowCount } = await database.query(
-    `update cnapi_roster_authority set inventory_epoch = epoch
-     where server_uuid = $1::uuid and run = $2::uuid and epoch = $3::bigint`,
-    [session.serverUuid, session.run, session.epoch],
-    { name: 'record inventory' },
+/** As `acceptSessions`, of one server. */
+export async function acceptSession(
+  database: Queryable,
+  writer: Writer,
+  hello: Greeting,
+  replaces: string | null,
+): Promise<Accepted | undefined> {
+  return (await acceptSessions(database, writer, [hello], replaces)).get(hello.serverUuid);
+}
+
+interface AcceptedRow {
+  server_uuid: string;
+  epoch: number;
+  previous_run: string | null;
+  is_alternating: boolean;
+}
+
+function toAccepted({ epoch, previous_run, is_alternating }: AcceptedRow): Accepted {
+  return { epoch, previousRun: previous_run, isAlternating: is_alternating };
+}
+
+/**
+ * The agents of these sessions have journalled their epochs and given their inventories; returns the servers whose row is
+ * still the session's.
+ */
+export async function recordInventories(database: Queryable, sessions: readonly HeldRow[]): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `with session as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run = session.run and row.epoch = session.epoch
+       order by row.server_uuid for update of row
+     )
+     update cnapi_roster_authority row set inventory_epoch = row.epoch
+     from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = session.run and row.epoch = session.epoch
+     returning row.server_uuid`,
+    [
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.run),
+      sessions.map((session) => session.epoch),
+    ],
+    { name: 'record inventories' },
   );
-  return rowCount === 1;
+  return rows.map((row) => row.server_uuid);
 }
 
 export interface Loss {

@@ -82,15 +82,15 @@ const partsOf = (breadth: Breadth): string =>
     .sort()
     .join(' ');
 
-/** The digest of the sysinfo that is kept of a server; undefined when it, or the server, is not there. */
-export async function readDigest(database: Queryable, serverUuid: string): Promise<string | undefined> {
-  const { rows } = await database.query<{ digest: string }>(
-    `select i.digest from cnapi_server_sysinfo i join cnapi_servers s on s.uuid = i.server_uuid
-     where i.server_uuid = $1::uuid`,
-    [serverUuid],
-    { name: 'read sysinfo digest' },
+/** By server, the digests of the sysinfos that are kept; one that is not there, or whose server is not, is missing. */
+export async function readDigests(database: Queryable, serverUuids: readonly string[]): Promise<Map<string, string>> {
+  const { rows } = await database.query<{ server_uuid: string; digest: string }>(
+    `select i.server_uuid, i.digest from cnapi_server_sysinfo i join cnapi_servers s on s.uuid = i.server_uuid
+     where i.server_uuid = any ($1::uuid[])`,
+    [serverUuids],
+    { name: 'read sysinfo digests' },
   );
-  return rows[0]?.digest;
+  return new Map(rows.map((row) => [row.server_uuid, row.digest]));
 }
 
 /** These keys of a server's sysinfo; undefined when none is kept. */

@@ -5,6 +5,7 @@
  */
 import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { Batcher } from '../moray/batcher.ts';
 import type { BucketObject } from '../moray/bucket.ts';
 import { BucketStore } from '../moray/bucket-store.ts';
 import type { Database } from '../moray/database.ts';
@@ -63,6 +64,8 @@ export class SysinfoMismatchError extends CnapiError {
 
 /** Enough for any pile-up of an agent's own messages; a caller says how often for itself. */
 const SYSINFO_RETRIES = 10;
+/** Read at once. */
+const MAX_DIGESTS = 200;
 
 export class Servers {
   readonly #database: Database;
@@ -71,6 +74,8 @@ export class Servers {
   readonly #log: Logger;
   readonly #datacenter: string;
   readonly #reports: ReportQueue;
+  /** Each agent that comes asks for one. */
+  readonly #digests: Batcher<string, string>;
 
   constructor({ database, clock, log, datacenter }: ServersDeps) {
     this.#database = database;
@@ -79,6 +84,11 @@ export class Servers {
     this.#log = log;
     this.#datacenter = datacenter;
     this.#reports = new ReportQueue({ database, clock, log });
+    this.#digests = new Batcher({
+      keyOf: (serverUuid) => serverUuid,
+      maxBatch: MAX_DIGESTS,
+      ask: (serverUuids) => store.readDigests(database, serverUuids),
+    });
   }
 
   /** Makes the bucket, and the defaults of new servers where they are missing. After the migrations. */
@@ -154,8 +164,8 @@ export class Servers {
   }
 
   /** The digest of the sysinfo that is kept; undefined when there is none, and the agent should send it. */
-  async sysinfoDigest(serverUuid: string): Promise<string | undefined> {
-    return store.readDigest(this.#database, serverUuid);
+  sysinfoDigest(serverUuid: string): Promise<string | undefined> {
+    return this.#digests.ask(serverUuid);
   }
 
   /** Forgets a server, or the defaults under the name `default`. @throws ServerNotFoundError */

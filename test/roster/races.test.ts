@@ -8,7 +8,15 @@ import t from 'tap';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { declareLapsed, drainRun, insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
-import { acceptSession, readRow, recordLosses, recordOrphans, renewRun } from '../../lib/roster/roster-store.ts';
+import {
+  acceptSession,
+  acceptSessions,
+  readRow,
+  recordInventories,
+  recordLosses,
+  recordOrphans,
+  renewRun,
+} from '../../lib/roster/roster-store.ts';
 import { type Leg, runBehindLock } from '../support/lock-waits.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
@@ -70,6 +78,37 @@ t.test('concurrent pairs', async (t) => {
     const epochs = both.flatMap((one) => (one ? [one.epoch] : []));
     t.equal(new Set(epochs).size, epochs.length, 'no epoch twice');
     t.match(await readRow(database, hello.serverUuid), { conn: 2, epoch: Math.max(...epochs) });
+  });
+
+  t.test('many and many, named in opposite order, wait for each other and never for ever', async (t) => {
+    const [one, middle, two] = [await connected(), await connected(), await connected()];
+    const shared = [one.hello, middle.hello, two.hello];
+    const acceptAll = (hellos: typeof shared, conn: number): Leg<unknown> => ({
+      name: 'accept',
+      run: async () => {
+        const all = hellos.map((hello) => ({ ...hello, conn, epoch: 1 }));
+        return (await acceptSessions(database, other, all)).size;
+      },
+    });
+    // Taken as they are named, each would hold one that the other needs while both wait for the middle.
+    t.same(await inOrder(middle.lock, acceptAll(shared, 2), acceptAll(shared.toReversed(), 3)), [3, 3]);
+    for (const { serverUuid } of shared) t.match(await readRow(database, serverUuid), { conn: 3, epoch: 3 });
+  });
+
+  t.test('an inventory and an accept: what the row says last is what is recorded', async (t) => {
+    const record = (serverUuid: string): Leg<unknown> => ({
+      name: 'inventory',
+      run: () => recordInventories(database, [{ serverUuid, run: me.run, epoch: 1 }]),
+    });
+    const one = await connected();
+    const [, tooLate] = await inOrder(one.lock, accept(one.hello), record(one.serverUuid));
+    t.same(tooLate, []);
+    t.match(await readRow(database, one.serverUuid), { epoch: 2, inventoryEpoch: 0 });
+    const two = await connected();
+    const [recorded, accepted] = await inOrder(two.lock, record(two.serverUuid), accept(two.hello));
+    t.same(recorded, [two.serverUuid]);
+    t.match(accepted, { epoch: 2 });
+    t.match(await readRow(database, two.serverUuid), { epoch: 2, inventoryEpoch: 1 });
   });
 
   t.test('two incarnations replace the same third one: one of them has to look again', async (t) => {

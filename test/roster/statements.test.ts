@@ -8,9 +8,10 @@ import { declareLapsed, endRun, insertRun, raiseBeat, readLive } from '../../lib
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import {
   acceptSession,
+  acceptSessions,
   pollRows,
   readRow,
-  recordInventory,
+  recordInventories,
   recordLosses,
   recordOrphans,
   removeAuthority,
@@ -82,13 +83,41 @@ for (const [kind, open] of databases) {
       });
     });
 
+    t.test('of many that come at once each is judged by its own row', async (t) => {
+      const [mine, other] = [newWriter(), newWriter()];
+      const [fresh, again, behind, tooFar] = [newHello(), newHello(), newHello({ conn: 5 }), newHello()];
+      const fromAfar = newHello({ epoch: 2 ** 32 + 1 });
+      const before = await acceptSessions(database, other, [again, behind, tooFar]);
+      t.same([...before.keys()].sort(), [again, behind, tooFar].map(({ serverUuid }) => serverUuid).sort());
+      const accepted = await acceptSessions(database, mine, [
+        fresh,
+        { ...again, conn: 2, epoch: 7 },
+        { ...behind, conn: 4, epoch: 1 },
+        { ...tooFar, conn: 2, epoch: 2 ** 32 + 2 },
+        fromAfar,
+      ]);
+      t.same(
+        accepted,
+        new Map([
+          [fresh.serverUuid, { epoch: 1, previousRun: null, isAlternating: false }],
+          [again.serverUuid, { epoch: 8, previousRun: other.run, isAlternating: false }],
+        ]),
+      );
+      const held = { serverUuid: fresh.serverUuid, run: mine.run, epoch: 1 };
+      const lost = { serverUuid: behind.serverUuid, run: mine.run, epoch: 1 };
+      t.same(await recordInventories(database, [lost, held]), [fresh.serverUuid]);
+      t.match(await readRow(database, behind.serverUuid), { run: other.run, conn: 5, inventoryEpoch: 0 });
+      t.equal(await readRow(database, fromAfar.serverUuid), undefined);
+    });
+
     t.test('a rolled back journal is not let in once an inventory of it was recorded', async (t) => {
       const writer = newWriter();
       const hello = newHello();
       await acceptSession(database, writer, hello, null);
       await acceptSession(database, writer, { ...hello, conn: 2 }, null);
-      t.equal(await recordInventory(database, { serverUuid: hello.serverUuid, run: writer.run, epoch: 1 }), false);
-      t.equal(await recordInventory(database, { serverUuid: hello.serverUuid, run: writer.run, epoch: 2 }), true);
+      const { serverUuid } = hello;
+      t.same(await recordInventories(database, [{ serverUuid, run: writer.run, epoch: 1 }]), []);
+      t.same(await recordInventories(database, [{ serverUuid, run: writer.run, epoch: 2 }]), [serverUuid]);
       t.equal(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 1 }, null), undefined);
       t.match(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 2 }, null), { epoch: 3 });
       t.match(await acceptSession(database, writer, { ...hello, conn: 4, epoch: 0, journalId: randomUUID() }, null), {

@@ -43,6 +43,8 @@ const READY_WITHIN_MS = 60_000;
 const RUNNING_WITHIN_MS = 180_000;
 const STATUS_WITHIN_MS = 10_000;
 const AGENTS_A_PROCESS = 5_000;
+/** What is looked for may read the whole roster: more often would be a load of its own. */
+const LOOK_MS = 200;
 
 /** For the processes that are measured. */
 export const probed = ['--expose-gc', '--import', path.join(import.meta.dirname, 'probe.ts')];
@@ -183,7 +185,7 @@ export class Zone {
   }
 
   async #until(isSo: () => Promise<boolean>, withinMs: number, what: string): Promise<void> {
-    for (const deadline = clock.now() + withinMs; !(await isSo()); await clock.sleep(50, this.#signal)) {
+    for (const deadline = clock.now() + withinMs; !(await isSo()); await clock.sleep(LOOK_MS, this.#signal)) {
       this.#signal.throwIfAborted();
       if (clock.now() > deadline) throw new Error(`waited ${withinMs / 1000} s in vain for ${what}`);
       const ended = [...this.fleets, ...this.agents, ...this.instances.map(({ helper }) => helper.program)].find(

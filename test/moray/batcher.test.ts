@@ -1,0 +1,110 @@
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { Batcher } from '../../lib/moray/batcher.ts';
+
+interface Statement {
+  questions: readonly string[];
+  answer(): void;
+  fail(error: Error): void;
+}
+
+/** A batcher whose statements the test answers itself, each question with itself in capitals. */
+function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
+  const statements: Statement[] = [];
+  const ask = (questions: readonly string[]) => {
+    const { promise, resolve, reject } = Promise.withResolvers<Map<string, string>>();
+    const known = questions.filter((one) => one !== 'unknown');
+    const answer = () => resolve(new Map(known.map((one) => [one, one.toUpperCase()])));
+    statements.push({ questions, answer, fail: reject });
+    return promise;
+  };
+  return { statements, batcher: new Batcher<string, string>({ keyOf: (one) => one, ask, maxBatch, lanes }) };
+}
+
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+const locked = () => new DatabaseUnavailableError(Object.assign(new Error('lock timeout'), { code: '55P03' }));
+const lost = () => new DatabaseUnavailableError(new Error('Connection terminated'));
+
+t.test('the first is asked at once, what gathers meanwhile together', async (t) => {
+  const { batcher, statements } = newBatcher();
+  const answers = ['a', 'b', 'unknown'].map((one) => batcher.ask(one));
+  t.same(statements.at(-1)?.questions, ['a']);
+  statements[0]?.answer();
+  t.equal(await answers[0], 'A');
+  await turn();
+  t.same(statements[1]?.questions, ['b', 'unknown']);
+  statements[1]?.answer();
+  t.same(await Promise.all(answers), ['A', 'B', undefined], 'each has its own answer');
+});
+
+t.test('there are as many statements at once as there are lanes, and none is larger than allowed', async (t) => {
+  const { batcher, statements } = newBatcher({ maxBatch: 2, lanes: 2 });
+  const answers = ['a', 'b', 'c', 'd', 'e'].map((one) => batcher.ask(one));
+  t.same(
+    statements.map(({ questions }) => questions),
+    [['a'], ['b']],
+  );
+  statements[1]?.answer();
+  await turn();
+  t.same(statements[2]?.questions, ['c', 'd']);
+  for (let each = 0; each < 3; each++) {
+    for (const statement of statements) statement.answer();
+    await turn();
+  }
+  t.same(await Promise.all(answers), ['A', 'B', 'C', 'D', 'E']);
+});
+
+t.test('a key stands in a statement once, and its questions keep their order', async (t) => {
+  const { batcher, statements } = newBatcher();
+  const order: string[] = [];
+  const first = batcher.ask('other');
+  for (const which of ['first', 'second']) void batcher.ask('same').then(() => order.push(which));
+  statements[0]?.answer();
+  await first;
+  await turn();
+  t.same(statements[1]?.questions, ['same']);
+  statements[1]?.answer();
+  await turn();
+  t.same(order, ['first']);
+  statements[2]?.answer();
+  await turn();
+  t.same(order, ['first', 'second']);
+});
+
+t.test('nobody fails by the fault of another in the same statement', async (t) => {
+  const { batcher, statements } = newBatcher();
+  const before = batcher.ask('before');
+  const good = batcher.ask('good');
+  const bad = batcher.ask('bad');
+  bad.catch(() => undefined);
+  statements[0]?.answer();
+  await before;
+  await turn();
+  statements[1]?.fail(locked());
+  await turn();
+  t.same(
+    statements.slice(2).map(({ questions }) => questions),
+    [['good'], ['bad']],
+  );
+  statements[2]?.answer();
+  t.equal(await good, 'GOOD');
+  const after = batcher.ask('after');
+  statements[3]?.fail(locked());
+  await t.rejects(bad, locked());
+  await turn();
+  statements[4]?.answer();
+  t.equal(await after, 'AFTER', 'and the lane goes on');
+});
+
+t.test('a lost connection fails for all who were in the statement, at once', async (t) => {
+  const { batcher, statements } = newBatcher();
+  const before = batcher.ask('before');
+  const both = [batcher.ask('a'), batcher.ask('b')];
+  for (const one of both) one.catch(() => undefined);
+  statements[0]?.answer();
+  await before;
+  await turn();
+  statements[1]?.fail(lost());
+  for (const one of both) await t.rejects(one, DatabaseUnavailableError);
+  t.equal(statements.length, 2);
+});
