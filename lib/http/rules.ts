@@ -57,6 +57,17 @@ export const integer = (name: string, minimum: number, maximum: number) =>
     .refine((value) => value >= minimum && value <= maximum, `value is not between ${minimum} and ${maximum}`)
     .meta({ minimum, maximum, multipleOf: 1 });
 
+/** A wait that names no timeout, as in the reference; also the longest one. */
+export const MAX_WAIT_SECONDS = 3600;
+/** How long a wait may take; more than the longest counts as the longest. */
+export const waitSeconds = () =>
+  number()
+    .refine((value) => Number.isInteger(value) && value >= 0, 'value is not a whole number of seconds, 0 or more')
+    .meta({ minimum: 0, multipleOf: 1 })
+    .transform((seconds) => Math.min(seconds, MAX_WAIT_SECONDS))
+    .optional()
+    .describe(`Seconds; ${MAX_WAIT_SECONDS} when absent, and at most`);
+
 /** `true` and `false` as a query has them, in any case. */
 export const booleanText = () =>
   z.union(

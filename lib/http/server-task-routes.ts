@@ -14,6 +14,7 @@ import {
   boundedText,
   integer,
   isUuid,
+  MAX_WAIT_SECONDS,
   object,
   text,
   textArray,
@@ -21,7 +22,6 @@ import {
   uuid,
 } from './rules.ts';
 import { MAX_LIST, noServer, serverUuid } from './server-routes.ts';
-import { MAX_WAIT_SECONDS } from './task-routes.ts';
 
 /** A synchronous route's task failed, or gave no end in time: 500, with the text as the reference has it. */
 class TaskRunError extends CnapiError {

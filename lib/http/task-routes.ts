@@ -4,10 +4,7 @@ import type { TaskEvent } from '../tasks/task.ts';
 import type { ServerSentEvent } from './event-stream.ts';
 import { InvalidParametersError } from './http-errors.ts';
 import { empty, ok, type Route, route } from './route.ts';
-import { integer, uuid } from './rules.ts';
-
-/** A wait that names no timeout, as in the reference; also the longest one. */
-export const MAX_WAIT_SECONDS = 3600;
+import { integer, MAX_WAIT_SECONDS, uuid, waitSeconds } from './rules.ts';
 
 /** An SQL integer's. */
 const MAX_EVENT_ID = 2 ** 31 - 1;
@@ -62,10 +59,7 @@ export const taskRoutes: Route[] = [
     origin: 'reference',
     params: z.object({
       ...taskid,
-      timeout: integer('timeout', 0, Number.MAX_SAFE_INTEGER)
-        .transform((seconds) => Math.min(seconds, MAX_WAIT_SECONDS))
-        .optional()
-        .describe('Seconds; 3600 when absent, and at most'),
+      timeout: waitSeconds(),
     }),
     lenient: true,
     preconditions: [],

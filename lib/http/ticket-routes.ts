@@ -7,9 +7,8 @@ import { z } from 'zod';
 import type { ExpiryRequest } from '../waitlist/ticket.ts';
 import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from './http-errors.ts';
 import { empty, ok, type Route, route } from './route.ts';
-import { integer, number, object, text, uuid, uuidOrDefault } from './rules.ts';
+import { integer, MAX_WAIT_SECONDS, number, object, text, uuid, uuidOrDefault, waitSeconds } from './rules.ts';
 import { MAX_LIST, noServer } from './server-routes.ts';
-import { MAX_WAIT_SECONDS } from './task-routes.ts';
 import { answerWait } from './ticket-waits.ts';
 
 const ticketExample = {
@@ -159,10 +158,7 @@ export const ticketRoutes: Route[] = [
     origin: 'reference',
     params: z.object({
       ...ofTicket,
-      timeout: integer('timeout', 0, Number.MAX_SAFE_INTEGER)
-        .transform((seconds) => Math.min(seconds, MAX_WAIT_SECONDS))
-        .optional()
-        .describe('Seconds; 3600 when absent, and at most'),
+      timeout: waitSeconds(),
     }),
     lenient: true,
     preconditions: [],

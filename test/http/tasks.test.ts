@@ -173,7 +173,11 @@ t.test('a wait ends with the task, or with the task as it is when the time is up
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
-  t.equal((await call('GET', `/tasks/${id}/wait?timeout=0.02`)).status, 500, 'whole seconds');
+  for (const timeout of ['0.02', '-1']) {
+    const { status, body } = await call('GET', `/tasks/${id}/wait?timeout=${timeout}`);
+    t.equal(status, 500, 'whole seconds');
+    t.match(JSON.stringify(body), /timeout.*whole number of seconds, 0 or more/);
+  }
   const early = await call('GET', `/tasks/${id}/wait?timeout=0`);
   t.equal(early.status, 200);
   t.equal(early.body.status, 'active');
