@@ -5,6 +5,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
+import { messageOf } from '../../lib/errors.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { Program } from '../processes/program.ts';
@@ -22,6 +23,9 @@ export interface FoundationPlan {
   bus: 'redis' | 'postgres' | undefined;
   say(text: string): void;
 }
+
+/** The database that was named does not answer; the message says why. */
+export class NoDatabaseError extends Error {}
 
 const MAX_CONNECTIONS = 300;
 const START_WITHIN_MS = 60_000;
@@ -63,6 +67,7 @@ export class Foundation {
     const { directory, databaseUrl, redisUrl, bus } = this.#plan;
     makePlace({ data: directory, instead: undefined });
     this.#databaseUrl = databaseUrl ?? (await this.#startPostgres());
+    if (databaseUrl !== undefined) await this.#expectAnswer();
     if (bus !== 'postgres') this.#redisUrl = redisUrl ?? (await this.#startRedis());
   }
 
@@ -91,6 +96,14 @@ export class Foundation {
       return (await client.query<Row>(text)).rows;
     } finally {
       await client.end();
+    }
+  }
+
+  async #expectAnswer(): Promise<void> {
+    try {
+      await this.sql('select 1');
+    } catch (error) {
+      throw new NoDatabaseError(`the database of --database-url does not answer: ${messageOf(error)}`);
     }
   }
 

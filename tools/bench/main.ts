@@ -3,6 +3,7 @@
  * Exit codes: 0 all measured (met or missed), 1 something could not be measured, 2 wrong usage, 130 stopped by a signal.
  */
 import { figures } from './figures.ts';
+import { NoDatabaseError } from './foundation.ts';
 import { type BenchOptions, BenchUsageError, parseBenchOptions, usageOf } from './options.ts';
 import { type Report, toJson } from './report.ts';
 import { Run } from './run.ts';
@@ -33,6 +34,10 @@ async function bench(options: BenchOptions): Promise<number> {
     console.log(options.isJson ? toJson(report) : renderTable(report));
     return exitCodeOf(report);
   } catch (error) {
+    if (error instanceof NoDatabaseError) {
+      say(error.message);
+      return 1;
+    }
     if (!stopping.signal.aborted) throw error;
     say('stopped');
     return 130;
