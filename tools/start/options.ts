@@ -68,12 +68,21 @@ export function parseOptions(args: readonly string[]): Request {
   };
   const asked = [values.stop, values.scale !== undefined, values['rolling-restart']].filter(Boolean);
   if (asked.length > 1) throw new UsageError('--stop, --scale and --rolling-restart are for one at a time');
+  if (asked.length === 1) refuseStartOptions(values);
   if (values.scale !== undefined) {
     const operation = { operation: 'scale' as const, instances: count('scale', values.scale, 0) };
     return { kind: 'operate', operation, options };
   }
   if (values['rolling-restart']) return { kind: 'operate', operation: { operation: 'rolling-restart' }, options };
   return { kind: values.stop ? 'stop' : 'start', options };
+}
+
+/** Whoever names a port here might believe that it is changed, or that another cnapi is meant. */
+function refuseStartOptions(values: ReturnType<typeof parse>): void {
+  const ofStart = ['instances', 'port', 'agents', 'database-url', 'redis-url'] as const;
+  const given = ofStart.find((name) => values[name] !== undefined) ?? (values.agent ? undefined : 'no-agent');
+  if (given === undefined) return;
+  throw new UsageError(`--${given} is for a start; which running cnapi is meant says --data`);
 }
 
 function parse(args: readonly string[]) {
