@@ -7,11 +7,23 @@ export async function lastChange(zone: Zone): Promise<number> {
   return Number(row?.id ?? 0);
 }
 
-/** Servers that were said to be unknown after that change. */
-export async function countUnknown(zone: Zone, after: number): Promise<number> {
-  const [row] = await zone.sql<{ count: number }>(
-    `select count(distinct server_uuid)::int as count from cnapi_status_history where id > $1 and status = 'unknown'`,
+/** Servers that were said to be unknown after that change, by the reason that was given first. */
+export interface Unknown {
+  count: number;
+  /** In words; empty when there are none. */
+  reasons: string;
+}
+
+export async function readUnknown(zone: Zone, after: number): Promise<Unknown> {
+  const rows = await zone.sql<{ reason: string; count: number }>(
+    `select reason, count(*)::int as count from (
+       select distinct on (server_uuid) reason from cnapi_status_history
+       where id > $1 and status = 'unknown' order by server_uuid, id) as first
+     group by reason order by count desc`,
     [after],
   );
-  return row?.count ?? 0;
+  return {
+    count: rows.reduce((total, { count }) => total + count, 0),
+    reasons: rows.map(({ reason, count }) => `${count} ${reason}`).join(', '),
+  };
 }

@@ -40,7 +40,9 @@ export interface Instance {
 }
 
 const READY_WITHIN_MS = 60_000;
+/** In which all must have come: at least, and for each. */
 const RUNNING_WITHIN_MS = 180_000;
+const RUNNING_WITHIN_MS_EACH = 20;
 const STATUS_WITHIN_MS = 10_000;
 const AGENTS_A_PROCESS = 5_000;
 /** What is looked for may read the whole roster: more often would be a load of its own. */
@@ -132,7 +134,8 @@ export class Zone {
   }
 
   async untilRunning(count: number): Promise<void> {
-    await this.#until(async () => (await this.countRunning()) >= count, RUNNING_WITHIN_MS, `${count} running servers`);
+    const withinMs = Math.max(RUNNING_WITHIN_MS, count * RUNNING_WITHIN_MS_EACH);
+    await this.#until(async () => (await this.countRunning()) >= count, withinMs, `${count} running servers`);
   }
 
   /** Their sysinfo has come, so that they are servers to callers. */

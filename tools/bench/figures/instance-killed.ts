@@ -2,7 +2,7 @@
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
-import { countUnknown, lastChange } from '../verdicts.ts';
+import { lastChange, readUnknown } from '../verdicts.ts';
 import type { Zone } from '../zone.ts';
 
 export const instanceKilled: Figure = {
@@ -33,7 +33,7 @@ async function measure({ isQuick, startZone, signal }: BenchContext): Promise<re
     await clock.sleep(LOOK_MS, signal);
   const rehomedMs = clock.now() - killedAt;
   await clock.sleep(Math.max(0, JUDGED_AFTER_MS - rehomedMs), signal);
-  const unknown = await countUnknown(zone, before);
+  const unknown = await readUnknown(zone, before);
   const load = `kill -9 of one of three instances, ${number(agents)} agents`;
   return [
     {
@@ -43,7 +43,13 @@ async function measure({ isQuick, startZone, signal }: BenchContext): Promise<re
       limit: { on: 'value', atMost: 10 },
       notes: [`${number(orphans)} servers were its own; by the roster's rows, read each 200 ms`],
     },
-    { what: `${load}: servers ever unknown`, value: unknown, unit: '', limit: { on: 'value', atMost: 0 } },
+    {
+      what: `${load}: servers ever unknown`,
+      value: unknown.count,
+      unit: '',
+      limit: { on: 'value', atMost: 0 },
+      ...(unknown.count === 0 ? {} : { notes: [unknown.reasons] }),
+    },
   ];
 }
 

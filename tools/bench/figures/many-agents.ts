@@ -7,7 +7,7 @@ import os from 'node:os';
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
-import { countUnknown, lastChange } from '../verdicts.ts';
+import { lastChange, readUnknown, type Unknown } from '../verdicts.ts';
 import type { Zone } from '../zone.ts';
 
 export const manyAgents: Figure = {
@@ -27,7 +27,7 @@ interface Sizes {
 
 interface Held {
   agents: number;
-  unknown: number;
+  unknown: Unknown;
   /** Agents with a session at the end. */
   live: number;
   /** Each agent's. */
@@ -52,7 +52,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   return [
     {
       what: `${number(sizes.agents)} agents at 1/s on three instances, ${minutes} min: false unknown`,
-      value: held.unknown,
+      value: held.unknown.count,
       unit: '',
       limit: { on: 'value', atMost: 0 },
       notes: [noteOf(held)],
@@ -116,7 +116,7 @@ async function hold(zone: Zone, agents: number, holdMs: number, { say, signal }:
   const beatsPerSecond = (last.heartbeats - first.heartbeats) / seconds / agents;
   const held = {
     agents,
-    unknown: await countUnknown(zone, before),
+    unknown: await readUnknown(zone, before),
     live: last.live,
     beatsPerSecond,
     busyPercent: 100 * busy(),
@@ -126,14 +126,15 @@ async function hold(zone: Zone, agents: number, holdMs: number, { say, signal }:
 }
 
 function isHeld({ agents, unknown, live, beatsPerSecond }: Held): boolean {
-  return unknown === 0 && live === agents && beatsPerSecond >= LEAST_BEATS;
+  return unknown.count === 0 && live === agents && beatsPerSecond >= LEAST_BEATS;
 }
 
 function noteOf(held: Held): string {
   const { agents, unknown, live, beatsPerSecond, busyPercent } = held;
+  const why = unknown.count === 0 ? '' : ` (${unknown.reasons})`;
   const verdict = isHeld(held) ? 'held' : 'did not hold';
   return (
-    `${number(agents)} ${verdict}: ${unknown} unknown, ${number(live)} live at the end, ` +
+    `${number(agents)} ${verdict}: ${unknown.count} unknown${why}, ${number(live)} live at the end, ` +
     `${beatsPerSecond.toFixed(2)} heartbeats/s each, all cores ${Math.round(busyPercent)} % busy`
   );
 }
