@@ -1,6 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { PARALLEL_TASKS } from '../../lib/cn-agent/runner.ts';
+import { eventually } from '../bus/eventually.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
+
+/** Of the tasks that the server's agent has accepted. */
+const STARTED_AND_WAITING = `
+  select count(started_at)::int as started, (count(*) - count(started_at))::int as waiting
+  from cnapi_tasks where server_uuid = $1 and state = 'claimed' and accepted_at is not null`;
 
 faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witness, work }) => {
   const agent = zone.agents[0] as RealAgent;
@@ -10,13 +17,16 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
 
   await t.test('its server is unknown at once; what ran ends as failure, what waited runs', async (t) => {
     // More than the agent runs at once, so that some are accepted and wait.
-    const crowd = Array.from({ length: 20 }, () => work.command(serverUuid, 3));
-    await sleep(1_500);
-    witness.excuse(serverUuid);
+    const crowd = Array.from({ length: PARALLEL_TASKS + 8 }, () => work.command(serverUuid, 10));
+    await eventually(async () => {
+      const [counts] = await zone.sql<{ started: number; waiting: number }>(STARTED_AND_WAITING, [serverUuid]);
+      return counts !== undefined && counts.started >= PARALLEL_TASKS && counts.waiting > 2;
+    });
+    await witness.excuse(serverUuid);
     const sinceMs = Date.now();
     await agent.program.kill();
     t.equal(await witness.seesUnknown(serverUuid, { sinceMs, promisedMs: 2_250 }), 'closed');
-    await sleep(6_000);
+    await sleep(3_000);
     agent.program.start();
     await witness.excuseEnds(serverUuid);
     const outcomes = new Set((await Promise.all(crowd)).map((end) => end?.status));
@@ -24,10 +34,9 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
   });
 
   await t.test('one that is back at once goes on as well', async () => {
-    witness.excuse(serverUuid);
+    await witness.excuse(serverUuid);
     await agent.program.kill();
     agent.program.start();
-    await sleep(1_000);
     await witness.excuseEnds(serverUuid);
     await sleep(3_000);
   });

@@ -12,7 +12,7 @@ faultTest(
     const serverUuid = zone.agents[0]?.serverUuid ?? '';
     const caller = new PlainCaller(zone);
     caller.start(serverUuid);
-    const created = await fetch(`${second.url}/servers/${serverUuid}/nop?sleep=20`, { method: 'POST' });
+    const created = await fetch(`${second.url}/servers/${serverUuid}/nop?sleep=30`, { method: 'POST' });
     const { id } = (await created.json()) as { id: string };
     const waits = Array.from({ length: 50 }, () => fetch(`${first.url}/tasks/${id}/wait`));
     const uuid = randomUUID();

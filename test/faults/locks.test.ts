@@ -3,7 +3,7 @@ import t from 'tap';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 import { complaints } from '../waitlist/support/waitlist-database.ts';
 
@@ -20,7 +20,7 @@ t.test(
     /** Every lock was held again after the fault before, within the expiry of a ticket whose answer it swallowed. */
     const goesOn = async (after: string) => {
       const before = new Map(holders.held);
-      const end = Date.now() + 45_000;
+      const end = Date.now() + 45_000 + HANG_MS;
       const hasGoneOn = () => queues.every((queue) => (holders.held.get(queue) ?? 0) > (before.get(queue) ?? 0) + 1);
       while (!hasGoneOn() && Date.now() < end) await sleep(50);
       t.ok(hasGoneOn(), `the locks go on after ${after}`);

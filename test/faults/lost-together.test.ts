@@ -14,7 +14,7 @@ faultTest('servers that die together with instances', plan, async ({ t, zone, wi
 
   await t.test('a server that dies with its instance becomes unknown by the others', async (t) => {
     const instance = await zone.holderOf(one.serverUuid);
-    witness.excuse(one.serverUuid);
+    await witness.excuse(one.serverUuid);
     const sinceMs = Date.now();
     await Promise.all([instance.program.kill(), one.program.kill()]);
     t.equal(await witness.seesUnknown(one.serverUuid, { sinceMs, promisedMs: PROMISED_MS }), 'instance-lost');
@@ -28,7 +28,7 @@ faultTest('servers that die together with instances', plan, async ({ t, zone, wi
     'a server that died in an outage of all instances, and only that one, becomes unknown after it',
     async (t) => {
       await Promise.all(zone.instances.map(({ program }) => program.kill()));
-      witness.excuse(two.serverUuid);
+      await witness.excuse(two.serverUuid);
       await two.program.kill();
       await sleep(12_000);
       const sinceMs = Date.now();

@@ -59,7 +59,7 @@ oldAgentsTest('instances are killed and frozen, then the agents end', SHORT_STAR
   await sleep(6_000);
   t.same(await oldServers(zone), servers);
 
-  for (const server of await zone.serverUuids) if (server !== zone.agents[0]?.serverUuid) witness.excuse(server);
+  for (const server of await zone.serverUuids) if (server !== zone.agents[0]?.serverUuid) await witness.excuse(server);
   const sinceMs = Date.now();
   await zone.fleet?.kill();
   for (const server of servers)

@@ -1,11 +1,12 @@
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
 import t from 'tap';
 import { startZone } from '../support/fleet-harness.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
+import { until } from '../support/until.ts';
 
 const tool = path.resolve(import.meta.dirname, '../../tools/prove/main.ts');
 
@@ -13,14 +14,13 @@ t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('npm run prove', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
   const zone = await startZone(t, { agents: 1, simulated: 10 });
-  const prove = (url: string) =>
-    promisify(execFile)(process.execPath, [tool, '--url', url]).then(
-      ({ stdout }) => ({ code: 0, said: stdout }),
-      (error: { code: number; stdout: string; stderr: string }) => ({
-        code: error.code,
-        said: `${error.stdout}${error.stderr}`,
-      }),
-    );
+  const prove = (url: string) => {
+    const child = execFile(process.execPath, [tool, '--url', url]);
+    let said = '';
+    for (const stream of [child.stdout, child.stderr]) stream?.on('data', (text) => (said += text));
+    const ended = once(child, 'close').then(([code]) => ({ code, said }));
+    return { ended, watches: () => until(() => /running servers/.test(said), 'it to watch') };
+  };
 
   // As the supervisor does it.
   const supervisor = setInterval(() => {
@@ -29,7 +29,7 @@ t.test('npm run prove', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async
   t.teardown(() => clearInterval(supervisor));
 
   await t.test('holds while each instance is killed and started again', async (t) => {
-    const { code, said } = await prove(zone.instances[1]?.url ?? '');
+    const { code, said } = await prove(zone.instances[1]?.url ?? '').ended;
     t.equal(code, 0, said);
     t.match(said, `this machine's: ${zone.agents[0]?.serverUuid}`);
     t.equal(said.match(/^killed /gm)?.length, 3);
@@ -37,11 +37,11 @@ t.test('npm run prove', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async
 
   await t.test('does not hold when a server goes away meanwhile', async (t) => {
     const proof = prove(zone.instances[1]?.url ?? '');
-    await sleep(5_000);
+    await proof.watches();
     await zone.fleet?.kill();
     await sleep(3_000);
     zone.fleet?.start();
-    const { code, said } = await proof;
+    const { code, said } = await proof.ended;
     t.equal(code, 1, said);
     t.match(said, /became unknown at .*: (closed|instance-lost)/);
   });
@@ -49,6 +49,6 @@ t.test('npm run prove', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async
   await t.test('says so when it cannot be tried', async (t) => {
     clearInterval(supervisor);
     for (const { program } of zone.instances) await program.kill();
-    t.match(await prove(zone.instances[0]?.url ?? ''), { code: 2, said: /no instance answers/ });
+    t.match(await prove(zone.instances[0]?.url ?? '').ended, { code: 2, said: /no instance answers/ });
   });
 });

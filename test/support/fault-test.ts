@@ -38,6 +38,8 @@ export function faultTest(name: string, plan: FaultPlan, play: (stage: Stage) =>
     await play({ t, zone, witness, work });
     t.same(await work.finish(), [], 'every accepted task ended once and every wait was answered');
     t.same(await witness.finish(), [], 'no living server was ever unknown, and epochs only rose');
-    t.comment(`${work.accepted} tasks, ${witness.answers} answers`);
+    t.comment(
+      `${work.accepted} tasks, the latest wait ended after ${work.latestMs} ms; ${witness.answers} lists of servers`,
+    );
   });
 }

@@ -58,9 +58,6 @@ export interface RealAgent {
   program: Program;
 }
 
-/** Time that a busy machine may take beyond any bound. */
-export const BUSY_MS = 8_000;
-
 /** Starts everything and waits until every server is `running`. */
 export async function startZone(t: Test, plan: ZonePlan = {}): Promise<Zone> {
   const [postgres, redis] = await Promise.all([startTestPostgres(plan.postgres), startTestRedis()]);

@@ -1,8 +1,10 @@
+import { HANG_MS } from './patience.ts';
+
 /** Waits for a condition by looking at it, with a limit no busy machine reaches. */
 export async function until<Value>(
   look: () => Value | undefined | false | Promise<Value | undefined | false>,
   what: string,
-  withinMs = 20_000,
+  withinMs = HANG_MS,
 ): Promise<Value> {
   const end = Date.now() + withinMs;
   for (;;) {

@@ -15,7 +15,9 @@ import { HANG_MS } from './patience.ts';
 interface Excuse {
   serverUuid: string;
   from: number;
-  /** Until it was seen `running` again. */
+  /** Of the session that the fault is to end. */
+  epoch: number;
+  /** Until it was seen `running` again under a higher epoch. */
   to: number;
 }
 
@@ -64,14 +66,20 @@ export class Witness {
     this.#looking.push(this.#repeat(() => this.#ask(instance)));
   }
 
-  /** The server's agent is not alive from now on, whatever its status says. */
-  excuse(serverUuid: string): void {
-    this.#excuses.push({ serverUuid, from: Date.now(), to: Number.POSITIVE_INFINITY });
+  /** The server's agent is not alive from now on, whatever its status says. Resolves before the fault may begin. */
+  async excuse(serverUuid: string): Promise<void> {
+    const from = Date.now();
+    const epoch = Number((await this.#newest(serverUuid))?.epoch ?? 0);
+    this.#excuses.push({ serverUuid, from, epoch, to: Number.POSITIVE_INFINITY });
   }
 
-  /** The server counts as living again once the roster says `running`, which must come to pass. */
+  /** The server counts as living again once its agent has a session after the excused one, which must come to pass. */
   async excuseEnds(serverUuid: string): Promise<void> {
-    await eventually(async () => (await this.#newest(serverUuid))?.status === 'running', HANG_MS);
+    const lost = Math.max(...this.#excuses.filter((each) => each.serverUuid === serverUuid).map(({ epoch }) => epoch));
+    await eventually(async () => {
+      const newest = await this.#newest(serverUuid);
+      return newest?.status === 'running' && Number(newest.epoch) > lost;
+    }, 2 * HANG_MS);
     // Whoever asked just before may still answer what it read then.
     const to = Date.now() + 1_000;
     for (const excuse of this.#excuses) if (excuse.serverUuid === serverUuid) excuse.to = Math.min(excuse.to, to);

@@ -31,6 +31,7 @@ export interface TaskOrder {
 /** An instance that takes longer is not waited for. */
 const ANSWER_WITHIN_MS = 5_000;
 const PAUSE_MS = 100;
+const WAIT_SECONDS = 20;
 
 export class NoAnswerError extends Error {
   constructor(what: string, lastly: string) {
@@ -59,13 +60,13 @@ export class Caller {
     return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body, headers, withinMs });
   }
 
-  /** The task at its end, waited for wherever one can wait. */
-  async awaitTask(id: string, withinMs: number): Promise<Answer<TaskBody>> {
+  /** The task at its end, waited for wherever one can wait, each time so many seconds. */
+  async awaitTask(id: string, withinMs: number, waitSeconds = WAIT_SECONDS): Promise<Answer<TaskBody>> {
     const deadline = this.#clock.now() + withinMs;
     for (;;) {
-      const answer = await this.#ask<TaskBody>('GET', `/tasks/${id}/wait?timeout=20`, {
+      const answer = await this.#ask<TaskBody>('GET', `/tasks/${id}/wait?timeout=${waitSeconds}`, {
         withinMs: deadline - this.#clock.now(),
-        answerWithinMs: 20_000 + ANSWER_WITHIN_MS,
+        answerWithinMs: waitSeconds * 1000 + ANSWER_WITHIN_MS,
       });
       if (answer.status !== 200 || answer.body.status !== 'active' || this.#clock.now() > deadline) return answer;
     }
