@@ -27,6 +27,8 @@ export interface PostgresOptions {
   statementTimeoutMs?: number;
   /** Default statementTimeoutMs + 2 s: after this without an answer the connection is destroyed. */
   queryTimeoutMs?: number;
+  /** Default 2 s; no more than a statement may take. */
+  lockTimeoutMs?: number;
   /** Default 5 s: to get a connection, whether new or from the pool. */
   connectTimeoutMs?: number;
 }
@@ -66,7 +68,7 @@ export class PostgresDatabase implements Database {
       max: options.maxConnections ?? 10,
       connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
       statement_timeout: statementTimeoutMs,
-      lock_timeout: Math.min(lockTimeoutMs, statementTimeoutMs),
+      lock_timeout: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs),
       stream: () => this.#sockets.create(),
       ...connectionSettings,
     });

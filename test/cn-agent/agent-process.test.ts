@@ -135,13 +135,13 @@ t.test('a wrong command line is exit 2 with the option’s name', async (t) => {
 });
 
 t.test('a frozen agent that thaws comes again by itself and goes on', async (t) => {
-  const [data, one] = await Promise.all([folder(t), instance(t, { welcome: { serverSilenceMs: 1000 } })]);
+  const [data, one] = await Promise.all([folder(t), instance(t, { welcome: { serverSilenceMs: 3000 } })]);
   const agent = startAgent(t, '--url', one.url, '--data', data);
   const before = await one.session(0);
   const id = await command(before, 'sleep 1; echo slept');
   await until(() => before.events(id).includes('started'), 'the start');
   agent.child.kill('SIGSTOP');
-  await new Promise((done) => setTimeout(done, 2500));
+  await new Promise((done) => setTimeout(done, 5000));
   agent.child.kill('SIGCONT');
   t.match(await before.end(id), { outcome: 'complete', result: { stdout: 'slept\n' } });
   t.equal(one.sessions.length, 1, 'an instance that had answered all the time is not left');

@@ -145,13 +145,13 @@ t.test('what a command writes is bounded, first and last halves kept', async (t)
 t.test('a command that writes without end does not keep the agent from its work', async (t) => {
   const { result, abort, output } = await start(t, { script: 'yes' });
   await until(() => output.length > 3, 'output');
-  let turns = 0;
-  const end = Date.now() + 500;
-  while (Date.now() < end) {
-    await new Promise((done) => setImmediate(done));
-    turns += 1;
-  }
-  t.ok(turns > 20, `${turns} turns of the event loop in half a second`);
+  const turnsInHalfASecond = async () => {
+    let turns = 0;
+    for (const end = Date.now() + 500; Date.now() < end; turns++) await new Promise((done) => setImmediate(done));
+    return turns;
+  };
+  // If the command left the agent none, no half second would be good; on a busy machine some are not.
+  await until(async () => (await turnsInHalfASecond()) > 20, 'half a second with many turns of the event loop');
   abort.abort(stop());
   t.match(await result, { killed: true });
 });

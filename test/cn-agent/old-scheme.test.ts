@@ -9,6 +9,7 @@ import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
 import { startNameServer } from '../dns/support.ts';
 import { OldCnapi, type OldCnapiScript } from '../support/old-cnapi.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import type { ScriptedInstance } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 import { agent, instance } from './agent-rig.ts';
@@ -27,7 +28,7 @@ async function agentOf(t: Test, behindName: { address: Endpoint }[], fields: Par
 /** Its waits are a hundredth as long, so that the next look for a link is near. */
 const hastyClock = { ...clock, after: (ms: number, callback: () => void) => clock.after(ms / 100, callback) };
 
-t.setTimeout(90_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 const beatsOf = (cnapi: OldCnapi) => cnapi.all('/events/heartbeat');
 
@@ -36,7 +37,7 @@ for (const hangsUpOnUpgrades of [false, true]) {
   t.test(`with only a CNAPI of the older kind there, that ${how}, it is spoken to in its way`, async (t) => {
     const cnapi = await oldCnapi(t, { hangsUpOnUpgrades });
     const { agent: made, serverUuid } = await agentOf(t, [cnapi]);
-    await until(() => beatsOf(cnapi).length >= 2 && cnapi.all('/events/status').length >= 1, 'two heartbeats', 30_000);
+    await until(() => beatsOf(cnapi).length >= 2 && cnapi.all('/events/status').length >= 1, 'two heartbeats');
     const [sysinfo, agents] = [cnapi.all('/sysinfo'), cnapi.all('')];
     t.match(sysinfo, [{ serverUuid, body: { sysinfo: { UUID: serverUuid } } }]);
     t.match(agents, [{ body: { agents: [{ name: 'cn-agent', version: /^\d+\.\d+\.\d+$/ }] } }]);
@@ -44,7 +45,8 @@ for (const hangsUpOnUpgrades of [false, true]) {
     t.equal(cnapi.asked[0]?.path, '/sysinfo', 'nothing is said of a server before it is known');
     t.match(cnapi.all('/events/status'), [{ body: { vms: {}, meminfo: { total_bytes: Number } } }]);
     const [first, second] = beatsOf(cnapi).map(({ at }) => at);
-    t.ok(second && first && second - first >= 4900, 'five seconds after the one before');
+    // Five seconds by its clock; each may be late in coming here.
+    t.ok(second && first && second - first >= 3000, 'well after the one before');
     t.match(beatsOf(cnapi), [
       { body: {}, userAgent: new RegExp(`^cn-agent/1.0.0 \\(node/\\S+\\) server/${serverUuid}$`) },
     ]);
@@ -65,7 +67,7 @@ t.test('a sysinfo, or agents, that are never answered do not hold up the first h
   for (const hang of [/^\/sysinfo$/, /^$/]) {
     const cnapi = await oldCnapi(t, { hang });
     const { agent: made } = await agentOf(t, [cnapi]);
-    await until(() => beatsOf(cnapi).length > 0, 'a heartbeat', 30_000);
+    await until(() => beatsOf(cnapi).length > 0, 'a heartbeat');
     t.equal(cnapi.asked[0]?.path, '/sysinfo', 'which comes first all the same');
     t.equal(cnapi.unanswered, 1, 'and is not given up yet');
     await made.stop();

@@ -138,11 +138,15 @@ t.test('a response, and what is too short to be a message, is not answered at al
 
 t.test('a header that claims more than there is costs next to nothing, unlike with the codec', async (t) => {
   const junk = Buffer.alloc(12, 0xff);
-  const timeOf = (decoder: (bytes: Buffer) => unknown) => {
-    const started = performance.now();
-    for (let n = 0; n < 300; n++) decoder(junk);
-    return performance.now() - started;
-  };
+  // The best of many: whatever else the machine did meanwhile took part in the others.
+  const timeOf = (decoder: (bytes: Buffer) => unknown) =>
+    Math.min(
+      ...Array.from({ length: 30 }, () => {
+        const started = performance.now();
+        for (let n = 0; n < 30; n++) decoder(junk);
+        return performance.now() - started;
+      }),
+    );
   const trusting = (bytes: Buffer) => {
     try {
       return decode(bytes);

@@ -48,9 +48,7 @@ t.test('a name that is not there, or not the server’s, is an error that says s
 
 t.test('where nobody listens it fails soon, and where nobody answers in time', async (t) => {
   const silent = await fakeServer(t, () => undefined);
-  const started = systemClock.now();
-  await t.rejects(resolveAt(1), NameResolutionError);
-  t.ok(systemClock.now() - started < 10_000, 'not after the timeout of 20 s');
+  await t.rejects(resolveAt(1, { timeoutMs: 86_400_000 }), NameResolutionError);
   await t.rejects(resolveAt(silent, { timeoutMs: 200 }), { message: /no answer in time/ });
 });
 

@@ -48,7 +48,7 @@ t.test('two hundred agents in one process each hold a session, beat and run task
   const sessions = instances.flatMap((one) => one.sessions);
   t.equal(new Set(sessions.map(({ serverUuid }) => serverUuid)).size, 200);
   t.match(fleet.status(), { agents: 200, live: 200, frozen: 0 });
-  await until(() => fleet.status().heartbeats >= 400, 'two heartbeats of each', 60_000);
+  await until(() => fleet.status().heartbeats >= 400, 'two heartbeats of each');
   t.ok(
     Object.values(fleet.status().instances).every((count) => count > 50),
     'spread over the instances',
@@ -89,11 +89,13 @@ t.test('a silenced agent keeps its connection and says nothing until its time is
   const uuid = fleet.uuids[0] as string;
   const session = await until(() => one.sessions.find(({ serverUuid }) => serverUuid === uuid), 'its session');
   await session.heard('heartbeat');
-  fleet.silence([uuid], 4000);
-  await new Promise((done) => setTimeout(done, 100));
-  const heard = session.frames.length;
-  await new Promise((done) => setTimeout(done, 500));
-  t.equal(session.frames.length, heard);
+  fleet.silence([uuid], 8000);
+  let heard = 0;
+  await until(async () => {
+    heard = session.frames.length;
+    await new Promise((done) => setTimeout(done, 500));
+    return session.frames.length === heard;
+  }, 'its silence');
   t.equal(fleet.status().frozen, 1);
   await until(() => session.frames.length > heard, 'its voice');
   t.equal(session.closed, undefined);

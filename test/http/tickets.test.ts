@@ -137,7 +137,7 @@ t.test('tickets', async (t) => {
   });
 
   t.test('as the reference: what has expired is 500 in its two wordings', async (t) => {
-    const [, second] = await addQueued({ expires_in: 1.5 });
+    const [, second] = await addQueued({ expires_in: 5 });
     const { answer } = await startWait(second);
     t.match(await answer, { status: 500, body: { code: 'InternalError', message: 'ticket has expired' } });
     const late = await call(b, 'GET', `/tickets/${second}/wait`);

@@ -5,6 +5,7 @@ import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { and, eq, everything, type Filter, ge, not, oneOf, or, present } from '../../lib/moray/filter.ts';
 import { parseFilter } from '../../lib/moray/filter-text.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { HANG_MS } from '../support/patience.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
@@ -338,7 +339,7 @@ async function aWaiter(connection: Queryable): Promise<void> {
   const text =
     'select 1 from pg_locks where not granted and database = (select oid from pg_database where datname = current_database())';
   const anyLock = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-  for (const deadline = Date.now() + 2_500; Date.now() < deadline; ) {
+  for (const deadline = Date.now() + HANG_MS; Date.now() < deadline; ) {
     if ((await connection.query(text)).rowCount + (await connection.query(anyLock)).rowCount > 0) return;
   }
   throw new Error('nobody waits for the lock');

@@ -6,6 +6,7 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { waitForDatabase } from '../../lib/moray/pool.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
+import { HANG_MS } from '../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 
 const waiting = { clock: systemClock, log: silentLogger };
@@ -175,7 +176,7 @@ t.test('a connection cut without a word is noticed', async (t) => {
     statementTimeoutMs: 300,
     queryTimeoutMs: 500,
   });
-  await database.query('select 1');
+  await waitForDatabase({ database, ...waiting });
   relay.silence();
   await t.rejects(database.query('select 1'), DatabaseUnavailableError);
   const lost = async () => {
@@ -188,8 +189,9 @@ t.test('a connection cut without a word is noticed', async (t) => {
 
 t.test('more work than connections waits its turn, and not for ever', async (t) => {
   const { open } = await freshDatabase(t);
-  const database = open({ maxConnections: 1, connectTimeoutMs: 200 });
-  const long = database.query('select pg_sleep(1)');
+  const database = open({ maxConnections: 1, connectTimeoutMs: 500 });
+  await waitForDatabase({ database, ...waiting });
+  const long = database.query('select pg_sleep(4)');
   await t.rejects(database.query('select 1'), { code: 'ServiceUnavailable', cause: /timeout exceeded/ });
   await long;
   await database.query('select 1');
@@ -245,7 +247,7 @@ function open(t: Test, url: string, options: Parameters<typeof openDatabase>[1] 
 }
 
 async function until(isTrue: () => boolean): Promise<void> {
-  for (const deadline = Date.now() + 30_000; !isTrue(); await systemClock.sleep(10)) {
+  for (const deadline = Date.now() + HANG_MS; !isTrue(); await systemClock.sleep(10)) {
     if (Date.now() > deadline) throw new Error('it does not come about');
   }
 }

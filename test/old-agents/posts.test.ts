@@ -7,10 +7,10 @@ import t from 'tap';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';
 
-/** The real relations at a tenth of the times, but for the tick. */
-const TIMES = { oldHeartbeatLifetimeMs: 1200, oldSightingsMs: 400, oldGraceMs: 500, slowPollMs: 500 };
+/** The real relations at a quarter of the times, but for the posts: on a busy machine they and their records come late. */
+const TIMES = { oldHeartbeatLifetimeMs: 2700, oldSightingsMs: 1000, oldGraceMs: 500, slowPollMs: 500 };
 const POST_MS = 500;
-const SILENCE_MS = 2100;
+const SILENCE_MS = 4200;
 
 interface Change {
   status: string;

@@ -9,6 +9,7 @@ import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { eventually } from '../bus/eventually.ts';
 import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
 import { OldCnapi } from '../support/old-cnapi.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 
 interface RealAgent {
   serverUuid: string;
@@ -44,7 +45,7 @@ async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, re
     database.query<{ reason: string }>('select reason from cnapi_roster_authority where server_uuid = $1', [
       serverUuid,
     ]);
-  await eventually(async () => (await read()).rows[0]?.reason === reason, 60_000);
+  await eventually(async () => (await read()).rows[0]?.reason === reason);
 }
 
 async function sightings({ database }: TestZone, { serverUuid }: RealAgent): Promise<number> {
@@ -63,7 +64,7 @@ async function run(at: TestApp, waitAt: TestApp, { serverUuid }: RealAgent, task
   return (await waitAt.get<Task>(`/tasks/${body.id}/wait?timeout=60`)).body;
 }
 
-t.setTimeout(115_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('our agent and instances, old and new', async (t) => {
   t.jobs = 4;

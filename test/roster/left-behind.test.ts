@@ -2,10 +2,11 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { freshZone, type TestZone } from '../support/apps.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
 
-t.setTimeout(90_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 /** The row of an instance that was killed: others go on as if it lived until its lease has lapsed. */
 async function killedInstance(database: TestZone['database'], cnapiUuid: string = randomUUID()): Promise<void> {

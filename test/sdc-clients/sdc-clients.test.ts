@@ -9,9 +9,10 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { OldClient } from './old-client.ts';
 
-t.setTimeout(110_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 const SERVER = randomUUID();
 const STRANGER = randomUUID();
@@ -91,7 +92,7 @@ t.test('the existing client', async (t) => {
   });
 
   t.test('getTask, waitTask and pollTask, on the instance that does not hold the agent as well', async (t) => {
-    const { id } = await nop(one, { sleep: 1 });
+    const { id } = await nop(one, { sleep: 5 });
     t.match(await call('getTask', id), { error: null, result: { id, status: 'active', task: 'nop' } });
     const [waited, polled, early] = await Promise.all([
       callOther<Task>('waitTask', id, { timeout: 60 }),
@@ -130,7 +131,7 @@ t.test('the existing client', async (t) => {
     const add = (expires_at: string) =>
       call<Created>('waitlistTicketCreate', 'default', { scope: 'test', id: 'expires', expires_at });
     await add('3000');
-    const { uuid } = (await add(new Date(Date.now() + 1_500).toISOString())).result;
+    const { uuid } = (await add(new Date(Date.now() + 5_000).toISOString())).result;
     t.match(await callOther('waitlistTicketWait', uuid), {
       error: { statusCode: 500, restCode: 'InternalError', message: 'ticket has expired' },
     });

@@ -56,6 +56,9 @@ export async function freshDatabase(
   return { url, database, open };
 }
 
+/** Forced lock waits last as long as it takes to force them, on a busy machine more than the product's limit. */
+const LOCK_TIMEOUT_MS = 10_000;
+
 /** A pool on `url` with quiet defaults; the caller stops it. */
 export function openDatabase(url: string, options: Partial<PostgresOptions> = {}): PostgresDatabase {
   return new PostgresDatabase({
@@ -63,6 +66,7 @@ export function openDatabase(url: string, options: Partial<PostgresOptions> = {}
     applicationName: 'cnapi-test',
     log: silentLogger,
     clock: systemClock,
+    lockTimeoutMs: LOCK_TIMEOUT_MS,
     ...options,
   });
 }

@@ -3,6 +3,7 @@ import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { LivingInstances } from '../../tools/living-instances.ts';
+import { HANG_MS } from '../support/patience.ts';
 
 interface Row {
   run: string;
@@ -52,7 +53,7 @@ function observed(t: { teardown(work: () => unknown): void }, table: Table): Liv
 const ports = (living: LivingInstances) => living.instances.map(({ port }) => port);
 
 async function until(condition: () => boolean, what: string): Promise<void> {
-  for (let tries = 0; tries < 3000; tries++) {
+  for (let tries = 0; tries < HANG_MS / 10; tries++) {
     if (condition()) return;
     await systemClock.sleep(10);
   }

@@ -5,12 +5,13 @@
 import t from 'tap';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { deleteQueues, expireTickets, mendQueues, readNow, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { addOne, complaints, migrations, newQueue, type Place, statusOf } from './support/waitlist-database.ts';
 
 const WAITING = 10_000;
 
-t.setTimeout(120_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('full queues that are due', async (t) => {
   const { database: db } = await freshDatabase(t, { migrations });

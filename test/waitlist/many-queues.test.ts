@@ -4,6 +4,7 @@ import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { Director } from '../../lib/waitlist/director.ts';
 import { deleteQueues, listQueues, mendQueues, type QueueRow, readNow } from '../../lib/waitlist/ticket-store.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { memoryBus } from './support/instances.ts';
@@ -11,7 +12,7 @@ import { complaints, migrations } from './support/waitlist-database.ts';
 
 const QUEUES = 10_000;
 
-t.setTimeout(120_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('ten thousand queues are held, listed, handed on, expire and are deleted', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
@@ -61,7 +62,7 @@ t.test('ten thousand queues are held, listed, handed on, expire and are deleted'
   });
   t.teardown(() => director.stop());
   director.start();
-  await until(() => director.expired === QUEUES, 'all that is due to expire', 60_000);
+  await until(() => director.expired === QUEUES, 'all that is due to expire');
   await until(() => announced.size === 2 * QUEUES, 'all that moved to be told');
   t.same([await count('active'), await count('queued'), await count('expired')], [QUEUES, 0, QUEUES]);
   t.same(await complaints(database), []);

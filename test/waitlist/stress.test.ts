@@ -9,6 +9,7 @@ import { MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { CnapiError } from '../../lib/errors.ts';
 import type { ExpiryRequest } from '../../lib/waitlist/ticket.ts';
 import type { Waitlist } from '../../lib/waitlist/waitlist.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { memoryBus, startWaitlist } from './support/instances.ts';
 import { complaints, migrations, newQueue, type Place } from './support/waitlist-database.ts';
@@ -16,7 +17,7 @@ import { complaints, migrations, newQueue, type Place } from './support/waitlist
 const CLIENTS = 16;
 const RUN_MS = 60_000;
 
-t.setTimeout(RUN_MS + 60_000);
+t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('sixteen clients for a minute: one holder a queue, in order, and every wait ends', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations });

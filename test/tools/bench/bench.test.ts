@@ -60,7 +60,7 @@ t.test('--help names every figure; a wrong option is said in a line', async (t) 
 for (const signal of ['SIGINT', 'SIGKILL'] as const) {
   t.test(`a run that is ended by ${signal} leaves nothing behind`, async (t) => {
     const { child, said, ended, folder } = start(t, ['--quick']);
-    await until(() => said.stderr.includes('measuring the floors'), 'the run to begin', 60_000);
+    await until(() => said.stderr.includes('measuring the floors'), 'the run to begin');
     child.kill(signal);
     t.equal(await ended, signal === 'SIGINT' ? 130 : null);
     await until(() => readdirSync(folder).length === 0, 'the folder to be empty');

@@ -9,9 +9,10 @@ import { Child } from '../../../tools/start/child.ts';
 import { endInOrder } from '../../../tools/start/ending.ts';
 import { RotatingLog } from '../../../tools/start/rotating-log.ts';
 import { leftovers, Watch } from '../../../tools/start/watch.ts';
+import { HANG_MS } from '../../support/patience.ts';
 
 async function until<Value>(look: () => Value | undefined | false, what: string): Promise<Value> {
-  for (let tries = 0; tries < 1200; tries++) {
+  for (let tries = 0; tries < HANG_MS / 25; tries++) {
     const found = look();
     if (found) return found;
     await sleep(25);

@@ -14,7 +14,10 @@ import { rememberedUrls } from '../../../tools/start/keepsakes.ts';
 import { serviceName } from '../../../tools/start/programs.ts';
 import { answersReady } from '../../../tools/start/readiness.ts';
 import { Watch } from '../../../tools/start/watch.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freePorts, type Teardown, until } from './support.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
 
 /** A program that is ready, and leaves when it is told to. */
 const orderly = (port: number, status = 200) => `
@@ -135,16 +138,16 @@ t.test('one that does not come up is given up with its last words; those that do
 });
 
 t.test('one that runs but is never ready does not stay', async (t) => {
-  const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t, { startLimitMs: 5_000 });
+  const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t, { startLimitMs: 15_000 });
   set(firstPort + 2, orderly(firstPort + 2, 503));
   await instances.start(1);
-  await t.rejects(instances.scale(2, say), { message: /did not come up in 5 s/ });
+  await t.rejects(instances.scale(2, say), { message: /did not come up in 15 s/ });
   await until(() => watch.endings.length === 1, 'the end to be noticed');
   t.strictSame(ports(), [0]);
 });
 
 t.test('names that do not follow are complained of, and the name server keeps its port while it is away', async (t) => {
-  const { instances, names, say, ports } = await ofPrograms(t, { namesMs: 200 });
+  const { instances, names, say, ports } = await ofPrograms(t, { namesMs: 2_000 });
   await instances.start(1);
   await names.stop();
   await t.rejects(instances.scale(2, say), { message: 'the name server does not name 2 instances' });
@@ -192,7 +195,7 @@ t.test('a rolling restart ends one that does not leave, and waits until it is ba
 });
 
 t.test('a rolling restart goes no further than one that does not come up again', async (t) => {
-  const { instances, set, say, firstPort, watch } = await ofPrograms(t, { returnMs: 500 });
+  const { instances, set, say, firstPort, watch } = await ofPrograms(t, { returnMs: 10_000 });
   await instances.start(1);
   await instances.scale(2, say);
   const second = watch.endings.find(({ name }) => name === `instance-${firstPort + 2}`);

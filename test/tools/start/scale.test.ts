@@ -3,7 +3,10 @@ import { Resolver } from 'node:dns/promises';
 import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { dataDirectory, freePorts, processesOf, Start, until, untilGone } from './support.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
 
 interface Instance {
   uuid: string;

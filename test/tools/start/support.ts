@@ -8,6 +8,7 @@ import { isAlive } from '../../../tools/setup/processes.mjs';
 import type { Ready } from '../../../tools/start/banner.ts';
 import type { Ending } from '../../../tools/start/ending.ts';
 import { isTcpFree, isUdpFree } from '../../../tools/start/ports.ts';
+import { HANG_MS } from '../../support/patience.ts';
 
 const program = path.resolve(import.meta.dirname, '../../../tools/start/main.ts');
 
@@ -75,7 +76,7 @@ export class Start {
         return this.#stdout.split('\n').find((each) => each.startsWith('{"ready":true'));
       },
       'it is ready',
-      90_000,
+      2 * HANG_MS,
     );
     return JSON.parse(line) as Ready;
   }
@@ -96,7 +97,7 @@ export async function untilGone(processes: readonly Ending[], withinMs: number):
 export async function until<Value>(
   look: () => Value | undefined | false | Promise<Value | undefined | false>,
   what: string,
-  withinMs = 30_000,
+  withinMs = HANG_MS,
 ): Promise<Value> {
   for (const deadline = Date.now() + withinMs; Date.now() < deadline; await sleep(50)) {
     const found = await look();
