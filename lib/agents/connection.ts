@@ -6,7 +6,7 @@
  *        any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
 import type { Socket } from 'node:net';
-import type { RawData, WebSocket } from 'ws';
+import { type RawData, WebSocket } from 'ws';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import type { Refusal } from '../roster/roster.ts';
@@ -17,8 +17,9 @@ import { closeReason } from '../wire/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wire/codec.ts';
 import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
-import { type Allowance, newAllowance, takeBytes } from './allowance.ts';
+import { pauseMsOf, payFor } from './allowance.ts';
 import { Pings } from './pings.ts';
+import { shortFrame } from './short-frame.ts';
 
 export type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
 
@@ -64,7 +65,7 @@ const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class Connection implements SessionSocket {
-  readonly serverUuid: string;
+  serverUuid: string;
   readonly #deps: ConnectionDeps;
   readonly #socket: WebSocket;
   readonly #stream: Socket;
@@ -75,7 +76,8 @@ export class Connection implements SessionSocket {
   #complaints = 0;
   /** Made at the first probe: most connections never need one. */
   #pings: Pings | undefined;
-  readonly #allowance: Allowance;
+  /** See allowance.ts. */
+  #paidAt: number;
   #greetingBytes = 0;
   #reading: Timer | undefined;
   #isGone = false;
@@ -85,7 +87,7 @@ export class Connection implements SessionSocket {
     this.#socket = socket;
     this.#stream = stream;
     this.serverUuid = serverUuid;
-    this.#allowance = newAllowance(deps.clock.now());
+    this.#paidAt = deps.clock.now();
     this.#deadline = deps.ticker.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
     stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk.length));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));
@@ -109,6 +111,8 @@ export class Connection implements SessionSocket {
   /** The session is registered: greet the agent and await its inventory. */
   welcome(session: Session, frame: InstanceFrame): void {
     this.#session = session;
+    // The same text: kept once.
+    this.serverUuid = session.serverUuid;
     if (!this.isOpen) {
       this.#deps.handlers.closed(this, session);
       return;
@@ -125,7 +129,9 @@ export class Connection implements SessionSocket {
 
   /** Queues the frame; false when the connection is closed or its peer does not take bytes any more. */
   send(frame: InstanceFrame): boolean {
-    return this.#sendText(encodeFrame(frame));
+    if (!this.#takesMore()) return false;
+    this.#socket.send(encodeFrame(frame));
+    return true;
   }
 
   probe(): void {
@@ -160,7 +166,9 @@ export class Connection implements SessionSocket {
       this.#fail('frames are text');
       return;
     }
-    const pauseMs = takeBytes(this.#allowance, data.length, this.#deps.clock.now());
+    const now = this.#deps.clock.now();
+    this.#paidAt = payFor(data.length, this.#paidAt, now);
+    const pauseMs = pauseMsOf(this.#paidAt, now);
     if (pauseMs > 0) this.#readLater(pauseMs);
     this.#parse(data.toString());
   }
@@ -188,7 +196,7 @@ export class Connection implements SessionSocket {
     if (frame.type === 'error') this.#noteComplaint(frame);
     else if (frame.type === 'hello') this.#takeHello(frame);
     else if (session === undefined) this.#misplaced(frame);
-    else if (frame.type === 'heartbeat') this.#sendText(encodeHeartbeat(frame.sequence));
+    else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
     else if (frame.type === 'inventory') this.#takeInventory(session, frame);
     else this.#deps.handlers.frame(this, session, frame);
   }
@@ -257,17 +265,23 @@ export class Connection implements SessionSocket {
     if (session !== undefined) this.#deps.handlers.broken(this, session, 'protocol-error', detail);
   }
 
-  #sendText(text: string): boolean {
+  /**
+   * Nearly all that is ever sent, so it goes out as one write instead of ws's two. It may, for ws holds nothing back where
+   * nothing is compressed: what it was given before is in the stream already, and what it is given later comes behind.
+   */
+  #answerHeartbeat(sequence: number): void {
+    if (this.#takesMore() && this.#socket.readyState === WebSocket.OPEN)
+      this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
+  }
+
+  #takesMore(): boolean {
     if (!this.isOpen) return false;
-    if (this.#socket.bufferedAmount > MAX_BACKLOG_BYTES) {
-      const session = this.#session;
-      this.#socket.terminate();
-      if (session !== undefined)
-        this.#deps.handlers.broken(this, session, 'slow-reader', 'it does not read what is sent');
-      return false;
-    }
-    this.#socket.send(text);
-    return true;
+    if (this.#socket.bufferedAmount <= MAX_BACKLOG_BYTES) return true;
+    const session = this.#session;
+    this.#socket.terminate();
+    if (session !== undefined)
+      this.#deps.handlers.broken(this, session, 'slow-reader', 'it does not read what is sent');
+    return false;
   }
 
   #pinging(): Pings {
@@ -289,7 +303,7 @@ export class Connection implements SessionSocket {
       if (this.#greetingBytes > MAX_GREETING_BYTES) this.#refuseFlood();
       return;
     }
-    hear(session.silence);
+    hear(session);
     session.heardAt = this.#deps.clock.now();
   }
 

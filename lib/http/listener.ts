@@ -223,6 +223,7 @@ export class HttpListener {
         const serverUuid = String(request.params.server_uuid).toLowerCase();
         const refusal = this.#options.onUpgrade(request, socket, head, serverUuid);
         if (refusal !== undefined) replyAndHangUp(socket, errorReply(refusal));
+        else request.socket.off('error', destroyThis);
       }
       next(false);
     });

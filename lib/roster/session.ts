@@ -8,7 +8,7 @@
  */
 import type { Address } from '../wire/frames.ts';
 import type { LossReason } from './roster.ts';
-import { newSilence, type Silence } from './silence.ts';
+import type { Silence } from './silence.ts';
 
 /** What the roster may do to the connection behind a session. */
 export interface SessionSocket {
@@ -24,7 +24,7 @@ export interface SessionSocket {
   terminate(reason: string): void;
 }
 
-export interface Session {
+export interface Session extends Silence {
   readonly serverUuid: string;
   readonly epoch: number;
   readonly incarnation: string;
@@ -35,7 +35,6 @@ export interface Session {
   run: string;
   /** Counts registrations at this instance: compared with a poll only if it stood before the poll was sent. */
   registration: number;
-  readonly silence: Silence;
   /** This process's monotonic clock at the last byte. */
   heardAt: number;
   isInventoried: boolean;
@@ -44,7 +43,7 @@ export interface Session {
   lostFor: LossReason | undefined;
 }
 
-export type NewSession = Omit<Session, 'registration' | 'silence' | 'isInventoried' | 'isEnded' | 'lostFor'>;
+export type NewSession = Omit<Session, keyof Silence | 'registration' | 'isInventoried' | 'isEnded' | 'lostFor'>;
 
 export class SessionTable {
   readonly #live = new Map<string, Session>();
@@ -101,7 +100,8 @@ export class SessionTable {
       run,
       heardAt,
       registration: this.#registrations,
-      silence: newSilence(),
+      quietMs: 0,
+      isProbed: false,
       isInventoried: false,
       isEnded: false,
       lostFor: undefined,

@@ -15,8 +15,6 @@ export interface SilenceLimits {
   silenceMs: number;
 }
 
-export const newSilence = (): Silence => ({ quietMs: 0, isProbed: false });
-
 /** A byte came. */
 export function hear(silence: Silence): void {
   silence.quietMs = 0;

@@ -49,10 +49,10 @@ export class Watch {
     let isRenewalDue = false;
     for (const session of this.#deps.sessions.all()) {
       if (session.socket.isUnread) {
-        hear(session.silence);
+        hear(session);
         continue;
       }
-      const due = countTick(session.silence, tickMs, this.#deps.limits);
+      const due = countTick(session, tickMs, this.#deps.limits);
       if (due === 'probe') session.socket.probe();
       else if (due === 'silent') this.#deps.verdicts.lose(session, 'silent');
       else if (session.run !== run && session.heardAt > this.#renewedAt) isRenewalDue = true;

@@ -6,6 +6,7 @@ import { parseConfig } from '../../lib/config.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
+import type { InstanceFrame } from '../../lib/wire/frames.ts';
 import { eventually } from '../bus/eventually.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
@@ -46,6 +47,23 @@ t.test('the link of an agent', async (t) => {
     await eventually(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
     t.pass();
     agent.close();
+  });
+
+  t.test('answers to heartbeats keep their place among other frames', async (t) => {
+    const { agent } = await joinAgent(a.url, newMachine());
+    const isAnswer = (frame: InstanceFrame) =>
+      frame.type === 'error' || (frame.type === 'heartbeat' && frame.sequence >= 1_000_000);
+    const pairs = 5_000;
+    for (let sequence = 1_000_000; sequence < 1_000_000 + pairs; sequence += 1) {
+      agent.send({ type: 'heartbeat', sequence });
+      agent.send({ type: `no-such-${sequence}` });
+    }
+    await eventually(() => agent.frames.filter(isAnswer).length === 2 * pairs);
+    const said = agent.frames.filter(isAnswer).map((frame) => JSON.stringify(frame));
+    const isMisplaced = (text: string, at: number) => !text.includes(String(1_000_000 + Math.floor(at / 2)));
+    t.equal(said.find(isMisplaced), undefined);
+    agent.close();
+    await agent.end();
   });
 
   t.test('an agent that moves never leaves running, and its old instance closes the old session', async (t) => {

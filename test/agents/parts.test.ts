@@ -1,25 +1,34 @@
 import { EventEmitter } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'ws';
-import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, newAllowance, takeBytes } from '../../lib/agents/allowance.ts';
+import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, pauseMsOf, payFor } from '../../lib/agents/allowance.ts';
 import { Latest } from '../../lib/agents/latest.ts';
 import { Pings } from '../../lib/agents/pings.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
 t.test('a burst is read at once, what goes beyond it later, and time refills', async (t) => {
-  const allowance = newAllowance(0);
-  t.equal(takeBytes(allowance, BURST_BYTES, 0), 0);
-  t.equal(takeBytes(allowance, 10 * BYTES_PER_MS, 0), 10);
-  t.equal(takeBytes(allowance, BYTES_PER_MS, 20), 0);
-  t.equal(takeBytes(allowance, BURST_BYTES, 1e9), 0, 'never more than a burst');
-  t.equal(takeBytes(allowance, BYTES_PER_MS, 1e9), 1);
-  const chatty = newAllowance(0);
+  const { take } = peer();
+  t.equal(take(BURST_BYTES, 0), 0);
+  t.equal(take(10 * BYTES_PER_MS, 0), 10);
+  t.equal(take(BYTES_PER_MS, 20), 0);
+  t.equal(take(BURST_BYTES, 1e9), 0, 'never more than a burst');
+  t.equal(take(BYTES_PER_MS, 1e9), 1);
+  const chatty = peer();
   const frames = BURST_BYTES / FRAME_BYTES;
-  const pauses = Array.from({ length: frames }, () => takeBytes(chatty, 40, 0));
+  const pauses = Array.from({ length: frames }, () => chatty.take(40, 0));
   t.equal(Math.max(...pauses), 0);
-  t.ok(takeBytes(chatty, 40, 0) > 0, 'many small frames are work, too');
+  t.ok(chatty.take(40, 0) > 0, 'many small frames are work, too');
 });
+
+function peer() {
+  let paidAt = 0;
+  const take = (bytes: number, now: number) => {
+    paidAt = payFor(bytes, paidAt, now);
+    return pauseMsOf(paidAt, now);
+  };
+  return { take };
+}
 
 t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
   const latest = new Latest<string>();

@@ -1,18 +1,18 @@
 import t from 'tap';
 import { LeaseObserver } from '../../lib/roster/lease.ts';
 import { Orphans } from '../../lib/roster/orphans.ts';
-import { countTick, hear, newSilence } from '../../lib/roster/silence.ts';
+import { countTick, hear } from '../../lib/roster/silence.ts';
 
 const limits = { probeMs: 1250, silenceMs: 2000 };
 
 t.test('a quiet session is probed once, then silent', async (t) => {
-  const silence = newSilence();
+  const silence = { quietMs: 0, isProbed: false };
   const seen = Array.from({ length: 8 }, () => countTick(silence, 250, limits));
   t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe', 'nothing', 'nothing', 'silent']);
 });
 
 t.test('any byte starts the count anew, and a new probe is due later', async (t) => {
-  const silence = newSilence();
+  const silence = { quietMs: 0, isProbed: false };
   for (let tick = 0; tick < 6; tick += 1) countTick(silence, 250, limits);
   hear(silence);
   const seen = Array.from({ length: 5 }, () => countTick(silence, 250, limits));
