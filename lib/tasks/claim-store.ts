@@ -28,6 +28,8 @@ export interface Claim {
   full: string[];
   /** Servers to claim for again. */
   more: string[];
+  /** Servers to claim for again in a moment: the row of a task to cancel was in use. */
+  later: string[];
 }
 
 /** Most tasks, and most cancels, that one statement gives one server. */
@@ -61,7 +63,7 @@ export async function claimTasks(
   run: string,
   { sessions, overdueMs, resendMs }: { sessions: readonly ClaimingSession[]; overdueMs: number; resendMs: number },
 ): Promise<Claim> {
-  const { rows } = await database.query<Order | { what: 'full' | 'more'; server_uuid: string }>(
+  const { rows } = await database.query<Order | { what: 'full' | 'more' | 'later'; server_uuid: string }>(
     `select * from cnapi_claim_tasks($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
        $8::int, $9::int, $10::int, $11::int, $12::int)`,
     [
@@ -80,7 +82,7 @@ export async function claimTasks(
     ],
     { name: 'claim tasks' },
   );
-  const claim: Claim = { orders: [], full: [], more: [] };
+  const claim: Claim = { orders: [], full: [], more: [], later: [] };
   const cancels = new Map<string, number>();
   for (const row of rows) {
     if (row.what === 'send' || row.what === 'cancel') claim.orders.push(row);

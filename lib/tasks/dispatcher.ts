@@ -14,7 +14,7 @@ import type { Bus } from '../bus/bus.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock, Timer } from '../ports/clock.ts';
 import { publishChanges } from '../waits/changes.ts';
 import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
@@ -68,6 +68,8 @@ const MAX_RESEND_BATCHES = 20;
 const NOT_YET_MS = 86_400_000;
 const MAX_SWEEP_BATCHES = 20;
 const CLAIM_LANES = 4;
+/** A row is in use for some milliseconds. */
+const AGAIN_MS = 50;
 
 export class Dispatcher {
   readonly #deps: DispatcherDeps;
@@ -78,6 +80,9 @@ export class Dispatcher {
   readonly #wanted = new Set<string>();
   /** Servers with a queue that must accept or end something before they are given more. */
   readonly #full = new Set<string>();
+  /** Servers to claim for when the timer ends. */
+  readonly #passedOver = new Set<string>();
+  #again: Timer | undefined;
   /** This process's clock since when every poll has been answered. */
   #answersSince: number | undefined;
   #sent = 0;
@@ -173,6 +178,7 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
+    this.#again?.cancel();
     await Promise.all([this.#claims.stop(), this.#reconciler.stop(), this.#posts?.stop()]);
     await this.#recorder.stop();
   }
@@ -216,7 +222,7 @@ export class Dispatcher {
     if (sessions.length === 0) return;
     const { database, config } = this.#deps;
     const run = this.#deps.sessions.run();
-    const { orders, full, more } = await claimTasks(database, run, {
+    const { orders, full, more, later } = await claimTasks(database, run, {
       sessions,
       overdueMs: config.taskOverdueMs,
       resendMs: config.taskResendMs,
@@ -224,6 +230,19 @@ export class Dispatcher {
     for (const order of orders) this.#carryOut(order);
     for (const serverUuid of full) this.#full.add(serverUuid);
     for (const serverUuid of more) this.hint(serverUuid);
+    this.#hintLater(later);
+  }
+
+  /** A task of theirs that is to be cancelled is in somebody's hands just now, its report's perhaps. */
+  #hintLater(serverUuids: readonly string[]): void {
+    for (const serverUuid of serverUuids) this.#passedOver.add(serverUuid);
+    if (this.#passedOver.size === 0) return;
+    this.#again ??= this.#deps.clock.after(AGAIN_MS, () => {
+      this.#again = undefined;
+      const again = [...this.#passedOver];
+      this.#passedOver.clear();
+      for (const serverUuid of again) this.hint(serverUuid);
+    });
   }
 
   /** A report of these servers' agents is stored: they may have room again. */

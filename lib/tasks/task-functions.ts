@@ -14,8 +14,7 @@
  * more would burst its connection. Of a server whose queue is not empty then it says 'full' if it must take some first,
  * 'more' if it need only be asked again; p_most_all and p_most_all_bytes bound the answer.
  */
-export const claimFunction = `
-create function cnapi_claim_tasks(
+const claimQueued = `cnapi_claim_tasks(
   p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_resend_ms int,
   p_most_claimed int, p_most int, p_most_bytes int, p_most_all int, p_most_all_bytes int, p_most_cancels int
 ) returns table (
@@ -79,7 +78,10 @@ begin
           null::text
         where exists (select 1 from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'queued');
   end loop;
-  picked := array(
+`;
+
+export const claimFunction = `
+create function ${claimQueued}  picked := array(
     select due.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
       cross join lateral (
         select t.id, t.cancel_sent_at from cnapi_tasks t
@@ -97,6 +99,41 @@ begin
     update cnapi_tasks t set cancel_sent_at = moment
       where t.id = any (picked)
       returning 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, t.name, '{}'::json, t.timeout_ms, t.req_id;
+end $$;
+`;
+
+/**
+ * As the first one, but a cancel that was passed over because its task's row was in use is not left to the slow poll: the
+ * server is named 'later'. An acceptance that was being recorded made a cancel of just that moment seconds late.
+ */
+export const claimLaterFunction = `
+create or replace function ${claimQueued}  declare
+    due_tasks uuid[] := array(
+      select due.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
+        cross join lateral (
+          select t.id, t.cancel_sent_at from cnapi_tasks t
+            where t.server_uuid = m.server_uuid and t.epoch = m.epoch and t.state = 'claimed'
+              and (t.cancel_requested_at is not null
+                or coalesce(t.started_at, t.accepted_at, t.claimed_at)
+                  < moment - (t.timeout_ms + p_overdue_ms) * interval '1 ms')
+              and (t.cancel_sent_at is null or t.cancel_sent_at < moment - p_resend_ms * interval '1 ms')
+            order by t.cancel_sent_at nulls first, t.id limit p_most
+        ) as due
+        order by due.cancel_sent_at nulls first, due.id limit p_most_cancels);
+  begin
+    if cardinality(due_tasks) = 0 then
+      return;
+    end if;
+    picked := array(
+      select t.id from cnapi_tasks t where t.id = any (due_tasks) and t.state = 'claimed' for update skip locked);
+    return query
+      update cnapi_tasks t set cancel_sent_at = moment
+        where t.id = any (picked)
+        returning 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, t.name, '{}'::json, t.timeout_ms, t.req_id;
+    return query
+      select distinct on (t.server_uuid) 'later', null::uuid, t.server_uuid, 0, t.epoch, '', '{}'::json, 0, null::text
+        from cnapi_tasks t where t.id = any (due_tasks) and not t.id = any (picked) and t.state = 'claimed';
+  end;
 end $$;
 `;
 

@@ -7,7 +7,13 @@
  */
 import type { Migration } from '../moray/migrations.ts';
 import { posts } from './post-functions.ts';
-import { claimFunction, inventoryFunction, recordFunction, sweepFunction } from './task-functions.ts';
+import {
+  claimFunction,
+  claimLaterFunction,
+  inventoryFunction,
+  recordFunction,
+  sweepFunction,
+} from './task-functions.ts';
 
 /**
  * `claimed_at` is when the present attempt was claimed and never moves within it: deadlines count from it. `sent_at` is
@@ -111,4 +117,5 @@ export const taskMigrations: Migration[] = [
   { number: 36, name: 'sweep tasks', sql: sweepFunction },
   { number: 37, name: 'tasks under tickets', sql: ticket },
   { number: 38, name: 'posts of tasks', sql: posts },
+  { number: 39, name: 'cancels that were passed over', sql: claimLaterFunction },
 ];

@@ -202,7 +202,6 @@ t.test('a cancel in every state', async (t) => {
   t.match(await c.tasks.cancel(early.id), cancelled, 'queued: at once');
   await agent.connect(a);
   const late = await b.tasks.create(nop(agent));
-  // While its acceptance is being recorded, a claim passes the task over, and the cancel waits for the slow poll.
   await untilRow(database, late.id, (task) => task.accepted_at !== null);
   const waiting = b.tasks.wait(late.id, patience);
   t.match(await c.tasks.cancel(late.id), { status: 'active', cancel_requested: true }, 'claimed: asked for');
@@ -211,6 +210,26 @@ t.test('a cancel in every state', async (t) => {
   await t.rejects(c.tasks.cancel(crypto.randomUUID()), TaskNotFoundError);
   t.match(agent.cancels, [{ id: late.id, attempt: 1 }]);
 });
+
+t.test(
+  'a cancel that meets its task in other hands is sent as soon as they let go, not with the slow poll',
+  async (t) => {
+    const { a, b, database } = await threeInstances(t, { slowPollMs: 600_000 });
+    const agent = holding(new FakeAgent());
+    await agent.connect(a);
+    const { id } = await b.tasks.create(nop(agent));
+    await untilRow(database, id, (task) => task.accepted_at !== null);
+    await database.query('update cnapi_tasks set cancel_requested_at = cnapi_now() where id = $1::uuid', [id]);
+    await database.transaction(async (connection) => {
+      await connection.query('select 1 from cnapi_tasks where id = $1::uuid for update', [id]);
+      const other = await b.tasks.create(nop(agent));
+      await untilRow(database, other.id, (task) => task.accepted_at !== null);
+      t.same(agent.cancels, [], 'its server was claimed for, and it was passed over');
+    });
+    await until(() => agent.cancels.length > 0, 'the cancel');
+    t.match(agent.cancels, [{ id, attempt: 1 }]);
+  },
+);
 
 t.test('a cancel asked for while the agent is away reaches it at its next session', async (t) => {
   const { a, b, database } = await threeInstances(t);
