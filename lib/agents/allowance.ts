@@ -8,7 +8,7 @@
 export const BURST_BYTES = 32 * 1024 * 1024;
 export const BYTES_PER_MS = 16 * 1024;
 /** What the smallest frame counts for: dealing with it costs as much, however short it is. */
-export const FRAME_BYTES = 2 * 1024;
+export const FRAME_BYTES = 8 * 1024;
 
 const BURST_MS = BURST_BYTES / BYTES_PER_MS;
 
