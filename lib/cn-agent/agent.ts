@@ -47,6 +47,8 @@ export interface AgentDeps {
 const FAREWELL_MS = 1000;
 /** A task that cannot be ended does not hold the agent longer than this. */
 const STOP_WITHIN_MS = 8000;
+/** The link looks at each pulse; what can wait a second does, so that thousands of agents fit one process. */
+const CHORES_MS = 1000;
 
 export class Agent implements LinkOwner, HttpWorker, Pulsed {
   readonly #deps: AgentDeps;
@@ -57,6 +59,8 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   readonly #oldCnapi: OldCnapi;
   readonly #oldScheme: OldScheme;
   readonly #capabilities: string[];
+  /** When runner and reports have their next turn. */
+  #choresAt = 0;
   #stopped: Promise<void> | undefined;
 
   constructor(deps: AgentDeps) {
@@ -170,7 +174,8 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
 
   tick(now: number, healthyMs: number): void {
     this.#link.tick(now, healthyMs);
-    if (!this.#link.isLive) return;
+    if (now < this.#choresAt || !this.#link.isLive) return;
+    this.#choresAt = now + CHORES_MS;
     this.#runner.tick(now);
     this.#reports.tick(now);
   }
@@ -201,6 +206,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   }
 
   entered(welcome: WelcomeFrame): void {
+    this.#choresAt = 0;
     this.#runner.entered();
     this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
     void this.#oldScheme.stop();

@@ -344,7 +344,7 @@ export class Link {
   /** The answer to ours, or (a number we have not said) a question whether we are there. */
   #onHeartbeat(socket: number, sequence: number): void {
     const live = this.#live;
-    if (!live || this.#state.session?.socket !== socket) return;
+    if (live?.number !== socket) return;
     if (sequence > this.#sequence) return this.#beat(live);
     if (live.steady) return;
     live.steady = true;

@@ -52,7 +52,7 @@ export class Reports {
     this.#nextStatusAt = now;
   }
 
-  /** Called each pulse while there is a session. */
+  /** Called each second while there is a session. */
   tick(now: number): void {
     if (now >= this.#nextStatusAt) {
       this.#nextStatusAt = now + STATUS_LOOK_MS;

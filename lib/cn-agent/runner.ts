@@ -157,7 +157,7 @@ export class Runner {
     else this.#refuse(known, cancelled());
   }
 
-  /** Called each pulse. */
+  /** Called each second while there is a session. */
   tick(now: number): void {
     if (this.#untold.size > 0) this.#tellEnds();
     if (now < this.#repeatAt) return;
@@ -363,7 +363,7 @@ export class Runner {
     this.#journalling.delete(end.id);
   }
 
-  /** As many as the session takes now; the rest follows with the next pulse or acknowledgement. */
+  /** As many as the session takes now; the rest follows with the next tick or acknowledgement. */
   #tellEnds(): void {
     const { outbox, journal } = this.#deps;
     for (const id of this.#untold) {

@@ -16,89 +16,122 @@ import type { Clock } from '../ports/clock.ts';
 import type { DialQueue } from './dial-queue.ts';
 
 export class Wire {
-  readonly #clock: Clock;
-  readonly #dials: DialQueue;
-  readonly #lines = new Map<WebSocket, { held: (() => void)[] }>();
-  #frozen = false;
-  #delayMs = 0;
+  readonly dial: Dial;
+  readonly #lines = new Set<Line>();
+  readonly #state: WireState = { isFrozen: false, delayMs: 0 };
 
   constructor(clock: Clock, dials: DialQueue) {
-    this.#clock = clock;
-    this.#dials = dials;
+    const deps = { clock, dials, state: this.#state, lines: this.#lines };
+    this.dial = (target, events) => new Line(deps, target, events);
   }
-
-  readonly dial: Dial = (target, events) => {
-    let socket: LinkSocket | undefined;
-    const turn = this.#dials.enter(() => {
-      socket = this.#dialNow(target, events);
-    });
-    return {
-      get bufferedBytes() {
-        return socket?.bufferedBytes ?? 0;
-      },
-      send: (text) => socket?.send(text),
-      close: (code, reason) => (socket ? socket.close(code, reason) : turn.leave()),
-    };
-  };
 
   /** Neither reads nor writes, not even an answer to a ping. */
   freeze(): void {
-    this.#frozen = true;
-    for (const socket of this.#lines.keys()) socket.pause();
+    this.#state.isFrozen = true;
+    for (const line of this.#lines) line.freeze();
   }
 
   thaw(): void {
-    this.#frozen = false;
-    for (const [socket, { held }] of this.#lines) {
-      socket.resume();
-      for (const send of held.splice(0)) send();
-    }
+    this.#state.isFrozen = false;
+    for (const line of this.#lines) line.thaw();
   }
 
   /** Frames take this long, both ways. */
   slow(delayMs: number): void {
-    this.#delayMs = delayMs;
+    this.#state.delayMs = delayMs;
   }
 
   cut(): void {
-    for (const socket of this.#lines.keys()) socket.terminate();
+    for (const line of this.#lines) line.cut();
+  }
+}
+
+interface WireState {
+  isFrozen: boolean;
+  delayMs: number;
+}
+
+interface LineDeps {
+  clock: Clock;
+  dials: DialQueue;
+  state: WireState;
+  /** Those that are connected, or about to be. */
+  lines: Set<Line>;
+}
+
+/** One connection as the agent's link sees it, from the wait for its turn on. */
+class Line implements LinkSocket {
+  readonly #deps: LineDeps;
+  readonly #turn: { leave(): void };
+  #socket: WebSocket | undefined;
+  #link: LinkSocket | undefined;
+  /** What was sent while frozen. */
+  #held: string[] | undefined;
+
+  constructor(deps: LineDeps, target: DialTarget, events: LinkSocketEvents) {
+    this.#deps = deps;
+    this.#turn = deps.dials.enter(() => this.#dial(target, events));
   }
 
-  #dialNow(target: DialTarget, events: LinkSocketEvents): LinkSocket | undefined {
-    if (this.#frozen) return void events.closed('frozen');
+  get bufferedBytes(): number {
+    return this.#link?.bufferedBytes ?? 0;
+  }
+
+  send(text: string): void {
+    const { isFrozen, delayMs } = this.#deps.state;
+    if (isFrozen) this.#hold(text);
+    else if (delayMs === 0) this.#link?.send(text);
+    else this.#later(() => this.#link?.send(text));
+  }
+
+  close(code: number, reason: string): void {
+    if (this.#link) this.#link.close(code, reason);
+    else this.#turn.leave();
+  }
+
+  freeze(): void {
+    this.#socket?.pause();
+  }
+
+  thaw(): void {
+    this.#socket?.resume();
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    for (const text of held) this.send(text);
+  }
+
+  cut(): void {
+    this.#socket?.terminate();
+  }
+
+  #hold(text: string): void {
+    this.#held ??= [];
+    this.#held.push(text);
+  }
+
+  #dial(target: DialTarget, events: LinkSocketEvents): void {
+    if (this.#deps.state.isFrozen) return events.closed('frozen');
     try {
-      const socket = this.#open(target, events);
+      this.#open(target, events);
       events.begun();
-      return socket;
     } catch (error) {
-      return void events.closed(messageOf(error));
+      events.closed(messageOf(error));
     }
   }
 
-  #open(target: DialTarget, events: LinkSocketEvents): LinkSocket {
+  #open(target: DialTarget, events: LinkSocketEvents): void {
+    const { clock, state, lines } = this.#deps;
     const socket = openWebSocket(target);
-    const line = { held: [] as (() => void)[] };
-    this.#lines.set(socket, line);
-    socket.on('close', () => this.#lines.delete(socket));
-    const inner = linkSocketOf(
-      socket,
-      {
-        ...events,
-        received: (text) => (this.#delayMs === 0 ? events.received(text) : this.#later(() => events.received(text))),
-      },
-      this.#clock,
-    );
-    const send = (text: string) => (this.#delayMs === 0 ? inner.send(text) : this.#later(() => inner.send(text)));
-    return {
-      get bufferedBytes() {
-        return inner.bufferedBytes;
-      },
-      send: (text) => (this.#frozen ? void line.held.push(() => send(text)) : send(text)),
-      close: (code, reason) => inner.close(code, reason),
-    };
+    this.#socket = socket;
+    lines.add(this);
+    socket.on('close', () => lines.delete(this));
+    const received = (text: string) =>
+      state.delayMs === 0 ? events.received(text) : this.#later(() => events.received(text));
+    this.#link = linkSocketOf(socket, { ...events, received }, clock);
   }
 
   #later(act: () => void): void {
-    this.#clock.after(this.#delayMs, act);
+    const { clock, state } = this.#deps;
+    clock.after(state.delayMs, act);
   }
 }
