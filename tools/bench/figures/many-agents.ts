@@ -38,17 +38,23 @@ interface Held {
 
 /** File descriptors: 20,000 a process; and each instance takes 18,000 agents. */
 const AGENTS_A_FLEET = 10_000;
-const CONNECTS_PER_SECOND = 400;
+/**
+ * Of one fleet after the other. To connect costs a hundred times a heartbeat, and the more agents beat, the less is left for it:
+ * a crowd that comes too fast starves those that are there, which fall silent and come again as well.
+ */
+const CONNECTS_PER_SECOND = [400, 200, 80];
+const LAST_CONNECTS_PER_SECOND = 60;
 const SETTLE_MS = 5_000;
 const LEAST_BEATS = 0.95;
 
 async function measure(context: BenchContext): Promise<readonly Result[]> {
   const sizes = sizesOf(context);
-  const zone = await startWith(context, sizes.agents);
-  const held = await hold(zone, sizes.agents, sizes.holdMs, context);
+  const { zone, haveCome } = await startWith(context, sizes.agents);
+  const holdMs = haveCome ? sizes.holdMs : sizes.stepHoldMs;
+  const held = await hold(zone, sizes.agents, holdMs, context);
   const steps = isHeld(held) ? await climb(zone, sizes, context) : await descend(zone, sizes, context);
   const most = Math.max(0, ...[held, ...steps].filter(isHeld).map(({ agents }) => agents));
-  const minutes = number(sizes.holdMs / 60_000);
+  const minutes = number(holdMs / 60_000);
   return [
     {
       what: `${number(sizes.agents)} agents at 1/s on three instances, ${minutes} min: false unknown`,
@@ -74,18 +80,28 @@ function sizesOf({ isQuick, minutes }: BenchContext): Sizes {
   return { agents: 30_000, step: 5_000, most: 50_000, holdMs: minutes * 60_000, stepHoldMs: 40_000 };
 }
 
-async function startWith({ startZone, say }: BenchContext, agents: number): Promise<Zone> {
+/** A crowd that does not come in time is told of, and measured as it is. */
+async function startWith({ startZone, say }: BenchContext, agents: number): Promise<{ zone: Zone; haveCome: boolean }> {
   const zone = await startZone();
-  say(`connecting ${number(agents)} agents, ${CONNECTS_PER_SECOND} a second`);
-  await zone.addFleet({ agents, processes: Math.ceil(agents / AGENTS_A_FLEET), rate: CONNECTS_PER_SECOND });
-  return zone;
+  try {
+    for (let fleet = 0; fleet * AGENTS_A_FLEET < agents; fleet++) {
+      const share = Math.min(AGENTS_A_FLEET, agents - fleet * AGENTS_A_FLEET);
+      const rate = CONNECTS_PER_SECOND[fleet] ?? LAST_CONNECTS_PER_SECOND;
+      say(`connecting ${number(share)} of ${number(agents)} agents, ${rate} a second`);
+      await zone.addFleet({ agents: share, processes: 1, rate });
+    }
+    return { zone, haveCome: true };
+  } catch (error) {
+    say((error as Error).message);
+    return { zone, haveCome: false };
+  }
 }
 
 async function climb(zone: Zone, { agents, step, most, stepHoldMs }: Sizes, context: BenchContext): Promise<Held[]> {
   const steps: Held[] = [];
   for (let size = agents + step; size <= most && steps.every(isHeld); size += step) {
     try {
-      await zone.addFleet({ agents: step, processes: 1, rate: CONNECTS_PER_SECOND });
+      await zone.addFleet({ agents: step, processes: 1, rate: LAST_CONNECTS_PER_SECOND });
     } catch (error) {
       context.say(`${number(size)} agents: ${(error as Error).message}`);
       break;
@@ -100,8 +116,9 @@ async function descend(zone: Zone, { agents, step, stepHoldMs }: Sizes, context:
   const steps: Held[] = [];
   await zone.stop();
   for (let size = agents - step; size > 0 && !steps.some(isHeld); size -= step) {
-    await using smaller = await startWith(context, size);
+    const { zone: smaller } = await startWith(context, size);
     steps.push(await hold(smaller, size, stepHoldMs, context));
+    await smaller.stop();
   }
   return steps;
 }
