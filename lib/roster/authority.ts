@@ -73,13 +73,16 @@ export class Authority {
 
   constructor(deps: AuthorityDeps) {
     this.#deps = deps;
+    const { clock } = deps;
     const keyOf = ({ serverUuid }: { serverUuid: string }) => serverUuid;
     this.#accepts = new Batcher<HelloFrame, Taken>({
+      clock,
       keyOf,
       maxBatch: MAX_BATCH,
       ask: (hellos) => this.#takeAll(hellos),
     });
     this.#inventories = new Batcher<Session, Session>({
+      clock,
       keyOf,
       maxBatch: MAX_BATCH,
       ask: (sessions) => this.#recordAll(sessions),

@@ -85,6 +85,7 @@ export class Servers {
     this.#datacenter = datacenter;
     this.#reports = new ReportQueue({ database, clock, log });
     this.#digests = new Batcher({
+      clock,
       keyOf: (serverUuid) => serverUuid,
       maxBatch: MAX_DIGESTS,
       ask: (serverUuids) => store.readDigests(database, serverUuids),

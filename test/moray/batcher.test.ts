@@ -1,6 +1,7 @@
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { Batcher } from '../../lib/moray/batcher.ts';
+import { ManualClock } from '../support/manual-clock.ts';
 
 interface Statement {
   questions: readonly string[];
@@ -8,8 +9,9 @@ interface Statement {
   fail(error: Error): void;
 }
 
-/** A batcher whose statements the test answers itself, each question with itself in capitals. */
+/** A batcher whose statements the test answers itself, each question with itself in capitals; `gap` lets the gap pass. */
 function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
+  const clock = new ManualClock();
   const statements: Statement[] = [];
   const ask = (questions: readonly string[]) => {
     const { promise, resolve, reject } = Promise.withResolvers<Map<string, string>>();
@@ -18,68 +20,80 @@ function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
     statements.push({ questions, answer, fail: reject });
     return promise;
   };
-  return { statements, batcher: new Batcher<string, string>({ keyOf: (one) => one, ask, maxBatch, lanes }) };
+  const batcher = new Batcher<string, string>({ clock, keyOf: (one) => one, ask, maxBatch, lanes });
+  const gap = async () => {
+    await turn();
+    await clock.advance(20);
+  };
+  return { statements, batcher, gap };
 }
 
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 const locked = () => new DatabaseUnavailableError(Object.assign(new Error('lock timeout'), { code: '55P03' }));
 const lost = () => new DatabaseUnavailableError(new Error('Connection terminated'));
 
-t.test('the first is asked at once, what gathers meanwhile together', async (t) => {
-  const { batcher, statements } = newBatcher();
+t.test('the first is asked at once, what comes within the gap together', async (t) => {
+  const { batcher, statements, gap } = newBatcher({ lanes: 2 });
   const answers = ['a', 'b', 'unknown'].map((one) => batcher.ask(one));
   t.same(statements.at(-1)?.questions, ['a']);
   statements[0]?.answer();
   t.equal(await answers[0], 'A');
   await turn();
+  t.equal(statements.length, 1, 'also when it is answered before the gap is over');
+  await gap();
   t.same(statements[1]?.questions, ['b', 'unknown']);
   statements[1]?.answer();
   t.same(await Promise.all(answers), ['A', 'B', undefined], 'each has its own answer');
+  await gap();
+  void batcher.ask('c');
+  t.same(statements[2]?.questions, ['c'], 'and at once again after a quiet moment');
 });
 
 t.test('there are as many statements at once as there are lanes, and none is larger than allowed', async (t) => {
-  const { batcher, statements } = newBatcher({ maxBatch: 2, lanes: 2 });
-  const answers = ['a', 'b', 'c', 'd', 'e'].map((one) => batcher.ask(one));
+  const { batcher, statements, gap } = newBatcher({ maxBatch: 2, lanes: 2 });
+  const answers = ['a', 'b', 'c', 'd', 'e', 'f'].map((one) => batcher.ask(one));
+  await gap();
+  await gap();
   t.same(
     statements.map(({ questions }) => questions),
-    [['a'], ['b']],
+    [['a'], ['b', 'c']],
   );
   statements[1]?.answer();
-  await turn();
-  t.same(statements[2]?.questions, ['c', 'd']);
+  await gap();
+  t.same(statements[2]?.questions, ['d', 'e']);
   for (let each = 0; each < 3; each++) {
     for (const statement of statements) statement.answer();
-    await turn();
+    await gap();
   }
-  t.same(await Promise.all(answers), ['A', 'B', 'C', 'D', 'E']);
+  t.same(await Promise.all(answers), ['A', 'B', 'C', 'D', 'E', 'F']);
 });
 
 t.test('a key stands in a statement once, and its questions keep their order', async (t) => {
-  const { batcher, statements } = newBatcher();
+  const { batcher, statements, gap } = newBatcher();
   const order: string[] = [];
-  const first = batcher.ask('other');
+  void batcher.ask('other');
   for (const which of ['first', 'second']) void batcher.ask('same').then(() => order.push(which));
   statements[0]?.answer();
-  await first;
-  await turn();
+  await gap();
   t.same(statements[1]?.questions, ['same']);
   statements[1]?.answer();
-  await turn();
+  await gap();
   t.same(order, ['first']);
+  t.same(statements[2]?.questions, ['same']);
   statements[2]?.answer();
   await turn();
   t.same(order, ['first', 'second']);
 });
 
 t.test('nobody fails by the fault of another in the same statement', async (t) => {
-  const { batcher, statements } = newBatcher();
-  const before = batcher.ask('before');
+  const { batcher, statements, gap } = newBatcher();
+  void batcher.ask('before');
   const good = batcher.ask('good');
   const bad = batcher.ask('bad');
   bad.catch(() => undefined);
   statements[0]?.answer();
-  await before;
-  await turn();
+  await gap();
+  t.same(statements[1]?.questions, ['good', 'bad']);
   statements[1]?.fail(locked());
   await turn();
   t.same(
@@ -91,19 +105,18 @@ t.test('nobody fails by the fault of another in the same statement', async (t) =
   const after = batcher.ask('after');
   statements[3]?.fail(locked());
   await t.rejects(bad, locked());
-  await turn();
+  await gap();
   statements[4]?.answer();
   t.equal(await after, 'AFTER', 'and the lane goes on');
 });
 
 t.test('a lost connection fails for all who were in the statement, at once', async (t) => {
-  const { batcher, statements } = newBatcher();
-  const before = batcher.ask('before');
+  const { batcher, statements, gap } = newBatcher();
+  void batcher.ask('before');
   const both = [batcher.ask('a'), batcher.ask('b')];
   for (const one of both) one.catch(() => undefined);
   statements[0]?.answer();
-  await before;
-  await turn();
+  await gap();
   statements[1]?.fail(lost());
   for (const one of both) await t.rejects(one, DatabaseUnavailableError);
   t.equal(statements.length, 2);
