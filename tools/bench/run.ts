@@ -9,7 +9,7 @@ import { messageOf } from '../../lib/errors.ts';
 import { systemClock as clock, isoNow } from '../../lib/ports/clock.ts';
 import { guardFolder } from '../processes/guardian.ts';
 import type { BenchContext, Figure } from './figure.ts';
-import { measureFloors } from './floors.ts';
+import { type Floors, measureFloors } from './floors.ts';
 import { Foundation } from './foundation.ts';
 import { Helper, type HelperPlan } from './helper.ts';
 import { describeMachine, loadAverage } from './machine.ts';
@@ -53,7 +53,7 @@ export class Run {
     const floors = await this.#orAborted(measureFloors(this.#context()));
     const figures: FigureReport[] = [];
     for (const figure of this.#options.figures) {
-      figures.push(await this.#measure(figure, { ...this.#context(), floors }));
+      figures.push(await this.#measure(figure, floors));
     }
     return { machine, startedAt, isQuick: this.#options.isQuick, floors, figures };
   }
@@ -64,14 +64,16 @@ export class Run {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 
-  async #measure(figure: Figure, context: BenchContext): Promise<FigureReport> {
-    const { name } = figure;
+  async #measure(figure: Figure, ofRun: Floors): Promise<FigureReport> {
+    const { name, isOnFloors } = figure;
     const [loadBefore, startedAt] = [loadAverage(), clock.now()];
     this.#say(`measuring ${name} (about ${figure.seconds} s at full size)`);
     const report = (rest: Pick<FigureReport, 'results' | 'error'>) => {
       return { name, loadBefore, seconds: (clock.now() - startedAt) / 1000, ...rest };
     };
     try {
+      const floors = isOnFloors ? await this.#orAborted(measureFloors(this.#context())) : ofRun;
+      const context: BenchContext = { ...this.#context(), floors };
       return report({ results: await this.#orAborted(figure.measure(context)) });
     } catch (error) {
       if (this.#signal.aborted) throw error;

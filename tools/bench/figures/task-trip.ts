@@ -13,7 +13,8 @@ import type { Zone } from '../zone.ts';
 export const taskTrip: Figure = {
   name: 'task-trip',
   says: 'a task from POST to the answer of its wait, through three instances',
-  seconds: 15,
+  seconds: 30,
+  isOnFloors: true,
   measure,
 };
 

@@ -8,7 +8,8 @@ import { createTicket, releaseTicket, waitForTicket } from '../tickets.ts';
 export const ticketTrip: Figure = {
   name: 'ticket-trip',
   says: 'a ticket released on one instance: when the wait of the next is answered on another',
-  seconds: 15,
+  seconds: 30,
+  isOnFloors: true,
   measure,
 };
 
