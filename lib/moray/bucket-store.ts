@@ -23,7 +23,7 @@ import { countStatement, type FindOptions, findStatement, getStatement } from '.
 import { type Database, sqlStateOf } from './database.ts';
 import { parseFieldText } from './field-type.ts';
 import type { Filter } from './filter.ts';
-import { InvalidQueryError, ObjectNotFoundError } from './moray-errors.ts';
+import { InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
 
 interface Row {
   _key: string;
@@ -33,7 +33,7 @@ interface Row {
 }
 
 export const batchMaxOperations = 1_000;
-const batchAttempts = 3;
+const writeAttempts = 3;
 
 export class BucketStore {
   readonly #database: Database;
@@ -61,7 +61,7 @@ export class BucketStore {
    * @throws EtagConflictError, UniqueAttributeError; InvalidQueryError when a field is not of its index's type.
    */
   async put(bucket: DocumentBucket, key: string, value: object, options: PutOptions = {}): Promise<{ etag: string }> {
-    return put(this.#database, bucket, key, value, options);
+    return again(() => put(this.#database, bucket, key, value, options));
   }
 
   /** @throws ObjectNotFoundError, EtagConflictError */
@@ -106,22 +106,35 @@ export class BucketStore {
   async batch(operations: readonly Operation[]): Promise<OperationResult[]> {
     if (operations.length > batchMaxOperations)
       throw new InvalidQueryError(`a batch has at most ${batchMaxOperations} operations`);
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await this.#database.transaction(async (connection) => {
-          await lockNamed(connection, operations);
-          const results: OperationResult[] = [];
-          for (const operation of operations) results.push(await perform(connection, operation));
-          return results;
-        });
-      } catch (error) {
-        if (sqlStateOf(error) !== deadlockDetected || attempt === batchAttempts) throw error;
-      }
+    return again(() =>
+      this.#database.transaction(async (connection) => {
+        await lockNamed(connection, operations);
+        const results: OperationResult[] = [];
+        for (const operation of operations) results.push(await perform(connection, operation));
+        return results;
+      }),
+    );
+  }
+}
+
+/** Does `work`, that writes all or nothing, again when what ended it may be gone by then. */
+async function again<Result>(work: () => Promise<Result>): Promise<Result> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!mayPass(error) || attempt === writeAttempts) throw error;
     }
   }
 }
 
-const deadlockDetected = '40P01';
+/**
+ * A deadlock is over. Of two that insert one key at once, Postgres may show the loser the other's row by another unique
+ * field first, which `on conflict (_key)` does not catch; asked again, it finds the key.
+ */
+function mayPass(error: unknown): boolean {
+  return sqlStateOf(error) === '40P01' || error instanceof UniqueAttributeError;
+}
 
 function objectOf<Value>(bucket: Bucket, row: Row): BucketObject<Value> {
   return { bucket: bucket.name, key: row._key, value: row._value as Value, etag: row._etag, mtime: row._mtime };
