@@ -5,6 +5,7 @@ import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { and, eq, everything, type Filter, ge, not, oneOf, or, present } from '../../lib/moray/filter.ts';
 import { parseFilter } from '../../lib/moray/filter-text.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { runBehindLock } from '../support/lock-waits.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase } from '../support/postgres.ts';
@@ -322,36 +323,29 @@ async function underLocks(t: Test, database: Database): Promise<void> {
   });
 }
 
-t.test(
-  'two who put one new key at once, and its unique field with it: one replaces, or hears of the key',
-  async (t) => {
-    const { database, open } = await freshDatabase(t, { migrations: morayMigrations });
-    const [store, second, gate] = [new BucketStore({ database }), new BucketStore({ database: open() }), open()];
-    await store.ensureBucket(things);
-    // Both wait between the look for the key and the entry in the first index.
-    await database.query(`
+t.test('two who put one new key at once: both are in, or the second hears of the key', async (t) => {
+  const { url, database, open } = await freshDatabase(t, { migrations: morayMigrations });
+  const store = new BucketStore({ database });
+  await store.ensureBucket(things);
+  // Both wait between the look for the key and the entry in the first index.
+  await database.query(`
     create function wait_at_gate(text) returns text language plpgsql immutable
       as 'begin perform pg_advisory_xact_lock_shared(1); return $1; end';
     create index gate on things (wait_at_gate(_key));
     alter table things drop constraint things__key_key, add constraint things__key_key unique (_key)`);
-    const atOnce = (key: string, options = {}) =>
-      gate.transaction(async (holder) => {
-        await holder.query('select pg_advisory_xact_lock(1)');
-        const puts = [store, second].map((one) => one.put(things, key, { serial: key }, options));
-        await waiters(gate, puts.length);
-        return { puts };
-      });
-    const replaced = await atOnce('a');
-    t.equal((await Promise.all(replaced.puts)).length, 2);
-    const created = await Promise.allSettled((await atOnce('b', { etag: null })).puts);
-    t.match(created.map(({ status }) => status).toSorted(), ['fulfilled', 'rejected']);
-    t.match(
-      created.find(({ status }) => status === 'rejected'),
-      { reason: { code: 'EtagConflict' } },
-    );
-    await t.rejects(store.put(things, 'c', { serial: 'b' }), { code: 'UniqueAttribute' });
-  },
-);
+  const atOnce = async (key: string, options = {}) => {
+    const put = (one: BucketStore) => Promise.allSettled([one.put(things, key, { serial: key }, options)]);
+    const both = [store, new BucketStore({ database: open() })];
+    const legs = both.map((one, index) => ({ name: `put ${index}`, run: () => put(one) }));
+    return (await runBehindLock(url, 'select pg_advisory_xact_lock(1)', legs)).flat();
+  };
+  t.match(await atOnce('a'), [{ status: 'fulfilled' }, { status: 'fulfilled' }]);
+  const created = await atOnce('b', { etag: null });
+  t.match(created.map(({ status }) => status).toSorted(), ['fulfilled', 'rejected']);
+  const refused = created.find(({ status }) => status === 'rejected');
+  t.match(refused, { reason: { code: 'EtagConflict' } });
+  await t.rejects(store.put(things, 'c', { serial: 'b' }), { code: 'UniqueAttribute' });
+});
 
 t.test('a batch that the database chose to end a deadlock is tried again, a few times', async (t) => {
   const deadlock = Object.assign(new Error('deadlock detected'), { code: '40P01' });
@@ -364,14 +358,6 @@ t.test('a batch that the database chose to end a deadlock is tried again, a few 
   t.same(await failing(2).batch([]), [{ count: 0 }]);
   await t.rejects(failing(3).batch([]), deadlock);
 });
-
-/** Resolves when so many connections wait for a lock. */
-async function waiters(connection: Queryable, count: number): Promise<void> {
-  const text = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-  for (const deadline = Date.now() + HANG_MS; Date.now() < deadline; )
-    if ((await connection.query(text)).rowCount >= count) return;
-  throw new Error(`no ${count} connections wait for a lock`);
-}
 
 /** Resolves when some statement waits for a lock. */
 async function aWaiter(connection: Queryable): Promise<void> {
