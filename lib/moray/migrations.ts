@@ -9,7 +9,7 @@ import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
-/** Each noun numbers its steps in a ten of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39, waitlist 40-49. */
+/** Each noun numbers its steps in tens of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39 and 60-69, waitlist 40-49. */
 export interface Migration {
   number: number;
   name: string;

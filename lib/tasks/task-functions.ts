@@ -4,16 +4,7 @@
  * Called by `claim-store.ts` and `report-store.ts` only.
  */
 
-/**
- * Gives queued tasks to the sessions of one run whose roster row still says so: a row that changes hands meanwhile is
- * waited for and then read again, and its tasks stay queued. Returns what to send: the claimed ones, and cancels of
- * claimed ones that were asked for or that are past their timeout by p_overdue_ms; again after p_resend_ms, the longest
- * ago first, so that no agent that ends nothing keeps others from being told.
- *
- * A server is given p_most tasks at once, has p_most_claimed at most, and p_most_bytes of params that it has not accepted:
- * more would burst its connection. Of a server whose queue is not empty then it says 'full' if it must take some first,
- * 'more' if it need only be asked again; p_most_all and p_most_all_bytes bound the answer.
- */
+/** The claim's first forms, under their migrations; `claim-function.ts` has the one that stands, and explains it. */
 const claimQueued = `cnapi_claim_tasks(
   p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_resend_ms int,
   p_most_claimed int, p_most int, p_most_bytes int, p_most_all int, p_most_all_bytes int, p_most_cancels int

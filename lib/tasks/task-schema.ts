@@ -6,6 +6,7 @@
  * params, result, error and progress are `json`, not `jsonb`: they are handed on as they came, NUL characters included.
  */
 import type { Migration } from '../moray/migrations.ts';
+import { claimPassedOverFunction } from './claim-function.ts';
 import { posts } from './post-functions.ts';
 import {
   claimFunction,
@@ -118,4 +119,5 @@ export const taskMigrations: Migration[] = [
   { number: 37, name: 'tasks under tickets', sql: ticket },
   { number: 38, name: 'posts of tasks', sql: posts },
   { number: 39, name: 'cancels that were passed over', sql: claimLaterFunction },
+  { number: 60, name: 'queued tasks that were passed over', sql: claimPassedOverFunction },
 ];

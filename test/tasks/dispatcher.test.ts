@@ -240,6 +240,20 @@ t.test('an inventory given while the run changes is settled once the row has fol
   await until(() => b.tasks.stats().inventories === 0, 'nothing left over');
 });
 
+t.test('a queued task in other hands is claimed as soon as they let go, not with the slow poll', async (t) => {
+  const { a, b, database } = await threeInstances(t, { slowPollMs: 600_000 });
+  const agent = new FakeAgent();
+  const { id } = await b.tasks.create(nop(agent));
+  await database.transaction(async (connection) => {
+    await connection.query('select 1 from cnapi_tasks where id = $1::uuid for update', [id]);
+    await agent.connect(a);
+    const other = await b.tasks.create(nop(agent));
+    t.match(await b.tasks.wait(other.id, patience), { status: 'complete' }, 'its server was claimed for');
+    t.match(await row(database, id), { state: 'queued' }, 'and it was passed over');
+  });
+  t.match(await b.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+});
+
 t.test('more tasks than one claim gives are all taken', async (t) => {
   const { a, b } = await threeInstances(t);
   const agent = new FakeAgent();
