@@ -7,7 +7,7 @@
  *     any ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import { type AddressInfo, type Socket, Server as TcpServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
 import { CnapiError } from '../errors.ts';
@@ -68,12 +68,17 @@ const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
 const HEADERS_WITHIN_MS = 30_000;
 /** To have the whole request, body included; an answer may take as long as it takes. */
 const REQUEST_WITHIN_MS = 60_000;
-const KEEP_ALIVE_MS = 65_000;
+/** What callers are told: by the end of a drain, those who heed it have let go of a connection they did not use. */
+const KEEP_ALIVE_MS = 4_000;
+/** For all others it is kept this much longer. */
+const KEEP_ALIVE_MORE_MS = 61_000;
 /** Longer than the longest wait, so that its answer comes before the cut. */
 const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
 /** However many come. */
 const DOOR_CLOSES_WITHIN_MS = 1000;
+/** Two turns of an event loop that has little to do. */
+const QUICK_TURNS_MS = 1;
 const MAX_HEADERS = 100;
 /** Room for callers beside the agents. */
 const MAX_CALLERS = 1500;
@@ -133,18 +138,24 @@ export class HttpListener {
     this.#isLeaving = true;
   }
 
-  /** No new connections, as soon as nobody stands before the door; those without a request are closed. Links stay. */
+  /** No new connections, as soon as nobody stands before the door. Those there are stay, and links. */
   closeDoor(): void {
     this.#isClosing = true;
     this.#closeWhenNobodyComes(this.#connections, this.#options.clock.now() + DOOR_CLOSES_WITHIN_MS);
   }
 
-  /** Closing resets connections that the system has taken and we have not yet; Node takes one in each turn of its loop. */
+  /**
+   * Closing resets connections that the system has taken and we have not yet; Node takes one in each turn of its loop.
+   * A long turn proves nothing: on a busy machine somebody comes while this process waits for its own.
+   */
   #closeWhenNobodyComes(seen: number, deadline: number): void {
     const { clock } = this.#options;
+    const beganAt = clock.now();
     clock.afterPoll(() =>
       clock.afterPoll(() => {
-        if (this.#connections === seen || clock.now() >= deadline) this.#close();
+        const now = clock.now();
+        const isQuiet = this.#connections === seen && now - beganAt <= QUICK_TURNS_MS;
+        if (isQuiet || now >= deadline) this.#close();
         else this.#closeWhenNobodyComes(this.#connections, deadline);
       }),
     );
@@ -152,7 +163,8 @@ export class HttpListener {
 
   #close(): void {
     this.#isClosing = false;
-    if (this.#server.listening) this.#server.close();
+    // As a TCP server: HTTP's own close would cut off whoever is about to ask again on a connection that was kept.
+    if (this.#server.listening) TcpServer.prototype.close.call(this.#server);
   }
 
   /** Answers waits with 503, gives replies on their way a second, closes what remains. */
@@ -195,6 +207,7 @@ export class HttpListener {
     http.headersTimeout = HEADERS_WITHIN_MS;
     http.requestTimeout = REQUEST_WITHIN_MS;
     http.keepAliveTimeout = KEEP_ALIVE_MS;
+    http.keepAliveTimeoutBuffer = KEEP_ALIVE_MORE_MS;
     http.maxHeadersCount = MAX_HEADERS;
     http.maxConnections = config.maxAgents + MAX_CALLERS;
     http.on('connection', () => {

@@ -70,8 +70,8 @@ export const AGENTS_GO_LATER_MS = 1_000;
 const ANNOUNCE_AGAIN_MS = 1_000;
 /** A late tick does not make up for those that it missed. */
 const MAX_STEP_MS = 250;
-/** Whoever came through the door just before it closed has said by then what they want. */
-export const LAST_CALLERS_MS = 1_000;
+/** Whoever came through the door just before it closed has said by then what they want, and connections are let go. */
+export const LAST_CALLERS_MS = 2_000;
 /** For the last answers to be written. */
 export const LAST_ANSWERS_MS = 2_000;
 

@@ -55,3 +55,21 @@ t.test('requests that were sent ahead on one connection are all answered', async
   t.equal(answersIn(heard), 4);
   t.match(heard, /Connection: close/, 'the next one is told not to come back');
 });
+
+t.test('a connection that is kept is answered even after the door was closed, once', async (t) => {
+  const { listener, port } = await startApi(t);
+  const socket = connect({ host: '127.0.0.1', port });
+  let heard = '';
+  socket.setEncoding('utf8').on('data', (chunk: string) => {
+    heard += chunk;
+  });
+  socket.write(PING);
+  await until(() => answersIn(heard) === 1, 'an answer');
+  t.match(heard, /Keep-Alive: timeout=4/, 'which says for how long a caller may count on it');
+  listener.announceLeave();
+  listener.closeDoor();
+  await until(() => listener.unanswered === 0, 'the door to be closed');
+  socket.write(PING);
+  await until(() => socket.closed, 'the connection to be closed');
+  t.equal(answersIn(heard), 2);
+});

@@ -140,7 +140,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     name: 'all is answered: it leaves',
     from: finishing,
     event: tick({ unanswered: 0 }),
-    now: 6_000,
+    now: 5_000 + LAST_CALLERS_MS,
     to: 'left',
     does: [{ do: 'leave' }],
   },

@@ -58,9 +58,11 @@ export class PlainCaller {
         this.failures.push(`${method} ${path}: ${response.status} ${text}`);
         return undefined;
       } catch (error) {
-        const { code, message } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
-        if (code !== 'ECONNREFUSED') this.failures.push(`${method} ${path} at ${url}: ${code} ${message}`);
-        if (code !== 'ECONNREFUSED') return undefined;
+        const { code, message, syscall } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
+        // Reset while it connected is refused, too: nothing had been asked.
+        const isRefused = code === 'ECONNREFUSED' || syscall === 'connect';
+        if (!isRefused) this.failures.push(`${method} ${path} at ${url}: ${code} ${message}`);
+        if (!isRefused) return undefined;
         this.refused += 1;
       }
     }
