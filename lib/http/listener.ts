@@ -7,13 +7,14 @@
  *     any ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { type AddressInfo, type Socket, Server as TcpServer } from 'node:net';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
 import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { Doors } from './doors.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
 import { isLoopback, type Knock, MAX_URL_CHARS, reasonToRefuse } from './front-door.ts';
@@ -98,9 +99,8 @@ export class HttpListener {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
+  readonly #doors: Doors;
   #port: number | undefined;
-  /** Taken so far. */
-  #connections = 0;
   #isLeaving = false;
   #isClosing = false;
   #stopped: Promise<void> | undefined;
@@ -109,22 +109,22 @@ export class HttpListener {
     this.#options = options;
     this.#names = namesOf(options.config);
     this.#restify = this.#createServer();
+    const { host, port, maxAgents } = options.config;
+    this.#doors = new Doors({ http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
     for (const route of options.routes) this.#mount(route);
     this.#mountLink();
   }
 
   /** @throws ListenAddressRefusedError; the system's error when the port is taken. */
   async start(): Promise<void> {
-    const { host, port } = this.#options.config;
+    const { host } = this.#options.config;
     if (!isLoopback(host)) throw new ListenAddressRefusedError(host);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
     // restify hands the server's errors on, and throws where nobody hears them.
-    this.#restify.once('error', reject);
-    this.#server.listen({ host, port, backlog: 4096 }, resolve);
-    await promise;
-    this.#restify.off('error', reject);
+    const isThrown = () => undefined;
+    this.#restify.on('error', isThrown);
+    this.#port = await this.#doors.open();
+    this.#restify.off('error', isThrown);
     this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
-    this.#port = (this.#server.address() as AddressInfo).port;
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 
@@ -141,11 +141,11 @@ export class HttpListener {
   /** No new connections, as soon as nobody stands before the door. Those there are stay, and links. */
   closeDoor(): void {
     this.#isClosing = true;
-    this.#closeWhenNobodyComes(this.#connections, this.#options.clock.now() + DOOR_CLOSES_WITHIN_MS);
+    this.#closeWhenNobodyComes(this.#doors.taken, this.#options.clock.now() + DOOR_CLOSES_WITHIN_MS);
   }
 
   /**
-   * Closing resets connections that the system has taken and we have not yet; Node takes one in each turn of its loop.
+   * Closing resets connections that the system has taken and we have not yet; Node takes few in each turn of its loop.
    * A long turn proves nothing: on a busy machine somebody comes while this process waits for its own.
    */
   #closeWhenNobodyComes(seen: number, deadline: number): void {
@@ -154,17 +154,16 @@ export class HttpListener {
     clock.afterPoll(() =>
       clock.afterPoll(() => {
         const now = clock.now();
-        const isQuiet = this.#connections === seen && now - beganAt <= QUICK_TURNS_MS;
+        const isQuiet = this.#doors.taken === seen && now - beganAt <= QUICK_TURNS_MS;
         if (isQuiet || now >= deadline) this.#close();
-        else this.#closeWhenNobodyComes(this.#connections, deadline);
+        else this.#closeWhenNobodyComes(this.#doors.taken, deadline);
       }),
     );
   }
 
   #close(): void {
     this.#isClosing = false;
-    // As a TCP server: HTTP's own close would cut off whoever is about to ask again on a connection that was kept.
-    if (this.#server.listening) TcpServer.prototype.close.call(this.#server);
+    this.#doors.close();
   }
 
   /** Answers waits with 503, gives replies on their way a second, closes what remains. */
@@ -188,7 +187,7 @@ export class HttpListener {
   }
 
   #createServer(): restify.Server {
-    const { version, config, log } = this.#options;
+    const { version, log } = this.#options;
     const server = restify.createServer({
       name: `cnapi/${version}`,
       handleUpgrades: true,
@@ -209,10 +208,6 @@ export class HttpListener {
     http.keepAliveTimeout = KEEP_ALIVE_MS;
     http.keepAliveTimeoutBuffer = KEEP_ALIVE_MORE_MS;
     http.maxHeadersCount = MAX_HEADERS;
-    http.maxConnections = config.maxAgents + MAX_CALLERS;
-    http.on('connection', () => {
-      this.#connections += 1;
-    });
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));

@@ -1,0 +1,101 @@
+/**
+ * The listening sockets of an instance's one address. Node takes one connection of each in a turn of its event loop, and
+ * with thousands of agents a turn is long. With a single socket, agents that came all at once were let in so slowly that
+ * they gave up and came anew, and most of what was taken in belonged to callers who had left; so there are several, between
+ * which the system divides what comes (SO_REUSEPORT). Owns them and how many connections there are; what comes is handed
+ * to the HTTP server. Where the system cannot do that (macOS, illumos) there is one.
+ */
+import type { Server as HttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';
+
+export interface DoorsOptions {
+  http: HttpServer;
+  host: string;
+  /** 0: any that is free. */
+  port: number;
+  /** Beyond them, whoever comes is cut off. */
+  maxConnections: number;
+}
+
+/** With 8 a fleet was back 1.4 times as soon as with one, with 24 1.7 times (docs/performance.md); an idle one costs nothing. */
+const DOORS = 16;
+/** Of each: what the system takes before this process does. */
+const BACKLOG = 512;
+
+export class Doors {
+  readonly #options: DoorsOptions;
+  readonly #doors: Server[] = [];
+  #open = 0;
+  #taken = 0;
+
+  constructor(options: DoorsOptions) {
+    this.#options = options;
+    options.http.on('connection', (socket) => this.#take(socket));
+  }
+
+  /** Connections so far. */
+  get taken(): number {
+    return this.#taken;
+  }
+
+  /** Returns the port. @throws the system's error, when it is taken for one. */
+  async open(): Promise<number> {
+    const { http, port } = this.#options;
+    // An address that is shared may be taken by whoever shares it: so first it is asked for alone.
+    if (port !== 0) await closed(await this.#listen(createServer(), port));
+    try {
+      this.#doors.push(await this.#listen(http, port, { reusePort: true }));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOTSUP') throw error;
+      this.#doors.push(await this.#listen(http, port));
+      return portOf(http);
+    }
+    while (this.#doors.length < DOORS) await this.#addDoor();
+    return portOf(http);
+  }
+
+  /** No new connections. Those there are stay. */
+  close(): void {
+    // As TCP servers: HTTP's own close would cut off whoever is about to ask again on a connection that was kept.
+    for (const door of this.#doors.splice(0)) TcpServer.prototype.close.call(door);
+  }
+
+  async #addDoor(): Promise<void> {
+    const { http } = this.#options;
+    const door = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => http.emit('connection', socket));
+    this.#doors.push(await this.#listen(door, portOf(http), { reusePort: true }));
+    door.on('error', (error) => http.emit('error', error));
+  }
+
+  async #listen(server: Server, port: number, sharing: { reusePort?: boolean } = {}): Promise<Server> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    server.once('error', reject);
+    server.listen({ host: this.#options.host, port, backlog: BACKLOG, ...sharing }, resolve);
+    await promise;
+    server.off('error', reject);
+    return server;
+  }
+
+  #take(socket: Socket): void {
+    this.#taken += 1;
+    if (this.#open >= this.#options.maxConnections) {
+      socket.destroy();
+      return;
+    }
+    this.#open += 1;
+    socket.on('close', this.#left);
+  }
+
+  /** One for all of them. */
+  readonly #left = () => {
+    this.#open -= 1;
+  };
+}
+
+function portOf(server: Server): number {
+  return (server.address() as AddressInfo).port;
+}
+
+function closed(server: Server): Promise<void> {
+  return new Promise((resolve) => void server.close(() => resolve()));
+}
