@@ -1,5 +1,6 @@
 /** What the link's state machine (link.ts) is made of: its state, what may happen to it, and what it asks its driver to do. Pure. */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
+import { UPGRADE_WITHIN_MS } from '../wire/limits.ts';
 import { type Endpoint, endpointKey, type Holds } from './endpoints.ts';
 
 export type Phase =
@@ -45,6 +46,10 @@ export interface LinkState {
   scheme: 'link' | 'old';
   /** Endpoints that asked to be left alone, until when. */
   held: Holds;
+  /** Where the last session was: its instance may be gone, and is tried last. */
+  lost: { endpoint: Endpoint; cnapiUuid: string } | undefined;
+  /** How often the time for an upgrade is doubled (`upgradeWithinMs`). */
+  patience: number;
   resolvedThisRound: boolean;
   /** Rounds that failed and sessions that did not last, one after the other. */
   failedRounds: number;
@@ -104,6 +109,8 @@ export interface Circumstances {
   chance: number;
 }
 
+const MAX_DOUBLINGS = 2;
+
 export class LinkTransitionError extends Error {
   constructor(state: LinkState, event: LinkEvent) {
     super(`link: ${event.type} is not possible in phase ${state.phase} (turn ${state.turn})`);
@@ -126,12 +133,22 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
     old: [],
     scheme: 'link',
     held: {},
+    lost: undefined,
+    patience: 0,
     resolvedThisRound: false,
     failedRounds: 0,
     softFrom: 0,
     corrections: 0,
     reconnectMaxMs,
   };
+}
+
+/**
+ * Twice as long after a lost session, for others may have lost theirs with it and stand in the same queue, and again after each
+ * address that took too long: whoever gives up there has waited in vain, and what it leaves behind keeps the next ones waiting.
+ */
+export function upgradeWithinMs({ patience }: LinkState): number {
+  return UPGRADE_WITHIN_MS * 2 ** Math.min(patience, MAX_DOUBLINGS);
 }
 
 /** A transition as the log says it. */

@@ -26,7 +26,7 @@
  * addresses, or some of them three times in a row, did not know the link, to the next session. Rounds go on meanwhile.
  */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
-import { UPGRADE_WITHIN_MS, WELCOME_WITHIN_MS } from '../wire/limits.ts';
+import { WELCOME_WITHIN_MS } from '../wire/limits.ts';
 import { type Endpoint, endpointKey, heldForMs, isHeld, isSameInstance, withHold } from './endpoints.ts';
 import { isAllOld, lookAgainMs, namesAnother, wantsOldScheme } from './fallback.ts';
 import {
@@ -36,6 +36,7 @@ import {
   type LinkState,
   LinkTransitionError,
   type Phase,
+  upgradeWithinMs,
 } from './link-state.ts';
 import { reconnectMaxMsOf } from './link-times.ts';
 
@@ -120,7 +121,7 @@ function onResolved(link: Draft, addresses: readonly Endpoint[]): void {
 /** Its time begins: a fleet may have let the dial wait for its turn. */
 function onBegun(link: Draft): void {
   must(link, link.phase === 'connecting');
-  arm(link, UPGRADE_WITHIN_MS);
+  arm(link, upgradeWithinMs(link));
 }
 
 function onOpened(link: Draft): void {
@@ -149,6 +150,7 @@ function onJournalled(link: Draft): void {
   const { epoch, cnapiUuid } = welcome;
   link.session = { socket, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
   link.attempt = undefined;
+  link.patience = 0;
   link.move = 'no';
   link.old = [];
   link.scheme = 'link';
@@ -253,6 +255,7 @@ function onExpired(link: Draft): void {
   switch (link.phase) {
     case 'connecting':
     case 'greeting':
+      link.patience += 1;
       link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'no answer in time' });
       return attemptFailed(link);
     case 'resolving':
@@ -294,6 +297,8 @@ function leaveSession(link: Draft, socket: number, reason: string): void {
 function sessionLost(link: Draft): void {
   const worked = link.session?.steady && link.now - link.session.since >= LASTING_MS;
   if (worked) link.failedRounds = 0;
+  link.lost = link.session;
+  link.patience = 1;
   link.session = undefined;
   link.move = 'no';
   if (link.phase !== 'live' && link.phase !== 'waiting') return;
@@ -324,15 +329,19 @@ function nextAddress(link: Draft): void {
   link.effects.push({ do: 'resolve', turn: link.turn });
 }
 
-/** The instance of the session comes last, and only if it is silent: the connection may be dead and the instance well. */
+/**
+ * The instance of the session comes last, and only if it is silent: the connection may be dead and the instance well. So
+ * does that of a session that was lost.
+ */
 function candidatesOf(link: Draft): Endpoint[] {
   const { session, tried, held } = link;
   if (tried.length >= MAX_TRIES_A_ROUND) return [];
   const open = link.known.filter(
     (endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(held, endpoint, link.now),
   );
-  const others = session ? open.filter((endpoint) => !isSameInstance(endpoint, session)) : open;
-  return others.length === 0 && link.move === 'silent' ? open : others;
+  const former = session ?? link.lost;
+  const others = former ? open.filter((endpoint) => !isSameInstance(endpoint, former)) : open;
+  return others.length === 0 && (!session || link.move === 'silent') ? open : others;
 }
 
 /** All were tried, and nobody took the agent. */

@@ -95,6 +95,40 @@ t.test('an instance that answers and then always loses its session soon is sough
   t.ok((walk.wait ?? 0) < 100, 'until one lasts');
 });
 
+t.test('the instance of a lost session is tried last, for it may be gone', async (t) => {
+  const walk = new Walk().live(B, C);
+  walk.on({ type: 'closed', socket: 1, reason: 'gone' });
+  t.same([walk.expire().host, walk.failed().host, walk.failed().host], ['b', 'c', 'a']);
+  const alone = new Walk().live();
+  alone.on({ type: 'closed', socket: 1, reason: 'gone' });
+  t.equal(alone.expire().host, 'a', 'with no other it is the first');
+});
+
+t.test('each address that does not answer in time makes the next wait longer, until there is a session', async (t) => {
+  const walk = new Walk().connecting(A, B, C);
+  const waits: (number | undefined)[] = [];
+  for (let tries = 0; tries < 5; tries++) {
+    untilConnecting();
+    walk.on({ type: 'begun', socket: walk.socket });
+    waits.push(walk.wait);
+    walk.expire();
+  }
+  t.same(waits, [2000, 4000, 8000, 8000, 8000]);
+  untilConnecting();
+  walk.greet(1).on({ type: 'goaway', socket: walk.state.session?.socket ?? 0, withinMs: undefined, addresses: [] });
+  untilConnecting();
+  walk.on({ type: 'begun', socket: walk.socket });
+  t.equal(walk.wait, 2000);
+  walk.greet(2).on({ type: 'closed', socket: walk.state.session?.socket ?? 0, reason: 'gone' });
+  untilConnecting();
+  walk.on({ type: 'begun', socket: walk.socket });
+  t.equal(walk.wait, 4000, 'after a lost session it is long from the beginning');
+
+  function untilConnecting(): void {
+    while (walk.state.phase !== 'connecting') walk.expire();
+  }
+});
+
 t.test('an instance that names ever new addresses does not keep it dialling', async (t) => {
   const walk = new Walk().connecting(A);
   let dials = 0;
