@@ -1,7 +1,7 @@
 /**
  * Evens out the instances: when this one holds clearly more agents than its share, it asks a few each second to go to the
  * least loaded one. Softly: an agent that is not taken there stays. Quiet while anything changes: for `balanceQuietMs` of
- * healthy ticks after an instance has come, left or begun to drain, and while this one is unwell. Decisions: balance.ts.
+ * healthy ticks after an instance has come, left or begun to drain, and while one is unwell. Decisions: balance.ts.
  */
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -14,7 +14,12 @@ export interface BalancerDeps {
   sessions: SessionTable;
   ticker: Ticker;
   /** The runs that are live, as last read, and the one of this instance. */
-  instances: { readonly live: readonly InstanceRow[]; readonly run: string; readonly trouble: string | undefined };
+  instances: {
+    readonly live: readonly InstanceRow[];
+    readonly run: string;
+    readonly trouble: string | undefined;
+    leaseAgeMs(run: string): number;
+  };
   balanceQuietMs: number;
   clock: Clock;
   log: Logger;
@@ -23,6 +28,8 @@ export interface BalancerDeps {
 const PERIOD_MS = 1000;
 /** One that was asked and is still here was not taken; it is not asked again for so long. */
 const ASK_AGAIN_MS = 60_000;
+/** One whose beat has stood still for so long may be dead: its agents are coming then, and nobody is to be sent there. */
+const DOUBTFUL_MS = 3_000;
 
 export class Balancer {
   readonly #deps: BalancerDeps;
@@ -49,9 +56,11 @@ export class Balancer {
 
   /** Nothing has come, left, or is leaving. */
   #isQuiet(): boolean {
-    const { live, trouble } = this.#deps.instances;
+    const { instances } = this.#deps;
+    const { live, trouble } = instances;
     const members = live.map(({ run, isDraining }) => `${run} ${isDraining}`).join();
-    if (members !== this.#members || trouble !== undefined || live.some(({ isDraining }) => isDraining)) {
+    const isLeaving = ({ run, isDraining }: InstanceRow) => isDraining || instances.leaseAgeMs(run) >= DOUBTFUL_MS;
+    if (members !== this.#members || trouble !== undefined || live.some(isLeaving)) {
       this.#members = members;
       this.#quietMs = 0;
     }

@@ -61,11 +61,13 @@ function balanced(agents: number) {
     ...{ run, cnapiUuid: `uuid of ${run}`, url: '', host: run, port: 1, pid: 1, version: '0', state: 'live', beat: 1 },
     ...{ isDraining: false, agents: count, startedAt: new Date(0) },
   });
-  const instances = { run: 'a', trouble: undefined as string | undefined, live: [row('a', agents)] };
+  const ages: Record<string, number> = {};
+  const leaseAgeMs = (run: string) => ages[run] ?? 0;
+  const instances = { run: 'a', trouble: undefined as string | undefined, live: [row('a', agents)], leaseAgeMs };
   const balancer = new Balancer({ sessions, ticker, instances, balanceQuietMs: 30_000, clock, log: silentLogger });
   ticker.start();
   t.teardown(() => ticker.stop());
-  return { clock, instances, asked, hints, balancer, row };
+  return { clock, instances, ages, asked, hints, balancer, row };
 }
 
 t.test(
@@ -82,6 +84,18 @@ t.test(
     t.match(hints[0], { uuid: 'uuid of b', host: 'b' });
   },
 );
+
+t.test('to an instance that may be dead nobody is sent', async (t) => {
+  const { clock, instances, ages, asked, row } = balanced(1000);
+  instances.live = [...instances.live, row('b', 0)];
+  await clock.advance(29_000);
+  ages.b = 3_000;
+  await clock.advance(5_000);
+  t.same(asked, []);
+  ages.b = 1_000;
+  await clock.advance(34_000);
+  t.not(asked.length, 0);
+});
 
 t.test('while an instance drains, or this one is unwell, nobody is asked, and the quiet begins anew', async (t) => {
   const { clock, instances, asked, row } = balanced(1000);
