@@ -1,7 +1,7 @@
 /** What the link's state machine (link.ts) is made of: its state, what may happen to it, and what it asks its driver to do. Pure. */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { UPGRADE_WITHIN_MS } from '../wire/limits.ts';
-import { type Endpoint, endpointKey, type Holds } from './endpoints.ts';
+import { type Endpoint, endpointKey, type Holds, isHeld, isSameInstance } from './endpoints.ts';
 
 export type Phase =
   | 'idle'
@@ -110,6 +110,8 @@ export interface Circumstances {
 }
 
 const MAX_DOUBLINGS = 2;
+/** An instance may name any number of addresses, and others with each refusal. */
+const MAX_TRIES_A_ROUND = 100;
 
 export class LinkTransitionError extends Error {
   constructor(state: LinkState, event: LinkEvent) {
@@ -149,6 +151,19 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
  */
 export function upgradeWithinMs({ patience }: LinkState): number {
   return UPGRADE_WITHIN_MS * 2 ** Math.min(patience, MAX_DOUBLINGS);
+}
+
+/**
+ * What is left to try in this round. The instance of the session comes last, and only if it is silent: the connection may be
+ * dead and the instance well. So does that of a session that was lost.
+ */
+export function candidatesOf(link: LinkState, now: number): Endpoint[] {
+  const { session, tried, held } = link;
+  if (tried.length >= MAX_TRIES_A_ROUND) return [];
+  const open = link.known.filter((endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(held, endpoint, now));
+  const former = session ?? link.lost;
+  const others = former ? open.filter((endpoint) => !isSameInstance(endpoint, former)) : open;
+  return others.length === 0 && (!session || link.move === 'silent') ? open : others;
 }
 
 /** A transition as the log says it. */

@@ -27,10 +27,11 @@
  */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { WELCOME_WITHIN_MS } from '../wire/limits.ts';
-import { type Endpoint, endpointKey, heldForMs, isHeld, isSameInstance, withHold } from './endpoints.ts';
+import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
 import { isAllOld, lookAgainMs, namesAnother, wantsOldScheme } from './fallback.ts';
 import {
   type Circumstances,
+  candidatesOf,
   type LinkEffect,
   type LinkEvent,
   type LinkState,
@@ -45,8 +46,6 @@ export const FIRST_BACKOFF_MS = 250;
 export const QUICK_RETRY_MS = 100;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;
-/** An instance may name any number of addresses, and others with each refusal. */
-const MAX_TRIES_A_ROUND = 100;
 /** A session that answered and lasted so long has worked: its loss is worth a retry at once. */
 const LASTING_MS = 5000;
 /** Soft requests are heard so often. */
@@ -150,7 +149,7 @@ function onJournalled(link: Draft): void {
   const { epoch, cnapiUuid } = welcome;
   link.session = { socket, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
   link.attempt = undefined;
-  link.patience = 0;
+  link.lost = undefined;
   link.move = 'no';
   link.old = [];
   link.scheme = 'link';
@@ -255,7 +254,7 @@ function onExpired(link: Draft): void {
   switch (link.phase) {
     case 'connecting':
     case 'greeting':
-      link.patience += 1;
+      if (link.phase === 'connecting') link.patience += 1;
       link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'no answer in time' });
       return attemptFailed(link);
     case 'resolving':
@@ -282,7 +281,7 @@ function attemptFailed(link: Draft): void {
   link.attempt = undefined;
   if (session && link.epoch > session.epoch) {
     link.effects.push({ do: 'close', socket: session.socket, reason: 'superseded by a newer session that was lost' });
-    link.session = undefined;
+    noteLoss(link);
     link.move = 'no';
   }
   nextAddress(link);
@@ -294,12 +293,16 @@ function leaveSession(link: Draft, socket: number, reason: string): void {
   sessionLost(link);
 }
 
+function noteLoss(link: Draft): void {
+  link.lost = link.session;
+  link.session = undefined;
+  link.patience = Math.max(link.patience, 1);
+}
+
 function sessionLost(link: Draft): void {
   const worked = link.session?.steady && link.now - link.session.since >= LASTING_MS;
   if (worked) link.failedRounds = 0;
-  link.lost = link.session;
-  link.patience = 1;
-  link.session = undefined;
+  noteLoss(link);
   link.move = 'no';
   if (link.phase !== 'live' && link.phase !== 'waiting') return;
   if (worked) enter(link, 'waiting', link.chance * QUICK_RETRY_MS);
@@ -317,7 +320,7 @@ function startRound(link: Draft): void {
 /** Each known endpoint is tried, in random order, before anything is waited for. */
 function nextAddress(link: Draft): void {
   if (link.session && link.move === 'no') return enter(link, 'live');
-  const candidates = candidatesOf(link);
+  const candidates = candidatesOf(link, link.now);
   const chosen = candidates[Math.floor(link.chance * candidates.length)];
   if (chosen) return connect(link, chosen);
   if (link.session && link.move === 'soft') {
@@ -327,21 +330,6 @@ function nextAddress(link: Draft): void {
   if (link.resolvedThisRound) return endRound(link);
   enter(link, 'resolving', RESOLVE_WITHIN_MS);
   link.effects.push({ do: 'resolve', turn: link.turn });
-}
-
-/**
- * The instance of the session comes last, and only if it is silent: the connection may be dead and the instance well. So
- * does that of a session that was lost.
- */
-function candidatesOf(link: Draft): Endpoint[] {
-  const { session, tried, held } = link;
-  if (tried.length >= MAX_TRIES_A_ROUND) return [];
-  const open = link.known.filter(
-    (endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(held, endpoint, link.now),
-  );
-  const former = session ?? link.lost;
-  const others = former ? open.filter((endpoint) => !isSameInstance(endpoint, former)) : open;
-  return others.length === 0 && (!session || link.move === 'silent') ? open : others;
 }
 
 /** All were tried, and nobody took the agent. */
@@ -375,6 +363,7 @@ function connect(link: Draft, endpoint: Endpoint): void {
 
 function enter(link: Draft, phase: Phase, withinMs?: number): void {
   link.phase = phase;
+  if (phase === 'live') link.patience = 0;
   link.turn += 1;
   if (withinMs !== undefined) arm(link, withinMs);
 }

@@ -17,10 +17,11 @@ export interface DoorsOptions {
   maxConnections: number;
 }
 
-/** With 8 a fleet was back 1.4 times as soon as with one, with 24 1.7 times (docs/performance.md); an idle one costs nothing. */
+/** Measured with 1, 8 and 24: docs/performance.md, "When an instance dies". An idle one costs nothing. */
 const DOORS = 16;
-/** Of each: what the system takes before this process does. */
-const BACKLOG = 512;
+/** What the system takes before this process does. */
+const BACKLOG = 8192;
+const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
 
 export class Doors {
   readonly #options: DoorsOptions;
@@ -40,14 +41,23 @@ export class Doors {
 
   /** Returns the port. @throws the system's error, when it is taken for one. */
   async open(): Promise<number> {
+    try {
+      return await this.#openAll();
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
+  async #openAll(): Promise<number> {
     const { http, port } = this.#options;
     // An address that is shared may be taken by whoever shares it: so first it is asked for alone.
-    if (port !== 0) await closed(await this.#listen(createServer(), port));
+    if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
     try {
-      this.#doors.push(await this.#listen(http, port, { reusePort: true }));
+      this.#doors.push(await this.#listen(http, { port, ...SHARED }));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOTSUP') throw error;
-      this.#doors.push(await this.#listen(http, port));
+      this.#doors.push(await this.#listen(http, { port, backlog: BACKLOG }));
       return portOf(http);
     }
     while (this.#doors.length < DOORS) await this.#addDoor();
@@ -63,14 +73,14 @@ export class Doors {
   async #addDoor(): Promise<void> {
     const { http } = this.#options;
     const door = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => http.emit('connection', socket));
-    this.#doors.push(await this.#listen(door, portOf(http), { reusePort: true }));
+    this.#doors.push(await this.#listen(door, { port: portOf(http), ...SHARED }));
     door.on('error', (error) => http.emit('error', error));
   }
 
-  async #listen(server: Server, port: number, sharing: { reusePort?: boolean } = {}): Promise<Server> {
+  async #listen(server: Server, options: { port: number; backlog: number; reusePort?: boolean }): Promise<Server> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     server.once('error', reject);
-    server.listen({ host: this.#options.host, port, backlog: BACKLOG, ...sharing }, resolve);
+    server.listen({ host: this.#options.host, ...options }, resolve);
     await promise;
     server.off('error', reject);
     return server;

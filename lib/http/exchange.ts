@@ -25,6 +25,12 @@ export interface ExchangeDeps {
 const CALLER_LEFT = 499;
 const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
 
+/**
+ * Far less than they are kept (`listener.ts`): by the end of a drain, callers who heed it have let go of the connections that
+ * they did not use.
+ */
+const KEEP_ALIVE = 'timeout=4';
+
 export class Exchange {
   readonly request: IncomingMessage;
   readonly requestId: string;
@@ -111,6 +117,7 @@ export class Exchange {
     }
     // What is left of a body that was not read to its end must not be taken for the next request.
     if (!this.request.complete || this.#deps.isLeaving()) response.setHeader('Connection', 'close');
+    else if (response.shouldKeepAlive) response.setHeader('Keep-Alive', KEEP_ALIVE);
   }
 
   #end(reply: Reply): void {

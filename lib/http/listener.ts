@@ -69,10 +69,7 @@ const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
 const HEADERS_WITHIN_MS = 30_000;
 /** To have the whole request, body included; an answer may take as long as it takes. */
 const REQUEST_WITHIN_MS = 60_000;
-/** What callers are told: by the end of a drain, those who heed it have let go of a connection they did not use. */
-const KEEP_ALIVE_MS = 4_000;
-/** For all others it is kept this much longer. */
-const KEEP_ALIVE_MORE_MS = 61_000;
+const KEEP_ALIVE_MS = 65_000;
 /** Longer than the longest wait, so that its answer comes before the cut. */
 const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
@@ -122,8 +119,7 @@ export class HttpListener {
     // restify hands the server's errors on, and throws where nobody hears them.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
-    this.#port = await this.#doors.open();
-    this.#restify.off('error', isThrown);
+    this.#port = await this.#doors.open().finally(() => this.#restify.off('error', isThrown));
     this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
@@ -206,7 +202,6 @@ export class HttpListener {
     http.headersTimeout = HEADERS_WITHIN_MS;
     http.requestTimeout = REQUEST_WITHIN_MS;
     http.keepAliveTimeout = KEEP_ALIVE_MS;
-    http.keepAliveTimeoutBuffer = KEEP_ALIVE_MORE_MS;
     http.maxHeadersCount = MAX_HEADERS;
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
@@ -352,6 +347,8 @@ export class HttpListener {
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
     this.#server.closeAllConnections();
+    // Its doors are closed already; this ends its timer.
+    this.#server.close();
     this.#options.log.info('http: stopped');
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Evens out the instances: when this one holds clearly more agents than its share, it asks a few each second to go to the
  * least loaded one. Softly: an agent that is not taken there stays. Quiet while anything changes: for `balanceQuietMs` of
- * healthy ticks after an instance has come, left or begun to drain, and while one is unwell. Decisions: balance.ts.
+ * healthy ticks after an instance has come, left or begun to drain, and while one may be dead or this one is unwell. Decisions: balance.ts.
  */
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -21,6 +21,7 @@ export interface BalancerDeps {
     leaseAgeMs(run: string): number;
   };
   balanceQuietMs: number;
+  leaseMs: number;
   clock: Clock;
   log: Logger;
 }
@@ -28,8 +29,6 @@ export interface BalancerDeps {
 const PERIOD_MS = 1000;
 /** One that was asked and is still here was not taken; it is not asked again for so long. */
 const ASK_AGAIN_MS = 60_000;
-/** One whose beat has stood still for so long may be dead: its agents are coming then, and nobody is to be sent there. */
-const DOUBTFUL_MS = 3_000;
 
 export class Balancer {
   readonly #deps: BalancerDeps;
@@ -51,16 +50,20 @@ export class Balancer {
     this.#quietMs += tickMs;
     if (this.#sinceMs < PERIOD_MS) return;
     this.#sinceMs = 0;
-    if (this.#isQuiet()) this.#note(this.#shedSome());
+    if (this.#isQuiet() && !this.#isSomebodyDoubtful()) this.#note(this.#shedSome());
+  }
+
+  /** One that may be dead: its agents are coming, its row still names them, and nobody is to be sent there. */
+  #isSomebodyDoubtful(): boolean {
+    const { instances, leaseMs } = this.#deps;
+    return instances.live.some(({ run }) => instances.leaseAgeMs(run) >= leaseMs / 2);
   }
 
   /** Nothing has come, left, or is leaving. */
   #isQuiet(): boolean {
-    const { instances } = this.#deps;
-    const { live, trouble } = instances;
+    const { live, trouble } = this.#deps.instances;
     const members = live.map(({ run, isDraining }) => `${run} ${isDraining}`).join();
-    const isLeaving = ({ run, isDraining }: InstanceRow) => isDraining || instances.leaseAgeMs(run) >= DOUBTFUL_MS;
-    if (members !== this.#members || trouble !== undefined || live.some(isLeaving)) {
+    if (members !== this.#members || trouble !== undefined || live.some(({ isDraining }) => isDraining)) {
       this.#members = members;
       this.#quietMs = 0;
     }

@@ -11,7 +11,8 @@
  * 'more' if it need only be asked again; p_most_all and p_most_all_bytes bound the answer.
  *
  * What is in other hands just now (a report of its earlier attempt is being stored, say) is passed over, and its server is
- * named 'later', so that it is not left to the slow poll.
+ * named 'later', so that it is not left to the slow poll; where all of it is, the server counts as full, not as one to be
+ * asked again at once.
  */
 export const claimPassedOverFunction = `
 create or replace function cnapi_claim_tasks(
@@ -77,6 +78,7 @@ begin
           from sent s order by s.queued_at, s.id;
     end if;
     if cardinality(picked) < cardinality(wished) then
+      is_full := is_full or cardinality(picked) = 0;
       return query
         select 'later', null::uuid, mine.server_uuid, 0, mine.epoch, '', '{}'::json, 0, null::text
           where exists (select 1 from cnapi_tasks t

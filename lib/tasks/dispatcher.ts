@@ -178,8 +178,8 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    this.#again?.cancel();
     await Promise.all([this.#claims.stop(), this.#reconciler.stop(), this.#posts?.stop()]);
+    this.#again?.cancel();
     await this.#recorder.stop();
   }
 
@@ -233,7 +233,7 @@ export class Dispatcher {
     this.#hintLater(later);
   }
 
-  /** A task of theirs that is to be cancelled is in somebody's hands just now, its report's perhaps. */
+  /** A task of theirs that is to be sent or cancelled is in other hands just now, its report's perhaps. */
   #hintLater(serverUuids: readonly string[]): void {
     for (const serverUuid of serverUuids) this.#passedOver.add(serverUuid);
     if (this.#passedOver.size === 0) return;
