@@ -1,9 +1,9 @@
 /**
  * The listening sockets of an instance's one address. Node takes one connection of each in a turn of its event loop, and
- * with thousands of agents a turn is long. With a single socket, agents that came all at once were let in so slowly that
- * they gave up and came anew, and most of what was taken in belonged to callers who had left; so there are several, between
- * which the system divides what comes (SO_REUSEPORT). Owns them and how many connections there are; what comes is handed
- * to the HTTP server. Where the system cannot do that (macOS, illumos) there is one.
+ * with thousands of agents a turn is long: with a single socket, agents that came all at once were let in so slowly that
+ * they gave up and came anew. So there are several, between which the system divides what comes (SO_REUSEPORT). Owns them
+ * and how many connections there are; what comes is handed to the HTTP server. Where the system cannot do that (macOS,
+ * illumos) there is one.
  */
 import type { Server as HttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';

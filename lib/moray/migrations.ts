@@ -9,7 +9,10 @@ import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
-/** Each noun numbers its steps in tens of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39 and 60-69, waitlist 40-49. */
+/**
+ * Each noun numbers its steps in tens of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39 and 60-69, waitlist
+ * 40-49, old agents 50-59, housekeeping 90-99.
+ */
 export interface Migration {
   number: number;
   name: string;

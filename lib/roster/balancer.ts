@@ -1,7 +1,8 @@
 /**
  * Evens out the instances: when this one holds clearly more agents than its share, it asks a few each second to go to the
  * least loaded one. Softly: an agent that is not taken there stays. Quiet while anything changes: for `balanceQuietMs` of
- * healthy ticks after an instance has come, left or begun to drain, and while one may be dead or this one is unwell. Decisions: balance.ts.
+ * healthy ticks after an instance has come, left or begun to drain, and while this one is unwell; and while one may be dead.
+ * Decisions: balance.ts.
  */
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
