@@ -5,7 +5,6 @@
  *     greeting ──hello──▶ accepting ──accepted, welcome sent──▶ awaiting-inventory ──inventory──▶ live
  *        any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
-import type { Socket } from 'node:net';
 import { type RawData, WebSocket } from 'ws';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
@@ -17,6 +16,7 @@ import { closeReason } from '../wire/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wire/codec.ts';
 import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
+import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { pauseMsOf, payFor } from './allowance.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';
@@ -41,8 +41,8 @@ export interface ConnectionHandlers {
 }
 
 export interface ConnectionParts {
-  socket: WebSocket;
-  stream: Socket;
+  socket: AgentSocket;
+  stream: AgentStream;
   serverUuid: string;
 }
 
@@ -67,8 +67,8 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 export class Connection implements SessionSocket {
   serverUuid: string;
   readonly #deps: ConnectionDeps;
-  readonly #socket: WebSocket;
-  readonly #stream: Socket;
+  readonly #socket: AgentSocket;
+  readonly #stream: AgentStream;
   #state: ConnectionState = 'greeting';
   #session: Session | undefined;
   #peerVersion = PROTOCOL_VERSION;

@@ -21,7 +21,7 @@ import type {
   TaskEventFrame,
 } from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
-import { Connection, type ConnectionDeps, type ConnectionHandlers } from './connection.ts';
+import { Connection, type ConnectionDeps, type ConnectionHandlers, type ConnectionParts } from './connection.ts';
 import { Latest } from './latest.ts';
 import type { Registry } from './registry.ts';
 
@@ -100,12 +100,23 @@ export class LinkServer {
 
   /** Takes over the socket of an upgrade of GET /agents/:server_uuid/link, or says why no agent can be taken now. */
   upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): AgentNotTakenError | undefined {
-    const refusal = this.#upgradeRefusal();
-    if (refusal !== undefined) return new AgentNotTakenError(refusal);
-    this.#server.handleUpgrade(request, stream, head, (socket) => {
-      this.#connections.add(new Connection({ socket, stream: request.socket, serverUuid }, this.#connectionDeps));
-    });
+    const refusal = this.refusal();
+    if (refusal !== undefined) return refusal;
+    this.#server.handleUpgrade(request, stream, head, (socket) =>
+      this.take({ socket, stream: request.socket, serverUuid }),
+    );
     return undefined;
+  }
+
+  /** Why no agent can be taken now, if so. */
+  refusal(): AgentNotTakenError | undefined {
+    const refusal = this.#upgradeRefusal();
+    return refusal === undefined ? undefined : new AgentNotTakenError(refusal);
+  }
+
+  /** A WebSocket of an agent stands: what comes over it is heard from now on. */
+  take(parts: ConnectionParts): void {
+    this.#connections.add(new Connection(parts, this.#connectionDeps));
   }
 
   /** Asks every agent to go elsewhere at once and closes; writes no verdict. */

@@ -2,17 +2,17 @@
  * The probes of one connection: numbered WebSocket pings, which a living peer's WebSocket library answers by itself. Only
  * the answer to a ping sent after the question counts. Deadlines are in healthy ticks (law 4).
  */
-import type { WebSocket } from 'ws';
 import type { Ticker } from '../roster/ticker.ts';
+import type { AgentSocket } from './agent-socket.ts';
 
 export class Pings {
-  readonly #socket: WebSocket;
+  readonly #socket: AgentSocket;
   readonly #ticker: Pick<Ticker, 'after'>;
   /** Only while there are questions: after a stall of this instance every connection has its pings. */
   #waiting: Map<number, (isAlive: boolean) => void> | undefined;
   #number = 0;
 
-  constructor({ socket, ticker }: { socket: WebSocket; ticker: Pick<Ticker, 'after'> }) {
+  constructor({ socket, ticker }: { socket: AgentSocket; ticker: Pick<Ticker, 'after'> }) {
     this.#socket = socket;
     this.#ticker = ticker;
     socket.on('pong', (data) => this.#answered(Number(data.toString())));

@@ -38,7 +38,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   http: [...stores, 'tasks', 'waitlist', 'roster', 'servers', 'old-agents', 'agents'],
   'version.ts': [],
   'housekeeping.ts': whole,
-  'app.ts': [...whole, 'housekeeping.ts'],
+  'core.ts': [...whole.filter((folder) => folder !== 'http'), 'housekeeping.ts'],
+  'app.ts': [...whole, 'core.ts', 'housekeeping.ts'],
   // What runs on servers shares with the control plane only what goes over the wire.
   'cn-agent': [...base, 'wire', 'dns'],
   fleet: [...base, 'wire', 'dns', 'cn-agent'],

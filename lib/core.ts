@@ -1,0 +1,271 @@
+/**
+ * What an instance is without its edges to the machine: roster, tasks, waitlist, servers and the agent link, over
+ * databases, a bus and a door that it is given. `app.ts` gives it real ones; the simulation gives it its own, so that these
+ * drivers run as they are on a virtual clock.
+ *
+ *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live ──stop()──▶ stopped
+ *
+ *                                                                              └──drain()──▶ draining ──▶ stopped
+ *
+ * `start()` waits for a database that is away; it fails on what waiting does not mend (a taken port, a refused password).
+ * `drain()` leaves in good order: agents first, then callers. It stops at once when there is nobody to go to.
+ * `stop()` may come at any time, tells agents to go elsewhere, writes no verdicts, and marks the run dead.
+ */
+import { LinkServer } from './agents/link-server.ts';
+import { Registry } from './agents/registry.ts';
+import type { Bus } from './bus/bus.ts';
+import type { Config } from './config.ts';
+import { messageOf } from './errors.ts';
+import { housekeepingMigrations } from './housekeeping.ts';
+import type { Logger } from './log.ts';
+import type { Database } from './moray/database.ts';
+import { type Migration, migrate } from './moray/migrations.ts';
+import { morayMigrations } from './moray/moray-schema.ts';
+import { waitForDatabase } from './moray/pool.ts';
+import { isLoopback } from './old-agents/agent-address.ts';
+import { OldAgentCaller } from './old-agents/caller.ts';
+import { Observer } from './old-agents/observer.ts';
+import type { Clock } from './ports/clock.ts';
+import type { Random } from './ports/random.ts';
+import { Roster } from './roster/coordinator.ts';
+import { rosterMigrations } from './roster/roster-schema.ts';
+import { sightingMigrations } from './roster/sighting-schema.ts';
+import { serverMigrations } from './servers/server-schema.ts';
+import { Servers } from './servers/servers.ts';
+import { taskMigrations } from './tasks/task-schema.ts';
+import { Tasks } from './tasks/tasks.ts';
+import { VERSION } from './version.ts';
+import { Waitlist } from './waitlist/waitlist.ts';
+import { waitlistMigrations } from './waitlist/waitlist-schema.ts';
+
+export const migrations: readonly Migration[] = [
+  ...morayMigrations,
+  ...rosterMigrations,
+  ...sightingMigrations,
+  ...serverMigrations,
+  ...taskMigrations,
+  ...waitlistMigrations,
+  ...housekeepingMigrations,
+];
+
+/** The core stops them last. */
+export interface CoreDatabases {
+  /** Shared by everything but these three, of one connection and short timeouts each. */
+  main: Database;
+  beats: Database;
+  verdicts: Database;
+  sightings: Database;
+}
+
+/** Where callers and agents come in. */
+export interface Door {
+  /** Where it is; known once it is started. */
+  readonly url: string;
+  /** Requests without an answer, waits and streams among them. */
+  readonly unanswered: number;
+  start(): Promise<void>;
+  /** It is going to leave: callers are told with each answer not to come back on this connection. */
+  announceLeave(): void;
+  /** Takes no new connections. */
+  closeDoor(): void;
+  stop(): Promise<void>;
+}
+
+/** Runs while the instance is live. */
+export interface Companion {
+  start(): void;
+  stop(): Promise<void>;
+}
+
+export interface CoreDeps {
+  config: Config & { cnapiUuid: string };
+  log: Logger;
+  clock: Clock;
+  random: Random;
+  databases: CoreDatabases;
+  bus: Bus;
+  /** Asked for from `start()` on. */
+  door: () => Door;
+  companion?: () => Companion;
+}
+
+/** A part that waits for a frozen database is left behind; its connections are cut at the end. */
+const PART_STOPS_WITHIN_MS = 2500;
+
+export class Core {
+  readonly roster: Roster;
+  readonly registry: Registry;
+  readonly tasks: Tasks;
+  readonly waitlist: Waitlist;
+  readonly servers: Servers;
+  readonly observer: Observer;
+  readonly oldAgentCaller: OldAgentCaller;
+  readonly link: LinkServer;
+  readonly #deps: CoreDeps;
+  readonly #stopping = new AbortController();
+  readonly #waitsOver = new AbortController();
+  readonly #stopped = Promise.withResolvers<void>();
+  #starting: Promise<void> | undefined;
+  #isLive = false;
+
+  constructor(deps: CoreDeps) {
+    const { config, log, clock, random, bus, databases } = deps;
+    const { cnapiUuid } = config;
+    const database = databases.main;
+    this.#deps = deps;
+    const ports = { clock, random, log };
+    const common = { ...ports, database, bus, config };
+    this.roster = new Roster({
+      ...common,
+      cnapiUuid,
+      beatDatabase: databases.beats,
+      verdictDatabase: databases.verdicts,
+      identity: () => this.#identity(),
+      door: {
+        unanswered: () => deps.door().unanswered + this.tasks.stats().postsInFlight,
+        announce: () => {
+          deps.door().announceLeave();
+          this.tasks.retire();
+        },
+        close: () => deps.door().closeDoor(),
+        endWaits: () => this.#waitsOver.abort(),
+        leave: () => void this.stop(),
+      },
+    });
+    this.registry = new Registry({ sessions: this.roster.sessions, run: () => this.roster.instances.run });
+    this.waitlist = new Waitlist(common);
+    this.servers = new Servers({ database, clock, log, datacenter: config.datacenter });
+    this.observer = new Observer({
+      database: databases.sightings,
+      cnapiUuid,
+      times: config,
+      ticker: this.roster.ticker,
+      mayJudgeStrangers: () => this.roster.instances.mayJudgeStrangers,
+      clock,
+      log,
+    });
+    this.oldAgentCaller = new OldAgentCaller({
+      database,
+      servers: this.servers,
+      clock,
+      version: VERSION,
+      allowLoopback: isLoopback(config.host),
+    });
+    this.tasks = new Tasks({ ...common, sessions: this.registry, messenger: this.oldAgentCaller });
+    this.link = new LinkServer({
+      ...common,
+      cnapiUuid,
+      roster: this.roster,
+      registry: this.registry,
+      tasks: this.tasks,
+      servers: this.servers,
+    });
+    this.roster.onRunMessage(
+      (message) => message.kind === 'tasks' && this.tasks.hint(message.server_uuid),
+      () => this.tasks.pollSoon(),
+    );
+    // What was posted under the old run must be moved to the new one before others count it as lost.
+    this.roster.instances.listen({ runRenewed: () => this.tasks.pollSoon() });
+  }
+
+  /** Resolves when `stop()` has done its work. */
+  get stopped(): Promise<void> {
+    return this.#stopped.promise;
+  }
+
+  /** Aborts when this instance leaves and every wait is to be answered, each in its own way. */
+  get waitsOver(): AbortSignal {
+    return this.#waitsOver.signal;
+  }
+
+  /** Resolves when the instance is live, or when it was stopped before. */
+  start(): Promise<void> {
+    this.#starting ??= this.#start();
+    return this.#starting;
+  }
+
+  /** Leaves in good order, then stops; one that is not live yet stops at once. Again is harmless. */
+  drain(why: string): void {
+    if (this.#isLive && !this.#stopping.signal.aborted) this.roster.drainer.begin(why);
+    else void this.stop();
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopping.signal.aborted) return this.stopped;
+    this.#stopping.abort();
+    this.roster.retire();
+    this.tasks.retire();
+    if (this.#starting !== undefined) await this.#quietly('start', this.#starting);
+    await this.#quietly('link', this.link.stop());
+    await this.#quietly('listener', this.#deps.door().stop());
+    await Promise.all(Object.entries(this.#parts()).map(([name, part]) => this.#quietly(name, part.stop())));
+    const databases = Object.values<Database>({ ...this.#deps.databases });
+    await this.#quietly('databases', Promise.all(databases.map((database) => database.stop())));
+    this.#deps.log.info('instance: stopped');
+    this.#stopped.resolve();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  #parts(): Record<string, { stop(): Promise<unknown> }> {
+    const { bus, companion } = this.#deps;
+    return {
+      ...(companion === undefined ? {} : { housekeeping: companion() }),
+      tasks: this.tasks,
+      waitlist: this.waitlist,
+      servers: this.servers,
+      'old agents': this.observer,
+      roster: this.roster,
+      bus,
+    };
+  }
+
+  async #start(): Promise<void> {
+    const { bus, clock, companion, config, databases, door, log } = this.#deps;
+    const { signal } = this.#stopping;
+    try {
+      await waitForDatabase({ database: databases.main, clock, log, signal });
+      await migrate(databases.main, migrations, { log });
+      await this.servers.start();
+      await bus.start();
+      if (signal.aborted) return;
+      await door().start();
+      await this.roster.start(signal);
+      if (signal.aborted) return;
+      this.observer.start();
+      await this.tasks.start();
+      await this.waitlist.start();
+      companion?.().start();
+      this.#isLive = true;
+      const { datacenter } = config;
+      log.info({ url: door().url, bus: bus.kind, datacenter, version: VERSION }, 'instance: ready');
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  /** One part that does not stop cleanly, or in time, must not keep the others running. */
+  async #quietly(part: string, work: Promise<unknown>): Promise<void> {
+    const { clock, log } = this.#deps;
+    const done = new AbortController();
+    const settled = work
+      .catch((error: unknown) => log.warn({ part, reason: messageOf(error) }, 'stopping: part failed'))
+      .finally(() => done.abort());
+    await Promise.race([settled, clock.sleep(PART_STOPS_WITHIN_MS, done.signal)]);
+  }
+
+  #identity() {
+    const { cnapiUuid, host, advertiseHost } = this.#deps.config;
+    const { url } = this.#deps.door();
+    return {
+      cnapiUuid,
+      url,
+      host: advertiseHost ?? host,
+      port: Number(new URL(url).port || 80),
+      pid: process.pid,
+      version: VERSION,
+    };
+  }
+}
