@@ -63,6 +63,16 @@ export class Foundation {
     return this.#plan.databaseUrl === undefined ? path.join(this.#plan.directory, 'log', 'postgres.log') : undefined;
   }
 
+  /** Its settings may be changed for a while: it was not given. */
+  get isRedisOurs(): boolean {
+    return this.#redisUrl !== undefined && this.#plan.redisUrl === undefined;
+  }
+
+  /** Of Postgres and Redis, where they are ours. */
+  get pids(): number[] {
+    return this.#programs.map(({ pid }) => pid);
+  }
+
   async start(): Promise<void> {
     const { directory, databaseUrl, redisUrl, bus } = this.#plan;
     makePlace({ data: directory, instead: undefined });

@@ -5,6 +5,8 @@
 import { figures } from './figures.ts';
 import { NoDatabaseError } from './foundation.ts';
 import { type BenchOptions, BenchUsageError, parseBenchOptions, usageOf } from './options.ts';
+import { peerFigures } from './peers/figures.ts';
+import { installPeers } from './peers/install.ts';
 import { type Report, toJson } from './report.ts';
 import { Run } from './run.ts';
 import { renderTable } from './table.ts';
@@ -14,9 +16,9 @@ process.exit();
 
 async function main(): Promise<number> {
   try {
-    const options = parseBenchOptions(process.argv.slice(2), figures);
+    const options = parseBenchOptions(process.argv.slice(2), figures, peerFigures);
     if (options !== undefined) return await bench(options);
-    console.log(usageOf(figures));
+    console.log(usageOf(figures, peerFigures));
     return 0;
   } catch (error) {
     if (!(error instanceof BenchUsageError)) throw error;
@@ -30,6 +32,7 @@ async function bench(options: BenchOptions): Promise<number> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stopping.abort());
   const run = new Run(options, stopping.signal, say);
   try {
+    if (options.isPeers) await installPeers(say);
     const report = await run.measure();
     console.log(options.isJson ? toJson(report) : renderTable(report));
     return exitCodeOf(report);

@@ -5,6 +5,8 @@ import type { Figure } from './figure.ts';
 export interface BenchOptions {
   isJson: boolean;
   isQuick: boolean;
+  /** The figures are those beside the peers. */
+  isPeers: boolean;
   minutes: number;
   figures: readonly Figure[];
   databaseUrl: string | undefined;
@@ -16,11 +18,13 @@ export interface BenchOptions {
 
 export class BenchUsageError extends Error {}
 
-export function usageOf(figures: readonly Figure[]): string {
-  const lines = figures.map(({ name, says, seconds }) => `  ${name.padEnd(18)} ${says} (${seconds} s)`);
+export function usageOf(figures: readonly Figure[], peers: readonly Figure[]): string {
   return `npm run bench -- [OPTION]...   measures this machine's cnapi, each figure beside its floor from the same run
 
   --only NAME,…        just these figures
+  --peers              the figures beside others that a user might take instead, on the same Postgres and Redis, by turns.
+                       Their packages are installed in tools/bench/peers when this is asked for first; mosquitto and
+                       nats-server are Debian's (apt-get install mosquitto nats-server), and left out where they are not there
   --quick              small sizes, for trying it out; the numbers mean nothing
   --minutes N          how long many agents are held (default 10)
   --json               one JSON object instead of the table
@@ -34,18 +38,31 @@ Progress goes to stderr. Run it on a machine that does nothing else. Exit code: 
 could not be measured, 2 wrong usage.
 
 figures, and about how long each takes:
-${lines.join('\n')}`;
+${linesOf(figures)}
+
+with --peers:
+${linesOf(peers)}`;
+}
+
+function linesOf(figures: readonly Figure[]): string {
+  return figures.map(({ name, says, seconds }) => `  ${name.padEnd(18)} ${says} (${seconds} s)`).join('\n');
 }
 
 /** Undefined when only help is asked for. @throws BenchUsageError */
-export function parseBenchOptions(args: readonly string[], figures: readonly Figure[]): BenchOptions | undefined {
+export function parseBenchOptions(
+  args: readonly string[],
+  own: readonly Figure[],
+  peers: readonly Figure[],
+): BenchOptions | undefined {
   const values = parse(args);
+  const figures = values.peers ? peers : own;
   if (values.help) return undefined;
   if (values.bus !== undefined && values.bus !== 'redis' && values.bus !== 'postgres')
     throw new BenchUsageError(`--bus ${values.bus} is not redis or postgres`);
   return {
     isJson: values.json,
     isQuick: values.quick,
+    isPeers: values.peers,
     minutes: minutesOf(values.minutes),
     figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
     databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
@@ -61,6 +78,7 @@ function parse(args: readonly string[]) {
       args: [...args],
       options: {
         json: { type: 'boolean', default: false },
+        peers: { type: 'boolean', default: false },
         quick: { type: 'boolean', default: false },
         minutes: { type: 'string', default: '10' },
         only: { type: 'string' },

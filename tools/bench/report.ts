@@ -17,6 +17,8 @@ export interface Report {
   machine: Machine;
   startedAt: string;
   isQuick: boolean;
+  /** Its figures stand beside peers, not beside floors. */
+  isPeers: boolean;
   floors: Floors;
   figures: readonly FigureReport[];
 }

@@ -55,7 +55,8 @@ export class Run {
     for (const figure of this.#options.figures) {
       figures.push(await this.#measure(figure, floors));
     }
-    return { machine, startedAt, isQuick: this.#options.isQuick, floors, figures };
+    const { isQuick, isPeers } = this.#options;
+    return { machine, startedAt, isQuick, isPeers, floors, figures };
   }
 
   async stop(): Promise<void> {

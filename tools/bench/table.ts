@@ -4,22 +4,26 @@ import { type Floor, floorKeys } from './floors.ts';
 import type { FigureReport, Report } from './report.ts';
 
 const HEAD = ['ratio', 'wanted', '', 'figure', 'measured', 'floor'] as const;
+/** Nothing is wanted of a comparison with others. */
+const PEERS_HEAD = ['ratio', '', '', 'figure', 'cnapi', 'beside'] as const;
 const NOTE_INDENT = '        ';
 
 export function renderTable(report: Report): string {
+  const heads = report.isPeers ? PEERS_HEAD : HEAD;
   const rows = report.figures.map((figure) => ({ figure, rows: figure.results.map(cellsOf) }));
-  const widths = HEAD.map((head, column) =>
+  const widths = heads.map((head, column) =>
     Math.max(head.length, ...rows.flatMap((each) => each.rows).map((cells) => cells[column]?.length ?? 0)),
   );
   const line = (cells: readonly string[]) =>
     cells
       .map((cell, column) => (column === 0 ? cell.padStart(widths[0] ?? 0) : cell.padEnd(widths[column] ?? 0)))
+      .filter((_, column) => widths[column] !== 0)
       .join('  ')
       .trimEnd();
   return [
     ...headerOf(report),
     '',
-    line(HEAD),
+    line(heads),
     line(widths.map((width) => '-'.repeat(width))),
     ...rows.flatMap(({ figure, rows: each }) => [
       ...each.flatMap((cells, index) => [line(cells), ...notesOf(figure.results[index])]),
@@ -58,13 +62,14 @@ function failureOf({ name, error }: FigureReport): string[] {
     : [`${name} could not be measured:`, ...error.split('\n').map((line) => NOTE_INDENT + line)];
 }
 
-function headerOf({ machine, isQuick, floors }: Report): string[] {
+function headerOf({ machine, isQuick, isPeers, floors }: Report): string[] {
   return [
     ...(isQuick ? ['QUICK SIZES: these numbers mean nothing', ''] : []),
     `${machine.cores} × ${machine.cpu}, ${machine.memoryGb} GB, ${machine.system}; Node ${machine.node}, ` +
       `Postgres ${machine.postgres}, bus ${machine.bus}`,
     'floors, p50 (p10 to p90), in ms: one after the other, and after 8 ms of rest',
     ...floorKeys.map(({ key, says }) => `  ${key}  ${floorText(floors[key])}  ${says}`),
+    ...(isPeers ? ["ratio: cnapi's median by the other's; both took turns"] : []),
   ];
 }
 
@@ -73,7 +78,7 @@ function floorText({ busy, rested }: Floor): string {
   return `${text(busy).padEnd(24)}${text(rested).padEnd(24)}`;
 }
 
-function footerOf({ figures }: Report): string[] {
+function footerOf({ figures, isPeers }: Report): string[] {
   const results = figures.flatMap((figure) => figure.results);
   const count = (met: boolean) => results.filter((result) => isMet(result) === met).length;
   const failed = figures.filter(({ error }) => error !== undefined).length;
@@ -82,7 +87,10 @@ function footerOf({ figures }: Report): string[] {
   );
   return [
     `took (and the load average of a minute before it): ${loads.join(', ')}`,
-    `${count(true)} met, ${count(false)} missed${failed === 0 ? '' : `, ${failed} could not be measured`}`,
+    [
+      ...(isPeers ? [`${results.length} measured`] : [`${count(true)} met`, `${count(false)} missed`]),
+      ...(failed === 0 ? [] : [`${failed} could not be measured`]),
+    ].join(', '),
   ];
 }
 

@@ -8,12 +8,23 @@ export interface TaskRoute {
   waitUrl: string;
 }
 
+interface Posted {
+  id: string;
+  /** Until the answer. */
+  ms: number;
+}
+
+/** Resolves when it is accepted. */
+export async function postTask(caller: BenchCaller, { serverUuid, postUrl }: TaskRoute): Promise<Posted> {
+  const { text, ms } = expectStatus(await caller.post(`${postUrl}/servers/${serverUuid}/nop`, {}), 200);
+  return { id: (JSON.parse(text) as { id: string }).id, ms };
+}
+
 /** Resolves when the wait for it is answered; returns how long the POST took. @throws when it did not complete */
-export async function runTask(caller: BenchCaller, { serverUuid, postUrl, waitUrl }: TaskRoute): Promise<number> {
-  const posted = expectStatus(await caller.post(`${postUrl}/servers/${serverUuid}/nop`, {}), 200);
-  const { id } = JSON.parse(posted.text) as { id: string };
-  const waited = expectStatus(await caller.get(`${waitUrl}/tasks/${id}/wait?timeout=30`), 200);
+export async function runTask(caller: BenchCaller, route: TaskRoute): Promise<number> {
+  const { id, ms } = await postTask(caller, route);
+  const waited = expectStatus(await caller.get(`${route.waitUrl}/tasks/${id}/wait?timeout=30`), 200);
   const { status } = JSON.parse(waited.text) as { status: string };
   if (status !== 'complete') throw new Error(`task ${id} is ${status}`);
-  return posted.ms;
+  return ms;
 }

@@ -6,6 +6,7 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { figures } from '../../../tools/bench/figures.ts';
 import { BenchUsageError, parseBenchOptions } from '../../../tools/bench/options.ts';
+import { peerFigures } from '../../../tools/bench/peers/figures.ts';
 import { until } from '../../support/until.ts';
 
 const program = path.resolve(import.meta.dirname, '../../../tools/bench/main.ts');
@@ -27,7 +28,7 @@ function start(t: Test, args: readonly string[]) {
 }
 
 t.test('figures have names of their own', async (t) => {
-  const names = figures.map(({ name }) => name);
+  const names = [...figures, ...peerFigures].map(({ name }) => name);
   t.equal(new Set(names).size, names.length);
   for (const name of names) t.match(name, /^[a-z][a-z0-9-]*$/);
 });
@@ -35,14 +36,17 @@ t.test('figures have names of their own', async (t) => {
 t.test('options are parsed into exact types', async (t) => {
   const figure = (name: string) => ({ name, says: '', seconds: 1, measure: async () => [] });
   const known = [figure('one'), figure('two'), figure('three')];
-  t.match(parseBenchOptions([], known), { isJson: false, isQuick: false, figures: known, bus: undefined });
-  t.match(parseBenchOptions(['--json', '--quick'], known), { isJson: true, isQuick: true });
-  const chosen = parseBenchOptions(['--only', 'three,one'], known)?.figures.map(({ name }) => name);
+  t.match(parseBenchOptions([], known, []), { isJson: false, isQuick: false, figures: known, bus: undefined });
+  t.match(parseBenchOptions(['--json', '--quick'], known, []), { isJson: true, isQuick: true });
+  const chosen = parseBenchOptions(['--only', 'three,one'], known, [])?.figures.map(({ name }) => name);
   t.same(chosen, ['three', 'one'], 'in the order given');
-  t.equal(parseBenchOptions(['--help'], known), undefined);
+  t.equal(parseBenchOptions(['--help'], known, []), undefined);
+  const peers = [figure('four')];
+  t.match(parseBenchOptions(['--peers'], known, peers), { isPeers: true, figures: peers });
+  t.match(parseBenchOptions(['--peers', '--only', 'four'], known, peers), { figures: peers });
   for (const args of [['--only', 'four'], ['--bus', 'pigeons'], ['--slowly'], ['--database-url', 'x'], ['all']]) {
     t.type(
-      t.throws(() => parseBenchOptions(args, known), args.join(' ')),
+      t.throws(() => parseBenchOptions(args, known, []), args.join(' ')),
       BenchUsageError,
     );
   }
@@ -51,7 +55,7 @@ t.test('options are parsed into exact types', async (t) => {
 t.test('--help names every figure; a wrong option is said in a line', async (t) => {
   const help = start(t, ['--help']);
   t.equal(await help.ended, 0);
-  for (const { name } of figures) t.match(help.said.stdout, `  ${name} `);
+  for (const { name } of [...figures, ...peerFigures]) t.match(help.said.stdout, `  ${name} `);
   const wrong = start(t, ['--only', 'nothing']);
   t.equal(await wrong.ended, 2);
   t.match(wrong.said.stderr, /^bench: --only nothing: the figures are .*\n$/);

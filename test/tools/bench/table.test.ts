@@ -37,6 +37,7 @@ const report: Report = {
   },
   startedAt: '2026-01-01T00:00:00.000Z',
   isQuick: false,
+  isPeers: false,
   floors: { N: floor, C: floor, H: floor, W: floor, F: floor },
   figures: [
     { name: 'one', seconds: 10, loadBefore: 0.25, results: [fast, slow] },
@@ -72,6 +73,16 @@ t.test('the table has ratios first, the floor beside, notes beneath, and what co
   t.equal(lines.at(-1), '1 met, 2 missed, 1 could not be measured');
   t.notMatch(renderTable(report), /QUICK/);
   t.match(renderTable({ ...report, isQuick: true }), /^QUICK SIZES: these numbers mean nothing\n/);
+});
+
+t.test('beside peers there is nothing to be met', async (t) => {
+  const { limit, ...result } = fast;
+  const figures = [{ name: 'one', seconds: 10, loadBefore: 0.25, results: [result] }];
+  const lines = renderTable({ ...report, isPeers: true, figures }).split('\n');
+  const at = lines.findIndex((line) => line.includes('round trip'));
+  t.match(lines[at - 2], /^ratio +figure +cnapi +beside$/);
+  t.match(lines[at], /^1\.5 × +round trip +3 ms +2 ms {2}2N \+ C$/);
+  t.equal(lines.at(-1), '1 measured');
 });
 
 t.test('as JSON it spells out what follows from the numbers', async (t) => {

@@ -1,0 +1,58 @@
+/** The comparison's own arithmetic, and that it refuses numbers of work that did not happen. */
+import t from 'tap';
+import { compare, type Side, takePairs, withAbsent } from '../../../tools/bench/peers/contest.ts';
+import { checkDone } from '../../../tools/bench/peers/figures/queues.ts';
+
+function side(name: string, values: number[], log: string[]): Side {
+  return {
+    name,
+    async take() {
+      log.push(name);
+      return { speed: values.shift() ?? 0 };
+    },
+  };
+}
+
+const speed = { key: 'speed', what: 'speed', unit: '/s' };
+
+t.test('ours and each peer take turns', async (t) => {
+  const log: string[] = [];
+  const peers = [side('one', [], log), side('two', [], log)];
+  await takePairs(side('ours', [], log), peers, { rounds: 2, say: () => undefined });
+  t.same(log, ['ours', 'one', 'ours', 'two', 'ours', 'one', 'ours', 'two']);
+});
+
+t.test(
+  'a row is the median of ours beside that of the peer, with the spread of both and of their ratios',
+  async (t) => {
+    const pairs = await takePairs(side('ours', [10, 30, 20], []), [side('one', [5, 10, 40], [])], {
+      rounds: 3,
+      say: () => undefined,
+    });
+    const [row] = compare(pairs, [speed]);
+    t.match(row, { what: 'speed', value: 20, unit: '/s', floor: { of: 'one', value: 10 } });
+    t.same(row?.notes, ['ours 10 to 30, theirs 5 to 40; ratio 0.5 to 3 over 3 pairs']);
+    t.throws(() => compare(pairs, [{ ...speed, key: 'size' }]), /size/);
+  },
+);
+
+t.test('who could not take part is named beneath the last row', async (t) => {
+  const row = { what: 'speed', value: 1, unit: '/s' };
+  t.same(withAbsent([row, row], []), [row, row]);
+  const [first, last] = withAbsent([row, row], [{ name: 'nats-server', why: 'there is none' }]);
+  t.same(first, row);
+  t.same(last?.notes, ['not measured: nats-server: there is none']);
+});
+
+t.test('work that was not done, or has no recorded end, fails the figure', async (t) => {
+  const all = { dispatched: 10, handled: { runs: 10, distinct: 10 }, unfinished: 0 };
+  checkDone('queue', all);
+  checkDone('queue', { ...all, handled: { runs: 12, distinct: 10 } });
+  const wrong: [object, RegExp][] = [
+    [{ dispatched: 0, handled: { runs: 0, distinct: 0 } }, /nothing was dispatched/],
+    [{ handled: { runs: 9, distinct: 9 } }, /of 10 jobs dispatched 1 were never done/],
+    [{ handled: { runs: 10, distinct: 9 } }, /of 10 jobs dispatched 1 were never done/],
+    [{ unfinished: 1 }, /no end of 1 jobs/],
+  ];
+  for (const [change, message] of wrong) t.throws(() => checkDone('queue', { ...all, ...change }), message);
+});

@@ -1,0 +1,5 @@
+/** The figures beside others that a user might take instead, in the order of the table. */
+import type { Figure } from '../figure.ts';
+import { taskBacklog, taskCallers, taskTrips } from './figures/tasks.ts';
+
+export const peerFigures: readonly Figure[] = [taskTrips, taskCallers, taskBacklog];

@@ -1,0 +1,74 @@
+/** cnapi's side of the figures of tasks: POST at one instance, the agent at any, the wait at another instance. */
+import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import { BenchCaller } from '../../caller.ts';
+import type { BenchContext } from '../../figure.ts';
+import { runLanes } from '../../lanes.ts';
+import { postTask, runTask, type TaskRoute } from '../../tasks.ts';
+import type { Zone } from '../../zone.ts';
+import type { Side } from '../contest.ts';
+import { type TakeTurn, untilDone, type Work } from './queues.ts';
+
+export const OWN = 'cnapi';
+
+/** Real agents with journals on the disk, as on servers of their own; or a fleet of simulated ones, which keep none. */
+export type Agents = { real: number } | { simulated: number };
+
+export async function startOwnTasks(
+  { startZone }: BenchContext,
+  { agents, take }: { agents: Agents; take: TakeTurn },
+): Promise<Side> {
+  const zone = await startZone();
+  if ('real' in agents) await zone.addAgents(agents.real);
+  else await zone.addFleet({ agents: agents.simulated });
+  if ('simulated' in agents) await zone.untilKnown(agents.simulated);
+  const work = workOf(zone, await routesOf(zone));
+  const turn = async () => {
+    const taken = await take(work);
+    await untilDone(OWN, work);
+    return taken;
+  };
+  return { name: OWN, take: turn };
+}
+
+function workOf(zone: Zone, routes: readonly TaskRoute[]): Work {
+  const caller = new BenchCaller();
+  let dispatched = 0;
+  const dispatch = (how: 'add' | 'run') => {
+    const route = routes[dispatched++ % routes.length] as TaskRoute;
+    return how === 'run' ? runTask(caller, route) : postTask(caller, route);
+  };
+  return {
+    async trips({ seconds, restMs }) {
+      const times: number[] = [];
+      for (const until = clock.now() + seconds * 1000; clock.now() < until; ) {
+        if (restMs > 0) await clock.sleep(restMs);
+        const startedAt = clock.now();
+        await dispatch('run');
+        times.push(clock.now() - startedAt);
+      }
+      return times;
+    },
+    lanes: ({ inFlight, seconds, how }) => runLanes(inFlight, seconds, () => dispatch(how)),
+    async tally() {
+      const [row = { complete: 0, others: 0 }] = await zone.sql<{ complete: number; others: number }>(
+        `select count(*) filter (where outcome = 'complete')::int as complete,
+                count(*) filter (where outcome is distinct from 'complete')::int as others
+           from cnapi_tasks`,
+      );
+      const handled = { runs: row.complete, distinct: row.complete };
+      return { dispatched, handled, unfinished: row.others };
+    },
+  };
+}
+
+/** For each server two instances that do not hold its agent. */
+async function routesOf(zone: Zone): Promise<TaskRoute[]> {
+  const rows = await zone.sql<{ server_uuid: string; cnapi_uuid: string }>(
+    `select server_uuid, cnapi_uuid from cnapi_roster_authority where status = 'running'`,
+  );
+  return rows.map(({ server_uuid: serverUuid, cnapi_uuid }) => {
+    const [poster, waiter] = zone.instances.filter(({ uuid }) => uuid !== cnapi_uuid);
+    if (poster === undefined || waiter === undefined) throw new Error('this needs three instances');
+    return { serverUuid, postUrl: poster.url, waitUrl: waiter.url };
+  });
+}

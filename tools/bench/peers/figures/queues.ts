@@ -1,0 +1,139 @@
+/**
+ * The sides of the figures of tasks: cnapi, and queues that a user might take for the work. Each does the same: somebody asks for
+ * a piece of work that does nothing, a worker in another process does it, its end is recorded and, where it is waited for, told to
+ * whoever asked. After each turn it is counted whether all of it was done.
+ */
+import { Redis } from 'ioredis';
+import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import type { BenchContext } from '../../figure.ts';
+import type { Helper } from '../../helper.ts';
+import type { Absent, Side, Turn } from '../contest.ts';
+import type { Handled, QueuePlan } from '../programs/queue.ts';
+
+/** What a turn does with a side: the same questions to each. */
+export interface Work {
+  /** How long each piece took, one after the other, in ms. */
+  trips(order: { seconds: number; restMs: number }): Promise<number[]>;
+  /** Pieces a second, waited for (`run`) or only accepted (`add`). */
+  lanes(order: { inFlight: number; seconds: number; how: 'add' | 'run' }): Promise<number>;
+  tally(): Promise<Tally>;
+}
+
+export interface Tally {
+  dispatched: number;
+  /** Where the work is done. */
+  handled: Handled;
+  /** By the store. */
+  unfinished: number;
+}
+
+export type TakeTurn = (work: Work) => Promise<Turn>;
+
+interface Peer {
+  name: string;
+  program: string;
+  needsRedis?: true;
+  variant?: string;
+  /** Redis is told to keep what it was told before it answers. */
+  isDurable?: true;
+}
+
+export const IN_FLIGHT = 64;
+
+const peers: readonly Peer[] = [
+  { name: 'graphile-worker', program: 'graphile-worker' },
+  { name: 'graphile-worker, batched', program: 'graphile-worker', variant: 'batched' },
+  { name: 'pg-boss', program: 'pg-boss' },
+  { name: 'BullMQ', program: 'bullmq', needsRedis: true },
+  { name: 'BullMQ, appendfsync always', program: 'bullmq', needsRedis: true, isDurable: true },
+];
+
+const DONE_WITHIN_MS = 60_000;
+const LOOK_MS = 10;
+
+/** @throws when something that was dispatched was not done, or has no recorded end */
+export function checkDone(name: string, { dispatched, handled, unfinished }: Tally): void {
+  const missing = dispatched - handled.distinct;
+  if (dispatched === 0) throw new Error(`${name}: nothing was dispatched`);
+  if (missing !== 0) throw new Error(`${name}: of ${dispatched} jobs dispatched ${missing} were never done`);
+  if (unfinished !== 0) throw new Error(`${name}: the store has no end of ${unfinished} jobs`);
+}
+
+/** Resolves when all is done and recorded. @throws when it does not come to that */
+export async function untilDone(name: string, work: Work): Promise<void> {
+  for (const deadline = clock.now() + DONE_WITHIN_MS; ; await clock.sleep(LOOK_MS)) {
+    const tally = await work.tally();
+    const isDone = tally.handled.distinct >= tally.dispatched && tally.unfinished === 0;
+    if (isDone || clock.now() > deadline) return checkDone(name, tally);
+  }
+}
+
+/** Those that can take part here, ready; and why the others cannot. */
+export async function startQueues(
+  context: BenchContext,
+  { isTold, take }: { isTold: boolean; take: TakeTurn },
+): Promise<{ sides: Side[]; absent: Absent[] }> {
+  const sides: Side[] = [];
+  const absent: Absent[] = [];
+  for (const peer of peers) {
+    const why = whyAbsent(context, peer);
+    if (why === undefined) sides.push(await startQueue(context, peer, { isTold, take }));
+    else absent.push({ name: peer.name, why });
+  }
+  return { sides, absent };
+}
+
+function whyAbsent({ foundation }: BenchContext, { needsRedis, isDurable }: Peer): string | undefined {
+  if (!needsRedis) return undefined;
+  if (foundation.redisUrl === undefined) return 'there is no Redis: on Debian, apt-get install redis-server';
+  if (isDurable && !foundation.isRedisOurs) return 'the settings of a Redis that was given are left alone';
+  return undefined;
+}
+
+async function startQueue(
+  { foundation, startHelper }: BenchContext,
+  { name, program, variant = '', isDurable }: Peer,
+  { isTold, take }: { isTold: boolean; take: TakeTurn },
+): Promise<Side> {
+  const { redisUrl } = foundation;
+  const databaseUrl = await foundation.createDatabase();
+  const plan: QueuePlan = { databaseUrl, redisUrl, concurrency: IN_FLIGHT, isTold, variant };
+  const start = (role: string) =>
+    startHelper({ name: `${program}-${role}`, file: `tools/bench/peers/programs/${program}.ts` });
+  const [caller, worker] = [await start('caller'), await start('worker')];
+  await caller.ask('startCaller', plan);
+  await worker.ask('startWorker', plan);
+  const work = workOf(caller, worker);
+  const turn = async () => {
+    const taken = await take(work);
+    await untilDone(name, work);
+    return taken;
+  };
+  return { name, take: isDurable ? () => withFsync(redisUrl ?? '', turn) : turn };
+}
+
+function workOf(caller: Helper, worker: Helper): Work {
+  return {
+    trips: (order) => caller.ask('trips', order),
+    lanes: (order) => caller.ask('lanes', order),
+    async tally() {
+      const dispatched = await caller.ask<number>('dispatched');
+      const handled = await worker.ask<Handled>('handled');
+      return { dispatched, handled, unfinished: await caller.ask<number>('unfinished') };
+    },
+  };
+}
+
+/** While Redis flushes its file to the disk before it answers. */
+async function withFsync<Result>(redisUrl: string, work: () => Promise<Result>): Promise<Result> {
+  const redis = new Redis(redisUrl);
+  try {
+    await redis.config('SET', 'appendfsync', 'always');
+    await redis.config('SET', 'appendonly', 'yes');
+    while (!(await redis.info('persistence')).includes('aof_rewrite_in_progress:0')) await clock.sleep(LOOK_MS);
+    return await work();
+  } finally {
+    await redis.config('SET', 'appendonly', 'no');
+    redis.disconnect();
+  }
+}

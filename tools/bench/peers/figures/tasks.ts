@@ -1,0 +1,87 @@
+/** Tasks beside jobs of queues: from dispatch to the told end, one at a time; many callers that wait; and a backlog. */
+import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import type { BenchContext, Figure, Result } from '../../figure.ts';
+import { median } from '../../statistics.ts';
+import { compare, type Measure, takePairs, withAbsent } from '../contest.ts';
+import { type Agents, OWN, startOwnTasks } from './own-tasks.ts';
+import { IN_FLIGHT, startQueues, type TakeTurn, untilDone } from './queues.ts';
+
+interface Plan {
+  agents: Agents;
+  isTold: boolean;
+  take: TakeTurn;
+  measures: readonly Measure[];
+}
+
+const REST_MS = 8;
+const FLEET = { simulated: 100 };
+
+export const taskTrips: Figure = {
+  name: 'task-trips',
+  says: 'one task after the other, from its dispatch until its end is told, beside graphile-worker, pg-boss, BullMQ',
+  seconds: 200,
+  measure: (context) => {
+    const seconds = context.isQuick ? 0.5 : 2;
+    return measure(context, {
+      agents: { real: 3 },
+      isTold: true,
+      take: async (work) => ({
+        busy: median(await work.trips({ seconds, restMs: 0 })),
+        rested: median(await work.trips({ seconds, restMs: REST_MS })),
+      }),
+      measures: [
+        { key: 'busy', what: 'dispatch to told end, one after the other, p50', unit: 'ms' },
+        { key: 'rested', what: `dispatch to told end, one at a time after ${REST_MS} ms of rest, p50`, unit: 'ms' },
+      ],
+    });
+  },
+};
+
+export const taskCallers: Figure = {
+  name: 'task-callers',
+  says: `tasks a second, ${IN_FLIGHT} callers that each wait for the end, beside the same`,
+  seconds: 160,
+  measure: (context) => {
+    const seconds = context.isQuick ? 0.5 : 4;
+    return measure(context, {
+      agents: FLEET,
+      isTold: true,
+      take: async (work) => ({ rate: await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'run' }) }),
+      measures: [{ key: 'rate', what: `done per second, ${IN_FLIGHT} callers that wait for the end`, unit: '/s' }],
+    });
+  },
+};
+
+export const taskBacklog: Figure = {
+  name: 'task-backlog',
+  says: `tasks a second, ${IN_FLIGHT} callers that wait for the acceptance only, until all are done, beside the same`,
+  seconds: 200,
+  measure: (context) => {
+    const seconds = context.isQuick ? 0.5 : 3;
+    return measure(context, {
+      agents: FLEET,
+      isTold: false,
+      take: async (work) => {
+        const [{ dispatched: before }, startedAt] = [await work.tally(), clock.now()];
+        const accepted = await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'add' });
+        await untilDone('backlog', work);
+        const tookMs = clock.now() - startedAt;
+        return { accepted, done: (((await work.tally()).dispatched - before) * 1000) / tookMs };
+      },
+      measures: [
+        { key: 'accepted', what: `accepted per second, ${IN_FLIGHT} callers`, unit: '/s' },
+        { key: 'done', what: 'done per second, until none is left', unit: '/s' },
+      ],
+    });
+  },
+};
+
+async function measure(context: BenchContext, { agents, isTold, take, measures }: Plan): Promise<Result[]> {
+  const own = await startOwnTasks(context, { agents, take });
+  const { sides, absent } = await startQueues(context, { isTold, take });
+  const rounds = context.isQuick ? 1 : 4;
+  // The first turns meet cold code.
+  for (const side of [own, ...sides]) await side.take();
+  const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`${OWN} and peers, ${text}`) });
+  return withAbsent(compare(pairs, measures), absent);
+}

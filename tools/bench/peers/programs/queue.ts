@@ -1,0 +1,82 @@
+/**
+ * What every queue's program has in common. It is started twice, as in any use of a queue: one process calls, another one
+ * works. The work does nothing, but it is counted by its id where it is done, so that no number is of work that did not happen.
+ */
+import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import { systemRandom } from '../../../../lib/ports/random.ts';
+import { answerQuestions } from '../../asked.ts';
+import { runLanes } from '../../lanes.ts';
+
+export interface QueuePlan {
+  databaseUrl: string;
+  redisUrl: string | undefined;
+  /** What the worker process may do at a time. */
+  concurrency: number;
+  /** Callers are told of ends; without it nothing is sent for them. */
+  isTold: boolean;
+  /** Of the peer's own, by its documentation. */
+  variant: string;
+}
+
+export interface Caller {
+  /** Resolves when the queue has accepted the job. */
+  add(id: string): Promise<unknown>;
+  /** Adds it and resolves when this process is told of its end. */
+  run(id: string): Promise<unknown>;
+  /** By the queue's own store: jobs whose end it does not have. */
+  countUnfinished(): Promise<number>;
+}
+
+export interface QueueProgram {
+  startCaller(plan: QueuePlan): Promise<Caller>;
+  /** `work` is to be called for each job with its id. */
+  startWorker(plan: QueuePlan, work: (id: string) => void): Promise<unknown>;
+}
+
+export interface Handled {
+  runs: number;
+  distinct: number;
+}
+
+export function serveQueue({ startCaller, startWorker }: QueueProgram): void {
+  let caller: Caller | undefined;
+  let dispatched = 0;
+  let runs = 0;
+  const handled = new Set<string>();
+  const theCaller = (): Caller => {
+    if (caller === undefined) throw new Error('startCaller comes first');
+    return caller;
+  };
+  const dispatch = (how: 'add' | 'run') => {
+    dispatched += 1;
+    return theCaller()[how](systemRandom.uuid());
+  };
+  answerQuestions({
+    async startCaller(plan: QueuePlan) {
+      caller = await startCaller(plan);
+    },
+    async startWorker(plan: QueuePlan) {
+      await startWorker(plan, (id) => {
+        runs += 1;
+        handled.add(id);
+      });
+    },
+    /** How long each took, in ms, one after the other. */
+    async trips({ seconds, restMs }: { seconds: number; restMs: number }): Promise<number[]> {
+      const times: number[] = [];
+      for (const until = clock.now() + seconds * 1000; clock.now() < until; ) {
+        if (restMs > 0) await clock.sleep(restMs);
+        const startedAt = clock.now();
+        await dispatch('run');
+        times.push(clock.now() - startedAt);
+      }
+      return times;
+    },
+    /** How many a second. */
+    lanes: ({ inFlight, seconds, how }: { inFlight: number; seconds: number; how: 'add' | 'run' }): Promise<number> =>
+      runLanes(inFlight, seconds, () => dispatch(how)),
+    dispatched: (): number => dispatched,
+    handled: (): Handled => ({ runs, distinct: handled.size }),
+    unfinished: (): Promise<number> => theCaller().countUnfinished(),
+  });
+}

@@ -1,0 +1,35 @@
+/**
+ * How a caller learns of an end that a queue in Postgres has recorded, where the queue itself tells nobody: a trigger of the
+ * user's on the queue's table, and LISTEN. The message comes with the commit of the end, not before.
+ */
+import pg from 'pg';
+
+const CHANNEL = 'bench_done';
+
+export class Told {
+  readonly #waiting = new Map<string, () => void>();
+  readonly #client: pg.Client;
+
+  constructor(databaseUrl: string) {
+    this.#client = new pg.Client({ connectionString: databaseUrl });
+  }
+
+  /** `on` is the trigger's event and table, `id` the expression for the job's id. */
+  async start({ on, when = 'true', id }: { on: string; when?: string; id: string }): Promise<void> {
+    await this.#client.connect();
+    await this.#client.query(`
+      create function bench_tell() returns trigger language plpgsql as
+        $$ begin perform pg_notify('${CHANNEL}', ${id}); return null; end $$;
+      create trigger bench_tell after ${on} for each row when (${when}) execute function bench_tell()`);
+    this.#client.on('notification', ({ payload = '' }) => {
+      this.#waiting.get(payload)?.();
+      this.#waiting.delete(payload);
+    });
+    await this.#client.query(`listen ${CHANNEL}`);
+  }
+
+  /** To be asked before the job is added. */
+  when(id: string): Promise<void> {
+    return new Promise((resolve) => this.#waiting.set(id, resolve));
+  }
+}
