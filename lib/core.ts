@@ -15,7 +15,7 @@ import { LinkServer } from './agents/link-server.ts';
 import { Registry } from './agents/registry.ts';
 import type { Bus } from './bus/bus.ts';
 import type { Config } from './config.ts';
-import { messageOf } from './errors.ts';
+import { DatabaseUnavailableError, messageOf } from './errors.ts';
 import { housekeepingMigrations } from './housekeeping.ts';
 import type { Logger } from './log.ts';
 import type { Database } from './moray/database.ts';
@@ -91,6 +91,7 @@ export interface CoreDeps {
 
 /** A part that waits for a frozen database is left behind; its connections are cut at the end. */
 const PART_STOPS_WITHIN_MS = 2500;
+const PREPARE_AGAIN_MS = 500;
 
 export class Core {
   readonly roster: Roster;
@@ -223,12 +224,10 @@ export class Core {
   }
 
   async #start(): Promise<void> {
-    const { bus, clock, companion, config, databases, door, log } = this.#deps;
+    const { bus, companion, config, door, log } = this.#deps;
     const { signal } = this.#stopping;
     try {
-      await waitForDatabase({ database: databases.main, clock, log, signal });
-      await migrate(databases.main, migrations, { log });
-      await this.servers.start();
+      await this.#prepareDatabase(signal);
       await bus.start();
       if (signal.aborted) return;
       await door().start();
@@ -243,6 +242,22 @@ export class Core {
       log.info({ url: door().url, bus: bus.kind, datacenter, version: VERSION }, 'instance: ready');
     } catch (error) {
       if (!signal.aborted) throw error;
+    }
+  }
+
+  /** It may go away again while it is prepared: what was done stands, and the rest is begun anew. */
+  async #prepareDatabase(signal: AbortSignal): Promise<void> {
+    const { clock, databases, log } = this.#deps;
+    for (;;) {
+      await waitForDatabase({ database: databases.main, clock, log, signal });
+      try {
+        await migrate(databases.main, migrations, { log });
+        return await this.servers.start();
+      } catch (error) {
+        if (!(error instanceof DatabaseUnavailableError)) throw error;
+        log.warn({ reason: messageOf(error.cause) }, 'instance: the database went away while it was prepared');
+        await clock.sleep(PREPARE_AGAIN_MS, signal);
+      }
     }
   }
 
