@@ -19,22 +19,22 @@ export interface RoutedExchange {
   services: Services;
 }
 
+/** A request whose parameters are gathered, however it came. */
+export type Call = Pick<RequestContext<never>, 'rawParams' | 'services' | 'requestId' | 'header' | 'signal'>;
+
 export async function answer(route: Route, { request, path, exchange, services }: RoutedExchange): Promise<Reply> {
+  const { requestId, signal } = exchange;
   const rawParams = await gatherParams(request, path);
+  return carryOut(route, { rawParams, services, requestId, signal, header: (name) => singleHeader(request, name) });
+}
+
+export async function carryOut(route: Route, call: Call): Promise<Reply> {
+  const { rawParams, services } = call;
   refuseUndeclared(route, rawParams);
   const ids = parsePathParams(route, rawParams);
   const found = await checkPreconditions(route, ids, services);
-  const context: RequestContext<never> = {
-    params: parseParams(route, rawParams) as never,
-    rawParams,
-    server: found?.server,
-    isRunning: found?.isRunning ?? false,
-    services,
-    requestId: exchange.requestId,
-    header: (name) => singleHeader(request, name),
-    signal: exchange.signal,
-  };
-  return route.handler(context);
+  const params = parseParams(route, rawParams) as never;
+  return route.handler({ ...call, params, server: found?.server, isRunning: found?.isRunning ?? false });
 }
 
 async function gatherParams(request: IncomingMessage, path: Record<string, string>): Promise<Params> {

@@ -1,0 +1,88 @@
+/** What the checks are told by the database: each change of a row of coordination, in the order of commits. */
+export const CHANGES_CHANNEL = 'sim_changes';
+
+export interface RosterRow {
+  server_uuid: string;
+  run: string | null;
+  epoch: number;
+  status: 'running' | 'unknown';
+  reason: string;
+  said_by: string | null;
+  incarnation: string | null;
+  conn: number | null;
+  inventory_epoch: number;
+}
+
+export interface TaskRow {
+  id: string;
+  server_uuid: string;
+  state: 'queued' | 'claimed' | 'ended';
+  outcome: 'complete' | 'failure' | null;
+  attempt: number;
+  epoch: number | null;
+  idempotent: boolean;
+  code: string | null;
+  /** The beginning of its text. */
+  result: string | null;
+}
+
+export interface TicketRow {
+  uuid: string;
+  queue: number;
+  place: number;
+  status: 'queued' | 'active' | 'finished' | 'expired';
+}
+
+export interface InstanceRow {
+  run: string;
+  cnapi_uuid: string;
+  state: 'live' | 'dead';
+  end_reason: string | null;
+}
+
+interface Rows {
+  cnapi_roster_authority: RosterRow;
+  cnapi_tasks: TaskRow;
+  cnapi_waitlist_tickets: TicketRow;
+  cnapi_instances: InstanceRow;
+}
+
+/** A missing side is a row that was not there before, or is not there any more. */
+export type Change = {
+  [Table in keyof Rows]: { table: Table; before: Rows[Table] | null; after: Rows[Table] | null };
+}[keyof Rows];
+
+const COLUMNS: Record<keyof Rows, string> = {
+  cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, said_by, incarnation, conn, inventory_epoch',
+  cnapi_tasks: `id, server_uuid, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code,
+    left(result::text, 500) as result`,
+  cnapi_waitlist_tickets: 'uuid, queue, place, status',
+  cnapi_instances: 'run, cnapi_uuid, state, end_reason',
+};
+
+const tellFunction = (table: keyof Rows) => `
+create function sim_tell_${table}() returns trigger language plpgsql as $$
+declare
+  was json;
+  became json;
+begin
+  if tg_op <> 'INSERT' then
+    select row_to_json(part) into was from (select ${COLUMNS[table]} from (select old.*) as whole) as part;
+  end if;
+  if tg_op <> 'DELETE' then
+    select row_to_json(part) into became from (select ${COLUMNS[table]} from (select new.*) as whole) as part;
+  end if;
+  if was::text is distinct from became::text then
+    perform pg_notify('${CHANGES_CHANNEL}', json_build_object('number', nextval('sim_change'), 'table', '${table}',
+      'before', was, 'after', became)::text);
+  end if;
+  return null;
+end $$;
+create trigger sim_tell after insert or update or delete on ${table} for each row execute function sim_tell_${table}();`;
+
+export const changesSql = `create sequence sim_change; ${(Object.keys(COLUMNS) as (keyof Rows)[]).map(tellFunction).join('')}`;
+
+export function parseChange(payload: string): Change {
+  const { table, before, after } = JSON.parse(payload) as Change;
+  return { table, before, after } as Change;
+}

@@ -1,0 +1,229 @@
+/**
+ * What a seed stands for: how large the world is, what goes wrong in it and when, and what is asked of it. Plain data, made
+ * before the run, so that a part of it can be left out and all else stays as it was (shrink.ts).
+ */
+import { SeededRandom } from './seeded-random.ts';
+
+/** Times are in milliseconds of virtual time; `instance` and `agent` are numbers. */
+export type Fault = { at: number } & (
+  | { kind: 'instance-killed'; instance: number; isPowerless: boolean; downMs: number }
+  | { kind: 'instance-frozen'; instance: number; ms: number }
+  | { kind: 'instance-drained'; instance: number; downMs: number }
+  | { kind: 'instance-added' }
+  | { kind: 'instance-without-database'; instance: number; ms: number }
+  | { kind: 'instance-without-bus'; instance: number; ms: number }
+  | { kind: 'instance-without-agents'; instance: number; direction: Direction; ms: number }
+  | {
+      kind: 'agent-killed';
+      agent: number;
+      isPowerless: boolean;
+      downMs: number;
+      journal: 'kept' | 'lost' | 'rolled-back';
+    }
+  | { kind: 'agent-frozen'; agent: number; ms: number }
+  | { kind: 'agent-clock-stepped'; agent: number; ms: number }
+  | { kind: 'agent-cut-off'; agent: number; direction: Direction; ms: number }
+  | { kind: 'agent-connections-reset'; agent: number }
+  | { kind: 'network-slow'; extraMs: number; ms: number }
+  | { kind: 'network-losing'; loss: number; ms: number }
+  | { kind: 'frames-repeated'; share: number; ms: number }
+  | { kind: 'bus-killed'; ms: number }
+  | { kind: 'bus-frozen'; ms: number }
+  | { kind: 'bus-losing'; loss: number; ms: number }
+  | { kind: 'database-down'; ms: number }
+  | { kind: 'database-frozen'; ms: number }
+  | { kind: 'database-slow'; extraMs: number; ms: number }
+  | { kind: 'database-failing'; share: number; ms: number }
+  | { kind: 'database-losing-answers'; share: number; ms: number }
+);
+export type FaultKind = Fault['kind'];
+export type Direction = 'both' | 'in' | 'out';
+
+export type Operation = { at: number; number: number } & (
+  | {
+      kind: 'task';
+      agent: number;
+      workMs: number;
+      exitCode: number;
+      timeoutMs: number;
+      idempotent: boolean;
+      key: boolean;
+      cancelAfterMs: number | undefined;
+      waits: number;
+    }
+  | {
+      kind: 'lock';
+      queue: number;
+      holdMs: number;
+      expiresInS: number;
+      holder: 'releases' | 'renews' | 'dies' | 'deletes';
+    }
+  | { kind: 'task-under-lock'; agent: number; workMs: number }
+);
+
+export interface Plan {
+  seed: string;
+  profile: Profile;
+  instances: number;
+  agents: number;
+  faults: Fault[];
+  operations: Operation[];
+  /** From here on nothing goes wrong any more. */
+  calmAt: number;
+}
+
+export const PROFILES = ['agents', 'instances', 'network', 'database', 'everything'] as const;
+export type Profile = (typeof PROFILES)[number];
+
+const FAULTS_FROM_MS = 8_000;
+const FAULTS_UNTIL_MS = 40_000;
+
+const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
+  agents: [
+    'agent-killed',
+    'agent-killed',
+    'agent-frozen',
+    'agent-clock-stepped',
+    'agent-connections-reset',
+    'agent-cut-off',
+  ],
+  instances: ['instance-killed', 'instance-killed', 'instance-frozen', 'instance-drained', 'instance-added'],
+  network: [
+    'instance-without-bus',
+    'instance-without-agents',
+    'agent-cut-off',
+    'agent-connections-reset',
+    'network-slow',
+    'network-losing',
+    'frames-repeated',
+    'bus-killed',
+    'bus-frozen',
+    'bus-losing',
+  ],
+  database: [
+    'instance-without-database',
+    'database-down',
+    'database-frozen',
+    'database-slow',
+    'database-failing',
+    'database-losing-answers',
+  ],
+};
+
+export function planOf(seed: string): Plan {
+  const random = new SeededRandom(`plan ${seed}`);
+  const profile = random.pick(PROFILES);
+  const instances = random.whole(2, 4);
+  const agents = random.whole(3, 8);
+  const kinds = profile === 'everything' ? Object.values(KINDS).flat() : KINDS[profile];
+  const faults = Array.from({ length: random.whole(3, 14) }, () =>
+    faultOf(random.pick(kinds), { random, instances, agents }),
+  ).sort((one, other) => one.at - other.at);
+  const operations = Array.from({ length: random.whole(10, 40) }, (_, number) =>
+    operationOf(number, { random, agents }),
+  );
+  const calmAt = Math.max(FAULTS_UNTIL_MS, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
+  return { seed, profile, instances, agents, faults, operations, calmAt };
+}
+
+interface Drawn {
+  random: SeededRandom;
+  instances: number;
+  agents: number;
+}
+
+function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
+  const at = Math.round(random.between(FAULTS_FROM_MS, FAULTS_UNTIL_MS));
+  const instance = random.whole(0, instances - 1);
+  const agent = random.whole(0, agents - 1);
+  const ms = Math.round(random.chance(0.3) ? random.between(200, 2000) : random.between(2000, 14_000));
+  const share = Number(random.between(0.02, 0.3).toFixed(3));
+  const direction = random.pick<Direction>(['both', 'in', 'out']);
+  const isPowerless = random.chance(0.3);
+  switch (kind) {
+    case 'instance-killed':
+      return { at, kind, instance, isPowerless, downMs: ms };
+    case 'instance-drained':
+      return { at, kind, instance, downMs: ms };
+    case 'instance-added':
+      return { at, kind };
+    case 'instance-frozen':
+    case 'instance-without-database':
+    case 'instance-without-bus':
+      return { at, kind, instance, ms };
+    case 'instance-without-agents':
+      return { at, kind, instance, direction, ms };
+    case 'agent-killed':
+      return {
+        at,
+        kind,
+        agent,
+        isPowerless,
+        downMs: ms,
+        journal: random.pick(['kept', 'kept', 'kept', 'lost', 'rolled-back']),
+      };
+    case 'agent-frozen':
+      return { at, kind, agent, ms };
+    case 'agent-clock-stepped':
+      return { at, kind, agent, ms: Math.round(random.between(-3_600_000, 3_600_000)) };
+    case 'agent-cut-off':
+      return { at, kind, agent, direction, ms };
+    case 'agent-connections-reset':
+      return { at, kind, agent };
+    case 'network-slow':
+    case 'database-slow':
+      return { at, kind, extraMs: Math.round(random.between(20, 700)), ms };
+    case 'network-losing':
+    case 'bus-losing':
+      return { at, kind, loss: kind === 'bus-losing' ? Math.min(1, share * 4) : share, ms };
+    case 'frames-repeated':
+    case 'database-failing':
+    case 'database-losing-answers':
+      return { at, kind, share, ms };
+    case 'bus-killed':
+    case 'bus-frozen':
+    case 'database-down':
+    case 'database-frozen':
+      return { at, kind, ms };
+    default:
+      return kind satisfies never;
+  }
+}
+
+/** How long the fault itself lasts. */
+export function lengthOf(fault: Fault): number {
+  if ('downMs' in fault) return fault.kind === 'instance-drained' ? fault.downMs + 20_000 : fault.downMs;
+  return 'ms' in fault && fault.kind !== 'agent-clock-stepped' ? fault.ms : 0;
+}
+
+function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 'agents'>): Operation {
+  const at = Math.round(random.between(3_000, FAULTS_UNTIL_MS + 5_000));
+  const agent = random.whole(0, agents - 1);
+  const workMs = Math.round(random.chance(0.5) ? random.between(1, 100) : random.between(100, 6_000));
+  const kind = random.pick(['task', 'task', 'task', 'lock', 'lock', 'task-under-lock'] as const);
+  if (kind === 'task-under-lock') return { at, number, kind, agent, workMs };
+  if (kind === 'lock') {
+    return {
+      at,
+      number,
+      kind,
+      queue: random.whole(0, 2),
+      holdMs: Math.round(random.between(10, 3_000)),
+      expiresInS: random.whole(3, 12),
+      holder: random.pick(['releases', 'releases', 'renews', 'dies', 'deletes']),
+    };
+  }
+  return {
+    at,
+    number,
+    kind,
+    agent,
+    workMs,
+    exitCode: random.chance(0.2) ? random.whole(1, 9) : 0,
+    timeoutMs: random.chance(0.15) ? random.whole(500, 3_000) : 15_000,
+    idempotent: random.chance(0.3),
+    key: random.chance(0.5),
+    cancelAfterMs: random.chance(0.2) ? Math.round(random.between(0, 4_000)) : undefined,
+    waits: random.whole(1, 3),
+  };
+}

@@ -1,0 +1,102 @@
+/** One server of the simulated world: its machine and disk, and the agent process that runs on it, if one does. */
+import { Agent } from '../../lib/cn-agent/agent.ts';
+import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import { Pulse } from '../../lib/cn-agent/pulse.ts';
+import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
+import { type Disk, SimJournal } from './sim-journal.ts';
+import { AgentEnd, type LinkDoor } from './sim-link.ts';
+import { SimMachine, SimServer } from './sim-machine.ts';
+import type { SimProcess } from './sim-process.ts';
+import type { World } from './world.ts';
+
+export class SimAgent {
+  readonly name: string;
+  readonly server: SimServer;
+  readonly #world: World;
+  readonly #disk: Disk;
+  #process: SimProcess | undefined;
+  #agent: Agent | undefined;
+  #incarnations = 0;
+  /** As it was at some time, for a disk that is rolled back to it. */
+  #backup: Disk | undefined;
+
+  constructor(world: World, number: number) {
+    const random = world.random.fork(`server ${number}`);
+    this.#world = world;
+    this.name = `agent-${number}`;
+    this.server = new SimServer({ uuid: random.uuid(), number, time: world.time });
+    this.#disk = { journalId: random.uuid(), records: [] };
+  }
+
+  get uuid(): string {
+    return this.server.uuid;
+  }
+
+  get process(): SimProcess | undefined {
+    return this.#process;
+  }
+
+  get agent(): Agent | undefined {
+    return this.#agent;
+  }
+
+  /** True while an agent process is there and does not stand still. */
+  get isUp(): boolean {
+    return this.#process?.isRunning === true;
+  }
+
+  start(): void {
+    if (this.#process !== undefined && !this.#process.isDead) return;
+    const { network, story } = this.#world;
+    this.#incarnations += 1;
+    const process = this.#world.newProcess(this.name, `${this.name}/${this.#incarnations}`);
+    const { clock, random } = process;
+    this.#process = process;
+    this.#agent = new Agent({
+      clock,
+      random,
+      log: story.logger(this.name),
+      pulse: new Pulse({ clock }),
+      journal: new SimJournal(process, this.#disk),
+      machine: new SimMachine(this.server, process),
+      dial: ({ endpoint, serverUuid }, events) => {
+        const end = new AgentEnd({ process, network, events });
+        events.begun();
+        end.connect(this.#addressed(endpoint), serverUuid);
+        return end;
+      },
+      resolve: async () => this.#world.addresses(),
+      tasks: catalogue,
+      serverUuid: this.uuid,
+      agentVersion: 'simulated',
+      allowReboot: false,
+      protocol: 'link',
+    });
+    void this.#agent.start();
+  }
+
+  /** The process is killed; what it had begun goes on. Without power, so does nothing, and nobody is told. */
+  kill({ isPowerless }: { isPowerless: boolean }): void {
+    this.#process?.kill({ isPowerless });
+    if (isPowerless) this.server.losePower();
+  }
+
+  loseJournal(): void {
+    this.#disk.journalId = this.#world.random.uuid();
+    this.#disk.records = [];
+  }
+
+  backUpJournal(): void {
+    this.#backup = { journalId: this.#disk.journalId, records: [...this.#disk.records] };
+  }
+
+  rollBackJournal(): void {
+    if (this.#backup === undefined) return;
+    this.#disk.journalId = this.#backup.journalId;
+    this.#disk.records = [...this.#backup.records];
+  }
+
+  #addressed({ host }: Endpoint): { name: string; find: () => LinkDoor | undefined } {
+    return { name: this.#world.nameOf(host), find: () => this.#world.doorAt(host) };
+  }
+}

@@ -1,0 +1,63 @@
+/** The bus of the simulated world: the memory hub behind a network that is late, loses messages, and can cut somebody off. */
+import type { Bus } from '../../lib/bus/bus.ts';
+import type { Line, LineEvents, OpenLine } from '../../lib/bus/line.ts';
+import { LineBus } from '../../lib/bus/line-bus.ts';
+import { MemoryHub } from '../../lib/bus/memory-bus.ts';
+import type { Logger } from '../../lib/log.ts';
+import type { SeededRandom } from './seeded-random.ts';
+import type { SimProcess } from './sim-process.ts';
+
+export class SimHub {
+  readonly hub = new MemoryHub({ defer: (deliver) => deliver() });
+  readonly #random: SeededRandom;
+  readonly #cutOff = new Set<string>();
+  /** Of each message to each who hears it. */
+  loss = 0;
+
+  constructor(random: SeededRandom) {
+    this.#random = random;
+  }
+
+  cutOff(name: string, isCut: boolean): void {
+    if (isCut) this.#cutOff.add(name);
+    else this.#cutOff.delete(name);
+  }
+
+  bus(process: SimProcess, log: Logger): Bus {
+    const { clock, random } = process;
+    return new LineBus({ kind: 'memory', clock, random, log, openLine: this.#opener(process) });
+  }
+
+  #opener(process: SimProcess): OpenLine {
+    return async (events, signal) => {
+      if (this.#cutOff.has(process.name)) throw new Error('no way to the hub');
+      const line = await this.hub.openLine(this.#delayed(process, events), signal);
+      process.onKill(() => line.close());
+      return this.#guarded(process, line);
+    };
+  }
+
+  /** In order, as one connection is. */
+  #delayed(process: SimProcess, events: LineEvents): LineEvents {
+    let lastAt = 0;
+    return {
+      onPayload: (topic, payload) => {
+        if (this.#cutOff.has(process.name) || this.#random.chance(this.loss)) return;
+        const now = process.clock.now();
+        lastAt = Math.max(lastAt + 0.001, now + this.#random.between(0.1, 3));
+        process.receive(lastAt - now, () => events.onPayload(topic, payload));
+      },
+      onLost: (cause) => void process.receive(0.1, () => events.onLost(cause)),
+    };
+  }
+
+  #guarded(process: SimProcess, line: Line): Line {
+    return {
+      change: (hear, unhear) => line.change(hear, unhear),
+      send: async (topic, payload) => {
+        if (!this.#cutOff.has(process.name)) await line.send(topic, payload);
+      },
+      close: () => line.close(),
+    };
+  }
+}

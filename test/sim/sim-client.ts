@@ -1,0 +1,121 @@
+/**
+ * Callers of the REST interface: each request goes to some instance, through the real routes (parameters, preconditions,
+ * handler), and comes back, or is lost with its instance. A caller that gets no answer knows nothing of what became of it.
+ */
+import { CnapiError } from '../../lib/errors.ts';
+import { carryOut } from '../../lib/http/pipeline.ts';
+import { routes } from '../../lib/http/routes.ts';
+import type { Services } from '../../lib/http/services.ts';
+import type { SeededRandom } from './seeded-random.ts';
+import type { SimInstance } from './sim-instance.ts';
+import { PHASE } from './virtual-time.ts';
+import type { World } from './world.ts';
+
+export interface Request {
+  route: string;
+  params: Record<string, unknown>;
+  headers?: Record<string, string>;
+  /** Default 20 s; then it is given up. */
+  patienceMs?: number;
+}
+
+export type Answer = { status: number; body: Record<string, unknown>; instance: string } | { status: 'lost' };
+
+const PATIENCE_MS = 20_000;
+
+export class SimClient {
+  readonly random: SeededRandom;
+  readonly #world: World;
+  readonly #name: string;
+  #requests = 0;
+
+  constructor(world: World, name: string) {
+    this.#world = world;
+    this.#name = name;
+    this.random = world.random.fork(name);
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#world.time.schedule(ms, PHASE.input, resolve));
+  }
+
+  /** To an instance that the name server gives; refused at once where nobody listens. */
+  async ask(request: Request): Promise<Answer> {
+    const instance = this.random.pick(this.#world.instances);
+    this.#requests += 1;
+    const id = `${this.#name}-${this.#requests}`;
+    const answer = await this.#exchange(instance, request, id);
+    const text = answer.status === 'lost' ? 'no answer' : `${answer.status} ${codeOf(answer.body)}`;
+    this.#world.story.note(this.#name, `${request.route} at ${instance.name}: ${text}`);
+    return answer;
+  }
+
+  /** Again and again, to whichever instance, until one answers. */
+  async insist(request: Request): Promise<Exclude<Answer, { status: 'lost' }>> {
+    for (;;) {
+      const answer = await this.ask(request);
+      if (answer.status !== 'lost' && answer.status !== 503) return answer;
+      await this.sleep(this.random.between(200, 1500));
+    }
+  }
+
+  #exchange(instance: SimInstance, request: Request, requestId: string): Promise<Answer> {
+    const { time, network } = this.#world;
+    const leaving = new AbortController();
+    return new Promise((resolve) => {
+      const settle = (answer: Answer) => {
+        patience.cancel();
+        leaving.abort();
+        resolve(answer);
+      };
+      const patience = time.schedule(request.patienceMs ?? PATIENCE_MS, PHASE.input, () => settle({ status: 'lost' }));
+      const lost = () => void time.schedule(0.5, PHASE.input, () => settle({ status: 'lost' }));
+      if (!instance.isOpen) return lost();
+      const { process } = instance;
+      process.onKill(() => process.isPowerless || lost());
+      process.receive(network.latencyMs(), () => {
+        const left = instance.entered();
+        void this.#answer(instance, request, { requestId, signal: leaving.signal }).then((answer) => {
+          left();
+          if (!process.isDead) time.schedule(network.latencyMs(), PHASE.input, () => settle(answer));
+        });
+      });
+    });
+  }
+
+  async #answer(
+    instance: SimInstance,
+    { route: name, params, headers = {} }: Request,
+    { requestId, signal }: { requestId: string; signal: AbortSignal },
+  ): Promise<Answer> {
+    const route = routes.find((one) => one.name === name);
+    if (route === undefined || instance.core === undefined) throw new Error(`there is no route ${name}`);
+    const { core } = instance;
+    const services = { ...partsOf(core), waitsOver: core.waitsOver } as unknown as Services;
+    try {
+      const header = (key: string) => headers[key];
+      const reply = await carryOut(route, { rawParams: params, services, requestId, header, signal });
+      return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
+    } catch (error) {
+      if (signal.aborted) return { status: 'lost' };
+      if (error instanceof CnapiError)
+        return {
+          status: error.statusCode,
+          body: { code: error.code, message: error.message },
+          instance: instance.name,
+        };
+      this.#world.crashed(instance.name, error);
+      return { status: 'lost' };
+    }
+  }
+}
+
+const partsOf = ({ servers, tasks, waitlist, oldAgentCaller, observer }: NonNullable<SimInstance['core']>) => ({
+  servers,
+  tasks,
+  waitlist,
+  oldAgentCaller,
+  oldAgents: observer,
+});
+
+const codeOf = (body: Record<string, unknown>) => String(body.code ?? body.status ?? body.id ?? body.uuid ?? '');

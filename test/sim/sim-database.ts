@@ -1,0 +1,114 @@
+/**
+ * A pool of connections of one simulated process to the one Postgres, with the limits and the deadlines of the real one
+ * (lib/moray/pool.ts). What was sent is carried out although its process is dead or has given it up.
+ */
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import type { Database, Queryable, QueryResult } from '../../lib/moray/database.ts';
+import { asDatabaseError } from '../../lib/moray/unavailable.ts';
+import type { SimPostgres } from './sim-postgres.ts';
+import type { SimProcess } from './sim-process.ts';
+
+export interface SimDatabaseDeps {
+  process: SimProcess;
+  postgres: SimPostgres;
+  maxConnections: number;
+  /** Without an answer after this the connection is given up. */
+  queryTimeoutMs: number;
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+
+export class SimDatabase implements Database {
+  readonly #deps: SimDatabaseDeps;
+  readonly #waiting = new Set<() => void>();
+  #free: number;
+  #isStopped = false;
+
+  constructor(deps: SimDatabaseDeps) {
+    this.#deps = deps;
+    this.#free = deps.maxConnections;
+  }
+
+  query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
+    return this.#ask(labelOf(text), (connection) => connection.query<Row>(text, values));
+  }
+
+  /** Carried out at one moment, as no other statement can come between on the one connection of PGlite. */
+  transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result> {
+    return this.#ask('transaction', async (connection) => {
+      await connection.query('begin');
+      try {
+        const result = await work(connection);
+        await connection.query('commit');
+        return result;
+      } catch (error) {
+        await connection.query('rollback');
+        throw error;
+      }
+    });
+  }
+
+  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
+    yield* (await this.query<Row>(text, values)).rows;
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+  }
+
+  #ask<Result>(label: string, run: (connection: Queryable) => Promise<Result>): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      const { process, queryTimeoutMs } = this.#deps;
+      if (this.#isStopped) return reject(new DatabaseUnavailableError(new Error('the pool was ended')));
+      const send = () => {
+        timer.cancel();
+        this.#waiting.delete(send);
+        this.#send(label, run).then(resolve, reject);
+      };
+      const timer = process.clock.after(Math.min(CONNECT_TIMEOUT_MS, queryTimeoutMs), () => {
+        this.#waiting.delete(send);
+        reject(new DatabaseUnavailableError(new Error('timeout exceeded when trying to connect')));
+      });
+      this.#waiting.add(send);
+      this.#next();
+    });
+  }
+
+  #send<Result>(label: string, run: (connection: Queryable) => Promise<Result>): Promise<Result> {
+    const { process, postgres, queryTimeoutMs } = this.#deps;
+    this.#free -= 1;
+    return new Promise((resolve, reject) => {
+      let isSettled = false;
+      const settle = (how: () => void) => {
+        if (isSettled) return;
+        isSettled = true;
+        timer.cancel();
+        this.#free += 1;
+        how();
+        this.#next();
+      };
+      const answer = (how: () => void) => process.receive(process.random.between(0.1, 1), () => settle(how));
+      const timer = process.clock.after(queryTimeoutMs, () =>
+        settle(() => reject(new DatabaseUnavailableError(new Error(`no answer in ${queryTimeoutMs} ms`)))),
+      );
+      postgres.send<Result>({
+        who: process.name,
+        label,
+        run,
+        answered: (result) => answer(() => resolve(result)),
+        failed: (error) => answer(() => reject(asDatabaseError(error))),
+      });
+    });
+  }
+
+  #next(): void {
+    if (this.#free <= 0) return;
+    const [send] = this.#waiting;
+    send?.();
+  }
+}
+
+/** The first words of a statement, with what it is about. */
+function labelOf(text: string): string {
+  return text.trim().replace(/\s+/g, ' ').slice(0, 70);
+}

@@ -1,0 +1,153 @@
+/** One instance of the simulated world, through all its lives: the product's core over simulated ports. */
+import type { AgentSocket, AgentStream } from '../../lib/agents/agent-socket.ts';
+import type { UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
+import { type Config, parseConfig } from '../../lib/config.ts';
+import { Core, type Door } from '../../lib/core.ts';
+import { SimDatabase } from './sim-database.ts';
+import type { LinkDoor } from './sim-link.ts';
+import type { SimProcess } from './sim-process.ts';
+import type { World } from './world.ts';
+
+/** Tasks' deadlines are shorter than the product's, so that a run sees them pass; the roster's are the product's own. */
+export const SIM_TIMES = { taskStartByMs: 10_000, taskOverdueMs: 12_000, drainAgentsMs: 10_000, drainWaitsMs: 15_000 };
+const SHORT_QUERY_MS = 2_000;
+const QUERY_MS = 12_000;
+
+export class SimInstance implements LinkDoor {
+  readonly name: string;
+  readonly uuid: string;
+  readonly host: string;
+  readonly #world: World;
+  readonly config: Config & { cnapiUuid: string };
+  #life: Life | undefined;
+  #lives = 0;
+
+  constructor(world: World, number: number) {
+    this.#world = world;
+    this.name = `inst-${number}`;
+    this.uuid = world.random.fork(this.name).uuid();
+    this.host = `10.0.0.${number + 1}`;
+    const parsed = parseConfig({
+      ...SIM_TIMES,
+      host: this.host,
+      databaseUrl: 'postgres://simulated',
+      cnapiUuid: this.uuid,
+    });
+    this.config = { ...parsed, cnapiUuid: this.uuid };
+  }
+
+  /** Of its present or last life. */
+  get process(): SimProcess {
+    if (this.#life === undefined) throw new Error(`${this.name} was never started`);
+    return this.#life.process;
+  }
+
+  get core(): Core | undefined {
+    return this.#life?.core;
+  }
+
+  /** True while a process is there that does not stand still. */
+  get isUp(): boolean {
+    return this.#life?.process.isRunning === true;
+  }
+
+  /** It listens, so that agents and callers can be sent here. */
+  get isOpen(): boolean {
+    return this.#life?.door.isOpen === true && !this.#life.process.isDead;
+  }
+
+  start(): void {
+    if (this.#life !== undefined && !this.#life.process.isDead) return;
+    this.#lives += 1;
+    const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
+    const door = new SimDoor(this.host);
+    this.#life = { process, door, core: this.#build(process, door) };
+    const { core } = this.#life;
+    core.start().catch((error: unknown) => this.#world.crashed(this.name, error));
+    // A process ends when its instance has stopped.
+    void core.stopped.then(() => process.kill());
+  }
+
+  kill({ isPowerless }: { isPowerless: boolean }): void {
+    this.#life?.process.kill({ isPowerless });
+  }
+
+  /** As SIGTERM asks for. */
+  drain(): void {
+    if (this.isUp) this.#life?.process.receive(0, () => this.core?.drain('simulated'));
+  }
+
+  upgrade(
+    serverUuid: string,
+    { socket, stream }: { socket: AgentSocket; stream: AgentStream },
+  ): UpgradeRefusal | undefined {
+    const link = this.core?.link;
+    if (link === undefined || !this.isOpen) return { status: 503, retryAfterMs: 0 };
+    const refusal = link.refusal();
+    if (refusal !== undefined) return { status: 503, retryAfterMs: 1000 };
+    link.take({ socket, stream, serverUuid });
+    return undefined;
+  }
+
+  /** A request is being answered here until the result is called. */
+  entered(): () => void {
+    const door = this.#life?.door;
+    if (door === undefined) return () => {};
+    door.unanswered += 1;
+    return () => {
+      door.unanswered -= 1;
+    };
+  }
+
+  #build(process: SimProcess, door: SimDoor): Core {
+    const { postgres, hub, story } = this.#world;
+    const { clock, random } = process;
+    const log = story.logger(this.name);
+    const open = (maxConnections: number, queryTimeoutMs: number) =>
+      new SimDatabase({ process, postgres, maxConnections, queryTimeoutMs });
+    return new Core({
+      config: this.config,
+      clock,
+      random,
+      log,
+      databases: {
+        main: open(this.config.databasePoolSize, QUERY_MS),
+        beats: open(1, SHORT_QUERY_MS),
+        verdicts: open(1, SHORT_QUERY_MS),
+        sightings: open(1, SHORT_QUERY_MS),
+      },
+      bus: hub.bus(process, log),
+      door: () => door,
+    });
+  }
+}
+
+interface Life {
+  process: SimProcess;
+  door: SimDoor;
+  core: Core;
+}
+
+class SimDoor implements Door {
+  readonly url: string;
+  isOpen = false;
+  unanswered = 0;
+
+  constructor(host: string) {
+    this.url = `http://${host}:8080`;
+  }
+
+  async start(): Promise<void> {
+    this.isOpen = true;
+  }
+
+  announceLeave(): void {}
+
+  closeDoor(): void {
+    this.isOpen = false;
+  }
+
+  async stop(): Promise<void> {
+    this.isOpen = false;
+  }
+}

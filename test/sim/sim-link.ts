@@ -1,0 +1,207 @@
+/**
+ * A WebSocket of an agent to an instance over the simulated network: the agent's end is what its link driver dials, the
+ * instance's end what its connection is given. Behaves as `ws` does: answers pings by itself, answers a close with a close.
+ */
+import { WebSocket } from 'ws';
+import type { AgentSocket, AgentStream } from '../../lib/agents/agent-socket.ts';
+import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
+import { closeReason } from '../../lib/wire/close-reason.ts';
+import type { Packet, Peer, SimNetwork, Wire } from './sim-network.ts';
+import type { SimProcess } from './sim-process.ts';
+
+/** Who takes upgrades at an address. */
+export interface LinkDoor {
+  process: SimProcess;
+  /** Undefined: the WebSocket stands, over these. */
+  upgrade(serverUuid: string, parts: { socket: AgentSocket; stream: AgentStream }): UpgradeRefusal | undefined;
+}
+
+/** Connects; nothing comes of it where nobody listens, or the way is cut. */
+export class AgentEnd implements LinkSocket, Peer {
+  readonly process: SimProcess;
+  readonly #network: SimNetwork;
+  readonly #events: LinkSocketEvents;
+  #out: Wire | undefined;
+  #state: 'connecting' | 'open' | 'closing' | 'over' = 'connecting';
+
+  constructor({ process, network, events }: { process: SimProcess; network: SimNetwork; events: LinkSocketEvents }) {
+    this.process = process;
+    this.#network = network;
+    this.#events = events;
+  }
+
+  /** `find` is asked when the request arrives. */
+  connect(address: { name: string; find: () => LinkDoor | undefined }, serverUuid: string): void {
+    const { name, find } = address;
+    const agent = this.process.name;
+    if (this.#network.isCut(agent, name) || this.#network.isCut(name, agent)) return;
+    const refused = () => this.process.receive(0.2, () => this.#end('connect ECONNREFUSED'));
+    const door = find();
+    if (door === undefined || door.process.isDead) return void refused();
+    door.process.receive(this.#network.latencyMs(), () => {
+      if (this.process.isDead || this.#state !== 'connecting') return;
+      if (find() !== door) return void refused();
+      this.#upgrade(door, serverUuid);
+    });
+    door.process.onKill(() =>
+      this.process.receive(0.3, () => this.#state === 'connecting' && this.#end('socket hang up')),
+    );
+  }
+
+  get bufferedBytes(): number {
+    return this.#out?.bufferedBytes ?? 0;
+  }
+
+  send(text: string): void {
+    if (this.#state === 'open') this.#out?.send({ kind: 'frame', text });
+  }
+
+  close(_code: number, reason: string): void {
+    const wasOpen = this.#state === 'open';
+    this.#state = 'over';
+    if (!wasOpen) return this.#out?.send({ kind: 'end' });
+    this.#out?.send({ kind: 'close', reason: closeReason(reason).toString() });
+    this.process.clock.after(1000, () => this.#out?.send({ kind: 'end' }));
+  }
+
+  /** Its process is gone: the other side is told, unless the power went with it. */
+  vanish(isSilent: boolean): void {
+    this.#state = 'over';
+    if (!isSilent) this.#out?.send({ kind: 'end' });
+  }
+
+  arrived(packet: Packet): void {
+    if (packet.kind === 'answer') return this.#answered(packet.refusal);
+    if (packet.kind === 'end') return this.#end('closed with 1006');
+    if (this.#state !== 'open') return;
+    this.#events.heard();
+    if (packet.kind === 'ping') this.#out?.send({ kind: 'pong', text: packet.text });
+    else if (packet.kind === 'frame') this.#events.received(packet.text);
+    else if (packet.kind === 'close') {
+      this.#out?.send({ kind: 'end' });
+      this.#end(`closed with 1000 ${packet.reason}`);
+    }
+  }
+
+  #upgrade(door: LinkDoor, serverUuid: string): void {
+    const back = new InstanceEnd({ process: door.process, network: this.#network, agent: this });
+    this.#out = this.#network.wire(this, back);
+    this.process.onKill(() => this.vanish(this.process.isPowerless));
+    back.answer(door.upgrade(serverUuid, { socket: back, stream: back.stream }));
+  }
+
+  #answered(refusal: UpgradeRefusal | undefined): void {
+    if (this.#state !== 'connecting') return;
+    if (refusal !== undefined) return this.#end(`upgrade refused with HTTP ${refusal.status}`, refusal);
+    this.#state = 'open';
+    this.#events.opened();
+  }
+
+  #end(reason: string, refusal?: UpgradeRefusal): void {
+    if (this.#state === 'over') return;
+    this.#state = 'over';
+    this.#events.closed(reason, refusal);
+  }
+}
+
+type Listeners = {
+  message: (data: Buffer, isBinary: boolean) => void;
+  pong: (data: Buffer) => void;
+  error: (error: Error) => void;
+  close: () => void;
+};
+
+class InstanceEnd implements AgentSocket, Peer {
+  readonly process: SimProcess;
+  readonly stream: AgentStream;
+  readonly #out: Wire;
+  readonly #listeners: Partial<Listeners> = {};
+  #heard: (chunk: Buffer) => void = () => {};
+  #unread: Packet[] | undefined;
+  #isOver = false;
+
+  constructor({ process, network, agent }: { process: SimProcess; network: SimNetwork; agent: AgentEnd }) {
+    this.process = process;
+    this.#out = network.wire(this, agent);
+    this.stream = {
+      remoteAddress: agent.process.name,
+      on: (_event, listener) => {
+        this.#heard = listener;
+      },
+      // Two bytes of header, see lib/agents/short-frame.ts.
+      write: (text) => this.send(text.slice(2)),
+    };
+    process.onKill(() => {
+      if (!process.isPowerless) this.#out.send({ kind: 'end' });
+    });
+  }
+
+  /** To the request for an upgrade; a refusal ends it. */
+  answer(refusal: UpgradeRefusal | undefined): void {
+    this.#out.send({ kind: 'answer', refusal });
+    if (refusal === undefined) return;
+    this.#isOver = true;
+    this.#out.send({ kind: 'end' });
+  }
+
+  get bufferedAmount(): number {
+    return this.#out.bufferedBytes;
+  }
+
+  get readyState(): number {
+    return this.#isOver ? WebSocket.CLOSED : WebSocket.OPEN;
+  }
+
+  on<Name extends keyof Listeners>(event: Name, listener: Listeners[Name]): void {
+    this.#listeners[event] = listener as Partial<Listeners>[Name];
+  }
+
+  send(text: string): void {
+    if (!this.#isOver) this.#out.send({ kind: 'frame', text });
+  }
+
+  ping(text: string): void {
+    if (!this.#isOver) this.#out.send({ kind: 'ping', text });
+  }
+
+  pause(): void {
+    this.#unread ??= [];
+  }
+
+  resume(): void {
+    const unread = this.#unread ?? [];
+    this.#unread = undefined;
+    for (const packet of unread) this.arrived(packet);
+  }
+
+  close(_code: number, reason: string): void {
+    if (!this.#isOver) this.#out.send({ kind: 'close', reason });
+  }
+
+  terminate(): void {
+    if (this.#isOver) return;
+    this.#out.send({ kind: 'end' });
+    this.#end();
+  }
+
+  arrived(packet: Packet): void {
+    if (this.#isOver) return;
+    if (this.#unread !== undefined) return void this.#unread.push(packet);
+    if (packet.kind === 'end') return this.#end();
+    this.#heard(Buffer.from('text' in packet ? packet.text : ''));
+    if (this.#isOver) return;
+    if (packet.kind === 'frame') this.#listeners.message?.(Buffer.from(packet.text), false);
+    else if (packet.kind === 'pong') this.#listeners.pong?.(Buffer.from(packet.text));
+    else if (packet.kind === 'close') {
+      this.#out.send({ kind: 'close', reason: packet.reason });
+      this.#out.send({ kind: 'end' });
+      this.#end();
+    }
+  }
+
+  /** `ws` tells it in a later turn. */
+  #end(): void {
+    this.#isOver = true;
+    this.process.receive(0, () => this.#listeners.close?.());
+  }
+}

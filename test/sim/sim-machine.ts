@@ -1,0 +1,138 @@
+/**
+ * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and keeps account of each. A command is a
+ * process of its own: it goes on when the agent dies, until it is done or somebody ends its group.
+ */
+import type { ProcessGroup } from '../../lib/cn-agent/journal.ts';
+import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/cn-agent/machine.ts';
+import { standInSysinfo } from '../../lib/fleet/stand-in-sysinfo.ts';
+import type { Timer } from '../../lib/ports/clock.ts';
+import { EPOCH_MS, type SimProcess } from './sim-process.ts';
+import { PHASE, type VirtualTime } from './virtual-time.ts';
+
+/** One time that a command was begun. */
+export interface Execution {
+  operation: string;
+  serverUuid: string;
+  /** Of the agent process that began it. */
+  agent: string;
+  beganAt: number;
+  endedAt: number | undefined;
+  how: 'done' | 'killed' | undefined;
+  exitCode: number;
+}
+
+interface Run {
+  execution: Execution;
+  timer: Timer;
+  over: (how: 'done' | 'killed') => void;
+}
+
+export class SimServer {
+  readonly uuid: string;
+  readonly number: number;
+  readonly executions: Execution[] = [];
+  readonly #time: VirtualTime;
+  readonly #runs = new Map<number, Run>();
+  #groups = 100;
+  #boots = 1;
+
+  constructor({ uuid, number, time }: { uuid: string; number: number; time: VirtualTime }) {
+    this.uuid = uuid;
+    this.number = number;
+    this.#time = time;
+  }
+
+  get bootId(): string {
+    return `${this.uuid.slice(0, 35)}${this.#boots % 10}`;
+  }
+
+  /** The machine goes down: nothing on it is running any more. */
+  losePower(): void {
+    this.#boots += 1;
+    for (const group of [...this.#runs.keys()]) this.end(group);
+  }
+
+  newGroup(): ProcessGroup {
+    this.#groups += 1;
+    return { pgid: this.#groups, startTime: String(this.#groups), bootId: this.bootId };
+  }
+
+  begin(group: number, work: { execution: Execution; ms: number; over: (how: 'done' | 'killed') => void }): void {
+    const { execution, ms, over } = work;
+    this.executions.push(execution);
+    const timer = this.#time.schedule(ms, PHASE.input, () => this.#over(group, 'done'));
+    this.#runs.set(group, { execution, timer, over });
+  }
+
+  end(group: number): void {
+    this.#over(group, 'killed');
+  }
+
+  #over(group: number, how: 'done' | 'killed'): void {
+    const run = this.#runs.get(group);
+    if (run === undefined) return;
+    this.#runs.delete(group);
+    run.timer.cancel();
+    run.execution.endedAt = this.#time.now;
+    run.execution.how = how;
+    run.over(how);
+  }
+}
+
+/** What one agent process sees of its server. */
+export class SimMachine implements Machine {
+  readonly bootId: string;
+  readonly #server: SimServer;
+  readonly #process: SimProcess;
+
+  constructor(server: SimServer, process: SimProcess) {
+    this.#server = server;
+    this.#process = process;
+    this.bootId = server.bootId;
+  }
+
+  async sysinfo(): Promise<Sysinfo> {
+    const { uuid: serverUuid, number } = this.#server;
+    return standInSysinfo({ serverUuid, number, agentVersion: 'simulated', bootedAt: EPOCH_MS, sysinfoSize: 'small' });
+  }
+
+  async status(): Promise<Record<string, unknown>> {
+    const memory = { total_bytes: 65_536, availrmem_bytes: 32_768, arcsize_bytes: 0 };
+    return { vms: {}, meminfo: memory, diskinfo: { pool_size_bytes: 100, pool_alloc_bytes: 10 }, timestamp: '' };
+  }
+
+  async execute({ script }: Command, run: CommandRun): Promise<CommandResult> {
+    const [, operation = '', ms = '0', exitCode = '0'] = script.split(' ');
+    const group = this.#server.newGroup();
+    await run.begin(group);
+    if (run.signal.aborted) return result(null, '');
+    const how = await this.#work(group.pgid, { operation, ms: Number(ms), exitCode: Number(exitCode) }, run.signal);
+    if (how === 'done') run.output('stdout', 0, `${operation}\n`);
+    return how === 'done' ? result(Number(exitCode), `${operation}\n`) : result(null, '');
+  }
+
+  async reboot(): Promise<void> {}
+
+  async endGroup(group: ProcessGroup): Promise<void> {
+    if (group.bootId === this.bootId) this.#server.end(group.pgid);
+  }
+
+  #work(
+    group: number,
+    { operation, ms, exitCode }: { operation: string; ms: number; exitCode: number },
+    signal: AbortSignal,
+  ): Promise<'done' | 'killed'> {
+    const server = this.#server;
+    const { name: agent, clock } = this.#process;
+    return new Promise((resolve) => {
+      const over = (how: 'done' | 'killed') => void this.#process.receive(0.2, () => resolve(how));
+      const common = { operation, serverUuid: server.uuid, agent, beganAt: clock.now(), exitCode };
+      server.begin(group, { execution: { ...common, endedAt: undefined, how: undefined }, ms, over });
+      signal.addEventListener('abort', () => server.end(group), { once: true });
+    });
+  }
+}
+
+function result(exitCode: number | null, stdout: string): CommandResult {
+  return { exitCode, signal: exitCode === null ? 'SIGTERM' : null, stdout, stderr: '', killed: exitCode === null };
+}

@@ -1,0 +1,147 @@
+/**
+ * The network between agents and instances: connections that keep their order, each at its own speed, and whose ends hear of
+ * each other only by what arrives. A way can be cut in one direction or both, without a FIN: what is sent meanwhile arrives when it
+ * is mended, as TCP sends it again. Whoever loses its power is not heard of any more until it is back and is spoken to.
+ */
+import type { UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
+import type { SeededRandom } from './seeded-random.ts';
+import type { SimProcess } from './sim-process.ts';
+import type { VirtualTime } from './virtual-time.ts';
+
+/** What crosses a connection. */
+export type Packet =
+  /** The answer to the upgrade: the WebSocket stands, or why not. */
+  | { kind: 'answer'; refusal: UpgradeRefusal | undefined }
+  | { kind: 'frame'; text: string }
+  | { kind: 'ping' | 'pong'; text: string }
+  /** A close frame; answered by the other side's. */
+  | { kind: 'close'; reason: string }
+  /** The TCP connection is over, in good order or not. */
+  | { kind: 'end' };
+
+/** One end of a connection. */
+export interface Peer {
+  readonly process: SimProcess;
+  /** Nothing comes after 'end'. */
+  arrived(packet: Packet): void;
+}
+
+export interface NetworkTrouble {
+  /** Added to each packet's way. */
+  slowMs: number;
+  /** Of each packet: it is sent again only after a while, and everything behind it waits. */
+  loss: number;
+  /** Of each frame about tasks: it comes twice, the second time late. */
+  repeats: number;
+}
+
+const CALM: NetworkTrouble = { slowMs: 0, loss: 0, repeats: 0 };
+
+export class SimNetwork {
+  readonly random: SeededRandom;
+  readonly #time: VirtualTime;
+  readonly #cuts = new Map<string, number>();
+  readonly #wires = new Set<Wire>();
+  trouble: NetworkTrouble = { ...CALM };
+
+  constructor({ time, random }: { time: VirtualTime; random: SeededRandom }) {
+    this.#time = time;
+    this.random = random;
+  }
+
+  get now(): number {
+    return this.#time.now;
+  }
+
+  set(trouble: Partial<NetworkTrouble>): void {
+    this.trouble = { ...this.trouble, ...trouble };
+  }
+
+  /** Nothing gets from `from` to `to` until as many mends; `*` is everybody. */
+  cut(from: string, to: string): void {
+    const way = `${from}>${to}`;
+    this.#cuts.set(way, (this.#cuts.get(way) ?? 0) + 1);
+  }
+
+  mend(from: string, to: string): void {
+    const way = `${from}>${to}`;
+    const left = (this.#cuts.get(way) ?? 1) - 1;
+    if (left > 0) this.#cuts.set(way, left);
+    else this.#cuts.delete(way);
+    for (const wire of [...this.#wires]) wire.flush();
+  }
+
+  isCut(from: string, to: string): boolean {
+    return [`${from}>${to}`, `*>${to}`, `${from}>*`].some((way) => this.#cuts.has(way));
+  }
+
+  latencyMs(): number {
+    return this.random.between(0.1, 2) + this.random.between(0, this.trouble.slowMs);
+  }
+
+  wire(from: Peer, to: Peer): Wire {
+    const wire = new Wire(this, from, to);
+    this.#wires.add(wire);
+    return wire;
+  }
+
+  forget(wire: Wire): void {
+    this.#wires.delete(wire);
+  }
+
+  /** Every connection between the two is reset, both sides hear of it. */
+  reset(one: string, other: string): void {
+    for (const wire of [...this.#wires]) {
+      const ends = [wire.from.process.name, wire.to.process.name];
+      if (ends.includes(one) && (other === '*' || ends.includes(other)))
+        wire.to.process.receive(0.1, () => wire.to.arrived({ kind: 'end' }));
+    }
+  }
+}
+
+/** One direction of a connection. */
+export class Wire {
+  readonly from: Peer;
+  readonly to: Peer;
+  readonly #network: SimNetwork;
+  #held: Packet[] = [];
+  #lastAt = 0;
+  #isOver = false;
+
+  constructor(network: SimNetwork, from: Peer, to: Peer) {
+    this.#network = network;
+    this.from = from;
+    this.to = to;
+  }
+
+  /** What the network has not taken. */
+  get bufferedBytes(): number {
+    return this.#held.reduce((sum, packet) => sum + ('text' in packet ? packet.text.length : 0), 0);
+  }
+
+  send(packet: Packet): void {
+    if (this.#isOver) return;
+    if (packet.kind === 'end') this.#isOver = true;
+    this.#held.push(packet);
+    this.flush();
+  }
+
+  /** Sends what is held, as far as the way is free. */
+  flush(): void {
+    if (this.#network.isCut(this.from.process.name, this.to.process.name)) return;
+    for (const packet of this.#held.splice(0)) this.#forward(packet);
+    if (this.#isOver) this.#network.forget(this);
+  }
+
+  #forward(packet: Packet): void {
+    const { random, trouble, now } = this.#network;
+    const resentMs = random.chance(trouble.loss) ? random.between(200, 1500) : 0;
+    const at = Math.max(this.#lastAt + 0.001, now + this.#network.latencyMs() + resentMs);
+    this.#lastAt = at;
+    this.to.process.receive(at - now, () => this.to.arrived(packet));
+    if (packet.kind !== 'frame' || !isAboutTask(packet.text) || !random.chance(trouble.repeats)) return;
+    this.to.process.receive(at - now + random.between(0, 3000), () => this.to.arrived(packet));
+  }
+}
+
+const isAboutTask = (text: string) => /^\{"type":"task(_event|_end|_ack|_cancel)?"/.test(text);

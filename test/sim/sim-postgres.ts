@@ -1,0 +1,184 @@
+/**
+ * The one Postgres of the simulated world: PGlite with the product's own migrations, its time the virtual one, and a trigger
+ * on each table of coordination that tells the checks of every change as it commits. It can be away, frozen, slow, and
+ * can fail statements before or after it has carried them out.
+ *
+ * PGlite has one connection: statements run one after the other, in the order in which they reach it. Races within
+ * Postgres are for test/interleavings.
+ */
+import { PGlite, types } from '@electric-sql/pglite';
+import { migrations } from '../../lib/core.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { parseInt8, type Queryable, type QueryResult } from '../../lib/moray/database.ts';
+import { migrate } from '../../lib/moray/migrations.ts';
+import { PgliteDatabase } from '../support/pglite.ts';
+import type { Change } from './changes.ts';
+import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';
+import type { SeededRandom } from './seeded-random.ts';
+import { EPOCH_MS } from './sim-process.ts';
+import type { Story } from './story.ts';
+import { PHASE, type VirtualTime } from './virtual-time.ts';
+
+/** What is wrong with the server or the way to it. */
+export interface PostgresTrouble {
+  state: 'up' | 'down' | 'frozen';
+  /** Added to the time of each statement, by chance up to twice as much. */
+  slowMs: number;
+  /** Of each statement: it is refused, and was not carried out. */
+  failing: number;
+  /** Of each statement: it is carried out, and the connection is lost before its answer. */
+  losingAnswers: number;
+}
+
+export interface Statement<Result> {
+  /** Whose it is, for the story and for who is cut off. */
+  who: string;
+  label: string;
+  run: (connection: Queryable) => Promise<Result>;
+  answered: (result: Result) => void;
+  failed: (error: unknown) => void;
+}
+
+export interface PostgresWorld {
+  time: VirtualTime;
+  random: SeededRandom;
+  story: Story;
+  changed: (change: Change) => void;
+  /** After the changes of one statement. */
+  committed: () => void;
+}
+
+const HEALTHY: PostgresTrouble = { state: 'up', slowMs: 0, failing: 0, losingAnswers: 0 };
+
+const simulatedNow = `
+create or replace function cnapi_now() returns timestamptz language sql stable
+as $$ select 'epoch'::timestamptz + current_setting('cnapi.now')::float8 * interval '1 ms' $$`;
+
+/** Everything but what the migrations and the bucket store keep of themselves. */
+const emptyAll = `
+do $$ declare names text; begin
+  select string_agg(quote_ident(tablename), ', ') into names from pg_tables
+  where schemaname = 'public' and tablename like 'cnapi_%' and tablename not in ('cnapi_migrations', 'cnapi_buckets');
+  execute 'truncate ' || names || ' restart identity cascade';
+end $$;
+select setval(quote_ident(sequencename)::regclass, 1, false) from pg_sequences where schemaname = 'public';
+discard plans`;
+
+/** Boots in some seconds; used for one seed after the other. */
+export class SimPostgres {
+  readonly #pglite: PGlite;
+  #world: PostgresWorld | undefined;
+  #clock = '';
+  #changes: Change[] = [];
+  #held: (() => void)[] = [];
+  readonly #cutOff = new Set<string>();
+  trouble: PostgresTrouble = { ...HEALTHY };
+
+  private constructor(pglite: PGlite) {
+    this.#pglite = pglite;
+  }
+
+  static async open(): Promise<SimPostgres> {
+    const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
+    await pglite.exec(`set timezone = 'UTC'`);
+    const postgres = new SimPostgres(pglite);
+    await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
+    await pglite.exec(`${simulatedNow}; ${changesSql}`);
+    await pglite.listen(CHANGES_CHANNEL, (payload) => postgres.#changes.push(parseChange(payload)));
+    return postgres;
+  }
+
+  /** An empty database for the next world; statements of the last one are not known any more. */
+  async begin(world: PostgresWorld): Promise<void> {
+    this.#world = world;
+    this.trouble = { ...HEALTHY };
+    this.#held = [];
+    this.#cutOff.clear();
+    this.#clock = '';
+    await this.#tellTime();
+    await this.#pglite.exec(emptyAll);
+    this.#changes = [];
+  }
+
+  async close(): Promise<void> {
+    await this.#pglite.close();
+  }
+
+  /** For the checks: outside of time and trouble. */
+  read<Row>(text: string, values: readonly unknown[] = []): Promise<QueryResult<Row>> {
+    return new PgliteDatabase(this.#pglite).query<Row>(text, values);
+  }
+
+  /** Nobody of this name reaches the server; what is sent meanwhile arrives afterwards. */
+  cutOff(who: string, isCut: boolean): void {
+    if (isCut) this.#cutOff.add(who);
+    else this.#cutOff.delete(who);
+    this.#release();
+  }
+
+  set(trouble: Partial<PostgresTrouble>): void {
+    this.trouble = { ...this.trouble, ...trouble };
+    this.#release();
+  }
+
+  /** The statement was sent now. */
+  send<Result>(statement: Statement<Result>): void {
+    const { time, random } = this.#known;
+    const { slowMs } = this.trouble;
+    time.schedule(random.between(0.1, 1) + random.between(0, 2 * slowMs), PHASE.input, () => this.#arrive(statement));
+  }
+
+  #arrive<Result>(statement: Statement<Result>): void {
+    if (this.#cutOff.has(statement.who) || this.trouble.state === 'frozen') {
+      this.#held.push(() => this.#arrive(statement));
+      return;
+    }
+    const { random, story, time } = this.#known;
+    if (this.trouble.state === 'down') return statement.failed(lost('connection refused'));
+    if (random.chance(this.trouble.failing)) {
+      story.note(statement.who, `sql refused: ${statement.label}`);
+      return statement.failed(lost('terminating connection'));
+    }
+    void time.during(() => this.#execute(statement));
+  }
+
+  async #execute<Result>(statement: Statement<Result>): Promise<void> {
+    const { random, story, changed, committed } = this.#known;
+    const isAnswered = !random.chance(this.trouble.losingAnswers);
+    let outcome: () => void;
+    try {
+      await this.#tellTime();
+      const result = await statement.run(new PgliteDatabase(this.#pglite));
+      outcome = () => statement.answered(result);
+    } catch (error) {
+      outcome = () => statement.failed(error);
+    }
+    const changes = this.#changes;
+    this.#changes = [];
+    story.note(statement.who, `sql ${statement.label}${isAnswered ? '' : ' (its answer is lost)'}`);
+    for (const change of changes) changed(change);
+    if (changes.length > 0) committed();
+    if (isAnswered) outcome();
+    else statement.failed(lost('the connection broke before the answer'));
+  }
+
+  async #tellTime(): Promise<void> {
+    const clock = (EPOCH_MS + this.#known.time.now).toFixed(3);
+    if (clock === this.#clock) return;
+    this.#clock = clock;
+    await this.#pglite.exec(`set cnapi.now = '${clock}'`);
+  }
+
+  #release(): void {
+    for (const arrive of this.#held.splice(0)) arrive();
+  }
+
+  get #known(): PostgresWorld {
+    if (this.#world === undefined) throw new Error('no world has begun');
+    return this.#world;
+  }
+}
+
+function lost(what: string): Error {
+  return Object.assign(new Error(what), { code: '57P01' });
+}

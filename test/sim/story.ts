@@ -1,0 +1,90 @@
+/**
+ * What happened, a line each, in virtual time; and a digest of all of it, by which two runs of one seed are compared. Also
+ * the log of every simulated process: what the product logs is told here, and an error that it did not expect is a defect.
+ */
+import { createHash } from 'node:crypto';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import type { Logger } from '../../lib/log.ts';
+import type { VirtualTime } from './virtual-time.ts';
+
+const KEPT_LINES = 4_000;
+
+export interface StoryOptions {
+  time: VirtualTime;
+  /** Told of each line as well, also of the small ones (frames, statements). */
+  trace?: ((line: string) => void) | undefined;
+  unexpected: (who: string, error: unknown) => void;
+}
+
+export class Story {
+  readonly #options: StoryOptions;
+  readonly #digest = createHash('sha256');
+  readonly #lines: string[] = [];
+
+  constructor(options: StoryOptions) {
+    this.#options = options;
+  }
+
+  get isTraced(): boolean {
+    return this.#options.trace !== undefined;
+  }
+
+  tell(who: string, what: string): void {
+    const line = this.#line(who, what);
+    this.#lines.push(line);
+    if (this.#lines.length > KEPT_LINES) this.#lines.shift();
+    this.#options.trace?.(line);
+  }
+
+  /** Something too small for the story, part of the trace and of the digest. */
+  note(who: string, what: string): void {
+    const line = this.#line(who, what);
+    this.#options.trace?.(line);
+  }
+
+  last(count: number): string[] {
+    return this.#lines.slice(-count);
+  }
+
+  digest(): string {
+    return this.#digest.copy().digest('hex');
+  }
+
+  logger(who: string): Logger {
+    const write =
+      (level: string, isTold: boolean) =>
+      (...told: unknown[]) => {
+        const [fields, message] =
+          typeof told[0] === 'string' ? [{}, told[0]] : [told[0] as object, String(told[1] ?? '')];
+        if (level === 'error' || /could not be dealt with/.test(message)) this.#reportError(who, fields);
+        if (isTold) this.tell(who, `${level === 'info' ? '' : `${level}: `}${message} ${fieldsText(fields)}`);
+      };
+    const logger = {
+      trace: write('trace', false),
+      debug: write('debug', false),
+      info: write('info', true),
+      warn: write('warn', true),
+      error: write('error', true),
+      fatal: write('fatal', true),
+      level: () => 30,
+      child: () => logger,
+    };
+    return logger as unknown as Logger;
+  }
+
+  #reportError(who: string, fields: object): void {
+    const error = (fields as { err?: unknown }).err;
+    if (error !== undefined && !(error instanceof DatabaseUnavailableError)) this.#options.unexpected(who, error);
+  }
+
+  #line(who: string, what: string): string {
+    const line = `${(this.#options.time.now / 1000).toFixed(4).padStart(9)} ${who.padEnd(9)} ${what}`;
+    this.#digest.update(line).update('\n');
+    return line;
+  }
+}
+
+function fieldsText(fields: object): string {
+  const text = JSON.stringify(fields, (_key, value: unknown) => (value instanceof Error ? value.message : value));
+  return text === '{}' ? '' : text.slice(0, 400);
+}

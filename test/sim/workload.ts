@@ -1,0 +1,205 @@
+/**
+ * What callers do with the world, each operation a story of its own over `SimClient`: tasks that are waited for on any
+ * instance, repeated under their key, cancelled; locks that are waited for, held, renewed, released, or left by a holder that
+ * dies. What they were told is kept, and what contradicts itself is a violation.
+ */
+import type { Operation } from './plan.ts';
+import { type Answer, SimClient } from './sim-client.ts';
+import { EPOCH_MS } from './sim-process.ts';
+import { PHASE } from './virtual-time.ts';
+import type { World } from './world.ts';
+
+type TaskOperation = Extract<Operation, { kind: 'task' }>;
+type LockOperation = Extract<Operation, { kind: 'lock' }>;
+
+/** A task that was answered with 2xx. */
+export interface AcceptedTask {
+  id: string;
+  operation: string;
+  idempotent: boolean;
+  /** As some caller was told. */
+  end: { status: string; instance: string } | undefined;
+}
+
+/** From when to when somebody believed to hold a lock. */
+export interface Hold {
+  queue: string;
+  ticket: string;
+  from: number;
+  until: number;
+}
+
+const WAIT_S = 10;
+
+export class Workload {
+  readonly accepted = new Map<string, AcceptedTask>();
+  readonly tickets = new Set<string>();
+  readonly holds: Hold[] = [];
+  readonly #world: World;
+  readonly #unfinished = new Map<number, Operation>();
+
+  constructor(world: World) {
+    this.#world = world;
+  }
+
+  /** Operations whose story is not over. */
+  get unfinished(): Operation[] {
+    return [...this.#unfinished.values()];
+  }
+
+  schedule(operations: readonly Operation[]): void {
+    for (const operation of operations) {
+      this.#unfinished.set(operation.number, operation);
+      this.#world.time.schedule(operation.at, PHASE.input, () => void this.#carryOut(operation));
+    }
+  }
+
+  async #carryOut(operation: Operation): Promise<void> {
+    const client = new SimClient(this.#world, `client-${operation.number}`);
+    try {
+      if (operation.kind === 'task') await this.#runTask(client, operation);
+      else if (operation.kind === 'lock') await this.#takeLock(client, operation);
+      else await this.#runUnderLock(client, operation);
+      this.#unfinished.delete(operation.number);
+    } catch (error) {
+      this.#world.crashed(`client-${operation.number}`, error);
+    }
+  }
+
+  async #runTask(client: SimClient, operation: TaskOperation): Promise<void> {
+    const { agent, workMs, exitCode, timeoutMs, idempotent, number } = operation;
+    const name = `op-${number}`;
+    const params = {
+      server_uuid: this.#world.agents[agent]?.uuid,
+      task: 'command_execute',
+      params: { script: `work ${name} ${workMs} ${exitCode}` },
+      timeout_ms: timeoutMs,
+      idempotent,
+    };
+    const id = await this.#create(client, { params, key: operation.key ? name : undefined, name, idempotent });
+    if (id === undefined) return;
+    const waits = Array.from({ length: operation.waits }, () => this.#waitForEnd(client, id));
+    if (operation.cancelAfterMs !== undefined) {
+      await client.sleep(operation.cancelAfterMs);
+      await client.insist({ route: 'CancelTask', params: { taskid: id } });
+    }
+    await Promise.all(waits);
+  }
+
+  /** With a key it is asked for until it is answered; without one an answer that is lost leaves it open what was accepted. */
+  async #create(
+    client: SimClient,
+    {
+      params,
+      key,
+      name,
+      idempotent,
+    }: { params: Record<string, unknown>; key: string | undefined; name: string; idempotent: boolean },
+  ): Promise<string | undefined> {
+    const headers = key === undefined ? {} : { 'Idempotency-Key': key };
+    const ids = new Set<string>();
+    for (let tries = 0; tries < 40; tries++) {
+      const answer = await client.ask({ route: 'CreateTask', params, headers });
+      if (answer.status === 202) {
+        const id = String(answer.body.id);
+        ids.add(id);
+        if (ids.size > 1) this.#world.violated('I3', `${name}: two tasks under one key: ${[...ids].join(', ')}`);
+        this.accepted.set(id, { id, operation: name, idempotent, end: undefined });
+        // The same request once more must give the same task.
+        if (key === undefined || tries > 0 || !client.random.chance(0.5)) return id;
+      } else if (key === undefined && (answer.status === 'lost' || answer.status === 503)) return undefined;
+      await client.sleep(client.random.between(100, 2000));
+    }
+    return [...ids][0];
+  }
+
+  async #waitForEnd(client: SimClient, id: string): Promise<void> {
+    for (;;) {
+      const since = this.#world.time.now;
+      const params = { taskid: id, timeout: WAIT_S };
+      const answer = await client.ask({ route: 'WaitTask', params, patienceMs: (WAIT_S + 20) * 1000 });
+      if (answer.status === 404) return this.#world.violated('I6', `task ${id} was accepted and is not known any more`);
+      if (answer.status === 200 && answer.body.status !== 'active') return this.#noteEnd(id, answer);
+      this.#world.checks.waited({ what: `task ${id}`, since, answer: answer.status, timeoutMs: WAIT_S * 1000 });
+      if (answer.status !== 200) await client.sleep(client.random.between(100, 1000));
+    }
+  }
+
+  #noteEnd(id: string, { body, instance }: Exclude<Answer, { status: 'lost' }>): void {
+    const task = this.accepted.get(id);
+    const status = String(body.status);
+    if (task?.end !== undefined && task.end.status !== status)
+      this.#world.violated(
+        'I3',
+        `task ${id} was ${task.end.status} at ${task.end.instance} and is ${status} at ${instance}`,
+      );
+    if (task !== undefined) task.end ??= { status, instance };
+  }
+
+  async #takeLock(client: SimClient, operation: LockOperation): Promise<void> {
+    const queue = { server_uuid: 'default', scope: 'sim', id: `q${operation.queue}` };
+    const created = await client.ask({ route: 'CreateTicket', params: { ...queue, expires_in: operation.expiresInS } });
+    if (created.status !== 202) return;
+    const ticket = String(created.body.uuid);
+    this.tickets.add(ticket);
+    if (!(await this.#waitForLock(client, ticket))) return;
+    const from = this.#world.time.now;
+    await client.sleep(operation.holdMs);
+    let until = await this.#expiryOf(client, ticket);
+    if (operation.holder === 'renews') {
+      const answer = await client.ask({
+        route: 'RenewTicket',
+        params: { ticket_uuid: ticket, expires_in: operation.expiresInS },
+      });
+      if (answer.status === 200) until = wallMs(answer.body.expires_at);
+      await client.sleep(operation.holdMs);
+    }
+    const leavesAt = operation.holder === 'dies' ? Number.POSITIVE_INFINITY : this.#world.time.now;
+    if (until !== undefined) this.holds.push({ queue: queue.id, ticket, from, until: Math.min(until, leavesAt) });
+    if (operation.holder === 'dies') return;
+    const route = operation.holder === 'deletes' ? 'DeleteTicket' : 'ReleaseTicket';
+    await client.insist({ route, params: { ticket_uuid: ticket } });
+  }
+
+  /** True when it is this ticket's turn; a caller that gets no answer asks another instance. */
+  async #waitForLock(client: SimClient, ticket: string): Promise<boolean> {
+    for (;;) {
+      const since = this.#world.time.now;
+      const params = { ticket_uuid: ticket, timeout: WAIT_S };
+      const answer = await client.ask({ route: 'WaitTicket', params, patienceMs: (WAIT_S + 20) * 1000 });
+      if (answer.status === 204) return true;
+      if (answer.status === 404) this.#world.violated('I6', `ticket ${ticket} was accepted and is not known any more`);
+      this.#world.checks.waited({ what: `ticket ${ticket}`, since, answer: answer.status, timeoutMs: WAIT_S * 1000 });
+      if (answer.status !== 'lost' && answer.status !== 408 && answer.status !== 503) return false;
+      await client.sleep(client.random.between(50, 1000));
+    }
+  }
+
+  /** By the database's clock, which the holder can go by here; undefined when it holds it no more. */
+  async #expiryOf(client: SimClient, ticket: string): Promise<number | undefined> {
+    const answer = await client.insist({ route: 'GetTicket', params: { ticket_uuid: ticket } });
+    return answer.body.status === 'active' ? wallMs(answer.body.expires_at) : undefined;
+  }
+
+  async #runUnderLock(client: SimClient, operation: Extract<Operation, { kind: 'task-under-lock' }>): Promise<void> {
+    const server = this.#world.agents[operation.agent]?.uuid;
+    const queue = { server_uuid: server, scope: 'vm', id: 'one' };
+    const created = await client.ask({ route: 'CreateTicket', params: { ...queue, expires_in: 8 } });
+    if (created.status !== 202) return;
+    const ticket = String(created.body.uuid);
+    this.tickets.add(ticket);
+    if (!(await this.#waitForLock(client, ticket))) return;
+    const name = `op-${operation.number}`;
+    const params = { script: `work ${name} ${operation.workMs} 0` };
+    const request = { server_uuid: server, task: 'command_execute', params, ticket_uuid: ticket, timeout_ms: 8_000 };
+    const answer = await client.ask({ route: 'CreateTask', params: request });
+    if (answer.status === 202) {
+      const id = String(answer.body.id);
+      this.accepted.set(id, { id, operation: name, idempotent: false, end: undefined });
+      await this.#waitForEnd(client, id);
+    }
+    await client.insist({ route: 'ReleaseTicket', params: { ticket_uuid: ticket } });
+  }
+}
+
+const wallMs = (text: unknown): number => Date.parse(String(text)) - EPOCH_MS;

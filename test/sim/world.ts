@@ -1,0 +1,195 @@
+/** One simulated world, from its seed to its verdict: puts everything together and lets it run until all is well, or is not. */
+import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import type { Change } from './changes.ts';
+import { Checks, type Invariant } from './checks.ts';
+import { type Disturbance, scheduleFaults } from './faults.ts';
+import type { Plan } from './plan.ts';
+import { SeededRandom } from './seeded-random.ts';
+import { SimAgent } from './sim-agent.ts';
+import { SimHub } from './sim-bus.ts';
+import { SimInstance } from './sim-instance.ts';
+import type { LinkDoor } from './sim-link.ts';
+import { SimNetwork } from './sim-network.ts';
+import type { SimPostgres } from './sim-postgres.ts';
+import { SimProcess } from './sim-process.ts';
+import { Story } from './story.ts';
+import { PHASE, VirtualTime } from './virtual-time.ts';
+import { Workload } from './workload.ts';
+
+export interface Violation {
+  invariant: Invariant;
+  what: string;
+  at: number;
+}
+
+export interface Outcome {
+  violations: Violation[];
+  /** Of everything that happened, in order. */
+  digest: string;
+  story: string[];
+  virtualMs: number;
+  events: number;
+  /** How much of it there was, so that a run that did nothing cannot pass for a good one. */
+  counts: { tasks: number; executions: number; tickets: number; holds: number; changes: number };
+}
+
+/** After the last fault, all must be well within this: I1's longest bound, and tasks' own deadlines on top. */
+const WELL_WITHIN_MS = 75_000;
+/** And stay so. */
+const STAYS_WELL_MS = 6_000;
+const STORY_LINES = 150;
+
+export class World {
+  readonly time = new VirtualTime();
+  readonly random: SeededRandom;
+  readonly story: Story;
+  readonly network: SimNetwork;
+  readonly hub: SimHub;
+  readonly postgres: SimPostgres;
+  readonly checks: Checks;
+  readonly workload: Workload;
+  readonly instances: SimInstance[] = [];
+  readonly agents: SimAgent[] = [];
+  readonly #plan: Plan;
+  readonly #violations: Violation[] = [];
+  readonly #disturbedUntil: Record<Disturbance, number> = { agents: 0, instances: 0, control: 0 };
+  #changes = 0;
+  #wellSince: number | undefined;
+
+  constructor(plan: Plan, postgres: SimPostgres, trace?: (line: string) => void) {
+    const { time } = this;
+    this.#plan = plan;
+    this.postgres = postgres;
+    this.random = new SeededRandom(`world ${plan.seed}`);
+    this.story = new Story({ time, trace, unexpected: (who, error) => this.crashed(who, error) });
+    this.network = new SimNetwork({ time, random: this.random.fork('network') });
+    this.hub = new SimHub(this.random.fork('bus'));
+    this.checks = new Checks(this);
+    this.workload = new Workload(this);
+  }
+
+  async run(): Promise<Outcome> {
+    const { time, story, postgres } = this;
+    const plan = this.#plan;
+    const changed = (change: Change) => this.#noteChange(change);
+    await postgres.begin({
+      time,
+      random: this.random.fork('database'),
+      story,
+      changed,
+      committed: () => this.checks.committed(),
+    });
+    for (let number = 0; number < plan.instances; number++) this.addInstance();
+    for (let number = 0; number < plan.agents; number++) this.#addAgent(number);
+    scheduleFaults(this, plan.faults);
+    this.workload.schedule(plan.operations);
+    this.#tick();
+    await time.runUntil(plan.calmAt + WELL_WITHIN_MS, () => this.#isOver());
+    this.#judge();
+    return this.#outcome();
+  }
+
+  violated(invariant: Invariant, what: string): void {
+    this.story.tell('VIOLATED', `${invariant}: ${what}`);
+    this.#violations.push({ invariant, what, at: this.time.now });
+  }
+
+  /** An exception that no code expected: a real process would be gone. */
+  crashed(who: string, error: unknown): void {
+    const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    this.violated('I7', `${who} met what it did not expect: ${text.split('\n').slice(0, 4).join(' | ')}`);
+  }
+
+  addInstance(): void {
+    const instance = new SimInstance(this, this.instances.length);
+    this.instances.push(instance);
+    this.time.schedule(this.random.between(0, 400), PHASE.input, () => instance.start());
+  }
+
+  newProcess(name: string, life: string): SimProcess {
+    this.story.tell(name, `process ${life} starts`);
+    const crashed = (error: unknown) => this.crashed(name, error);
+    return new SimProcess({ name, time: this.time, random: this.random.fork(life), crashed });
+  }
+
+  /** As the name server has them: all that were ever configured. */
+  addresses(): Endpoint[] {
+    return this.instances.map(({ host }) => ({ host, port: 8080 }));
+  }
+
+  nameOf(host: string): string {
+    return this.instances.find((instance) => instance.host === host)?.name ?? host;
+  }
+
+  doorAt(host: string): LinkDoor | undefined {
+    return this.instances.find((instance) => instance.host === host && instance.isOpen);
+  }
+
+  nameOfServer(serverUuid: string): string {
+    return this.agents.find(({ uuid }) => uuid === serverUuid)?.name ?? serverUuid;
+  }
+
+  disturbed(kind: Disturbance, ms: number): void {
+    this.#disturbedUntil[kind] = Math.max(this.#disturbedUntil[kind], this.time.now + ms);
+  }
+
+  /** How long ago the last disturbance of this kind ended; 0 while it lasts. */
+  calmForMs(kind: Disturbance): number {
+    return Math.max(0, this.time.now - this.#disturbedUntil[kind]);
+  }
+
+  #addAgent(number: number): void {
+    const agent = new SimAgent(this, number);
+    this.agents.push(agent);
+    this.time.schedule(this.random.between(500, 2500), PHASE.input, () => agent.start());
+    this.time.schedule(this.random.between(9_000, 30_000), PHASE.input, () => agent.backUpJournal());
+  }
+
+  #tick(): void {
+    this.time.schedule(1000, PHASE.input, () => {
+      this.checks.tick();
+      this.#watchWellness();
+      this.#tick();
+    });
+  }
+
+  #watchWellness(): void {
+    if (this.time.now < this.#plan.calmAt || this.checks.unwell().length > 0) this.#wellSince = undefined;
+    else this.#wellSince ??= this.time.now;
+  }
+
+  #isOver(): boolean {
+    const isWell = this.#wellSince !== undefined && this.time.now - this.#wellSince > STAYS_WELL_MS;
+    return this.#violations.length > 0 || isWell;
+  }
+
+  #judge(): void {
+    if (this.#violations.length > 0) return;
+    for (const complaint of this.checks.unwell()) this.violated(complaint.slice(0, 2) as Invariant, complaint.slice(3));
+    for (const complaint of this.checks.leaks()) this.violated('I7', complaint);
+    this.checks.atTheEnd();
+  }
+
+  #noteChange(change: Change): void {
+    this.#changes += 1;
+    this.checks.changed(change);
+  }
+
+  #outcome(): Outcome {
+    const executions = this.agents.reduce((sum, { server }) => sum + server.executions.length, 0);
+    return {
+      violations: this.#violations,
+      digest: this.story.digest(),
+      story: this.story.last(STORY_LINES),
+      virtualMs: this.time.now,
+      events: this.time.events,
+      counts: {
+        tasks: this.workload.accepted.size,
+        executions,
+        tickets: this.workload.tickets.size,
+        holds: this.workload.holds.length,
+        changes: this.#changes,
+      },
+    };
+  }
+}
