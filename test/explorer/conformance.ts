@@ -1,0 +1,48 @@
+/**
+ * Holds a row that a small world steps by itself to the statements it stands for: the same operations, by a seed, to both;
+ * after each the answers and the rows have to be the same.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import type { Test } from 'tap';
+import { Dice } from './dice.ts';
+
+export interface Answers {
+  real: unknown;
+  model: unknown;
+}
+
+export interface Conformance<Scene> {
+  seed: number;
+  sequences: number;
+  steps: number;
+  /** An empty database, and what the model begins with. */
+  begin(dice: Dice): Promise<Scene>;
+  operations: Readonly<Record<string, (scene: Scene) => Promise<Answers>>>;
+  /** Everything that is stored, in the model's words. */
+  rows(scene: Scene): Promise<Answers>;
+}
+
+export async function checkConformance<Scene>(t: Test, conformance: Conformance<Scene>): Promise<void> {
+  const { seed, sequences, steps, operations } = conformance;
+  const dice = new Dice(seed);
+  const names = Object.keys(operations);
+  const counts = new Map(names.map((name) => [name, 0]));
+  for (let sequence = 0; sequence < sequences; sequence += 1) {
+    const scene = await conformance.begin(dice);
+    const done: string[] = [];
+    for (let step = 0; step < steps; step += 1) {
+      const name = dice.of(names);
+      done.push(name);
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+      const answers = (await operations[name]?.(scene)) ?? { real: undefined, model: undefined };
+      const rows = await conformance.rows(scene);
+      for (const [what, { real, model }] of Object.entries({ answers, rows })) {
+        if (isDeepStrictEqual(real, model)) continue;
+        t.same(real, model, `${what} after sequence ${sequence} of seed ${seed}: ${done.join(', ')}`);
+        return;
+      }
+    }
+  }
+  const said = [...counts].map(([name, count]) => `${name} ${count}`).join(', ');
+  t.pass(`${sequences * steps} operations, the same on both: ${said}`);
+}

@@ -1,0 +1,152 @@
+/** An accept on its way, as lib/roster/authority.ts takes it there: the statement, its answer, a look at the row, a probe. */
+import { incarnationAlive, type Refusal } from '../../../lib/roster/roster.ts';
+import type { Move } from '../explorer.ts';
+import { isResponsive, spend } from './agents.ts';
+import type { Rules } from './rules.ts';
+import {
+  changeInstance,
+  changeWire,
+  copyOf,
+  type InstanceState,
+  type Pending,
+  type RosterState,
+  wireOf,
+} from './state.ts';
+import { hangUp, newSession, openTable, sayTo } from './table.ts';
+
+export function acceptMoves(rules: Rules, state: RosterState, at: number): Move<RosterState>[] {
+  const { pendings } = state.instances[at] as InstanceState;
+  return pendings.flatMap((pending) => {
+    switch (pending.stage) {
+      case 'asked':
+        return asked(rules, state, at, pending);
+      case 'answered':
+        return answered(rules, state, at, pending);
+      case 'probing':
+        return probing(state, at, pending);
+      default:
+        return pending.stage satisfies never;
+    }
+  });
+}
+
+const isOpen = (state: RosterState, { wire }: Pending): boolean => wireOf(state, wire)?.isInstanceOpen === true;
+
+/** One that was not sent is dropped with its socket; one that was is written whatever becomes of it. */
+function asked(rules: Rules, before: RosterState, at: number, pending: Pending): Move<RosterState>[] {
+  const moves: Move<RosterState>[] = [];
+  if (!isOpen(before, pending)) {
+    const dropped = copyOf(before);
+    replace(dropped, at, pending, undefined);
+    moves.push({ what: 'drops a hello whose socket is closed', to: dropped });
+  }
+  const { state, written } = write(rules, before, at, pending);
+  replace(state, at, pending, { ...pending, stage: 'answered', written });
+  moves.push({ what: 'sends the accept, and it is carried out', to: state });
+  for (const spent of spend(before, 'lostAnswer')) {
+    const lost = write(rules, spent, at, pending).state;
+    replace(lost, at, pending, undefined);
+    refuse(lost, pending, { code: 'no-database', message: '', retryAfterMs: 1000 });
+    moves.push({ what: 'sends the accept, and its answer is lost', to: lost, isFault: true });
+  }
+  return moves;
+}
+
+function write(
+  rules: Rules,
+  before: RosterState,
+  at: number,
+  { claim, replaces }: Pending,
+): { state: RosterState; written: Pending['written'] } {
+  const state = copyOf(before);
+  const { run } = before.instances[at] as InstanceState;
+  const accepted = rules.accept(before.row, run, claim, replaces);
+  if (accepted === undefined) return { state, written: undefined };
+  state.row = accepted.row;
+  const last = before.row?.epoch ?? 0;
+  if (accepted.row.epoch <= last) state.wrong = `I2: an accept under epoch ${accepted.row.epoch}, not above ${last}`;
+  state.verdicts = 0;
+  return { state, written: { run, epoch: accepted.row.epoch } };
+}
+
+function answered(rules: Rules, before: RosterState, at: number, pending: Pending): Move<RosterState>[] {
+  const state = copyOf(before);
+  if (pending.written !== undefined) {
+    register(state, at, pending);
+    replace(state, at, pending, undefined);
+    return [{ what: 'hears that it accepted', to: state }];
+  }
+  const what = 'reads the row that says no';
+  const decision = rules.decideHello(before.row && { ...before.row }, pending.claim);
+  if (decision.kind === 'refuse') {
+    replace(state, at, pending, undefined);
+    refuse(state, pending, decision.refusal);
+  } else if (decision.kind === 'again') {
+    replace(state, at, pending, { ...pending, stage: 'asked' });
+  } else {
+    const { run, epoch, incarnation } = decision;
+    replace(state, at, pending, { ...pending, stage: 'probing', target: { run, epoch, incarnation } });
+  }
+  return [{ what, to: state }];
+}
+
+function register(state: RosterState, at: number, pending: Pending): void {
+  const { written } = pending;
+  const wire = wireOf(state, pending.wire);
+  if (written === undefined || wire === undefined || !isOpen(state, pending)) return;
+  const { table } = openTable(state, at);
+  const added = table.add(newSession(written));
+  if (added === undefined) return refuse(state, pending, { code: 'superseded', message: '' });
+  const { session: former } = state.instances[at] as InstanceState;
+  const { epoch, run, registration, isInventoried } = added.session;
+  changeInstance(state, at, {
+    session: { epoch, run, registration, isInventoried, socket: pending.wire },
+    registrations: table.registrations,
+  });
+  const formerWire = former && wireOf(state, former.socket);
+  if (added.replaced !== undefined && formerWire !== undefined) hangUp(state, formerWire);
+  changeWire(state, wire, { state: 'awaiting-inventory', epoch });
+  sayTo(state, pending.wire, { type: 'welcome', epoch });
+}
+
+/** Asked at the run that has the session; an answer there is always possible, none only if nobody could give one. */
+function probing(before: RosterState, at: number, pending: Pending): Move<RosterState>[] {
+  const { target } = pending;
+  const isThere = before.instances.some(({ run, session }, index) => {
+    if (!isResponsive(before, index) || run !== target?.run || session?.epoch !== target.epoch) return false;
+    const wire = wireOf(before, session.socket);
+    return wire?.isAgentOpen === true && !wire.isCut;
+  });
+  const unheard = (state: RosterState) => {
+    replace(state, at, pending, { ...pending, stage: 'asked', replaces: target?.incarnation ?? null });
+    return state;
+  };
+  if (!isThere) return [{ what: 'gets no answer to its probe', to: unheard(copyOf(before)) }];
+  const answeredState = copyOf(before);
+  replace(answeredState, at, pending, undefined);
+  refuse(answeredState, pending, incarnationAlive);
+  return [
+    { what: 'hears that the other incarnation is alive', to: answeredState },
+    ...spend(before, 'late').map((state) => ({ what: 'misses the answer', to: unheard(state), isFault: true })),
+  ];
+}
+
+function refuse(state: RosterState, { wire: name }: Pending, { code, conn, retryAfterMs }: Refusal): void {
+  sayTo(state, name, {
+    type: 'refuse',
+    code,
+    ...(conn === undefined ? {} : { conn }),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  });
+  const wire = wireOf(state, name);
+  if (wire !== undefined) hangUp(state, wire);
+}
+
+function replace(state: RosterState, at: number, pending: Pending, by: Pending | undefined): void {
+  const { pendings, registrations } = state.instances[at] as InstanceState;
+  const index = pendings.findIndex((one) => one.wire === pending.wire && one.claim.conn === pending.claim.conn);
+  changeInstance(state, at, {
+    pendings: pendings.flatMap((one, place) => (place === index ? (by ?? []) : one)),
+    registrations: registrations + 1,
+  });
+}

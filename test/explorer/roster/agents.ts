@@ -1,0 +1,304 @@
+/** What may happen at an agent's end: its link's real `step`, the disk, its clock, its death. */
+import type { step } from '../../../lib/cn-agent/link.ts';
+import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/cn-agent/link-state.ts';
+import type { Move } from '../explorer.ts';
+import {
+  type AgentState,
+  type Budget,
+  changeAgent,
+  changeWire,
+  copyOf,
+  type DownFrame,
+  ENDPOINTS,
+  newAgent,
+  type RosterState,
+  type UpFrame,
+  type Wire,
+} from './state.ts';
+
+export type Step = typeof step;
+
+export type AgentMoves = (state: RosterState, at: number) => Move<RosterState>[];
+
+export function agentMoves(linkStep: Step): AgentMoves {
+  const on = (state: RosterState, at: number, what: string, event: LinkEvent, isFault = false) =>
+    stepsOf(linkStep, state, { at, event }).map((to) => ({ what: `agent ${at}: ${what}`, to, isFault }));
+
+  return (state, at) => {
+    const agent = state.agents[at] as AgentState;
+    if (agent.isGone) return [];
+    const { link } = agent;
+    const moves: Move<RosterState>[] = [];
+    if (link.phase === 'idle') return on(state, at, 'starts', { type: 'start' });
+    if (link.phase === 'resolving')
+      moves.push(...on(state, at, 'resolves the name', { type: 'resolved', turn: link.turn, addresses: ENDPOINTS }));
+    if (link.phase === 'journalling') moves.push(...journalled(state, at, on));
+    if (link.phase === 'renewing') moves.push(...renewed(state, at, on));
+    if (agent.hasTimer) moves.push(...expired(state, at, on));
+    if (link.softFrom > 0 || Object.keys(link.held).length > 0) moves.push(timePasses(state, at));
+    if (agent.hasDeparture) moves.push(...departed(state, at, on));
+    if (link.session) moves.push(...watched(state, at, on));
+    for (const wire of state.wires) if (wire.agent === at) moves.push(...onWire(state, wire, on));
+    moves.push(...deaths(state, at));
+    return moves;
+  };
+}
+
+type On = (state: RosterState, at: number, what: string, event: LinkEvent, isFault?: boolean) => Move<RosterState>[];
+
+/** The states that an event may lead to, by every throw of the dice that makes a difference. */
+function stepsOf(linkStep: Step, state: RosterState, { at, event }: { at: number; event: LinkEvent }): RosterState[] {
+  const { link } = state.agents[at] as AgentState;
+  const low = linkStep(link, event, { now: 0, chance: 0 });
+  const high = linkStep(link, event, { now: 0, chance: 0.75 });
+  const first = carryOut(state, at, low);
+  const isSame = low.state.attempt?.endpoint.host === high.state.attempt?.endpoint.host;
+  return isSame ? [first] : [first, carryOut(state, at, high)];
+}
+
+function carryOut(
+  before: RosterState,
+  at: number,
+  { state: link, effects }: { state: LinkState; effects: LinkEffect[] },
+): RosterState {
+  const state = copyOf(before);
+  const agent = before.agents[at] as AgentState;
+  const isArmed = effects.some((effect) => effect.do === 'arm');
+  const keepsSession = agent.link.session?.socket === link.session?.socket;
+  changeAgent(state, at, {
+    link,
+    hasTimer: isArmed || (agent.hasTimer && agent.link.turn === link.turn),
+    hasDeparture: agent.hasDeparture && keepsSession,
+    isSilent: agent.isSilent && keepsSession,
+  });
+  const [formerly, now] = [agent.link.session?.epoch ?? 0, link.session?.epoch];
+  if (now !== undefined && now < formerly) state.wrong = `the agent went back from epoch ${formerly} to ${now}`;
+  for (const effect of effects) carryOutOne(state, at, effect);
+  return state;
+}
+
+function carryOutOne(state: RosterState, at: number, effect: LinkEffect): void {
+  const { link, incarnation, journal } = state.agents[at] as AgentState;
+  switch (effect.do) {
+    case 'connect':
+      state.wires.push(newWire(at, effect.socket, effect.endpoint.host));
+      return;
+    case 'greet':
+      return say(state, at, effect.socket, {
+        type: 'hello',
+        claim: {
+          incarnation: String(incarnation),
+          conn: effect.conn,
+          journalId: String(journal.id),
+          epoch: link.epoch,
+        },
+      });
+    case 'enter':
+      return say(state, at, effect.socket, { type: 'inventory', epoch: effect.welcome.epoch });
+    case 'close':
+      return close(state, at, effect.socket);
+    case 'arm-departure':
+      return changeAgent(state, at, { hasDeparture: true });
+    case 'resolve':
+    case 'journal-epoch':
+    case 'renew-journal':
+    case 'arm':
+      // The phase, or `hasTimer`, says so.
+      return;
+    case 'fall-back':
+      throw new Error('nobody is of the older kind here');
+    default:
+      return effect satisfies never;
+  }
+}
+
+function newWire(agent: number, socket: number, host: string): Wire {
+  return {
+    agent,
+    socket,
+    instance: ENDPOINTS.findIndex((endpoint) => endpoint.host === host),
+    isOpened: false,
+    up: [],
+    down: [],
+    isAgentOpen: true,
+    isInstanceOpen: true,
+    isCut: false,
+    state: 'greeting',
+    epoch: undefined,
+  };
+}
+
+const wireAt = (state: RosterState, agent: number, socket: number): Wire | undefined =>
+  state.wires.find((wire) => wire.agent === agent && wire.socket === socket);
+
+function say(state: RosterState, agent: number, socket: number, frame: UpFrame): void {
+  const wire = wireAt(state, agent, socket);
+  if (wire?.isInstanceOpen && !wire.isCut) changeWire(state, wire, { up: [...wire.up, frame] });
+}
+
+function close(state: RosterState, agent: number, socket: number): void {
+  const wire = wireAt(state, agent, socket);
+  if (wire === undefined) return;
+  say(state, agent, socket, { type: 'end' });
+  changeWire(
+    state,
+    wire,
+    wire.isOpened ? { isAgentOpen: false, down: [] } : { isAgentOpen: false, isInstanceOpen: false },
+  );
+}
+
+function journalled(before: RosterState, at: number, on: On): Move<RosterState>[] {
+  const { link, journal } = before.agents[at] as AgentState;
+  const { attempt } = link;
+  if (attempt?.welcome === undefined) throw new Error('nothing to journal');
+  const state = copyOf(before);
+  changeAgent(state, at, { journal: { ...journal, epoch: attempt.welcome.epoch } });
+  return on(state, at, 'has journalled the epoch', { type: 'journalled', socket: attempt.socket });
+}
+
+function renewed(before: RosterState, at: number, on: On): Move<RosterState>[] {
+  const state = copyOf(before);
+  state.journals += 1;
+  changeAgent(state, at, { journal: { id: state.journals, epoch: 0 } });
+  return on(state, at, 'begins a new journal', { type: 'renewed' });
+}
+
+/** A wait ends when it ends; an answer is too late only where something is wrong, or where that is the fault. */
+function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
+  const { link } = before.agents[at] as AgentState;
+  const event = { type: 'expired', turn: link.turn } as const;
+  if (link.phase === 'waiting') return on(timePasses(before, at).to, at, 'has waited', event);
+  if (link.phase === 'resolving') return [];
+  const wire = link.attempt && wireAt(before, at, link.attempt.socket);
+  const isHopeless = !wire || wire.isCut || !isResponsive(before, wire.instance);
+  if (isHopeless) return on(before, at, 'gets no answer', event);
+  return spend(before, 'late').flatMap((state) => on(state, at, 'finds the answer late', event, true));
+}
+
+/** Holds and the pause between soft requests are over. */
+function timePasses(before: RosterState, at: number): Move<RosterState> {
+  const { link } = before.agents[at] as AgentState;
+  const state = copyOf(before);
+  if (link.softFrom > 0 || Object.keys(link.held).length > 0)
+    changeAgent(state, at, { link: { ...link, softFrom: 0, held: {} } });
+  return { what: `agent ${at}: a while passes`, to: state };
+}
+
+/** The time is long enough for a round of addresses, unless that is the fault. */
+function departed(before: RosterState, at: number, on: On): Move<RosterState>[] {
+  const { link } = before.agents[at] as AgentState;
+  if (!link.session) return [];
+  const event = { type: 'departure', socket: link.session.socket } as const;
+  if (link.phase === 'waiting') return on(before, at, 'has to go', event);
+  return spend(before, 'late').flatMap((state) => on(state, at, 'has to go', event, true));
+}
+
+function watched(before: RosterState, at: number, on: On): Move<RosterState>[] {
+  const { link, isSilent } = before.agents[at] as AgentState;
+  const socket = link.session?.socket ?? 0;
+  const wire = wireAt(before, at, socket);
+  const isQuiet = !wire || wire.isCut || !isResponsive(before, wire.instance);
+  const state = copyOf(before);
+  changeAgent(state, at, { isSilent: !isSilent });
+  if (!isQuiet) return isSilent ? on(state, at, 'hears the instance again', { type: 'heard', socket }) : [];
+  if (!isSilent) return on(state, at, 'hears nothing', { type: 'silent', socket });
+  return on(state, at, 'has heard nothing for long', { type: 'dead', socket });
+}
+
+function onWire(before: RosterState, wire: Wire, on: On): Move<RosterState>[] {
+  const { agent, socket, instance, down } = wire;
+  if (!wire.isAgentOpen) return [];
+  if (!wire.isOpened) return dialled(before, wire, on);
+  const [frame, ...rest] = down;
+  if (frame === undefined || wire.isCut) return [];
+  const state = copyOf(before);
+  changeWire(state, wire, frame.type === 'end' ? { down: rest, isAgentOpen: false } : { down: rest });
+  const event = eventOf(frame, { socket, instance });
+  return on(state, agent, `hears ${frame.type} of ${ENDPOINTS[instance]?.host}`, event);
+}
+
+function dialled(before: RosterState, wire: Wire, on: On): Move<RosterState>[] {
+  const { agent, socket, instance } = wire;
+  const state = copyOf(before);
+  const host = ENDPOINTS[instance]?.host;
+  if (!isResponsive(before, instance)) {
+    const isBegun = before.agents[agent]?.hasTimer;
+    const isHeard = before.instances[instance]?.isFrozen;
+    if (isHeard) return isBegun ? [] : on(state, agent, `dials ${host}`, { type: 'begun', socket });
+    changeWire(state, wire, { isAgentOpen: false, isInstanceOpen: false });
+    return on(state, agent, `is refused by ${host}`, { type: 'closed', socket, reason: 'refused' });
+  }
+  changeWire(state, wire, { isOpened: true });
+  return on(state, agent, `opens a connection to ${host}`, { type: 'begun', socket }).flatMap(({ to }) =>
+    on(to, agent, `opens a connection to ${host}`, { type: 'opened', socket }),
+  );
+}
+
+function eventOf(frame: DownFrame, { socket, instance }: Pick<Wire, 'socket' | 'instance'>): LinkEvent {
+  switch (frame.type) {
+    case 'welcome':
+      return { type: 'welcomed', socket, welcome: welcome(frame.epoch, ENDPOINTS[instance]?.uuid ?? '') };
+    case 'refuse':
+      return { type: 'refused', socket, refusal: { ...frame, message: '' } };
+    case 'goaway':
+      return { type: 'goaway', socket, withinMs: frame.withinMs, addresses: [...ENDPOINTS] };
+    case 'end':
+      return { type: 'closed', socket, reason: 'the other side ended it' };
+    default:
+      return frame satisfies never;
+  }
+}
+
+const welcome = (epoch: number, cnapiUuid: string) => ({
+  type: 'welcome' as const,
+  version: 1,
+  capabilities: [],
+  cnapiUuid,
+  epoch,
+  heartbeatMs: 1000,
+  serverSilenceMs: 3000,
+  reconnectMaxMs: 8000,
+  maxFrameBytes: 65_536,
+  addresses: [],
+  sendSysinfo: false,
+});
+
+function deaths(before: RosterState, at: number): Move<RosterState>[] {
+  const { journal } = before.agents[at] as AgentState;
+  const restart = (state: RosterState, left: AgentState['journal'], what: string) => {
+    state.incarnations += 1;
+    state.agents[at] = newAgent(state.incarnations, left);
+    for (const wire of [...state.wires]) if (wire.agent === at) close(state, at, wire.socket);
+    return { what: `agent ${at}: ${what}`, to: state, isFault: true };
+  };
+  const died = (state: RosterState) => {
+    changeAgent(state, at, { isGone: true, hasTimer: false, hasDeparture: false });
+    for (const wire of [...state.wires])
+      if (wire.agent === at) changeWire(state, wire, { isCut: true, up: [], down: [] });
+    return { what: `agent ${at}: its machine dies`, to: state, isFault: true };
+  };
+  return [
+    ...spend(before, 'crashAgent').map((state) => restart(state, journal, 'restarts')),
+    ...spend(before, 'loseJournal').map((state) => {
+      state.journals += 1;
+      return restart(state, { id: state.journals, epoch: 0 }, 'restarts without its journal');
+    }),
+    ...(journal.epoch > 0 ? spend(before, 'rollBackJournal') : []).map((state) =>
+      restart(state, { ...journal, epoch: 0 }, 'restarts with its journal of long ago'),
+    ),
+    ...spend(before, 'dieAgent').map(died),
+  ];
+}
+
+/** A copy with one less of that fault left; none when there is none left. */
+export function spend(before: RosterState, fault: keyof Budget): RosterState[] {
+  if (before.left[fault] === 0) return [];
+  const state = copyOf(before);
+  state.left[fault] -= 1;
+  return [state];
+}
+
+export function isResponsive({ instances }: RosterState, at: number): boolean {
+  const instance = instances[at];
+  return instance?.isUp === true && !instance.isFrozen;
+}

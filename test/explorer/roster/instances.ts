@@ -1,0 +1,265 @@
+/**
+ * What may happen at an instance: it takes frames, its statements reach the row and come back, it judges, polls, stands
+ * still and dies. The session table, the decision about a hello and the orphans are the product's; the statements are
+ * model.ts; the order of things is that of connection.ts, link-server.ts, authority.ts, verdicts.ts, reaper.ts, watch.ts.
+ */
+import type { LossReason } from '../../../lib/roster/roster.ts';
+import type { Move } from '../explorer.ts';
+import { acceptMoves } from './accepts.ts';
+import { isResponsive, spend } from './agents.ts';
+import { declareLapsed, insertRun, isPolled, recordInventory, type recordLoss, renewRun } from './model.ts';
+import type { Rules } from './rules.ts';
+import {
+  changeInstance,
+  changeWire,
+  copyOf,
+  ENDPOINTS,
+  type InstanceState,
+  newInstance,
+  type PolledHeld,
+  type RosterState,
+  SERVER,
+  type Wire,
+  wireName,
+  wireOf,
+} from './state.ts';
+import { hangUp, lose, openTable, sayTo, supersede } from './table.ts';
+
+export function instanceMoves(rules: Rules, state: RosterState, at: number): Move<RosterState>[] {
+  const instance = state.instances[at] as InstanceState;
+  const name = ENDPOINTS[at]?.host;
+  const moves = [...deaths(state, at), ...declarations(state, at)];
+  if (isResponsive(state, at)) {
+    moves.push(...frames(rules, state, at));
+    moves.push(...acceptMoves(rules, state, at));
+    moves.push(...verdicts(rules, state, at), ...silences(state, at), ...goaways(state, at));
+    moves.push(...renewals(rules, state, at), ...polls(rules, state, at));
+    if (!instance.stands) {
+      const to = copyOf(state);
+      changeInstance(to, at, { stands: true });
+      moves.push({ what: 'has stood long enough', to });
+    }
+  }
+  return moves.map((move) => ({ ...move, what: `instance ${name}: ${move.what}` }));
+}
+
+function frames(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
+  return before.wires.flatMap((wire) => {
+    if (wire.instance !== at || !wire.isInstanceOpen) return [];
+    const [frame, ...rest] = wire.up;
+    if (frame === undefined || wire.isCut) return [];
+    const state = copyOf(before);
+    changeWire(state, wire, { up: rest });
+    if (frame.type === 'end') hungUp(state, wire);
+    else if (frame.type === 'hello') {
+      changeWire(state, wire, { state: 'accepting' });
+      const { pendings } = state.instances[at] as InstanceState;
+      const fresh = { replaces: null, stage: 'asked', written: undefined, target: undefined } as const;
+      changeInstance(state, at, { pendings: [...pendings, { wire: wireName(wire), claim: frame.claim, ...fresh }] });
+    } else {
+      changeWire(state, wire, { state: 'live' });
+      confirmInventory(rules, state, wire);
+    }
+    return [{ what: `takes ${frame.type} of agent ${wire.agent}`, to: state }];
+  });
+}
+
+/** The socket is gone; its session, if that still lives, is lost. */
+function hungUp(state: RosterState, wire: Wire): void {
+  const { session } = state.instances[wire.instance] as InstanceState;
+  changeWire(state, wire, { isInstanceOpen: false });
+  if (session?.socket === wireName(wire)) lose(state, wire.instance, 'closed');
+}
+
+function confirmInventory(rules: Rules, state: RosterState, wire: Wire): void {
+  const { session } = state.instances[wire.instance] as InstanceState;
+  const held = session?.socket === wireName(wire) ? session : undefined;
+  const row = recordInventory(state.row, held ?? { run: '', epoch: wire.epoch ?? 0 });
+  if (held === undefined) return;
+  if (row === undefined) return rules.closesDisowned ? supersede(state, wire.instance) : undefined;
+  state.row = row;
+  changeInstance(state, wire.instance, { session: { ...held, isInventoried: true } });
+}
+
+/** The statement; then its answer comes, or (the fault) does not, and the verdict is kept for another time. */
+function verdicts(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
+  const { verdict } = before.instances[at] as InstanceState;
+  if (verdict === undefined) return [];
+  const written = (state: RosterState) => {
+    apply(state, rules.recordLoss(state.row, verdict));
+    return state;
+  };
+  const done = written(copyOf(before));
+  changeInstance(done, at, { verdict: undefined });
+  const what = `writes the verdict on epoch ${verdict.epoch}`;
+  return [
+    { what, to: done },
+    ...spend(before, 'lostAnswer').map((state) => ({
+      what: `${what}, and the answer is lost`,
+      to: written(state),
+      isFault: true,
+    })),
+  ];
+}
+
+function apply(state: RosterState, row: ReturnType<typeof recordLoss>): void {
+  if (row === undefined) return;
+  state.row = row;
+  state.verdicts += 1;
+}
+
+/** Nothing comes over a connection that is cut; over another one only if that is the fault. */
+function silences(before: RosterState, at: number): Move<RosterState>[] {
+  return before.wires.flatMap((wire) => {
+    if (wire.instance !== at || !wire.isInstanceOpen || !wire.isOpened) return [];
+    const { session } = before.instances[at] as InstanceState;
+    const isSession = session?.socket === wireName(wire);
+    const hears = !wire.isCut;
+    if (hears && wire.state !== 'awaiting-inventory') return [];
+    const states = hears ? spend(before, 'late') : [copyOf(before)];
+    return states.map((state) => {
+      const reason: LossReason = hears ? 'no-inventory' : 'silent';
+      if (isSession) lose(state, at, reason);
+      else hangUp(state, wire);
+      return { what: `gives up agent ${wire.agent}: ${reason}`, to: state, isFault: hears };
+    });
+  });
+}
+
+function goaways(before: RosterState, at: number): Move<RosterState>[] {
+  const { session } = before.instances[at] as InstanceState;
+  if (!session?.isInventoried) return [];
+  return spend(before, 'goaway').flatMap((spent) =>
+    [undefined, 1000].map((withinMs) => {
+      const state = copyOf(spent);
+      sayTo(state, session.socket, { type: 'goaway', ...(withinMs === undefined ? {} : { withinMs }) });
+      return { what: `tells its agent ${withinMs === undefined ? 'softly ' : ''}to go`, to: state, isFault: true };
+    }),
+  );
+}
+
+/** Found dead, it goes on under a new run; rows follow of sessions that it has heard from since. */
+function renewals(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
+  const { run, session } = before.instances[at] as InstanceState;
+  const mine = before.runs.find((one) => one.run === run);
+  if (!mine?.isLive) {
+    const state = copyOf(before);
+    const newRun = nextRun(before, at);
+    state.runs = insertRun(before.runs, { run: newRun, cnapiUuid: ENDPOINTS[at]?.uuid ?? '' });
+    changeInstance(state, at, { run: newRun, stands: false });
+    return [{ what: `takes the new run ${newRun}`, to: state }];
+  }
+  if (session === undefined || session.run === run || wireOf(before, session.socket)?.isCut) return [];
+  const state = copyOf(before);
+  const row = renewRun(before.row, run, session);
+  if (row === undefined) {
+    if (rules.closesDisowned) supersede(state, at);
+  } else {
+    state.row = row;
+    const { table, session: held } = openTable(state, at);
+    if (held !== undefined) table.moveToRun(held, run);
+    const registrations = table.registrations;
+    changeInstance(state, at, { session: { ...session, run, registration: registrations }, registrations });
+  }
+  return [{ what: 'moves its session under its new run', to: state }];
+}
+
+const nextRun = ({ runs }: RosterState, at: number): string => {
+  const mine = runs.filter(({ cnapiUuid }) => cnapiUuid === ENDPOINTS[at]?.uuid);
+  return `${ENDPOINTS[at]?.uuid}${mine.length + 1}`;
+};
+
+/** A poll, answered at once or (the fault: late) with what was so a while ago; then what is due is written. */
+function polls(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
+  const { polled, judging } = before.instances[at] as InstanceState;
+  const moves: Move<RosterState>[] = [];
+  if (judging.length > 0) {
+    const state = copyOf(before);
+    changeInstance(state, at, { judging: [] });
+    for (const held of judging) apply(state, rules.recordOrphan(state.row, state.instances[at]?.run ?? '', held));
+    return [{ what: 'writes what it judged ownerless', to: state }];
+  }
+  if (polled !== undefined) {
+    const state = copyOf(before);
+    comparePoll(rules, state, at);
+    return [{ what: 'compares what it had read', to: state }];
+  }
+  for (const state of spend(before, 'slowPoll')) {
+    readPoll(state, at);
+    moves.push({ what: 'reads the rows, and the answer takes long', to: state, isFault: true });
+  }
+  const state = copyOf(before);
+  readPoll(state, at);
+  comparePoll(rules, state, at);
+  moves.push({ what: 'polls', to: state });
+  return moves;
+}
+
+function readPoll(state: RosterState, at: number): void {
+  const { run, registrations } = state.instances[at] as InstanceState;
+  const { row } = state;
+  const rows: PolledHeld[] = isPolled(row, run, state.runs)
+    ? [{ serverUuid: SERVER, run: row.run, epoch: row.epoch, isRunning: row.status === 'running' }]
+    : [];
+  changeInstance(state, at, { polled: { run, sentAt: registrations, rows } });
+}
+
+function comparePoll(rules: Rules, state: RosterState, at: number): void {
+  const instance = state.instances[at] as InstanceState;
+  const { run, polled } = instance;
+  changeInstance(state, at, { polled: undefined });
+  if (polled === undefined || polled.run !== run) return;
+  const mine = polled.rows.find((row) => row.run === run);
+  const { session } = instance;
+  if (session?.run === run && (session.registration <= polled.sentAt || rules.ignoresRegistration)) {
+    const isOwn = mine?.epoch === session.epoch && mine.isRunning;
+    if (!isOwn && rules.closesDisowned) supersede(state, at);
+  }
+  const ownerless = polled.rows.filter((row) => rules.isOwnerless(state.instances[at] as InstanceState, row));
+  const orphans = rules.openOrphans(instance.orphan);
+  const due = orphans.readRows(ownerless.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })));
+  const [orphan] = ownerless;
+  changeInstance(state, at, {
+    judging: due.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })),
+    orphan: orphan && { serverUuid: SERVER, run: orphan.run, epoch: orphan.epoch },
+  });
+}
+
+/** Another one, whose run nobody raises any more, is declared dead. */
+function declarations(before: RosterState, at: number): Move<RosterState>[] {
+  if (!isResponsive(before, at)) return [];
+  return before.runs.flatMap((one) => {
+    const isRaised = before.instances.some(({ run, isUp, isFrozen }) => run === one.run && isUp && !isFrozen);
+    if (isRaised || !one.isLive) return [];
+    const state = copyOf(before);
+    state.runs = declareLapsed(before.runs, one);
+    return [{ what: `declares the run ${one.run} dead`, to: state }];
+  });
+}
+
+function deaths(before: RosterState, at: number): Move<RosterState>[] {
+  const { isUp, isFrozen } = before.instances[at] as InstanceState;
+  if (!isUp) {
+    const state = copyOf(before);
+    const run = nextRun(before, at);
+    state.runs = insertRun(before.runs, { run, cnapiUuid: ENDPOINTS[at]?.uuid ?? '' });
+    state.instances[at] = { ...newInstance(run), stands: false };
+    return [{ what: 'starts again', to: state }];
+  }
+  if (isFrozen) {
+    const state = copyOf(before);
+    changeInstance(state, at, { isFrozen: false, stands: false });
+    return [{ what: 'goes on', to: state }];
+  }
+  const frozen = spend(before, 'freeze').map((state) => {
+    changeInstance(state, at, { isFrozen: true });
+    return { what: 'stands still', to: state, isFault: true };
+  });
+  const crashed = spend(before, 'crashInstance').map((state) => {
+    const { run } = state.instances[at] as InstanceState;
+    state.instances[at] = { ...newInstance(run), isUp: false };
+    for (const wire of [...state.wires]) if (wire.instance === at) hangUp(state, wire);
+    return { what: 'dies', to: state, isFault: true };
+  });
+  return [...frozen, ...crashed];
+}

@@ -1,0 +1,235 @@
+/**
+ * Renumbers the counters of a world's state in their order, without gaps: only which is higher ever matters, and a new one
+ * is above all others. Zero stays zero.
+ */
+import type { LinkState } from '../../../lib/cn-agent/link-state.ts';
+import {
+  type AgentState,
+  type DownFrame,
+  type InstanceState,
+  type Pending,
+  type RosterState,
+  type SessionState,
+  type UpFrame,
+  type Wire,
+  wireName,
+} from './state.ts';
+
+/** The name of a wire that is not there any more. */
+const GONE = 'gone';
+
+type Renumber = (number: number) => number;
+
+interface Numbers {
+  epoch: Renumber;
+  conn: Renumber;
+  /** Of an agent. */
+  socket: (agent: number, socket: number) => number;
+}
+
+/** In place, as far as `state` is its caller's own. */
+export function normalise(state: RosterState): RosterState {
+  const epochs = new Ranks();
+  const conns = new Ranks();
+  collect(state, epochs, conns);
+  const sockets = state.agents.map((agent, at) => socketRanks(state, agent, at));
+  const hasGaps = epochs.hasGaps || conns.hasGaps || sockets.some((ranks) => ranks.hasGaps);
+  if (hasGaps) {
+    const socket = (agent: number, number: number) => sockets[agent]?.of(number) ?? 0;
+    renumber(state, { epoch: (number) => epochs.of(number), conn: (number) => conns.of(number), socket });
+  }
+  state.agents = state.agents.map((agent, at) => withoutTime(agent, sockets[at]?.size ?? 0));
+  const names = new Set(state.wires.map(wireName));
+  state.instances = state.instances.map((instance) => withRanks(withoutGone(instance, names)));
+  return state;
+}
+
+class Ranks {
+  readonly #numbers = new Set<number>();
+  #ranks: Map<number, number> | undefined;
+
+  add(number: number | null | undefined): void {
+    if (number) this.#numbers.add(number);
+  }
+
+  get size(): number {
+    return this.#numbers.size;
+  }
+
+  get hasGaps(): boolean {
+    return Math.max(0, ...this.#numbers) > this.#numbers.size;
+  }
+
+  of(number: number): number {
+    if (this.#ranks === undefined) {
+      const sorted = [...this.#numbers].sort((one, other) => one - other);
+      this.#ranks = new Map(sorted.map((each, at) => [each, at + 1]));
+    }
+    return this.#ranks.get(number) ?? 0;
+  }
+}
+
+function collect({ row, agents, wires, instances }: RosterState, epochs: Ranks, conns: Ranks): void {
+  epochs.add(row?.epoch);
+  epochs.add(row?.inventoryEpoch);
+  conns.add(row?.conn);
+  for (const { link, journal } of agents) {
+    for (const epoch of [journal.epoch, link.epoch, link.session?.epoch, link.attempt?.welcome?.epoch])
+      epochs.add(epoch);
+    conns.add(link.conn);
+  }
+  for (const { up, down, epoch } of wires) {
+    epochs.add(epoch);
+    for (const frame of up) collectUp(frame, epochs, conns);
+    for (const frame of down) {
+      if (frame.type === 'welcome') epochs.add(frame.epoch);
+      else if (frame.type === 'refuse') conns.add(frame.conn);
+    }
+  }
+  for (const instance of instances) collectInstance(instance, epochs, conns);
+}
+
+function collectUp(frame: UpFrame, epochs: Ranks, conns: Ranks): void {
+  if (frame.type === 'inventory') epochs.add(frame.epoch);
+  if (frame.type !== 'hello') return;
+  epochs.add(frame.claim.epoch);
+  conns.add(frame.claim.conn);
+}
+
+function collectInstance(
+  { session, verdict, polled, orphan, judging, pendings }: InstanceState,
+  epochs: Ranks,
+  conns: Ranks,
+): void {
+  for (const held of [session, verdict, orphan, ...judging, ...(polled?.rows ?? [])]) epochs.add(held?.epoch);
+  for (const { claim, written, target } of pendings) {
+    for (const epoch of [claim.epoch, written?.epoch, target?.epoch]) epochs.add(epoch);
+    conns.add(claim.conn);
+  }
+}
+
+function socketRanks({ wires }: RosterState, { link }: AgentState, agent: number): Ranks {
+  const ranks = new Ranks();
+  ranks.add(link.attempt?.socket);
+  ranks.add(link.session?.socket);
+  for (const wire of wires) if (wire.agent === agent) ranks.add(wire.socket);
+  return ranks;
+}
+
+function renumber(state: RosterState, numbers: Numbers): void {
+  const { epoch, conn } = numbers;
+  const { row } = state;
+  if (row !== undefined) {
+    const { inventoryEpoch } = row;
+    state.row = {
+      ...row,
+      epoch: epoch(row.epoch),
+      inventoryEpoch: epoch(inventoryEpoch),
+      conn: row.conn && conn(row.conn),
+    };
+  }
+  state.agents = state.agents.map((agent, at) => ({
+    ...agent,
+    journal: { ...agent.journal, epoch: epoch(agent.journal.epoch) },
+    link: renumberLink(agent.link, at, numbers),
+  }));
+  state.wires = state.wires.map((wire) => renumberWire(wire, numbers));
+  state.instances = state.instances.map((instance) => renumberInstance(instance, numbers));
+}
+
+function renumberLink(link: LinkState, agent: number, { epoch, conn, socket }: Numbers): LinkState {
+  const { attempt, session } = link;
+  const welcome = attempt?.welcome && { ...attempt.welcome, epoch: epoch(attempt.welcome.epoch) };
+  return {
+    ...link,
+    epoch: epoch(link.epoch),
+    conn: conn(link.conn),
+    attempt: attempt && { ...attempt, socket: socket(agent, attempt.socket), ...(welcome && { welcome }) },
+    session: session && { ...session, socket: socket(agent, session.socket), epoch: epoch(session.epoch) },
+  };
+}
+
+function renumberWire(wire: Wire, numbers: Numbers): Wire {
+  return {
+    ...wire,
+    socket: numbers.socket(wire.agent, wire.socket),
+    epoch: wire.epoch && numbers.epoch(wire.epoch),
+    up: wire.up.map((frame) => renumberUp(frame, numbers)),
+    down: wire.down.map((frame) => renumberDown(frame, numbers)),
+  };
+}
+
+function renumberUp(frame: UpFrame, { epoch, conn }: Numbers): UpFrame {
+  if (frame.type === 'inventory') return { ...frame, epoch: epoch(frame.epoch) };
+  if (frame.type === 'end') return frame;
+  return { ...frame, claim: { ...frame.claim, epoch: epoch(frame.claim.epoch), conn: conn(frame.claim.conn) } };
+}
+
+function renumberDown(frame: DownFrame, { epoch, conn }: Numbers): DownFrame {
+  if (frame.type === 'welcome') return { ...frame, epoch: epoch(frame.epoch) };
+  return frame.type === 'refuse' && frame.conn ? { ...frame, conn: conn(frame.conn) } : frame;
+}
+
+function renumberInstance(instance: InstanceState, numbers: Numbers): InstanceState {
+  const { session, verdict, polled, orphan, judging, pendings } = instance;
+  const held = <Held extends { epoch: number }>(one: Held): Held => ({ ...one, epoch: numbers.epoch(one.epoch) });
+  return {
+    ...instance,
+    session: session && { ...held(session), socket: renumberName(session.socket, numbers) },
+    verdict: verdict && held(verdict),
+    orphan: orphan && held(orphan),
+    judging: judging.map(held),
+    polled: polled && { ...polled, rows: polled.rows.map(held) },
+    pendings: pendings.map((pending) => renumberPending(pending, numbers)),
+  };
+}
+
+function renumberPending(pending: Pending, numbers: Numbers): Pending {
+  const { claim, written, target } = pending;
+  const { epoch, conn } = numbers;
+  return {
+    ...pending,
+    wire: renumberName(pending.wire, numbers),
+    claim: { ...claim, epoch: epoch(claim.epoch), conn: conn(claim.conn) },
+    written: written && { ...written, epoch: epoch(written.epoch) },
+    target: target && { ...target, epoch: epoch(target.epoch) },
+  };
+}
+
+/** A wire that is gone has no number any more. */
+function renumberName(name: string, { socket }: Numbers): string {
+  const [agent, number] = name.split(':').map(Number);
+  const renumbered = socket(agent ?? 0, number ?? 0);
+  return renumbered === 0 ? GONE : `${agent}:${renumbered}`;
+}
+
+/** What counts turns, rounds and sockets without ever being compared with another but for being the same. */
+function withoutTime(agent: AgentState, sockets: number): AgentState {
+  const { link } = agent;
+  const { turn, failedRounds, patience } = link;
+  if (turn === 0 && link.sockets === sockets && failedRounds === 0 && patience === 0) return agent;
+  return { ...agent, link: { ...link, turn: 0, sockets, failedRounds: 0, patience: 0 } };
+}
+
+/** A number that is free again must not bring back who had it before. */
+function withoutGone(instance: InstanceState, names: ReadonlySet<string>): InstanceState {
+  const { pendings } = instance;
+  if (pendings.every(({ wire }) => names.has(wire) || wire === GONE)) return instance;
+  return { ...instance, pendings: pendings.map((one) => (names.has(one.wire) ? one : { ...one, wire: GONE })) };
+}
+
+/** Only whether the session was registered before the poll was sent can ever matter. */
+function withRanks(instance: InstanceState): InstanceState {
+  const { session, polled } = instance;
+  const isLater = session !== undefined && polled !== undefined && session.registration > polled.sentAt;
+  const ranks = { registration: isLater ? 2 : 1, sentAt: 1, registrations: isLater ? 2 : 1 };
+  return {
+    ...instance,
+    registrations: ranks.registrations,
+    session: session && withRegistration(session, ranks.registration),
+    polled: polled && (polled.sentAt === ranks.sentAt ? polled : { ...polled, sentAt: ranks.sentAt }),
+  };
+}
+
+const withRegistration = (session: SessionState, registration: number): SessionState =>
+  session.registration === registration ? session : { ...session, registration };

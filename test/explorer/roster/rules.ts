@@ -1,0 +1,51 @@
+/** What of the product a world runs on, so that a test can put something wrong in its place. */
+import { step } from '../../../lib/cn-agent/link.ts';
+import { Orphans } from '../../../lib/roster/orphans.ts';
+import { decideHello } from '../../../lib/roster/roster.ts';
+import { accept, recordLoss, recordOrphan } from './model.ts';
+import type { InstanceState, PolledHeld } from './state.ts';
+
+export interface Rules {
+  step: typeof step;
+  decideHello: typeof decideHello;
+  accept: typeof accept;
+  recordLoss: typeof recordLoss;
+  recordOrphan: typeof recordOrphan;
+  isOwnerless: (instance: InstanceState, row: PolledHeld) => boolean;
+  openOrphans: (known: InstanceState['orphan']) => Pick<Orphans, 'readRows'>;
+  /** A session whose row is not its own is ended. */
+  closesDisowned: boolean;
+  /** A poll is compared with sessions that came after it was sent. */
+  ignoresRegistration: boolean;
+}
+
+const GRACE_MS = 1;
+
+export const rules: Rules = {
+  step,
+  decideHello,
+  accept,
+  recordLoss,
+  recordOrphan,
+  isOwnerless,
+  openOrphans,
+  closesDisowned: true,
+  ignoresRegistration: false,
+};
+
+/** `Reaper.#isOwnerless`. */
+function isOwnerless({ run, stands, pendings, session }: InstanceState, row: PolledHeld): boolean {
+  if (!row.isRunning) return false;
+  if (row.run !== run) return stands;
+  return pendings.length === 0 && session?.epoch !== row.epoch;
+}
+
+/** As the last poll left them; the grace passes between two polls. */
+function openOrphans(known: InstanceState['orphan']): Orphans {
+  const orphans = new Orphans(GRACE_MS);
+  if (known !== undefined) {
+    orphans.readRows([known]);
+    orphans.countHealthyTick(GRACE_MS);
+  }
+  return orphans;
+}

@@ -1,0 +1,254 @@
+/**
+ * The state of a small fleet around one server's row: two instances, the agents that come under the server's uuid, their
+ * connections, the row. Counters (epochs, connection attempts, sockets) are renumbered in their order after each step, so
+ * that a world in which agents try for ever is finite.
+ */
+import type { Endpoint } from '../../../lib/cn-agent/endpoints.ts';
+import { initialLink, type LinkState } from '../../../lib/cn-agent/link-state.ts';
+import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/roster/roster.ts';
+import type { Row, Run } from './model.ts';
+
+export const SERVER = 'server';
+export const ENDPOINTS: readonly (Endpoint & { uuid: string })[] = [
+  { host: 'A', port: 1, uuid: 'A' },
+  { host: 'B', port: 1, uuid: 'B' },
+];
+
+/** A frame, or the end of what the other side says. */
+export type UpFrame = { type: 'hello'; claim: Claim } | { type: 'inventory'; epoch: number } | { type: 'end' };
+export type DownFrame =
+  | { type: 'welcome'; epoch: number }
+  | { type: 'refuse'; code: Refusal['code']; conn?: number; retryAfterMs?: number }
+  | { type: 'goaway'; withinMs?: number }
+  | { type: 'end' };
+
+/** One connection, both its ends: TCP keeps the order, and loses only what comes after a cut. */
+export interface Wire {
+  agent: number;
+  socket: number;
+  instance: number;
+  isOpened: boolean;
+  up: readonly UpFrame[];
+  down: readonly DownFrame[];
+  isAgentOpen: boolean;
+  isInstanceOpen: boolean;
+  isCut: boolean;
+  /** As in lib/agents/connection.ts. */
+  state: 'greeting' | 'accepting' | 'awaiting-inventory' | 'live';
+  /** The epoch of the session it carries at its instance. */
+  epoch: number | undefined;
+}
+
+export interface AgentState {
+  incarnation: number;
+  link: LinkState;
+  /** On its disk. */
+  journal: { id: number; epoch: number };
+  hasTimer: boolean;
+  hasDeparture: boolean;
+  /** What the agent was last told of its session. */
+  isSilent: boolean;
+  /** Dead for good. */
+  isGone: boolean;
+}
+
+export interface SessionState {
+  epoch: number;
+  run: string;
+  registration: number;
+  isInventoried: boolean;
+  /** The place of its connection among the wires. */
+  socket: string;
+}
+
+/** An accept on its way: to the database, back from it, or asking after another incarnation. */
+export interface Pending {
+  /** `agent:socket` of its connection. */
+  wire: string;
+  claim: Claim;
+  replaces: string | null;
+  stage: 'asked' | 'answered' | 'probing';
+  /** The run that wrote, and the epoch it wrote; undefined: nothing was written. */
+  written: { run: string; epoch: number } | undefined;
+  target: { run: string; epoch: number; incarnation: string } | undefined;
+}
+
+export interface InstanceState {
+  run: string;
+  isUp: boolean;
+  isFrozen: boolean;
+  /** It may judge servers that it never held. */
+  stands: boolean;
+  session: SessionState | undefined;
+  registrations: number;
+  pendings: readonly Pending[];
+  verdict: (HeldRow & { reason: LossReason }) | undefined;
+  /** Read, and not yet compared: rows as they were, and the registrations when the poll was sent. */
+  polled: { run: string; sentAt: number; rows: readonly PolledHeld[] } | undefined;
+  orphan: HeldRow | undefined;
+  judging: readonly HeldRow[];
+}
+
+export type PolledHeld = HeldRow & { isRunning: boolean };
+
+export interface Budget {
+  cut: number;
+  crashInstance: number;
+  freeze: number;
+  crashAgent: number;
+  loseJournal: number;
+  rollBackJournal: number;
+  dieAgent: number;
+  late: number;
+  lostAnswer: number;
+  slowPoll: number;
+  goaway: number;
+}
+
+export const NO_FAULTS: Budget = {
+  cut: 0,
+  crashInstance: 0,
+  freeze: 0,
+  crashAgent: 0,
+  loseJournal: 0,
+  rollBackJournal: 0,
+  dieAgent: 0,
+  late: 0,
+  lostAnswer: 0,
+  slowPoll: 0,
+  goaway: 0,
+};
+
+export interface RosterState {
+  row: Row | undefined;
+  runs: readonly Run[];
+  instances: InstanceState[];
+  agents: AgentState[];
+  wires: Wire[];
+  left: Budget;
+  /** Applied to the row's present epoch. */
+  verdicts: number;
+  /** What a step did wrong. */
+  wrong: string | undefined;
+  incarnations: number;
+  journals: number;
+}
+
+export function firstState({ agents, faults }: { agents: number; faults: Partial<Budget> }): RosterState {
+  const runs = ENDPOINTS.map(({ uuid }) => {
+    return { run: `${uuid}1`, cnapiUuid: uuid, isLive: true, isDraining: false, beat: 0 };
+  });
+  return {
+    row: undefined,
+    runs,
+    instances: runs.map(({ run }) => newInstance(run)),
+    agents: Array.from({ length: agents }, (_, index) => newAgent(index + 1, { id: index + 1, epoch: 0 })),
+    wires: [],
+    left: { ...NO_FAULTS, ...faults },
+    verdicts: 0,
+    wrong: undefined,
+    incarnations: agents,
+    journals: agents,
+  };
+}
+
+export function newInstance(run: string): InstanceState {
+  return {
+    run,
+    isUp: true,
+    isFrozen: false,
+    stands: true,
+    session: undefined,
+    registrations: 0,
+    pendings: [],
+    verdict: undefined,
+    polled: undefined,
+    orphan: undefined,
+    judging: [],
+  };
+}
+
+export function newAgent(incarnation: number, journal: AgentState['journal']): AgentState {
+  const link = initialLink(journal.epoch, 8000);
+  return { incarnation, link, journal, hasTimer: false, hasDeparture: false, isSilent: false, isGone: false };
+}
+
+export const wireName = ({ agent, socket }: Pick<Wire, 'agent' | 'socket'>): string => `${agent}:${socket}`;
+
+export const wireOf = (state: RosterState, name: string): Wire | undefined =>
+  state.wires.find((wire) => wireName(wire) === name);
+
+/** A copy whose parts may be replaced; the parts themselves are shared and never changed. */
+export function copyOf(state: RosterState): RosterState {
+  return {
+    ...state,
+    instances: [...state.instances],
+    agents: [...state.agents],
+    wires: [...state.wires],
+    left: { ...state.left },
+  };
+}
+
+export function changeInstance(state: RosterState, at: number, fields: Partial<InstanceState>): void {
+  state.instances[at] = { ...(state.instances[at] as InstanceState), ...fields };
+}
+
+export function changeAgent(state: RosterState, at: number, fields: Partial<AgentState>): void {
+  state.agents[at] = { ...(state.agents[at] as AgentState), ...fields };
+}
+
+/** One that is closed at both ends, or whose two ends know of nothing any more, is gone. */
+export function changeWire(state: RosterState, wire: Wire, fields: Partial<Wire>): void {
+  const at = state.wires.findIndex((other) => other.agent === wire.agent && other.socket === wire.socket);
+  if (at < 0) return;
+  const changed = { ...(state.wires[at] as Wire), ...fields };
+  if (!changed.isAgentOpen && !changed.isInstanceOpen) state.wires.splice(at, 1);
+  else state.wires[at] = changed;
+}
+
+/** Everything on which the future hangs: not what is for people, nor what a round left behind that is over. */
+export function keyOf(state: RosterState): string {
+  const { agents, row, ...others } = state;
+  return JSON.stringify([
+    others,
+    row && [row.run, row.epoch, row.status, row.incarnation, row.conn, row.journalId, row.inventoryEpoch],
+    agents.map(({ link, ...agent }) => {
+      const { phase, attempt, session, move, epoch, conn, tried, held, lost, softFrom, corrections } = link;
+      const session_ = session && [session.socket, session.epoch, session.endpoint.host];
+      const attempt_ = attempt && [attempt.socket, attempt.endpoint.host, attempt.welcome?.epoch];
+      const isBetween = attempt === undefined && (phase === 'live' || phase === 'waiting');
+      const round = isBetween ? [] : [tried, corrections, link.resolvedThisRound];
+      const others_ = [Object.keys(held), lost?.cnapiUuid, softFrom, link.known.length];
+      return [agent, phase, attempt_, session_, move, epoch, conn, round, others_];
+    }),
+  ]);
+}
+
+export function tell(state: RosterState): string {
+  const { row } = state;
+  const rowText = row
+    ? `row ${row.run} e${row.epoch} ${row.status} (${row.reason}) i${row.incarnation}c${row.conn} inv${row.inventoryEpoch}`
+    : 'no row';
+  const instances = state.instances.map(tellInstance);
+  const agents = state.agents.map(({ link, journal, isGone, incarnation }) => {
+    const session = link.session ? ` with ${link.session.cnapiUuid} e${link.session.epoch}` : '';
+    const attempt = link.attempt ? ` trying ${link.attempt.endpoint.host}` : '';
+    return `agent i${incarnation} ${isGone ? 'dead' : link.phase}${session}${attempt} journal ${journal.id} e${journal.epoch}`;
+  });
+  const wires = state.wires.map(tellWire);
+  return [rowText, ...instances, ...agents, ...wires].join(' | ');
+}
+
+function tellInstance({ run, isUp, isFrozen, session, pendings, verdict, judging }: InstanceState): string {
+  const how = isUp ? (isFrozen ? 'frozen' : '') : 'down';
+  const held = session ? ` session e${session.epoch}${session.isInventoried ? '' : ' bare'} run ${session.run}` : '';
+  const pending = pendings.map(({ stage, written }) => ` ${stage}${written ? ` e${written.epoch}` : ''}`).join('');
+  const verdicts = verdict ? ` verdict ${verdict.run} e${verdict.epoch}` : '';
+  return `${run} ${how}${held}${pending}${verdicts}${judging.length > 0 ? ' judging' : ''}`;
+}
+
+function tellWire({ agent, instance, isCut, up, down, isAgentOpen, isInstanceOpen }: Wire): string {
+  const frames = (list: readonly { type: string }[]) => list.map(({ type }) => type).join('+');
+  const ends = `${isAgentOpen ? '' : ' left'}${isInstanceOpen ? '' : ' shut'}${isCut ? ' cut' : ''}`;
+  return `${agent}-${ENDPOINTS[instance]?.host} up[${frames(up)}] down[${frames(down)}]${ends}`;
+}

@@ -1,0 +1,89 @@
+/** An instance's session table, rebuilt from a state for one operation, and what follows for the connections. */
+import type { LossReason } from '../../../lib/roster/roster.ts';
+import { type NewSession, type Session, type SessionSocket, SessionTable } from '../../../lib/roster/session.ts';
+import {
+  changeInstance,
+  changeWire,
+  type DownFrame,
+  type InstanceState,
+  type RosterState,
+  SERVER,
+  type SessionState,
+  type Wire,
+  wireOf,
+} from './state.ts';
+
+/** Nothing is asked of it here: what becomes of the connection is the world's to say. */
+const socket: SessionSocket = {
+  isUnread: false,
+  probe: () => {},
+  answersProbe: () => Promise.resolve(false),
+  askToLeave: () => {},
+  terminate: () => {},
+};
+
+export const newSession = ({ epoch, run }: { epoch: number; run: string }): NewSession => ({
+  serverUuid: SERVER,
+  epoch,
+  incarnation: '',
+  journalId: '',
+  capabilities: new Set(),
+  socket,
+  run,
+  heardAt: 0,
+});
+
+export function openTable(state: RosterState, at: number): { table: SessionTable; session: Session | undefined } {
+  const { session, registrations, pendings } = state.instances[at] as InstanceState;
+  const table = new SessionTable();
+  const raiseTo = (registration: number) => {
+    while (table.registrations < registration) {
+      table.addPending('another');
+      table.removePending('another');
+    }
+  };
+  for (const _ of pendings) table.addPending(SERVER);
+  raiseTo(session ? session.registration - 1 : registrations);
+  const added = session && table.add(newSession(session));
+  if (added && session) {
+    added.session.isInventoried = session.isInventoried;
+    added.session.registration = session.registration;
+    raiseTo(registrations);
+  }
+  return { table, session: added?.session };
+}
+
+/** `Verdicts.lose`: the session ends, its verdict is queued unless one of a higher epoch is. */
+export function lose(state: RosterState, at: number, reason: LossReason): void {
+  const { session, verdict } = state.instances[at] as InstanceState;
+  if (session === undefined) return;
+  end(state, at, session);
+  if (verdict !== undefined && verdict.epoch > session.epoch) return;
+  changeInstance(state, at, { verdict: { serverUuid: SERVER, run: session.run, epoch: session.epoch, reason } });
+}
+
+/** `Verdicts.supersede`. */
+export function supersede(state: RosterState, at: number): void {
+  const { session } = state.instances[at] as InstanceState;
+  if (session !== undefined) end(state, at, session);
+}
+
+function end(state: RosterState, at: number, { socket: name }: SessionState): void {
+  const { table, session } = openTable(state, at);
+  if (session === undefined || !table.end(session)) return;
+  if (table.get(SERVER) === undefined) changeInstance(state, at, { session: undefined });
+  const wire = wireOf(state, name);
+  if (wire !== undefined) hangUp(state, wire);
+}
+
+/** The instance's end is closed, and says so if it can. */
+export function hangUp(state: RosterState, wire: Wire): void {
+  if (wire.isAgentOpen && !wire.isCut) changeWire(state, wire, { down: [...wire.down, { type: 'end' }] });
+  changeWire(state, wire, { isInstanceOpen: false, up: [] });
+}
+
+export function sayTo(state: RosterState, name: string, frame: DownFrame): void {
+  const wire = wireOf(state, name);
+  if (!wire?.isInstanceOpen || !wire.isAgentOpen || wire.isCut) return;
+  changeWire(state, wire, { down: [...wire.down, frame] });
+}

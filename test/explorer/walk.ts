@@ -1,0 +1,26 @@
+/** Worlds as tests: nothing may be wrong in those of the product, and what is put into the others has to be found. */
+import t from 'tap';
+import type { BrokenWorld, Plan } from './plan.ts';
+
+export function walkAll(plans: readonly Plan[]): void {
+  for (const { name, bounds, explore } of plans) {
+    t.test(`${name}: ${bounds}`, async (t) => {
+      const { states, transitions, depth, ends, cpuMs, defect } = explore();
+      if (defect !== undefined) t.comment(defect.trace.join('\n'));
+      t.equal(defect?.complaint, undefined, 'nothing is wrong in any state, and an end can be reached from each');
+      t.ok(ends > 0, 'there are ends');
+      t.comment(`${states} states, ${transitions} transitions, depth ${depth}, ${ends} ends, ${Math.round(cpuMs)} ms`);
+    });
+  }
+}
+
+export function findAll(broken: readonly BrokenWorld[]): void {
+  for (const { defect, run, complaint } of broken) {
+    t.test(`found: ${defect}`, async (t) => {
+      const found = run().defect;
+      t.match(found?.complaint, complaint, 'it is found');
+      t.equal(found?.trace.filter((line) => /^\d+\. /.test(line)).length, found?.length, 'with every step to it');
+      t.comment(`${found?.length} steps: ${found?.complaint}`);
+    });
+  }
+}
