@@ -2,6 +2,8 @@
  * What a figure of the benchmark is, and what it comes out with. A figure makes what it needs (`BenchContext`), measures,
  * and returns one row of the table or several; it says nothing of being met: that follows from its limit. Pure.
  */
+
+import type { Program, ProgramPlan } from '../processes/program.ts';
 import type { Floors } from './floors.ts';
 import type { Foundation } from './foundation.ts';
 import type { Helper, HelperPlan } from './helper.ts';
@@ -55,6 +57,8 @@ export interface BenchContext {
   startZone(plan?: ZonePlan): Promise<Zone>;
   /** A program of the benchmark's own in a process of its own; stopped likewise. */
   startHelper(plan: HelperPlan): Promise<Helper>;
+  /** Any program, in a process of its own; killed likewise. */
+  startProgram(plan: Pick<ProgramPlan, 'name' | 'command'>): Program;
 }
 
 export function ratioOf({ value, floor }: Result): number | undefined {

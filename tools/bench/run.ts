@@ -8,6 +8,7 @@ import path from 'node:path';
 import { messageOf } from '../../lib/errors.ts';
 import { systemClock as clock, isoNow } from '../../lib/ports/clock.ts';
 import { guardFolder } from '../processes/guardian.ts';
+import { Program, type ProgramPlan } from '../processes/program.ts';
 import type { BenchContext, Figure } from './figure.ts';
 import { type Floors, measureFloors } from './floors.ts';
 import { Foundation } from './foundation.ts';
@@ -95,6 +96,7 @@ export class Run {
       say: this.#say,
       startZone: (plan = {}) => this.#startZone(plan),
       startHelper: (plan) => this.#startHelper(plan),
+      startProgram: (plan) => this.#startProgram(plan),
     };
   }
 
@@ -110,6 +112,13 @@ export class Run {
     this.#take(helper);
     await helper.start();
     return helper;
+  }
+
+  #startProgram(plan: Pick<ProgramPlan, 'name' | 'command'>): Program {
+    const program = new Program({ ...plan, logFile: path.join(this.#newFolder(), `${plan.name}.log`) });
+    this.#take({ stop: () => program.kill() });
+    program.start();
+    return program;
   }
 
   /** What a figure still starts after it was told to stop is not started. */

@@ -1,5 +1,10 @@
-/** The comparison's own arithmetic, and that it refuses numbers of work that did not happen. */
+/** The comparison's own arithmetic, and that it refuses numbers of work that did not happen or of a lock that is none. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import t from 'tap';
+import { systemClock } from '../../../lib/ports/clock.ts';
+import { cpuMsOf, treeOf } from '../../../tools/bench/cpu.ts';
+import { contend, handOver, type Lock } from '../../../tools/bench/peers/contention.ts';
 import { compare, type Side, takePairs, withAbsent } from '../../../tools/bench/peers/contest.ts';
 import { checkDone } from '../../../tools/bench/peers/figures/queues.ts';
 
@@ -55,4 +60,46 @@ t.test('work that was not done, or has no recorded end, fails the figure', async
     [{ unfinished: 1 }, /no end of 1 jobs/],
   ];
   for (const [change, message] of wrong) t.throws(() => checkDone('queue', { ...all, ...change }), message);
+});
+
+/** First come, first served, unless it is told to let everybody in. */
+function localLock({ isBroken }: { isBroken: boolean }): Lock {
+  let tail = Promise.resolve();
+  return {
+    async acquire() {
+      const before = tail;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      tail = promise;
+      if (!isBroken) await before;
+      return async () => resolve();
+    },
+  };
+}
+
+t.test('a lock that two hold at a time fails the figure', async (t) => {
+  const times = { contenders: 3, seconds: 0.05 };
+  const { perSecond, changedPercent, waits } = await contend(localLock({ isBroken: false }), times);
+  t.ok(perSecond > 0 && waits.length > 0);
+  t.ok(changedPercent > 50, 'three that wait in a queue take turns');
+  t.ok((await handOver(localLock({ isBroken: false }), { seconds: 0.05 })).length > 0);
+  await t.rejects(contend(localLock({ isBroken: true }), times), /hold the lock at the same time/);
+  await t.rejects(handOver(localLock({ isBroken: true }), { seconds: 0.05 }), /hold the lock at the same time/);
+});
+
+t.test('one that takes the lock again and again hands nothing over', async (t) => {
+  const { changedPercent } = await contend(localLock({ isBroken: false }), { contenders: 1, seconds: 0.05 });
+  t.ok(changedPercent < 100);
+});
+
+t.test("CPU time is that of the processes named, and a process's tree has its children", async (t) => {
+  const parent = spawn('sh', ['-c', 'sh -c "echo up; while :; do :; done" & wait']);
+  t.teardown(() => {
+    for (const pid of treeOf(parent.pid ?? 0).reverse()) process.kill(pid, 'SIGKILL');
+  });
+  await once(parent.stdout, 'data');
+  const pids = treeOf(parent.pid ?? 0);
+  t.equal(pids.length, 2);
+  const before = cpuMsOf(pids);
+  while (cpuMsOf(pids) < before + 20) await systemClock.sleep(10);
+  t.equal(cpuMsOf([]), 0);
 });

@@ -1,5 +1,7 @@
 /** The figures beside others that a user might take instead, in the order of the table. */
 import type { Figure } from '../figure.ts';
+import { locks } from './figures/locks.ts';
+import { presence } from './figures/presence.ts';
 import { taskBacklog, taskCallers, taskTrips } from './figures/tasks.ts';
 
-export const peerFigures: readonly Figure[] = [taskTrips, taskCallers, taskBacklog];
+export const peerFigures: readonly Figure[] = [taskTrips, taskCallers, taskBacklog, locks, presence];

@@ -54,6 +54,8 @@ const REDIAL_MS = 1_000;
 const capabilities = capabilitiesOf(catalogue);
 const seed = systemRandom.uuid();
 const agents: Agent[] = [];
+/** From the first dial to the welcome, of each that came, in ms. */
+const arrivalTimes: number[] = [];
 const byUuid = new Map<string, Agent>();
 const beats: Beats = { sent: 0, answered: 0, lost: 0 };
 /** How far round the agents the heartbeats have come; in agents. */
@@ -75,6 +77,7 @@ answerQuestions({
     agents.push(...arrived);
     return arrived.map(({ serverUuid }) => serverUuid);
   },
+  arrivals: (): number[] => arrivalTimes,
   beats: (): Beats => beats,
   /** Resolves to when it was last heard, by the wall clock. Its connection stays; it reads and sends nothing. */
   silence({ serverUuid }: { serverUuid: string }): number {
@@ -96,7 +99,13 @@ clock.every(TURN_MS, beatOnTime);
 function connect(url: string, number: number, tellsSysinfo: boolean): Promise<Agent> {
   const serverUuid = serverUuidOf(seed, number);
   const agent: Agent = { serverUuid, number, url, tellsSysinfo, incarnation: systemRandom.uuid(), conn: 0, ...UNBORN };
-  return new Promise((resolve) => dial(agent, () => resolve(agent)));
+  const startedAt = clock.now();
+  return new Promise((resolve) =>
+    dial(agent, () => {
+      if (agent.conn === 1) arrivalTimes.push(clock.now() - startedAt);
+      resolve(agent);
+    }),
+  );
 }
 
 /** As the real agent does, it comes again when it is sent away or loses its connection; `lost` counts how often. */

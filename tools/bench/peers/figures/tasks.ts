@@ -19,7 +19,7 @@ const FLEET = { simulated: 100 };
 export const taskTrips: Figure = {
   name: 'task-trips',
   says: 'one task after the other, from its dispatch until its end is told, beside graphile-worker, pg-boss, BullMQ',
-  seconds: 200,
+  seconds: 160,
   measure: (context) => {
     const seconds = context.isQuick ? 0.5 : 2;
     return measure(context, {
@@ -40,7 +40,7 @@ export const taskTrips: Figure = {
 export const taskCallers: Figure = {
   name: 'task-callers',
   says: `tasks a second, ${IN_FLIGHT} callers that each wait for the end, beside the same`,
-  seconds: 160,
+  seconds: 150,
   measure: (context) => {
     const seconds = context.isQuick ? 0.5 : 4;
     return measure(context, {
@@ -79,7 +79,7 @@ export const taskBacklog: Figure = {
 async function measure(context: BenchContext, { agents, isTold, take, measures }: Plan): Promise<Result[]> {
   const own = await startOwnTasks(context, { agents, take });
   const { sides, absent } = await startQueues(context, { isTold, take });
-  const rounds = context.isQuick ? 1 : 4;
+  const rounds = context.isQuick ? 1 : 3;
   // The first turns meet cold code.
   for (const side of [own, ...sides]) await side.take();
   const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`${OWN} and peers, ${text}`) });

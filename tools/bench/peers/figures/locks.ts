@@ -1,0 +1,107 @@
+/** A lock that changes hands: our tickets beside Redlock on the same Redis and advisory locks of the same Postgres. */
+import { BenchCaller } from '../../caller.ts';
+import type { BenchContext, Figure, Result } from '../../figure.ts';
+import { summarize } from '../../statistics.ts';
+import { createTicket, releaseTicket, waitForTicket } from '../../tickets.ts';
+import type { Zone } from '../../zone.ts';
+import { type Contention, contend, handOver, type Lock, type LockPlan } from '../contention.ts';
+import { type Absent, compare, type Measure, type Side, type Turn, takePairs, withAbsent } from '../contest.ts';
+import { OWN } from './own-tasks.ts';
+
+interface Peer {
+  name: string;
+  kind: 'redlock' | 'advisory';
+  retry?: LockPlan['retry'];
+}
+
+interface Times {
+  handOver: { seconds: number };
+  contend: { contenders: number; seconds: number };
+}
+
+const CONTENDERS = 64;
+const QUEUE = 'peers';
+
+const peers: readonly Peer[] = [
+  { name: 'Redlock', kind: 'redlock' },
+  { name: 'Redlock, retries after 5 to 10 ms', kind: 'redlock', retry: { retryDelay: 5, retryJitter: 5 } },
+  { name: 'advisory lock', kind: 'advisory' },
+];
+
+const measures: readonly Measure[] = [
+  { key: 'handOver', what: 'given back → held by the one that waits, p50', unit: 'ms' },
+  { key: 'perSecond', what: `hand-overs per second, ${CONTENDERS} contenders`, unit: '/s' },
+  { key: 'changed', what: 'of the times it was given, to another than before', unit: '%' },
+  { key: 'longest', what: `longest wait of ${CONTENDERS} contenders`, unit: 'ms' },
+];
+
+export const locks: Figure = {
+  name: 'locks',
+  says: 'a lock that changes hands, beside Redlock and advisory locks',
+  seconds: 220,
+  measure,
+};
+
+async function measure(context: BenchContext): Promise<Result[]> {
+  const seconds = context.isQuick ? 1 : 5;
+  const times: Times = { handOver: { seconds }, contend: { contenders: CONTENDERS, seconds } };
+  const own = await startOwn(context, times);
+  const absent: Absent[] = [];
+  const sides: Side[] = [];
+  for (const peer of peers) {
+    if (peer.kind === 'advisory' || context.foundation.redisUrl !== undefined)
+      sides.push(await startPeer(context, peer, times));
+    else absent.push({ name: peer.name, why: 'there is no Redis: on Debian, apt-get install redis-server' });
+  }
+  const rounds = context.isQuick ? 1 : 3;
+  // The first turns meet cold code.
+  for (const side of [own, ...sides]) await side.take();
+  const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`locks, ${text}`) });
+  return withAbsent(compare(pairs, measures), absent);
+}
+
+async function startOwn({ startZone }: BenchContext, times: Times): Promise<Side> {
+  const lock = ticketLock(await startZone());
+  return {
+    name: OWN,
+    take: async () => turnOf(await handOver(lock, times.handOver), await contend(lock, times.contend)),
+  };
+}
+
+async function startPeer(
+  { foundation, startHelper }: BenchContext,
+  { name, kind, retry = {} }: Peer,
+  times: Times,
+): Promise<Side> {
+  const databaseUrl = await foundation.createDatabase();
+  const plan: LockPlan = { databaseUrl, redisUrl: foundation.redisUrl, contenders: CONTENDERS, retry };
+  const helper = await startHelper({ name: kind, file: 'tools/bench/peers/programs/locks.ts' });
+  await helper.ask(kind, plan);
+  return {
+    name,
+    take: async () =>
+      turnOf(
+        await helper.ask<number[]>('handOver', times.handOver),
+        await helper.ask<Contention>('contend', times.contend),
+      ),
+  };
+}
+
+function turnOf(handOvers: readonly number[], { perSecond, changedPercent, waits }: Contention): Turn {
+  const [{ median: handOver }, { max: longest }] = [summarize(handOvers), summarize(waits)];
+  return { handOver, perSecond, changed: changedPercent, longest };
+}
+
+/** Asked for at one instance, awaited at the next, given back at the third. */
+function ticketLock({ instances }: Zone): Lock {
+  const caller = new BenchCaller();
+  const urlAt = (place: number): string => instances[place % instances.length]?.url ?? '';
+  return {
+    async acquire(contender, turn) {
+      const place = contender + turn;
+      const ticket = await createTicket(caller, urlAt(place), QUEUE);
+      await waitForTicket(caller, urlAt(place + 1), ticket);
+      return () => releaseTicket(caller, urlAt(place + 2), ticket);
+    },
+  };
+}

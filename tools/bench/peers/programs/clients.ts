@@ -1,0 +1,79 @@
+/**
+ * What the programs that hold a peer's clients have in common: they connect as many as asked for at a steady pace, count the
+ * heartbeats that went both ways, and tell of connections that ended though nobody here ended them.
+ */
+import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import { systemRandom } from '../../../../lib/ports/random.ts';
+import { answerQuestions } from '../../asked.ts';
+import { machineMs } from '../../machine-clock.ts';
+
+export interface ConnectOrder {
+  /** Clients go to these in turn. */
+  urls: readonly string[];
+  clients: number;
+  perSecond: number;
+}
+
+export interface Connected {
+  ids: string[];
+  /** From the first step to being present, of each, in ms. */
+  times: number[];
+}
+
+export interface Beats {
+  answered: number;
+  lost: number;
+}
+
+/** What a client tells of while it is connected. */
+export interface Events {
+  beat(): void;
+  lost(): void;
+}
+
+/** Resolves when the client is present, as others could see it. */
+export type Connect = (url: string, id: string, events: Events) => Promise<unknown>;
+
+export type Observe = (url: string, onGone: (id: string) => void) => Promise<unknown>;
+
+const STEP_MS = 5;
+
+export function serveClients({ connect, observe }: { connect: Connect; observe: Observe }): void {
+  const beats: Beats = { answered: 0, lost: 0 };
+  const goneAt: Record<string, number> = {};
+  const events: Events = {
+    beat: () => {
+      beats.answered += 1;
+    },
+    lost: () => {
+      beats.lost += 1;
+    },
+  };
+  const arrive = async (url: string, id: string): Promise<number> => {
+    const startedAt = clock.now();
+    await connect(url, id, events);
+    return clock.now() - startedAt;
+  };
+  answerQuestions({
+    async connect({ urls, clients, perSecond }: ConnectOrder): Promise<Connected> {
+      const startedAt = clock.now();
+      const ids: string[] = [];
+      const arrivals: Promise<number>[] = [];
+      while (ids.length < clients) {
+        const due = Math.min(clients, Math.ceil(((clock.now() - startedAt) / 1000) * perSecond) + 1);
+        for (; ids.length < due; arrivals.push(arrive(urls[ids.length % urls.length] ?? '', ids.at(-1) ?? '')))
+          ids.push(systemRandom.uuid());
+        await clock.sleep(STEP_MS);
+      }
+      return { ids, times: await Promise.all(arrivals) };
+    },
+    beats: (): Beats => beats,
+    async observe({ url }: { url: string }) {
+      await observe(url, (id) => {
+        goneAt[id] ??= machineMs();
+      });
+    },
+    /** Who was said to be gone, and when, by the clock of the machine. */
+    gone: (): Record<string, number> => goneAt,
+  });
+}

@@ -1,0 +1,16 @@
+/** The package has no types of its own: what is used of it here. */
+declare module 'redlock' {
+  import type { Redis } from 'ioredis';
+
+  interface Options {
+    retryCount?: number;
+    retryDelay?: number;
+    retryJitter?: number;
+  }
+
+  export default class Redlock {
+    constructor(clients: readonly Redis[], options?: Options);
+    lock(resource: string, ttlMs: number): Promise<{ unlock(): Promise<void> }>;
+    on(event: 'clientError', listener: (error: unknown) => void): this;
+  }
+}
