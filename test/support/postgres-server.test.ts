@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
+import { startTestPostgres } from './postgres-server.ts';
 
 const program = (line: string) => `
   import { startTestPostgres } from '${new URL('./postgres-server.ts', import.meta.url).href}';
@@ -27,6 +28,15 @@ for (const [name, line] of Object.entries({ running: '', frozen: 'server.freeze(
     t.notOk(existsSync(dataDir));
   });
 }
+
+t.test('a server that crashed and was started again is known by its new process', async (t) => {
+  await using server = await startTestPostgres({ fast: false });
+  for (let times = 0; times < 5; times++) {
+    await server.crash();
+    await server.start();
+    t.ok(isAlive(server.pid));
+  }
+});
 
 function isAlive(pid: number): boolean {
   try {

@@ -203,7 +203,9 @@ export class TestPostgres {
     const logStart = existsSync(this.#logFile) ? readFileSync(this.#logFile, 'utf8').length : 0;
     for (const deadline = Date.now() + 60_000; Date.now() < deadline; await sleep(20)) {
       const lines = readLines(path.join(this.dataDir, 'postmaster.pid'));
-      if (lines[7]?.trim() === 'ready') return Number(lines[0]);
+      const pid = Number(lines[0]);
+      // A server that crashed leaves the file behind.
+      if (lines[7]?.trim() === 'ready' && isAlive(pid)) return pid;
       const said = readFileSync(this.#logFile, 'utf8').slice(logStart);
       if (/FATAL: .*(could not create|lock file|bind|data directory)/.test(said)) break;
     }
