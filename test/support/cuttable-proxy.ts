@@ -1,7 +1,7 @@
 /**
- * A TCP proxy whose connections can be cut in the ways a network cuts them: without a word (both ends keep an open socket on
- * which nothing comes any more), with a reset, or slowed down. Of the agent link it knows which server a connection is for,
- * by the first line that passes.
+ * A TCP proxy whose connections can be harmed in the ways a network harms them: cut without a word (both ends keep an open
+ * socket on which nothing comes any more), in one direction only, with a reset or with a FIN; delayed, or made narrow. Of the
+ * agent link it knows which server a connection is for, by the first line that passes.
  */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -17,19 +17,34 @@ export interface ProxyPlan {
 /** Which connections: all, or those of one server's agent. */
 type Which = { serverUuid?: string };
 
+/** `up`: towards the target. */
+export type Direction = 'up' | 'down';
+
 interface Pair {
   near: Socket;
   far: Socket;
   serverUuid: string | undefined;
+  /** Ended by this proxy: what still comes leads nowhere. */
+  isFinished: boolean;
 }
+
+interface Piece {
+  bytes: Buffer;
+  at: number;
+}
+
+/** What stands between two ends at most; then the sender is held up, as by a full window. */
+const HELD_BYTES = 1024 * 1024;
 
 export class CuttableProxy {
   readonly #plan: ProxyPlan;
   readonly #server: Server;
   readonly #pairs = new Set<Pair>();
   #swallowed: 'all' | Set<string> = new Set();
+  #swallowedWay: Direction | undefined;
   #healed = Promise.withResolvers<void>();
   #delayMs = 0;
+  #bytesPerSecond = Number.POSITIVE_INFINITY;
 
   constructor(plan: ProxyPlan) {
     this.#plan = plan;
@@ -47,31 +62,47 @@ export class CuttableProxy {
     return (this.#server.address() as { port: number }).port;
   }
 
-  /** From now on nothing passes either way, and no end hears of it. New connections are taken and lead nowhere. */
-  swallow({ serverUuid }: Which = {}): void {
+  /** From now on nothing passes, or nothing that way, and no end hears of it. New connections are taken and lead nowhere. */
+  swallow({ serverUuid, only }: Which & { only?: Direction } = {}): void {
+    this.#swallowedWay = only;
     if (serverUuid === undefined) this.#swallowed = 'all';
     else if (this.#swallowed !== 'all') this.#swallowed.add(serverUuid);
   }
 
-  /** Everything passes again; what was swallowed comes late, as retransmissions would. */
+  /** Everything passes again, at once and at any width; what was swallowed comes late, as retransmissions would. */
   heal(): void {
     this.#swallowed = new Set();
+    this.#delayMs = 0;
+    this.#bytesPerSecond = Number.POSITIVE_INFINITY;
     this.#healed.resolve();
     this.#healed = Promise.withResolvers<void>();
   }
 
   /** Cuts with a reset at both ends; new connections pass. */
-  reset({ serverUuid }: Which = {}): void {
-    for (const pair of this.#pairs) {
-      if (serverUuid !== undefined && pair.serverUuid !== serverUuid) continue;
-      pair.near.resetAndDestroy();
-      pair.far.resetAndDestroy();
+  reset(which: Which = {}): void {
+    for (const { near, far } of this.#chosen(which)) {
+      near.resetAndDestroy();
+      far.resetAndDestroy();
+    }
+  }
+
+  /** Cuts with a FIN to both ends; new connections pass. */
+  finish(which: Which = {}): void {
+    for (const pair of this.#chosen(which)) {
+      pair.isFinished = true;
+      pair.near.end();
+      pair.far.end();
     }
   }
 
   /** Each piece passes this much later. */
   delay(ms: number): void {
     this.#delayMs = ms;
+  }
+
+  /** So much passes in each direction of each connection. */
+  throttle(bytesPerSecond: number): void {
+    this.#bytesPerSecond = bytesPerSecond;
   }
 
   async stop(): Promise<void> {
@@ -88,33 +119,79 @@ export class CuttableProxy {
     return this.stop();
   }
 
-  #join(near: Socket): void {
-    const far = connect({ ...this.#plan.target, allowHalfOpen: true, noDelay: true });
-    const pair: Pair = { near, far, serverUuid: undefined };
-    this.#pairs.add(pair);
-    void Promise.all([this.#pass(pair, near, far), this.#pass(pair, far, near)]).then(() => this.#pairs.delete(pair));
+  #chosen({ serverUuid }: Which): Pair[] {
+    return [...this.#pairs].filter((pair) => serverUuid === undefined || pair.serverUuid === serverUuid);
   }
 
-  async #pass(pair: Pair, from: Socket, to: Socket): Promise<void> {
-    from.on('error', () => undefined);
+  #join(near: Socket): void {
+    const far = connect({ ...this.#plan.target, allowHalfOpen: true, noDelay: true });
+    const pair: Pair = { near, far, serverUuid: undefined, isFinished: false };
+    this.#pairs.add(pair);
+    void Promise.all([this.#pass(pair, 'up'), this.#pass(pair, 'down')]).then(() => this.#pairs.delete(pair));
+  }
+
+  async #pass(pair: Pair, way: Direction): Promise<void> {
+    const [from, to] = way === 'up' ? [pair.near, pair.far] : [pair.far, pair.near];
     try {
-      for await (const bytes of from.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      for await (const { bytes, at } of piecesOf(from)) {
         pair.serverUuid ??= serverUuidOf(bytes);
-        if (this.#delayMs > 0) await sleep(this.#delayMs);
-        await this.#passage(pair);
+        const early = at + this.#delayMs - performance.now();
+        if (this.#delayMs > 0 && early > 0) await sleep(early);
+        await this.#passage(pair, way);
+        if (pair.isFinished) continue;
         if (!to.write(bytes)) await once(to, 'drain');
+        const takesMs = (1000 * bytes.length) / this.#bytesPerSecond;
+        if (takesMs > 1) await sleep(takesMs);
       }
-      await this.#passage(pair);
+      await this.#passage(pair, way);
       to.end();
     } catch {
-      await this.#passage(pair);
+      await this.#passage(pair, way);
       to.resetAndDestroy();
     }
   }
 
-  async #passage({ serverUuid }: Pair): Promise<void> {
-    while (this.#swallowed === 'all' || (serverUuid !== undefined && this.#swallowed.has(serverUuid)))
+  async #passage({ serverUuid }: Pair, way: Direction): Promise<void> {
+    while (this.#isSwallowed(serverUuid) && (this.#swallowedWay === undefined || this.#swallowedWay === way))
       await this.#healed.promise;
+  }
+
+  #isSwallowed(serverUuid: string | undefined): boolean {
+    return this.#swallowed === 'all' || (serverUuid !== undefined && this.#swallowed.has(serverUuid));
+  }
+}
+
+/** What comes, each piece with the time it came at: a delay is counted from there. @throws when the connection breaks */
+async function* piecesOf(from: Socket): AsyncGenerator<Piece> {
+  const held: Piece[] = [];
+  let heldBytes = 0;
+  let isOver = false;
+  let failed: Error | undefined;
+  let moved = Promise.withResolvers<void>();
+  from.on('data', (bytes: Buffer) => {
+    held.push({ bytes, at: performance.now() });
+    heldBytes += bytes.length;
+    if (heldBytes > HELD_BYTES) from.pause();
+    moved.resolve();
+  });
+  from.on('error', (error) => {
+    failed = error;
+  });
+  for (const event of ['end', 'close'])
+    from.on(event, () => {
+      isOver = true;
+      moved.resolve();
+    });
+  for (;;) {
+    for (let piece = held.shift(); piece !== undefined; piece = held.shift()) {
+      yield piece;
+      heldBytes -= piece.bytes.length;
+      if (from.isPaused()) from.resume();
+    }
+    if (failed !== undefined) throw failed;
+    if (isOver) return;
+    moved = Promise.withResolvers();
+    await moved.promise;
   }
 }
 

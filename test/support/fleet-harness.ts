@@ -26,6 +26,12 @@ export interface ZonePlan {
   proxied?: boolean;
   /** Instances reach the database through proxies. */
   databaseProxied?: boolean;
+  /** Instances reach Redis through proxies. */
+  busProxied?: boolean;
+  /** Callers can reach instances through proxies, at `callerUrl`. */
+  callersProxied?: boolean;
+  /** Where logs and data go, and stay; default: a new folder, removed when all went well. */
+  directory?: string;
   /** Default: Redis. */
   bus?: 'redis' | 'postgres';
   /** Node's own arguments for instances. */
@@ -47,9 +53,13 @@ export interface Instance {
   url: string;
   /** Where agents are sent, other than `url` when proxied. */
   agentUrl: string;
+  /** Where callers are sent, other than `url` when they are proxied. */
+  callerUrl: string;
   program: Program;
   proxy: CuttableProxy | undefined;
   databaseProxy: CuttableProxy | undefined;
+  busProxy: CuttableProxy | undefined;
+  callerProxy: CuttableProxy | undefined;
 }
 
 export interface RealAgent {
@@ -75,7 +85,7 @@ export class Zone {
   readonly redis: TestRedis;
   readonly instances: Instance[] = [];
   readonly agents: RealAgent[] = [];
-  readonly directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-faults-'));
+  readonly directory: string;
   fleet: Program | undefined;
   readonly #plan: ZonePlan;
   readonly #pool: pg.Pool;
@@ -83,6 +93,7 @@ export class Zone {
 
   constructor(plan: ZonePlan, { postgres, redis }: { postgres: TestPostgres; redis: TestRedis }) {
     this.#plan = plan;
+    this.directory = plan.directory ?? mkdtempSync(path.join(os.tmpdir(), 'cnapi-faults-'));
     this.postgres = postgres;
     this.redis = redis;
     this.#pool = new pg.Pool({
@@ -162,39 +173,47 @@ export class Zone {
 
   async stop(isClean = true): Promise<void> {
     await Promise.all(this.#programs.map((program) => program.kill()));
-    await Promise.all(this.instances.flatMap(({ proxy, databaseProxy }) => [proxy?.stop(), databaseProxy?.stop()]));
+    const proxiesOf = (each: Instance) => [each.proxy, each.databaseProxy, each.busProxy, each.callerProxy];
+    await Promise.all(this.instances.flatMap(proxiesOf).map((proxy) => proxy?.stop()));
     await this.#pool.end();
     await Promise.all([this.postgres.close(), this.redis.stop()]);
-    if (isClean) rmSync(this.directory, { recursive: true, force: true });
+    if (isClean && this.#plan.directory === undefined) rmSync(this.directory, { recursive: true, force: true });
   }
 
   /** Starts one more; agents learn of it from the others. */
   async addInstance(): Promise<Instance> {
     const [uuid, number, host, port] = [randomUUID(), this.instances.length, '127.0.0.1', await freePort()];
-    const { proxied, databaseProxied, config } = this.#plan;
+    const { proxied, databaseProxied, busProxied, callersProxied, config } = this.#plan;
     const advertiseHost = proxied ? `127.0.2.${number + 1}` : host;
-    const proxy = proxied
-      ? await CuttableProxy.start({ host: advertiseHost, port, target: { host, port } })
-      : undefined;
-    const databaseProxy = databaseProxied
-      ? await CuttableProxy.start({ host, port: 0, target: { host, port: this.postgres.port } })
-      : undefined;
+    const between = async (wanted: boolean | undefined, targetPort: number, at = { host, port: 0 }) =>
+      wanted ? await CuttableProxy.start({ ...at, target: { host, port: targetPort } }) : undefined;
+    const proxies = {
+      proxy: await between(proxied, port, { host: advertiseHost, port }),
+      databaseProxy: await between(databaseProxied, this.postgres.port),
+      busProxy: await between(busProxied, this.redis.port),
+      callerProxy: await between(callersProxied, port),
+    };
     const file = path.join(this.directory, `instance-${number}.json`);
-    const settings = { cnapiUuid: uuid, host, port, advertiseHost, ...this.#connections(databaseProxy), ...config };
+    const settings = { cnapiUuid: uuid, host, port, advertiseHost, ...this.#connections(proxies), ...config };
     writeFileSync(file, JSON.stringify(settings));
     const { instanceArgs = [] } = this.#plan;
     const program = this.#program(`instance-${number}`, 'server.ts', ['--config', file], instanceArgs);
-    const urls = { url: `http://${host}:${port}`, agentUrl: `http://${advertiseHost}:${port}` };
-    const instance = { uuid, ...urls, program, proxy, databaseProxy };
+    const urls = {
+      url: `http://${host}:${port}`,
+      agentUrl: `http://${advertiseHost}:${port}`,
+      callerUrl: `http://${host}:${proxies.callerProxy?.port ?? port}`,
+    };
+    const instance = { uuid, ...urls, program, ...proxies };
     this.instances.push(instance);
     program.start();
     return instance;
   }
 
-  #connections(databaseProxy: CuttableProxy | undefined): Record<string, unknown> {
-    const { url, port } = this.postgres;
-    const databaseUrl = Object.assign(new URL(url), { port: databaseProxy?.port ?? port }).href;
-    const bus = this.#plan.bus === 'postgres' ? {} : { redisUrl: this.redis.url };
+  #connections({ databaseProxy, busProxy }: Pick<Instance, 'databaseProxy' | 'busProxy'>): Record<string, unknown> {
+    const at = (url: string, proxy: CuttableProxy | undefined) =>
+      proxy === undefined ? url : Object.assign(new URL(url), { port: proxy.port }).href;
+    const databaseUrl = at(this.postgres.url, databaseProxy);
+    const bus = this.#plan.bus === 'postgres' ? {} : { redisUrl: at(this.redis.url, busProxy) };
     return { databaseUrl, databasePoolSize: 5, ...bus };
   }
 
