@@ -1,0 +1,415 @@
+/** Each rule finds nothing in a good run, and finds each way in which a run can be bad that it is there for. */
+import t from 'tap';
+import { check, rules } from './checker.ts';
+import { A, B, FIRST, goodEvidence, op, SECOND, status, storedTask, TWO, uptime, wall } from './good-evidence.ts';
+import { type Entry, type Evidence, type Fault, type Op, parseEffects } from './history.ts';
+
+const violationsOf = (evidence: Evidence) => check(evidence).filter(({ verdict }) => verdict === 'violated');
+
+t.test('a good run violates nothing, and every rule has looked at it', async (t) => {
+  t.same(violationsOf(goodEvidence()), []);
+  const held = new Set(check(goodEvidence()).flatMap(({ rule, verdict }) => (verdict === 'held' ? [rule] : [])));
+  t.equal(held.size, rules.length);
+});
+
+/** The first operation of that kind and, if given, ticket. */
+function opOf({ history }: Evidence, kind: Op['op'], ticket?: string): Op {
+  const isIt = (entry: Entry) =>
+    entry.kind === 'op' && entry.op === kind && (ticket === undefined || entry.ticket === ticket);
+  return history.find(isIt) as Op;
+}
+
+const taskOf = ({ stored }: Evidence, id: string) =>
+  stored.tasks.find((task) => task.id === id) ?? storedTask({ id, key: '' });
+const faultOf = ({ history }: Evidence) => history.find(({ kind }) => kind === 'fault') as Fault;
+const begin = (token: string, task: string, at: number) =>
+  ({ event: 'begin', token, task, pid: 20, agentPid: 19, uptime: uptime(at) }) as const;
+
+const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence) => void][] = [
+  [
+    'an accepted task that is not in the database',
+    'nothing accepted is missing',
+    /was accepted and is not in the database/,
+    ({ stored }) => stored.tasks.shift(),
+  ],
+  [
+    'an instance that does not know an accepted task',
+    'nothing accepted is missing',
+    /instance-1 does not know/,
+    ({ history }) => history.push(op({ op: 'get', askedAt: 1_500, status: 404, task: FIRST, instance: 1 })),
+  ],
+  [
+    'a task without an end',
+    'each task ends once',
+    /is claimed with 0 ends/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { state: 'claimed', ends: 0, endedAt: null, outcome: null }),
+  ],
+  [
+    'a task with two ends',
+    'each task ends once',
+    /with 2 ends/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { ends: 2 }),
+  ],
+  [
+    'attempts that do not add up',
+    'each task ends once',
+    /at attempt 3 after 1 retries/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { attempt: 3, retries: 1 }),
+  ],
+  [
+    'an end told otherwise than recorded',
+    'what is said of a task agrees',
+    /answered as failure and is stored as complete/,
+    (evidence) => Object.assign(opOf(evidence, 'wait'), { said: 'failure' }),
+  ],
+  [
+    'an end told before it was recorded',
+    'what is said of a task agrees',
+    /990 ms before that was recorded/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { endedAt: wall(4_000) }),
+  ],
+  [
+    'a task that is active again after its end',
+    'what is said of a task agrees',
+    /is active at attempt 1 by instance-1, after an end/,
+    ({ history }) =>
+      history.push(
+        op({ op: 'get', askedAt: 3_500, status: 200, task: FIRST, said: 'active', attempt: 1, instance: 1 }),
+      ),
+  ],
+  [
+    'an attempt that falls',
+    'what is said of a task agrees',
+    /after attempt 2/,
+    ({ history }) => {
+      history.push(op({ op: 'get', askedAt: 1_200, status: 200, task: FIRST, said: 'active', attempt: 2 }));
+    },
+  ],
+  [
+    'a command that ran twice',
+    'commands run once, before their end',
+    /began 2 times: process 10 of agent 9 at 1100, process 20/,
+    ({ effects }) => effects.push(begin('t1', FIRST, 1_500)),
+  ],
+  [
+    'a command that began after its end',
+    'commands run once, before their end',
+    /began 1000 ms after its end \(Cancelled\)/,
+    ({ effects }) => effects.splice(2, 2, begin('t2', SECOND, 4_000)),
+  ],
+  [
+    'a command that goes on after it was called cancelled',
+    'commands run once, before their end',
+    /went on 900 ms after its end/,
+    ({ effects }) => effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' }),
+  ],
+  [
+    'a command of a task that nobody knows',
+    'commands run once, before their end',
+    /which is not its task/,
+    (evidence) => Object.assign(evidence.effects[0] ?? {}, { task: SECOND }),
+  ],
+  [
+    'complete, and the command never came to its end',
+    'outcomes are real',
+    /came to its end 0 times/,
+    ({ effects }) => effects.splice(1, 1),
+  ],
+  [
+    'complete with another exit code',
+    'outcomes are real',
+    /exit code is 0 by its line, 7 as recorded/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { exitCode: 7 }),
+  ],
+  [
+    'complete with the output of another one',
+    'outcomes are real',
+    /its recorded output is "t2/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { stdout: 't2\n' }),
+  ],
+  [
+    'a failure that nothing caused',
+    'outcomes are real',
+    /failed with AgentRestarted, which nothing had caused/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { outcome: 'failure', errorCode: 'AgentRestarted' }),
+  ],
+  [
+    'cancelled, and nobody had asked',
+    'outcomes are real',
+    /failed with Cancelled, which nothing had caused/,
+    (evidence) => Object.assign(opOf(evidence, 'cancel'), { op: 'get' }),
+  ],
+  [
+    'a wait that outlasts its time',
+    'waits end',
+    /ended 5010 ms after its time was up/,
+    ({ history }) =>
+      history.push(
+        op({ op: 'wait', askedAt: 2_000, overAt: 7_010, status: 200, task: SECOND, said: 'failure', timeoutMs: 1_000 }),
+      ),
+  ],
+  [
+    'a wait that outlasts what it waited for',
+    'waits end',
+    /ended 9000 ms after what it waited for/,
+    (evidence) => Object.assign(opOf(evidence, 'wait'), { overAt: 12_000 }),
+  ],
+  [
+    'a request without an answer',
+    'requests are answered',
+    /get .* at instance-0 was not answered/,
+    (evidence) => Object.assign(opOf(evidence, 'get'), { status: 0, code: 'TimeoutError' }),
+  ],
+  [
+    '503 without a reason',
+    'requests are answered',
+    /was answered with 503 DatabaseUnavailable/,
+    (evidence) => Object.assign(opOf(evidence, 'get'), { status: 503, code: 'DatabaseUnavailable' }),
+  ],
+  [
+    '500',
+    'requests are answered',
+    /was answered with 500 InternalError/,
+    (evidence) => Object.assign(opOf(evidence, 'get'), { status: 500, code: 'InternalError' }),
+  ],
+  [
+    'one key, two tasks',
+    'a key gives one task',
+    /the key k1 was answered with 2.* and 1/,
+    (evidence) => Object.assign(opOf(evidence, 'create'), { task: SECOND }),
+  ],
+  [
+    'one key stored twice',
+    'a key gives one task',
+    /are stored under one key/,
+    ({ stored }) => stored.tasks.push(storedTask({ id: B, key: 'k1' })),
+  ],
+  [
+    'a task that nobody asked for',
+    'a key gives one task',
+    /nobody asked for it/,
+    ({ stored }) => stored.tasks.push(storedTask({ id: B, key: 'k9' })),
+  ],
+  [
+    'two bodies accepted under one key',
+    'a key gives one task',
+    /two different requests/,
+    (evidence) => Object.assign(opOf(evidence, 'create'), { body: 'other' }),
+  ],
+  [
+    'a key refused that was never used for anything else',
+    'a key gives one task',
+    /was refused as used/,
+    (evidence) => Object.assign(opOf(evidence, 'create'), { status: 409, code: 'IdempotencyConflict' }),
+  ],
+  [
+    'a cancel that ends nothing',
+    'cancels end',
+    /ended 97490 ms after its cancel was accepted/,
+    (evidence) => Object.assign(taskOf(evidence, SECOND), { endedAt: wall(100_000) }),
+  ],
+  [
+    'a cancel refused because of an end to come',
+    'cancels end',
+    /was called ended 490 ms before its end/,
+    (evidence) => Object.assign(opOf(evidence, 'cancel'), { status: 409 }),
+  ],
+  [
+    'two holders at once',
+    'no two hold a lock',
+    /held one from 5500 and .* until 6000/,
+    (evidence) => Object.assign(opOf(evidence, 'ticket-wait', TWO), { overAt: 5_500 }),
+  ],
+  [
+    'holders out of order',
+    'locks go in order',
+    /held one before .*, which had been created before/,
+    (evidence) => {
+      Object.assign(opOf(evidence, 'ticket', TWO), { askedAt: 4_000, overAt: 4_010 });
+    },
+  ],
+  [
+    'tickets active out of order',
+    'locks go in order',
+    /was active before .*, which was before it/,
+    ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(5_500) }),
+  ],
+  [
+    'a queue that stood still',
+    'locks go in order',
+    /stood still for 3995 ms/,
+    ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(10_000), updatedAt: wall(10_500) }),
+  ],
+  [
+    'a ticket without an end',
+    'locks go in order',
+    /is still queued/,
+    ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { status: 'queued', activeAt: null }),
+  ],
+  [
+    'a lock that was told and not held',
+    'a lock is told when it is held',
+    /told to be active and was not/,
+    ({ stored }) => Object.assign(stored.tickets[0] ?? {}, { activeAt: null }),
+  ],
+  [
+    'an accepted ticket that is missing',
+    'a lock is told when it is held',
+    /ticket .* is not in the database/,
+    ({ stored }) => stored.tickets.pop(),
+  ],
+  [
+    'a living server that became unknown',
+    'a living server is never unknown',
+    /became unknown \(silent\)/,
+    ({ stored }) => stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2)),
+  ],
+  [
+    'a dead server that did not',
+    'a dead server becomes unknown in time',
+    /was not unknown 4000 ms after/,
+    ({ stored }) => stored.statuses.splice(2, 1, status(A, 'unknown', 27_000)),
+  ],
+  [
+    'a status that was not so',
+    'the status is told as it is recorded',
+    /instance-0 tells of .* what was not so/,
+    (evidence) => Object.assign(opOf(evidence, 'servers'), { unknown: [B] }),
+  ],
+  [
+    'a list that lacks a server',
+    'the status is told as it is recorded',
+    /lists 1 of 2/,
+    (evidence) => Object.assign(opOf(evidence, 'servers'), { count: 1 }),
+  ],
+  [
+    'a task refused though its server runs',
+    'the status is told as it is recorded',
+    /refused as not running/,
+    ({ history }) =>
+      history.push(
+        op({
+          op: 'create',
+          askedAt: 8_000,
+          status: 409,
+          code: 'ServerNotRunning',
+          server: A,
+          key: 'k1',
+          body: 'first',
+        }),
+      ),
+  ],
+  [
+    'a fault that is not got over',
+    'faults are got over',
+    /not all was well: instance-1/,
+    (evidence) => {
+      const fault = faultOf(evidence);
+      delete fault.settledAt;
+      fault.lacking = ['instance-1'];
+    },
+  ],
+  [
+    'a workload that does not go on',
+    'faults are got over',
+    /had not gone on: locks/,
+    (evidence) => Object.assign(faultOf(evidence), { lacking: ['locks'] }),
+  ],
+  [
+    'an epoch that falls',
+    'epochs only rise',
+    /fell from 2 to 1/,
+    ({ history }) =>
+      history.push({ kind: 'roster', at: 41_000, rows: [{ server: A, epoch: 1, owner: 'i0', status: 'running' }] }),
+  ],
+  [
+    'a process that fell',
+    'no process ends by itself',
+    /instance-1 ended with 1/,
+    ({ history }) => history.push({ kind: 'fell', at: 40_500, name: 'instance-1', exitCode: 1 }),
+  ],
+];
+
+t.test('bad runs', async (t) => {
+  for (const [what, rule, text, spoil] of bad) {
+    const evidence = goodEvidence();
+    spoil(evidence);
+    const found = violationsOf(evidence).filter((each) => each.rule === rule);
+    t.ok(
+      found.some((each) => text.test(each.text ?? '')),
+      what,
+      { found, rule },
+    );
+  }
+  t.equal(new Set(bad.map(([, rule]) => rule)).size, rules.length, 'each rule has been shown to find something');
+});
+
+t.test('what a fault or a busy machine explains is no violation, and no proof either', async (t) => {
+  const judged = (spoil: (evidence: Evidence) => void, rule: string) => {
+    const evidence = goodEvidence();
+    spoil(evidence);
+    return check(evidence).filter((each) => each.rule === rule && each.verdict !== 'held');
+  };
+  const line: Fault = {
+    kind: 'fault',
+    name: 'line',
+    part: 'line',
+    line: 'callers',
+    instance: 0,
+    servers: [],
+    codes: [],
+    from: 1_900,
+    to: 2_200,
+    settledAt: 2_300,
+  };
+  const unanswered = (fault: Fault) => (evidence: Evidence) => {
+    Object.assign(opOf(evidence, 'get'), { status: 0 });
+    evidence.history.push(fault);
+  };
+  const atItsInstance = judged(unanswered(line), 'requests are answered');
+  t.match(atItsInstance, [{ verdict: 'void' }]);
+  const elsewhere = judged(unanswered({ ...line, instance: 1 }), 'requests are answered');
+  t.match(elsewhere, [{ verdict: 'violated' }]);
+  const late = ({ stored, history }: Evidence) => {
+    stored.statuses.splice(2, 1);
+    history.push({ kind: 'starved', from: 20_000, to: 30_000, ms: 4_000, who: 'instance-0' });
+  };
+  t.match(judged(late, 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
+  const another = (from: number, settledAt: number) => (evidence: Evidence) => {
+    evidence.stored.statuses.splice(2, 1);
+    evidence.history.push({ ...line, from, to: settledAt, settledAt });
+  };
+  t.match(judged(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
+  t.match(judged(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ verdict: 'violated' }]);
+});
+
+t.test('what a lost journal knew of may go on after its end, and nothing else', async (t) => {
+  const found = (codes: string[]) => {
+    const evidence = goodEvidence();
+    evidence.effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' });
+    evidence.history.push({ ...faultOf(evidence), codes, from: 2_000, to: 2_500, settledAt: 4_000 });
+    return violationsOf(evidence).map(({ rule }) => rule);
+  };
+  t.same(found(['OutcomeUnknown', 'NotTaken']), []);
+  t.same(found(['AgentRestarted', 'NotTaken']), ['commands run once, before their end']);
+});
+
+t.test('a living server may become unknown only while two faults are there at once', async (t) => {
+  const found = (other: Partial<Fault>) => {
+    const evidence = goodEvidence();
+    evidence.stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2));
+    evidence.history.push({ ...faultOf(evidence), name: 'other', servers: [], from: 24_000, to: 29_000, ...other });
+    return violationsOf(evidence).map(({ rule }) => rule);
+  };
+  t.same(found({ part: 'instance', instance: 1 }), []);
+  t.same(found({ part: 'redis' }), ['a living server is never unknown']);
+  t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a living server is never unknown']);
+});
+
+t.test('half a line is no effect', async (t) => {
+  const text = 'begin t1 id 10 9 12.34\nend t1 id 10 9 15.00 7\nbegin t2 id 1';
+  t.same(parseEffects(text), [
+    { event: 'begin', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 12_340 },
+    { event: 'end', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 15_000, exitCode: 7 },
+  ]);
+});

@@ -1,0 +1,43 @@
+/** Holds the evidence of a run against every rule. Pure; called by run.ts, and by checker.test.ts with made-up evidence. */
+import type { Evidence } from './history.ts';
+import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
+import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';
+import { commandsRunOnce, outcomesAreReal } from './rules/runs.ts';
+import {
+  deadServersBecomeUnknown,
+  epochsOnlyRise,
+  faultsAreGotOver,
+  livingServersAreNeverUnknown,
+  nothingFalls,
+  statusIsAsRecorded,
+} from './rules/status.ts';
+import { eachTaskEndsOnce, nothingAcceptedIsMissing, whatIsSaidOfATaskAgrees } from './rules/tasks.ts';
+import { requestsAreAnswered, waitsEnd } from './rules/waits.ts';
+import type { Judgement, Verdicts } from './verdicts.ts';
+import { World } from './world.ts';
+
+export const rules: readonly ((world: World) => Verdicts)[] = [
+  nothingAcceptedIsMissing,
+  eachTaskEndsOnce,
+  whatIsSaidOfATaskAgrees,
+  commandsRunOnce,
+  outcomesAreReal,
+  waitsEnd,
+  requestsAreAnswered,
+  keysGiveOneTask,
+  cancelsEnd,
+  noTwoHolders,
+  locksGoInOrder,
+  waitsForLocksAreTrue,
+  livingServersAreNeverUnknown,
+  deadServersBecomeUnknown,
+  statusIsAsRecorded,
+  faultsAreGotOver,
+  epochsOnlyRise,
+  nothingFalls,
+];
+
+export function check(evidence: Evidence): Judgement[] {
+  const world = new World(evidence);
+  return rules.flatMap((rule) => rule(world).all);
+}

@@ -1,0 +1,214 @@
+/**
+ * Deliberate defects of the product, one at a time in a copy of it, and what the checker must say of each. A defect is given by
+ * the text that it replaces: where the product has changed and the text is not there once, it is to be written anew.
+ * `npm run chaos -- --defects`
+ */
+import { spawn } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { guard } from '../../tools/processes/guardian.ts';
+
+export interface Defect {
+  name: string;
+  /** Faults that bring it to light. */
+  only: string[];
+  /** The rule that must find it. */
+  rule: string;
+  changes: { file: string; find: string; put: string }[];
+}
+
+const root = path.resolve(import.meta.dirname, '../..');
+const MINUTES = '1';
+
+export const defects: readonly Defect[] = [
+  {
+    name: 'an agent starts again what a former one of it had started',
+    only: ['agent killed'],
+    rule: 'commands run once, before their end',
+    changes: [
+      {
+        file: 'lib/cn-agent/runner.ts',
+        find: `.filter((task) => task.state === 'running');`,
+        put: '.filter(() => false);',
+      },
+      {
+        file: 'lib/cn-agent/runner.ts',
+        find: `else if (task.state === 'accepted' && !this.#works.has(task.id))`,
+        put: 'else if (!this.#works.has(task.id))',
+      },
+      {
+        file: 'lib/cn-agent/journal.ts',
+        find: `if (known?.state !== 'accepted')`,
+        put: `if (known === undefined || known.state === 'ended')`,
+      },
+    ],
+  },
+  {
+    name: 'an end is acknowledged before it is recorded',
+    only: ['cut off from Postgres'],
+    rule: 'outcomes are real',
+    changes: [
+      {
+        file: 'lib/tasks/recorder.ts',
+        find: 'gathered.acknowledge = acknowledge;\n    if',
+        put: 'acknowledge();\n    if',
+      },
+    ],
+  },
+  {
+    name: 'every inventory is taken to hold what was handed over',
+    only: ['journal lost'],
+    rule: 'each task ends once',
+    changes: [
+      {
+        file: 'lib/tasks/task.ts',
+        find: 'if (agent.known?.attempt === task.attempt) return',
+        put: `if (agent.known === undefined) return { kind: 'goes-on', started: true };
+  if (agent.known?.attempt === task.attempt) return`,
+      },
+    ],
+  },
+  {
+    name: 'a task is accepted before it is stored',
+    only: ['Postgres'],
+    rule: 'nothing accepted is missing',
+    changes: [
+      {
+        file: 'lib/tasks/tasks.ts',
+        find: '? await createTask(this.#deps.database, task)',
+        put: `? (createTask(this.#deps.database, task).catch(() => undefined),
+          { id: task.id, requestHash: task.requestHash, run: null })`,
+      },
+    ],
+  },
+  {
+    name: 'keys are not kept',
+    only: ['clients to instance'],
+    rule: 'a key gives one task',
+    changes: [{ file: 'lib/tasks/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
+  },
+  {
+    name: 'cancels do not reach the agent',
+    only: ['Redis'],
+    rule: 'cancels end',
+    changes: [{ file: 'lib/tasks/claim-function.ts', find: 'if cardinality(due_tasks) = 0 then', put: 'if true then' }],
+  },
+  {
+    name: 'waits rely on the bus',
+    only: ['instance to Redis'],
+    rule: 'waits end',
+    changes: [
+      {
+        file: 'lib/waits/slow-poll.ts',
+        find: 'if (!this.#ending.signal.aborted) await this.#round();',
+        put: `if (!this.#ending.signal.aborted && this.#deps.what === 'expired tickets') await this.#round();`,
+      },
+    ],
+  },
+  {
+    name: 'a release lets the last one in instead of the first',
+    only: ['clients to instance'],
+    rule: 'locks go in order',
+    changes: [
+      {
+        file: 'lib/waitlist/waitlist-functions.ts',
+        find: 'order by t.place limit 1;\n  if is_due',
+        put: 'order by t.place desc limit 1;\n  if is_due',
+      },
+    ],
+  },
+  {
+    name: 'a wait for a ticket that was given up is answered as if it were active',
+    only: ['clients to instance'],
+    rule: 'no two hold a lock',
+    changes: [
+      {
+        file: 'lib/http/ticket-waits.ts',
+        find: 'throw new TicketWaitTimeoutError(ticketUuid, seconds);',
+        put: 'return empty(204);',
+      },
+    ],
+  },
+  {
+    name: 'silence is counted while the observer itself stood still',
+    only: ['instance frozen for a moment'],
+    rule: 'a living server is never unknown',
+    changes: [
+      {
+        file: 'lib/roster/ticker.ts',
+        find: 'if (elapsedMs > this.#checkMs * 2) return;',
+        put: `if (elapsedMs > this.#checkMs * 2) {
+      for (const listener of this.#tickListeners) listener(elapsedMs);
+      return;
+    }`,
+      },
+    ],
+  },
+  {
+    name: 'a silent agent is not noticed',
+    only: ['agent frozen'],
+    rule: 'a dead server becomes unknown in time',
+    changes: [
+      {
+        file: 'lib/roster/silence.ts',
+        find: 'if (silence.quietMs >= limits.silenceMs)',
+        put: 'if (silence.quietMs >= 8 * limits.silenceMs)',
+      },
+    ],
+  },
+];
+
+/** How many were not found. */
+export async function findDefects(only: readonly string[], say: (text: string) => void): Promise<number> {
+  let missed = 0;
+  for (const defect of defects) {
+    if (only.length > 0 && !only.some((text) => defect.name.includes(text))) continue;
+    const found = await finds(defect);
+    if (!found.isFound) missed += 1;
+    say(`${found.isFound ? 'ok' : 'not ok'} ${defect.name}`);
+    for (const line of found.lines) say(`    ${line}`);
+  }
+  return missed;
+}
+
+/** What the product's text becomes. @throws when it is not what the defect was written for */
+export function spoilt(text: string, { file, find, put }: Defect['changes'][number]): string {
+  const parts = text.split(find);
+  if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times: ${find}`);
+  return parts.join(put);
+}
+
+async function finds(defect: Defect): Promise<{ isFound: boolean; lines: string[] }> {
+  const copy = mkdtempSync(path.join(os.tmpdir(), 'cnapi-chaos-defect-'));
+  try {
+    for (const name of ['lib', 'test', 'tools', 'server.ts', 'package.json'])
+      cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
+    symlinkSync(path.join(root, 'node_modules'), path.join(copy, 'node_modules'));
+    for (const change of defect.changes) {
+      const file = path.join(copy, change.file);
+      writeFileSync(file, spoilt(readFileSync(file, 'utf8'), change));
+    }
+    const said = await runIn(copy, defect);
+    const first = said.findIndex((line) => line.startsWith(`violated: ${defect.rule} (`));
+    const others = said.filter((line) => line.startsWith('violated: '));
+    const shown = first < 0 ? said.slice(-6) : [said[first] ?? '', said[first + 1] ?? ''];
+    return { isFound: first >= 0, lines: [...shown, ...others.filter((line) => line !== said[first])] };
+  } finally {
+    rmSync(copy, { recursive: true, force: true });
+  }
+}
+
+async function runIn(copy: string, { only }: Defect): Promise<string[]> {
+  const args = only.flatMap((text) => ['--only', text]);
+  const out = ['--out', path.join(copy, 'out')];
+  const main = path.join(copy, 'test/chaos/main.ts');
+  const child = spawn(process.execPath, [main, '--minutes', MINUTES, '--seed', '7', ...args, ...out], {
+    cwd: copy,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  guard(child);
+  let said = '';
+  for await (const text of child.stdout) said += String(text);
+  return said.split('\n');
+}

@@ -1,0 +1,143 @@
+/** A small run in which all went as it should, made up: two commands, one cancelled, two holders of a lock, an agent that died. */
+import type { Evidence, Fault, Op, StoredStatus, StoredTask, StoredTicket } from './history.ts';
+
+/** What the wall clock showed at the harness's zero, and the machine's uptime. */
+const WALL = 1_700_000_000_000;
+const UPTIME = 5_000_000;
+
+export const A = 'aaaaaaaa-0000-4000-8000-000000000000';
+export const B = 'bbbbbbbb-0000-4000-8000-000000000000';
+export const FIRST = '11111111-0000-4000-8000-000000000000';
+export const SECOND = '22222222-0000-4000-8000-000000000000';
+export const ONE = 'cccccccc-1111-4000-8000-000000000000';
+export const TWO = 'cccccccc-2222-4000-8000-000000000000';
+
+export const wall = (at: number) => WALL + at;
+export const uptime = (at: number) => UPTIME + at;
+
+export function op(fields: Partial<Op> & Pick<Op, 'op' | 'askedAt' | 'status'>): Op {
+  return { kind: 'op', workload: 'commands', instance: 0, overAt: fields.askedAt + 10, ...fields };
+}
+
+export function storedTask(fields: Partial<StoredTask> & Pick<StoredTask, 'id' | 'key'>): StoredTask {
+  return {
+    server: A,
+    state: 'ended',
+    outcome: 'complete',
+    attempt: 1,
+    createdAt: wall(1_000),
+    endedAt: wall(3_000),
+    cancelRequestedAt: null,
+    errorCode: null,
+    exitCode: 0,
+    stdout: null,
+    ends: 1,
+    retries: 0,
+    ...fields,
+  };
+}
+
+const ticket = (uuid: string, place: number, activeAt: number, updatedAt: number): StoredTicket => ({
+  uuid,
+  queue: 'default/chaos/one',
+  row: 1,
+  place,
+  status: 'finished',
+  createdAt: wall(5_000 + 50 * place),
+  activeAt: wall(activeAt),
+  updatedAt: wall(updatedAt),
+});
+
+export const status = (server: string, said: string, at: number, epoch = 1): StoredStatus => ({
+  server,
+  status: said,
+  reason: said === 'unknown' ? 'silent' : 'connected',
+  since: wall(at),
+  epoch,
+});
+
+/** A's agent is frozen from 20 s to 30 s. */
+export const frozen: Fault = {
+  kind: 'fault',
+  name: 'agent frozen',
+  part: 'agent',
+  servers: [A],
+  dead: { servers: [A], withinMs: 2_500 },
+  codes: ['NotTaken'],
+  from: 20_000,
+  to: 30_000,
+  settledAt: 32_000,
+};
+
+export function goodEvidence(): Evidence {
+  const lock = { workload: 'locks' as const, queue: 'one', expiresInMs: 8_000 };
+  return {
+    history: [
+      { kind: 'plan', at: 0, seed: 1, minutes: 1, instances: ['i0', 'i1'], agents: [A], simulated: [B] },
+      { kind: 'clock', at: 0, wall: WALL, uptime: UPTIME },
+      { kind: 'intent', at: 990, workload: 'commands', server: A, key: 'k1', token: 't1', exitCode: 0 },
+      op({ op: 'create', askedAt: 1_000, status: 202, server: A, key: 'k1', body: 'first', task: FIRST }),
+      op({ op: 'create', askedAt: 1_020, status: 202, server: A, key: 'k1', body: 'first', task: FIRST, instance: 1 }),
+      op({ op: 'get', askedAt: 2_000, status: 200, task: FIRST, said: 'active', attempt: 1 }),
+      op({
+        op: 'wait',
+        askedAt: 2_100,
+        overAt: 3_010,
+        status: 200,
+        task: FIRST,
+        said: 'complete',
+        attempt: 1,
+        timeoutMs: 20_000,
+      }),
+      { kind: 'intent', at: 1_000, workload: 'cancels', server: A, key: 'k2', token: 't2', exitCode: 0 },
+      op({ op: 'create', askedAt: 1_000, status: 202, server: A, key: 'k2', body: 'first', task: SECOND }),
+      op({ op: 'cancel', askedAt: 2_500, status: 202, task: SECOND, said: 'active', attempt: 1 }),
+      op({ op: 'ticket', askedAt: 5_000, status: 202, ticket: ONE, ...lock }),
+      op({ op: 'ticket', askedAt: 5_050, status: 202, ticket: TWO, ...lock }),
+      op({ op: 'ticket-wait', askedAt: 5_020, status: 204, ticket: ONE, timeoutMs: 3_000, workload: 'locks' }),
+      op({ op: 'release', askedAt: 6_000, status: 204, ticket: ONE, workload: 'locks' }),
+      op({
+        op: 'ticket-wait',
+        askedAt: 5_070,
+        overAt: 6_020,
+        status: 204,
+        ticket: TWO,
+        timeoutMs: 3_000,
+        workload: 'locks',
+      }),
+      op({ op: 'release', askedAt: 6_500, status: 204, ticket: TWO, workload: 'locks' }),
+      op({ op: 'servers', askedAt: 10_000, status: 200, count: 2, unknown: [], workload: 'status' }),
+      op({ op: 'servers', askedAt: 26_000, status: 200, count: 2, unknown: [A], workload: 'status' }),
+      op({ op: 'servers', askedAt: 40_000, status: 200, count: 2, unknown: [], workload: 'status' }),
+      { kind: 'roster', at: 100, rows: [{ server: A, epoch: 1, owner: 'i0', status: 'running' }] },
+      { kind: 'roster', at: 31_000, rows: [{ server: A, epoch: 2, owner: 'i1', status: 'running' }] },
+      structuredClone(frozen),
+    ],
+    stored: {
+      tasks: [
+        storedTask({ id: FIRST, key: 'k1', stdout: 't1\n' }),
+        storedTask({
+          id: SECOND,
+          key: 'k2',
+          outcome: 'failure',
+          errorCode: 'Cancelled',
+          exitCode: null,
+          cancelRequestedAt: wall(2_505),
+        }),
+      ],
+      tickets: [ticket(ONE, 1, 5_005, 6_005), ticket(TWO, 2, 6_005, 6_505)],
+      statuses: [
+        status(A, 'running', 0),
+        status(B, 'running', 0),
+        status(A, 'unknown', 22_300),
+        status(A, 'running', 30_500, 2),
+      ],
+    },
+    effects: [
+      { event: 'begin', token: 't1', task: FIRST, pid: 10, agentPid: 9, uptime: uptime(1_100) },
+      { event: 'end', token: 't1', task: FIRST, pid: 10, agentPid: 9, uptime: uptime(2_900), exitCode: 0 },
+      { event: 'begin', token: 't2', task: SECOND, pid: 11, agentPid: 9, uptime: uptime(1_100) },
+      { event: 'beat', token: 't2', task: SECOND, pid: 11, agentPid: 9, uptime: uptime(1_600) },
+    ],
+  };
+}

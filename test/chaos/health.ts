@@ -1,0 +1,117 @@
+/**
+ * Looks after the machine and the zone while a run goes on: who was kept from running and for how long (time spent waiting for a
+ * processor, by /proc), what the roster says, and whether a process ended that nobody had ended.
+ */
+import { readFileSync } from 'node:fs';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import type { Program } from '../../tools/processes/program.ts';
+import type { Zone } from '../support/fleet-harness.ts';
+import type { RosterLook } from './history.ts';
+import type { Recorder } from './recorder.ts';
+
+const LOOK_MS = 250;
+const ROSTER_MS = 400;
+/** Less is everyday life. */
+const STARVED_MS = 40;
+
+type Row = RosterLook['rows'][number];
+
+export class Health {
+  /** Programs that a fault has ended. */
+  readonly down = new Set<Program>();
+  readonly #zone: Zone;
+  readonly #recorder: Recorder;
+  readonly #waited = new Map<string, number>();
+  readonly #fell = new Set<Program>();
+  readonly #roster = new Map<string, Row>();
+  readonly #timers: { cancel(): void }[] = [];
+  #lookedAt: number;
+  #reading: Promise<void> | undefined;
+
+  constructor(zone: Zone, recorder: Recorder) {
+    this.#zone = zone;
+    this.#recorder = recorder;
+    this.#lookedAt = recorder.now();
+  }
+
+  start(): void {
+    this.#timers.push(clock.every(LOOK_MS, () => this.#look()));
+    this.#timers.push(clock.every(ROSTER_MS, () => void this.readRoster()));
+  }
+
+  async stop(): Promise<void> {
+    for (const timer of this.#timers) timer.cancel();
+    await this.#reading;
+  }
+
+  get programs(): Program[] {
+    const { instances, agents, fleet } = this.#zone;
+    return [...instances, ...agents].map(({ program }) => program).concat(fleet ?? []);
+  }
+
+  /** As read last. */
+  get roster(): Row[] {
+    return [...this.#roster.values()];
+  }
+
+  /** Reads the roster now; what cannot be read is no fact. */
+  readRoster(): Promise<void> {
+    this.#reading ??= this.#readRows()
+      .catch(() => undefined)
+      .finally(() => {
+        this.#reading = undefined;
+      });
+    return this.#reading;
+  }
+
+  async #readRows(): Promise<void> {
+    const found = await this.#zone.sql<{ server: string; epoch: string; owner: string | null; status: string }>(
+      'select server_uuid as server, epoch, cnapi_uuid as owner, status from cnapi_roster_authority',
+    );
+    const rows = found.map((row) => ({ ...row, epoch: Number(row.epoch) }));
+    const changed = rows.filter((row) => JSON.stringify(row) !== JSON.stringify(this.#roster.get(row.server)));
+    for (const row of changed) this.#roster.set(row.server, row);
+    if (changed.length > 0) this.#recorder.write({ kind: 'roster', at: this.#recorder.now(), rows: changed });
+  }
+
+  #look(): void {
+    const from = this.#lookedAt;
+    const to = this.#recorder.now();
+    this.#lookedAt = to;
+    const starved = (who: string, ms: number) => {
+      if (ms > STARVED_MS) this.#recorder.write({ kind: 'starved', from, to, ms: Math.round(ms), who });
+    };
+    starved('harness', to - from - LOOK_MS);
+    for (const program of this.programs) {
+      if (program.isAlive) starved(program.name, this.#waitedSince(program.pid));
+      else if (!this.down.has(program) && !this.#fell.has(program)) this.#reportFall(program, to);
+    }
+    for (const pid of this.#backends()) starved(`postgres ${pid}`, this.#waitedSince(pid));
+  }
+
+  #reportFall(program: Program, at: number): void {
+    this.#fell.add(program);
+    this.#recorder.write({ kind: 'fell', at, name: program.name, exitCode: program.exitCode ?? null });
+  }
+
+  /** How long its main thread has waited for a processor since it was asked last. */
+  #waitedSince(pid: number): number {
+    try {
+      const waited = Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'latin1').split(' ')[1]) / 1e6;
+      const before = this.#waited.get(String(pid)) ?? waited;
+      this.#waited.set(String(pid), waited);
+      return waited - before;
+    } catch {
+      return 0;
+    }
+  }
+
+  #backends(): number[] {
+    try {
+      const { pid } = this.#zone.postgres;
+      return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').trim().split(' ').filter(Boolean).map(Number);
+    } catch {
+      return [];
+    }
+  }
+}

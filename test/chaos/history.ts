@@ -1,0 +1,207 @@
+/**
+ * What a run leaves behind, and all that the checker is given: entries in the order in which they were over, as JSON lines.
+ * Every time is of the harness process's monotonic clock, in milliseconds; `clock` entries tell what the other clocks of the
+ * machine showed at such a time. Written by recorder.ts, read by main.ts.
+ */
+export const WORKLOADS = ['commands', 'tasks', 'waits', 'cancels', 'keys', 'locks', 'status'] as const;
+export type Workload = (typeof WORKLOADS)[number];
+
+export type Operation =
+  | 'create'
+  | 'wait'
+  | 'get'
+  | 'cancel'
+  | 'ticket'
+  | 'ticket-wait'
+  | 'renew'
+  | 'release'
+  | 'servers';
+
+/** One request of a client. Fields that its kind does not have are absent. */
+export interface Op {
+  kind: 'op';
+  workload: Workload;
+  op: Operation;
+  /** Which instance was asked, by number. */
+  instance: number;
+  askedAt: number;
+  /** When it was answered, or given up. */
+  overAt: number;
+  /** HTTP's; 0: no answer. */
+  status: number;
+  /** Of the error that was answered. */
+  code?: string;
+  server?: string;
+  /** A task's id: asked for, or answered. */
+  task?: string;
+  ticket?: string;
+  /** The task's or ticket's status, as answered. */
+  said?: string;
+  attempt?: number;
+  key?: string;
+  /** Which of the bodies that were sent under one key. */
+  body?: string;
+  /** Of waits. */
+  timeoutMs?: number;
+  queue?: string;
+  /** Of a ticket, from the moment it was created or renewed. */
+  expiresInMs?: number;
+  /** Servers answered as something else than `running`. */
+  unknown?: string[];
+  /** How many servers were answered. */
+  count?: number;
+}
+
+/** What a task was meant to do. Told apart from the request that creates it: that may be asked more than once. */
+export interface Intent {
+  kind: 'intent';
+  at: number;
+  workload: Workload;
+  server: string;
+  key: string;
+  /** In the lines that its command leaves; absent where there is no command. */
+  token?: string;
+  /** With which exit code, or code of failure, it is to end when nothing disturbs it. */
+  exitCode?: number;
+  failure?: string;
+}
+
+export type Part = 'instance' | 'agent' | 'fleet' | 'redis' | 'postgres' | 'line';
+export type LineKind = 'agents' | 'database' | 'bus' | 'callers';
+
+export interface Fault {
+  kind: 'fault';
+  name: string;
+  part: Part;
+  /** Of an instance, or at one end of the line. */
+  instance?: number;
+  line?: LineKind;
+  /** Servers whose agent is out of reach or gone meanwhile, so that `unknown` is true of them. */
+  servers: string[];
+  /** These have no agent at all while it lasts: they must become `unknown`, by this promise. */
+  dead?: { servers: string[]; withinMs: number };
+  /** Codes of failure that it can cause to the tasks of `servers`. */
+  codes: string[];
+  from: number;
+  to: number;
+  /** When every instance was ready, every server running and every workload had gone on; absent: never. */
+  settledAt?: number;
+  /** What had not come back. */
+  lacking?: string[];
+}
+
+/** Rows of the roster that changed since the entry before. */
+export interface RosterLook {
+  kind: 'roster';
+  at: number;
+  rows: { server: string; epoch: number; owner: string | null; status: string }[];
+}
+
+export type Entry =
+  | {
+      kind: 'plan';
+      at: number;
+      seed: number;
+      minutes: number;
+      instances: string[];
+      agents: string[];
+      simulated: string[];
+    }
+  | { kind: 'clock'; at: number; wall: number; uptime: number }
+  | Op
+  | Intent
+  | Fault
+  | RosterLook
+  /** Processes, or the harness itself, did not get to run for so long between two looks. */
+  | { kind: 'starved'; from: number; to: number; ms: number; who: string }
+  /** A process ended that nobody had ended. */
+  | { kind: 'fell'; at: number; name: string; exitCode: number | null };
+
+/** Rows of the database after the run. Times are the database's wall clock in ms. */
+export interface StoredTask {
+  id: string;
+  server: string;
+  key: string | null;
+  state: string;
+  outcome: string | null;
+  attempt: number;
+  createdAt: number;
+  endedAt: number | null;
+  cancelRequestedAt: number | null;
+  errorCode: string | null;
+  exitCode: number | null;
+  stdout: string | null;
+  ends: number;
+  retries: number;
+}
+
+export interface StoredTicket {
+  uuid: string;
+  queue: string;
+  /** Of the queue's row; a later row of the same queue has a higher one. */
+  row: number;
+  place: number;
+  status: string;
+  createdAt: number;
+  activeAt: number | null;
+  /** Of an ended one, when it ended. */
+  updatedAt: number;
+}
+
+export interface StoredStatus {
+  server: string;
+  status: string;
+  reason: string;
+  since: number;
+  epoch: number;
+}
+
+export interface Stored {
+  tasks: StoredTask[];
+  tickets: StoredTicket[];
+  statuses: StoredStatus[];
+}
+
+/** A line that a command left in a file. */
+export interface Effect {
+  event: 'begin' | 'beat' | 'end';
+  token: string;
+  task: string;
+  /** Of the command; of the agent that started it. */
+  pid: number;
+  agentPid: number;
+  /** The machine's uptime in ms. */
+  uptime: number;
+  exitCode?: number;
+}
+
+export interface Evidence {
+  history: Entry[];
+  stored: Stored;
+  effects: Effect[];
+}
+
+/** The lines that test/chaos/workloads.ts has commands write. Half a line, of a command that was killed, is none. */
+export function parseEffects(text: string): Effect[] {
+  return text.split('\n').flatMap((line) => {
+    const [event, token = '', task = '', pid, agentPid, uptime, exitCode] = line.split(' ');
+    if (event !== 'begin' && event !== 'beat' && event !== 'end') return [];
+    if (uptime === undefined) return [];
+    const effect: Effect = {
+      event,
+      token,
+      task,
+      pid: Number(pid),
+      agentPid: Number(agentPid),
+      uptime: 1000 * Number(uptime),
+    };
+    return [exitCode === undefined ? effect : { ...effect, exitCode: Number(exitCode) }];
+  });
+}
+
+export function parseHistory(text: string): Entry[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Entry);
+}

@@ -1,0 +1,60 @@
+/** The command line of `npm run chaos`. */
+import { parseArgs } from 'node:util';
+
+export interface ChaosOptions {
+  minutes: number;
+  seed: number;
+  /** Only faults whose name contains one of these. */
+  only: string[];
+  /** Where the evidence goes and stays. */
+  out: string | undefined;
+  defects: boolean;
+  /** Only hold what an earlier run left there against the rules. */
+  check: string | undefined;
+}
+
+export class UsageError extends Error {}
+
+export const USAGE = `npm run chaos -- [OPTION]...   instances, agents, Postgres and Redis as processes, faults in all of them and on every line
+                               between, clients that record what they asked and were answered; then a checker holds
+                               the history against the database and the lines that commands left
+
+  --minutes M          how long faults go on (default 10; about a minute more for start and end)
+  --seed S             order and targets of the faults (default 1)
+  --only TEXT          only faults (or defects) whose name contains TEXT; may be given several times
+  --out DIR            keep history, database and logs there; default: a temporary folder, kept if anything is wrong
+  --check DIR          start nothing: hold what an earlier run left in DIR against the rules
+  --defects            break the product in a copy, one way after the other, and see that the checker finds each
+  --help               this text
+
+exit code: 0 everything held, 1 something did not, 2 usage`;
+
+/** Undefined when only help is asked for. @throws UsageError */
+export function parseOptions(args: string[]): ChaosOptions | undefined {
+  const values = parsed(args);
+  if (values.help) return undefined;
+  const minutes = Number(values.minutes);
+  if (!(minutes > 0 && minutes <= 24 * 60)) throw new UsageError(`--minutes ${values.minutes} is not a time`);
+  const seed = Number(values.seed);
+  if (!Number.isSafeInteger(seed) || seed < 0) throw new UsageError(`--seed ${values.seed} is not a whole number`);
+  return { minutes, seed, only: values.only ?? [], out: values.out, defects: values.defects, check: values.check };
+}
+
+function parsed(args: string[]) {
+  try {
+    return parseArgs({
+      args,
+      options: {
+        minutes: { type: 'string', default: '10' },
+        seed: { type: 'string', default: '1' },
+        only: { type: 'string', multiple: true },
+        out: { type: 'string' },
+        check: { type: 'string' },
+        defects: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+      },
+    }).values;
+  } catch (cause) {
+    throw new UsageError((cause as Error).message.split('. ')[0], { cause });
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * A ticket is a lock: by what the clients were told, no two hold a queue's at the same time, and they hold it in the order in
+ * which they came; by the database, a queue never stands still. DESIGN I4.
+ *
+ * A ticket was surely active from the answer that said so until its release was asked for, or until the time up to which its
+ * creation and renewals had surely prolonged it: counted from when they were asked, by the same machine's clock.
+ */
+import type { Op, StoredTicket } from '../history.ts';
+import { Verdicts } from '../verdicts.ts';
+import { groupBy, type World } from '../world.ts';
+import { CLOCKS_MS } from './tasks.ts';
+
+interface Hold {
+  ticket: string;
+  /** Of its creation. */
+  askedAt: number;
+  answeredAt: number;
+  from: number;
+  to: number;
+}
+
+export function noTwoHolders(world: World): Verdicts {
+  const found = new Verdicts('no two hold a lock', 'locks');
+  for (const [queue, holds] of holdsByQueue(world)) {
+    let before: Hold | undefined;
+    for (const hold of holds) {
+      const other = before;
+      const text = () =>
+        `${hold.ticket} held ${queue} from ${Math.round(hold.from)} and ${other?.ticket} until ${Math.round(other?.to ?? 0)}`;
+      found.holds(other === undefined || other.to <= hold.from, hold.from, text);
+      if (before === undefined || hold.to > before.to) before = hold;
+    }
+  }
+  return found;
+}
+
+export function locksGoInOrder(world: World): Verdicts {
+  const found = new Verdicts('locks go in order', 'locks');
+  for (const [queue, holds] of holdsByQueue(world)) {
+    let latest: Hold | undefined;
+    for (const hold of holds) {
+      const other = latest;
+      const text = () =>
+        `${other?.ticket} held ${queue} before ${hold.ticket}, which had been created before it was asked for`;
+      found.holds(other === undefined || hold.answeredAt >= other.askedAt, hold.from, text);
+      if (latest === undefined || hold.askedAt > latest.askedAt) latest = hold;
+    }
+  }
+  for (const [queue, tickets] of groupBy(world.evidence.stored.tickets, (ticket) => ticket.queue))
+    judgeQueue(world, found, { queue, tickets });
+  return found;
+}
+
+function judgeQueue(
+  world: World,
+  found: Verdicts,
+  { queue, tickets }: { queue: string; tickets: readonly StoredTicket[] },
+): void {
+  let before: StoredTicket | undefined;
+  for (const ticket of [...tickets].sort((a, b) => a.row - b.row || a.place - b.place)) {
+    const at = world.fromWall(ticket.updatedAt);
+    const isEnded = ticket.status === 'finished' || ticket.status === 'expired';
+    found.holds(isEnded, at, () => `${ticket.uuid} of ${queue} is still ${ticket.status}`);
+    if (ticket.activeAt === null) continue;
+    const other = before;
+    if (other?.activeAt) {
+      const isInOrder = other.activeAt <= ticket.activeAt && other.updatedAt <= ticket.activeAt + CLOCKS_MS;
+      found.holds(
+        isInOrder,
+        at,
+        () => `${ticket.uuid} of ${queue} was active before ${other.uuid}, which was before it, had ended`,
+      );
+      const stoodMs = ticket.activeAt - Math.max(other.updatedAt, ticket.createdAt);
+      found.holds(stoodMs <= 1_000, at, () => `${queue} stood still for ${stoodMs} ms before ${ticket.uuid}`);
+    }
+    before = ticket;
+  }
+}
+
+/** Who is told that a ticket is active is told so after it was. */
+export function waitsForLocksAreTrue(world: World): Verdicts {
+  const found = new Verdicts('a lock is told when it is held', 'locks');
+  const tickets = new Map(world.evidence.stored.tickets.map((ticket) => [ticket.uuid, ticket]));
+  for (const { op, ticket: uuid, status, overAt } of world.ops) {
+    if (op === 'ticket' && status === 202)
+      found.holds(tickets.has(uuid ?? ''), overAt, () => `ticket ${uuid} was accepted and is not in the database`);
+    if (op !== 'ticket-wait' || status !== 204) continue;
+    const activeAt = tickets.get(uuid ?? '')?.activeAt;
+    const isTrue = activeAt !== undefined && activeAt !== null && world.fromWall(activeAt) <= overAt + CLOCKS_MS;
+    found.holds(isTrue, overAt, () => `${uuid} was told to be active and was not`);
+  }
+  return found;
+}
+
+/** In the order in which they began. */
+function holdsByQueue(world: World): Map<string, Hold[]> {
+  const holds = new Map<string, Hold[]>();
+  const byTicket = groupBy(world.ops, ({ ticket }) => ticket);
+  for (const [ticket, ops] of byTicket) {
+    const created = ops.find(({ op, status }) => op === 'ticket' && status === 202);
+    const hold = created && holdOf(ticket, created, ops);
+    if (hold === undefined || created?.queue === undefined) continue;
+    holds.set(created.queue, [...(holds.get(created.queue) ?? []), hold]);
+  }
+  for (const each of holds.values()) each.sort((a, b) => a.from - b.from);
+  return holds;
+}
+
+function holdOf(ticket: string, created: Op, ops: readonly Op[]): Hold | undefined {
+  const told = ops.filter(
+    ({ op, status, said }) =>
+      (op === 'ticket-wait' && status === 204) || (op === 'renew' && status === 200 && said === 'active'),
+  );
+  const prolonged = ops.filter(({ op, status }) => (op === 'renew' && status === 200) || op === 'ticket');
+  const released = ops.filter(({ op }) => op === 'release').map(({ askedAt }) => askedAt);
+  const from = Math.min(...told.map(({ overAt }) => overAt));
+  const lasts = Math.max(...prolonged.map(({ askedAt, expiresInMs = 0 }) => askedAt + expiresInMs - 20));
+  const to = Math.min(lasts, ...released);
+  if (told.length === 0 || to <= from) return undefined;
+  return { ticket, askedAt: created.askedAt, answeredAt: created.overAt, from, to };
+}

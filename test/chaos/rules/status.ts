@@ -1,0 +1,144 @@
+/** The status told the truth, within its bounds; and after every fault all is well again. DESIGN I1, I2, I6. */
+import { type Fault, type StoredStatus, WORKLOADS } from '../history.ts';
+import { Verdicts } from '../verdicts.ts';
+import { groupBy, type World } from '../world.ts';
+import { CLOCKS_MS } from './tasks.ts';
+
+/** A change is seen when it is committed, which is later than the time it carries. */
+const COMMITTED_WITHIN_MS = 1_500;
+/** How long after its end a fault may be felt. */
+const SETTLES_WITHIN_MS = 60_000;
+
+export function livingServersAreNeverUnknown(world: World): Verdicts {
+  const found = new Verdicts('a living server is never unknown', 'status');
+  for (const { server, status, reason, since } of world.evidence.stored.statuses) {
+    if (status !== 'unknown') continue;
+    const at = world.fromWall(since);
+    const text = () => `${server} became unknown (${reason}) and its agent and its way were well`;
+    found.holds(world.excuseOf(server, at - CLOCKS_MS, at + CLOCKS_MS) !== undefined, at, text);
+  }
+  return found;
+}
+
+export function deadServersBecomeUnknown(world: World): Verdicts {
+  const found = new Verdicts('a dead server becomes unknown in time', 'status');
+  for (const fault of world.faults)
+    for (const server of fault.dead?.servers ?? []) judgeDead(world, found, { fault, server });
+  return found;
+}
+
+function judgeDead(world: World, found: Verdicts, { fault, server }: { fault: Fault; server: string }): void {
+  const { from, to, dead } = fault;
+  const slack = world.slackMs(from, to);
+  const bound = (dead?.withinMs ?? 0) + (slack ?? 0);
+  const changes = world.evidence.stored.statuses.filter((change) => change.server === server);
+  const tookMs = changes
+    .filter(({ status }) => status === 'unknown')
+    .map(({ since }) => world.fromWall(since) - from)
+    .find((ms) => ms > -CLOCKS_MS && ms <= bound);
+  const wasUnknown = changes.findLast(({ since }) => world.fromWall(since) <= from - CLOCKS_MS)?.status === 'unknown';
+  const isAlone = world.faults.every((other) => other === fault || other.from > to || (other.settledAt ?? to) < from);
+  if (tookMs === undefined && (wasUnknown || slack === undefined || to - from < bound || !isAlone))
+    return found.void(from);
+  found.holds(
+    tookMs !== undefined,
+    from,
+    () => `${server} was not unknown ${Math.round(bound)} ms after its agent was gone (${fault.name})`,
+  );
+}
+
+/** What any instance answers of the status was so at some moment of the request. */
+export function statusIsAsRecorded(world: World): Verdicts {
+  const found = new Verdicts('the status is told as it is recorded', 'status');
+  const changes = groupBy(world.evidence.stored.statuses, ({ server }) => server);
+  const plan = world.entries('plan')[0];
+  const servers = [...(plan?.agents ?? []), ...(plan?.simulated ?? [])];
+  for (const op of world.ops) {
+    if (op.op === 'create' && op.code === 'ServerNotRunning') {
+      const isTrue = wasSo(world, changes.get(op.server ?? '') ?? [], { said: 'unknown', ...op });
+      found.holds(
+        isTrue,
+        op.overAt,
+        () => `a task for ${op.server} was refused as not running, and it was`,
+        op.workload,
+      );
+    }
+    if (op.op !== 'servers' || op.status !== 200) continue;
+    const unknown = new Set(op.unknown);
+    const isWhole = op.count === servers.length;
+    found.holds(isWhole, op.overAt, () => `instance-${op.instance} lists ${op.count} of ${servers.length} servers`);
+    const wrong = servers.filter((server) => {
+      const said = unknown.has(server) ? 'unknown' : 'running';
+      return !wasSo(world, changes.get(server) ?? [], { said, ...op });
+    });
+    if (
+      wrong.length > 0 &&
+      world.faultsIn(op.askedAt - COMMITTED_WITHIN_MS, op.overAt).some(({ part }) => part === 'postgres')
+    )
+      found.void(op.overAt);
+    else
+      found.holds(
+        wrong.length === 0,
+        op.overAt,
+        () => `instance-${op.instance} tells of ${wrong.join()} what was not so`,
+      );
+  }
+  return found;
+}
+
+function wasSo(
+  world: World,
+  changes: readonly StoredStatus[],
+  { said, askedAt, overAt }: { said: string; askedAt: number; overAt: number },
+): boolean {
+  const [from, to] = [askedAt - COMMITTED_WITHIN_MS, overAt + CLOCKS_MS];
+  let before = 'unknown';
+  for (const { status, since } of changes) {
+    const at = world.fromWall(since);
+    if (at > to) break;
+    if (at >= from && (status === said || before === said)) return true;
+    before = status;
+  }
+  return before === said;
+}
+
+export function faultsAreGotOver(world: World): Verdicts {
+  const found = new Verdicts('faults are got over', 'status');
+  for (const { name, to, settledAt, lacking = [] } of world.faults) {
+    const tookMs = (settledAt ?? Number.POSITIVE_INFINITY) - to;
+    for (const workload of WORKLOADS) {
+      const text = () => `after "${name}" it had not gone on: ${lacking.join(', ')}`;
+      found.holds(!lacking.includes(workload), settledAt ?? to, text, workload);
+    }
+    const slack = world.slackMs(to, settledAt ?? to + SETTLES_WITHIN_MS);
+    if (slack === undefined && tookMs > SETTLES_WITHIN_MS) found.void(to);
+    else
+      found.holds(
+        tookMs <= SETTLES_WITHIN_MS + (slack ?? 0),
+        to,
+        () => `after "${name}" not all was well: ${lacking.join(', ')}`,
+      );
+  }
+  return found;
+}
+
+export function epochsOnlyRise(world: World): Verdicts {
+  const found = new Verdicts('epochs only rise', 'status');
+  const seen = new Map<string, number>();
+  for (const { at, rows } of world.entries('roster')) {
+    for (const { server, epoch } of rows) {
+      const before = seen.get(server) ?? 0;
+      found.holds(epoch >= before, at, () => `the epoch of ${server} fell from ${before} to ${epoch}`);
+      seen.set(server, epoch);
+    }
+  }
+  return found;
+}
+
+export function nothingFalls(world: World): Verdicts {
+  const found = new Verdicts('no process ends by itself', 'status');
+  for (const { at, name, exitCode } of world.entries('fell'))
+    found.holds(false, at, () => `${name} ended with ${exitCode}`);
+  for (const { to } of world.faults) found.holds(true, to, () => '');
+  return found;
+}

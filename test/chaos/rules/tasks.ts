@@ -1,0 +1,78 @@
+/** Nothing that was accepted is missing, each task ends once, and whatever is said of it agrees. DESIGN I3, I6; laws 2, 6. */
+import type { Op } from '../history.ts';
+import { Verdicts } from '../verdicts.ts';
+import { groupBy, type World } from '../world.ts';
+
+/** Between two clocks of one machine that are read one after the other. */
+export const CLOCKS_MS = 200;
+
+export function nothingAcceptedIsMissing(world: World): Verdicts {
+  const found = new Verdicts('nothing accepted is missing', 'tasks');
+  const acceptedAt = new Map<string, number>();
+  for (const op of world.ops) {
+    if (op.op !== 'create' || op.status !== 202 || op.task === undefined) continue;
+    acceptedAt.set(op.task, Math.min(op.overAt, acceptedAt.get(op.task) ?? op.overAt));
+    const isStored = world.tasks.has(op.task);
+    found.holds(isStored, op.overAt, () => `${op.task} was accepted and is not in the database`, op.workload);
+  }
+  for (const op of world.ops) {
+    const since = acceptedAt.get(op.task ?? '');
+    if (since === undefined || since > op.askedAt || !['wait', 'get', 'cancel'].includes(op.op)) continue;
+    const text = () => `instance-${op.instance} does not know ${op.task}, which was accepted before it was asked`;
+    if (op.status !== 0) found.holds(op.status !== 404, op.overAt, text, op.workload);
+  }
+  return found;
+}
+
+export function eachTaskEndsOnce(world: World): Verdicts {
+  const found = new Verdicts('each task ends once', 'tasks');
+  const workloads = new Map(world.entries('intent').map(({ key, workload }) => [key, workload]));
+  for (const task of world.tasks.values()) {
+    const at = world.fromWall(task.endedAt ?? task.createdAt);
+    const { id, state, ends, attempt, retries, outcome } = task;
+    const workload = workloads.get(task.key ?? '') ?? 'tasks';
+    found.holds(state === 'ended' && ends === 1, at, () => `${id} is ${state} with ${ends} ends`, workload);
+    const isCounted = outcome !== 'complete' || attempt === retries + 1;
+    found.holds(isCounted, at, () => `${id} completed at attempt ${attempt} after ${retries} retries`, workload);
+  }
+  return found;
+}
+
+/** An end is told only when it is recorded, as it is recorded, and from then on always. */
+export function whatIsSaidOfATaskAgrees(world: World): Verdicts {
+  const found = new Verdicts('what is said of a task agrees', 'tasks');
+  const told = world.ops.filter(({ op, said }) => said !== undefined && ['wait', 'get', 'cancel'].includes(op));
+  for (const [id, ops] of groupBy(told, ({ task }) => task)) {
+    for (const op of ops) if (op.said !== 'active') agreesWithRecord(world, found, op);
+    neverGoesBack(found, id, ops);
+  }
+  return found;
+}
+
+function agreesWithRecord(world: World, found: Verdicts, op: Op): void {
+  const stored = world.tasks.get(op.task ?? '');
+  if (stored === undefined) return;
+  const { id, outcome, endedAt } = stored;
+  const isSame = op.said === outcome;
+  found.holds(isSame, op.overAt, () => `${id} was answered as ${op.said} and is stored as ${outcome}`, op.workload);
+  const recordedAt = endedAt === null ? Number.POSITIVE_INFINITY : world.fromWall(endedAt);
+  const late = () =>
+    `${id} was answered as ${op.said} ${Math.round(recordedAt - op.overAt)} ms before that was recorded`;
+  found.holds(recordedAt <= op.overAt + CLOCKS_MS, op.overAt, late, op.workload);
+}
+
+function neverGoesBack(found: Verdicts, id: string, ops: readonly Op[]): void {
+  const byAsking = [...ops].sort((a, b) => a.askedAt - b.askedAt);
+  const byEnd = [...ops].sort((a, b) => a.overAt - b.overAt);
+  let [next, endTold, attemptTold] = [0, false, 0];
+  for (const op of byAsking) {
+    for (let known = byEnd[next]; known !== undefined && known.overAt < op.askedAt; known = byEnd[++next]) {
+      endTold ||= known.said !== 'active';
+      attemptTold = Math.max(attemptTold, known.attempt ?? 0);
+    }
+    const isBack = (endTold && op.said === 'active') || (op.attempt ?? attemptTold) < attemptTold;
+    const text = () =>
+      `${id} is ${op.said} at attempt ${op.attempt} by instance-${op.instance}, after ${endTold ? 'an end' : `attempt ${attemptTold}`} had been told`;
+    found.holds(!isBack, op.overAt, text, op.workload);
+  }
+}

@@ -1,0 +1,74 @@
+/** Waits end in time, and every request to an instance that nothing disturbs is answered, as the API has it. DESIGN I5. */
+import type { Op, Operation } from '../history.ts';
+import { Verdicts } from '../verdicts.ts';
+import type { World } from '../world.ts';
+
+/** DESIGN section 5: within that of its cause a wait ends though every message is lost. */
+const SLOW_POLL_MS = 5_000;
+/** A wait whose cause came just before the database went reads it only a while after it is back. */
+const BEFORE_MS = 10_000;
+
+export function waitsEnd(world: World): Verdicts {
+  const found = new Verdicts('waits end', 'waits');
+  const activeAt = new Map(world.evidence.stored.tickets.map(({ uuid, activeAt }) => [uuid, activeAt]));
+  for (const op of world.ops) {
+    if ((op.op !== 'wait' && op.op !== 'ticket-wait') || op.status === 0) continue;
+    const { askedAt, overAt, timeoutMs = 0, workload } = op;
+    inTime(world, found, op, { from: askedAt, withinMs: timeoutMs, what: 'its time was up' });
+    const causeWall = op.task === undefined ? activeAt.get(op.ticket ?? '') : world.tasks.get(op.task)?.endedAt;
+    if (causeWall === undefined || causeWall === null) continue;
+    const from = Math.max(askedAt, world.fromWall(causeWall));
+    if (from <= overAt) inTime(world, found, op, { from, withinMs: SLOW_POLL_MS, what: 'what it waited for' });
+    else found.holds(true, overAt, () => '', workload);
+  }
+  return found;
+}
+
+function inTime(
+  world: World,
+  found: Verdicts,
+  op: Op,
+  { from, withinMs, what }: { from: number; withinMs: number; what: string },
+): void {
+  const { instance, overAt, workload } = op;
+  const slack = world.slackMs(from, overAt) ?? Number.POSITIVE_INFINITY;
+  const lateMs = overAt - from - withinMs;
+  const isLate = lateMs > slack;
+  const canSay = slack !== Number.POSITIVE_INFINITY && !world.disturbanceOf(instance, from - BEFORE_MS, overAt);
+  if (lateMs > 1_500 && !canSay) return found.void(overAt, workload);
+  const text = () =>
+    `a wait for ${op.task ?? op.ticket} at instance-${instance} ended ${Math.round(overAt - from)} ms after ${what}`;
+  found.holds(!isLate, overAt, text, workload);
+}
+
+/** What each request may be answered besides 503; the reasons for a 409 are judged elsewhere. */
+const ANSWERS: Record<Operation, readonly number[]> = {
+  create: [202, 409],
+  wait: [200, 404],
+  get: [200, 404],
+  cancel: [202, 404, 409],
+  ticket: [202],
+  'ticket-wait': [204, 408, 409],
+  renew: [200, 409],
+  release: [204],
+  servers: [200],
+};
+
+export function requestsAreAnswered(world: World): Verdicts {
+  const found = new Verdicts('requests are answered', 'status');
+  for (const op of world.ops) {
+    const { instance, askedAt, overAt, status, workload, code } = op;
+    const what = `${op.op} ${op.task ?? op.ticket ?? op.server ?? ''} at instance-${instance}`;
+    const isExpiry = op.op === 'ticket-wait' && status === 500 && op.said === 'expired';
+    if (status !== 0 && status !== 503) {
+      const isFit = ANSWERS[op.op].includes(status) || isExpiry;
+      found.holds(isFit, overAt, () => `${what} was answered with ${status} ${code ?? ''}`, workload);
+    } else if (world.disturbanceOf(instance, askedAt - 1_000, overAt) || world.slackMs(askedAt, overAt) === undefined) {
+      found.void(overAt, workload);
+    } else {
+      const answer = status === 0 ? `not answered (${code})` : `answered with 503 ${code}`;
+      found.holds(false, overAt, () => `${what} was ${answer} after ${Math.round(overAt - askedAt)} ms`, workload);
+    }
+  }
+  return found;
+}

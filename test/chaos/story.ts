@@ -1,0 +1,45 @@
+/** Tells of violations: each rule's first ones, with what happened around them. Pure. */
+import type { Entry } from './history.ts';
+import type { Judgement } from './verdicts.ts';
+
+const TOLD = 4;
+const AROUND_MS = 4_000;
+const LINES = 14;
+
+export function storyOf(history: readonly Entry[], judgements: readonly Judgement[]): string[] {
+  const violations = judgements.filter(({ verdict }) => verdict === 'violated');
+  const rules = [...new Set(violations.map(({ rule }) => rule))];
+  return rules.flatMap((rule) => {
+    const those = violations.filter((each) => each.rule === rule).sort((a, b) => a.at - b.at);
+    const told = those
+      .slice(0, TOLD)
+      .flatMap((each) => [`  at ${each.at.toFixed(0)}: ${each.text}`, ...around(history, each)]);
+    const more = those.length > TOLD ? [`  … and ${those.length - TOLD} more`] : [];
+    return [`violated: ${rule} (${those.length} times)`, ...told, ...more];
+  });
+}
+
+/** Faults then, and what was asked about what the violation names. */
+function around(history: readonly Entry[], { at, text = '' }: Judgement): string[] {
+  const named = new Set(text.match(/[0-9a-f]{8}-[0-9a-f-]{27}/g) ?? []);
+  const lines = history.flatMap((entry) => {
+    if (entry.kind === 'fault' && entry.from <= at && at <= (entry.settledAt ?? entry.to) + AROUND_MS)
+      return [
+        {
+          at: entry.from,
+          line: `fault ${entry.name} ${at0(entry.instance)}until ${entry.to}, well at ${entry.settledAt}`,
+        },
+      ];
+    if (
+      entry.kind !== 'op' ||
+      ![entry.task, entry.ticket, entry.server].some((id) => id !== undefined && named.has(id))
+    )
+      return [];
+    const { kind: _kind, workload: _workload, ...shown } = entry;
+    return [{ at: entry.askedAt, line: JSON.stringify(shown) }];
+  });
+  const sorted = lines.sort((a, b) => Math.abs(a.at - at) - Math.abs(b.at - at)).slice(0, LINES);
+  return sorted.sort((a, b) => a.at - b.at).map(({ at: time, line }) => `    ${time.toFixed(0)}  ${line}`);
+}
+
+const at0 = (instance: number | undefined) => (instance === undefined ? '' : `at instance-${instance} `);

@@ -1,0 +1,139 @@
+/**
+ * Walks through the faults: in a first lap each kind alone, in an order by the seed; in later laps each with another one beginning
+ * while it lasts. After each it waits until all is well again: instances ready, servers running, every workload gone on.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { shuffled } from '../../lib/ports/random.ts';
+import { statusOf } from '../support/fleet-harness.ts';
+import { between, pick } from './chance.ts';
+import type { FaultKind, Harm, Stage } from './faults.ts';
+import { type Fault, WORKLOADS } from './history.ts';
+import type { Recorder } from './recorder.ts';
+
+export interface WalkDeps extends Stage {
+  recorder: Recorder;
+  kinds: readonly FaultKind[];
+  /** No fault begins after that. */
+  until: number;
+  say(text: string): void;
+}
+
+const SETTLE_MS = 90_000;
+const LOOK_MS = 200;
+
+export class Walk {
+  readonly #deps: WalkDeps;
+  injected = 0;
+
+  constructor(deps: WalkDeps) {
+    this.#deps = deps;
+  }
+
+  async run(): Promise<void> {
+    const { kinds, random, recorder, until } = this.#deps;
+    for (let lap = 1; ; lap++) {
+      for (const kind of shuffled(kinds, random)) {
+        if (recorder.now() > until) return;
+        await this.#step(lap === 1 ? [kind] : [kind, pick(kinds, random)]);
+        await sleep(between(200, 1_200, random));
+      }
+    }
+  }
+
+  async #step(kinds: readonly FaultKind[]): Promise<void> {
+    const { random, recorder, say } = this.#deps;
+    const begun: { fault: Fault; harm: Harm }[] = [];
+    for (const kind of kinds) {
+      await this.#deps.health.readRoster();
+      const harm = kind.prepare(this.#deps);
+      if (begun.some((other) => isSameTarget(other.harm, harm))) continue;
+      const fault = faultOf(kind.name, harm, recorder.now());
+      await harm.begin();
+      begun.push({ fault, harm });
+      this.injected += 1;
+      if (begun.length < kinds.length) await sleep(between(0, 3_000, random));
+    }
+    for (const { harm } of begun) await sleep(harm.lastsMs);
+    for (const { fault, harm } of begun.reverse()) {
+      await harm.end();
+      fault.to = recorder.now();
+    }
+    await this.#settle(begun.map(({ fault }) => fault));
+    for (const { fault } of begun.reverse()) recorder.write(fault);
+    const [{ from = 0, to = 0, settledAt = Number.NaN, lacking = [] } = {}] = begun.map(({ fault }) => fault);
+    const well = Number.isNaN(settledAt) ? `NOT WELL: ${lacking.join(', ')}` : `well after ${seconds(settledAt - to)}`;
+    const names = begun.map(({ fault }) => nameOf(fault)).join(' + ');
+    say(`${String(this.injected).padStart(4)}  ${names}: ${seconds(to - from)}, ${well}`);
+  }
+
+  async #settle(faults: readonly Fault[]): Promise<void> {
+    const { recorder } = this.#deps;
+    const since = Math.max(...faults.map(({ to }) => to));
+    let lacking: string[] = [];
+    for (const until = recorder.now() + SETTLE_MS; recorder.now() < until; await sleep(LOOK_MS)) {
+      lacking = await this.#lacking(since);
+      this.#extend(faults);
+      if (lacking.length > 0) continue;
+      for (const fault of faults) fault.settledAt = recorder.now();
+      return;
+    }
+    for (const fault of faults) fault.lacking = lacking;
+  }
+
+  async #lacking(since: number): Promise<string[]> {
+    const { zone, health, recorder } = this.#deps;
+    const ready = await Promise.all(zone.instances.map(({ url }) => statusOf(`${url}/ready`)));
+    const unready = zone.instances.filter((_, number) => ready[number] !== 200).map(({ program }) => program.name);
+    await health.readRoster();
+    const unknown = health.roster.filter(({ status }) => status !== 'running').map(({ server }) => server);
+    const stuck = WORKLOADS.filter((workload) => (recorder.lastRound.get(workload) ?? 0) <= since);
+    return [...unready, ...unknown, ...stuck];
+  }
+
+  /** An agent that comes to an instance whose line is cut off is cut off as well. */
+  #extend(faults: readonly Fault[]): void {
+    const { zone, health } = this.#deps;
+    for (const fault of faults) {
+      if (fault.line !== 'agents' || fault.servers.length === 0) continue;
+      const uuid = zone.instances[fault.instance ?? 0]?.uuid;
+      for (const { server, owner } of health.roster)
+        if (owner === uuid && !fault.servers.includes(server)) fault.servers.push(server);
+    }
+  }
+}
+
+/** One of them would undo the other. */
+function isSameTarget(a: Harm, b: Harm): boolean {
+  if (a.part === 'postgres' || a.part === 'instance') {
+    const isEverywhere = a.instance === undefined || b.instance === undefined;
+    if (b.part === a.part || (b.part === 'instance' && a.part === 'postgres'))
+      return isEverywhere || a.instance === b.instance;
+    if (a.part === 'instance' && b.part === 'postgres') return true;
+    return a.part === 'instance' && b.part === 'agent';
+  }
+  if (b.part === 'instance' && a.part === 'agent') return true;
+  if (a.part !== b.part) return false;
+  return a.part !== 'line' || (a.line === b.line && a.instance === b.instance);
+}
+
+function faultOf(name: string, harm: Harm, from: number): Fault {
+  const { part, instance, line, servers = [], codes = [], dead } = harm;
+  return {
+    kind: 'fault',
+    name,
+    part,
+    servers,
+    codes,
+    ...(instance === undefined ? {} : { instance }),
+    ...(line === undefined ? {} : { line }),
+    ...(dead === undefined ? {} : { dead }),
+    from,
+    to: from,
+  };
+}
+
+function nameOf({ name, instance }: Fault): string {
+  return instance === undefined ? name : `${name} (instance-${instance})`;
+}
+
+const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;

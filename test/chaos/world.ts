@@ -1,0 +1,124 @@
+/**
+ * What the checker's rules ask about a run: what was disturbed when, how late anybody may have been because the machine was
+ * busy, and what the other clocks showed. Pure.
+ */
+import type { Entry, Evidence, Fault, Op, StoredTask } from './history.ts';
+
+/** Once a fault has ended and all looked well, its last consequences may still be on their way. */
+const AFTERMATH_MS = 1_000;
+/** Starvation of that much in a window makes a bound in it void. */
+const MOST_STARVED_MS = 3_000;
+
+export class World {
+  readonly ops: Op[];
+  readonly faults: Fault[];
+  readonly evidence: Evidence;
+  readonly tasks: ReadonlyMap<string, StoredTask>;
+  /** When the last entry was written. */
+  readonly endAt: number;
+  readonly #clocks: Extract<Entry, { kind: 'clock' }>[];
+  readonly #starved: Extract<Entry, { kind: 'starved' }>[];
+
+  constructor(evidence: Evidence) {
+    const { history } = evidence;
+    this.evidence = evidence;
+    this.ops = entriesOf(history, 'op');
+    this.faults = entriesOf(history, 'fault');
+    this.#clocks = entriesOf(history, 'clock');
+    this.#starved = entriesOf(history, 'starved').sort((a, b) => a.from - b.from);
+    this.tasks = new Map(evidence.stored.tasks.map((task) => [task.id, task]));
+    this.endAt = Math.max(0, ...this.ops.map(({ overAt }) => overAt), ...this.faults.map(({ to }) => to));
+  }
+
+  entries<Kind extends Entry['kind']>(kind: Kind): Extract<Entry, { kind: Kind }>[] {
+    return entriesOf(this.evidence.history, kind);
+  }
+
+  /** A time of the machine's wall clock, which the database shows as well, as the harness's. */
+  fromWall(wall: number): number {
+    const { at, wall: shown } = this.#nearest((clock) => Math.abs(clock.wall - wall));
+    return at + wall - shown;
+  }
+
+  fromUptime(uptime: number): number {
+    const { at, uptime: shown } = this.#nearest((clock) => Math.abs(clock.uptime - uptime));
+    return at + uptime - shown;
+  }
+
+  /** Faults that were there, or had not been got over, at some time of the window. */
+  faultsIn(from: number, to: number): Fault[] {
+    return this.faults.filter((fault) => fault.from <= to && from <= goneAt(fault));
+  }
+
+  /**
+   * What makes `unknown` true of the server in that window, or did until a moment before. While two faults are there at once and
+   * one of them touches what holds sessions, that may be any.
+   */
+  excuseOf(server: string, from: number, to = from): Fault | undefined {
+    const those = this.faultsIn(from, to);
+    const together = (fault: Fault) =>
+      those.some((other) => other !== fault && other.from <= fault.to && fault.from <= other.to);
+    return those.find((fault) => fault.servers.includes(server) || (touchesSessions(fault) && together(fault)));
+  }
+
+  /** Why a caller of that instance may have had to wait, or had no answer, in that window. */
+  disturbanceOf(instance: number, from: number, to: number): Fault | undefined {
+    return this.faultsIn(from, to).find((fault) => {
+      if (fault.part === 'postgres') return true;
+      const isThere = fault.instance === instance;
+      if (fault.part === 'instance') return isThere;
+      return fault.part === 'line' && isThere && (fault.line === 'callers' || fault.line === 'database');
+    });
+  }
+
+  /** How long the harness or any one process was kept from running within the window, at most. */
+  starvedMs(from: number, to: number): number {
+    const byWho = new Map<string, number>();
+    for (const each of this.#starved) {
+      if (each.from <= to && from <= each.to) byWho.set(each.who, (byWho.get(each.who) ?? 0) + each.ms);
+    }
+    return Math.max(0, ...byWho.values());
+  }
+
+  /** What a bound in this window is widened by for the machine; undefined when the machine was too busy for any. */
+  slackMs(from: number, to: number): number | undefined {
+    const starved = this.starvedMs(from, to);
+    return starved > MOST_STARVED_MS ? undefined : 1_500 + 3 * starved;
+  }
+
+  #nearest(distance: (clock: Extract<Entry, { kind: 'clock' }>) => number) {
+    let best = { clock: { at: 0, wall: 0, uptime: 0 }, distance: Number.POSITIVE_INFINITY };
+    for (const clock of this.#clocks) {
+      const far = distance(clock);
+      if (far < best.distance) best = { clock, distance: far };
+    }
+    return best.clock;
+  }
+}
+
+function touchesSessions({ part, line }: Fault): boolean {
+  return part === 'instance' || part === 'postgres' || line === 'agents' || line === 'database';
+}
+
+export function goneAt({ settledAt, to }: Fault): number {
+  return (settledAt ?? to + 120_000) + AFTERMATH_MS;
+}
+
+function entriesOf<Kind extends Entry['kind']>(
+  history: readonly Entry[],
+  kind: Kind,
+): Extract<Entry, { kind: Kind }>[] {
+  return history.filter((entry): entry is Extract<Entry, { kind: Kind }> => entry.kind === kind);
+}
+
+export function groupBy<Item>(items: Iterable<Item>, keyOf: (item: Item) => string | undefined): Map<string, Item[]> {
+  const groups = new Map<string, Item[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (key === undefined) continue;
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [item]);
+    else group.push(item);
+  }
+  return groups;
+}
