@@ -1,29 +1,30 @@
 /** Each rule finds nothing in a good run, and finds each way in which a run can be bad that it is there for. */
 import t from 'tap';
 import { check, rules } from './checker.ts';
-import { A, B, FIRST, goodEvidence, op, SECOND, status, storedTask, TWO, uptime, wall } from './good-evidence.ts';
-import { type Entry, type Evidence, type Fault, type Op, parseEffects } from './history.ts';
-
-const violationsOf = (evidence: Evidence) => check(evidence).filter(({ verdict }) => verdict === 'violated');
+import {
+  A,
+  B,
+  begin,
+  FIRST,
+  faultOf,
+  goodEvidence,
+  op,
+  opOf,
+  SECOND,
+  status,
+  storedTask,
+  TWO,
+  taskOf,
+  violationsOf,
+  wall,
+} from './good-evidence.ts';
+import type { Evidence } from './history.ts';
 
 t.test('a good run violates nothing, and every rule has looked at it', async (t) => {
   t.same(violationsOf(goodEvidence()), []);
   const held = new Set(check(goodEvidence()).flatMap(({ rule, verdict }) => (verdict === 'held' ? [rule] : [])));
   t.equal(held.size, rules.length);
 });
-
-/** The first operation of that kind and, if given, ticket. */
-function opOf({ history }: Evidence, kind: Op['op'], ticket?: string): Op {
-  const isIt = (entry: Entry) =>
-    entry.kind === 'op' && entry.op === kind && (ticket === undefined || entry.ticket === ticket);
-  return history.find(isIt) as Op;
-}
-
-const taskOf = ({ stored }: Evidence, id: string) =>
-  stored.tasks.find((task) => task.id === id) ?? storedTask({ id, key: '' });
-const faultOf = ({ history }: Evidence) => history.find(({ kind }) => kind === 'fault') as Fault;
-const begin = (token: string, task: string, at: number) =>
-  ({ event: 'begin', token, task, pid: 20, agentPid: 19, uptime: uptime(at) }) as const;
 
 const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence) => void][] = [
   [
@@ -342,74 +343,4 @@ t.test('bad runs', async (t) => {
     );
   }
   t.equal(new Set(bad.map(([, rule]) => rule)).size, rules.length, 'each rule has been shown to find something');
-});
-
-t.test('what a fault or a busy machine explains is no violation, and no proof either', async (t) => {
-  const judged = (spoil: (evidence: Evidence) => void, rule: string) => {
-    const evidence = goodEvidence();
-    spoil(evidence);
-    return check(evidence).filter((each) => each.rule === rule && each.verdict !== 'held');
-  };
-  const line: Fault = {
-    kind: 'fault',
-    name: 'line',
-    part: 'line',
-    line: 'callers',
-    instance: 0,
-    servers: [],
-    codes: [],
-    from: 1_900,
-    to: 2_200,
-    settledAt: 2_300,
-  };
-  const unanswered = (fault: Fault) => (evidence: Evidence) => {
-    Object.assign(opOf(evidence, 'get'), { status: 0 });
-    evidence.history.push(fault);
-  };
-  const atItsInstance = judged(unanswered(line), 'requests are answered');
-  t.match(atItsInstance, [{ verdict: 'void' }]);
-  const elsewhere = judged(unanswered({ ...line, instance: 1 }), 'requests are answered');
-  t.match(elsewhere, [{ verdict: 'violated' }]);
-  const late = ({ stored, history }: Evidence) => {
-    stored.statuses.splice(2, 1);
-    history.push({ kind: 'starved', from: 20_000, to: 30_000, ms: 4_000, who: 'instance-0' });
-  };
-  t.match(judged(late, 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
-  const another = (from: number, settledAt: number) => (evidence: Evidence) => {
-    evidence.stored.statuses.splice(2, 1);
-    evidence.history.push({ ...line, from, to: settledAt, settledAt });
-  };
-  t.match(judged(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
-  t.match(judged(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ verdict: 'violated' }]);
-});
-
-t.test('what a lost journal knew of may go on after its end, and nothing else', async (t) => {
-  const found = (codes: string[]) => {
-    const evidence = goodEvidence();
-    evidence.effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' });
-    evidence.history.push({ ...faultOf(evidence), codes, from: 2_000, to: 2_500, settledAt: 4_000 });
-    return violationsOf(evidence).map(({ rule }) => rule);
-  };
-  t.same(found(['OutcomeUnknown', 'NotTaken']), []);
-  t.same(found(['AgentRestarted', 'NotTaken']), ['commands run once, before their end']);
-});
-
-t.test('a living server may become unknown only while two faults are there at once', async (t) => {
-  const found = (other: Partial<Fault>) => {
-    const evidence = goodEvidence();
-    evidence.stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2));
-    evidence.history.push({ ...faultOf(evidence), name: 'other', servers: [], from: 24_000, to: 29_000, ...other });
-    return violationsOf(evidence).map(({ rule }) => rule);
-  };
-  t.same(found({ part: 'instance', instance: 1 }), []);
-  t.same(found({ part: 'redis' }), ['a living server is never unknown']);
-  t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a living server is never unknown']);
-});
-
-t.test('half a line is no effect', async (t) => {
-  const text = 'begin t1 id 10 9 12.34\nend t1 id 10 9 15.00 7\nbegin t2 id 1';
-  t.same(parseEffects(text), [
-    { event: 'begin', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 12_340 },
-    { event: 'end', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 15_000, exitCode: 7 },
-  ]);
 });

@@ -1,5 +1,6 @@
 /** A small run in which all went as it should, made up: two commands, one cancelled, two holders of a lock, an agent that died. */
-import type { Evidence, Fault, Op, StoredStatus, StoredTask, StoredTicket } from './history.ts';
+import { check } from './checker.ts';
+import type { Effect, Entry, Evidence, Fault, Op, StoredStatus, StoredTask, StoredTicket } from './history.ts';
 
 /** What the wall clock showed at the harness's zero, and the machine's uptime. */
 const WALL = 1_700_000_000_000;
@@ -140,4 +141,25 @@ export function goodEvidence(): Evidence {
       { event: 'beat', token: 't2', task: SECOND, pid: 11, agentPid: 9, uptime: uptime(1_600) },
     ],
   };
+}
+
+export const violationsOf = (evidence: Evidence) => check(evidence).filter(({ verdict }) => verdict === 'violated');
+
+/** The first operation of that kind and, if given, ticket. */
+export function opOf({ history }: Evidence, kind: Op['op'], ticket?: string): Op {
+  const isIt = (entry: Entry) =>
+    entry.kind === 'op' && entry.op === kind && (ticket === undefined || entry.ticket === ticket);
+  return history.find(isIt) as Op;
+}
+
+export function taskOf({ stored }: Evidence, id: string): StoredTask {
+  return stored.tasks.find((task) => task.id === id) ?? storedTask({ id, key: '' });
+}
+
+export function faultOf({ history }: Evidence): Fault {
+  return history.find(({ kind }) => kind === 'fault') as Fault;
+}
+
+export function begin(token: string, task: string, at: number): Effect {
+  return { event: 'begin', token, task, pid: 20, agentPid: 19, uptime: uptime(at) };
 }

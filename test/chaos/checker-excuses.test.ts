@@ -1,0 +1,75 @@
+/** What explains that something was not as it should be, and what does not. */
+import t from 'tap';
+import { check } from './checker.ts';
+import { B, begin, faultOf, goodEvidence, opOf, SECOND, status, violationsOf } from './good-evidence.ts';
+import { type Evidence, type Fault, parseEffects } from './history.ts';
+
+t.test('what a fault or a busy machine explains is no violation, and no proof either', async (t) => {
+  const judged = (spoil: (evidence: Evidence) => void, rule: string) => {
+    const evidence = goodEvidence();
+    spoil(evidence);
+    return check(evidence).filter((each) => each.rule === rule && each.verdict !== 'held');
+  };
+  const line: Fault = {
+    kind: 'fault',
+    name: 'line',
+    part: 'line',
+    line: 'callers',
+    instance: 0,
+    servers: [],
+    codes: [],
+    from: 1_900,
+    to: 2_200,
+    settledAt: 2_300,
+  };
+  const unanswered = (fault: Fault) => (evidence: Evidence) => {
+    Object.assign(opOf(evidence, 'get'), { status: 0 });
+    evidence.history.push(fault);
+  };
+  const atItsInstance = judged(unanswered(line), 'requests are answered');
+  t.match(atItsInstance, [{ verdict: 'void' }]);
+  const elsewhere = judged(unanswered({ ...line, instance: 1 }), 'requests are answered');
+  t.match(elsewhere, [{ verdict: 'violated' }]);
+  const late = ({ stored, history }: Evidence) => {
+    stored.statuses.splice(2, 1);
+    history.push({ kind: 'starved', from: 20_000, to: 30_000, ms: 4_000, who: 'instance-0' });
+  };
+  t.match(judged(late, 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
+  const another = (from: number, settledAt: number) => (evidence: Evidence) => {
+    evidence.stored.statuses.splice(2, 1);
+    evidence.history.push({ ...line, from, to: settledAt, settledAt });
+  };
+  t.match(judged(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
+  t.match(judged(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ verdict: 'violated' }]);
+});
+
+t.test('what a lost journal knew of may go on after its end, and nothing else', async (t) => {
+  const found = (codes: string[]) => {
+    const evidence = goodEvidence();
+    evidence.effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' });
+    evidence.history.push({ ...faultOf(evidence), codes, from: 2_000, to: 2_500, settledAt: 4_000 });
+    return violationsOf(evidence).map(({ rule }) => rule);
+  };
+  t.same(found(['OutcomeUnknown', 'NotTaken']), []);
+  t.same(found(['AgentRestarted', 'NotTaken']), ['commands run once, before their end']);
+});
+
+t.test('a living server may become unknown only while two faults are there at once', async (t) => {
+  const found = (other: Partial<Fault>) => {
+    const evidence = goodEvidence();
+    evidence.stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2));
+    evidence.history.push({ ...faultOf(evidence), name: 'other', servers: [], from: 24_000, to: 29_000, ...other });
+    return violationsOf(evidence).map(({ rule }) => rule);
+  };
+  t.same(found({ part: 'instance', instance: 1 }), []);
+  t.same(found({ part: 'redis' }), ['a living server is never unknown']);
+  t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a living server is never unknown']);
+});
+
+t.test('half a line is no effect', async (t) => {
+  const text = 'begin t1 id 10 9 12.34\nend t1 id 10 9 15.00 7\nbegin t2 id 1';
+  t.same(parseEffects(text), [
+    { event: 'begin', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 12_340 },
+    { event: 'end', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 15_000, exitCode: 7 },
+  ]);
+});
