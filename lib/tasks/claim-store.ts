@@ -145,7 +145,7 @@ export async function readInherited(
 ): Promise<InheritedRow[]> {
   const { rows } = await database.query<InheritedRow>(
     `select t.id, t.server_uuid as "serverUuid", t.attempt, t.journal_id as "journalId", t.idempotent, t.uncertain,
-         t.cancel_requested_at is not null as "cancelRequested"
+         t.accepted_at is not null as "wasAccepted", t.cancel_requested_at is not null as "cancelRequested"
        from cnapi_tasks t
          join unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch) on mine.server_uuid = t.server_uuid
        where t.state = 'claimed' and t.epoch < mine.epoch and t.posted_by is null

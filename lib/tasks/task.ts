@@ -216,6 +216,8 @@ export interface InheritedTask {
   idempotent: boolean;
   /** An attempt before this one may have run. */
   uncertain: boolean;
+  /** The agent has said that this attempt was on its disk. */
+  wasAccepted: boolean;
   cancelRequested: boolean;
 }
 
@@ -241,7 +243,9 @@ export function decideAtInventory(
   agent: { journalId: string; known: KnownTask | undefined },
 ): InventoryDecision {
   if (agent.known?.attempt === task.attempt) return { kind: 'goes-on', started: agent.known.state !== 'accepted' };
-  const isLost = agent.journalId !== task.journalId;
+  // A journal that has forgotten what it had on the disk was rolled back, within one session even, where no epoch shows it.
+  const isRolledBack = task.wasAccepted && agent.known === undefined;
+  const isLost = agent.journalId !== task.journalId || isRolledBack;
   const uncertain = task.uncertain || isLost;
   if (task.cancelRequested)
     return { kind: 'fail', error: uncertain ? taskEnds.cancelledUncertain : taskEnds.cancelled };

@@ -292,6 +292,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       const old = await seat(db);
       const id = await create(db, old.serverUuid);
       await claim(db, old);
+      // What an agent says of a task tells that it has it.
       if (decision.kind === 'next-attempt') {
         await record(db, old, id, { name: 'output', stream: 'stdout', offset: 0, text: 'x', bytes: 1 });
       }
@@ -300,7 +301,15 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       const [task] = await readInherited(db, [mine], 100);
       t.match(
         task,
-        { id, attempt: 1, journalId: old.journalId, idempotent: false, uncertain: false, cancelRequested: false },
+        {
+          id,
+          attempt: 1,
+          journalId: old.journalId,
+          idempotent: false,
+          uncertain: false,
+          wasAccepted: decision.kind === 'next-attempt',
+          cancelRequested: false,
+        },
         name,
       );
       if (task === undefined) throw new Error('not inherited');

@@ -17,6 +17,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     journalId: randomUUID(),
     idempotent: true,
     uncertain: false,
+    wasAccepted: false,
   };
   const state = { isSettled: false, gate: undefined as Promise<unknown> | undefined, current: undefined as unknown };
   const epochs: number[] = [];
@@ -89,7 +90,15 @@ t.test('what a fleet inherits is settled in parts', async (t) => {
     serverUuids.flatMap((serverUuid) =>
       Array.from({ length: 100 }, () => {
         const id = randomUUID();
-        const task = { id, serverUuid, attempt: 1, journalId: randomUUID(), idempotent: true, uncertain: false };
+        const task = {
+          id,
+          serverUuid,
+          attempt: 1,
+          journalId: randomUUID(),
+          idempotent: true,
+          uncertain: false,
+          wasAccepted: false,
+        };
         return [id, { ...task, cancelRequested: false }] as const;
       }),
     ),

@@ -74,6 +74,21 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
       { journal: 'same', cancelRequested: true },
       fail(taskEnds.cancelled),
     ],
+    [
+      'accepted and not known any more, same journal: it was rolled back, nobody knows',
+      { journal: 'same', wasAccepted: true },
+      fail(taskEnds.outcomeUnknown),
+    ],
+    [
+      'accepted and not known any more, same journal, idempotent: may run again',
+      { journal: 'same', wasAccepted: true, idempotent: true },
+      againUncertain,
+    ],
+    [
+      'accepted, and known by an earlier attempt only: the journal is whole',
+      { journal: 'same', wasAccepted: true, known: { attempt: 1, state: 'running' } },
+      again,
+    ],
     ['journal lost: nobody knows', { journal: 'other' }, fail(taskEnds.outcomeUnknown)],
     ['journal lost, idempotent: may run again', { journal: 'other', idempotent: true }, againUncertain],
     [
@@ -99,7 +114,14 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
       fail(taskEnds.cancelledUncertain),
     ],
   ];
-  const inherited = { id: 'task-1', attempt: 2, journalId: 'same', idempotent: false, uncertain: false };
+  const inherited = {
+    id: 'task-1',
+    attempt: 2,
+    journalId: 'same',
+    idempotent: false,
+    uncertain: false,
+    wasAccepted: false,
+  };
   for (const [name, { journal, known, ...fields }, expected] of table) {
     const task = { ...inherited, cancelRequested: false, ...fields };
     t.same(decideAtInventory(task, { journalId: journal, known }), expected, name);
