@@ -5,14 +5,22 @@ import type { SimInstance } from './sim-instance.ts';
 import { PHASE } from './virtual-time.ts';
 import type { World } from './world.ts';
 
-/** What kind of evidence a fault spoils: which of I1's bounds holds after it. */
-export type Disturbance = 'agents' | 'instances' | 'control';
+/** What a fault spoils: which of the bounds holds after it. The bus spoils nothing (law 1). */
+export const DISTURBANCES = ['agents', 'instances', 'network', 'database', 'bus'] as const;
+export type Disturbance = (typeof DISTURBANCES)[number];
 
 export function disturbanceOf({ kind }: Fault): Disturbance {
+  if (kind.startsWith('agent-connections') || kind.startsWith('agent-cut')) return 'network';
   if (kind.startsWith('agent-')) return 'agents';
-  return kind === 'instance-killed' || kind === 'instance-drained' || kind === 'instance-added'
-    ? 'instances'
-    : 'control';
+  if (kind.startsWith('bus-') || kind === 'instance-without-bus') return 'bus';
+  if (kind.startsWith('database-') || kind === 'instance-without-database') return 'database';
+  if (kind === 'instance-without-agents' || kind.startsWith('network-') || kind.startsWith('frames-')) return 'network';
+  return 'instances';
+}
+
+/** A death is over at once: what matters is how long it takes to be noticed. */
+function disturbsMs(fault: Fault): number {
+  return ['instance-killed', 'instance-added', 'rack-lost'].includes(fault.kind) ? 0 : lengthOf(fault);
 }
 
 export function scheduleFaults(world: World, faults: readonly Fault[]): void {
@@ -20,7 +28,7 @@ export function scheduleFaults(world: World, faults: readonly Fault[]): void {
     world.time.schedule(fault.at, PHASE.input, () => {
       const { at: _, kind, ...details } = fault;
       world.story.tell('fault', `${kind} ${JSON.stringify(details)}`);
-      world.disturbed(disturbanceOf(fault), lengthOf(fault));
+      world.disturbed(disturbanceOf(fault), disturbsMs(fault));
       begin(world, fault);
     });
   }
@@ -57,6 +65,8 @@ function begin(world: World, fault: Fault): void {
       return cut(world, fault, agentOf(world, fault).name);
     case 'agent-killed':
       return killAgent(world, fault);
+    case 'rack-lost':
+      return loseRack(world, fault);
     case 'agent-frozen': {
       const { process } = agentOf(world, fault);
       process?.freeze();
@@ -118,7 +128,7 @@ function later(world: World, fault: Fault, end: () => void): void {
 function killInstance(world: World, fault: Extract<Fault, { kind: 'instance-killed' }>): void {
   const instance = instanceOf(world, fault);
   instance.kill(fault);
-  later(world, fault, () => instance.start());
+  later(world, fault, () => startAgain(world, instance));
 }
 
 /** It may be alone, and stays; what has left comes again. */
@@ -137,6 +147,23 @@ function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>
     if (fault.journal === 'rolled-back') agent.rollBackJournal();
     agent.start();
   });
+}
+
+/** An instance and agents that it holds go at once, and the agents stay away for long. */
+function loseRack(world: World, fault: Extract<Fault, { kind: 'rack-lost' }>): void {
+  const instance = instanceOf(world, fault);
+  const held = world.agents.filter(({ uuid }) => instance.core?.roster.sessions.get(uuid) !== undefined);
+  instance.kill({ isPowerless: true });
+  for (const agent of held.slice(0, 2)) {
+    agent.kill({ isPowerless: true });
+    later(world, fault, () => agent.start());
+  }
+  world.time.schedule(fault.instanceDownMs, PHASE.input, () => startAgain(world, instance));
+}
+
+function startAgain(world: World, instance: SimInstance): void {
+  world.disturbed('instances', 0);
+  instance.start();
 }
 
 function cut(world: World, fault: Fault & { direction: Direction }, name: string): void {

@@ -10,6 +10,7 @@ export type Fault = { at: number } & (
   | { kind: 'instance-frozen'; instance: number; ms: number }
   | { kind: 'instance-drained'; instance: number; downMs: number }
   | { kind: 'instance-added' }
+  | { kind: 'rack-lost'; instance: number; instanceDownMs: number; downMs: number }
   | { kind: 'instance-without-database'; instance: number; ms: number }
   | { kind: 'instance-without-bus'; instance: number; ms: number }
   | { kind: 'instance-without-agents'; instance: number; direction: Direction; ms: number }
@@ -87,7 +88,14 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
     'agent-connections-reset',
     'agent-cut-off',
   ],
-  instances: ['instance-killed', 'instance-killed', 'instance-frozen', 'instance-drained', 'instance-added'],
+  instances: [
+    'instance-killed',
+    'instance-killed',
+    'instance-frozen',
+    'instance-drained',
+    'instance-added',
+    'rack-lost',
+  ],
   network: [
     'instance-without-bus',
     'instance-without-agents',
@@ -147,6 +155,8 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
       return { at, kind, instance, downMs: ms };
     case 'instance-added':
       return { at, kind };
+    case 'rack-lost':
+      return { at, kind, instance, instanceDownMs: ms, downMs: ms + 42_000 };
     case 'instance-frozen':
     case 'instance-without-database':
     case 'instance-without-bus':

@@ -1,10 +1,9 @@
 /** One instance of the simulated world, through all its lives: the product's core over simulated ports. */
-import type { AgentSocket, AgentStream } from '../../lib/agents/agent-socket.ts';
 import type { UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/config.ts';
 import { Core, type Door } from '../../lib/core.ts';
 import { SimDatabase } from './sim-database.ts';
-import type { LinkDoor } from './sim-link.ts';
+import type { InstanceEnd, LinkDoor } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
 
@@ -12,6 +11,7 @@ import type { World } from './world.ts';
 export const SIM_TIMES = { taskStartByMs: 10_000, taskOverdueMs: 12_000, drainAgentsMs: 10_000, drainWaitsMs: 15_000 };
 const SHORT_QUERY_MS = 2_000;
 const QUERY_MS = 12_000;
+const KEPT_ENDS = 10;
 
 export class SimInstance implements LinkDoor {
   readonly name: string;
@@ -21,6 +21,8 @@ export class SimInstance implements LinkDoor {
   readonly config: Config & { cnapiUuid: string };
   #life: Life | undefined;
   #lives = 0;
+  /** The latest connections of each server, the newest first. */
+  readonly #ends = new Map<string, InstanceEnd[]>();
 
   constructor(world: World, number: number) {
     this.#world = world;
@@ -77,16 +79,19 @@ export class SimInstance implements LinkDoor {
     if (this.isUp) this.#life?.process.receive(0, () => this.core?.drain('simulated'));
   }
 
-  upgrade(
-    serverUuid: string,
-    { socket, stream }: { socket: AgentSocket; stream: AgentStream },
-  ): UpgradeRefusal | undefined {
+  upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined {
     const link = this.core?.link;
     if (link === undefined || !this.isOpen) return { status: 503, retryAfterMs: 0 };
     const refusal = link.refusal();
     if (refusal !== undefined) return { status: 503, retryAfterMs: 1000 };
-    link.take({ socket, stream, serverUuid });
+    this.#ends.set(serverUuid, [end, ...(this.#ends.get(serverUuid) ?? [])].slice(0, KEPT_ENDS));
+    link.take({ socket: end, stream: end.stream, serverUuid });
     return undefined;
+  }
+
+  /** The connection that was welcomed under this epoch, open or not. */
+  connectionOf(serverUuid: string, epoch: number): InstanceEnd | undefined {
+    return this.#ends.get(serverUuid)?.find((end) => end.epoch === epoch);
   }
 
   /** A request is being answered here until the result is called. */

@@ -13,7 +13,7 @@ import type { SimProcess } from './sim-process.ts';
 export interface LinkDoor {
   process: SimProcess;
   /** Undefined: the WebSocket stands, over these. */
-  upgrade(serverUuid: string, parts: { socket: AgentSocket; stream: AgentStream }): UpgradeRefusal | undefined;
+  upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined;
 }
 
 /** Connects; nothing comes of it where nobody listens, or the way is cut. */
@@ -86,8 +86,9 @@ export class AgentEnd implements LinkSocket, Peer {
   #upgrade(door: LinkDoor, serverUuid: string): void {
     const back = new InstanceEnd({ process: door.process, network: this.#network, agent: this });
     this.#out = this.#network.wire(this, back);
+    back.incoming = this.#out;
     this.process.onKill(() => this.vanish(this.process.isPowerless));
-    back.answer(door.upgrade(serverUuid, { socket: back, stream: back.stream }));
+    back.answer(door.upgrade(serverUuid, back));
   }
 
   #answered(refusal: UpgradeRefusal | undefined): void {
@@ -111,7 +112,8 @@ type Listeners = {
   close: () => void;
 };
 
-class InstanceEnd implements AgentSocket, Peer {
+/** The instance's end: what its connection is given. */
+export class InstanceEnd implements AgentSocket, Peer {
   readonly process: SimProcess;
   readonly stream: AgentStream;
   readonly #out: Wire;
@@ -119,6 +121,12 @@ class InstanceEnd implements AgentSocket, Peer {
   #heard: (chunk: Buffer) => void = () => {};
   #unread: Packet[] | undefined;
   #isOver = false;
+  /** What the agent sends comes over it. */
+  incoming: Wire | undefined;
+  /** Of the session that it was welcomed to. */
+  epoch: number | undefined;
+  /** When this side ended it. */
+  leftAt: number | undefined;
 
   constructor({ process, network, agent }: { process: SimProcess; network: SimNetwork; agent: AgentEnd }) {
     this.process = process;
@@ -157,7 +165,9 @@ class InstanceEnd implements AgentSocket, Peer {
   }
 
   send(text: string): void {
-    if (!this.#isOver) this.#out.send({ kind: 'frame', text });
+    if (this.#isOver) return;
+    if (text.startsWith('{"type":"welcome"')) this.epoch = (JSON.parse(text) as { epoch: number }).epoch;
+    this.#out.send({ kind: 'frame', text });
   }
 
   ping(text: string): void {
@@ -175,10 +185,12 @@ class InstanceEnd implements AgentSocket, Peer {
   }
 
   close(_code: number, reason: string): void {
+    this.leftAt ??= this.process.clock.now();
     if (!this.#isOver) this.#out.send({ kind: 'close', reason });
   }
 
   terminate(): void {
+    this.leftAt ??= this.process.clock.now();
     if (this.#isOver) return;
     this.#out.send({ kind: 'end' });
     this.#end();

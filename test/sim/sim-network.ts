@@ -35,6 +35,7 @@ export interface NetworkTrouble {
   repeats: number;
 }
 
+const KEPT_ARRIVALS = 20;
 const CALM: NetworkTrouble = { slowMs: 0, loss: 0, repeats: 0 };
 
 export class SimNetwork {
@@ -106,6 +107,8 @@ export class Wire {
   readonly #network: SimNetwork;
   #held: Packet[] = [];
   #lastAt = 0;
+  /** When packets came to the other side's machine, the latest last; its process may stand still. */
+  readonly #arrivals: number[] = [];
   #isOver = false;
 
   constructor(network: SimNetwork, from: Peer, to: Peer) {
@@ -117,6 +120,11 @@ export class Wire {
   /** What the network has not taken. */
   get bufferedBytes(): number {
     return this.#held.reduce((sum, packet) => sum + ('text' in packet ? packet.text.length : 0), 0);
+  }
+
+  /** When the last packet before `at` reached the other side's machine. */
+  lastArrivalBefore(at: number): number | undefined {
+    return this.#arrivals.findLast((arrival) => arrival <= at);
   }
 
   send(packet: Packet): void {
@@ -138,6 +146,8 @@ export class Wire {
     const resentMs = random.chance(trouble.loss) ? random.between(200, 1500) : 0;
     const at = Math.max(this.#lastAt + 0.001, now + this.#network.latencyMs() + resentMs);
     this.#lastAt = at;
+    this.#arrivals.push(at);
+    if (this.#arrivals.length > KEPT_ARRIVALS) this.#arrivals.shift();
     this.to.process.receive(at - now, () => this.to.arrived(packet));
     if (packet.kind !== 'frame' || !isAboutTask(packet.text) || !random.chance(trouble.repeats)) return;
     this.to.process.receive(at - now + random.between(0, 3000), () => this.to.arrived(packet));

@@ -29,7 +29,9 @@ export interface Hold {
   until: number;
 }
 
-const WAIT_S = 10;
+const WAIT_S = 20;
+/** A caller's; a wait that is not answered long after its timeout is lost. */
+const PATIENCE_MS = 40_000;
 
 export class Workload {
   readonly accepted = new Map<string, AcceptedTask>();
@@ -117,12 +119,19 @@ export class Workload {
     for (;;) {
       const since = this.#world.time.now;
       const params = { taskid: id, timeout: WAIT_S };
-      const answer = await client.ask({ route: 'WaitTask', params, patienceMs: (WAIT_S + 20) * 1000 });
+      const answer = await client.ask({ route: 'WaitTask', params, patienceMs: PATIENCE_MS });
+      const causeAt = this.#world.checks.tasks.endedAt(id);
+      this.#noteWait({ what: `task ${id}`, since, answer, causeAt });
       if (answer.status === 404) return this.#world.violated('I6', `task ${id} was accepted and is not known any more`);
       if (answer.status === 200 && answer.body.status !== 'active') return this.#noteEnd(id, answer);
-      this.#world.checks.waited({ what: `task ${id}`, since, answer: answer.status, timeoutMs: WAIT_S * 1000 });
       if (answer.status !== 200) await client.sleep(client.random.between(100, 1000));
     }
+  }
+
+  #noteWait(wait: { what: string; since: number; answer: Answer; causeAt: number | undefined }): void {
+    const { what, since, answer, causeAt } = wait;
+    const how = answer.status === 'lost' ? 'lost' : 'event';
+    this.#world.checks.waited({ what, since, patienceMs: PATIENCE_MS, answer: how, causeAt });
   }
 
   #noteEnd(id: string, { body, instance }: Exclude<Answer, { status: 'lost' }>): void {
@@ -166,10 +175,11 @@ export class Workload {
     for (;;) {
       const since = this.#world.time.now;
       const params = { ticket_uuid: ticket, timeout: WAIT_S };
-      const answer = await client.ask({ route: 'WaitTicket', params, patienceMs: (WAIT_S + 20) * 1000 });
+      const answer = await client.ask({ route: 'WaitTicket', params, patienceMs: PATIENCE_MS });
+      const causeAt = answer.status === 408 ? undefined : this.#world.checks.tickets.movedAt(ticket);
+      this.#noteWait({ what: `ticket ${ticket}`, since, answer, causeAt });
       if (answer.status === 204) return true;
       if (answer.status === 404) this.#world.violated('I6', `ticket ${ticket} was accepted and is not known any more`);
-      this.#world.checks.waited({ what: `ticket ${ticket}`, since, answer: answer.status, timeoutMs: WAIT_S * 1000 });
       if (answer.status !== 'lost' && answer.status !== 408 && answer.status !== 503) return false;
       await client.sleep(client.random.between(50, 1000));
     }

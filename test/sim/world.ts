@@ -52,7 +52,13 @@ export class World {
   readonly agents: SimAgent[] = [];
   readonly #plan: Plan;
   readonly #violations: Violation[] = [];
-  readonly #disturbedUntil: Record<Disturbance, number> = { agents: 0, instances: 0, control: 0 };
+  readonly #disturbedUntil: Record<Disturbance, number> = {
+    agents: 0,
+    instances: 0,
+    network: 0,
+    database: 0,
+    bus: 0,
+  };
   #changes = 0;
   #wellSince: number | undefined;
 
@@ -133,9 +139,9 @@ export class World {
     this.#disturbedUntil[kind] = Math.max(this.#disturbedUntil[kind], this.time.now + ms);
   }
 
-  /** How long ago the last disturbance of this kind ended; 0 while it lasts. */
-  calmForMs(kind: Disturbance): number {
-    return Math.max(0, this.time.now - this.#disturbedUntil[kind]);
+  /** How long ago the last disturbance of these kinds ended; 0 while one lasts. */
+  calmForMs(...kinds: Disturbance[]): number {
+    return Math.max(0, this.time.now - Math.max(...kinds.map((kind) => this.#disturbedUntil[kind])));
   }
 
   #addAgent(number: number): void {
@@ -165,7 +171,7 @@ export class World {
 
   #judge(): void {
     if (this.#violations.length > 0) return;
-    for (const complaint of this.checks.unwell()) this.violated(complaint.slice(0, 2) as Invariant, complaint.slice(3));
+    for (const { invariant, what } of this.checks.unwell()) this.violated(invariant, what);
     for (const complaint of this.checks.leaks()) this.violated('I7', complaint);
     this.checks.atTheEnd();
   }

@@ -1,0 +1,108 @@
+/** I1 and I2: what is said of servers is true, in time, and said by whoever may say it. */
+import type { Change, InstanceRow, RosterRow } from './changes.ts';
+import type { SimAgent } from './sim-agent.ts';
+import type { SimInstance } from './sim-instance.ts';
+import type { InstanceEnd } from './sim-link.ts';
+import type { World } from './world.ts';
+
+/** Of what an instance does with a statement: two trips, and the timers' own jitter. */
+const SLACK_MS = 300;
+const ONE_STATEMENT_MS = 1_000;
+const SESSION_REASONS = ['silent', 'closed', 'no-inventory', 'protocol-error', 'slow-reader'];
+
+export class RosterChecks {
+  readonly #world: World;
+  /** The instance of each run that is live in the database. */
+  readonly #liveRuns = new Map<string, string>();
+  readonly #rows = new Map<string, RosterRow>();
+  readonly #quietSince = new Map<string, number>();
+
+  constructor(world: World) {
+    this.#world = world;
+  }
+
+  statusOf(serverUuid: string): string | undefined {
+    return this.#rows.get(serverUuid)?.status;
+  }
+
+  instanceChanged(before: InstanceRow | null, after: InstanceRow | null): void {
+    if (after?.state === 'live') this.#liveRuns.set(after.run, after.cnapi_uuid);
+    else this.#liveRuns.delete((after ?? before)?.run ?? '');
+    if (before?.state === 'dead' && after?.state === 'live')
+      this.#world.violated('I2', `run ${after.run} came back to life`);
+  }
+
+  rowChanged({ before, after }: Extract<Change, { table: 'cnapi_roster_authority' }>): void {
+    if (after === null) return void (before && this.#rows.delete(before.server_uuid));
+    this.#rows.set(after.server_uuid, after);
+    if (before === null) return;
+    const name = this.#world.nameOfServer(after.server_uuid);
+    if (after.epoch < before.epoch) this.#world.violated('I2', `${name}: epoch ${before.epoch} -> ${after.epoch}`);
+    if (after.epoch === before.epoch) this.#checkWithinEpoch(name, before, after);
+  }
+
+  #checkWithinEpoch(name: string, before: RosterRow, after: RosterRow): void {
+    const { epoch } = after;
+    if (before.status === 'unknown' && after.status === 'running')
+      this.#world.violated('I2', `${name} is running again without an accept, at epoch ${epoch}`);
+    if (before.incarnation !== after.incarnation || before.conn !== after.conn)
+      this.#world.violated('I2', `${name}: two sessions were accepted under epoch ${epoch}`);
+    if (before.run !== after.run && before.run !== null && after.run !== null && this.#liveRuns.has(before.run))
+      this.#world.violated('I2', `${name}: epoch ${epoch} went from a live run to another`);
+    if (before.status === 'running' && after.status === 'unknown') this.#checkVerdict(name, after);
+  }
+
+  #checkVerdict(name: string, row: RosterRow): void {
+    if (row.reason === 'removed') return;
+    const owner = this.#world.instances.find(({ uuid }) => uuid === this.#liveRuns.get(row.run ?? ''));
+    if (owner === undefined) return;
+    const isOpen = this.#holdsSession(owner, row);
+    if (SESSION_REASONS.includes(row.reason)) this.#checkSessionVerdict(name, row, owner);
+    else if (owner.uuid !== row.said_by || isOpen)
+      this.#world.violated('I2', `${name}: ${row.reason}, although ${owner.name}, whose it is, is live`);
+    if (isOpen) this.#world.violated('I1', `${name} is unknown (${row.reason}) while ${owner.name} holds its session`);
+  }
+
+  #checkSessionVerdict(name: string, row: RosterRow, owner: SimInstance): void {
+    if (owner.uuid !== row.said_by)
+      this.#world.violated('I2', `${name}: ${row.reason}, of a session of ${owner.name}, said by another`);
+    const end = owner.connectionOf(row.server_uuid, row.epoch);
+    if (row.reason === 'silent' && end !== undefined) this.#checkSilence(name, end, owner.config.silenceMs);
+  }
+
+  /** What had reached the machine counts as heard, whether or not the process had read it. */
+  #checkSilence(name: string, end: InstanceEnd, silenceMs: number): void {
+    const leftAt = end.leftAt ?? this.#world.time.now;
+    const heardAt = end.incoming?.lastArrivalBefore(leftAt);
+    if (heardAt !== undefined && leftAt - heardAt < silenceMs - SLACK_MS)
+      this.#world.violated('I1', `${name} was called silent ${Math.round(leftAt - heardAt)} ms after its last byte`);
+  }
+
+  /** An open session of this epoch, at an instance that can act for it. */
+  #holdsSession({ core, isUp }: SimInstance, row: RosterRow): boolean {
+    if (core === undefined || !isUp || core.roster.instances.trouble !== undefined) return false;
+    const session = core.roster.sessions.get(row.server_uuid);
+    return session !== undefined && !session.isEnded && session.epoch === row.epoch && session.run === row.run;
+  }
+
+  /** Each second: whoever is gone is `unknown` in time. */
+  tick(): void {
+    const { agents, time } = this.#world;
+    for (const agent of agents) {
+      if (agent.isUp) this.#quietSince.delete(agent.name);
+      else if (!this.#quietSince.has(agent.name)) this.#quietSince.set(agent.name, time.now);
+      const since = this.#quietSince.get(agent.name);
+      if (since !== undefined && this.statusOf(agent.uuid) === 'running') this.#checkDetection(agent, time.now - since);
+    }
+  }
+
+  #checkDetection(agent: SimAgent, quietMs: number): void {
+    const config = this.#world.instances[0]?.config;
+    if (config === undefined) return;
+    const { silenceMs, checkMs, leaseMs, adoptGraceMs, startGraceMs } = config;
+    const longestMs = startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
+    const isOtherwiseCalm = this.#world.calmForMs('instances', 'network', 'database') > longestMs;
+    if (isOtherwiseCalm && quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS)
+      this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is running`);
+  }
+}
