@@ -73,7 +73,11 @@ export const statusesOf = (database: Queryable, uuids: readonly string[]): Promi
 
 /** What is wrong with the whole waitlist by I4, a line each; none is good. */
 export async function complaints(database: Queryable): Promise<string[]> {
-  const { rows } = await database.query<{ complaint: string }>(`
+  const { rows } = await database.query<{ complaint: string }>(complaintsSql);
+  return rows.map(({ complaint }) => complaint);
+}
+
+export const complaintsSql = `
     select 'two tickets are active: ' || a.uuid || ', ' || b.uuid as complaint
       from cnapi_waitlist_tickets a
       join cnapi_waitlist_tickets b using (server_uuid, scope, id)
@@ -113,6 +117,4 @@ export async function complaints(database: Queryable): Promise<string[]> {
     union all
     select 'one place twice: ' || a.uuid || ', ' || b.uuid
       from cnapi_waitlist_tickets a
-      join cnapi_waitlist_tickets b on a.queue = b.queue and a.place = b.place and a.uuid < b.uuid`);
-  return rows.map(({ complaint }) => complaint);
-}
+      join cnapi_waitlist_tickets b on a.queue = b.queue and a.place = b.place and a.uuid < b.uuid`;

@@ -1,0 +1,81 @@
+/** The table of statements is whole, and what it declares to be read only is. */
+import t from 'tap';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { findModules, findStatements, noStatements, otherModules } from './catalogue.ts';
+import { worldOf } from './interleaving.ts';
+import { Lane } from './lane.ts';
+import { statements, writingCalls } from './statements.ts';
+import { WORLD_NAMES } from './worlds.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+t.test('each function that a store exports has a row, and each row is one of them', async (t) => {
+  const exported = await findStatements();
+  const rows = new Set(statements.map(({ run }) => run));
+  for (const { module, name, value } of exported) {
+    t.ok(
+      rows.has(value),
+      `${module} exports ${name}: add a row for it to the table (test/interleavings/*-statements.ts), as writes(${name}, …) ` +
+        `or reads(${name}, …); if it is no statement, name it in catalogue.ts with the reason`,
+    );
+  }
+  const values = new Set(exported.map(({ value }) => value));
+  for (const { name, run } of statements)
+    t.ok(values.has(run), `the row of ${name} is of a function that a store exports`);
+  t.equal(new Set(statements.map(({ name }) => name)).size, statements.length, 'no two rows have one name');
+});
+
+t.test('what is left out is there', async (t) => {
+  const modules = findModules();
+  for (const module of Object.keys(otherModules)) t.ok(modules.includes(module), `${module} still asks a database`);
+  t.equal(Object.keys(noStatements).length, 2);
+});
+
+t.test('the rows in a database', async (t) => {
+  const lane = await Lane.open(t);
+
+  await t.test('what is declared to read does so in a read-only transaction', async (t) => {
+    for (const name of WORLD_NAMES) {
+      await lane.reset(name, []);
+      for (const call of statements.filter(({ isReadOnly }) => isReadOnly).flatMap(({ calls }) => calls)) {
+        const prepared = call.prepare(worldOf(lane, name));
+        if (prepared === undefined) continue;
+        await lane.two.transaction(async (connection) => {
+          await connection.query('set transaction read only');
+          await prepared.run(connection).catch((error: unknown) => t.fail(`${name}: ${call.name}`, { error }));
+        });
+      }
+    }
+  });
+
+  await t.test('each function of the database is called by a statement, or by one that is', async (t) => {
+    const asked = await allTexts(lane);
+    const { rows } = await lane.admin.query<{ name: string; text: string; is_trigger: boolean }>(
+      `select proname as name, prosrc as text, prorettype = 'trigger'::regtype as is_trigger
+       from pg_proc join pg_namespace n on n.oid = pronamespace where nspname = 'public' and proname like 'cnapi\\_%'`,
+    );
+    const isCalled = (name: string, within: string): boolean => new RegExp(`\\b${name}\\(`).test(within);
+    for (const { name, is_trigger } of rows) {
+      if (is_trigger || name === 'cnapi_now' || name === 'cnapi_parse_timestamp') continue;
+      const callers = rows.filter((other) => other.name !== name && isCalled(name, other.text));
+      t.ok(isCalled(name, asked) || callers.length > 0, `${name}: a function that no statement of a store calls`);
+    }
+  });
+});
+
+/** The texts of all statements that write, as they reach the database. */
+async function allTexts(lane: Lane): Promise<string> {
+  const texts: string[] = [];
+  lane.rewrite = (text) => {
+    texts.push(text);
+    return text;
+  };
+  for (const name of WORLD_NAMES) {
+    for (const call of writingCalls) {
+      await lane.reset(name, []);
+      await call.prepare(worldOf(lane, name))?.run(lane.two);
+    }
+  }
+  lane.rewrite = (text) => text;
+  return texts.join('\n');
+}

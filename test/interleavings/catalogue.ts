@@ -1,0 +1,51 @@
+/**
+ * Which statements there are: the functions that modules of lib export which ask the database. Derived from the code, so
+ * that a new one without a row in the table is noticed.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+const root = path.resolve(import.meta.dirname, '../..');
+
+/** Modules that ask a database, and are no stores of coordination; each with the reason. */
+export const otherModules: Readonly<Record<string, string>> = {
+  'lib/moray/pool.ts': 'runs the statements of others',
+  'lib/moray/migrations.ts': 'changes the schema, under a lock of its own, before anything else runs',
+  'lib/moray/bucket-schema.ts': 'changes the schema of buckets',
+  'lib/moray/bucket-operations.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
+  'lib/moray/bucket-store.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
+  'lib/bus/postgres-bus.ts': 'LISTEN and NOTIFY; no rows',
+  'lib/housekeeping.ts': 'one guarded statement on a row of its own; what the chores do are statements of stores',
+};
+
+/** Exported by a store, and no statement. */
+export const noStatements: Readonly<Record<string, string>> = {
+  creation: 'text that two statements of tasks share',
+  creationValues: 'the parameters of that text',
+};
+
+export interface StoreExport {
+  module: string;
+  name: string;
+  value: unknown;
+}
+
+export async function findStatements(): Promise<StoreExport[]> {
+  const found: StoreExport[] = [];
+  for (const module of findModules()) {
+    if (module in otherModules) continue;
+    const exported: Record<string, unknown> = await import(path.join(root, module));
+    for (const [name, value] of Object.entries(exported))
+      if (typeof value === 'function' && !(name in noStatements)) found.push({ module, name, value });
+  }
+  return found;
+}
+
+/** Those that call `query` on something. */
+export function findModules(): string[] {
+  return readdirSync(path.join(root, 'lib'), { recursive: true, encoding: 'utf8' })
+    .map((file) => path.join('lib', file))
+    .filter((file) => file.endsWith('.ts') && !file.endsWith('.d.ts'))
+    .filter((file) => /\.(query|stream)\b *[<(]/.test(readFileSync(path.join(root, file), 'utf8')))
+    .sort();
+}

@@ -1,0 +1,49 @@
+/**
+ * The harness can fail: each deliberate defect is found by the pairs of the statements that it is in. One violation is enough;
+ * with INTERLEAVINGS_ALL set all pairs run, and how many find it is said.
+ */
+import t from 'tap';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { applyDefect, type Defect, defects } from './defects.ts';
+import { IN_TURN, interleave } from './interleaving.ts';
+import { Lane } from './lane.ts';
+import { planPairs, runPairs, sentence, surveyAll } from './plan.ts';
+import { writingCalls } from './statements.ts';
+
+const LANES = 3;
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+t.test('deliberate defects', async (t) => {
+  const lanes = await Promise.all(Array.from({ length: LANES }, () => Lane.open(t)));
+  const footprints = await surveyAll(lanes, writingCalls);
+
+  /** The pairs of the calls concerned, surveyed anew: a lock less is a place less to stop at. */
+  async function pairsOf({ statements }: Defect) {
+    const concerned = writingCalls.filter(({ statement }) => statements.includes(statement));
+    const changed = await surveyAll(lanes, concerned);
+    const all = new Map(
+      [...footprints].map(([world, calls]) => [world, new Map([...calls, ...(changed.get(world) ?? [])])]),
+    );
+    const pairs = planPairs(all);
+    return pairs.filter(({ first, second }) => concerned.includes(first) || concerned.includes(second));
+  }
+
+  for (const defect of defects) {
+    await t.test(defect.name, async (t) => {
+      const undo = await Promise.all(lanes.map((lane) => applyDefect(lane, defect)));
+      try {
+        const pairs = await pairsOf(defect);
+        const isEnough = (found: readonly unknown[]) => found.length > 0 && process.env.INTERLEAVINGS_ALL === undefined;
+        const violations = await runPairs(lanes, pairs, isEnough);
+        t.ok(violations.length > 0, `found among ${pairs.length} interleavings`);
+        const [first] = violations;
+        if (first !== undefined && lanes[0] !== undefined)
+          t.same(await interleave(lanes[0], { ...first, point: IN_TURN }), [], 'the same two in turn are harmless');
+        t.comment(`${violations.length} violations; the first: ${first ? sentence(first) : 'none'}`);
+      } finally {
+        await Promise.all(undo.map((take) => take()));
+      }
+    });
+  }
+});

@@ -1,0 +1,280 @@
+/**
+ * Deliberate defects: the product's statements with a guard or a lock taken away, as it might happen in a change, and the
+ * naive ones of `naive.ts`. They are put into a lane's database, or into the text of a statement on its way there, and
+ * taken out again. What is to be cut must be there: a defect that no longer fits the product's text fails its test.
+ */
+import type { Lane } from './lane.ts';
+import { NAIVE_ACCEPT, NAIVE_CLAIM, NAIVE_RELEASE } from './naive.ts';
+
+type Cut = readonly [from: string, to: string];
+
+export interface Defect {
+  name: string;
+  /** Whose calls are concerned. */
+  statements: readonly string[];
+  /** Cut out of a function of the database, or out of the text of a statement in which the first one stands. */
+  function?: string;
+  cuts: readonly Cut[];
+}
+
+/** Whatever it says, it is this. */
+const ALL = 'all';
+
+export const defects: readonly Defect[] = [
+  {
+    name: 'naive accept: the guard and the epoch come from a CTE',
+    statements: ['acceptSessions', 'acceptSession'],
+    cuts: [['insert into cnapi_roster_authority as row', ALL + NAIVE_ACCEPT]],
+  },
+  {
+    name: 'naive claim: the roster row is joined, not locked; the tasks are picked in a CTE',
+    statements: ['claimTasks'],
+    function: 'cnapi_claim_tasks',
+    cuts: [[ALL, NAIVE_CLAIM]],
+  },
+  {
+    name: 'naive release: finishes one and activates the next in one statement, without the queue',
+    statements: ['releaseTicket'],
+    function: 'cnapi_release_ticket',
+    cuts: [[ALL, NAIVE_RELEASE]],
+  },
+  {
+    name: 'accept: the conn is not looked at',
+    statements: ['acceptSessions', 'acceptSession'],
+    cuts: [['then row.conn < excluded.conn', 'then true']],
+  },
+  {
+    name: 'verdict: run and epoch are looked at in a CTE only, without a lock',
+    statements: ['recordLosses'],
+    cuts: [
+      [
+        "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'\n       order by row.server_uuid for update of row",
+        "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
+      ],
+      [
+        "from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)\n       and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
+        'from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)',
+      ],
+    ],
+  },
+  {
+    name: 'verdict: rows are locked in the order they are named',
+    statements: ['recordLosses'],
+    cuts: [
+      ['as loss (server_uuid, run, epoch, reason)', 'as loss (server_uuid, run, epoch, reason)'],
+      ['order by row.server_uuid for update of row', 'for update of row'],
+    ],
+  },
+  {
+    name: 'verdict on ownerless rows: run and epoch are looked at in a CTE only, without a lock',
+    statements: ['recordOrphans'],
+    cuts: [
+      [
+        "where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'\n       order by row.server_uuid for update of row skip locked",
+        "where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'",
+      ],
+      [
+        "(select server_uuid from locked)\n       and row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'",
+        '(select server_uuid from locked)',
+      ],
+    ],
+  },
+  {
+    name: 'inventory: run and epoch are looked at in a CTE only, without a lock',
+    statements: ['recordInventories'],
+    cuts: [
+      ['set inventory_epoch = row.epoch', 'set inventory_epoch = session.epoch'],
+      ['order by row.server_uuid for update of row', ''],
+      [
+        '(select server_uuid from locked)\n       and row.run = session.run and row.epoch = session.epoch',
+        '(select server_uuid from locked)',
+      ],
+    ],
+  },
+  {
+    name: 'new run: run and epoch are looked at in a CTE only, without a lock',
+    statements: ['renewRun'],
+    cuts: [
+      ['set run = $4::uuid', 'set run = $4::uuid'],
+      ['order by row.server_uuid for update of row', ''],
+      [
+        "(select server_uuid from locked)\n       and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'",
+        '(select server_uuid from locked)',
+      ],
+    ],
+  },
+  {
+    name: 'death: the beat is looked at in a CTE only, without a lock',
+    statements: ['declareLapsed'],
+    cuts: [
+      ['order by instance.run for update of instance', ''],
+      [
+        "(select run from locked)\n       and instance.beat = lapsed.beat and instance.state = 'live'",
+        '(select run from locked)',
+      ],
+    ],
+  },
+  {
+    name: 'drain: the instances are not locked',
+    statements: ['drainRun'],
+    function: 'cnapi_drain',
+    cuts: [["perform 1 from cnapi_instances where state = 'live' order by run for update;", '']],
+  },
+  {
+    name: 'sightings: the roster rows are not locked',
+    statements: ['recordSightings'],
+    function: 'cnapi_record_sightings',
+    cuts: [['order by row.server_uuid for update of row', '']],
+  },
+  {
+    name: 'silences: the count is looked at without a lock',
+    statements: ['recordSilences'],
+    function: 'cnapi_record_old_silences',
+    cuts: [['order by status.server_uuid for update of status skip locked', '']],
+  },
+  {
+    name: 'claim: the roster row is not locked',
+    statements: ['claimTasks'],
+    function: 'cnapi_claim_tasks',
+    cuts: [['for share of r', '']],
+  },
+  {
+    name: 'claim: the tasks are not locked',
+    statements: ['claimTasks'],
+    function: 'cnapi_claim_tasks',
+    cuts: [
+      [
+        "t.state = 'queued' and t.id = any (wished) for update skip locked",
+        "t.state = 'queued' and t.id = any (wished)",
+      ],
+    ],
+  },
+  {
+    name: 'inventory of tasks: neither roster row nor tasks are locked',
+    statements: ['settleInventory'],
+    function: 'cnapi_settle_inventory',
+    cuts: [
+      ['order by r.server_uuid for share', ''],
+      ['order by t.id for update', ''],
+    ],
+  },
+  {
+    name: 'reports: the tasks are not locked first',
+    statements: ['recordReports'],
+    function: 'cnapi_record_reports',
+    cuts: [['where t.id = any (p_ids) order by t.id for update', 'where t.id = any (p_ids)']],
+  },
+  {
+    name: 'cancel: the state is looked at in a subquery',
+    statements: ['cancelTask'],
+    cuts: [
+      [
+        "where id = $1::uuid and state <> 'ended' and not (state = 'claimed' and posted_by is not null)",
+        "where id = (select id from cnapi_tasks where id = $1::uuid and state <> 'ended' and not (state = 'claimed' and posted_by is not null))",
+      ],
+      [
+        "case state when 'queued' then 'ended' else state end",
+        "coalesce((select case s.state when 'queued' then 'ended' end from cnapi_tasks s where s.id = t.id), state)",
+      ],
+      [
+        "outcome = case state when 'queued' then 'failure' end",
+        "outcome = (select case s.state when 'queued' then 'failure' end from cnapi_tasks s where s.id = t.id)",
+      ],
+    ],
+  },
+  {
+    name: 'sweep: the roster row is not locked',
+    statements: ['sweepTasks'],
+    function: 'cnapi_sweep_tasks',
+    cuts: [['for update of t skip locked for share of r skip locked', 'for update of t skip locked']],
+  },
+  {
+    name: 'task under a ticket: the ticket is not locked',
+    statements: ['createTaskUnderTicket'],
+    cuts: [['where uuid = $11::uuid\n         for share', 'where uuid = $11::uuid']],
+  },
+  {
+    name: 'posts: the roster row is not locked',
+    statements: ['claimPosts'],
+    function: 'cnapi_claim_posts',
+    cuts: [['for no key update of r', '']],
+  },
+  {
+    name: 'posts of dead runs: looked at once, without a lock',
+    statements: ['endDeadPosts'],
+    function: 'cnapi_end_dead_posts',
+    cuts: [
+      ['order by t.id limit p_most\n      for update skip locked', 'order by t.id limit p_most'],
+      [
+        "and t.state = 'claimed' and t.posted_by is not null\n        and not cnapi_hears_posts(t.posted_by, moment, p_grace_ms)\n      returning",
+        'returning',
+      ],
+    ],
+  },
+  {
+    name: 'release, renew, delete: the queue is looked up, not locked',
+    statements: ['releaseTicket', 'renewTicket', 'deleteTicket'],
+    function: 'cnapi_lock_queue_of',
+    cuts: [['for update of q', '']],
+  },
+  {
+    name: 'create: the place is the highest one and one more',
+    statements: ['createTicket'],
+    function: 'cnapi_create_ticket',
+    cuts: [
+      [
+        'do update set last_place = q.last_place + 1, updated_at = excluded.updated_at\n    returning q.key, q.last_place into mine',
+        'do nothing',
+      ],
+      [
+        'moment := cnapi_now();',
+        `select q.key, 1 + coalesce(max(t.place), 0) as last_place into mine from cnapi_waitlist_queues q
+         left join cnapi_waitlist_tickets t on t.queue = q.key
+         where q.server_uuid = p_server_uuid and q.scope = p_scope and q.id = p_id group by q.key;
+       update cnapi_waitlist_queues q set last_place = mine.last_place where q.key = mine.key;
+       moment := cnapi_now();`,
+      ],
+    ],
+  },
+  {
+    name: 'expire: the queues are not locked',
+    statements: ['expireTickets'],
+    function: 'cnapi_expire_tickets',
+    cuts: [['order by q.key for update', '']],
+  },
+  {
+    name: 'delete all: the queues are not locked',
+    statements: ['deleteQueues'],
+    function: 'cnapi_delete_queues',
+    cuts: [['order by q.key limit p_most\n      for update', 'order by q.key limit p_most']],
+  },
+];
+
+/** Puts it in place; returns how to take it out. */
+export async function applyDefect(lane: Lane, defect: Defect): Promise<() => Promise<void>> {
+  if (defect.function === undefined) return applyToText(lane, defect);
+  const { rows } = await lane.admin.query<{ text: string }>('select pg_get_functiondef($1::regproc) as text', [
+    defect.function,
+  ]);
+  const text = rows[0]?.text ?? '';
+  await lane.admin.query(defect.cuts.reduce((changed, cut) => cutOut(changed, cut, defect.name), text));
+  return async () => {
+    await lane.admin.query(text);
+  };
+}
+
+async function applyToText(lane: Lane, { name, cuts }: Defect): Promise<() => Promise<void>> {
+  const mark = cuts[0]?.[0] ?? '';
+  lane.rewrite = (text) =>
+    text.includes(mark) ? cuts.reduce((changed, cut) => cutOut(changed, cut, name), text) : text;
+  return async () => {
+    lane.rewrite = (text) => text;
+  };
+}
+
+function cutOut(text: string, [from, to]: Cut, name: string): string {
+  if (to.startsWith(ALL)) return to.slice(ALL.length);
+  if (from === ALL) return text.replace(/\$function\$.*\$function\$/s, () => `$function$${to}$function$`);
+  if (!text.includes(from)) throw new Error(`the defect '${name}' does not fit any more: there is no '${from}'`);
+  return text.replace(from, () => to);
+}

@@ -1,0 +1,204 @@
+/**
+ * I2, I3 and I4 of DESIGN as questions to the database: each answers with complaints, none is good. They look at the rows and
+ * at the laboratory's log of their changes from `$1` on. Asked after each pair, and during and after the random mix.
+ *
+ * Two transactions that neither saw the other have each acted as if the other was not there; where one's guard is the
+ * other's change, that alone is the defect, whatever came of it this time.
+ */
+import type { Queryable } from '../../lib/moray/database.ts';
+import { complaintsSql } from '../waitlist/support/waitlist-database.ts';
+
+/** Neither saw the other; that their spans overlap follows from it, and is quick to ask. `a` and `b` are entries of logs. */
+const unserialised = (a: string, b: string): string =>
+  `${a}.xid <> ${b}.xid and ${a}.span && ${b}.span
+   and not pg_visible_in_snapshot(${a}.xid, ${b}.seen) and not pg_visible_in_snapshot(${b}.xid, ${a}.seen)`;
+
+/** The newest entry of this key that `by` could see, itself included. */
+const lastSeen = (log: string, key: string, by: string): string => `(
+  select e.* from ${log} e
+    where e.key = ${key} and (e.xid = ${by}.xid and e.id < ${by}.id or pg_visible_in_snapshot(e.xid, ${by}.seen))
+    order by e.id desc limit 1)`;
+
+/** Changes of a roster row that end whatever was fenced by it. */
+const CHANGES_HANDS = `((r.was).run is distinct from (r.now).run or (r.was).epoch is distinct from (r.now).epoch
+  or (r.was).status is distinct from (r.now).status)`;
+
+/** I2. Epochs only rise; one verdict an epoch, by whoever it was; verdicts on ownerless rows need a dead run. */
+const roster: Record<string, string> = {
+  'an epoch fell': `
+    select (r.now).server_uuid::text || ' from ' || (r.was).epoch || ' to ' || (r.now).epoch from lab.roster_authority_log r
+      where r.id > $1 and (r.now).epoch < (r.was).epoch`,
+  'an epoch has two sessions': `
+    select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
+      where r.id > $1 and (r.now).run is not null and (r.was).epoch = (r.now).epoch
+        and ((r.was).incarnation, (r.was).conn) is distinct from ((r.now).incarnation, (r.now).conn)`,
+  'a status came back without a new epoch': `
+    select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
+      where r.id > $1 and (r.was).status = 'unknown' and (r.now).status = 'running' and (r.was).epoch = (r.now).epoch`,
+  'a verdict that nobody gave on this run and epoch': `
+    select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch || ' ' || (r.now).reason from lab.roster_authority_log r
+      where r.id > $1 and (r.was).status = 'running' and (r.now).status = 'unknown'
+        and (r.now).reason not in ('removed', 'legacy-silent')
+        and not exists (select 1 from lab.intents i where i.kind = 'verdict' and i.subject = r.key
+          and i.run = (r.was).run and i.number = (r.was).epoch)`,
+  'a verdict on a dead run whose instance lives': `
+    select (r.now).server_uuid::text || ' run ' || (r.was).run from lab.roster_authority_log r
+      join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
+      where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'instance-lost'
+        and (r.now).status = 'unknown'`,
+  'an accept let go of another incarnation that nobody had probed': `
+    select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
+      where r.id > $1 and (r.now).run is not null and (r.was).status = 'running' and (r.was).run is not null
+        and (r.was).incarnation <> (r.now).incarnation
+        and not exists (select 1 from lab.intents i where i.kind = 'probe' and i.subject = r.key and i.run = (r.was).incarnation)`,
+  'an earlier connection took over from a later one': `
+    select (r.now).server_uuid::text || ' conn ' || (r.was).conn || ' to ' || (r.now).conn from lab.roster_authority_log r
+      where r.id > $1 and (r.was).incarnation = (r.now).incarnation and (r.now).conn < (r.was).conn`,
+  'an inventory was recorded under an epoch that is over': `
+    select (r.now).server_uuid::text from lab.roster_authority_log r
+      where r.id > $1 and (r.now).inventory_epoch <> (r.was).inventory_epoch
+        and (r.now).inventory_epoch not in (0, (r.was).epoch)`,
+  'the history does not say what the row says': `
+    select a.server_uuid::text from cnapi_roster_authority a
+      cross join lateral (select h.status from cnapi_status_history h where h.server_uuid = a.server_uuid
+        order by h.id desc limit 1) h
+      where h.status <> a.status`,
+};
+
+/** I2: a death is final and of a beat that stood still; sightings, whoever outranks them. */
+const instances: Record<string, string> = {
+  'a dead run came back, or beat, or was drained': `
+    select n.key::text from lab.instances_log n
+      where n.id > $1 and (n.was).state = 'dead' and (n.now).run is not null
+        and ((n.was).state, (n.was).beat, (n.was).ended_at, (n.was).draining_since, (n.was).end_reason)
+          is distinct from ((n.now).state, (n.now).beat, (n.now).ended_at, (n.now).draining_since, (n.now).end_reason)`,
+  'a run was declared lapsed whose beat had not stood still': `
+    select n.key::text || ' beat ' || (n.was).beat from lab.instances_log n
+      where n.id > $1 and (n.was).state = 'live' and (n.now).end_reason = 'lapsed'
+        and not exists (select 1 from lab.intents i where i.kind = 'lapse' and i.subject = n.key and i.number = (n.was).beat)`,
+  'two instances were told to leave, each for the other': `
+    select a.key::text || ', ' || b.key from lab.instances_log a
+      join lab.instances_log b on ${unserialised('a', 'b')} and a.id < b.id and b.id > $1
+        and (b.was).draining_since is null and (b.now).draining_since is not null
+      where a.id > $1 and (a.was).draining_since is null and (a.now).draining_since is not null`,
+  'sightings went before a session of a live run': `
+    select r.key::text from lab.roster_authority_log r
+      join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
+      where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'legacy-heartbeat'`,
+  'a silence was recorded though the agent had been sighted': `
+    select v.key::text from lab.roster_authority_log v
+      left join lateral ${lastSeen('lab.status_log', 'v.key', 'v')} s on true
+      where v.id > $1 and (v.was).status = 'running' and (v.now).reason = 'legacy-silent' and (v.now).status = 'unknown'
+        and not exists (select 1 from lab.intents i where i.kind = 'silence' and i.subject = v.key
+          and i.number = (v.was).epoch and i.sightings >= coalesce((s.now).sightings, 0))`,
+  'a silence was recorded while the agent was sighted': `
+    select v.key::text from lab.roster_authority_log v
+      join lab.status_log s on s.key = v.key and ${unserialised('s', 'v')}
+        and (s.was).sightings is distinct from (s.now).sightings
+      where v.id > $1 and (v.was).status = 'running' and (v.now).reason = 'legacy-silent' and (v.now).status = 'unknown'`,
+};
+
+/** I3. One end, attempts without gaps, and nothing under an epoch that is over. */
+const tasks: Record<string, string> = {
+  'an ended task changed': `
+    select t.key::text from lab.tasks_log t
+      where t.id > $1 and (t.was).state = 'ended' and (t.now).id is not null
+        and ((t.was).state, (t.was).outcome, (t.was).attempt, (t.was).ended_at, (t.was).result::text, (t.was).error::text)
+          is distinct from
+          ((t.now).state, (t.now).outcome, (t.now).attempt, (t.now).ended_at, (t.now).result::text, (t.now).error::text)`,
+  'a task that had not ended was deleted': `
+    select t.key::text from lab.tasks_log t where t.id > $1 and (t.now).id is null and (t.was).state <> 'ended'`,
+  'an attempt was passed over, or counted twice': `
+    select t.key::text || ' ' || (t.was).attempt || ' to ' || (t.now).attempt from lab.tasks_log t
+      where t.id > $1 and (t.now).attempt - (t.was).attempt
+        <> case when (t.was).state = 'queued' and (t.now).state = 'claimed' then 1 else 0 end`,
+  'a task has no end event, or several, or something after it': `
+    select t.id::text from cnapi_tasks t
+      left join lateral (
+        select count(*) filter (where e.name = 'end') as ends, max(e.seq) filter (where e.name = 'end') as end_seq,
+          max(e.seq) as last_seq, count(*) filter (where e.name = 'output') as pieces
+          from cnapi_task_events e where e.task_id = t.id) e on true
+      where t.state = 'ended' and (e.ends <> 1 or e.end_seq <> e.last_seq) or t.state <> 'ended' and e.ends <> 0
+        or e.last_seq > t.last_seq or e.pieces <> t.kept_events`,
+  'a task was claimed, or settled, under an epoch that was over': `
+    select t.key::text || ' epoch ' || (t.now).epoch || ' of ' || coalesce((r.now).epoch, 0) from lab.tasks_log t
+      left join lateral ${lastSeen('lab.roster_authority_log', '(t.now).server_uuid', 't')} r on true
+      where t.id > $1 and (t.now).epoch is distinct from (t.was).epoch
+        and ((r.now).epoch is distinct from (t.now).epoch or (t.now).state = 'claimed' and (t.was).state = 'queued'
+          and ((r.now).status <> 'running' or ((t.now).posted_by is not null) <> ((r.now).run is null)))`,
+  'a task was claimed, settled or given up while its server changed hands': `
+    select t.key::text || ' epoch ' || (t.now).epoch || ', ' || (r.now).epoch from lab.tasks_log t
+      join lab.roster_authority_log r on r.key = (t.now).server_uuid and r.id > $1
+      where t.id > $1 and ${CHANGES_HANDS} and ${unserialised('t', 'r')}
+        and ((t.now).epoch is distinct from (t.was).epoch
+          or (t.now).error->>'code' = 'TaskTimeout' and (t.was).state <> 'ended')`,
+  'a task was claimed, or went back to the queue, though its end was asked for': `
+    select t.key::text from lab.tasks_log t
+      where t.id > $1 and (t.was).cancel_requested_at is not null
+        and ((t.was).state, (t.now).state) in (('queued', 'claimed'), ('claimed', 'queued'))`,
+  'a request to cancel was taken back': `
+    select t.key::text from lab.tasks_log t
+      where t.id > $1 and (t.was).cancel_requested_at is not null and (t.now).id is not null
+        and (t.now).cancel_requested_at is null`,
+  'an acceptance or a start was forgotten within its attempt': `
+    select t.key::text from lab.tasks_log t
+      where t.id > $1 and (t.now).state <> 'queued' and (t.was).attempt = (t.now).attempt
+        and ((t.was).accepted_at is not null and (t.was).accepted_at is distinct from (t.now).accepted_at
+          or (t.was).started_at is not null and (t.was).started_at is distinct from (t.now).started_at)`,
+  'a post was given up whose run may hear of it': `
+    select t.key::text from lab.tasks_log t
+      join cnapi_instances n on n.run = (t.was).posted_by and n.state = 'live'
+      where t.id > $1 and (t.was).state = 'claimed' and (t.now).state = 'ended'
+        and (t.now).error->>'message' like 'the instance that had handed the task%'`,
+  'a task was made under a ticket that was not active': `
+    select t.key::text || ' ticket ' || (t.now).ticket_uuid from lab.tasks_log t
+      left join lateral ${lastSeen('lab.waitlist_tickets_log', '(t.now).ticket_uuid', 't')} w on true
+      where t.id > $1 and (t.was).id is null and (t.now).ticket_uuid is not null
+        and (w.now).status is distinct from 'active'`,
+  'a task was made under a ticket while it ended': `
+    select t.key::text || ' ticket ' || w.key from lab.tasks_log t
+      join lab.waitlist_tickets_log w on w.key = (t.now).ticket_uuid and w.id > $1
+      where t.id > $1 and (t.was).id is null and (w.now).status is distinct from (w.was).status and ${unserialised('t', 'w')}`,
+};
+
+/** I4. One active ticket, in order; ended tickets stay as they are. */
+const tickets: Record<string, string> = {
+  'of the waitlist': complaintsSql,
+  'a ticket became active before one that was ahead of it': `
+    select o.key::text
+      from (
+        select k.key, k.active, max(k.left_at) over (
+            partition by k.queue order by k.place rows between unbounded preceding and 1 preceding) as latest
+          from (
+            select w.key, min(coalesce((w.now).queue, (w.was).queue)) as queue, min(coalesce((w.now).place, (w.was).place)) as place,
+                min(w.id) filter (where (w.now).status = 'active' and (w.was).status is distinct from 'active') as active,
+                case when bool_or((w.now).status = 'queued') then coalesce(
+                  min(w.id) filter (where (w.was).status = 'queued' and (w.now).status is distinct from 'queued'),
+                  9223372036854775807) else 0 end as left_at
+              from lab.waitlist_tickets_log w group by w.key
+          ) as k
+      ) as o
+      where o.active > $1 and o.active < o.latest`,
+  'an ended ticket changed, or an active one waits again': `
+    select w.key::text from lab.waitlist_tickets_log w
+      where w.id > $1 and (w.now).uuid is not null
+        and ((w.was).status in ('finished', 'expired') and (w.now).status <> (w.was).status
+          or (w.was).status = 'active' and (w.now).status = 'queued')`,
+  'a ticket expired that had been renewed': `
+    select w.key::text from lab.waitlist_tickets_log w
+      where w.id > $1 and (w.now).status = 'expired' and (w.was).status <> 'expired' and (w.was).expires_at > (w.now).updated_at`,
+};
+
+export const invariants: Readonly<Record<string, string>> = { ...roster, ...instances, ...tasks, ...tickets };
+
+const all = Object.entries(invariants)
+  .map(([name, sql]) => `select '${name}: ' || complaint from (${sql}) as q (complaint)`)
+  .join('\nunion all\n');
+
+/** What is wrong with what has happened since this entry of the log, a line each. */
+export async function complaintsSince(database: Queryable, entry: number): Promise<string[]> {
+  const { rows } = await database.query<{ complaint: string }>(`select * from (${all}) as q (complaint)`, [entry], {
+    name: 'complaints',
+  });
+  return rows.map(({ complaint }) => complaint);
+}

@@ -1,0 +1,105 @@
+/**
+ * What the laboratory adds to a database under test: a log of every change to the rows of coordination, which says what
+ * each transaction could see when it wrote; what callers knew when they wrote (`lab.intents`); and a `cnapi_now()` at which
+ * the first of two legs can be stopped, between what a statement has found and what it writes.
+ */
+import type { Queryable } from '../../lib/moray/database.ts';
+
+/** Whoever holds this lock stops what calls `cnapi_now()` on a connection with `lab.stops` on. */
+export const CLOCK_LOCK = 77;
+
+/** Logged tables, and the column that names a row's subject. */
+const LOGGED = {
+  cnapi_roster_authority: 'server_uuid',
+  cnapi_instances: 'run',
+  cnapi_status: 'server_uuid',
+  cnapi_tasks: 'id',
+  cnapi_waitlist_tickets: 'uuid',
+} as const;
+
+const logOf = (table: string): string => `lab.${table.replace('cnapi_', '')}_log`;
+
+/**
+ * A change is numbered while its row is locked, so that the numbers of one row's changes are in the order of their commits.
+ * `seen` is read by the trigger itself, after all waits: what had been committed when the row was written.
+ */
+function logSql(table: string, key: string): string {
+  const log = logOf(table);
+  return `
+    create table ${log} (
+      id bigint primary key default nextval('lab.changes'), xid xid8 not null default pg_current_xact_id(),
+      seen pg_snapshot not null default pg_current_snapshot(), key uuid not null, was ${table}, now ${table},
+      span int8range not null default int8range(
+        pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_current_xact_id()::text::bigint, '[]')
+    );
+    create index on ${log} (key, id);
+    create index on ${log} using gist (span);
+    create function ${log}_change() returns trigger language plpgsql as $$
+    begin
+      if tg_op = 'INSERT' then
+        insert into ${log} (key, now) values (new.${key}, new);
+      elsif tg_op = 'UPDATE' then
+        insert into ${log} (key, was, now) values (new.${key}, old, new);
+      else
+        insert into ${log} (key, was) values (old.${key}, old);
+      end if;
+      return null;
+    end $$;
+    create trigger lab_log after insert or update or delete on ${table} for each row execute function ${log}_change();`;
+}
+
+const LAB = `
+  create schema lab;
+  create sequence lab.changes;
+  -- A verdict on (server, run, epoch), or with a null run on (server, epoch, sightings); a run seen standing at a beat; an
+  -- incarnation of a server found dead by a probe.
+  create table lab.intents (
+    kind text not null check (kind in ('verdict', 'silence', 'lapse', 'probe')), subject uuid not null, run uuid,
+    number bigint, sightings bigint
+  );
+  create index on lab.intents (subject);
+  ${Object.entries(LOGGED)
+    .map(([table, key]) => logSql(table, key))
+    .join('\n')}
+  create or replace function cnapi_now() returns timestamptz language plpgsql stable as $$
+  begin
+    if current_setting('lab.stops', true) = 'on' then
+      perform pg_advisory_xact_lock_shared(${CLOCK_LOCK});
+    end if;
+    return clock_timestamp();
+  end $$;`;
+
+export async function installLab(database: Queryable): Promise<void> {
+  await database.query(LAB);
+}
+
+/** From here on counts what happens; what stands is the first entry of each row's log. Returns the last one of these. */
+export async function beginLog(database: Queryable): Promise<number> {
+  const parts = Object.entries(LOGGED).map(
+    ([table, key]) =>
+      `delete from ${logOf(table)}; insert into ${logOf(table)} (key, now) select ${key}, t from ${table} t;`,
+  );
+  await database.query(parts.join('\n'));
+  const { rows } = await database.query<{ last: number }>('select last_value as last from lab.changes');
+  return rows[0]?.last ?? 0;
+}
+
+export interface Intent {
+  kind: 'verdict' | 'silence' | 'lapse' | 'probe';
+  /** The server, or the run that lapsed. */
+  subject: string;
+  /** The run of a verdict, or the incarnation of a probe. */
+  run?: string;
+  /** The epoch of a verdict, or the beat of a lapse. */
+  number?: number;
+  sightings?: number;
+}
+
+export const intentsSql = `insert into lab.intents (kind, subject, run, number, sightings)
+  select kind, subject, run, number, sightings
+    from json_to_recordset($1::json) as i (kind text, subject uuid, run uuid, number bigint, sightings bigint)`;
+
+/** What a caller knows and is about to act on. */
+export async function recordIntents(database: Queryable, intents: readonly Intent[]): Promise<void> {
+  if (intents.length > 0) await database.query(intentsSql, [JSON.stringify(intents)]);
+}

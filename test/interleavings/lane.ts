@@ -1,0 +1,152 @@
+/**
+ * One database with its worlds, and five sessions in it: two legs, the third one that holds what a leg is to wait for, one
+ * that observes who waits, and one that puts the world back. Pairs of a lane run one after the other; lanes run at once.
+ */
+import pg from 'pg';
+import { migrations } from '../../lib/core.ts';
+import { BucketStore } from '../../lib/moray/bucket-store.ts';
+import type { Database, Queryable, StatementOptions } from '../../lib/moray/database.ts';
+import type { PostgresDatabase } from '../../lib/moray/pool.ts';
+import { serversBucket } from '../../lib/servers/server-schema.ts';
+import { freshDatabase, type Teardown } from '../support/postgres.ts';
+import { beginLog, type Intent, installLab, intentsSql } from './lab-schema.ts';
+import { buildWorld, type StillWorld, WORLD_NAMES, type WorldName } from './worlds.ts';
+
+/** As with many rows: a handful would be scanned, and locked in the order they lie in. */
+const PLANS = '-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off';
+/** Every so many pairs the tables are vacuumed: each leaves all rows of a world dead. */
+const VACUUM_EVERY = 100;
+
+export interface Leg extends Queryable {
+  readonly name: string;
+  transaction: Database['transaction'];
+}
+
+export class Lane {
+  readonly one: Leg;
+  readonly two: Leg;
+  readonly admin: PostgresDatabase;
+  readonly holder: pg.Client;
+  readonly worlds = new Map<WorldName, StillWorld>();
+  /** How a deliberate defect changes the text of a statement on its way. */
+  rewrite: (text: string) => string = (text) => text;
+  readonly #observer: pg.Client;
+  readonly #begunAt = new Map<WorldName, number>();
+  #resets = 0;
+
+  private constructor(
+    legs: [PostgresDatabase, PostgresDatabase],
+    admin: PostgresDatabase,
+    clients: [pg.Client, pg.Client],
+  ) {
+    this.one = this.#leg('leg one', legs[0]);
+    this.two = this.#leg('leg two', legs[1]);
+    this.admin = admin;
+    [this.holder, this.#observer] = clients;
+  }
+
+  static async open(t: Teardown, names: readonly WorldName[] = WORLD_NAMES): Promise<Lane> {
+    const { url, database, open } = await freshDatabase(t, { migrations });
+    await installLab(database);
+    const name = new URL(url).pathname.slice(1);
+    await database.query(`alter database ${name} set deadlock_timeout = '100ms'`);
+    const withSettings = (settings: string) => {
+      const changed = new URL(url);
+      changed.searchParams.set('options', `-c timezone=UTC ${settings}`);
+      changed.searchParams.set('idle_in_transaction_session_timeout', '0');
+      return changed.href;
+    };
+    const legs: [PostgresDatabase, PostgresDatabase] = [
+      open({ url: withSettings(`${PLANS} -c lab.stops=on`), applicationName: 'leg one', maxConnections: 1 }),
+      open({ url: withSettings(PLANS), applicationName: 'leg two', maxConnections: 1 }),
+    ];
+    const admin = open({ url: withSettings('-c session_replication_role=replica'), maxConnections: 1 });
+    const clients: [pg.Client, pg.Client] = [
+      new pg.Client({ connectionString: withSettings('') }),
+      new pg.Client({ connectionString: withSettings('') }),
+    ];
+    t.teardown(() => Promise.all(clients.map((client) => client.end())));
+    await Promise.all(clients.map((client) => client.connect()));
+    const lane = new Lane(legs, admin, clients);
+    await lane.#buildWorlds(database, names);
+    return lane;
+  }
+
+  /** Puts a world back, and begins the log anew; what the callers know goes in with it. */
+  async reset(world: WorldName, intents: readonly Intent[]): Promise<void> {
+    this.#resets += 1;
+    if (this.#resets % VACUUM_EVERY === 0) await this.admin.query('vacuum');
+    await this.admin.query(`select lab.reset_${world}()`, [], { name: `reset ${world}` });
+    if (intents.length > 0) await this.admin.query(intentsSql, [JSON.stringify(intents)], { name: 'intents' });
+  }
+
+  /** The last entry of the log before anything happens in this world. */
+  begunAt(world: WorldName): number {
+    return this.#begunAt.get(world) ?? 0;
+  }
+
+  /** Whether a leg stands at a lock. */
+  async isWaiting({ name }: Leg): Promise<boolean> {
+    const { rows } = await this.#observer.query({
+      name: 'waiting',
+      text: `select 1 from pg_stat_activity where application_name = $1 and datname = current_database()
+        and wait_event_type = 'Lock' and wait_event in ('transactionid', 'tuple', 'advisory', 'spectoken')`,
+      values: [name],
+    });
+    return rows.length > 0;
+  }
+
+  #leg(name: string, database: PostgresDatabase): Leg {
+    const through = (queryable: Queryable): Queryable['query'] => {
+      return (text, values, options: StatementOptions = {}) => {
+        const changed = this.rewrite(text);
+        // A statement that was changed goes under no name: one name, one text.
+        return queryable.query(changed, values, changed === text ? options : {});
+      };
+    };
+    return {
+      name,
+      query: through(database),
+      transaction: (work, options) => database.transaction((inner) => work({ query: through(inner) }), options),
+    };
+  }
+
+  async #buildWorlds(database: PostgresDatabase, names: readonly WorldName[]): Promise<void> {
+    await new BucketStore({ database }).ensureBucket(serversBucket);
+    const { rows: tables } = await this.admin.query<SavedTable>(
+      `select format('%I.%I', nspname, relname) as name, relname as copy, string_agg(quote_ident(attname), ', ') as columns
+       from pg_class join pg_namespace n on n.oid = relnamespace join pg_attribute on attrelid = pg_class.oid
+       where nspname in ('public', 'lab') and relkind = 'r' and attnum > 0 and not attisdropped and attgenerated = ''
+         and relname not in ('cnapi_migrations', 'cnapi_buckets', 'cnapi_chores')
+       group by nspname, relname`,
+    );
+    for (const name of names) {
+      await this.admin.query(tables.map((table) => `delete from ${table.name};`).join('\n'));
+      this.worlds.set(name, await buildWorld(database, name));
+      this.#begunAt.set(name, await beginLog(database));
+      await this.admin.query(saveSql(name, tables));
+    }
+  }
+}
+
+interface SavedTable {
+  name: string;
+  copy: string;
+  /** But for those that the database computes. */
+  columns: string;
+}
+
+/** A copy of all rows, and a function that brings it back. */
+function saveSql(world: WorldName, tables: readonly SavedTable[]): string {
+  const back = tables.map(
+    ({ name, copy, columns }) => `delete from ${name};
+      insert into ${name} (${columns}) overriding system value select ${columns} from world_${world}.${copy};`,
+  );
+  return `
+    create schema world_${world};
+    ${tables.map(({ name, copy }) => `create table world_${world}.${copy} as table ${name};`).join('\n')}
+    create function lab.reset_${world}() returns void language plpgsql as $$
+    begin
+      ${back.join('\n')}
+    end $$;`;
+}

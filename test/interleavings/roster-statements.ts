@@ -1,0 +1,201 @@
+/** Rows of the table: instances, the roster, sightings of old agents, servers. */
+import {
+  declareLapsed,
+  drainRun,
+  endRun,
+  forgetEndedRuns,
+  insertRun,
+  raiseBeat,
+  readLive,
+} from '../../lib/roster/instance-store.ts';
+import {
+  type Accepted,
+  acceptSession,
+  acceptSessions,
+  pollRows,
+  readRow,
+  recordInventories,
+  recordLosses,
+  recordOrphans,
+  removeAuthority,
+  renewRun,
+} from '../../lib/roster/roster-store.ts';
+import { forgetSightings, readSightedRows, recordSightings, recordSilences } from '../../lib/roster/sighting-store.ts';
+import { forgetStatusHistory, readStatusHistory } from '../../lib/roster/status-history.ts';
+import {
+  deleteServer,
+  listServers,
+  readDigests,
+  readServer,
+  readStanding,
+  readSysinfoParts,
+  storeReports,
+  storeSysinfo,
+  WHOLE,
+} from '../../lib/servers/server-store.ts';
+import type { Intent } from './lab-schema.ts';
+import { isSession, reads, type Seat, type Session, type Statement, some, type World, writes } from './statement.ts';
+
+const hello = ({ serverUuid, incarnation, conn, journalId, epoch }: Seat, further: number) => {
+  return { serverUuid, incarnation, conn: conn + further, journalId, epoch };
+};
+/** Of a machine with the same uuid, or of the same one after its agent's restart. */
+const newcomer = (world: World) => {
+  const { serverUuid, epoch } = world.seat;
+  return { serverUuid, incarnation: world.uuid(), conn: 1, journalId: world.uuid(), epoch };
+};
+const sessions = (world: World): Session[] => world.inOrder(world.seats).filter(isSession);
+const held = ({ serverUuid, run, epoch }: Session) => ({ serverUuid, run, epoch });
+
+const epochOf = (serverUuid: string, accepted: Accepted) => `epoch ${accepted.epoch} of ${serverUuid}`;
+const verdicts = (rows: readonly { serverUuid: string; run: string; epoch: number }[]): Intent[] =>
+  rows.map(({ serverUuid, run, epoch }) => ({ kind: 'verdict', subject: serverUuid, run, number: epoch }));
+/** Who is told that his verdict on an epoch applied is the only one. */
+const applied = (servers: readonly string[], rows: readonly { serverUuid: string; epoch: number }[]): string[] =>
+  rows
+    .filter(({ serverUuid }) => servers.includes(serverUuid))
+    .map(({ serverUuid, epoch }) => `a verdict on epoch ${epoch} of ${serverUuid}`);
+
+const identity = (cnapiUuid: string) => {
+  return { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+};
+
+const instances: Statement[] = [
+  writes(insertRun, {
+    'a new one': { args: (world) => [world.uuid(), identity(world.other.cnapiUuid), null] },
+    'said again': { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
+  }),
+  writes(raiseBeat, { mine: { args: (world) => [world.me.run, 3] } }),
+  writes(drainRun, {
+    me: { args: (world) => [world.me.run], weight: 1 },
+    'the other one': { args: (world) => [world.other.run], weight: 1 },
+  }),
+  writes(declareLapsed, {
+    'me and the other one': {
+      args: ({ me, other, beatOf, inOrder }) => [
+        inOrder([...new Set([me.run, other.run])]).map((run) => ({ run, beat: beatOf(run) })),
+      ],
+      intents: (lapsed) => lapsed.map(({ run, beat }) => ({ kind: 'lapse', subject: run, number: beat })),
+      weight: 1,
+    },
+  }),
+  writes(endRun, { mine: { args: (world) => [world.me.run], weight: 1 } }),
+  writes(forgetEndedRuns, { all: { args: () => [] } }),
+  reads(readLive, () => []),
+];
+
+const roster: Statement[] = [
+  writes(acceptSessions, {
+    'the next connections, elsewhere': {
+      args: (world) => [world.other, world.inOrder(world.seats).map((seat) => hello(seat, 1))],
+      told: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
+      weight: 30,
+    },
+    'another incarnation, for one that a probe found dead': {
+      args: (world) => [world.other, [newcomer(world)], world.seat.incarnation],
+      intents: (_, [one], replaces) =>
+        one && replaces ? [{ kind: 'probe', subject: one.serverUuid, run: replaces }] : [],
+      told: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
+    },
+    'another incarnation, without a probe': {
+      args: (world) => [world.me, [newcomer(world)]],
+      told: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
+    },
+  }),
+  writes(acceptSession, {
+    'a later connection': {
+      args: (world) => [world.me, hello(world.seat, 2), null],
+      told: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
+    },
+  }),
+  writes(recordInventories, {
+    all: {
+      args(world) {
+        const rows = some(sessions(world).map(held));
+        return rows && [rows];
+      },
+    },
+  }),
+  writes(recordLosses, {
+    all: {
+      args(world) {
+        const losses = some(sessions(world).map((seat) => ({ ...held(seat), reason: 'closed' as const })));
+        return losses && [world.me.cnapiUuid, losses];
+      },
+      intents: (_, losses) => verdicts(losses),
+      told: (servers, _, losses) => applied(servers, losses),
+    },
+  }),
+  writes(recordOrphans, {
+    "a dead run's, or mine without sessions": {
+      args(world) {
+        const orphans = some(sessions(world).filter(({ run }) => world.isDead(run) || run === world.me.run));
+        return orphans && [world.me, orphans.map(held)];
+      },
+      intents: (_, orphans) => verdicts(orphans),
+      told: (servers, _, orphans) => applied(servers, orphans),
+    },
+  }),
+  writes(renewRun, {
+    'that found itself dead': {
+      args(world) {
+        const mine = some(sessions(world).filter(({ run }) => run === world.gone.run));
+        return mine && [world.renewed, mine.map(held)];
+      },
+    },
+  }),
+  writes(removeAuthority, { one: { args: ({ me, seat }) => [me.cnapiUuid, seat.serverUuid], weight: 1 } }),
+  reads(readRow, ({ seat }) => [seat.serverUuid]),
+  reads(pollRows, ({ me }) => [me.run]),
+  reads(readStatusHistory, ({ seat }) => [seat.serverUuid, { limit: 10, offset: 0 }]),
+  writes(forgetStatusHistory, { 'older than a day': { args: () => [1, 1000] } }),
+];
+
+const sightings: Statement[] = [
+  writes(recordSightings, {
+    'of just now': {
+      args: (world) => [
+        world.other.cnapiUuid,
+        world.inOrder(world.seats).map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
+      ],
+    },
+    'of a minute ago': { args: ({ me, seat }) => [me.cnapiUuid, [{ serverUuid: seat.serverUuid, ageMs: 60_000 }]] },
+  }),
+  writes(recordSilences, {
+    all: {
+      args(world) {
+        const silent = some(world.inOrder(world.seats).filter(({ run, isRunning }) => run === null && isRunning));
+        return silent && [world.me.cnapiUuid, silent];
+      },
+      intents: (_, silences) =>
+        silences.map((silence) => ({
+          kind: 'silence',
+          subject: silence.serverUuid,
+          number: silence.epoch,
+          sightings: silence.sightings,
+        })),
+      told: (servers, _, silences) => applied(servers, silences),
+    },
+  }),
+  writes(forgetSightings, { all: { args: () => [1000] } }),
+  reads(readSightedRows, () => [1000]),
+];
+
+const servers: Statement[] = [
+  writes(storeSysinfo, { one: { args: (world) => [world.seat.serverUuid, { Hostname: 'next' }, world.uuid()] } }),
+  writes(storeReports, {
+    all: {
+      args: (world) => [
+        world.inOrder(world.seats).map(({ serverUuid }) => [serverUuid, { vms: {}, memory: {}, disk: {} }] as const),
+      ],
+    },
+  }),
+  writes(deleteServer, { one: { args: ({ seat }) => [seat.serverUuid], weight: 1 } }),
+  reads(listServers, () => [{}, WHOLE, { limit: 10, offset: 0 }]),
+  reads(readServer, ({ seat }) => [seat.serverUuid, WHOLE]),
+  reads(readDigests, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
+  reads(readSysinfoParts, ({ seat }) => [seat.serverUuid, ['Hostname']]),
+  reads(readStanding, ({ seat }) => [seat.serverUuid]),
+];
+
+export const rosterStatements: readonly Statement[] = [...instances, ...roster, ...sightings, ...servers];

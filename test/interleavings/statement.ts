@@ -1,0 +1,149 @@
+/**
+ * What the table of statements is made of. A row names an exported function of a store and says how it is called in a
+ * world: its arguments, what its caller knows when it calls (`intents`), and what its answer tells him and may tell nobody
+ * else (`told`). The harness runs pairs of them in prepared worlds, the random mix runs all of them in one that changes.
+ */
+import type { Queryable } from '../../lib/moray/database.ts';
+import type { Writer } from '../../lib/roster/roster-store.ts';
+import type { ClaimingSession, InheritedRow } from '../../lib/tasks/claim-store.ts';
+import type { Intent } from './lab-schema.ts';
+
+/** What is known of a server and its agent; it may be out of date. */
+export interface Seat {
+  serverUuid: string;
+  /** Null where no run has authority. */
+  run: string | null;
+  epoch: number;
+  isRunning: boolean;
+  incarnation: string;
+  conn: number;
+  journalId: string;
+  sightings: number;
+}
+
+/** A seat under a run. */
+export type Session = Seat & { run: string } & ClaimingSession;
+
+export type TaskKind =
+  | 'queued'
+  /** Queued for longer than a server may take. */
+  | 'stale'
+  | 'sent'
+  | 'started'
+  | 'overdue'
+  | 'cancelling'
+  /** Claimed under an earlier epoch. */
+  | 'inherited'
+  | 'posted'
+  /** Posted by a run that is dead. */
+  | 'left'
+  | 'ended';
+
+export type TicketKind = 'active' | 'next' | 'single' | 'due';
+export type QueueKind = 'calm' | 'single' | 'new';
+
+export interface World {
+  /** Live runs of two instances, a dead one, and the run under which the dead one goes on. */
+  me: Writer;
+  other: Writer;
+  gone: Writer;
+  renewed: string;
+  /** The run's beat as it was last seen. */
+  beatOf(run: string): number;
+  isDead(run: string): boolean;
+  /** Of several servers; and of one that most single questions are about. */
+  seats: readonly Seat[];
+  seat: Seat;
+  tasks(kind: TaskKind): readonly InheritedRow[];
+  /** The one of `seat`. */
+  task(kind: TaskKind): InheritedRow | undefined;
+  ticket(kind: TicketKind): string | undefined;
+  queue(kind: QueueKind): { serverUuid: string; scope: string; id: string } | undefined;
+  /** The items as they are, or the other way round for the second of two legs: who locks in no order of his own is found out. */
+  inOrder<Item>(items: readonly Item[]): Item[];
+  uuid(): string;
+}
+
+export interface CallOf<Args extends unknown[], Result> {
+  /** Undefined: there is nothing in this world to call it for. */
+  args(world: World): Args | undefined;
+  intents?(...args: Args): Intent[];
+  told?(result: Result, ...args: Args): string[];
+  /** How often the random mix makes this call, against 10 for others. */
+  weight?: number;
+}
+
+export interface Prepared {
+  intents: readonly Intent[];
+  run(database: Queryable): Promise<string[]>;
+}
+
+export interface Call {
+  /** `statement: which`. */
+  name: string;
+  statement: string;
+  weight: number;
+  /** Tables that it reads for a hint in its answer: nothing that it writes hangs on them. */
+  hints: readonly string[];
+  prepare(world: World): Prepared | undefined;
+}
+
+type StoreFunction<Args extends unknown[] | [], Result> = (database: Queryable, ...args: Args) => Promise<Result>;
+
+export interface Statement {
+  name: string;
+  /** The store's export itself. */
+  run: unknown;
+  /** It changes nothing and locks nothing; checked in a read-only transaction. */
+  isReadOnly: boolean;
+  calls: readonly Call[];
+}
+
+export function writes<Args extends unknown[] | [], Result>(
+  run: StoreFunction<Args, Result>,
+  calls: Record<string, CallOf<Args, Result>>,
+  { hints = [] as readonly string[] } = {},
+): Statement {
+  return { name: run.name, run, isReadOnly: false, calls: toCalls(run, calls, hints) };
+}
+
+export function reads<Args extends unknown[] | [], Result>(
+  run: StoreFunction<Args, Result>,
+  args: (world: World) => Args | undefined,
+): Statement {
+  return { name: run.name, run, isReadOnly: true, calls: toCalls(run, { read: { args } }, []) };
+}
+
+function toCalls<Args extends unknown[] | [], Result>(
+  run: StoreFunction<Args, Result>,
+  calls: Record<string, CallOf<Args, Result>>,
+  hints: readonly string[],
+): Call[] {
+  return Object.entries(calls).map(([which, { args, intents, told, weight = 10 }]) => ({
+    name: `${run.name}: ${which}`,
+    statement: run.name,
+    weight,
+    hints,
+    prepare(world) {
+      const values = args(world);
+      return (
+        values && {
+          intents: intents?.(...values) ?? [],
+          run: async (database) => {
+            const result = await run(database, ...values);
+            return told?.(result, ...values) ?? [];
+          },
+        }
+      );
+    },
+  }));
+}
+
+/** Undefined for none: there is nothing to call a statement for. */
+export function some<Item>(items: readonly Item[]): Item[] | undefined {
+  return items.length === 0 ? undefined : [...items];
+}
+
+export function isSession(seat: Seat): seat is Session {
+  return seat.run !== null;
+}

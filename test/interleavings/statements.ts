@@ -1,0 +1,11 @@
+/** The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one is missing. */
+import { rosterStatements } from './roster-statements.ts';
+import type { Call, Statement } from './statement.ts';
+import { taskStatements } from './task-statements.ts';
+import { ticketStatements } from './ticket-statements.ts';
+
+export const statements: readonly Statement[] = [...rosterStatements, ...taskStatements, ...ticketStatements];
+
+export const writingCalls: readonly Call[] = statements
+  .filter(({ isReadOnly }) => !isReadOnly)
+  .flatMap(({ calls }) => calls);

@@ -1,0 +1,214 @@
+/** Rows of the table: tasks, posts to old agents, tickets. */
+import {
+  type ChangedTask,
+  type ClaimingSession,
+  claimTasks,
+  type InheritedRow,
+  readBusyServers,
+  readEnded,
+  readInherited,
+  resendTasks,
+  settleInventory,
+  sweepTasks,
+} from '../../lib/tasks/claim-store.ts';
+import { claimPosts, endDeadPosts, movePosts, type PostRoom, readLostPosts } from '../../lib/tasks/post-store.ts';
+import type { Report } from '../../lib/tasks/report.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
+import { type InventoryDecision, taskEnds } from '../../lib/tasks/task.ts';
+import {
+  cancelTask,
+  createTask,
+  deleteTasks,
+  listTasks,
+  type NewTask,
+  readEvents,
+  readPositions,
+  readTask,
+  readTaskByKey,
+} from '../../lib/tasks/task-store.ts';
+import { createTaskUnderTicket } from '../../lib/tasks/ticketed-store.ts';
+import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';
+
+/** Long enough for a world to be used throughout a run of all pairs; what is due there is so by hours. */
+export const PATIENCE_MS = 3_600_000;
+const ROOM: PostRoom = { posts: 100, bytes: 1_000_000 };
+
+/** The sessions of one run, in the leg's order. */
+function sessionsOfOneRun(world: World): { run: string; sessions: ClaimingSession[] } | undefined {
+  const run = world.seat.run;
+  if (run === null) return undefined;
+  return { run, sessions: world.inOrder(world.seats).filter((seat) => isSession(seat) && seat.run === run) };
+}
+
+const task = (world: World, fields: Partial<NewTask> = {}): NewTask => ({
+  id: world.uuid(),
+  serverUuid: world.seat.serverUuid,
+  name: 'nop',
+  params: {},
+  timeoutMs: PATIENCE_MS,
+  idempotent: false,
+  idempotencyKey: undefined,
+  requestHash: 'hash',
+  requestId: undefined,
+  ...fields,
+});
+
+const ends = (ids: readonly string[]): string[] => ids.map((id) => `the end of task ${id}`);
+const endsAmong = (changed: readonly ChangedTask[]): string[] =>
+  ends(changed.filter(({ ended }) => ended).map(({ id }) => id));
+const claims = (orders: readonly { id: string; attempt: number }[]): string[] =>
+  orders.map(({ id, attempt }) => `attempt ${attempt} of task ${id}`);
+
+type SettleCall = CallOf<[string, Parameters<typeof settleInventory>[2]], ChangedTask[]>;
+
+const settle = (decision: InventoryDecision): SettleCall => ({
+  args(world) {
+    const found = sessionsOfOneRun(world);
+    const settlements = found?.sessions.flatMap((session) => {
+      const inherited = world.tasks('inherited').find(({ serverUuid }) => serverUuid === session.serverUuid);
+      return inherited === undefined ? [] : [{ task: inherited, session, decision }];
+    });
+    return found && settlements?.length ? [found.run, settlements] : undefined;
+  },
+  told: endsAmong,
+});
+
+type Reporting = { subject: InheritedRow; report: Report };
+
+const report = (kind: TaskKind, reports: readonly Report[]): CallOf<[Reporting[]], ChangedTask[]> => ({
+  args(world) {
+    const tasks = some(world.inOrder(world.tasks(kind)));
+    return tasks && [tasks.flatMap((subject) => reports.map((report) => ({ subject, report })))];
+  },
+  told: endsAmong,
+  weight: 20,
+});
+
+const reportedAt = '2030-01-01T00:00:00.000Z';
+const accepted: Report = { name: 'accepted', reportedAt };
+const started: Report = { name: 'started', reportedAt };
+const progress: Report = { name: 'progress', reportedAt, value: 50, message: 'half' };
+const output: Report = { name: 'output', reportedAt, stream: 'stdout', offset: 0, text: 'line', bytes: 4 };
+const complete: Report = { name: 'complete', reportedAt, resultJson: '{"ok":true}' };
+const failure: Report = {
+  name: 'failure',
+  reportedAt,
+  resultJson: undefined,
+  error: { code: 'Failed', message: 'it did' },
+};
+
+const cancel = (kind: TaskKind): CallOf<[string], Awaited<ReturnType<typeof cancelTask>>> => ({
+  args(world) {
+    const found = world.task(kind);
+    return found && [found.id];
+  },
+  told: (cancelled) => (cancelled?.row.state === 'ended' ? ends([cancelled.row.id]) : []),
+  weight: 5,
+});
+
+/** Whose authority the server is, to tell him. */
+const TO_TELL = { hints: ['cnapi_roster_authority'] };
+
+const tasks: Statement[] = [
+  writes(
+    createTask,
+    {
+      plain: { args: (world) => [task(world)], weight: 60 },
+      'with a key': { args: (world) => [task(world, { idempotencyKey: 'key' })] },
+    },
+    TO_TELL,
+  ),
+  writes(createTaskUnderTicket, {
+    'that may be active': {
+      args(world) {
+        const ticketUuid = world.ticket('active');
+        return ticketUuid === undefined ? undefined : [task(world, { ticketUuid })];
+      },
+    },
+  }),
+  writes(
+    cancelTask,
+    {
+      queued: cancel('queued'),
+      sent: cancel('sent'),
+      started: cancel('started'),
+      inherited: cancel('inherited'),
+      posted: cancel('posted'),
+    },
+    TO_TELL,
+  ),
+  writes(deleteTasks, { 'older than a day': { args: () => [1, { tasks: 100, pieces: 1000 }] } }),
+  writes(claimTasks, {
+    "a run's": {
+      args(world) {
+        const found = sessionsOfOneRun(world);
+        return found && [found.run, { sessions: found.sessions, overdueMs: PATIENCE_MS, resendMs: PATIENCE_MS }];
+      },
+      told: ({ orders }) => claims(orders.filter(({ what }) => what === 'send')),
+      weight: 60,
+    },
+  }),
+  writes(resendTasks, {
+    'what was not accepted': {
+      args(world) {
+        const found = sessionsOfOneRun(world);
+        return found && [found.sessions, PATIENCE_MS];
+      },
+    },
+  }),
+  writes(settleInventory, {
+    'it goes on': settle({ kind: 'goes-on', started: true }),
+    'it goes back': settle({ kind: 'next-attempt', uncertain: false }),
+    'it fails': settle({ kind: 'fail', error: taskEnds.outcomeUnknown }),
+  }),
+  writes(recordReports, {
+    accepted: report('sent', [accepted]),
+    'accepted, started, output': report('sent', [accepted, started, output]),
+    'progress and output': report('started', [progress, output]),
+    'complete, at once': report('sent', [complete]),
+    complete: report('started', [output, complete]),
+    failure: report('started', [failure]),
+    "an earlier session's end": report('inherited', [complete]),
+    "a late agent's end": report('overdue', [complete]),
+    "a poster's end": report('posted', [complete]),
+  }),
+  writes(sweepTasks, {
+    all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], told: (ids) => ends(ids) },
+  }),
+  reads(readBusyServers, ({ me }) => [me.run]),
+  reads(readInherited, ({ seats }) => [seats, 100]),
+  reads(readEnded, (world) => [world.tasks('ended').map(({ id }) => id)]),
+  reads(readTask, (world) => [world.task('queued')?.id ?? world.uuid()]),
+  reads(readTaskByKey, ({ seat }) => [seat.serverUuid, 'key']),
+  reads(listTasks, ({ seat }) => [seat.serverUuid, 100]),
+  reads(readPositions, (world) => [world.tasks('started').map(({ id }) => id)]),
+  reads(readEvents, (world) => [world.task('started')?.id ?? world.uuid(), { afterSeq: 0, limit: 100 }]),
+];
+
+const posts: Statement[] = [
+  writes(claimPosts, {
+    'all, by me': {
+      args: ({ me }) => [me.run, { room: ROOM }],
+      told: ({ orders }) => claims(orders),
+    },
+    'of some servers, by another': {
+      args: (world) => [
+        world.other.run,
+        { servers: world.inOrder(world.seats).map(({ serverUuid }) => serverUuid), room: ROOM },
+      ],
+      told: ({ orders }) => claims(orders),
+    },
+  }),
+  writes(movePosts, {
+    'of a run that found itself dead': {
+      args(world) {
+        const ids = some(world.inOrder(world.tasks('left').map(({ id }) => id)));
+        return ids && [{ from: world.gone.run, to: world.renewed }, ids];
+      },
+    },
+  }),
+  writes(endDeadPosts, { all: { args: () => [1000], told: (ids) => ends(ids) } }),
+  reads(readLostPosts, ({ me }) => [me.run, { held: [], limit: 100 }]),
+];
+
+export const taskStatements: readonly Statement[] = [...tasks, ...posts];

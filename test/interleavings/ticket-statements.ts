@@ -1,0 +1,105 @@
+/** Rows of the table: tickets and queues of the waitlist. */
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  listQueues,
+  listTickets,
+  type MovedTicket,
+  mendQueues,
+  readNow,
+  readStandings,
+  readTicket,
+  releaseTicket,
+  renewTicket,
+  type TicketChange,
+} from '../../lib/waitlist/ticket-store.ts';
+import { bounds, newTicket } from '../waitlist/support/waitlist-database.ts';
+import {
+  type CallOf,
+  type QueueKind,
+  reads,
+  type Statement,
+  type TicketKind,
+  type World,
+  writes,
+} from './statement.ts';
+
+/** Each change of a ticket is told to one caller. */
+const moves = (moved: readonly MovedTicket[]): string[] =>
+  moved.map(({ uuid, status }) => `ticket ${uuid} became ${status}`);
+
+const create = (
+  kind: QueueKind,
+): CallOf<Parameters<typeof createTicket> extends [unknown, ...infer Args] ? Args : never, unknown> => ({
+  args(world) {
+    const queue = world.queue(kind);
+    return queue && [newTicket(queue, { uuid: world.uuid() }), bounds];
+  },
+  weight: 30,
+});
+
+const release = (kind: TicketKind): CallOf<[string], TicketChange | undefined> => ({
+  args: (world) => one(world, kind),
+  told: (change) => moves(change?.moved ?? []),
+  weight: 20,
+});
+
+const remove = (kind: TicketKind): CallOf<[string], MovedTicket[]> => ({
+  args: (world) => one(world, kind),
+  told: moves,
+  weight: 5,
+});
+
+const renew = (kind: TicketKind): CallOf<[string, { inMs: number }], TicketChange | undefined> => ({
+  args(world) {
+    const uuid = world.ticket(kind);
+    return uuid === undefined ? undefined : [uuid, { inMs: 3_600_000 }];
+  },
+  told: (change) => moves(change?.moved ?? []),
+});
+
+function one(world: World, kind: TicketKind): [string] | undefined {
+  const uuid = world.ticket(kind);
+  return uuid === undefined ? undefined : [uuid];
+}
+
+const BEFORE = 'infinity';
+
+export const ticketStatements: readonly Statement[] = [
+  writes(createTicket, {
+    'where others wait': create('calm'),
+    'where one holds the lock': create('single'),
+    'where there is no queue': create('new'),
+  }),
+  writes(releaseTicket, {
+    'the active one': release('active'),
+    'one that waits': release('next'),
+    'the only one': release('single'),
+  }),
+  writes(renewTicket, { 'the active one': renew('active'), 'one that is due': renew('due') }),
+  writes(deleteTicket, {
+    'the active one': remove('active'),
+    'one that waits': remove('next'),
+    'the only one': remove('single'),
+  }),
+  writes(deleteQueues, {
+    "a server's": {
+      args: ({ seat }) => [seat.serverUuid, { before: BEFORE, maxQueues: 10 }],
+      told: ({ moved }) => moves(moved),
+      weight: 1,
+    },
+  }),
+  writes(deleteEnded, { "a server's": { args: ({ seat }) => [seat.serverUuid, { before: BEFORE, maxTickets: 100 }] } }),
+  writes(deleteOldTickets, { 'older than a day': { args: () => [1, 100] } }),
+  writes(expireTickets, { all: { args: () => [100], told: moves } }),
+  writes(mendQueues, { all: { args: () => [100], told: ({ moved }) => moves(moved) } }),
+  reads(readNow, () => []),
+  reads(readTicket, (world) => [world.ticket('active') ?? world.uuid()]),
+  reads(readStandings, (world) => [[world.ticket('active') ?? world.uuid()]]),
+  reads(listTickets, ({ seat }) => [seat.serverUuid, { limit: 100, offset: 0 }]),
+  reads(listQueues, () => [{ limit: 100, offset: 0 }]),
+];

@@ -1,0 +1,336 @@
+/**
+ * The worlds that pairs meet in, built by the product's own statements. Each has three servers, so that sets of rows have an
+ * order to be locked in, and of each kind of task one for each; what is due in a world is so by hours.
+ */
+import { randomUUID } from 'node:crypto';
+import { silentLogger } from '../../lib/log.ts';
+import type { Database } from '../../lib/moray/database.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { declareLapsed, insertRun } from '../../lib/roster/instance-store.ts';
+import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/roster/roster-store.ts';
+import { recordSightings } from '../../lib/roster/sighting-store.ts';
+import { Servers } from '../../lib/servers/servers.ts';
+import { claimTasks, type InheritedRow } from '../../lib/tasks/claim-store.ts';
+import { claimPosts } from '../../lib/tasks/post-store.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
+import { cancelTask, createTask } from '../../lib/tasks/task-store.ts';
+import { createTicket, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
+import { add, addOne, backdate, bounds, newTicket, type Place } from '../waitlist/support/waitlist-database.ts';
+import type { QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
+
+/**
+ * Each world, and the tables whose rows stand differently in it: pairs that meet on others meet in the same way in another
+ * world. Of tasks, only whoever looks at the roster as well is concerned by how that stands.
+ */
+export const WORLDS = {
+  linked: [
+    'cnapi_roster_authority',
+    'cnapi_instances',
+    'cnapi_status',
+    'cnapi_tasks',
+    'cnapi_servers',
+    'cnapi_server_reports',
+  ],
+  unknown: ['cnapi_roster_authority'],
+  ownerless: ['cnapi_roster_authority', 'cnapi_instances'],
+  old: ['cnapi_roster_authority', 'cnapi_status', 'cnapi_tasks', 'cnapi_instances', 'cnapi_servers'],
+  nobody: ['cnapi_roster_authority', 'cnapi_status'],
+  tickets: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets'],
+  broken: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets'],
+} as const;
+export type WorldName = keyof typeof WORLDS;
+export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
+
+/** What is the same in each leg; `inOrder` is added by the harness. */
+export type StillWorld = Omit<World, 'inOrder' | 'uuid'> & {
+  /** Rows that a third session can hold: by name, the statement that takes the lock. */
+  holds: Record<string, string>;
+  /** Of the calm, the single and the due queues. */
+  places: Record<string, Place>;
+};
+
+type Tasks = Partial<Record<TaskKind, InheritedRow[]>>;
+type Tickets = Partial<Record<TicketKind, string>>;
+
+export async function buildWorld(database: Database, name: WorldName): Promise<StillWorld> {
+  const ground = await layGround(database);
+  switch (name) {
+    case 'linked':
+    case 'unknown':
+    case 'ownerless':
+      return linkedWorld(ground, name);
+    case 'old':
+      return oldWorld(ground);
+    case 'nobody':
+      return nobodyWorld(ground);
+    case 'tickets':
+    case 'broken':
+      return ticketWorld(ground, name === 'broken');
+    default:
+      return name satisfies never;
+  }
+}
+
+interface Ground {
+  database: Database;
+  me: Writer;
+  other: Writer;
+  gone: Writer;
+  renewed: string;
+  seats: Seat[];
+  tasks: Tasks;
+}
+
+async function layGround(database: Database): Promise<Ground> {
+  const [me, other, gone, next] = [
+    await newRun(database),
+    await newRun(database),
+    await newRun(database),
+    randomUUID(),
+  ];
+  await insertRun(database, next, identity(gone.cnapiUuid), null);
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const uuids = [randomUUID(), randomUUID(), randomUUID()].sort();
+  for (const uuid of uuids) {
+    await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: 'one' });
+    await servers.recordReport(uuid, { vms: {} });
+  }
+  await servers.stop();
+  const seats = uuids.map((serverUuid): Seat => {
+    const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
+    return { serverUuid, run: null, epoch: 0, isRunning: false, sightings: 0, ...agent };
+  });
+  return { database, me, other, gone, renewed: next, seats, tasks: {} };
+}
+
+async function newRun(database: Database): Promise<Writer> {
+  const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
+  await insertRun(database, writer.run, identity(writer.cnapiUuid), null);
+  return writer;
+}
+
+const identity = (cnapiUuid: string) => {
+  return { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+};
+
+/** Its agents are connected under epoch 2; then, if asked, lost, or the instance that has them dies. */
+async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerless'): Promise<StillWorld> {
+  const { database, me, gone } = ground;
+  const writer = name === 'ownerless' ? gone : me;
+  await connect(ground, writer);
+  await createTasks(ground, 'inherited');
+  await claim(ground, writer.run);
+  await recordInventories(database, sessionsOf(ground));
+  await connect(ground, writer);
+  for (const kind of ['sent', 'started', 'cancelling', 'ended'] as const) await createTasks(ground, kind);
+  await createTasks(ground, 'overdue', 1);
+  await claim(ground, writer.run);
+  await report(ground, 'started', { name: 'started' });
+  await report(ground, 'overdue', { name: 'started' });
+  await report(ground, 'ended', { name: 'complete', resultJson: '{}' });
+  for (const { id } of ground.tasks.cancelling ?? []) await cancelTask(database, id);
+  await createTasks(ground, 'queued');
+  await createTasks(ground, 'stale');
+  if (name === 'unknown') {
+    await recordLosses(
+      database,
+      me.cnapiUuid,
+      sessionsOf(ground).map((seat) => ({ ...seat, reason: 'closed' })),
+    );
+    ground.seats = ground.seats.map((seat) => ({ ...seat, isRunning: false }));
+  }
+  return finish(ground);
+}
+
+/** Their agents post heartbeats; of the tasks some were posted by an instance that is gone. */
+async function oldWorld(ground: Ground): Promise<StillWorld> {
+  const { database, me, gone, seats } = ground;
+  await recordSightings(
+    database,
+    me.cnapiUuid,
+    seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
+  );
+  ground.seats = seats.map((seat) => ({ ...seat, epoch: 1, isRunning: true, sightings: 1 }));
+  await createTasks(ground, 'left');
+  await claimPosts(database, gone.run, { room: { posts: 100, bytes: 1_000_000 } });
+  await createTasks(ground, 'posted');
+  await claimPosts(database, me.run, { room: { posts: 100, bytes: 1_000_000 } });
+  await createTasks(ground, 'queued');
+  await createTasks(ground, 'stale');
+  // A server that was removed long ago.
+  await database.query(
+    `insert into cnapi_status (server_uuid, last_heartbeat, cnapi_instance)
+     values ($1::uuid, cnapi_now() - interval '2 days', $2::uuid)`,
+    [randomUUID(), me.cnapiUuid],
+  );
+  return finish(ground);
+}
+
+/** Servers that nobody has seen yet. */
+async function nobodyWorld(ground: Ground): Promise<StillWorld> {
+  await createTasks(ground, 'queued');
+  await createTasks(ground, 'stale');
+  return finish(ground);
+}
+
+/** Connected servers, and queues with a lock in use; broken: queues whose lock nobody holds though some wait. */
+async function ticketWorld(ground: Ground, isBroken: boolean): Promise<StillWorld> {
+  const { database, me } = ground;
+  await connect(ground, me);
+  const serverUuid = (ground.seats[1] as Seat).serverUuid;
+  const place = (id: string): Place => ({ serverUuid, scope: 'vm', id });
+  const places: Record<string, Place> = { calm: place('calm'), single: place('single') };
+  const [active, next] = [await addOne(database, place('calm')), await addOne(database, place('calm'))];
+  await add(database, place('calm'));
+  const tickets: Tickets = { active, next, single: await addOne(database, place('single')) };
+  for (const id of ['due 1', 'due 2', 'due 3']) {
+    places[id] = place(id);
+    const due = [await addOne(database, place(id)), await addOne(database, place(id))];
+    await createTicket(database, newTicket(place(id)), bounds);
+    await backdate(database, ...due);
+    if (id === 'due 2') tickets.due = due[0] as string;
+  }
+  for (const { uuid } of await add(database, place('over'))) await releaseTicket(database, uuid);
+  await database.query('alter table cnapi_waitlist_tickets disable trigger user');
+  await database.query(
+    `update cnapi_waitlist_tickets set created_at = created_at - interval '2 days', updated_at = updated_at - interval '2 days'
+     where status = 'finished'`,
+  );
+  if (isBroken) {
+    for (const id of [active, ...(await holders(database, ['due 1', 'due 3']))])
+      await database.query('delete from cnapi_waitlist_tickets where uuid = $1::uuid', [id]);
+    delete tickets.active;
+  }
+  await database.query('alter table cnapi_waitlist_tickets enable trigger user');
+  return finish(ground, tickets, places);
+}
+
+async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
+  const { rows } = await database.query<{ uuid: string }>(
+    `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
+    [ids],
+  );
+  return rows.map(({ uuid }) => uuid);
+}
+
+async function connect(ground: Ground, writer: Writer): Promise<void> {
+  const hellos = ground.seats.map((seat) => ({ ...seat, conn: seat.conn + 1 }));
+  const accepted = await acceptSessions(ground.database, writer, hellos);
+  ground.seats = hellos.map((seat) => {
+    return { ...seat, run: writer.run, epoch: accepted.get(seat.serverUuid)?.epoch ?? 0, isRunning: true };
+  });
+}
+
+const sessionsOf = ({ seats }: Ground): Session[] => seats.filter((seat): seat is Session => seat.run !== null);
+
+async function createTasks(ground: Ground, kind: TaskKind, timeoutMs = 3_600_000): Promise<void> {
+  const made = ground.seats.map(
+    ({ serverUuid, journalId }): InheritedRow => ({
+      ...{ id: randomUUID(), serverUuid, journalId, attempt: kind === 'queued' || kind === 'stale' ? 0 : 1 },
+      ...{ idempotent: false, uncertain: false, wasAccepted: false, cancelRequested: false },
+    }),
+  );
+  ground.tasks[kind] = made;
+  const given = { name: 'nop', params: {}, timeoutMs, requestHash: 'hash', requestId: undefined };
+  for (const task of made) await createTask(ground.database, { ...task, ...given, idempotencyKey: undefined });
+}
+
+async function claim(ground: Ground, run: string): Promise<void> {
+  await claimTasks(ground.database, run, { sessions: sessionsOf(ground), overdueMs: 3_600_000, resendMs: 3_600_000 });
+}
+
+type Reported = { name: 'started' } | { name: 'complete'; resultJson: string };
+
+async function report({ database, tasks }: Ground, kind: TaskKind, reported: Reported): Promise<void> {
+  const reports = (tasks[kind] ?? []).map((subject) => ({
+    subject,
+    report: { reportedAt: '2030-01-01', ...reported },
+  }));
+  await recordReports(database, reports);
+}
+
+async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
+  const { database, me, other, gone, renewed, seats, tasks } = ground;
+  await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
+  await backdateAll(database, tasks);
+  const seat = seats[1] as Seat;
+  const queues: Partial<Record<QueueKind, Place>> = { ...places };
+  const calm = places.calm;
+  if (calm !== undefined) queues.new = { ...calm, id: 'new' };
+  return {
+    ...{ me, other, gone, renewed, seats, seat },
+    beatOf: () => 0,
+    isDead: (run) => run === gone.run,
+    tasks: (kind) => tasks[kind] ?? [],
+    task: (kind) => tasks[kind]?.find(({ serverUuid }) => serverUuid === seat.serverUuid),
+    ticket: (kind) => tickets[kind],
+    queue: (kind) => queues[kind],
+    places,
+    holds: holdsOf({ seat, seats, tasks, tickets, places, queues, runs: { me, gone } }),
+  };
+}
+
+/** Hours and days ago, as far as something is to be due. */
+async function backdateAll(database: Database, tasks: Tasks): Promise<void> {
+  const ids = (...kinds: TaskKind[]) => kinds.flatMap((kind) => (tasks[kind] ?? []).map(({ id }) => id));
+  await database.query(
+    `update cnapi_tasks set queued_at = queued_at - interval '2 hours' where id = any ($1::uuid[])`,
+    [ids('stale')],
+  );
+  await database.query(
+    `update cnapi_tasks set claimed_at = claimed_at - interval '3 hours', sent_at = sent_at - interval '3 hours',
+       started_at = started_at - interval '3 hours', accepted_at = accepted_at - interval '3 hours'
+     where id = any ($1::uuid[])`,
+    [ids('sent', 'overdue')],
+  );
+  await database.query(`update cnapi_tasks set ended_at = ended_at - interval '2 days' where id = any ($1::uuid[])`, [
+    ids('ended'),
+  ]);
+  await database.query(`update cnapi_instances set ended_at = ended_at - interval '2 days' where state = 'dead'`);
+  await database.query(`update cnapi_status_history set since = since - interval '2 days'`);
+}
+
+interface Held {
+  seat: Seat;
+  seats: readonly Seat[];
+  tasks: Tasks;
+  tickets: Tickets;
+  places: Record<string, Place>;
+  queues: Partial<Record<QueueKind, Place>>;
+  runs: { me: Writer; gone: Writer };
+}
+
+/** Rows of the middle server, so that whoever goes through all three holds one and has one before him. */
+function holdsOf({ seat, tasks, tickets, places, queues, runs }: Held): Record<string, string> {
+  const row = (table: string, column: string, value: string) =>
+    `select 1 from ${table} where ${column} = '${value}' for update`;
+  const holds: Record<string, string> = {
+    'roster row': row('cnapi_roster_authority', 'server_uuid', seat.serverUuid),
+    'my run': row('cnapi_instances', 'run', runs.me.run),
+    'dead run': row('cnapi_instances', 'run', runs.gone.run),
+    sightings: row('cnapi_status', 'server_uuid', seat.serverUuid),
+    'server document': row('cnapi_servers', 'uuid', seat.serverUuid),
+    'roster row to come': `insert into cnapi_roster_authority (server_uuid, epoch, status, reason, since)
+      values ('${seat.serverUuid}', 1, 'unknown', 'closed', cnapi_now()) on conflict do nothing`,
+    'sightings to come': `insert into cnapi_status (server_uuid, last_heartbeat, cnapi_instance)
+      values ('${seat.serverUuid}', cnapi_now(), '${runs.me.cnapiUuid}') on conflict do nothing`,
+    'key to come': `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, idempotency_key,
+        request_hash, created_at, queued_at)
+      values (gen_random_uuid(), '${seat.serverUuid}', 'nop', '{}', 1, false, 'key', 'hash', cnapi_now(), cnapi_now())`,
+  };
+  for (const [kind, rows] of Object.entries(tasks)) {
+    const found = rows.find(({ serverUuid }) => serverUuid === seat.serverUuid);
+    if (found !== undefined) holds[`task ${kind}`] = row('cnapi_tasks', 'id', found.id);
+  }
+  for (const [kind, uuid] of Object.entries(tickets))
+    holds[`ticket ${kind}`] = row('cnapi_waitlist_tickets', 'uuid', uuid);
+  for (const [kind, { serverUuid, id }] of Object.entries(places))
+    holds[`queue ${kind}`] =
+      `select 1 from cnapi_waitlist_queues where server_uuid = '${serverUuid}' and id = '${id}' for update`;
+  if (queues.new !== undefined)
+    holds['queue to come'] =
+      `insert into cnapi_waitlist_queues (server_uuid, scope, id, last_place, created_at, updated_at)
+      values ('${queues.new.serverUuid}', 'vm', 'new', 1, cnapi_now(), cnapi_now())`;
+  return holds;
+}
