@@ -141,6 +141,12 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     (evidence) => Object.assign(opOf(evidence, 'cancel'), { op: 'get' }),
   ],
   [
+    'a task that nobody takes for a minute',
+    'tasks end in time',
+    /took 62000 ms, 49000 of them undisturbed/,
+    (evidence) => Object.assign(taskOf(evidence, FIRST), { endedAt: wall(63_000) }),
+  ],
+  [
     'a wait that outlasts its time',
     'waits end',
     /ended 5010 ms after its time was up/,

@@ -11,7 +11,7 @@ import {
   nothingFalls,
   statusIsAsRecorded,
 } from './rules/status.ts';
-import { eachTaskEndsOnce, nothingAcceptedIsMissing, whatIsSaidOfATaskAgrees } from './rules/tasks.ts';
+import { eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime, whatIsSaidOfATaskAgrees } from './rules/tasks.ts';
 import { requestsAreAnswered, waitsEnd } from './rules/waits.ts';
 import type { Judgement, Verdicts } from './verdicts.ts';
 import { World } from './world.ts';
@@ -19,6 +19,7 @@ import { World } from './world.ts';
 export const rules: readonly ((world: World) => Verdicts)[] = [
   nothingAcceptedIsMissing,
   eachTaskEndsOnce,
+  tasksEndInTime,
   whatIsSaidOfATaskAgrees,
   commandsRunOnce,
   outcomesAreReal,
@@ -36,6 +37,10 @@ export const rules: readonly ((world: World) => Verdicts)[] = [
   epochsOnlyRise,
   nothingFalls,
 ];
+
+export const ruleNames: readonly string[] = rules.map(
+  (rule) => rule(new World({ history: [], stored: { tasks: [], tickets: [], statuses: [] }, effects: [] })).rule,
+);
 
 export function check(evidence: Evidence): Judgement[] {
   const world = new World(evidence);

@@ -2,21 +2,17 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import { rules } from './checker.ts';
+import { ruleNames } from './checker.ts';
 import { defects, spoilt } from './defects.ts';
 import { faultKinds } from './faults.ts';
-import { goodEvidence } from './good-evidence.ts';
-import { World } from './world.ts';
 
 t.test('each defect has its place in the product, faults and a rule', async (t) => {
-  const world = new World(goodEvidence());
-  const names = new Set(rules.map((rule) => rule(world).all[0]?.rule));
   for (const { name, changes, only, rule } of defects) {
     for (const change of changes) {
       const text = readFileSync(path.resolve(import.meta.dirname, '../..', change.file), 'utf8');
       t.not(spoilt(text, change), text, `${name}: ${change.file}`);
     }
-    t.ok(names.has(rule), rule);
+    t.ok(ruleNames.includes(rule), rule);
     for (const text of only)
       t.ok(
         faultKinds.some((kind) => kind.name.includes(text)),

@@ -25,6 +25,8 @@ type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'd
 export interface Harm extends Partial<About> {
   part: About['part'];
   lastsMs: number;
+  /** An agent that comes to the instance meanwhile is cut off as well. */
+  cutsOffNewcomers?: boolean;
   begin(): Promise<void> | void;
   /** Undoes it; what needs time to come back is waited for by the walk. */
   end(): Promise<void> | void;
@@ -192,11 +194,7 @@ const processFaults: FaultKind[] = [
     prepare: ({ zone, health, random }) => {
       const agent = pick(zone.agents, random);
       const servers = [agent.serverUuid];
-      const owner = health.roster.find(({ server }) => server === agent.serverUuid)?.owner;
-      const instance = Math.max(
-        0,
-        zone.instances.findIndex(({ uuid }) => uuid === owner),
-      );
+      const instance = instanceOf({ zone, health }, agent.serverUuid);
       const programs = [(zone.instances[instance] as Instance).program, agent.program];
       return {
         part: 'instance',
@@ -353,6 +351,7 @@ function lineFault(line: LineKind, way: Way): FaultKind {
         line,
         instance,
         servers,
+        cutsOffNewcomers: isCutOff,
         lastsMs: between(...way.lastsMs, random),
         begin: () => way.begin(proxy, line),
         end: () => proxy.heal(),
@@ -361,8 +360,35 @@ function lineFault(line: LineKind, way: Way): FaultKind {
   };
 }
 
+const pairFault: FaultKind = {
+  name: 'one agent to its instance cut without FIN',
+  prepare({ zone, health, random }) {
+    const { serverUuid } = pick(zone.agents, random);
+    const instance = instanceOf({ zone, health }, serverUuid);
+    const { proxy } = zone.instances[instance] as Instance;
+    return {
+      part: 'line',
+      line: 'agents',
+      instance,
+      servers: [serverUuid],
+      lastsMs: between(4_000, 7_000, random),
+      begin: () => proxy?.swallow({ serverUuid }),
+      end: () => proxy?.heal(),
+    };
+  },
+};
+
+function instanceOf({ zone, health }: Pick<Stage, 'zone' | 'health'>, serverUuid: string): number {
+  const owner = health.roster.find(({ server }) => server === serverUuid)?.owner;
+  return Math.max(
+    0,
+    zone.instances.findIndex(({ uuid }) => uuid === owner),
+  );
+}
+
 export const faultKinds: readonly FaultKind[] = [
   ...processFaults,
   ...storeFaults,
+  pairFault,
   ...(Object.keys(lines) as LineKind[]).flatMap((line) => ways.map((way) => lineFault(line, way))),
 ];

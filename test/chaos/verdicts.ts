@@ -13,21 +13,21 @@ export interface Judgement {
 
 export class Verdicts {
   readonly all: Judgement[] = [];
-  readonly #rule: string;
+  readonly rule: string;
   readonly #workload: Workload;
 
   constructor(rule: string, workload: Workload) {
-    this.#rule = rule;
+    this.rule = rule;
     this.#workload = workload;
   }
 
   /** Was it so? `text` says what was, if it was not. */
   holds(isSo: boolean, at: number, text: () => string, workload = this.#workload): void {
-    const head = { rule: this.#rule, at, workload };
+    const head = { rule: this.rule, at, workload };
     this.all.push(isSo ? { ...head, verdict: 'held' } : { ...head, verdict: 'violated', text: text() });
   }
 
   void(at: number, workload = this.#workload): void {
-    this.all.push({ rule: this.#rule, at, workload, verdict: 'void' });
+    this.all.push({ rule: this.rule, at, workload, verdict: 'void' });
   }
 }

@@ -18,6 +18,11 @@ export interface WalkDeps extends Stage {
   say(text: string): void;
 }
 
+interface Begun {
+  fault: Fault;
+  harm: Harm;
+}
+
 const SETTLE_MS = 90_000;
 const LOOK_MS = 200;
 
@@ -42,7 +47,7 @@ export class Walk {
 
   async #step(kinds: readonly FaultKind[]): Promise<void> {
     const { random, recorder, say } = this.#deps;
-    const begun: { fault: Fault; harm: Harm }[] = [];
+    const begun: Begun[] = [];
     for (const kind of kinds) {
       await this.#deps.health.readRoster();
       const harm = kind.prepare(this.#deps);
@@ -58,7 +63,7 @@ export class Walk {
       await harm.end();
       fault.to = recorder.now();
     }
-    await this.#settle(begun.map(({ fault }) => fault));
+    await this.#settle(begun);
     for (const { fault } of begun.reverse()) recorder.write(fault);
     const [{ from = 0, to = 0, settledAt = Number.NaN, lacking = [] } = {}] = begun.map(({ fault }) => fault);
     const well = Number.isNaN(settledAt) ? `NOT WELL: ${lacking.join(', ')}` : `well after ${seconds(settledAt - to)}`;
@@ -66,13 +71,14 @@ export class Walk {
     say(`${String(this.injected).padStart(4)}  ${names}: ${seconds(to - from)}, ${well}`);
   }
 
-  async #settle(faults: readonly Fault[]): Promise<void> {
+  async #settle(begun: readonly Begun[]): Promise<void> {
     const { recorder } = this.#deps;
+    const faults = begun.map(({ fault }) => fault);
     const since = Math.max(...faults.map(({ to }) => to));
     let lacking: string[] = [];
     for (const until = recorder.now() + SETTLE_MS; recorder.now() < until; await sleep(LOOK_MS)) {
       lacking = await this.#lacking(since);
-      this.#extend(faults);
+      this.#extend(begun);
       if (lacking.length > 0) continue;
       for (const fault of faults) fault.settledAt = recorder.now();
       return;
@@ -90,11 +96,10 @@ export class Walk {
     return [...unready, ...unknown, ...stuck];
   }
 
-  /** An agent that comes to an instance whose line is cut off is cut off as well. */
-  #extend(faults: readonly Fault[]): void {
+  #extend(begun: readonly Begun[]): void {
     const { zone, health } = this.#deps;
-    for (const fault of faults) {
-      if (fault.line !== 'agents' || fault.servers.length === 0) continue;
+    for (const { fault, harm } of begun) {
+      if (!harm.cutsOffNewcomers) continue;
       const uuid = zone.instances[fault.instance ?? 0]?.uuid;
       for (const { server, owner } of health.roster)
         if (owner === uuid && !fault.servers.includes(server)) fault.servers.push(server);

@@ -61,6 +61,18 @@ export class World {
     return those.find((fault) => fault.servers.includes(server) || (touchesSessions(fault) && together(fault)));
   }
 
+  /** How much of the window faults took that touched the server's agent, or what holds sessions. */
+  disturbedMs(server: string, from: number, to: number): number {
+    let [sum, counted] = [0, from];
+    const those = this.faultsIn(from, to).filter((fault) => fault.servers.includes(server) || touchesSessions(fault));
+    for (const fault of those.sort((a, b) => a.from - b.from)) {
+      const [begun, gone] = [Math.max(counted, fault.from), Math.min(to, goneAt(fault))];
+      if (gone > begun) sum += gone - begun;
+      counted = Math.max(counted, gone);
+    }
+    return sum;
+  }
+
   /** Why a caller of that instance may have had to wait, or had no answer, in that window. */
   disturbanceOf(instance: number, from: number, to: number): Fault | undefined {
     return this.faultsIn(from, to).find((fault) => {

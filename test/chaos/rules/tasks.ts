@@ -38,6 +38,34 @@ export function eachTaskEndsOnce(world: World): Verdicts {
   return found;
 }
 
+/**
+ * All but what is cancelled takes at most 4 s. The rest is for a session to come back, a slow poll, and sending again. While a fault
+ * is there that touches the server's agent, or what holds sessions, no time counts.
+ */
+const ENDS_WITHIN_MS = 30_000;
+
+export function tasksEndInTime(world: World): Verdicts {
+  const found = new Verdicts('tasks end in time', 'tasks');
+  const workloads = new Map(world.entries('intent').map(({ key, workload }) => [key, workload]));
+  for (const { id, key, server, createdAt, endedAt } of world.tasks.values()) {
+    const workload = workloads.get(key ?? '') ?? 'tasks';
+    if (workload === 'cancels') continue;
+    const [from, to] = [world.fromWall(createdAt), endedAt === null ? world.endAt : world.fromWall(endedAt)];
+    if (to - from <= ENDS_WITHIN_MS) {
+      found.holds(true, to, () => '', workload);
+      continue;
+    }
+    const undisturbedMs = to - from - world.disturbedMs(server, from, to);
+    const slack = world.slackMs(from, to);
+    if (undisturbedMs > ENDS_WITHIN_MS && slack === undefined) found.void(to, workload);
+    else {
+      const text = () => `${id} took ${Math.round(to - from)} ms, ${Math.round(undisturbedMs)} of them undisturbed`;
+      found.holds(undisturbedMs <= ENDS_WITHIN_MS + (slack ?? 0), to, text, workload);
+    }
+  }
+  return found;
+}
+
 /** An end is told only when it is recorded, as it is recorded, and from then on always. */
 export function whatIsSaidOfATaskAgrees(world: World): Verdicts {
   const found = new Verdicts('what is said of a task agrees', 'tasks');
