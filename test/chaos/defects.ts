@@ -96,7 +96,7 @@ export const defects: readonly Defect[] = [
   },
   {
     name: 'waits rely on the bus',
-    only: ['instance to Redis'],
+    only: ['Redis killed', 'Redis frozen', 'instance to Redis cut without FIN'],
     rule: 'waits end',
     changes: [
       {

@@ -241,12 +241,15 @@ const processFaults: FaultKind[] = [
   },
 ];
 
+/** Longer than a slow poll and what a bound is widened by: a wait that relied on the bus would be too late. */
+const WITHOUT_BUS_MS: [number, number] = [8_500, 11_000];
+
 const storeFaults: FaultKind[] = [
   {
     name: 'Redis killed',
     prepare: ({ zone, random }) => ({
       part: 'redis',
-      lastsMs: between(500, 6_000, random),
+      lastsMs: between(...WITHOUT_BUS_MS, random),
       begin: () => zone.redis.stop(),
       end: () => zone.redis.restart(),
     }),
@@ -255,7 +258,7 @@ const storeFaults: FaultKind[] = [
     name: 'Redis frozen',
     prepare: ({ zone, random }) => ({
       part: 'redis',
-      lastsMs: between(2_000, 8_000, random),
+      lastsMs: between(...WITHOUT_BUS_MS, random),
       begin: () => zone.redis.freeze(),
       end: () => zone.redis.thaw(),
     }),
@@ -352,7 +355,7 @@ function lineFault(line: LineKind, way: Way): FaultKind {
         instance,
         servers,
         cutsOffNewcomers: isCutOff,
-        lastsMs: between(...way.lastsMs, random),
+        lastsMs: between(...(line === 'bus' && way.name === 'cut without FIN' ? WITHOUT_BUS_MS : way.lastsMs), random),
         begin: () => way.begin(proxy, line),
         end: () => proxy.heal(),
       };
