@@ -3,7 +3,7 @@
  * naive ones of `naive.ts`. They are put into a lane's database, or into the text of a statement on its way there, and
  * taken out again. What is to be cut must be there: a defect that no longer fits the product's text fails its test.
  */
-import type { Lane } from './lane.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
 import { NAIVE_ACCEPT, NAIVE_CLAIM, NAIVE_RELEASE } from './naive.ts';
 
 type Cut = readonly [from: string, to: string];
@@ -250,25 +250,31 @@ export const defects: readonly Defect[] = [
   },
 ];
 
+/** Where one is put. */
+export interface Defective {
+  admin: Queryable;
+  rewrite: (text: string) => string;
+}
+
 /** Puts it in place; returns how to take it out. */
-export async function applyDefect(lane: Lane, defect: Defect): Promise<() => Promise<void>> {
-  if (defect.function === undefined) return applyToText(lane, defect);
-  const { rows } = await lane.admin.query<{ text: string }>('select pg_get_functiondef($1::regproc) as text', [
+export async function applyDefect(target: Defective, defect: Defect): Promise<() => Promise<void>> {
+  if (defect.function === undefined) return applyToText(target, defect);
+  const { rows } = await target.admin.query<{ text: string }>('select pg_get_functiondef($1::regproc) as text', [
     defect.function,
   ]);
   const text = rows[0]?.text ?? '';
-  await lane.admin.query(defect.cuts.reduce((changed, cut) => cutOut(changed, cut, defect.name), text));
+  await target.admin.query(defect.cuts.reduce((changed, cut) => cutOut(changed, cut, defect.name), text));
   return async () => {
-    await lane.admin.query(text);
+    await target.admin.query(text);
   };
 }
 
-async function applyToText(lane: Lane, { name, cuts }: Defect): Promise<() => Promise<void>> {
+async function applyToText(target: Defective, { name, cuts }: Defect): Promise<() => Promise<void>> {
   const mark = cuts[0]?.[0] ?? '';
-  lane.rewrite = (text) =>
+  target.rewrite = (text) =>
     text.includes(mark) ? cuts.reduce((changed, cut) => cutOut(changed, cut, name), text) : text;
   return async () => {
-    lane.rewrite = (text) => text;
+    target.rewrite = (text) => text;
   };
 }
 

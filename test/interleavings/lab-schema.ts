@@ -57,7 +57,7 @@ const LAB = `
     kind text not null check (kind in ('verdict', 'silence', 'lapse', 'probe')), subject uuid not null, run uuid,
     number bigint, sightings bigint
   );
-  create index on lab.intents (subject);
+  create index on lab.intents (subject, run, number);
   ${Object.entries(LOGGED)
     .map(([table, key]) => logSql(table, key))
     .join('\n')}

@@ -5,15 +5,18 @@
 import pg from 'pg';
 import { migrations } from '../../lib/core.ts';
 import { BucketStore } from '../../lib/moray/bucket-store.ts';
-import type { Database, Queryable, StatementOptions } from '../../lib/moray/database.ts';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
 import type { PostgresDatabase } from '../../lib/moray/pool.ts';
 import { serversBucket } from '../../lib/servers/server-schema.ts';
+import { HANG_MS } from '../support/patience.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { beginLog, type Intent, installLab, intentsSql } from './lab-schema.ts';
 import { buildWorld, type StillWorld, WORLD_NAMES, type WorldName } from './worlds.ts';
 
 /** As with many rows: a handful would be scanned, and locked in the order they lie in. */
 const PLANS = '-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off';
+/** Nothing is to fail for the machine's being slow. */
+const PATIENT = { statementTimeoutMs: HANG_MS, lockTimeoutMs: HANG_MS };
 /** Every so many pairs the tables are vacuumed: each leaves all rows of a world dead. */
 const VACUUM_EVERY = 100;
 
@@ -57,10 +60,15 @@ export class Lane {
       return changed.href;
     };
     const legs: [PostgresDatabase, PostgresDatabase] = [
-      open({ url: withSettings(`${PLANS} -c lab.stops=on`), applicationName: 'leg one', maxConnections: 1 }),
-      open({ url: withSettings(PLANS), applicationName: 'leg two', maxConnections: 1 }),
+      open({
+        url: withSettings(`${PLANS} -c lab.stops=on`),
+        applicationName: 'leg one',
+        maxConnections: 1,
+        ...PATIENT,
+      }),
+      open({ url: withSettings(PLANS), applicationName: 'leg two', maxConnections: 1, ...PATIENT }),
     ];
-    const admin = open({ url: withSettings('-c session_replication_role=replica'), maxConnections: 1 });
+    const admin = open({ url: withSettings('-c session_replication_role=replica'), maxConnections: 1, ...PATIENT });
     const clients: [pg.Client, pg.Client] = [
       new pg.Client({ connectionString: withSettings('') }),
       new pg.Client({ connectionString: withSettings('') }),
@@ -97,17 +105,11 @@ export class Lane {
   }
 
   #leg(name: string, database: PostgresDatabase): Leg {
-    const through = (queryable: Queryable): Queryable['query'] => {
-      return (text, values, options: StatementOptions = {}) => {
-        const changed = this.rewrite(text);
-        // A statement that was changed goes under no name: one name, one text.
-        return queryable.query(changed, values, changed === text ? options : {});
-      };
-    };
+    const through = (queryable: Queryable) => rewriting(queryable, (text) => this.rewrite(text));
     return {
       name,
-      query: through(database),
-      transaction: (work, options) => database.transaction((inner) => work({ query: through(inner) }), options),
+      ...through(database),
+      transaction: (work, options) => database.transaction((inner) => work(through(inner)), options),
     };
   }
 
@@ -127,6 +129,17 @@ export class Lane {
       await this.admin.query(saveSql(name, tables));
     }
   }
+}
+
+/** The same, with the texts of statements changed on their way. */
+export function rewriting(queryable: Queryable, rewrite: (text: string) => string): Queryable {
+  return {
+    query: (text, values, options = {}) => {
+      const changed = rewrite(text);
+      // A statement that was changed goes under no name: one name, one text.
+      return queryable.query(changed, values, changed === text ? options : {});
+    },
+  };
 }
 
 interface SavedTable {

@@ -65,7 +65,12 @@ const settle = (decision: InventoryDecision): SettleCall => ({
   args(world) {
     const found = sessionsOfOneRun(world);
     const settlements = found?.sessions.flatMap((session) => {
-      const inherited = world.tasks('inherited').find(({ serverUuid }) => serverUuid === session.serverUuid);
+      const inherited = world
+        .tasks('inherited')
+        .find(
+          (task) =>
+            task.serverUuid === session.serverUuid && !(task.cancelRequested && decision.kind === 'next-attempt'),
+        );
       return inherited === undefined ? [] : [{ task: inherited, session, decision }];
     });
     return found && settlements?.length ? [found.run, settlements] : undefined;

@@ -1,0 +1,69 @@
+/**
+ * A minute of all statements at random by sixteen clients, all invariants asked meanwhile and afterwards, and in the end
+ * everything has its end. INTERLEAVINGS_SEED and INTERLEAVINGS_SECONDS choose; INTERLEAVINGS_DEFECT puts the deliberate
+ * defect of that name in place, and then it is to fail.
+ */
+import { randomInt, randomUUID } from 'node:crypto';
+import t from 'tap';
+import { migrations } from '../../lib/core.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { insertRun } from '../../lib/roster/instance-store.ts';
+import { Servers } from '../../lib/servers/servers.ts';
+import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
+import { freshDatabase } from '../support/postgres.ts';
+import { applyDefect, type Defective, defects } from './defects.ts';
+import { complaintsSince } from './invariants.ts';
+import { readKnowledge } from './knowledge.ts';
+import { beginLog, installLab } from './lab-schema.ts';
+import { rewriting } from './lane.ts';
+import { CLIENTS, fastClock, Mix } from './mix.ts';
+import { settle } from './settling.ts';
+import { writingCalls } from './statements.ts';
+
+const SERVERS = 6;
+const RUNS = 4;
+const seed = Number(process.env.INTERLEAVINGS_SEED ?? randomInt(1_000_000));
+const seconds = Number(process.env.INTERLEAVINGS_SECONDS ?? 60);
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+t.test(`${CLIENTS} clients for ${seconds} s, seed ${seed}`, async (t) => {
+  const { database, open } = await freshDatabase(t, { migrations });
+  await installLab(database);
+  await database.query(fastClock);
+  const documents = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await documents.start();
+  const servers = Array.from({ length: SERVERS }, () => randomUUID());
+  for (const uuid of servers) await documents.recordSysinfo(uuid, { UUID: uuid, Hostname: 'one' });
+  await documents.stop();
+  for (let n = 0; n < RUNS; n++) {
+    const identity = { cnapiUuid: randomUUID(), url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+    await insertRun(database, randomUUID(), identity, null);
+  }
+  const begunAt = await beginLog(database);
+
+  const patient = { statementTimeoutMs: HANG_MS, lockTimeoutMs: HANG_MS };
+  const target: Defective = { admin: database, rewrite: (text) => text };
+  const pool = open({ maxConnections: CLIENTS, ...patient });
+  const clients = rewriting(pool, (text) => target.rewrite(text));
+  const defect = defects.find(({ name }) => name === process.env.INTERLEAVINGS_DEFECT);
+  if (defect !== undefined) await applyDefect(target, defect);
+  const checker = open({ maxConnections: 1, ...patient });
+  const mix = new Mix({ clients, keeper: open(patient), checker, servers, seed, runMs: seconds * 1000 });
+  await mix.run();
+  const settled =
+    mix.violations.length === 0 ? await settle(database, (await readKnowledge(database, servers)).seats) : undefined;
+
+  const calls = [...mix.counts.values()].reduce((sum, count) => sum + count, 0);
+  const { rows } = await database.query<{ entries: number }>('select last_value as entries from lab.changes');
+  t.comment(
+    `seed ${seed}: ${calls} calls, ${rows[0]?.entries} changes, ${mix.checks} checks meanwhile; ` +
+      `settled in ${settled?.rounds} rounds; ${mix.violations.length} violations`,
+  );
+  t.comment(JSON.stringify(Object.fromEntries(mix.counts)));
+  t.same(mix.violations, []);
+  t.same(await complaintsSince(checker, begunAt), []);
+  t.equal(settled?.mended, 0, 'no queue had to be mended');
+  if (seconds >= 30) for (const { name } of writingCalls) t.ok((mix.counts.get(name) ?? 0) > 0, name);
+});

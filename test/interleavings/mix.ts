@@ -1,0 +1,159 @@
+/**
+ * Sixteen clients who make all calls of the table at random on the same few rows, on a database whose clock runs so fast
+ * that what takes hours and days falls due within seconds; and the invariants asked while they do.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { messageOf } from '../../lib/errors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { Servers } from '../../lib/servers/servers.ts';
+import { complaintsSince } from './invariants.ts';
+import { type Knowledge, readKnowledge, worldFrom } from './knowledge.ts';
+import { recordIntents } from './lab-schema.ts';
+import type { Call } from './statement.ts';
+import { writingCalls } from './statements.ts';
+
+export interface MixOptions {
+  /** For the clients' statements. */
+  clients: Queryable;
+  /** For reading what they know, and for what keeps the world going. */
+  keeper: Database;
+  /** For the invariants. */
+  checker: Queryable;
+  servers: readonly string[];
+  seed: number;
+  runMs: number;
+}
+
+export const CLIENTS = 16;
+/** Half an hour of the database's goes by in a second. */
+const CLOCK_SPEED = 1800;
+const READ_EVERY_MS = 10;
+const CHECK_EVERY_MS = 3_000;
+/** Beyond that nobody would meet anybody. */
+const MOST_QUEUED = 60;
+const MOST_WAITING = 40;
+const MOST_RUNS = 6;
+const MOST_VIOLATIONS = 20;
+
+export const fastClock = `create or replace function cnapi_now() returns timestamptz language sql stable as $$
+  select timestamptz '2030-01-01' + (clock_timestamp() - timestamptz '2026-01-01') * ${CLOCK_SPEED}
+$$`;
+
+export class Mix {
+  readonly violations: string[] = [];
+  /** Of each call, how often it was made. */
+  readonly counts = new Map<string, number>();
+  checks = 0;
+  readonly #options: MixOptions;
+  readonly #told = new Set<string>();
+  #known: Knowledge | undefined;
+  #isOver = false;
+
+  constructor(options: MixOptions) {
+    this.#options = options;
+  }
+
+  /** Until the time is over, or too much is wrong. */
+  async run(): Promise<void> {
+    const { keeper, servers, runMs } = this.#options;
+    this.#known = await readKnowledge(keeper, servers);
+    const ending = sleep(runMs, undefined, { ref: false }).then(() => this.#end());
+    const reading = this.#keepReading();
+    const checking = this.#keepChecking();
+    await Promise.all(Array.from({ length: CLIENTS }, (_, n) => this.#client(n)));
+    await Promise.all([reading, checking]);
+    await Promise.race([ending, Promise.resolve()]);
+  }
+
+  #end(): void {
+    this.#isOver = true;
+  }
+
+  #complain(...complaints: readonly string[]): void {
+    this.violations.push(...complaints);
+    if (this.violations.length >= MOST_VIOLATIONS) this.#end();
+  }
+
+  async #client(n: number): Promise<void> {
+    const { clients, seed } = this.#options;
+    const fraction = chanceOf(seed * CLIENTS + n);
+    while (!this.#isOver) {
+      const call = this.#choose(fraction);
+      const prepared = call.prepare(worldFrom(this.#known as Knowledge, fraction));
+      if (prepared === undefined) {
+        await sleep(0);
+        continue;
+      }
+      try {
+        await recordIntents(clients, prepared.intents);
+        this.#hear(await prepared.run(clients));
+        this.counts.set(call.name, (this.counts.get(call.name) ?? 0) + 1);
+      } catch (error) {
+        this.#complain(`${call.name} failed: ${messageOf(error)}`);
+      }
+    }
+  }
+
+  /** By weight; what there is enough of is not made. */
+  #choose(fraction: () => number): Call {
+    const { tasks, tickets, live } = this.#known as Knowledge;
+    const isEnough: Record<string, boolean> = {
+      createTask: tasks.filter(({ kinds }) => kinds.includes('queued')).length > MOST_QUEUED,
+      createTicket: tickets.filter(({ status }) => status === 'queued').length > MOST_WAITING,
+      insertRun: live.length > MOST_RUNS,
+      declareLapsed: live.length < 3,
+      endRun: live.length < 3,
+    };
+    for (;;) {
+      const call = weighted[Math.floor(fraction() * weighted.length)] as Call;
+      if (!isEnough[call.statement]) return call;
+    }
+  }
+
+  #hear(told: readonly string[]): void {
+    for (const one of told) {
+      if (this.#told.has(one)) this.#complain(`two callers were told of ${one}`);
+      this.#told.add(one);
+    }
+  }
+
+  /** What clients know; and servers that were removed come again. */
+  async #keepReading(): Promise<void> {
+    const { keeper, servers } = this.#options;
+    const documents = new Servers({ database: keeper, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+    while (!this.#isOver) {
+      this.#known = await readKnowledge(keeper, servers);
+      for (const uuid of this.#known.removed) await documents.recordSysinfo(uuid, { UUID: uuid, Hostname: 'again' });
+      await sleep(READ_EVERY_MS);
+    }
+    await documents.stop();
+  }
+
+  /** What was still uncommitted at the check before is looked at again. */
+  async #keepChecking(): Promise<void> {
+    const { checker } = this.#options;
+    let [from, last] = [0, 0];
+    while (!this.#isOver) {
+      const { rows } = await checker.query<{ last: number }>('select last_value as last from lab.changes');
+      [from, last] = [last, rows[0]?.last ?? 0];
+      this.#complain(...(await complaintsSince(checker, from)));
+      this.checks += 1;
+      await sleep(CHECK_EVERY_MS, undefined, { ref: false });
+    }
+  }
+}
+
+const weighted: readonly Call[] = writingCalls.flatMap((call) => Array<Call>(call.weight).fill(call));
+
+/** mulberry32: small, and the same on each machine. */
+export function chanceOf(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}

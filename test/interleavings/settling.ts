@@ -1,0 +1,82 @@
+/** The faults are over: agents are connected, everybody does his work, and all that was accepted comes to its end. */
+import { randomUUID } from 'node:crypto';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { insertRun } from '../../lib/roster/instance-store.ts';
+import { acceptSessions, recordInventories } from '../../lib/roster/roster-store.ts';
+import { claimTasks, readInherited, settleInventory } from '../../lib/tasks/claim-store.ts';
+import { endDeadPosts } from '../../lib/tasks/post-store.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
+import { decideAtInventory } from '../../lib/tasks/task.ts';
+import { mendQueues, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
+import { recordIntents } from './lab-schema.ts';
+import type { Seat, Session } from './statement.ts';
+
+const PATIENCE_MS = 3_600_000;
+const MOST_ROUNDS = 500;
+
+/** @throws when there is no end to it */
+export async function settle(database: Queryable, seats: readonly Seat[]): Promise<{ rounds: number; mended: number }> {
+  const sessions = await connectAll(database, seats);
+  const { queues } = await mendQueues(database, 1_000);
+  for (let rounds = 1; rounds <= MOST_ROUNDS; rounds++) {
+    await workOnce(database, sessions);
+    await releaseActive(database);
+    if (!(await isAnythingLeft(database))) return { rounds, mended: queues.length };
+  }
+  throw new Error(`after ${MOST_ROUNDS} rounds there are still tasks or tickets that have not ended`);
+}
+
+/** New agents on all machines, at one new instance. */
+async function connectAll(database: Queryable, seats: readonly Seat[]): Promise<Session[]> {
+  const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
+  const identity = { cnapiUuid: writer.cnapiUuid, url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+  await insertRun(database, writer.run, identity, null);
+  const sessions: Session[] = [];
+  for (const seat of seats) {
+    const hello = { ...seat, incarnation: randomUUID(), conn: 1, journalId: randomUUID() };
+    await recordIntents(database, [{ kind: 'probe', subject: seat.serverUuid, run: seat.incarnation }]);
+    const accepted = (await acceptSessions(database, writer, [hello], seat.incarnation)).get(seat.serverUuid);
+    if (accepted === undefined) throw new Error(`${seat.serverUuid} is not let in`);
+    sessions.push({ ...hello, run: writer.run, epoch: accepted.epoch, isRunning: true });
+  }
+  await recordInventories(database, sessions);
+  return sessions;
+}
+
+async function workOnce(database: Queryable, sessions: readonly Session[]): Promise<void> {
+  const run = (sessions[0] as Session).run;
+  const settlements = (await readInherited(database, sessions, 1_000)).flatMap((task) => {
+    const session = sessions.find(({ serverUuid }) => serverUuid === task.serverUuid);
+    if (session === undefined) return [];
+    return [{ task, session, decision: decideAtInventory(task, { journalId: session.journalId, known: undefined }) }];
+  });
+  await settleInventory(database, run, settlements);
+  await claimTasks(database, run, { sessions, overdueMs: PATIENCE_MS, resendMs: PATIENCE_MS });
+  const { rows } = await database.query<{ id: string; serverUuid: string; attempt: number }>(
+    `select id, server_uuid as "serverUuid", attempt from cnapi_tasks
+     where state = 'claimed' and (posted_by is not null or epoch = any ($1::bigint[])) limit 1000`,
+    [sessions.map(({ epoch }) => epoch)],
+  );
+  const report = { name: 'complete' as const, reportedAt: '2030-01-01', resultJson: undefined };
+  await recordReports(
+    database,
+    rows.map((subject) => ({ subject, report })),
+  );
+  await endDeadPosts(database, 0);
+}
+
+async function releaseActive(database: Queryable): Promise<void> {
+  const { rows } = await database.query<{ uuid: string }>(
+    `select uuid from cnapi_waitlist_tickets where status = 'active'`,
+  );
+  for (const { uuid } of rows) await releaseTicket(database, uuid);
+}
+
+async function isAnythingLeft(database: Queryable): Promise<boolean> {
+  const { rows } = await database.query<{ left: boolean }>(
+    `select exists (select 1 from cnapi_tasks where state <> 'ended')
+       or exists (select 1 from cnapi_waitlist_tickets where status in ('queued', 'active'))
+       or exists (select 1 from cnapi_waitlist_queues) as left`,
+  );
+  return rows[0]?.left ?? true;
+}
