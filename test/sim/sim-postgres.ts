@@ -1,5 +1,5 @@
 /**
- * The one Postgres of the simulated world: PGlite with the product's own migrations, its time the virtual one, and a trigger
+ * The one Postgres of the simulated world: PGlite with the product's own migrations, its clock the virtual one, and a trigger
  * on each table of coordination that tells the checks of every change as it commits. It can be away, frozen, slow, and
  * can fail statements before or after it has carried them out.
  *
@@ -50,10 +50,6 @@ export interface PostgresWorld {
 
 const HEALTHY: PostgresTrouble = { state: 'up', slowMs: 0, failing: 0, losingAnswers: 0 };
 
-const simulatedNow = `
-create or replace function cnapi_now() returns timestamptz language sql stable
-as $$ select 'epoch'::timestamptz + current_setting('cnapi.now')::float8 * interval '1 ms' $$`;
-
 /** Everything but what the migrations and the bucket store keep of themselves. */
 const emptyAll = `
 do $$ declare names text; begin
@@ -67,8 +63,8 @@ discard plans`;
 /** Boots in some seconds; used for one seed after the other. */
 export class SimPostgres {
   readonly #pglite: PGlite;
+  readonly #database: PgliteDatabase;
   #world: PostgresWorld | undefined;
-  #clock = '';
   #changes: Change[] = [];
   #held: (() => void)[] = [];
   readonly #cutOff = new Set<string>();
@@ -76,14 +72,15 @@ export class SimPostgres {
 
   private constructor(pglite: PGlite) {
     this.#pglite = pglite;
+    this.#database = new PgliteDatabase(pglite);
   }
 
   static async open(): Promise<SimPostgres> {
     const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
-    await pglite.exec(`set timezone = 'UTC'`);
+    await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off`);
     const postgres = new SimPostgres(pglite);
     await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
-    await pglite.exec(`${simulatedNow}; ${changesSql}`);
+    await pglite.exec(changesSql);
     await pglite.listen(CHANGES_CHANNEL, (payload) => postgres.#changes.push(parseChange(payload)));
     return postgres;
   }
@@ -94,9 +91,7 @@ export class SimPostgres {
     this.trouble = { ...HEALTHY };
     this.#held = [];
     this.#cutOff.clear();
-    this.#clock = '';
-    await this.#tellTime();
-    await this.#pglite.exec(emptyAll);
+    await this.#atVirtualTime(() => this.#pglite.exec(emptyAll));
     this.#changes = [];
   }
 
@@ -106,7 +101,7 @@ export class SimPostgres {
 
   /** For the checks: outside of time and trouble. */
   read<Row>(text: string, values: readonly unknown[] = []): Promise<QueryResult<Row>> {
-    return new PgliteDatabase(this.#pglite).query<Row>(text, values);
+    return this.#database.query<Row>(text, values);
   }
 
   /** Nobody of this name reaches the server; what is sent meanwhile arrives afterwards. */
@@ -147,8 +142,7 @@ export class SimPostgres {
     const isAnswered = !random.chance(this.trouble.losingAnswers);
     let outcome: () => void;
     try {
-      await this.#tellTime();
-      const result = await statement.run(new PgliteDatabase(this.#pglite));
+      const result = await this.#atVirtualTime(() => statement.run(this.#database));
       outcome = () => statement.answered(result);
     } catch (error) {
       outcome = () => statement.failed(error);
@@ -162,11 +156,16 @@ export class SimPostgres {
     else statement.failed(lost('the connection broke before the answer'));
   }
 
-  async #tellTime(): Promise<void> {
-    const clock = (EPOCH_MS + this.#known.time.now).toFixed(3);
-    if (clock === this.#clock) return;
-    this.#clock = clock;
-    await this.#pglite.exec(`set cnapi.now = '${clock}'`);
+  /** Postgres in this process asks JavaScript for the time; nothing else asks for it meanwhile. */
+  async #atVirtualTime<Result>(work: () => Promise<Result>): Promise<Result> {
+    const realNow = Date.now;
+    const now = EPOCH_MS + this.#known.time.now;
+    Date.now = () => now;
+    try {
+      return await work();
+    } finally {
+      Date.now = realNow;
+    }
   }
 
   #release(): void {

@@ -1,0 +1,52 @@
+/** The simulation can fail: each deliberate defect is found within 200 seeds. Prints the table of docs/testing.md. */
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import t from 'tap';
+import { INVARIANTS } from './checks.ts';
+import { type Defect, defects, isPresent } from './defects.ts';
+
+const SEEDS = 200;
+const main = fileURLToPath(new URL('./main.ts', import.meta.url));
+
+t.setTimeout(1_800_000);
+
+t.test('there are two for each invariant, and what each changes is there', async (t) => {
+  for (const invariant of INVARIANTS)
+    t.ok(defects.filter(({ breaks }) => breaks === invariant).length >= 2, `two break ${invariant}`);
+  for (const defect of defects) t.ok(isPresent(defect), `${defect.file} has what "${defect.name}" changes, once`);
+});
+
+for (const [number, defect] of defects.entries()) {
+  t.test(`it finds: ${defect.name}`, async (t) => {
+    const { code, output } = await find(number);
+    const seed = /^seed (\d+) /m.exec(output)?.[1];
+    const [, violated, what] = /^ {2}(I\d) at [\d.]+ s: (.*)$/m.exec(output) ?? [];
+    t.equal(code, 1, 'something was violated');
+    t.ok(Number(seed) <= SEEDS, `by seed ${seed}`);
+    t.comment(tableRow(defect, { seed, violated, what }));
+  });
+}
+
+t.test('a violation is told with what it does not need left out', async (t) => {
+  const number = defects.findIndex(({ name }) => name === 'a release hands the queue to nobody');
+  const { output } = await find(number, '--seed', '2', '--shrink');
+  t.match(output, /shrinks to 0 faults/, 'it needs no fault');
+  t.match(output, /^seed 2 .* 0 faults, \d operations?\):$/m);
+  t.match(output, /^ {2}I4 at /m, 'and is the same one still');
+});
+
+async function find(number: number, ...options: string[]): Promise<{ code: number; output: string }> {
+  const args = [main, '--defect', String(number), ...(options.length > 0 ? options : ['--seeds', String(SEEDS)])];
+  try {
+    const { stdout } = await promisify(execFile)(process.execPath, args, { maxBuffer: 64 * 1024 * 1024 });
+    return { code: 0, output: stdout };
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+    return { code, output: `${stdout}${stderr}` };
+  }
+}
+
+function tableRow(defect: Defect, found: Record<'seed' | 'violated' | 'what', string | undefined>): string {
+  return `| ${defect.breaks} | ${defect.name} | ${found.seed} | ${found.violated}: ${found.what?.slice(0, 120)} |`;
+}

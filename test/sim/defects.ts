@@ -1,0 +1,201 @@
+/**
+ * Deliberate defects, by which the simulation shows that it can find one: each a change of a line or two of the product's own text,
+ * made only while its modules are loaded, in the process that asks for it. Some are the mistakes that this code has been kept
+ * from by its laws; one whose text is not there any more must be written anew (the test says so).
+ */
+import { readFileSync } from 'node:fs';
+import { registerHooks } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import type { Invariant } from './checks.ts';
+
+export interface Defect {
+  name: string;
+  /** What it makes untrue; a run may find the harm by way of another one. */
+  breaks: Invariant;
+  file: string;
+  was: string;
+  is: string;
+}
+
+export const defects: Defect[] = [
+  {
+    name: 'a late tick counts as a whole silence, before what had arrived is read',
+    breaks: 'I1',
+    file: 'lib/roster/ticker.ts',
+    was: 'if (elapsedMs > this.#checkMs * 2) return;',
+    is: `if (elapsedMs > this.#checkMs * 2) {
+      for (const listener of this.#tickListeners) listener(elapsedMs);
+      return;
+    }`,
+  },
+  {
+    name: 'silence is not noticed',
+    breaks: 'I1',
+    file: 'lib/roster/silence.ts',
+    was: 'if (silence.quietMs >= limits.silenceMs) return',
+    is: 'if (silence.quietMs >= limits.silenceMs * 20) return',
+  },
+  {
+    name: 'the rows of dead instances are left as they are',
+    breaks: 'I1',
+    file: 'lib/roster/orphans.ts',
+    was: 'filter(({ aloneMs }) => aloneMs >= this.#graceMs)',
+    is: 'filter(({ aloneMs }) => aloneMs < 0)',
+  },
+  {
+    name: 'a session that replaces another one takes its epoch',
+    breaks: 'I2',
+    file: 'lib/roster/roster-store.ts',
+    was: 'epoch = greatest(row.epoch + 1, excluded.epoch),',
+    is: 'epoch = greatest(row.epoch, excluded.epoch - 1),',
+  },
+  {
+    name: 'a verdict looks neither at the run nor at the epoch',
+    breaks: 'I2',
+    file: 'lib/roster/roster-store.ts',
+    was: `from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = loss.run and row.epoch = loss.epoch and row.status`,
+    is: 'from loss where row.server_uuid = loss.server_uuid and row.status',
+  },
+  {
+    name: 'an ownerless row is one whose run is live, too',
+    breaks: 'I2',
+    file: 'lib/roster/roster-store.ts',
+    was: "state = 'live'",
+    is: "state = 'nobody'",
+  },
+  {
+    name: 'an agent starts again what it has ended and forgotten',
+    breaks: 'I3',
+    file: 'lib/cn-agent/runner.ts',
+    was: `} else if (journal.state.acknowledged.has(frame.id)) {
+      outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
+    } else`,
+    is: '} else',
+  },
+  {
+    name: 'a command begins before the journal has it',
+    breaks: 'I3',
+    file: 'lib/cn-agent/runner.ts',
+    was: "await this.#deps.journal.append({ record: 'started',",
+    is: "if (work.frame.id === '') await this.#deps.journal.append({ record: 'started',",
+  },
+  {
+    name: 'a task whose journal was lost is simply given again',
+    breaks: 'I3',
+    file: 'lib/tasks/task.ts',
+    was: 'if (isLost && !task.idempotent)',
+    is: 'if (isLost && task.attempt < 0)',
+  },
+  {
+    name: 'the last one in the queue is next',
+    breaks: 'I4',
+    file: 'lib/waitlist/waitlist-functions.ts',
+    was: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place limit 1;",
+    is: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place desc limit 1;",
+  },
+  {
+    name: 'a release hands the queue to nobody',
+    breaks: 'I4',
+    file: 'lib/waitlist/waitlist-functions.ts',
+    was: `      returning t.uuid, t.status, true;
+  if found then
+    return query select a.uuid, a.status, true from cnapi_advance_queue(mine, moment) a;
+  else
+    return query select t.uuid, t.status, false from cnapi_waitlist_tickets t where t.uuid = p_uuid;
+  end if;
+end $$;
+\`;
+
+/**
+ * Sets when`,
+    is: `      returning t.uuid, t.status, true;
+  if not found then
+    return query select t.uuid, t.status, false from cnapi_waitlist_tickets t where t.uuid = p_uuid;
+  end if;
+end $$;
+\`;
+
+/**
+ * Sets when`,
+  },
+  {
+    name: 'waits hear of their end by the bus alone',
+    breaks: 'I5',
+    file: 'lib/waits/watches.ts',
+    was: 'for (const id of this.#watched.keys()) this.#unread.add(id);',
+    is: '',
+  },
+  {
+    name: 'a wait has no timeout',
+    breaks: 'I5',
+    file: 'lib/waits/watches.ts',
+    was: '() => this.#awaiter?.settle());\n      signal',
+    is: '() => {});\n      signal',
+  },
+  {
+    name: 'a request is answered before its task is in the database',
+    breaks: 'I6',
+    file: 'lib/tasks/tasks.ts',
+    was: '? await createTask(this.#deps.database, task)',
+    is: `? (createTask(this.#deps.database, task).catch(() => {}),
+          { id: task.id, requestHash: task.requestHash, run: null })`,
+  },
+  {
+    name: 'an end is acknowledged before it is recorded, and recorded once',
+    breaks: 'I6',
+    file: 'lib/tasks/recorder.ts',
+    was: `        this.#putBack(batch);
+        throw error;`,
+    is: `        this.#finish(batch);
+        throw error;`,
+  },
+  {
+    name: 'an agent falls over a second end of a task',
+    breaks: 'I7',
+    file: 'lib/cn-agent/runner.ts',
+    was: "if (known?.state !== 'ended' || known.attempt !== attempt) return;",
+    is: "if (known?.state !== 'ended' || known.attempt !== attempt) throw new Error(id);",
+  },
+  {
+    name: 'an instance keeps the connections that have ended',
+    breaks: 'I7',
+    file: 'lib/agents/link-server.ts',
+    was: 'this.#connections.delete(connection);\n    if (session',
+    is: 'if (session',
+  },
+  // From here on: what the simulation found in the product, as it was.
+  {
+    name: 'an instance does not start when its database goes away while it is prepared',
+    breaks: 'I6',
+    file: 'lib/core.ts',
+    was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n        log.warn',
+    is: 'if (error !== undefined) throw error;\n        log.warn',
+  },
+  {
+    name: 'a journal that was rolled back within its session counts as whole',
+    breaks: 'I3',
+    file: 'lib/tasks/task.ts',
+    was: 'const isRolledBack = task.wasAccepted && agent.known === undefined;',
+    is: 'const isRolledBack = false;',
+  },
+];
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+
+/** Whether the text that the defect changes is there, once. */
+export function isPresent({ file, was }: Defect): boolean {
+  return readFileSync(`${root}${file}`, 'utf8').split(was).length === 2;
+}
+
+/** From now on this process loads the product with the defect in it. Before anything of it is imported. */
+export function apply({ file, was, is }: Defect): void {
+  const path = `${root}${file}`;
+  registerHooks({
+    load(url, context, nextLoad) {
+      const loaded = nextLoad(url, context);
+      if (!url.startsWith('file:') || fileURLToPath(url) !== path) return loaded;
+      return { ...loaded, source: String(loaded.source).replace(was, () => is) };
+    },
+  });
+}

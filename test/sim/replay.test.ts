@@ -1,0 +1,35 @@
+import { execFileSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import t from 'tap';
+import { planOf } from './plan.ts';
+import { Simulation } from './run.ts';
+
+const SEED = '4';
+
+t.setTimeout(600_000);
+
+t.test('a seed is the same world each time, to the byte', async (t) => {
+  const simulation = await Simulation.open();
+  t.teardown(() => simulation.close());
+  const lines: string[] = [];
+  const first = await simulation.run(SEED, (line) => lines.push(line));
+  const other = await simulation.run('5');
+  const again: string[] = [];
+  const second = await simulation.run(SEED, (line) => again.push(line));
+  t.ok(lines.length > 1_000, 'the trace tells of frames and statements');
+  t.strictSame(again, lines, 'in the same process, after another one');
+  t.equal(second.outcome.digest, first.outcome.digest);
+  t.not(other.outcome.digest, first.outcome.digest);
+  const main = fileURLToPath(new URL('./main.ts', import.meta.url));
+  const said = execFileSync(process.execPath, [main, '--seed', SEED], { encoding: 'utf8' });
+  t.match(said, `digest ${first.outcome.digest}`, 'and in another process');
+});
+
+t.test('a part that is left out of a plan leaves the rest as it was', async (t) => {
+  const plan = planOf(SEED);
+  t.same(planOf(SEED), plan);
+  const simulation = await Simulation.open();
+  t.teardown(() => simulation.close());
+  const { outcome } = await simulation.runPlan({ ...plan, faults: [], operations: plan.operations.slice(0, 3) });
+  t.strictSame(outcome.violations, []);
+});

@@ -1,0 +1,3 @@
+import { testSeeds } from './seeds.ts';
+
+await testSeeds(101, 200);
