@@ -22,6 +22,7 @@ import type {
   TaskEventFrame,
   TaskFrame,
 } from '../wire/frames.ts';
+import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { Complaints } from './complaints.ts';
 import { isTooDeep } from './depth.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
@@ -144,16 +145,17 @@ export class Runner {
   /** Ends the task one way or another; one that is not known is journalled as ended, so that it cannot start later. */
   onCancel(frame: TaskCancelFrame): void {
     const { journal, clock, outbox } = this.#deps;
-    const known = this.#knownAs(frame);
-    if (known) return frame.attempt === known.attempt ? this.#cancelKnown(known) : undefined;
-    if (journal.state.acknowledged.has(frame.id)) outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
-    else if (!this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
+    this.#renumber(frame);
+    const answer = answerCancel(journal.state, frame);
+    if (answer.do === 'tell-end') this.#tellAgain(frame.id);
+    else if (answer.do === 'end') this.#cancelKnown(answer.known);
+    else if (answer.do === 'say-cancelled') outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
+    else if (answer.do === 'end-unknown' && !this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
   }
 
   #cancelKnown(known: JournalTask): void {
     const work = this.#works.get(known.id);
-    if (known.state === 'ended') this.#tellAgain(known.id);
-    else if (work) this.#abort(work, cancelled());
+    if (work) this.#abort(work, cancelled());
     else this.#refuse(known, cancelled());
   }
 
@@ -196,29 +198,27 @@ export class Runner {
   /** True when the id needs no start: whatever is known of it has been said again. */
   #answerKnown(frame: TaskFrame): boolean {
     const { journal, clock, outbox } = this.#deps;
-    const known = this.#knownAs(frame);
-    if (known?.state === 'ended') {
-      this.#tellAgain(known.id);
-    } else if (known) {
-      if (this.#works.get(known.id)?.isAccepted !== false) this.#event(known, { name: 'accepted' });
-    } else if (journal.state.acknowledged.has(frame.id)) {
-      outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
-    } else return this.#repeatUnjournalled(frame);
+    this.#renumber(frame);
+    const answer = answerTask(journal.state, frame);
+    if (answer.do === 'take') return this.#repeatUnjournalled(frame);
+    if (answer.do === 'tell-end') this.#tellAgain(frame.id);
+    else if (answer.do === 'say-ended') outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
+    else if (this.#works.get(frame.id)?.isAccepted !== false) this.#event(answer.known, { name: 'accepted' });
     return true;
   }
 
-  /** What the journal has of the id; when a higher attempt is asked for, under that number from now on. */
-  #knownAs({ id, attempt }: Attempt): JournalTask | undefined {
+  /** When a higher attempt is asked for, what is known stands under that number from now on. */
+  #renumber({ id, attempt }: Attempt): void {
     const { journal, serverUuid } = this.#deps;
     const known = journal.state.tasks.get(id);
-    if (!known || known.attempt === attempt) return known;
+    if (!known || known.attempt === attempt) return;
     const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
     this.#complaints.warn(fields, 'another attempt of a task this agent already has');
-    if (attempt < known.attempt) return known;
+    const record = renumberingOf(journal.state, { id, attempt });
+    if (record === undefined) return;
     const work = this.#works.get(id);
     if (work) work.frame = { ...work.frame, attempt };
-    void journal.append({ record: 'renumbered', id, attempt });
-    return journal.state.tasks.get(id);
+    void journal.append(record);
   }
 
   #tellAgain(id: string): void {
