@@ -1,0 +1,42 @@
+/** What of the product a world of tasks runs on, so that a test can put something wrong in its place. */
+import { answerCancel, answerTask, renumberingOf } from '../../../lib/cn-agent/answers.ts';
+import { fold, inventoryOf } from '../../../lib/cn-agent/journal.ts';
+import { decideAtInventory } from '../../../lib/tasks/task.ts';
+import { cancel, claim, record, settle, sweep } from './model.ts';
+
+export interface Rules {
+  answerTask: typeof answerTask;
+  answerCancel: typeof answerCancel;
+  renumberingOf: typeof renumberingOf;
+  fold: typeof fold;
+  inventoryOf: typeof inventoryOf;
+  decideAtInventory: typeof decideAtInventory;
+  claim: typeof claim;
+  settle: typeof settle;
+  record: typeof record;
+  cancel: typeof cancel;
+  sweep: typeof sweep;
+  /** It is on the disk before it is said or done. */
+  waitsForDisk: boolean;
+  /** Only the session of the highest epoch may give work. */
+  refusesLowerEpochs: boolean;
+  /** An end is recorded before it is acknowledged. */
+  recordsFirst: boolean;
+}
+
+export const rules: Rules = {
+  answerTask,
+  answerCancel,
+  renumberingOf,
+  fold,
+  inventoryOf,
+  decideAtInventory,
+  claim,
+  settle,
+  record,
+  cancel,
+  sweep,
+  waitsForDisk: true,
+  refusesLowerEpochs: true,
+  recordsFirst: true,
+};
