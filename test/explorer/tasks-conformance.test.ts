@@ -63,6 +63,7 @@ const decisions: readonly InventoryDecision[] = [
   { kind: 'goes-on', started: true },
   { kind: 'next-attempt', uncertain: false },
   { kind: 'next-attempt', uncertain: true },
+  { kind: 'next-attempt', uncertain: false },
   { kind: 'fail', error: { code: 'Decided', message: 'it was decided so' } },
 ];
 
@@ -129,7 +130,14 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     };
     const decision = dice.of(decisions);
     const row = model.settle(task, scene.fence, { claimant, read, decision });
-    const inherited = { ...task, ...read, id, serverUuid: mine.serverUuid, journalId: task.journalId ?? '' };
+    const inherited = {
+      ...task,
+      ...read,
+      wasAccepted: task.isAccepted,
+      id,
+      serverUuid: mine.serverUuid,
+      journalId: task.journalId ?? '',
+    };
     const settlement = { task: inherited, session: sessionOf(scene, claimant), decision };
     const changed = await settleInventory(scene.database, claimant.run, [settlement]);
     return {
@@ -145,6 +153,8 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     const report = scene.dice.of<model.ReportOf>([
       { name: 'accepted', attempt },
       { name: 'started', attempt },
+      { name: 'accepted', attempt },
+      { name: 'started', attempt },
       { name: 'complete', attempt },
       { name: 'failure', attempt, error },
     ]);
@@ -158,7 +168,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
   },
   async cancel(scene) {
     const [id, task] = some(scene) ?? [];
-    if (id === undefined || task === undefined || !scene.dice.chance(0.5)) return NONE;
+    if (id === undefined || task === undefined || !scene.dice.chance(0.2)) return NONE;
     const row = model.cancel(task);
     const cancelled = await cancelTask(scene.database, id);
     change(scene, id, row);
@@ -173,7 +183,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
 };
 
 async function swept(scene: Scene, state: string, times: { startByMs: number; overdueMs: number }): Promise<Answers> {
-  if (!scene.dice.chance(0.15)) return NONE;
+  if (!scene.dice.chance(0.04)) return NONE;
   const ids = idsWhere(scene, (task) => task.state === state);
   for (const id of ids) change(scene, id, model.sweep(scene.tasks.get(id) as model.TaskRow));
   return { real: (await sweepTasks(scene.database, times)).sort(), model: ids };

@@ -250,6 +250,11 @@ function deaths(rules: Rules, state: State): Move<State>[] {
       to: restarted(left, left.agent.disk),
       isFault: true,
     })),
+    ...spend(state, 'rollBackJournal').map((left) => ({
+      what: 'restarts with its journal as it was when the session began',
+      to: restarted(left, { ...left.agent.disk, tasks: new Map(), acknowledged: new Map() }),
+      isFault: true,
+    })),
     ...spend(state, 'loseJournal').map((left) => {
       const journals = left.journals + 1;
       return {

@@ -140,8 +140,16 @@ function settling(rules: Rules, state: State, at: number): Move<State>[] {
   if (decided === undefined) {
     const decisions = Object.entries(state.tasks).flatMap(([id, task]) => {
       if (!isInherited(task, { epoch })) return [];
-      const { attempt, idempotent, uncertain, cancelRequested } = task;
-      const read = { id, attempt, idempotent, uncertain, cancelRequested, journalId: task.journalId ?? '' };
+      const { attempt, idempotent, uncertain, cancelRequested, isAccepted: wasAccepted } = task;
+      const read = {
+        id,
+        attempt,
+        idempotent,
+        uncertain,
+        wasAccepted,
+        cancelRequested,
+        journalId: task.journalId ?? '',
+      };
       const known = tasks.find((one) => one.id === id);
       return [{ id, read, decision: rules.decideAtInventory(read, { journalId, known }) }];
     });

@@ -55,6 +55,7 @@ export interface Budget {
   crashInstance: number;
   crashAgent: number;
   loseJournal: number;
+  rollBackJournal: number;
   lostAnswer: number;
   resend: number;
   lateOrder: number;
@@ -89,6 +90,7 @@ const NO_FAULTS: Budget = {
   crashInstance: 0,
   crashAgent: 0,
   loseJournal: 0,
+  rollBackJournal: 0,
   lostAnswer: 0,
   resend: 0,
   lateOrder: 0,
