@@ -89,6 +89,13 @@ export class NotUpgradableError extends CnapiError {
   }
 }
 
+/** An `Expect` other than 100-continue (RFC 9110, section 10.1.1). */
+export class ExpectationFailedError extends CnapiError {
+  constructor() {
+    super('ExpectationFailed', 417, 'The expectation is not understood; send Expect: 100-continue, or none');
+  }
+}
+
 export class ServerNotRunningError extends CnapiError {
   constructor(serverUuid: string, status: string) {
     super('ServerNotRunning', 409, 'Operation attempted on server which is not running', {

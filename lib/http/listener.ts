@@ -19,6 +19,7 @@ import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
 import { isLoopback, type Knock, MAX_URL_CHARS, reasonToRefuse } from './front-door.ts';
 import {
+  ExpectationFailedError,
   MethodNotAllowedError,
   NotUpgradableError,
   ResourceNotFoundError,
@@ -205,6 +206,9 @@ export class HttpListener {
     http.maxHeadersCount = MAX_HEADERS;
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
+    http.on('checkExpectation', (request, response) => {
+      void this.#exchange(request, response).send(errorReply(new ExpectationFailedError()));
+    });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
   }
@@ -242,15 +246,19 @@ export class HttpListener {
       if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
       return refusal === undefined;
     }
-    const exchange = new Exchange(request, response, {
-      ...this.#options,
-      isLeaving: () => this.#isLastAnswerOn(request.socket),
-    });
+    const exchange = this.#exchange(request, response);
     if (reason !== undefined) {
       void exchange.send(errorReply(reason));
       return false;
     }
     return this.#expect(request, response, exchange);
+  }
+
+  #exchange(request: IncomingMessage, response: ServerResponse): Exchange {
+    return new Exchange(request, response, {
+      ...this.#options,
+      isLeaving: () => this.#isLastAnswerOn(request.socket),
+    });
   }
 
   /** Not while others wait on the same connection: Node would close it before their answers. */

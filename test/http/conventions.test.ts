@@ -216,6 +216,15 @@ t.test('junk on the socket harms nobody', async (t) => {
   }
 });
 
+t.test('an expectation that nobody understands is refused with code and message', async (t) => {
+  const { port } = await startApi(t);
+  const expecting = 'Expect: 200-ok\r\nConnection: close\r\n\r\n';
+  const refused = await raw(port, `GET /ping HTTP/1.1\r\nHost: localhost\r\n${expecting}`);
+  t.match(refused, /^HTTP\/1.1 417 /);
+  t.match(JSON.parse(refused.split('\r\n\r\n')[1] ?? ''), { code: 'ExpectationFailed', message: /100-continue/ });
+  t.match(refused, /x-request-id: /);
+});
+
 t.test('a handler that fails answers 500 without a word of its insides, and says it in the log', async (t) => {
   const { call, logged } = await startApi(t, {
     services: {
