@@ -1,10 +1,22 @@
-/** The OpenAPI 3.1 document of a route table, made of the very schemas that validate. Pure. */
+/** The OpenAPI 3.1 document of a route table, made of the very schemas that validate. */
 import { z } from 'zod';
 import { pathParamsOf, type ResponseDescription, type Route } from './route.ts';
 
 type Json = Record<string, unknown>;
 
+/** Made once for each table: it takes some ten milliseconds, in which nobody else would be served. */
+const documents = new WeakMap<readonly Route[], Json>();
+
+/** The same object for the same table; of a process there is one version. */
 export function openApiDocument(routes: readonly Route[], version: string): Json {
+  const known = documents.get(routes);
+  if (known !== undefined) return known;
+  const document = makeDocument(routes, version);
+  documents.set(routes, document);
+  return document;
+}
+
+function makeDocument(routes: readonly Route[], version: string): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes) {
     const path = route.path.replace(/:(\w+)/g, '{$1}');

@@ -1,5 +1,6 @@
 import t from 'tap';
 import { z } from 'zod';
+import { openApiDocument } from '../../lib/http/openapi.ts';
 import { pathParamsOf } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
 import { startApi } from './support.ts';
@@ -110,3 +111,11 @@ function find(root: unknown, reference: string): unknown {
     .split('/')
     .reduce<unknown>((at, key) => (at as Record<string, unknown> | undefined)?.[key], root);
 }
+
+t.test(
+  'the OpenAPI document is made once: whoever asks for it again and again keeps nobody else waiting',
+  async (t) => {
+    t.equal(openApiDocument(routes, '1.2.3'), openApiDocument(routes, '1.2.3'), 'the very same object');
+    t.not(openApiDocument([...routes], '1.2.3'), openApiDocument(routes, '1.2.3'), 'another one for another table');
+  },
+);
