@@ -58,6 +58,13 @@ export class AgentNotTakenError extends CnapiError {
   }
 }
 
+/** The upgrade asks for a WebSocket, but not as RFC 6455 has it. */
+export class HandshakeError extends CnapiError {
+  constructor(cause: Error) {
+    super('BadRequest', 400, cause.message, { cause });
+  }
+}
+
 const RETRY_AFTER_MS = 1000;
 const INVENTORY_RETRY_MS = 500;
 const UPGRADE_BACKLOG = 2_000;
@@ -99,13 +106,19 @@ export class LinkServer {
   }
 
   /** Takes over the socket of an upgrade of GET /agents/:server_uuid/link, or says why no agent can be taken now. */
-  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): AgentNotTakenError | undefined {
-    const refusal = this.refusal();
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): CnapiError | undefined {
+    let refusal: CnapiError | undefined = this.refusal();
     if (refusal !== undefined) return refusal;
+    const onRefused = (error: Error) => {
+      refusal = new HandshakeError(error);
+    };
+    // Where somebody hears of it, ws leaves the answer to them. It says so before `handleUpgrade` returns.
+    this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, stream, head, (socket) =>
       this.take({ socket, stream: request.socket, serverUuid }),
     );
-    return undefined;
+    this.#server.off('wsClientError', onRefused);
+    return refusal;
   }
 
   /** Why no agent can be taken now, if so. */

@@ -8,6 +8,7 @@ import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import type { InstanceFrame } from '../../lib/wire/frames.ts';
 import { eventually } from '../bus/eventually.ts';
+import { raw } from '../http/support.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
 
@@ -228,6 +229,22 @@ t.test('an instance that is full refuses the upgrade with 503', async (t) => {
   const second = new ScriptedAgent(app.url, newMachine());
   await second.end();
   t.equal(second.refusedWith, 503);
+});
+
+t.test('a handshake that is not as it should be is refused with code and message', async (t) => {
+  const zone = await freshZone(t);
+  const { url } = await zone.startApp();
+  const head = `GET /agents/${newMachine().serverUuid}/link HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`;
+  const handshakes = {
+    'no key': 'Sec-WebSocket-Version: 13\r\n',
+    'a short key': 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n',
+    'another version': 'Sec-WebSocket-Version: 12\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
+  };
+  for (const [name, headers] of Object.entries(handshakes)) {
+    const seen = await raw(Number(new URL(url).port), `${head}${headers}\r\n`);
+    t.match(seen, /^HTTP\/1\.1 400 /, name);
+    t.match(JSON.parse(seen.split('\r\n\r\n')[1] ?? ''), { code: 'BadRequest', message: /Sec-WebSocket/ }, name);
+  }
 });
 
 t.test('an instance that stood still while an inventory was on its way does not blame the agent', async (t) => {
