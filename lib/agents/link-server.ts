@@ -21,6 +21,7 @@ import type {
   TaskEventFrame,
 } from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
+import { reasonNotStorable } from '../wire/storable.ts';
 import { Connection, type ConnectionDeps, type ConnectionHandlers, type ConnectionParts } from './connection.ts';
 import { Latest } from './latest.ts';
 import type { Registry } from './registry.ts';
@@ -215,6 +216,11 @@ export class LinkServer {
   #frame(connection: Connection, session: Session, frame: AgentFrame): void {
     const { registry, servers, tasks } = this.#deps;
     const { serverUuid } = session;
+    const reason = reasonNotToKeep(frame);
+    if (reason !== undefined) {
+      connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });
+      return;
+    }
     switch (frame.type) {
       case 'task_event':
         tasks.onTaskEvent(registry.view(session), frame);
@@ -270,4 +276,10 @@ export class LinkServer {
   #otherAddresses(): Address[] {
     return this.#addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
+}
+
+/** One report that the database refuses would take those with it that are written in the same statement. */
+function reasonNotToKeep(frame: AgentFrame): string | undefined {
+  if (frame.type === 'sysinfo') return reasonNotStorable(frame.sysinfo);
+  return frame.type === 'status' ? reasonNotStorable(frame.status) : undefined;
 }

@@ -5,9 +5,9 @@
  */
 import type { z } from 'zod';
 import type { FieldError } from '../errors.ts';
+import { reasonNotStorable } from '../wire/storable.ts';
 import { InvalidArgumentError, InvalidParametersError } from './http-errors.ts';
 import { pathParamsOf, type Route } from './route.ts';
-import { reasonNotStorable } from './storable.ts';
 
 export type Params = Record<string, unknown>;
 
