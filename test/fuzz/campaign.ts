@@ -1,0 +1,152 @@
+/**
+ * Feeds one part its share: fast-check makes the values, in runs of a few hundred with seeds counted up from the given one,
+ * and shrinks what breaks a rule. Before and after, the process that is fed tells what it holds.
+ */
+import fc from 'fast-check';
+import type { Feeder, Part } from './part.ts';
+import { Wrong } from './part.ts';
+import type { Vitals } from './probe.ts';
+import type { Target } from './target.ts';
+
+export interface Outcome {
+  part: string;
+  inputs: number;
+  seconds: number;
+  /** One for each rule that was broken, with the shrunk input and the seed. */
+  findings: string[];
+  before: Vitals;
+  after: Vitals;
+}
+
+export interface Plan {
+  inputs: number;
+  seed: number;
+  /** Called about once a second. */
+  onProgress?: (inputs: number) => void;
+}
+
+const RUNS_A_BATCH = 250;
+/** More of the same tells nothing new. */
+const MAX_FINDINGS = 10;
+/** What is used for the first time is kept for good: compiled code, statements, labels of metrics. */
+const WARM_UP_SHARE = 0.25;
+const SETTLES_WITHIN_MS = 20_000;
+
+export async function runPart(part: Part, target: Target, plan: Plan): Promise<Outcome> {
+  const feeder = await part.open(target);
+  try {
+    return await new Campaign(part, feeder, plan).run();
+  } finally {
+    await feeder.close();
+  }
+}
+
+class Campaign {
+  readonly #part: Part;
+  readonly #feeder: Feeder;
+  readonly #plan: Plan;
+  /** By what is wrong, ids aside: the same again is not told again. */
+  readonly #findings = new Map<string, string>();
+  #inputs = 0;
+  #batch = 0;
+
+  constructor(part: Part, feeder: Feeder, plan: Plan) {
+    this.#part = part;
+    this.#feeder = feeder;
+    this.#plan = plan;
+  }
+
+  async run(): Promise<Outcome> {
+    const begin = Date.now();
+    const { inputs } = this.#plan;
+    await this.#feedUpTo(Math.ceil(inputs * WARM_UP_SHARE));
+    this.#note(await this.#feeder.inspect());
+    const before = await this.#feeder.vitals();
+    const fedBefore = this.#inputs;
+    await this.#feedUpTo(inputs);
+    const seconds = (Date.now() - begin) / 1000;
+    this.#note(await this.#feeder.inspect());
+    const after = await this.#settled(before, this.#inputs - fedBefore);
+    this.#note(leaksOf(before, after, this.#inputs - fedBefore));
+    return {
+      part: this.#part.name,
+      inputs: this.#inputs,
+      seconds,
+      findings: [...this.#findings.values()],
+      before,
+      after,
+    };
+  }
+
+  async #feedUpTo(inputs: number): Promise<void> {
+    const lanes = Array.from({ length: this.#feeder.lanes }, (_, lane) => this.#feedLane(lane, inputs));
+    await Promise.all(lanes);
+  }
+
+  async #feedLane(lane: number, inputs: number): Promise<void> {
+    while (this.#inputs < inputs && this.#findings.size < MAX_FINDINGS) {
+      const seed = this.#plan.seed + this.#batch++;
+      await this.#feedBatch(lane, seed);
+      this.#plan.onProgress?.(this.#inputs);
+    }
+  }
+
+  async #feedBatch(lane: number, seed: number): Promise<void> {
+    const property = fc.asyncProperty(this.#feeder.arbitrary, async (value) => {
+      this.#inputs += await this.#feeder.feed(value, lane);
+    });
+    const details = await fc.check(property, { seed, numRuns: RUNS_A_BATCH });
+    if (details.failed) this.#find(kindOf(details.errorInstance), this.#storyOf(details, seed));
+  }
+
+  #storyOf(details: fc.RunDetails<[unknown]>, seed: number): string {
+    const { errorInstance, counterexample, numShrinks } = details;
+    const error = errorInstance instanceof Wrong ? errorInstance.message : String((errorInstance as Error)?.stack);
+    const input = fc.stringify(counterexample?.[0]);
+    return [
+      error,
+      `  input, shrunk ${numShrinks} times: ${input.length > 3_000 ? `${input.slice(0, 3_000)}… (${input.length} characters)` : input}`,
+      `  again: npm run fuzz -- --part ${this.#part.name} --seed ${seed} --inputs 1`,
+    ].join('\n');
+  }
+
+  #note(findings: readonly string[]): void {
+    for (const finding of findings) this.#find(finding, finding);
+  }
+
+  #find(kind: string, story: string): void {
+    const known = kind.replace(/[0-9a-f]{8}-[0-9a-f-]{27}|\d+/g, 'N');
+    if (!this.#findings.has(known)) this.#findings.set(known, story);
+  }
+
+  /** What is on its way out is given time to go. */
+  async #settled(before: Vitals, inputs: number): Promise<Vitals> {
+    const end = Date.now() + SETTLES_WITHIN_MS;
+    for (;;) {
+      const after = await this.#feeder.vitals();
+      if (leaksOf(before, after, inputs).length === 0 || Date.now() > end) return after;
+      await new Promise((done) => setTimeout(done, 2_000));
+    }
+  }
+}
+
+function kindOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error instanceof Wrong ? error.kind : `${error.name}: ${error.message}`;
+}
+
+/** What grew with the inputs. Bytes may drift: compiled code and caches do not fill up at once. */
+export function leaksOf(before: Vitals, after: Vitals, inputs: number): string[] {
+  const bounds: [keyof Vitals, number][] = [
+    ['files', 8],
+    ['sockets', 8],
+    ['timers', 8],
+    ['entries', 60 + inputs / 500],
+    ['heapBytes', 4 * 1024 * 1024 + 40 * inputs],
+    ['externalBytes', 4 * 1024 * 1024 + 10 * inputs],
+  ];
+  return bounds.flatMap(([name, allowed]) => {
+    const grown = after[name] - before[name];
+    return grown > allowed ? [`${name} grew from ${before[name]} to ${after[name]} over ${inputs} inputs`] : [];
+  });
+}

@@ -1,0 +1,20 @@
+/** The quick form: few inputs, always the same; `npm run fuzz` feeds as many as wanted. */
+import t from 'tap';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { runPart } from './campaign.ts';
+import { parts } from './parts.ts';
+import { Target } from './target.ts';
+
+const SEED = 1;
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+for (const part of parts) {
+  t.test(part.about, { timeout: FILE_TIMEOUT_MS }, async (t) => {
+    const target = await Target.start(t);
+    const { inputs, seconds, findings } = await runPart(part, target, { inputs: part.quick, seed: SEED });
+    t.ok(inputs >= part.quick);
+    t.same(findings, [], 'no rule was broken');
+    t.comment(`${inputs} inputs in ${seconds.toFixed(0)} s`);
+  });
+}

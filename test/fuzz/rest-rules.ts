@@ -1,0 +1,132 @@
+/**
+ * What is wrong with an answer, however strange the request was: 5xx for a caller's fault, an error without `code` and
+ * `message`, JSON that is none. The one table of what is odd on purpose stands here; docs/compatibility.md says why.
+ */
+import { routes } from '../../lib/http/routes.ts';
+import type { Answer } from './answers.ts';
+
+interface Exception {
+  name: string;
+  /** operationIds; absent: of any. */
+  of?: readonly string[];
+  status: number;
+  code: string;
+  message?: RegExp;
+}
+
+const SYNCHRONOUS = ['CommandExecute', 'RefreshSysinfo', 'PauseAgent', 'ResumeAgent'];
+const OF_THE_REFERENCE = routes.flatMap(({ name, origin, referenceAborts }) =>
+  origin === 'reference' && referenceAborts !== true ? [name] : [],
+);
+
+/** 5xx that are answered on purpose. Everything else of that kind is a finding. */
+export const EXCEPTIONS: readonly Exception[] = [
+  {
+    name: "a parameter of the wrong type on a route of the reference: 500, as the reference's clients know it",
+    of: OF_THE_REFERENCE,
+    status: 500,
+    code: 'InvalidParameters',
+    message: /^Request parameters failed validation$/,
+  },
+  {
+    name: "a synchronous route's task failed: 500 with the task's message, as the reference",
+    of: SYNCHRONOUS,
+    status: 500,
+    code: 'InternalError',
+    message: /^(?!Internal error;)/,
+  },
+  {
+    name: 'a wait for a ticket that is expired, or expires meanwhile: 500, as the reference',
+    of: ['WaitTicket'],
+    status: 500,
+    code: 'InternalError',
+    message: /^ticket (\S+ is|has) expired$/,
+  },
+  {
+    name: 'what an old agent is asked and does not answer: 500, as the reference',
+    of: ['TaskHistory', 'PauseAgent', 'ResumeAgent'],
+    status: 500,
+    code: 'InternalError',
+    message: /^(?!Internal error;)/,
+  },
+  {
+    name: 'an old agent whose sysinfo names no address: 500, as any failure of an old agent',
+    of: ['TaskHistory', 'PauseAgent', 'ResumeAgent'],
+    status: 500,
+    code: 'NoAgentAddress',
+  },
+  { name: 'a queue with 10,000 that wait takes no more', of: ['CreateTicket'], status: 503, code: 'TooManyTickets' },
+];
+
+/** Routes whose answer may take as long as their callers ask for: the caller of these does not wait. */
+export const MAY_WAIT: ReadonlySet<string> = new Set([
+  ...SYNCHRONOUS,
+  'WaitTask',
+  'WaitTicket',
+  'FollowTask',
+  'TaskHistory',
+]);
+
+/** What is wrong with the answer; undefined if nothing is. `operationId`: of the route that answered, where that is clear. */
+export function complaintOf(
+  answer: Answer,
+  { operationId, method }: { operationId: string | undefined; method: string },
+) {
+  const { status, headers, body } = answer;
+  if (status < 400) return jsonComplaint(answer);
+  if (method === 'HEAD') return status >= 500 ? `${status} to HEAD` : undefined;
+  const error = parsed(body);
+  const type = headers['content-type'];
+  if (type !== 'application/json') return `an error (${status}) as ${type}: ${shown(body)}`;
+  if (!isError(error)) return `an error (${status}) without code and message: ${shown(body)}`;
+  if (status < 500 || isDeliberate(status, error, operationId)) return undefined;
+  return `${status} ${error.code}: ${error.message}`;
+}
+
+function isDeliberate(
+  status: number,
+  { code, message }: { code: string; message: string },
+  operationId: string | undefined,
+) {
+  return EXCEPTIONS.some(
+    (one) =>
+      one.status === status &&
+      one.code === code &&
+      (one.message?.test(message) ?? true) &&
+      (one.of === undefined || operationId === undefined || one.of.includes(operationId)),
+  );
+}
+
+function jsonComplaint({ status, headers, body, isOpenEnded }: Answer): string | undefined {
+  if (isOpenEnded || headers['content-type'] !== 'application/json' || body === '') return undefined;
+  return parsed(body) === undefined ? `${status} with JSON that is none: ${shown(body)}` : undefined;
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isError(value: unknown): value is { code: string; message: string } {
+  const { code, message } = (value ?? {}) as { code?: unknown; message?: unknown };
+  return typeof code === 'string' && code !== '' && typeof message === 'string' && message !== '';
+}
+
+function shown(text: string): string {
+  return JSON.stringify(text.slice(0, 200));
+}
+
+const PATTERNS = routes.map(({ name, method, path }) => ({
+  name,
+  method,
+  pattern: new RegExp(`^${path.replace(/:\w+/g, '[^/]+')}/?$`, 'i'),
+}));
+
+/** The route that a request reaches, if that can be said without a router. */
+export function operationOf(method: string, target: string): string | undefined {
+  const path = (target.split(/[?#]/, 1)[0] ?? '').replace(/\/+/g, '/');
+  return PATTERNS.find((one) => one.method === method && one.pattern.test(path))?.name;
+}
