@@ -15,6 +15,7 @@ import {
   removeAuthority,
   renewRun,
 } from '../../lib/roster/roster-store.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
@@ -162,6 +163,8 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     return { real: await drainRun(fleet.database, run), model: answer };
   },
 };
+
+t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('the small worlds have the rows that the statements of the roster make', async (t) => {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });

@@ -1,6 +1,9 @@
 /** Worlds as tests: nothing may be wrong in those of the product, and what is put into the others has to be found. */
 import t from 'tap';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import type { BrokenWorld, Plan } from './plan.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
 
 export function walkAll(plans: readonly Plan[]): void {
   for (const { name, bounds, explore } of plans) {

@@ -135,8 +135,8 @@ function given(rules: Rules, before: State, frame: Extract<DownFrame, { type: 't
       return waiting(rules, withWork(append(rules, state, { record: 'accepted', task }), id, 'accepting'));
     }
     case 'say-accepted': {
-      const phase = state.agent.works[id];
-      return phase === 'accepting' ? state : report(state, { type: 'accepted', id, attempt: answer.known.attempt });
+      if (!state.agent.disk.tasks.has(id)) return state;
+      return report(state, { type: 'accepted', id, attempt: answer.known.attempt });
     }
     case 'tell-end':
       return toldEnd(state, id);
@@ -252,14 +252,17 @@ function deaths(rules: Rules, state: State): Move<State>[] {
     })),
     ...spend(state, 'rollBackJournal').map((left) => ({
       what: 'restarts with its journal as it was when the session began',
-      to: restarted(left, { ...left.agent.disk, tasks: new Map(), acknowledged: new Map() }),
+      to: restarted(
+        { ...left, areJournalsWhole: false },
+        { ...left.agent.disk, tasks: new Map(), acknowledged: new Map() },
+      ),
       isFault: true,
     })),
     ...spend(state, 'loseJournal').map((left) => {
       const journals = left.journals + 1;
       return {
         what: 'restarts without its journal',
-        to: restarted({ ...left, journals }, fresh(journals)),
+        to: restarted({ ...left, journals, areJournalsWhole: false }, fresh(journals)),
         isFault: true,
       };
     }),

@@ -74,6 +74,8 @@ export interface TaskWorldState {
   done: Readonly<Record<string, number>>;
   ends: Readonly<Record<string, number>>;
   journals: number;
+  /** No journal was lost or rolled back. */
+  areJournalsWhole: boolean;
   left: Budget;
 }
 
@@ -122,6 +124,7 @@ export function firstState({ idempotent, faults }: TaskBounds): TaskWorldState {
     done: none,
     ends: none,
     journals: 1,
+    areJournalsWhole: true,
     left: { ...NO_FAULTS, ...faults },
   };
 }

@@ -57,7 +57,7 @@ function* others(rules: Rules, state: State): Generator<Move<State>> {
 /** Ends that say that it has not run. */
 const NOT_RUN: readonly TaskError[] = [taskEnds.notTaken, taskEnds.cancelled];
 
-function complaintOf({ tasks, begun, done, ends }: State, id: string): string | undefined {
+function complaintOf({ tasks, begun, done, ends, areJournalsWhole }: State, id: string): string | undefined {
   const task = tasks[id];
   const times = begun[id] ?? 0;
   if (task === undefined) return `${id} is gone`;
@@ -65,6 +65,8 @@ function complaintOf({ tasks, begun, done, ends }: State, id: string): string | 
   if (times > 1 && !task.idempotent) return `${id} may not be run again and has begun ${times} times`;
   if (task.outcome === 'complete' && !done[id]) return `${id} is complete and was never done`;
   if (task.error && NOT_RUN.includes(task.error) && times > 0) return `${id} is said not to have run and has begun`;
+  if (areJournalsWhole && task.error?.code === taskEnds.outcomeUnknown.code)
+    return `what became of ${id} is unknown though its agent's journal is whole`;
   if (task.error?.code === 'TaskAlreadyEnded') return `${id} had ended before, and how is not known any more`;
   return undefined;
 }
