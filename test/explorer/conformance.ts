@@ -18,6 +18,8 @@ export interface Conformance<Scene> {
   /** An empty database, and what the model begins with. */
   begin(dice: Dice): Promise<Scene>;
   operations: Readonly<Record<string, (scene: Scene) => Promise<Answers>>>;
+  /** Operations that come three times as often, so that others find something to do. */
+  often?: readonly string[];
   /** Everything that is stored, in the model's words. */
   rows(scene: Scene): Promise<Answers>;
 }
@@ -26,12 +28,13 @@ export async function checkConformance<Scene>(t: Test, conformance: Conformance<
   const { seed, sequences, steps, operations } = conformance;
   const dice = new Dice(seed);
   const names = Object.keys(operations);
+  const lots = [...names, ...(conformance.often ?? []), ...(conformance.often ?? [])];
   const counts = new Map(names.map((name) => [name, 0]));
   for (let sequence = 0; sequence < sequences; sequence += 1) {
     const scene = await conformance.begin(dice);
     const done: string[] = [];
     for (let step = 0; step < steps; step += 1) {
-      const name = dice.of(names);
+      const name = dice.of(lots);
       done.push(name);
       counts.set(name, (counts.get(name) ?? 0) + 1);
       const answers = (await operations[name]?.(scene)) ?? { real: undefined, model: undefined };
