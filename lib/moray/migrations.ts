@@ -55,11 +55,13 @@ export async function migrate(
   { log }: { log: Logger },
 ): Promise<void> {
   const ordered = inOrder(migrations);
-  await oneAtATime(database, async (connection) => {
+  const before = await oneAtATime(database, async (connection) => {
     await connection.query(ensureTable);
-    refuseChanges(ordered, await appliedSteps(connection));
+    const applied = await appliedSteps(connection);
+    refuseChanges(ordered, applied);
+    return applied;
   });
-  for (const migration of ordered) {
+  for (const migration of ordered.filter(({ number }) => !before.has(number))) {
     const isNew = await oneAtATime(database, (connection) => apply(connection, migration));
     if (isNew) log.info({ number: migration.number, migration: migration.name }, 'migration applied');
   }
