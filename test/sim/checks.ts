@@ -78,8 +78,11 @@ export class Checks {
 
   /** What is not well yet; nothing when the world has come to rest. */
   unwell(): { invariant: Invariant; what: string }[] {
-    const { agents, workload } = this.#world;
+    const { agents, oldAgents, workload } = this.#world;
     return [
+      ...oldAgents
+        .filter(({ uuid }) => this.roster.statusOf(uuid) !== 'running')
+        .map(({ name }) => ({ invariant: 'I1' as const, what: `${name} posts heartbeats and is not running` })),
       ...agents.flatMap(({ name, uuid, agent }) => {
         const status = this.roster.statusOf(uuid);
         const isWell = status === 'running' && agent?.link.isLive === true;

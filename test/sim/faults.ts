@@ -11,7 +11,7 @@ export type Disturbance = (typeof DISTURBANCES)[number];
 
 export function disturbanceOf({ kind }: Fault): Disturbance {
   if (kind.startsWith('agent-connections') || kind.startsWith('agent-cut')) return 'network';
-  if (kind.startsWith('agent-')) return 'agents';
+  if (kind.startsWith('agent-') || kind === 'old-agent-silent') return 'agents';
   if (kind.startsWith('bus-') || kind === 'instance-without-bus') return 'bus';
   if (kind.startsWith('database-') || kind === 'instance-without-database') return 'database';
   if (kind === 'instance-without-agents' || kind.startsWith('network-') || kind.startsWith('frames-')) return 'network';
@@ -76,6 +76,11 @@ function begin(world: World, fault: Fault): void {
       const { process } = agentOf(world, fault);
       if (process !== undefined) process.wallOffsetMs += fault.ms;
       return;
+    }
+    case 'old-agent-silent': {
+      const agent = world.oldAgents[fault.agent % Math.max(1, world.oldAgents.length)];
+      agent?.silence(true);
+      return afterwards(() => agent?.silence(false));
     }
     case 'agent-connections-reset':
       return network.reset(agentOf(world, fault).name, '*');

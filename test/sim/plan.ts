@@ -25,6 +25,7 @@ export type Fault = { at: number } & (
   | { kind: 'agent-clock-stepped'; agent: number; ms: number }
   | { kind: 'agent-cut-off'; agent: number; direction: Direction; ms: number }
   | { kind: 'agent-connections-reset'; agent: number }
+  | { kind: 'old-agent-silent'; agent: number; ms: number }
   | { kind: 'network-slow'; extraMs: number; ms: number }
   | { kind: 'network-losing'; loss: number; ms: number }
   | { kind: 'frames-repeated'; share: number; ms: number }
@@ -67,6 +68,8 @@ export interface Plan {
   profile: Profile;
   instances: number;
   agents: number;
+  /** That have no link. */
+  oldAgents: number;
   faults: Fault[];
   operations: Operation[];
   /** From here on nothing goes wrong any more. */
@@ -87,6 +90,7 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
     'agent-clock-stepped',
     'agent-connections-reset',
     'agent-cut-off',
+    'old-agent-silent',
   ],
   instances: [
     'instance-killed',
@@ -131,7 +135,8 @@ export function planOf(seed: string): Plan {
     operationOf(number, { random, agents }),
   );
   const calmAt = Math.max(FAULTS_UNTIL_MS, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
-  return { seed, profile, instances, agents, faults, operations, calmAt };
+  const oldAgents = random.whole(0, 2);
+  return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt };
 }
 
 interface Drawn {
@@ -174,6 +179,8 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
       };
     case 'agent-frozen':
       return { at, kind, agent, ms };
+    case 'old-agent-silent':
+      return { at, kind, agent, ms: ms + 14_000 };
     case 'agent-clock-stepped':
       return { at, kind, agent, ms: Math.round(random.between(-3_600_000, 3_600_000)) };
     case 'agent-cut-off':

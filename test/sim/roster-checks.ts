@@ -54,6 +54,7 @@ export class RosterChecks {
 
   #checkVerdict(name: string, row: RosterRow): void {
     if (row.reason === 'removed') return;
+    if (row.reason === 'legacy-silent') return this.#checkOldSilence(row.server_uuid);
     const owner = this.#world.instances.find(({ uuid }) => uuid === this.#liveRuns.get(row.run ?? ''));
     if (owner === undefined) return;
     const isOpen = this.#holdsSession(owner, row);
@@ -68,6 +69,16 @@ export class RosterChecks {
       this.#world.violated('I2', `${name}: ${row.reason}, of a session of ${owner.name}, said by another`);
     const end = owner.connectionOf(row.server_uuid, row.epoch);
     if (row.reason === 'silent' && end !== undefined) this.#checkSilence(name, end, owner.config.silenceMs);
+  }
+
+  /** A heartbeat that was answered counts, whichever instance took it and whatever became of that. */
+  #checkOldSilence(serverUuid: string): void {
+    const agent = this.#world.oldAgents.find(({ uuid }) => uuid === serverUuid);
+    const lifetimeMs = this.#world.instances[0]?.config.oldHeartbeatLifetimeMs ?? 0;
+    const quietMs = this.#world.time.now - (agent?.heardAt ?? 0);
+    const wasRecorded = this.#world.calmForMs('instances', 'database', 'network') > lifetimeMs + quietMs;
+    if (agent !== undefined && wasRecorded && quietMs < lifetimeMs)
+      this.#world.violated('I1', `${agent.name} was called silent ${Math.round(quietMs)} ms after its heartbeat`);
   }
 
   /** What had reached the machine counts as heard, whether or not the process had read it. */
@@ -94,15 +105,33 @@ export class RosterChecks {
       const since = this.#quietSince.get(agent.name);
       if (since !== undefined && this.statusOf(agent.uuid) === 'running') this.#checkDetection(agent, time.now - since);
     }
+    for (const agent of this.#world.oldAgents) {
+      const isOverdue = agent.isSilent && this.statusOf(agent.uuid) === 'running';
+      if (isOverdue && agent.heardAt !== undefined) this.#checkOldDetection(agent.name, time.now - agent.heardAt);
+    }
+  }
+
+  /** Of one without a link: its silence is counted from a look at everybody's sightings, once per period. */
+  #checkOldDetection(name: string, quietMs: number): void {
+    const config = this.#world.instances[0]?.config;
+    if (config === undefined) return;
+    const { oldHeartbeatLifetimeMs, oldSightingsMs, oldGraceMs } = config;
+    const boundMs = oldHeartbeatLifetimeMs + 2 * oldSightingsMs + oldGraceMs + ONE_STATEMENT_MS + SLACK_MS;
+    if (this.#isOtherwiseCalm(config) && quietMs > boundMs)
+      this.#world.violated('I1', `${name} has posted nothing for ${Math.round(quietMs)} ms and is running`);
+  }
+
+  /** Nothing but agents has failed for as long as the longest of I1's bounds. */
+  #isOtherwiseCalm({ leaseMs, adoptGraceMs, startGraceMs }: SimInstance['config']): boolean {
+    const longestMs = startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
+    return this.#world.calmForMs('instances', 'network', 'database') > longestMs;
   }
 
   #checkDetection(agent: SimAgent, quietMs: number): void {
     const config = this.#world.instances[0]?.config;
     if (config === undefined) return;
-    const { silenceMs, checkMs, leaseMs, adoptGraceMs, startGraceMs } = config;
-    const longestMs = startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
-    const isOtherwiseCalm = this.#world.calmForMs('instances', 'network', 'database') > longestMs;
-    if (isOtherwiseCalm && quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS)
+    const { silenceMs, checkMs } = config;
+    if (this.#isOtherwiseCalm(config) && quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS)
       this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is running`);
   }
 }

@@ -10,6 +10,7 @@ import { SimHub } from './sim-bus.ts';
 import { SimInstance } from './sim-instance.ts';
 import type { LinkDoor } from './sim-link.ts';
 import { SimNetwork } from './sim-network.ts';
+import { SimOldAgent } from './sim-old-agent.ts';
 import type { SimPostgres } from './sim-postgres.ts';
 import { SimProcess } from './sim-process.ts';
 import { Story } from './story.ts';
@@ -50,6 +51,7 @@ export class World {
   readonly workload: Workload;
   readonly instances: SimInstance[] = [];
   readonly agents: SimAgent[] = [];
+  readonly oldAgents: SimOldAgent[] = [];
   readonly #plan: Plan;
   readonly #violations: Violation[] = [];
   readonly #disturbedUntil: Record<Disturbance, number> = {
@@ -87,6 +89,7 @@ export class World {
     });
     for (let number = 0; number < plan.instances; number++) this.addInstance();
     for (let number = 0; number < plan.agents; number++) this.#addAgent(number);
+    for (let number = 0; number < plan.oldAgents; number++) this.#addOldAgent(number);
     scheduleFaults(this, plan.faults);
     this.workload.schedule(plan.operations);
     this.#tick();
@@ -132,7 +135,8 @@ export class World {
   }
 
   nameOfServer(serverUuid: string): string {
-    return this.agents.find(({ uuid }) => uuid === serverUuid)?.name ?? serverUuid;
+    const all = [...this.agents, ...this.oldAgents];
+    return all.find(({ uuid }) => uuid === serverUuid)?.name ?? serverUuid;
   }
 
   disturbed(kind: Disturbance, ms: number): void {
@@ -149,6 +153,12 @@ export class World {
     this.agents.push(agent);
     this.time.schedule(this.random.between(500, 2500), PHASE.input, () => agent.start());
     this.time.schedule(this.random.between(9_000, 30_000), PHASE.input, () => agent.backUpJournal());
+  }
+
+  #addOldAgent(number: number): void {
+    const agent = new SimOldAgent(this, number);
+    this.oldAgents.push(agent);
+    this.time.schedule(this.random.between(1_000, 6_000), PHASE.input, () => void agent.start());
   }
 
   #tick(): void {
