@@ -42,6 +42,8 @@ export interface BenchContext {
   isQuick: boolean;
   /** How long a figure that shows endurance goes on. */
   minutes: number;
+  /** How often each peer takes its turn beside ours. */
+  rounds: number;
   /** Postgres and the bus, shared by all figures of a run. */
   foundation: Foundation;
   floors: Floors;

@@ -8,6 +8,8 @@ export interface BenchOptions {
   /** The figures are those beside the peers. */
   isPeers: boolean;
   minutes: number;
+  /** How often peers take their turn. */
+  rounds: number;
   figures: readonly Figure[];
   databaseUrl: string | undefined;
   redisUrl: string | undefined;
@@ -25,6 +27,7 @@ export function usageOf(figures: readonly Figure[], peers: readonly Figure[]): s
   --peers              the figures beside others that a user might take instead, on the same Postgres and Redis, by turns.
                        Their packages are installed in tools/bench/peers when this is asked for first; mosquitto and
                        nats-server are Debian's (apt-get install mosquitto nats-server), and left out where they are not there
+  --rounds N           how often each of the peers takes its turn (default 3)
   --quick              small sizes, for trying it out; the numbers mean nothing
   --minutes N          how long many agents are held (default 10)
   --json               one JSON object instead of the table
@@ -64,6 +67,7 @@ export function parseBenchOptions(
     isQuick: values.quick,
     isPeers: values.peers,
     minutes: minutesOf(values.minutes),
+    rounds: roundsOf(values.rounds),
     figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
     databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
     redisUrl: url('redis-url', values['redis-url'], ['redis:', 'rediss:']),
@@ -80,6 +84,7 @@ function parse(args: readonly string[]) {
         json: { type: 'boolean', default: false },
         peers: { type: 'boolean', default: false },
         quick: { type: 'boolean', default: false },
+        rounds: { type: 'string', default: '3' },
         minutes: { type: 'string', default: '10' },
         only: { type: 'string' },
         'database-url': { type: 'string' },
@@ -97,6 +102,11 @@ function parse(args: readonly string[]) {
 function minutesOf(text: string): number {
   if (/^\d{1,4}(\.\d+)?$/.test(text) && Number(text) > 0) return Number(text);
   throw new BenchUsageError(`--minutes ${text} is not a number of minutes`);
+}
+
+function roundsOf(text: string): number {
+  if (/^[1-9]\d?$/.test(text)) return Number(text);
+  throw new BenchUsageError(`--rounds ${text} is not a number of rounds`);
 }
 
 function url(name: string, text: string | undefined, protocols: readonly string[]): string | undefined {

@@ -89,6 +89,7 @@ export class Run {
     return {
       isQuick: this.#options.isQuick,
       minutes: this.#options.minutes,
+      rounds: this.#options.isQuick ? 1 : this.#options.rounds,
       foundation: this.#foundation,
       directory: this.#newFolder(),
       profiles: this.#options.profiles,

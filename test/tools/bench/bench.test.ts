@@ -44,7 +44,15 @@ t.test('options are parsed into exact types', async (t) => {
   const peers = [figure('four')];
   t.match(parseBenchOptions(['--peers'], known, peers), { isPeers: true, figures: peers });
   t.match(parseBenchOptions(['--peers', '--only', 'four'], known, peers), { figures: peers });
-  for (const args of [['--only', 'four'], ['--bus', 'pigeons'], ['--slowly'], ['--database-url', 'x'], ['all']]) {
+  t.match(parseBenchOptions(['--rounds', '5'], known, peers), { rounds: 5 });
+  for (const args of [
+    ['--only', 'four'],
+    ['--rounds', '0'],
+    ['--bus', 'pigeons'],
+    ['--slowly'],
+    ['--database-url', 'x'],
+    ['all'],
+  ]) {
     t.type(
       t.throws(() => parseBenchOptions(args, known, []), args.join(' ')),
       BenchUsageError,

@@ -1,11 +1,13 @@
 /** A lock that changes hands: our tickets beside Redlock on the same Redis and advisory locks of the same Postgres. */
 import { BenchCaller } from '../../caller.ts';
+import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext, Figure, Result } from '../../figure.ts';
 import { summarize } from '../../statistics.ts';
 import { createTicket, releaseTicket, waitForTicket } from '../../tickets.ts';
 import type { Zone } from '../../zone.ts';
 import { type Contention, contend, handOver, type Lock, type LockPlan } from '../contention.ts';
 import { type Absent, compare, type Measure, type Side, type Turn, takePairs, withAbsent } from '../contest.ts';
+import { storesCpuMs } from '../stores.ts';
 import { OWN } from './own-tasks.ts';
 
 interface Peer {
@@ -24,7 +26,7 @@ const QUEUE = 'peers';
 
 const peers: readonly Peer[] = [
   { name: 'Redlock', kind: 'redlock' },
-  { name: 'Redlock, retries after 5 to 10 ms', kind: 'redlock', retry: { retryDelay: 5, retryJitter: 5 } },
+  { name: 'Redlock, retries within 10 ms', kind: 'redlock', retry: { retryDelay: 5, retryJitter: 5 } },
   { name: 'advisory lock', kind: 'advisory' },
 ];
 
@@ -32,6 +34,7 @@ const measures: readonly Measure[] = [
   { key: 'handOver', what: 'given back → held by the one that waits, p50', unit: 'ms' },
   { key: 'perSecond', what: `hand-overs per second, ${CONTENDERS} contenders`, unit: '/s' },
   { key: 'changed', what: 'of the times it was given, to another than before', unit: '%' },
+  { key: 'cpu', what: `CPU per hand-over, all processes, ${CONTENDERS} contenders`, unit: 'ms' },
   { key: 'longest', what: `longest wait of ${CONTENDERS} contenders`, unit: 'ms' },
 ];
 
@@ -53,43 +56,58 @@ async function measure(context: BenchContext): Promise<Result[]> {
       sides.push(await startPeer(context, peer, times));
     else absent.push({ name: peer.name, why: 'there is no Redis: on Debian, apt-get install redis-server' });
   }
-  const rounds = context.isQuick ? 1 : 3;
+  const { rounds } = context;
   // The first turns meet cold code.
   for (const side of [own, ...sides]) await side.take();
   const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`locks, ${text}`) });
   return withAbsent(compare(pairs, measures), absent);
 }
 
-async function startOwn({ startZone }: BenchContext, times: Times): Promise<Side> {
-  const lock = ticketLock(await startZone());
+async function startOwn(context: BenchContext, times: Times): Promise<Side> {
+  const zone = await context.startZone();
+  const lock = ticketLock(zone);
+  const pids = zone.instances.map(({ helper }) => helper.program.pid);
   return {
     name: OWN,
-    take: async () => turnOf(await handOver(lock, times.handOver), await contend(lock, times.contend)),
+    take: () =>
+      takeTurn({
+        handOver: () => handOver(lock, times.handOver),
+        contend: () => contend(lock, times.contend),
+        cpuMs: () => cpuMsOf([process.pid, ...pids]) + storesCpuMs(context),
+      }),
   };
 }
 
-async function startPeer(
-  { foundation, startHelper }: BenchContext,
-  { name, kind, retry = {} }: Peer,
-  times: Times,
-): Promise<Side> {
+async function startPeer(context: BenchContext, { name, kind, retry = {} }: Peer, times: Times): Promise<Side> {
+  const { foundation, startHelper } = context;
   const databaseUrl = await foundation.createDatabase();
   const plan: LockPlan = { databaseUrl, redisUrl: foundation.redisUrl, contenders: CONTENDERS, retry };
   const helper = await startHelper({ name: kind, file: 'tools/bench/peers/programs/locks.ts' });
   await helper.ask(kind, plan);
   return {
     name,
-    take: async () =>
-      turnOf(
-        await helper.ask<number[]>('handOver', times.handOver),
-        await helper.ask<Contention>('contend', times.contend),
-      ),
+    take: () =>
+      takeTurn({
+        handOver: () => helper.ask('handOver', times.handOver),
+        contend: () => helper.ask('contend', times.contend),
+        cpuMs: () => cpuMsOf([helper.program.pid]) + storesCpuMs(context),
+      }),
   };
 }
 
-function turnOf(handOvers: readonly number[], { perSecond, changedPercent, waits }: Contention): Turn {
-  const [{ median: handOver }, { max: longest }] = [summarize(handOvers), summarize(waits)];
-  return { handOver, perSecond, changed: changedPercent, longest };
+interface LockWork {
+  handOver(): Promise<number[]>;
+  contend(): Promise<Contention>;
+  /** Of all processes that take part. */
+  cpuMs(): number;
+}
+
+async function takeTurn(work: LockWork): Promise<Turn> {
+  const { median: handOver } = summarize(await work.handOver());
+  const before = work.cpuMs();
+  const { perSecond, changedPercent, waits } = await work.contend();
+  const cpu = (work.cpuMs() - before) / (waits.length * (changedPercent / 100));
+  return { handOver, perSecond, changed: changedPercent, cpu, longest: summarize(waits).max };
 }
 
 /** Asked for at one instance, awaited at the next, given back at the third. */

@@ -1,11 +1,13 @@
 /** cnapi's side of the figures of tasks: POST at one instance, the agent at any, the wait at another instance. */
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import { BenchCaller } from '../../caller.ts';
+import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext } from '../../figure.ts';
 import { runLanes } from '../../lanes.ts';
 import { postTask, runTask, type TaskRoute } from '../../tasks.ts';
 import type { Zone } from '../../zone.ts';
 import type { Side } from '../contest.ts';
+import { storesCpuMs } from '../stores.ts';
 import { type TakeTurn, untilDone, type Work } from './queues.ts';
 
 export const OWN = 'cnapi';
@@ -14,14 +16,14 @@ export const OWN = 'cnapi';
 export type Agents = { real: number } | { simulated: number };
 
 export async function startOwnTasks(
-  { startZone }: BenchContext,
+  context: BenchContext,
   { agents, take }: { agents: Agents; take: TakeTurn },
 ): Promise<Side> {
-  const zone = await startZone();
+  const zone = await context.startZone();
   if ('real' in agents) await zone.addAgents(agents.real);
   else await zone.addFleet({ agents: agents.simulated });
   if ('simulated' in agents) await zone.untilKnown(agents.simulated);
-  const work = workOf(zone, await routesOf(zone));
+  const work = workOf(context, zone, await routesOf(zone));
   const turn = async () => {
     const taken = await take(work);
     await untilDone(OWN, work);
@@ -30,8 +32,10 @@ export async function startOwnTasks(
   return { name: OWN, take: turn };
 }
 
-function workOf(zone: Zone, routes: readonly TaskRoute[]): Work {
+function workOf(context: BenchContext, zone: Zone, routes: readonly TaskRoute[]): Work {
   const caller = new BenchCaller();
+  const { instances, fleets, agents } = zone;
+  const pids = [...instances.map(({ helper }) => helper.program), ...fleets, ...agents].map(({ pid }) => pid);
   let dispatched = 0;
   const dispatch = (how: 'add' | 'run') => {
     const route = routes[dispatched++ % routes.length] as TaskRoute;
@@ -49,6 +53,15 @@ function workOf(zone: Zone, routes: readonly TaskRoute[]): Work {
       return times;
     },
     lanes: ({ inFlight, seconds, how }) => runLanes(inFlight, seconds, () => dispatch(how)),
+    cpuMs: () => cpuMsOf([process.pid, ...pids]) + storesCpuMs(context),
+    async countUndone() {
+      // Each has an index of its own, so that those that have ended cost nothing.
+      const [row] = await zone.sql<{ count: number }>(
+        `select ((select count(*) from cnapi_tasks where state = 'queued') +
+                 (select count(*) from cnapi_tasks where state = 'claimed'))::int as count`,
+      );
+      return row?.count ?? 0;
+    },
     async tally() {
       const [row = { complete: 0, others: 0 }] = await zone.sql<{ complete: number; others: number }>(
         `select count(*) filter (where outcome = 'complete')::int as complete,

@@ -8,12 +8,13 @@ import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import { systemRandom } from '../../../../lib/ports/random.ts';
 import { freePort, isListening } from '../../../start/ports.ts';
 import { BenchCaller } from '../../caller.ts';
-import { cpuMsOf, treeOf } from '../../cpu.ts';
+import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext } from '../../figure.ts';
 import type { Helper } from '../../helper.ts';
 import { machineMs } from '../../machine-clock.ts';
 import type { ConnectOrder as AgentsOrder } from '../../programs/agents.ts';
 import type { Beats, Connected } from '../programs/clients.ts';
+import { storesCpuMs } from '../stores.ts';
 import { OWN } from './own-tasks.ts';
 
 /** When to look for the loss of clients: not before, and how often. */
@@ -219,10 +220,6 @@ async function goneAtObserver(observer: Helper, ids: readonly string[]): Promise
   const isSo = async () => (await noted()).length === ids.length;
   await until(isSo, { withinMs: GONE_WITHIN_MS, everyMs: LOOK_MS, what: `${ids.length} clients to be gone` });
   return await noted();
-}
-
-function storesCpuMs({ foundation }: BenchContext): number {
-  return cpuMsOf(foundation.pids.flatMap(treeOf));
 }
 
 async function until(

@@ -5,10 +5,12 @@
  */
 import { Redis } from 'ioredis';
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext } from '../../figure.ts';
 import type { Helper } from '../../helper.ts';
 import type { Absent, Side, Turn } from '../contest.ts';
 import type { Handled, QueuePlan } from '../programs/queue.ts';
+import { storesCpuMs } from '../stores.ts';
 
 /** What a turn does with a side: the same questions to each. */
 export interface Work {
@@ -16,7 +18,11 @@ export interface Work {
   trips(order: { seconds: number; restMs: number }): Promise<number[]>;
   /** Pieces a second, waited for (`run`) or only accepted (`add`). */
   lanes(order: { inFlight: number; seconds: number; how: 'add' | 'run' }): Promise<number>;
+  /** What has not been done yet, by a look that costs little: it is repeated. */
+  countUndone(): Promise<number>;
   tally(): Promise<Tally>;
+  /** Of all processes that take part, whoever asks and the stores among them. */
+  cpuMs(): number;
 }
 
 export interface Tally {
@@ -62,9 +68,10 @@ export function checkDone(name: string, { dispatched, handled, unfinished }: Tal
 /** Resolves when all is done and recorded. @throws when it does not come to that */
 export async function untilDone(name: string, work: Work): Promise<void> {
   for (const deadline = clock.now() + DONE_WITHIN_MS; ; await clock.sleep(LOOK_MS)) {
+    const isLate = clock.now() > deadline;
+    if ((await work.countUndone()) > 0 && !isLate) continue;
     const tally = await work.tally();
-    const isDone = tally.handled.distinct >= tally.dispatched && tally.unfinished === 0;
-    if (isDone || clock.now() > deadline) return checkDone(name, tally);
+    if (tally.unfinished === 0 || isLate) return checkDone(name, tally);
   }
 }
 
@@ -91,10 +98,11 @@ function whyAbsent({ foundation }: BenchContext, { needsRedis, isDurable }: Peer
 }
 
 async function startQueue(
-  { foundation, startHelper }: BenchContext,
+  context: BenchContext,
   { name, program, variant = '', isDurable }: Peer,
   { isTold, take }: { isTold: boolean; take: TakeTurn },
 ): Promise<Side> {
+  const { foundation, startHelper } = context;
   const { redisUrl } = foundation;
   const databaseUrl = await foundation.createDatabase();
   const plan: QueuePlan = { databaseUrl, redisUrl, concurrency: IN_FLIGHT, isTold, variant };
@@ -103,7 +111,7 @@ async function startQueue(
   const [caller, worker] = [await start('caller'), await start('worker')];
   await caller.ask('startCaller', plan);
   await worker.ask('startWorker', plan);
-  const work = workOf(caller, worker);
+  const work = workOf(context, caller, worker);
   const turn = async () => {
     const taken = await take(work);
     await untilDone(name, work);
@@ -112,15 +120,20 @@ async function startQueue(
   return { name, take: isDurable ? () => withFsync(redisUrl ?? '', turn) : turn };
 }
 
-function workOf(caller: Helper, worker: Helper): Work {
+function workOf(context: BenchContext, caller: Helper, worker: Helper): Work {
+  const count = async () => ({
+    dispatched: await caller.ask<number>('dispatched'),
+    handled: await worker.ask<Handled>('handled'),
+  });
   return {
     trips: (order) => caller.ask('trips', order),
     lanes: (order) => caller.ask('lanes', order),
-    async tally() {
-      const dispatched = await caller.ask<number>('dispatched');
-      const handled = await worker.ask<Handled>('handled');
-      return { dispatched, handled, unfinished: await caller.ask<number>('unfinished') };
+    async countUndone() {
+      const { dispatched, handled } = await count();
+      return dispatched - handled.distinct;
     },
+    cpuMs: () => cpuMsOf([caller.program.pid, worker.program.pid]) + storesCpuMs(context),
+    tally: async () => ({ ...(await count()), unfinished: await caller.ask<number>('unfinished') }),
   };
 }
 

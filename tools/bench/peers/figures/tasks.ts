@@ -4,7 +4,7 @@ import type { BenchContext, Figure, Result } from '../../figure.ts';
 import { median } from '../../statistics.ts';
 import { compare, type Measure, takePairs, withAbsent } from '../contest.ts';
 import { type Agents, OWN, startOwnTasks } from './own-tasks.ts';
-import { IN_FLIGHT, startQueues, type TakeTurn, untilDone } from './queues.ts';
+import { IN_FLIGHT, startQueues, type TakeTurn, untilDone, type Work } from './queues.ts';
 
 interface Plan {
   agents: Agents;
@@ -46,8 +46,15 @@ export const taskCallers: Figure = {
     return measure(context, {
       agents: FLEET,
       isTold: true,
-      take: async (work) => ({ rate: await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'run' }) }),
-      measures: [{ key: 'rate', what: `done per second, ${IN_FLIGHT} callers that wait for the end`, unit: '/s' }],
+      take: async (work) => {
+        const before = await lookAt(work);
+        const rate = await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'run' });
+        return { rate, cpu: (await since(before, work)).cpuMsEach };
+      },
+      measures: [
+        { key: 'rate', what: `done per second, ${IN_FLIGHT} callers that wait for the end`, unit: '/s' },
+        { key: 'cpu', what: `CPU for each, all processes, ${IN_FLIGHT} callers that wait for the end`, unit: 'ms' },
+      ],
     });
   },
 };
@@ -62,24 +69,43 @@ export const taskBacklog: Figure = {
       agents: FLEET,
       isTold: false,
       take: async (work) => {
-        const [{ dispatched: before }, startedAt] = [await work.tally(), clock.now()];
+        const before = await lookAt(work);
         const accepted = await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'add' });
         await untilDone('backlog', work);
-        const tookMs = clock.now() - startedAt;
-        return { accepted, done: (((await work.tally()).dispatched - before) * 1000) / tookMs };
+        const { perSecond, cpuMsEach } = await since(before, work);
+        return { accepted, done: perSecond, cpu: cpuMsEach };
       },
       measures: [
         { key: 'accepted', what: `accepted per second, ${IN_FLIGHT} callers`, unit: '/s' },
         { key: 'done', what: 'done per second, until none is left', unit: '/s' },
+        { key: 'cpu', what: 'CPU for each, all processes, until none is left', unit: 'ms' },
       ],
     });
   },
 };
 
+interface Look {
+  at: number;
+  cpuMs: number;
+  dispatched: number;
+}
+
+async function lookAt(work: Work): Promise<Look> {
+  const { dispatched } = await work.tally();
+  return { dispatched, at: clock.now(), cpuMs: work.cpuMs() };
+}
+
+/** Of what was dispatched after that look. */
+async function since(before: Look, work: Work): Promise<{ perSecond: number; cpuMsEach: number }> {
+  const [at, cpuMs] = [clock.now(), work.cpuMs()];
+  const count = (await work.tally()).dispatched - before.dispatched;
+  return { perSecond: (count * 1000) / (at - before.at), cpuMsEach: (cpuMs - before.cpuMs) / count };
+}
+
 async function measure(context: BenchContext, { agents, isTold, take, measures }: Plan): Promise<Result[]> {
   const own = await startOwnTasks(context, { agents, take });
   const { sides, absent } = await startQueues(context, { isTold, take });
-  const rounds = context.isQuick ? 1 : 3;
+  const { rounds } = context;
   // The first turns meet cold code.
   for (const side of [own, ...sides]) await side.take();
   const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`${OWN} and peers, ${text}`) });

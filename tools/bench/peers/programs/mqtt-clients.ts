@@ -32,7 +32,10 @@ function connect(url: string, id: string, events: Events): Promise<void> {
   return new Promise((resolve, reject) => {
     socket.once('connect', () => socket.write(connectPacket(id)));
     socket.on('error', reject);
-    socket.once('close', events.lost);
+    socket.once('close', () => {
+      events.lost();
+      reject(new Error('closed before it was present'));
+    });
     socket.on('data', (chunk) => {
       for (const type of typesIn(chunk)) {
         if (type === CONNACK) socket.write(birthPacket(id));

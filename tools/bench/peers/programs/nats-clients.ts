@@ -29,7 +29,10 @@ function connect(url: string, id: string, events: Events): Promise<void> {
   let rest = '';
   return new Promise((resolve, reject) => {
     socket.on('error', reject);
-    socket.once('close', events.lost);
+    socket.once('close', () => {
+      events.lost();
+      reject(new Error('closed before it was present'));
+    });
     socket.on('data', (chunk) => {
       const lines = (rest + chunk.toString()).split('\r\n');
       rest = lines.pop() ?? '';
