@@ -192,7 +192,8 @@ async function finds(defect: Defect): Promise<{ isFound: boolean; lines: string[
     const said = await runIn(copy, defect);
     const first = said.findIndex((line) => line.startsWith(`violated: ${defect.rule} (`));
     const others = said.filter((line) => line.startsWith('violated: '));
-    const shown = first < 0 ? said.slice(-6) : [said[first] ?? '', said[first + 1] ?? ''];
+    const sum = said.filter((line) => line.includes(`${defect.rule}: `) || line.endsWith(' failed'));
+    const shown = first < 0 ? sum : [said[first] ?? '', said[first + 1] ?? ''];
     return { isFound: first >= 0, lines: [...shown, ...others.filter((line) => line !== said[first])] };
   } finally {
     rmSync(copy, { recursive: true, force: true });

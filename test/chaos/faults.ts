@@ -25,6 +25,8 @@ type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'd
 export interface Harm extends Partial<About> {
   part: About['part'];
   lastsMs: number;
+  /** And beyond that until the dead servers are seen to be, but no longer than so. */
+  untilSeenMs?: number;
   /** An agent that comes to the instance meanwhile is cut off as well. */
   cutsOffNewcomers?: boolean;
   begin(): Promise<void> | void;
@@ -41,8 +43,8 @@ export interface FaultKind {
 const DEAD_WITHIN_MS = 2_500;
 /** leaseMs + adoptGraceMs + 3 s; 18 s more where an observer has just started, or has just got its database back. */
 const LOST_WITHIN_MS = 13_000 + 18_000;
-/** A dead server is given that long to be seen, in a fault that waits for it. */
-const SEEN_WITHIN_MS = 9_000;
+/** Frozen agents stay so until they are seen to be, or for several times what that may take. */
+const FROZEN = { lastsMs: 1_000, untilSeenMs: 25_000 };
 
 const killed = async (health: Health, program: Program, signal: NodeJS.Signals = 'SIGKILL') => {
   health.down.add(program);
@@ -61,7 +63,7 @@ function onInstance(act: (instance: Instance, stage: Stage) => Pick<Harm, 'lasts
   };
 }
 
-type AgentHarm = Pick<Harm, 'lastsMs' | 'begin' | 'end' | 'codes'> & { isDead?: boolean };
+type AgentHarm = Pick<Harm, 'lastsMs' | 'untilSeenMs' | 'begin' | 'end' | 'codes'> & { isDead?: boolean };
 
 function onAgent(act: (agent: RealAgent, stage: Stage) => AgentHarm) {
   return (stage: Stage): Harm => {
@@ -153,7 +155,7 @@ const processFaults: FaultKind[] = [
     prepare: onAgent(({ program }, { health, random }) => ({
       codes: ['AgentRestarted', 'NotTaken'],
       isDead: true,
-      lastsMs: between(0, SEEN_WITHIN_MS, random),
+      lastsMs: between(0, 6_000, random),
       begin: () => killed(health, program),
       end: () => started(health, program),
     })),
@@ -163,7 +165,7 @@ const processFaults: FaultKind[] = [
     prepare: onAgent(({ program }) => ({
       codes: ['NotTaken'],
       isDead: true,
-      lastsMs: SEEN_WITHIN_MS,
+      ...FROZEN,
       begin: () => program.freeze(),
       end: () => program.thaw(),
     })),
@@ -202,7 +204,8 @@ const processFaults: FaultKind[] = [
         servers,
         dead: { servers, withinMs: LOST_WITHIN_MS },
         codes: ['AgentRestarted', 'NotTaken'],
-        lastsMs: 20_000,
+        lastsMs: 5_000,
+        untilSeenMs: 45_000,
         begin: async () => void (await Promise.all(programs.map((program) => killed(health, program)))),
         end: () => {
           for (const program of programs) started(health, program);
@@ -215,7 +218,7 @@ const processFaults: FaultKind[] = [
     prepare: onFleet((fleet, { health, random }) => ({
       codes: ['OutcomeUnknown', 'NotTaken'],
       isDead: true,
-      lastsMs: between(0, SEEN_WITHIN_MS, random),
+      lastsMs: between(0, 6_000, random),
       begin: () => killed(health, fleet),
       end: () => started(health, fleet),
     })),
@@ -225,7 +228,7 @@ const processFaults: FaultKind[] = [
     prepare: onFleet((fleet) => ({
       codes: ['NotTaken'],
       isDead: true,
-      lastsMs: SEEN_WITHIN_MS,
+      ...FROZEN,
       begin: () => fleet.freeze(),
       end: () => fleet.thaw(),
     })),

@@ -58,7 +58,7 @@ export class Walk {
       this.injected += 1;
       if (begun.length < kinds.length) await sleep(between(0, 3_000, random));
     }
-    for (const { harm } of begun) await sleep(harm.lastsMs);
+    for (const { harm } of begun) await this.#last(harm);
     for (const { fault, harm } of begun.reverse()) {
       await harm.end();
       fault.to = recorder.now();
@@ -69,6 +69,15 @@ export class Walk {
     const well = Number.isNaN(settledAt) ? `NOT WELL: ${lacking.join(', ')}` : `well after ${seconds(settledAt - to)}`;
     const names = begun.map(({ fault }) => nameOf(fault)).join(' + ');
     say(`${String(this.injected).padStart(4)}  ${names}: ${seconds(to - from)}, ${well}`);
+  }
+
+  async #last({ lastsMs, untilSeenMs = 0, dead }: Harm): Promise<void> {
+    const { health, recorder } = this.#deps;
+    const isSeen = () =>
+      health.roster.every(({ server, status }) => status === 'unknown' || !dead?.servers.includes(server));
+    await sleep(lastsMs);
+    for (const until = recorder.now() + untilSeenMs; recorder.now() < until && !isSeen(); await sleep(LOOK_MS))
+      await health.readRoster();
   }
 
   async #settle(begun: readonly Begun[]): Promise<void> {

@@ -6,6 +6,8 @@ import { CLOCKS_MS } from './tasks.ts';
 
 /** A change is seen when it is committed, which is later than the time it carries. */
 const COMMITTED_WITHIN_MS = 1_500;
+/** Who was kept from running later than that after a bound has not made it late. */
+const LATE_MS = 6_000;
 /** How long after its end a fault may be felt. */
 const SETTLES_WITHIN_MS = 60_000;
 
@@ -29,7 +31,7 @@ export function deadServersBecomeUnknown(world: World): Verdicts {
 
 function judgeDead(world: World, found: Verdicts, { fault, server }: { fault: Fault; server: string }): void {
   const { from, to, dead } = fault;
-  const slack = world.slackMs(from, to);
+  const slack = world.slackMs(from, Math.min(to, from + (dead?.withinMs ?? 0) + LATE_MS));
   const bound = (dead?.withinMs ?? 0) + (slack ?? 0);
   const changes = world.evidence.stored.statuses.filter((change) => change.server === server);
   const tookMs = changes
