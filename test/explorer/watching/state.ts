@@ -1,0 +1,137 @@
+/**
+ * A world with a clock: two instances, an agent with each, and what each instance counts. One tick is a unit of all limits.
+ * What really was so is counted beside it, by nobody in the world, so that verdicts can be held against it.
+ */
+import type { HeldRow } from '../../../lib/roster/roster.ts';
+import type { Silence } from '../../../lib/roster/silence.ts';
+import type { Row, Run } from '../roster/model.ts';
+
+export const LIMITS = { silence: 3, probe: 2, lease: 4, grace: 3, startGrace: 5 } as const;
+
+export interface SessionState extends Silence {
+  server: number;
+  run: string;
+  epoch: number;
+}
+
+export interface InstanceState {
+  run: string;
+  isUp: boolean;
+  /** Ticks that it has stood still, just before this one. */
+  stalled: number;
+  failedBeats: number;
+  standing: number;
+  sessions: readonly SessionState[];
+  /** What it saw last of the other runs. */
+  watched: readonly { run: string; beat: number; standingMs: number }[];
+  orphans: readonly (HeldRow & { aloneMs: number })[];
+  verdicts: readonly HeldRow[];
+}
+
+export interface AgentState {
+  isDead: boolean;
+  /** The instance that its session is at. */
+  at: number | undefined;
+}
+
+/** Ticks of what really was so. */
+export interface Truth {
+  /** By server: since a byte of it came to the instance of its session, or could have. */
+  unheard: readonly number[];
+  /** By server: since its row has had no owner, with a database to see it. */
+  ownerless: readonly number[];
+  /** By run: since its last beat, with a database to take it. */
+  unbeaten: Readonly<Record<string, number>>;
+  /** By server: since its agent is dead, and by how many of these ticks a verdict may be late. */
+  dead: readonly number[];
+}
+
+export interface Budget {
+  stall: number;
+  isolated: number;
+  outage: number;
+  crash: number;
+  die: number;
+}
+
+export interface WatchingState {
+  rows: readonly Row[];
+  runs: readonly Run[];
+  instances: readonly InstanceState[];
+  agents: readonly AgentState[];
+  truth: Truth;
+  wrong: string | undefined;
+  left: Budget;
+}
+
+const NO_FAULTS: Budget = { stall: 0, isolated: 0, outage: 0, crash: 0, die: 0 };
+
+const row = (run: string): Row => ({
+  run,
+  epoch: 1,
+  status: 'running',
+  reason: 'connected',
+  incarnation: null,
+  conn: null,
+  journalId: null,
+  inventoryEpoch: 0,
+  replaced: null,
+});
+
+export function firstState(faults: Partial<Budget>): WatchingState {
+  const names = ['A1', 'B1'];
+  return {
+    rows: names.map(row),
+    runs: names.map((run) => ({ run, cnapiUuid: run.charAt(0), isLive: true, isDraining: false, beat: 0 })),
+    instances: names.map((run, server) => newInstance(run, [{ server, run, epoch: 1, quietMs: 0, isProbed: false }])),
+    agents: names.map((_, at) => ({ isDead: false, at })),
+    truth: { unheard: [0, 0], ownerless: [0, 0], unbeaten: {}, dead: [0, 0] },
+    wrong: undefined,
+    left: { ...NO_FAULTS, ...faults },
+  };
+}
+
+export function newInstance(run: string, sessions: readonly SessionState[]): InstanceState {
+  return {
+    run,
+    isUp: true,
+    stalled: 0,
+    failedBeats: 0,
+    standing: LIMITS.startGrace,
+    sessions,
+    watched: [],
+    orphans: [],
+    verdicts: [],
+  };
+}
+
+/** Beats are compared with what was seen, and with nothing else. */
+export function keyOf({ runs, instances, truth, ...others }: WatchingState): string {
+  const beats = runs.map(({ run, isLive, beat }) => [
+    run,
+    isLive,
+    ...instances.map(({ watched }) => watched.find((one) => one.run === run)?.beat === beat),
+  ]);
+  const kept = instances.map(({ watched, ...instance }) => [
+    instance,
+    watched.map(({ run, standingMs }) => [run, standingMs]),
+  ]);
+  const unbeaten = runs.map(({ run, isLive }) => isLive && truth.unbeaten[run]);
+  return JSON.stringify([others, beats, kept, truth.unheard, truth.ownerless, truth.dead, unbeaten]);
+}
+
+export function tell({ rows, instances, agents, runs }: WatchingState): string {
+  const ofRows = rows.map(({ run, epoch, status }, server) => `s${server} ${run} e${epoch} ${status}`);
+  const ofInstances = instances.map(({ run, isUp, stalled, sessions, standing, watched }) => {
+    const held = sessions.map(({ server, quietMs }) => `s${server} quiet ${quietMs}`).join(', ');
+    const how = isUp ? (stalled > 0 ? `stood still ${stalled}` : '') : 'down';
+    return `${run} ${how} [${held}] stands ${standing}, sees ${watched.map((one) => `${one.run} for ${one.standingMs}`).join()}`;
+  });
+  const ofAgents = agents.map(({ isDead, at }, server) => `agent ${server} ${isDead ? 'dead' : (at ?? 'without')}`);
+  return [
+    ...ofRows,
+    ...ofInstances,
+    ...ofAgents,
+    runs.map(({ run, isLive }) => `${run} ${isLive ? 'live' : 'dead'}`).join(),
+  ].join(' | ');
+}

@@ -1,0 +1,400 @@
+/**
+ * The worlds of who watches whom: law 4 and the bounds of I1, tick by tick. The counting is the product's (silence, leases,
+ * orphans); the statements are the roster's model; the order is that of ticker.ts, watch.ts, instances.ts and reaper.ts.
+ */
+import { LeaseObserver } from '../../../lib/roster/lease.ts';
+import { Orphans } from '../../../lib/roster/orphans.ts';
+import { countTick, hear } from '../../../lib/roster/silence.ts';
+import type { Move, World } from '../explorer.ts';
+import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOrphan, renewRun } from '../roster/model.ts';
+import {
+  type Budget,
+  firstState,
+  type InstanceState,
+  keyOf,
+  LIMITS,
+  newInstance,
+  tell,
+  type WatchingState,
+} from './state.ts';
+
+type State = WatchingState;
+/** How a tick goes for one instance. */
+type Mode = 'well' | 'stalled' | 'isolated' | 'outage' | 'down';
+
+export interface Rules {
+  countTick: typeof countTick;
+  /** A late tick counts nothing. */
+  skipsLateTicks: boolean;
+  /** A failed read starts anew. */
+  startsAnew: boolean;
+  leaseMs: number;
+  graceMs: number;
+}
+
+export const rules: Rules = {
+  countTick,
+  skipsLateTicks: true,
+  startsAnew: true,
+  leaseMs: LIMITS.lease,
+  graceMs: LIMITS.grace,
+};
+
+export interface WatchingBounds {
+  name: string;
+  faults: Partial<Budget>;
+}
+
+/** The tick just after a byte counts whole, so that a verdict may come a tick before the silence is over. */
+const LEAST_SILENCE = LIMITS.silence - 1;
+
+/** Beyond it a higher count of what really was so makes no difference. */
+const MOST = { dead: 30, unheard: LIMITS.silence, ownerless: LIMITS.grace, unbeaten: LIMITS.lease } as const;
+
+export function watchingWorld({ name, faults }: WatchingBounds, product: Rules = rules): World<State> {
+  const said = Object.entries(faults).map(([fault, times]) => `${fault} ${times}`);
+  return {
+    name,
+    bounds: `2 instances, 2 agents, tick by tick; ${said.join(', ')}`,
+    initial: [firstState(faults)],
+    moves: function* (state): Generator<Move<State>> {
+      yield* ticks(product, state);
+      yield* arrivals(state);
+      yield* deaths(state);
+    },
+    keyOf,
+    complaintOf: ({ wrong, truth, rows }) => wrong ?? lateVerdict(truth.dead, rows),
+    isEnd: ({ agents, rows, instances }) =>
+      agents.every(({ isDead, at }, server) => {
+        if (isDead) return rows[server]?.status === 'unknown';
+        const { sessions, run } = (at === undefined ? undefined : instances[at]) ?? { sessions: [], run: '' };
+        return (
+          rows[server]?.status === 'running' &&
+          rows[server].run === run &&
+          sessions.some((one) => one.server === server)
+        );
+      }),
+    tell,
+  };
+}
+
+/** I1: as long as nobody stands still and the database is there, a dead agent's server is `unknown` in time. */
+function lateVerdict(dead: readonly number[], rows: State['rows']): string | undefined {
+  const within = LIMITS.lease + LIMITS.grace + LIMITS.startGrace + 4;
+  const late = dead.findIndex((ticks, server) => ticks > within && rows[server]?.status === 'running');
+  return late < 0 ? undefined : `I1: server ${late} still runs ${dead[late]} quiet ticks after its agent died`;
+}
+
+function* ticks(product: Rules, state: State): Generator<Move<State>> {
+  const usual = state.instances.map(({ isUp }): Mode => (isUp ? 'well' : 'down'));
+  yield* tick(product, state, usual, { what: 'tick' });
+  const { left } = state;
+  if (left.outage > 0) {
+    const modes = usual.map((mode): Mode => (mode === 'down' ? mode : 'outage'));
+    const spent = { ...state, left: { ...left, outage: left.outage - 1 } };
+    yield* tick(product, spent, modes, { what: 'tick; the database is away', isFault: true });
+  }
+  for (const fault of ['stall', 'isolated'] as const) {
+    if (left[fault] === 0) continue;
+    for (const [at, { isUp, run }] of state.instances.entries()) {
+      if (!isUp) continue;
+      const modes = usual.with(at, fault === 'stall' ? 'stalled' : 'isolated');
+      const spent = { ...state, left: { ...left, [fault]: left[fault] - 1 } };
+      const what = `tick; ${run} ${fault === 'stall' ? 'stands still' : 'has no database'}`;
+      yield* tick(product, spent, modes, { what, isFault: true });
+    }
+  }
+}
+
+/** In either order. */
+function* tick(
+  product: Rules,
+  before: State,
+  modes: readonly Mode[],
+  move: Omit<Move<State>, 'to'>,
+): Generator<Move<State>> {
+  const places = [...modes.keys()];
+  yield { ...move, to: inOrder(product, before, modes, places) };
+  yield { ...move, what: `${move.what}; B is first`, to: inOrder(product, before, modes, places.reverse()) };
+}
+
+function inOrder(product: Rules, before: State, modes: readonly Mode[], places: readonly number[]): State {
+  let state = aged(before, modes);
+  for (const at of places) {
+    const mode = modes[at];
+    if (mode === 'down') continue;
+    const instance = state.instances[at] as InstanceState;
+    if (mode === 'stalled') state = change(state, at, { stalled: instance.stalled + 1 });
+    else state = lived(product, state, { at, hasDatabase: mode === 'well' });
+  }
+  return state;
+}
+
+const change = (state: State, at: number, fields: Partial<InstanceState>): State => ({
+  ...state,
+  instances: state.instances.with(at, { ...(state.instances[at] as InstanceState), ...fields }),
+});
+
+const later = (ticks: number, most: number): number => Math.min(ticks + 1, most);
+
+/** What really is so one tick later. */
+function aged(state: State, modes: readonly Mode[]): State {
+  const { truth, agents, runs, rows } = state;
+  const hasDatabase = !modes.includes('outage');
+  const isQuiet = modes.every((mode) => mode === 'well' || mode === 'down');
+  const unheard = truth.unheard.map((ticks, server) => (agents[server]?.isDead ? later(ticks, MOST.unheard) : 0));
+  const dead = truth.dead.map((ticks, server) =>
+    rows[server]?.status === 'running' && agents[server]?.isDead && isQuiet ? later(ticks, MOST.dead) : ticks,
+  );
+  const ownerless = truth.ownerless.map((ticks, server) => {
+    const run = rows[server]?.run;
+    const isLive = runs.some((one) => one.run === run && one.isLive);
+    const isHeld = state.instances.some(
+      (one) => one.isUp && one.run === run && one.sessions.some(({ server: held }) => held === server),
+    );
+    return isLive && isHeld ? 0 : hasDatabase ? later(ticks, MOST.ownerless) : ticks;
+  });
+  const unbeaten = Object.fromEntries(
+    runs.flatMap(({ run, isLive }) =>
+      isLive ? [[run, hasDatabase ? later(truth.unbeaten[run] ?? 0, MOST.unbeaten) : (truth.unbeaten[run] ?? 0)]] : [],
+    ),
+  );
+  return { ...state, truth: { unheard, dead, ownerless, unbeaten } };
+}
+
+/** One tick of an instance that is there: it reads what has come, counts if it may, beats, looks, judges. */
+function lived(product: Rules, before: State, { at, hasDatabase }: { at: number; hasDatabase: boolean }): State {
+  const instance = before.instances[at] as InstanceState;
+  const isLate = instance.stalled > 0;
+  const counted = isLate && product.skipsLateTicks ? 0 : 1 + (product.skipsLateTicks ? 0 : instance.stalled);
+  let state = counted > 0 && !product.skipsLateTicks ? quieter(product, before, at, counted) : before;
+  state = heard(state, at);
+  if (product.skipsLateTicks && counted > 0) state = quieter(product, state, at, counted);
+  const { standing, watched, orphans } = state.instances[at] as InstanceState;
+  const stoodStill = instance.stalled > LIMITS.silence;
+  state = change(state, at, {
+    stalled: 0,
+    standing: stoodStill ? 0 : Math.min(LIMITS.startGrace, standing + counted),
+    watched: watched.map((one) => ({ ...one, standingMs: Math.min(LIMITS.lease, one.standingMs + counted) })),
+    orphans: orphans.map((one) => ({ ...one, aloneMs: Math.min(LIMITS.grace, one.aloneMs + counted) })),
+  });
+  return hasDatabase ? written(product, state, at) : unwritten(product, state, at);
+}
+
+/** Bytes of living agents have come, also while it stood still. */
+function heard(state: State, at: number): State {
+  const sessions = (state.instances[at] as InstanceState).sessions.map((session) => {
+    if (state.agents[session.server]?.isDead || state.agents[session.server]?.at !== at) return session;
+    const silence = { quietMs: session.quietMs, isProbed: session.isProbed };
+    hear(silence);
+    return { ...session, ...silence };
+  });
+  return change(state, at, { sessions });
+}
+
+function quieter(product: Rules, before: State, at: number, counted: number): State {
+  let state = before;
+  for (const session of (before.instances[at] as InstanceState).sessions) {
+    const silence = { quietMs: session.quietMs, isProbed: session.isProbed };
+    const due = product.countTick(silence, counted, { probeMs: LIMITS.probe, silenceMs: LIMITS.silence });
+    const { sessions, verdicts } = state.instances[at] as InstanceState;
+    const others = sessions.filter((one) => one.server !== session.server);
+    if (due !== 'silent') {
+      state = change(state, at, {
+        sessions: [...others, { ...session, ...silence }].sort((a, b) => a.server - b.server),
+      });
+      continue;
+    }
+    const { server, run, epoch } = session;
+    const really = state.truth.unheard[server] ?? 0;
+    const wrong =
+      really < LEAST_SILENCE ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
+    state = {
+      ...change(state, at, { sessions: others, verdicts: [...verdicts, { serverUuid: String(server), run, epoch }] }),
+      wrong,
+    };
+    state = {
+      ...state,
+      agents: state.agents.map((agent, index) => (index === server ? { ...agent, at: undefined } : agent)),
+    };
+  }
+  return state;
+}
+
+function unwritten(product: Rules, state: State, at: number): State {
+  const { watched, orphans, failedBeats } = state.instances[at] as InstanceState;
+  const observer = observerOf(product, watched);
+  const alone = orphansOf(product, orphans);
+  if (product.startsAnew) {
+    observer.readFailed();
+    alone.readFailed();
+  }
+  return change(state, at, {
+    failedBeats: Math.min(2, failedBeats + 1),
+    watched: watched.map((one) => ({ ...one, standingMs: observer.ageMs(one.run) ?? 0 })),
+    orphans: product.startsAnew ? orphans.map((one) => ({ ...one, aloneMs: 0 })) : orphans,
+  });
+}
+
+/** The product's, as they were left. */
+function observerOf({ leaseMs }: Rules, watched: InstanceState['watched']): LeaseObserver {
+  const observer = new LeaseObserver(leaseMs);
+  const oldestFirst = watched.toSorted((one, other) => other.standingMs - one.standingMs);
+  let age = oldestFirst[0]?.standingMs ?? 0;
+  for (const [index, { standingMs }] of oldestFirst.entries()) {
+    observer.countHealthyTick(age - standingMs);
+    age = standingMs;
+    observer.readBeats(oldestFirst.slice(0, index + 1));
+  }
+  observer.countHealthyTick(age);
+  return observer;
+}
+
+function orphansOf({ graceMs }: Rules, known: InstanceState['orphans']): Orphans {
+  const orphans = new Orphans(graceMs);
+  const oldestFirst = known.toSorted((one, other) => other.aloneMs - one.aloneMs);
+  let age = oldestFirst[0]?.aloneMs ?? 0;
+  for (const [index, { aloneMs }] of oldestFirst.entries()) {
+    orphans.countHealthyTick(age - aloneMs);
+    age = aloneMs;
+    orphans.readRows(oldestFirst.slice(0, index + 1));
+  }
+  orphans.countHealthyTick(age);
+  return orphans;
+}
+
+function written(product: Rules, before: State, at: number): State {
+  const { failedBeats } = before.instances[at] as InstanceState;
+  let state = beaten(before, at);
+  state = looked(product, state, at);
+  if (failedBeats >= 2) state = change(state, at, { standing: 0 });
+  state = change(state, at, { failedBeats: 0 });
+  state = polled(product, state, at);
+  return judged(state, at);
+}
+
+/** `Instances.#beatOnce`; one that is found dead goes on under a new run, and the rows of those it hears follow. */
+function beaten(before: State, at: number): State {
+  const { run, sessions } = before.instances[at] as InstanceState;
+  const runs = raiseBeat(before.runs, run);
+  const unbeaten = (state: State, of: string) => ({ ...state.truth, unbeaten: { ...state.truth.unbeaten, [of]: 0 } });
+  if (runs !== undefined) return { ...before, runs, truth: unbeaten(before, run) };
+  const newRun = `${run.charAt(0)}${Number(run.slice(1)) + 1}`;
+  let state: State = { ...before, runs: insertRun(before.runs, { run: newRun, cnapiUuid: run.charAt(0) }) };
+  const kept: InstanceState['sessions'][number][] = [];
+  for (const session of sessions) {
+    const row = renewRun(state.rows[session.server], newRun, session);
+    if (row === undefined) state = withoutSession(state, session.server);
+    else {
+      state = { ...state, rows: state.rows.with(session.server, row) };
+      kept.push({ ...session, run: newRun });
+    }
+  }
+  return { ...change(state, at, { run: newRun, standing: 0, sessions: kept }), truth: unbeaten(state, newRun) };
+}
+
+const withoutSession = (state: State, server: number): State => ({
+  ...state,
+  agents: state.agents.map((agent, index) => (index === server ? { ...agent, at: undefined } : agent)),
+});
+
+function looked(product: Rules, before: State, at: number): State {
+  const { run, watched } = before.instances[at] as InstanceState;
+  const observer = observerOf(product, watched);
+  const live = before.runs.filter((one) => one.isLive && one.run !== run);
+  const lapsed = observer.readBeats(live.map(({ run: of, beat }) => ({ run: of, beat })));
+  let state = change(before, at, {
+    watched: live.map(({ run: of, beat }) => ({ run: of, beat, standingMs: observer.ageMs(of) ?? 0 })),
+  });
+  for (const reading of lapsed) {
+    const really = state.truth.unbeaten[reading.run] ?? 0;
+    state = { ...state, runs: declareLapsed(state.runs, reading) };
+    if (really < LIMITS.lease)
+      state = { ...state, wrong: `${reading.run} is declared dead ${really} ticks after its beat` };
+  }
+  return state;
+}
+
+/** `Reaper.#poll`. */
+function polled(product: Rules, before: State, at: number): State {
+  const { run, sessions, orphans, standing, failedBeats } = before.instances[at] as InstanceState;
+  const mayJudgeStrangers = failedBeats < 2 && standing >= LIMITS.startGrace;
+  const ownerless = before.rows.flatMap((row, server) => {
+    if (row.status !== 'running' || row.run === null) return [];
+    const isTheirs = before.runs.some((one) => one.run === row.run && one.isLive);
+    const isMine = row.run === run;
+    const isAlone = isMine
+      ? !sessions.some((one) => one.server === server && one.epoch === row.epoch)
+      : !isTheirs && mayJudgeStrangers;
+    return isAlone ? [{ serverUuid: String(server), run: row.run, epoch: row.epoch }] : [];
+  });
+  const alone = orphansOf(product, orphans);
+  const due = alone.readRows(ownerless);
+  let state = before;
+  for (const held of due) {
+    const server = Number(held.serverUuid);
+    const row = recordOrphan(state.rows[server], run, held);
+    if (row === undefined) continue;
+    const really = state.truth.ownerless[server] ?? 0;
+    const wrong = really < LIMITS.grace ? `server ${server} is judged ownerless after ${really} ticks` : state.wrong;
+    state = { ...state, rows: state.rows.with(server, row), wrong };
+  }
+  const kept = ownerless.map((held) => {
+    const known = orphans.find(
+      (one) => one.serverUuid === held.serverUuid && one.run === held.run && one.epoch === held.epoch,
+    );
+    return { ...held, aloneMs: known?.aloneMs ?? 0 };
+  });
+  return change(state, at, { orphans: kept });
+}
+
+function judged(before: State, at: number): State {
+  let state = before;
+  for (const loss of (before.instances[at] as InstanceState).verdicts) {
+    const server = Number(loss.serverUuid);
+    const row = recordLoss(state.rows[server], { ...loss, reason: 'silent' });
+    if (row !== undefined) state = { ...state, rows: state.rows.with(server, row) };
+  }
+  return change(state, at, { verdicts: [] });
+}
+
+/** An agent without a session comes to an instance that is there, sooner or later. */
+function* arrivals(state: State): Generator<Move<State>> {
+  for (const [server, agent] of state.agents.entries()) {
+    if (agent.isDead || agent.at !== undefined) continue;
+    for (const [at, { isUp, stalled, failedBeats, run, sessions }] of state.instances.entries()) {
+      if (!isUp || stalled > 0 || failedBeats > 0 || !state.runs.some((one) => one.run === run && one.isLive)) continue;
+      const before = state.rows[server];
+      if (before === undefined) continue;
+      const row = { ...before, run, epoch: before.epoch + 1, status: 'running' as const };
+      const session = { server, run, epoch: row.epoch, quietMs: 0, isProbed: false };
+      const others = sessions.filter((one) => one.server !== server);
+      const taken = change(state, at, { sessions: [...others, session].sort((a, b) => a.server - b.server) });
+      const agents = state.agents.with(server, { ...agent, at });
+      const truth = { ...state.truth, ownerless: state.truth.ownerless.with(server, 0) };
+      yield {
+        what: `agent ${server} comes to ${run}`,
+        to: { ...taken, rows: state.rows.with(server, row), agents, truth },
+      };
+    }
+  }
+}
+
+function* deaths(state: State): Generator<Move<State>> {
+  const { left } = state;
+  for (const [at, { isUp, run }] of state.instances.entries()) {
+    if (left.crash === 0 || !isUp) continue;
+    const agents = state.agents.map((agent) => (agent.at === at ? { ...agent, at: undefined } : agent));
+    const gone = change(state, at, { ...newInstance(run, []), isUp: false, standing: 0 });
+    yield { what: `${run} dies`, to: { ...gone, agents, left: { ...left, crash: left.crash - 1 } }, isFault: true };
+  }
+  for (const [server, agent] of state.agents.entries()) {
+    if (left.die === 0 || agent.isDead) continue;
+    const agents = state.agents.with(server, { ...agent, isDead: true });
+    yield {
+      what: `agent ${server} dies`,
+      to: { ...state, agents, left: { ...left, die: left.die - 1 } },
+      isFault: true,
+    };
+  }
+}
