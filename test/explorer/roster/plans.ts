@@ -8,6 +8,7 @@ import { type RosterBounds, rosterWorld } from './world.ts';
 
 const coming: RosterBounds = { name: 'one agent comes', agents: 1, faults: { slowPoll: 1, lostAnswer: 1 } };
 const cut: RosterBounds = { name: 'a connection is cut', agents: 1, faults: { cut: 1, slowPoll: 1 } };
+const lost: RosterBounds = { name: 'a verdict is told twice', agents: 1, faults: { cut: 1, lostAnswer: 1 } };
 const moving: RosterBounds = { name: 'an agent moves', agents: 1, faults: { goaway: 2 }, staysRunning: true };
 const polling: RosterBounds = { name: 'polls are slow', agents: 1, faults: { slowPoll: 1 }, staysRunning: true };
 const late: RosterBounds = { name: 'an agent moves, late', agents: 1, faults: { goaway: 2, late: 1 } };
@@ -29,6 +30,7 @@ const MAX_DEEP_STATES = 3_000_000;
 export const rosterPlans: Plan[] = [
   coming,
   cut,
+  lost,
   polling,
   moving,
   late,
@@ -56,7 +58,7 @@ export const brokenRosters: BrokenWorld[] = [
     defect: 'a verdict is guarded by the run alone, not by the epoch',
     run: () =>
       planOf(
-        withRules(cut, { recordLoss: (row, loss) => recordLoss(row, { ...loss, epoch: row?.epoch ?? loss.epoch }) }),
+        withRules(lost, { recordLoss: (row, loss) => recordLoss(row, { ...loss, epoch: row?.epoch ?? loss.epoch }) }),
         MAX_STATES,
       ).explore(),
     complaint: /^I1/,

@@ -16,7 +16,7 @@ export function taskWorld(bounds: TaskBounds, rules: Rules = productRules): Worl
   const kinds = idempotent.map((may) => (may ? 'idempotent' : 'not idempotent'));
   return {
     name,
-    bounds: `2 instances, 1 agent, ${idempotent.length} task${idempotent.length === 1 ? '' : 's'} (${kinds.join(', ')}); ${said.join(', ')}`,
+    bounds: `2 instances, 1 agent, ${idempotent.length} task${idempotent.length === 1 ? '' : 's'} (${kinds.join(', ')}); ${said.length === 0 ? 'no faults' : said.join(', ')}`,
     initial: [firstState(bounds)],
     moves: function* (state): Generator<Move<State>> {
       yield* agentMoves(rules, state);
