@@ -1,0 +1,6 @@
+/** Every order of what may happen while instances leave. */
+import { brokenLeaving, leavingPlans } from './leaving/plans.ts';
+import { findAll, walkAll } from './walk.ts';
+
+walkAll(leavingPlans);
+findAll(brokenLeaving);

@@ -1,0 +1,212 @@
+/**
+ * The worlds of instances that leave: lib/roster/drain.ts in steps of a second, over the statement that lets one leave
+ * (roster/model.ts). Agents that are told to go find another instance, or do not; callers come while there is a door.
+ */
+import {
+  beginDrain,
+  type DrainEffect,
+  type DrainState,
+  type DrainTimes,
+  stepDrain,
+} from '../../../lib/roster/drain.ts';
+import type { Move, World } from '../explorer.ts';
+import { drainRun, type Run } from '../roster/model.ts';
+
+const SECOND = 1000;
+const TIMES: DrainTimes = { drainAgentsMs: 5000, drainWaitsMs: 8000 };
+/** It has left by then, whatever its agents and callers do. */
+const LONGEST_MS = TIMES.drainWaitsMs + 4000;
+
+export interface LeavingInstance {
+  run: string;
+  drain: DrainState | undefined;
+  hasDoor: boolean;
+  agents: number;
+  told: number;
+  unanswered: number;
+  /** It has asked the database to be let go, and has no answer yet. */
+  isAsking: boolean;
+}
+
+export interface LeavingState {
+  now: number;
+  runs: readonly Run[];
+  instances: readonly LeavingInstance[];
+  wrong: string | undefined;
+  left: Budget;
+}
+
+export interface Budget {
+  drain: number;
+  lostAnswer: number;
+  caller: number;
+}
+
+export interface Rules {
+  stepDrain: typeof stepDrain;
+  drainRun: typeof drainRun;
+}
+
+export const rules: Rules = { stepDrain, drainRun };
+
+type State = LeavingState;
+
+export interface LeavingBounds {
+  name: string;
+  agents: number;
+  faults: Budget;
+}
+
+export function leavingWorld({ name, agents, faults }: LeavingBounds, product: Rules = rules): World<State> {
+  const runs = ['A1', 'B1'].map((run) => ({ run, cnapiUuid: run, isLive: true, isDraining: false, beat: 0 }));
+  const said = Object.entries(faults).map(([fault, times]) => `${fault} ${times}`);
+  return {
+    name,
+    bounds: `2 instances, ${agents} agents with each, second by second; ${said.join(', ')}`,
+    initial: [
+      { now: 0, runs, instances: runs.map(({ run }) => instanceOf(run, agents)), wrong: undefined, left: faults },
+    ],
+    moves: function* (state): Generator<Move<State>> {
+      yield { what: 'a second passes', to: second(product, state) };
+      for (const at of state.instances.keys()) yield* movesOf(product, state, at);
+    },
+    keyOf,
+    complaintOf: (state) => state.wrong ?? complaintOf(state),
+    isEnd: ({ instances }) => instances.every(({ drain }) => drain === undefined || drain.phase === 'left'),
+    tell: ({ now, instances }) =>
+      [
+        `${now / SECOND} s`,
+        ...instances.map(({ run, drain, agents: held, told, hasDoor }) => {
+          return `${run} ${drain?.phase ?? 'serves'} ${held} agents, ${told} told${hasDoor ? '' : ', closed'}`;
+        }),
+      ].join(' | '),
+  };
+}
+
+const instanceOf = (run: string, agents: number): LeavingInstance => ({
+  run,
+  drain: undefined,
+  hasDoor: true,
+  agents,
+  told: 0,
+  unanswered: 0,
+  isAsking: false,
+});
+
+const change = (state: State, at: number, fields: Partial<LeavingInstance>): State => ({
+  ...state,
+  instances: state.instances.with(at, { ...(state.instances[at] as LeavingInstance), ...fields }),
+});
+
+const isThere = ({ drain }: LeavingInstance): boolean => drain?.phase !== 'left';
+
+/** Where agents can go. */
+const othersOf = ({ runs, instances }: State, at: number): number =>
+  instances.filter((one, index) => {
+    const run = runs.find(({ run: of }) => of === one.run);
+    return index !== at && isThere(one) && run?.isDraining === false;
+  }).length;
+
+function second(product: Rules, before: State): State {
+  let state = { ...before, now: before.now + SECOND };
+  for (const [at, { drain, agents, unanswered }] of before.instances.entries()) {
+    if (drain === undefined || drain.phase === 'left') continue;
+    const view = { others: othersOf(before, at), agents, unanswered };
+    const step = product.stepDrain(drain, { type: 'tick', view }, state.now, TIMES);
+    state = step.effects.reduce(
+      (next, effect) => carriedOut(next, at, effect, view.others),
+      change(state, at, { drain: step.state }),
+    );
+  }
+  return state;
+}
+
+/** It knows of others what it read last. */
+function carriedOut(state: State, at: number, effect: DrainEffect, others: number): State {
+  const { agents, told, run, drain } = state.instances[at] as LeavingInstance;
+  switch (effect.do) {
+    case 'announce':
+      return change(state, at, { isAsking: true });
+    case 'tell-agents': {
+      const wrong = others === 0 ? `${run} tells its agents to go, and there is nobody to go to` : state.wrong;
+      return { ...change(state, at, { told: Math.min(agents, told + effect.atMost) }), wrong };
+    }
+    case 'close-door': {
+      const isLate = state.now - (drain?.beganAt ?? 0) >= TIMES.drainAgentsMs;
+      const wrong = agents > 0 && !isLate ? `${run} closes its door with ${agents} agents and time left` : state.wrong;
+      return { ...change(state, at, { hasDoor: false }), wrong };
+    }
+    case 'end-waits':
+      return change(state, at, { unanswered: 0 });
+    case 'leave':
+      return state;
+    default:
+      return effect satisfies never;
+  }
+}
+
+function* movesOf(product: Rules, state: State, at: number): Generator<Move<State>> {
+  const one = state.instances[at] as LeavingInstance;
+  const { run, drain, isAsking, told, agents, unanswered, hasDoor } = one;
+  if (!isThere(one)) return;
+  if (drain === undefined && state.left.drain > 0) {
+    const { state: begun } = beginDrain(state.now);
+    const left = { ...state.left, drain: state.left.drain - 1 };
+    yield {
+      what: `${run} is told to leave`,
+      to: { ...change(state, at, { drain: begun, isAsking: true }), left },
+      isFault: true,
+    };
+  }
+  if (isAsking && drain !== undefined) {
+    const { runs, answer } = product.drainRun(state.runs, run);
+    const heard = product.stepDrain(drain, { type: 'announced', answer }, state.now, TIMES);
+    yield {
+      what: `${run} hears: ${answer}`,
+      to: { ...change(state, at, { drain: heard.state, isAsking: false }), runs },
+    };
+    if (state.left.lostAnswer > 0) {
+      const lost = product.stepDrain(drain, { type: 'unannounced' }, state.now, TIMES);
+      const left = { ...state.left, lostAnswer: state.left.lostAnswer - 1 };
+      yield {
+        what: `${run} is let go, and does not hear it`,
+        to: { ...change(state, at, { drain: lost.state, isAsking: false }), runs, left },
+        isFault: true,
+      };
+    }
+  }
+  const to = state.instances.findIndex((other, index) => index !== at && isThere(other) && other.hasDoor);
+  if (told > 0 && to >= 0) {
+    const moved = change(state, at, { told: told - 1, agents: agents - 1 });
+    const taken = change(moved, to, { agents: (state.instances[to]?.agents ?? 0) + 1 });
+    yield { what: `an agent goes from ${run} to ${state.instances[to]?.run}`, to: taken };
+  }
+  if (unanswered > 0) yield { what: `${run} answers`, to: change(state, at, { unanswered: unanswered - 1 }) };
+  if (hasDoor && state.left.caller > 0) {
+    const left = { ...state.left, caller: state.left.caller - 1 };
+    yield {
+      what: `a caller waits at ${run}`,
+      to: { ...change(state, at, { unanswered: unanswered + 1 }), left },
+      isFault: true,
+    };
+  }
+}
+
+function complaintOf({ runs, instances, now }: State): string | undefined {
+  if (runs.every(({ isDraining }) => isDraining)) return 'nobody stays: both were let go';
+  const slow = instances.find(({ drain }) => drain && drain.phase !== 'left' && now - drain.beganAt > LONGEST_MS);
+  if (slow !== undefined) return `${slow.run} has not left after ${(now - (slow.drain?.beganAt ?? 0)) / SECOND} s`;
+  return undefined;
+}
+
+/** Times matter by how long ago they were, and only to one that leaves. */
+function keyOf({ now, runs, instances, left, wrong }: State): string {
+  const ages = instances.map(({ drain, ...one }) => {
+    if (drain === undefined || drain.phase === 'left')
+      return [drain?.phase, one.agents, one.told > 0, one.hasDoor, one.unanswered];
+    const { phase, beganAt, steppedAt, announcedAt, isAnnouncing, haveWaitsEnded, closedAt } = drain;
+    const times = [beganAt, steppedAt, announcedAt, closedAt].map((at) => now - at);
+    return [one, phase, isAnnouncing, haveWaitsEnded, times];
+  });
+  return JSON.stringify([runs.map(({ isDraining }) => isDraining), ages, left, wrong]);
+}
