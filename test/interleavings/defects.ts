@@ -44,6 +44,11 @@ export const defects: readonly Defect[] = [
     cuts: [['then row.conn < excluded.conn', 'then true']],
   },
   {
+    name: 'accept: rows are taken in the order they are named',
+    statements: ['acceptSessions', 'acceptSession'],
+    cuts: [['order by hello.server_uuid\n       on conflict', 'on conflict']],
+  },
+  {
     name: 'verdict: run and epoch are looked at in a CTE only, without a lock',
     statements: ['recordLosses'],
     cuts: [
@@ -55,14 +60,6 @@ export const defects: readonly Defect[] = [
         "from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)\n       and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
         'from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)',
       ],
-    ],
-  },
-  {
-    name: 'verdict: rows are locked in the order they are named',
-    statements: ['recordLosses'],
-    cuts: [
-      ['as loss (server_uuid, run, epoch, reason)', 'as loss (server_uuid, run, epoch, reason)'],
-      ['order by row.server_uuid for update of row', 'for update of row'],
     ],
   },
   {
@@ -147,6 +144,14 @@ export const defects: readonly Defect[] = [
         "t.state = 'queued' and t.id = any (wished) for update skip locked",
         "t.state = 'queued' and t.id = any (wished)",
       ],
+    ],
+  },
+  {
+    name: 'send again: whether it was accepted is looked at in a subquery, without a lock',
+    statements: ['resendTasks'],
+    cuts: [
+      ["where t.state = 'claimed' and t.accepted_at is null and t.id = any", 'where t.id = any'],
+      ['for update skip locked', ''],
     ],
   },
   {

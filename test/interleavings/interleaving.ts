@@ -24,32 +24,40 @@ export interface Interleaving {
   second: Call;
 }
 
+/** What came of one. */
+export interface Meeting {
+  complaints: readonly string[];
+  /** The first leg was seen to stand where it was to be stopped, at commit: it got there. */
+  firstStood: boolean;
+  /** The second one had to wait for the first, or for the same row. */
+  secondStood: boolean;
+}
+
 export interface Violation extends Interleaving {
   complaints: readonly string[];
 }
 
 /** Not at once, but one after the other: what is wrong then is no matter of interleavings. */
 export const IN_TURN = 'its end';
+const AT_COMMIT = 'commit';
 const CLOCK_HOLD = `select pg_advisory_xact_lock(${CLOCK_LOCK})`;
 /** Ends a transaction that is not to be kept. */
 const undone = new Error('undone');
 
-/** What is wrong after the two, if anything. */
-export async function interleave(lane: Lane, { world, point, first, second }: Interleaving): Promise<string[]> {
+export async function interleave(lane: Lane, { world, point, first, second }: Interleaving): Promise<Meeting> {
   const one = first.prepare(worldOf(lane, world));
   const two = second.prepare(worldOf(lane, world, true));
   if (one === undefined || two === undefined)
     throw new Error(`${world}: ${first.name} or ${second.name} cannot be called`);
   await lane.reset(world, [...one.intents, ...two.intents]);
-  const [own, other] = await together(lane, world, point, [one, two]);
+  const { outcomes, ...stood } = await together(lane, holdSql(lane, world, point), [one, two]);
   if (world === 'broken') await lane.admin.query('select cnapi_mend_queues(100)');
-  return [
-    ...own.errors,
-    ...other.errors,
-    ...twice([...own.told, ...other.told]),
-    ...(await complaintsSince(lane.admin, lane.begunAt(world))),
-  ];
+  const errors = outcomes.flatMap((outcome) => outcome.errors);
+  const told = twice(outcomes.flatMap((outcome) => outcome.told));
+  return { complaints: [...errors, ...told, ...(await complaintsSince(lane.admin, lane.begunAt(world)))], ...stood };
 }
+
+type Together = Omit<Meeting, 'complaints'> & { outcomes: readonly Outcome[] };
 
 interface Outcome {
   told: string[];
@@ -79,42 +87,40 @@ class Running {
   }
 }
 
-function together(
-  lane: Lane,
-  world: WorldName,
-  point: string,
-  [one, two]: [Prepared, Prepared],
-): Promise<[Outcome, Outcome]> {
-  if (point === IN_TURN) return inTurn(lane, one, two);
-  return point === 'commit' ? aroundCommit(lane, one, two) : behindHold(lane, holdSql(lane, world, point), one, two);
+function together(lane: Lane, hold: string, [one, two]: [Prepared, Prepared]): Promise<Together> {
+  if (hold === IN_TURN) return inTurn(lane, one, two);
+  return hold === AT_COMMIT ? aroundCommit(lane, one, two) : behindHold(lane, hold, one, two);
 }
 
-async function inTurn(lane: Lane, one: Prepared, two: Prepared): Promise<[Outcome, Outcome]> {
-  return [await new Running(lane.one, one).outcome, await new Running(lane.two, two).outcome];
+async function inTurn(lane: Lane, one: Prepared, two: Prepared): Promise<Together> {
+  const outcomes = [await new Running(lane.one, one).outcome, await new Running(lane.two, two).outcome];
+  return { outcomes, firstStood: false, secondStood: false };
 }
 
-async function behindHold(lane: Lane, hold: string, one: Prepared, two: Prepared): Promise<[Outcome, Outcome]> {
+async function behindHold(lane: Lane, hold: string, one: Prepared, two: Prepared): Promise<Together> {
   await lane.holder.query(`begin; ${hold}`);
   const first = new Running(lane.one, one);
-  await first.stands(lane, lane.one);
+  const firstStood = await first.stands(lane, lane.one);
   const second = new Running(lane.two, two);
-  await second.stands(lane, lane.two);
+  const secondStood = await second.stands(lane, lane.two);
   await lane.holder.query('rollback');
-  return Promise.all([first.outcome, second.outcome]);
+  return { outcomes: await Promise.all([first.outcome, second.outcome]), firstStood, secondStood };
 }
 
-async function aroundCommit(lane: Lane, one: Prepared, two: Prepared): Promise<[Outcome, Outcome]> {
-  let second: Running | undefined;
+/** A first leg that fails cannot commit; the second one is run all the same. */
+async function aroundCommit(lane: Lane, one: Prepared, two: Prepared): Promise<Together> {
+  const second: { running?: Running; stood?: boolean } = {};
   const own = await lane.one
     .transaction(async (connection) => {
       const outcome = await new Running(lane.one, one, connection).outcome;
-      second = new Running(lane.two, two);
-      await second.stands(lane, lane.two);
-      if (outcome.errors.length > 0) throw undone;
+      second.running = new Running(lane.two, two);
+      second.stood = await second.running.stands(lane, lane.two);
+      if (outcome.errors.length > 0) throw new Error(outcome.errors.join());
       return outcome;
     })
-    .catch((error: unknown): Outcome => ({ told: [], errors: [`leg one failed: ${messageOf(error)}`] }));
-  return [own, (await second?.outcome) ?? { told: [], errors: [] }];
+    .catch((error: unknown): Outcome => ({ told: [], errors: [messageOf(error)] }));
+  const other = (await second.running?.outcome) ?? { told: [], errors: [] };
+  return { outcomes: [own, other], firstStood: true, secondStood: second.stood ?? false };
 }
 
 /** What a call does alone in a world, and where a first leg can be stopped in it. */
@@ -138,7 +144,7 @@ export async function survey(lane: Lane, name: WorldName, call: Call): Promise<F
   const held = Object.entries(stillWorld(lane, name).holds).filter(([, sql]) => isOf(footprint, sql));
   for (const point of ['clock', ...held.map(([point]) => point)])
     if (await stopsAt(lane, name, point, prepared)) footprint.stops.push(point);
-  footprint.stops.push('commit');
+  footprint.stops.push(AT_COMMIT);
   return footprint;
 }
 
@@ -200,7 +206,9 @@ async function undo(lane: Lane, work: (connection: Queryable) => Promise<void>):
     });
 }
 
+/** The statement that takes the lock; the two points that need none stand for themselves. */
 function holdSql(lane: Lane, name: WorldName, point: string): string {
+  if (point === AT_COMMIT || point === IN_TURN) return point;
   const hold = point === 'clock' ? CLOCK_HOLD : stillWorld(lane, name).holds[point];
   if (hold === undefined) throw new Error(`${name}: nothing to hold by the name of ${point}`);
   return hold;

@@ -46,6 +46,11 @@ const roster: Record<string, string> = {
       join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
       where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'instance-lost'
         and (r.now).status = 'unknown'`,
+  'a new run was put on a row of another run or epoch': `
+    select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
+      where r.id > $1 and (r.was).run <> (r.now).run and (r.was).epoch = (r.now).epoch
+        and not exists (select 1 from lab.intents i where i.kind = 'renewal' and i.subject = r.key
+          and i.run = (r.was).run and i.number = (r.was).epoch)`,
   'an accept let go of another incarnation that nobody had probed': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
       where r.id > $1 and (r.now).run is not null and (r.was).status = 'running' and (r.was).run is not null
@@ -145,6 +150,10 @@ const tasks: Record<string, string> = {
       where t.id > $1 and (t.now).state <> 'queued' and (t.was).attempt = (t.now).attempt
         and ((t.was).accepted_at is not null and (t.was).accepted_at is distinct from (t.now).accepted_at
           or (t.was).started_at is not null and (t.was).started_at is distinct from (t.now).started_at)`,
+  'an attempt was sent again that had been accepted': `
+    select t.key::text from lab.tasks_log t
+      where t.id > $1 and (t.was).accepted_at is not null and (t.now).attempt = (t.was).attempt and (t.now).state = 'claimed'
+        and (t.now).sent_at <> (t.was).sent_at`,
   'a post was given up whose run may hear of it': `
     select t.key::text from lab.tasks_log t
       join cnapi_instances n on n.run = (t.was).posted_by and n.state = 'live'
@@ -182,7 +191,7 @@ const tickets: Record<string, string> = {
   'an ended ticket changed, or an active one waits again': `
     select w.key::text from lab.waitlist_tickets_log w
       where w.id > $1 and (w.now).uuid is not null
-        and ((w.was).status in ('finished', 'expired') and (w.now).status <> (w.was).status
+        and ((w.was).status in ('finished', 'expired')
           or (w.was).status = 'active' and (w.now).status = 'queued')`,
   'a ticket expired that had been renewed': `
     select w.key::text from lab.waitlist_tickets_log w

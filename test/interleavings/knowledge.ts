@@ -22,6 +22,7 @@ export interface Knowledge {
 
 interface KnownTask extends InheritedRow {
   kinds: TaskKind[];
+  posted_by: string | null;
 }
 
 const MAX_TASKS = 200;
@@ -70,11 +71,11 @@ async function readSeats(database: Queryable, servers: readonly string[]): Promi
 
 async function readTasks(database: Queryable): Promise<KnownTask[]> {
   const { rows } = await database.query<
-    InheritedRow & Record<'is_old' | 'is_posted' | 'is_left' | 'is_started', boolean> & { state: string }
+    Omit<KnownTask, 'kinds'> & Record<'is_old' | 'is_posted' | 'is_left' | 'is_started', boolean> & { state: string }
   >(
     `select t.id, t.server_uuid as "serverUuid", t.attempt, t.journal_id as "journalId", t.idempotent, t.uncertain,
        t.accepted_at is not null as "wasAccepted", t.cancel_requested_at is not null as "cancelRequested",
-       t.state, t.epoch < r.epoch as is_old, t.posted_by is not null as is_posted, t.started_at is not null as is_started,
+       t.state, t.epoch < r.epoch as is_old, t.posted_by, t.posted_by is not null as is_posted, t.started_at is not null as is_started,
        exists (select 1 from cnapi_instances i where i.run = t.posted_by and i.state = 'dead') as is_left
      from cnapi_tasks t left join cnapi_roster_authority r on r.server_uuid = t.server_uuid
      order by t.state = 'ended', t.created_at desc limit $1::int`,
@@ -116,6 +117,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
   const nobody: Writer = { cnapiUuid: randomUUID(), run: randomUUID() };
   const seats = shuffled(known.seats, fraction).slice(0, SERVERS_AT_ONCE);
   const ofKind = (kind: TaskKind) => known.tasks.filter(({ kinds }) => kinds.includes(kind));
+  const posters = ofKind('left').map(({ posted_by }) => posted_by);
   const queues = Array.from(
     { length: QUEUES },
     (_, n): Place => ({
@@ -127,7 +129,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
   return {
     me: pick(known.live) ?? nobody,
     other: pick(known.live) ?? nobody,
-    gone: pick(known.dead) ?? nobody,
+    gone: pick(known.dead.filter(({ run }) => posters.includes(run))) ?? pick(known.dead) ?? nobody,
     renewed: (pick(known.live) ?? nobody).run,
     beatOf: (run) => known.beats.get(run) ?? 0,
     isDead: (run) => known.dead.some((writer) => writer.run === run),

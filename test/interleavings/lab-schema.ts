@@ -51,10 +51,10 @@ function logSql(table: string, key: string): string {
 const LAB = `
   create schema lab;
   create sequence lab.changes;
-  -- A verdict on (server, run, epoch), or with a null run on (server, epoch, sightings); a run seen standing at a beat; an
-  -- incarnation of a server found dead by a probe.
+  -- A verdict on, or a new run for, (server, run, epoch); a silence of (server, epoch, sightings); a run seen standing at a
+  -- beat; an incarnation of a server found dead by a probe.
   create table lab.intents (
-    kind text not null check (kind in ('verdict', 'silence', 'lapse', 'probe')), subject uuid not null, run uuid,
+    kind text not null check (kind in ('verdict', 'silence', 'lapse', 'probe', 'renewal')), subject uuid not null, run uuid,
     number bigint, sightings bigint
   );
   create index on lab.intents (subject, run, number);
@@ -85,10 +85,10 @@ export async function beginLog(database: Queryable): Promise<number> {
 }
 
 export interface Intent {
-  kind: 'verdict' | 'silence' | 'lapse' | 'probe';
+  kind: 'verdict' | 'silence' | 'lapse' | 'probe' | 'renewal';
   /** The server, or the run that lapsed. */
   subject: string;
-  /** The run of a verdict, or the incarnation of a probe. */
+  /** The run of a verdict, or the one before a new run, or the incarnation of a probe. */
   run?: string;
   /** The epoch of a verdict, or the beat of a lapse. */
   number?: number;

@@ -24,7 +24,7 @@ t.test('all pairs', async (t) => {
     t.ok(WITHOUT_EFFECT.includes(name), `${name}: it changes something in some world, or it proves nothing`);
   const interleavings = planPairs(footprints);
   const plannedAt = performance.now();
-  const violations = await runPairs(lanes, interleavings);
+  const { violations, notStopped, waited } = await runPairs(lanes, interleavings);
 
   const count = (keyOf: (one: (typeof interleavings)[number]) => string) => new Set(interleavings.map(keyOf)).size;
   const seconds = (fromMs: number) => Math.round((performance.now() - fromMs) / 1000);
@@ -33,9 +33,14 @@ t.test('all pairs', async (t) => {
       `${writingCalls.length} calls of the others; ${count(({ first, second }) => pairName(first.statement, second.statement))} ` +
       `pairs of statements, ${count(({ first, second }) => pairName(first.name, second.name))} of calls; ` +
       `${interleavings.length} interleavings in ${count(({ world }) => world)} worlds at ${count(({ point }) => point)} points; ` +
-      `${violations.length} violations; ${seconds(plannedAt)} s, and ${seconds(startedAt) - seconds(plannedAt)} s to plan them`,
+      `the second leg had to wait in ${waited}; ${violations.length} violations; ${seconds(plannedAt)} s, and ${seconds(startedAt) - seconds(plannedAt)} s to plan them`,
   );
   t.ok(interleavings.length > LEAST_INTERLEAVINGS);
+  t.same(
+    notStopped.map(({ world, point, first }) => `${world}: ${first.name} at ${point}`),
+    [],
+    'each first leg stood',
+  );
   for (const violation of violations.slice(0, 20)) t.fail(sentence(violation));
   t.equal(violations.length, 0);
 });

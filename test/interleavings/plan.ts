@@ -41,19 +41,29 @@ function doMeet(tables: readonly string[], one: Footprint, two: Footprint): bool
   );
 }
 
+export interface Result {
+  violations: Violation[];
+  /** First legs that were not seen to stand where they were to be stopped. */
+  notStopped: Interleaving[];
+  /** Second legs that had to wait. */
+  waited: number;
+}
+
 /** Runs them, divided among the lanes; ends early when `isEnough` says so. */
 export async function runPairs(
   lanes: readonly Lane[],
   pairs: readonly Interleaving[],
   isEnough: (violations: readonly Violation[]) => boolean = () => false,
-): Promise<Violation[]> {
-  const violations: Violation[] = [];
+): Promise<Result> {
+  const result: Result = { violations: [], notStopped: [], waited: 0 };
   await share(lanes, mixed(pairs), async (lane, pair) => {
-    if (isEnough(violations)) return;
-    const complaints = await interleave(lane, pair);
-    if (complaints.length > 0) violations.push({ ...pair, complaints });
+    if (isEnough(result.violations)) return;
+    const { complaints, firstStood, secondStood } = await interleave(lane, pair);
+    if (complaints.length > 0) result.violations.push({ ...pair, complaints });
+    if (!firstStood) result.notStopped.push(pair);
+    if (secondStood) result.waited += 1;
   });
-  return violations;
+  return result;
 }
 
 /** In an order without meaning, always the same: what is of one kind does not all come last. */

@@ -8,6 +8,7 @@ import {
   raiseBeat,
   readLive,
 } from '../../lib/roster/instance-store.ts';
+import type { HeldRow } from '../../lib/roster/roster.ts';
 import {
   type Accepted,
   acceptSession,
@@ -48,8 +49,8 @@ const sessions = (world: World): Session[] => world.inOrder(world.seats).filter(
 const held = ({ serverUuid, run, epoch }: Session) => ({ serverUuid, run, epoch });
 
 const epochOf = (serverUuid: string, accepted: Accepted) => `epoch ${accepted.epoch} of ${serverUuid}`;
-const verdicts = (rows: readonly { serverUuid: string; run: string; epoch: number }[]): Intent[] =>
-  rows.map(({ serverUuid, run, epoch }) => ({ kind: 'verdict', subject: serverUuid, run, number: epoch }));
+const about = (kind: 'verdict' | 'renewal', rows: readonly HeldRow[]): Intent[] =>
+  rows.map(({ serverUuid, run, epoch }) => ({ kind, subject: serverUuid, run, number: epoch }));
 /** Who is told that his verdict on an epoch applied is the only one. */
 const applied = (servers: readonly string[], rows: readonly { serverUuid: string; epoch: number }[]): string[] =>
   rows
@@ -122,7 +123,7 @@ const roster: Statement[] = [
         const losses = some(sessions(world).map((seat) => ({ ...held(seat), reason: 'closed' as const })));
         return losses && [world.me.cnapiUuid, losses];
       },
-      intents: (_, losses) => verdicts(losses),
+      intents: (_, losses) => about('verdict', losses),
       told: (servers, _, losses) => applied(servers, losses),
     },
   }),
@@ -132,16 +133,18 @@ const roster: Statement[] = [
         const orphans = some(sessions(world).filter(({ run }) => world.isDead(run) || run === world.me.run));
         return orphans && [world.me, orphans.map(held)];
       },
-      intents: (_, orphans) => verdicts(orphans),
+      intents: (_, orphans) => about('verdict', orphans),
       told: (servers, _, orphans) => applied(servers, orphans),
     },
   }),
   writes(renewRun, {
     'that found itself dead': {
       args(world) {
-        const mine = some(sessions(world).filter(({ run }) => run === world.gone.run));
+        const mine = some(sessions(world).filter(({ run }) => world.isDead(run)));
         return mine && [world.renewed, mine.map(held)];
       },
+      intents: (_, mine) => about('renewal', mine),
+      weight: 30,
     },
   }),
   writes(removeAuthority, { one: { args: ({ me, seat }) => [me.cnapiUuid, seat.serverUuid], weight: 1 } }),

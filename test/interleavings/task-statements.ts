@@ -210,9 +210,10 @@ const posts: Statement[] = [
         const ids = some(world.inOrder(world.tasks('left').map(({ id }) => id)));
         return ids && [{ from: world.gone.run, to: world.renewed }, ids];
       },
+      weight: 40,
     },
   }),
-  writes(endDeadPosts, { all: { args: () => [1000], told: (ids) => ends(ids) } }),
+  writes(endDeadPosts, { all: { args: () => [1000], told: (ids) => ends(ids), weight: 2 } }),
   reads(readLostPosts, ({ me }) => [me.run, { held: [], limit: 100 }]),
 ];
 
