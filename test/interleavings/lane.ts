@@ -18,7 +18,7 @@ const PLANS = '-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=
 /** Nothing is to fail for the machine's being slow. */
 const PATIENT = { statementTimeoutMs: HANG_MS, lockTimeoutMs: HANG_MS };
 /** Every so many pairs the tables are vacuumed: each leaves all rows of a world dead. */
-const VACUUM_EVERY = 100;
+const VACUUM_EVERY = 40;
 
 export interface Leg extends Queryable {
   readonly name: string;
