@@ -26,7 +26,7 @@ export async function startOwnTasks(
   const work = workOf(context, zone, await routesOf(zone));
   const turn = async () => {
     const taken = await take(work);
-    await untilDone(OWN, work);
+    await untilDone(work);
     return taken;
   };
   return { name: OWN, take: turn };
@@ -42,6 +42,7 @@ function workOf(context: BenchContext, zone: Zone, routes: readonly TaskRoute[])
     return how === 'run' ? runTask(caller, route) : postTask(caller, route);
   };
   return {
+    name: OWN,
     async trips({ seconds, restMs }) {
       const times: number[] = [];
       for (const until = clock.now() + seconds * 1000; clock.now() < until; ) {

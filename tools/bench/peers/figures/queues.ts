@@ -14,6 +14,7 @@ import { storesCpuMs } from '../stores.ts';
 
 /** What a turn does with a side: the same questions to each. */
 export interface Work {
+  name: string;
   /** How long each piece took, one after the other, in ms. */
   trips(order: { seconds: number; restMs: number }): Promise<number[]>;
   /** Pieces a second, waited for (`run`) or only accepted (`add`). */
@@ -66,12 +67,12 @@ export function checkDone(name: string, { dispatched, handled, unfinished }: Tal
 }
 
 /** Resolves when all is done and recorded. @throws when it does not come to that */
-export async function untilDone(name: string, work: Work): Promise<void> {
+export async function untilDone(work: Work): Promise<void> {
   for (const deadline = clock.now() + DONE_WITHIN_MS; ; await clock.sleep(LOOK_MS)) {
     const isLate = clock.now() > deadline;
     if ((await work.countUndone()) > 0 && !isLate) continue;
     const tally = await work.tally();
-    if (tally.unfinished === 0 || isLate) return checkDone(name, tally);
+    if (tally.unfinished === 0 || isLate) return checkDone(work.name, tally);
   }
 }
 
@@ -111,21 +112,22 @@ async function startQueue(
   const [caller, worker] = [await start('caller'), await start('worker')];
   await caller.ask('startCaller', plan);
   await worker.ask('startWorker', plan);
-  const work = workOf(context, caller, worker);
+  const work = workOf(context, name, [caller, worker]);
   const turn = async () => {
     const taken = await take(work);
-    await untilDone(name, work);
+    await untilDone(work);
     return taken;
   };
   return { name, take: isDurable ? () => withFsync(redisUrl ?? '', turn) : turn };
 }
 
-function workOf(context: BenchContext, caller: Helper, worker: Helper): Work {
+function workOf(context: BenchContext, name: string, [caller, worker]: [Helper, Helper]): Work {
   const count = async () => ({
     dispatched: await caller.ask<number>('dispatched'),
     handled: await worker.ask<Handled>('handled'),
   });
   return {
+    name,
     trips: (order) => caller.ask('trips', order),
     lanes: (order) => caller.ask('lanes', order),
     async countUndone() {

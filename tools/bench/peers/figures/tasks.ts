@@ -71,7 +71,7 @@ export const taskBacklog: Figure = {
       take: async (work) => {
         const before = await lookAt(work);
         const accepted = await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'add' });
-        await untilDone('backlog', work);
+        await untilDone(work);
         const { perSecond, cpuMsEach } = await since(before, work);
         return { accepted, done: perSecond, cpu: cpuMsEach };
       },
