@@ -39,11 +39,6 @@ export const defects: readonly Defect[] = [
     cuts: [[ALL, NAIVE_RELEASE]],
   },
   {
-    name: 'accept: the conn is not looked at',
-    statements: ['acceptSessions', 'acceptSession'],
-    cuts: [['then row.conn < excluded.conn', 'then true']],
-  },
-  {
     name: 'accept: rows are taken in the order they are named',
     statements: ['acceptSessions', 'acceptSession'],
     cuts: [['order by hello.server_uuid\n       on conflict', 'on conflict']],
