@@ -1,6 +1,6 @@
 /**
  * Old agents as the rest of an instance sees them: `Tasks` has tasks posted, the routes ask for history, pause and resume.
- * Any instance may ask any of them; there is no session. Made by `app.ts`.
+ * Any instance may ask any of them; there is no session. Made by `core.ts`.
  */
 import { CnapiError, DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Queryable } from '../moray/database.ts';

@@ -1,6 +1,6 @@
 /**
  * The roster of one instance as the rest of the process sees it: puts its drivers together, hears what other instances
- * say to this run, and carries an instance through the loss of its database. Made by `app.ts`, used by the link and the
+ * say to this run, and carries an instance through the loss of its database. Made by `core.ts`, used by the link and the
  * routes.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';

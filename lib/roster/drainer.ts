@@ -1,6 +1,6 @@
 /**
  * Takes this instance out of service in good order: runs drain.ts on a clock, says so in the database, and tells the
- * agents. Made by `app.ts`; the coordinator begins it when the instance's row says so, `server.ts` at SIGTERM. What
+ * agents. Made by `core.ts`; the coordinator begins it when the instance's row says so, `server.ts` at SIGTERM. What
  * fails is tried again; its deadlines hold whatever happens.
  */
 import { messageOf } from '../errors.ts';

@@ -243,7 +243,10 @@ export class Instances {
   }
 
   #noteFailure(error: unknown): void {
-    this.#deps.log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
+    const { log } = this.#deps;
+    if (error instanceof DatabaseUnavailableError)
+      log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
+    else log.error({ run: this.#run, err: error }, 'instance: a beat failed that should not');
     this.#change(() => {
       this.#failedBeats += 1;
     });

@@ -3,7 +3,7 @@
  * owns. It finds what the bus did not tell, and what a run that died left behind. Runs each `slowPollMs`, each second while
  * a row is ownerless, and at once when a run has ended. DESIGN section 5, "Ownerless rows".
  */
-import { messageOf } from '../errors.ts';
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -75,7 +75,8 @@ export class Reaper {
         await this.#poll();
       } catch (error) {
         this.#orphans.readFailed();
-        log.debug({ reason: messageOf(error) }, 'reaper: poll failed');
+        if (error instanceof DatabaseUnavailableError) log.debug({ reason: messageOf(error) }, 'reaper: poll failed');
+        else log.error({ err: error }, 'reaper: a poll failed that should not');
       }
       const pauseMs = this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, slowPollMs()) : slowPollMs();
       await clock.sleep(MIN_PAUSE_MS, this.#stopping.signal);

@@ -7,7 +7,7 @@
  *     session live ──lose(reason)──▶ ended, verdict queued ──statement──▶ unknown, or somebody else's by then
  *                  └─supersede()──▶ ended, no verdict
  */
-import { messageOf } from '../errors.ts';
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -111,7 +111,9 @@ export class Verdicts {
   }
 
   async #pauseAfter(error: unknown): Promise<void> {
-    if (!this.#isFailing) {
+    if (!(error instanceof DatabaseUnavailableError)) {
+      this.#deps.log.error({ err: error, queued: this.#queued.size }, 'verdicts: cannot be written, and should');
+    } else if (!this.#isFailing) {
       this.#deps.log.warn(
         { queued: this.#queued.size, reason: messageOf(error) },
         'verdicts: cannot be written, kept for later',

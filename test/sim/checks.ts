@@ -11,14 +11,26 @@ import type { World } from './world.ts';
 export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
 
+export interface Unwell {
+  invariant: Invariant;
+  withinMs: number;
+  what: string;
+}
+
+/** The longest bound of I1, and a second for the checks. */
+const SERVERS_WELL_MS = 32_300;
+/** Of tasks: their own deadlines on top, as far as they are shortened here. */
+const WORK_WELL_MS = 74_000;
+
 /** A wait as its caller saw it. */
 export interface SeenWait {
   what: string;
   since: number;
-  patienceMs: number;
-  answer: 'lost' | 'event';
+  timeoutMs: number;
+  /** Whether the answer says that it has not happened; `lost` when none came. */
+  answer: 'event' | 'timeout' | 'lost';
   /** When that happened which it waited for. */
-  causeAt?: number | undefined;
+  causeAt: number | undefined;
 }
 
 /** Trips, and a turn of whoever reads for all waits. */
@@ -63,42 +75,40 @@ export class Checks {
   }
 
   /** I5: with the event, or at its timeout; with the bus gone within the slow poll. */
-  waited({ what, since, patienceMs, answer, causeAt }: SeenWait): void {
+  waited({ what, since, timeoutMs, answer, causeAt }: SeenWait): void {
     const world = this.#world;
     const tookMs = world.time.now - since;
-    const calmMs = world.calmForMs('instances', 'network', 'database');
     const slowPollMs = world.instances[0]?.config.slowPollMs ?? 0;
-    if (calmMs < tookMs + slowPollMs) return;
+    if (world.calmForMs('instances', 'drains', 'network', 'database') < tookMs + slowPollMs) return;
     const lateMs = causeAt === undefined ? 0 : world.time.now - Math.max(since, causeAt);
     if (lateMs > slowPollMs + WAIT_SLACK_MS)
       world.violated('I5', `a wait for ${what} outlived its cause by ${Math.round(lateMs)} ms`);
-    if (answer === 'lost' && tookMs >= patienceMs)
-      world.violated('I5', `a wait for ${what} had no answer in ${Math.round(tookMs)} ms`);
+    if (tookMs > timeoutMs + WAIT_SLACK_MS)
+      world.violated('I5', `a wait for ${what} of ${timeoutMs} ms had no answer in ${Math.round(tookMs)} ms`);
+    if (answer === 'timeout' && tookMs < timeoutMs)
+      world.violated('I5', `a wait for ${what} of ${timeoutMs} ms was given up after ${Math.round(tookMs)} ms`);
   }
 
-  /** What is not well yet; nothing when the world has come to rest. */
-  unwell(): { invariant: Invariant; what: string }[] {
+  /** What is not well yet, and how long after the last fault it may be so; nothing when the world has come to rest. */
+  unwell(): Unwell[] {
     const { agents, oldAgents, workload } = this.#world;
+    const isRunning = ({ uuid }: { uuid: string }) => this.roster.statusOf(uuid) === 'running';
     return [
       ...oldAgents
-        .filter(({ uuid }) => this.roster.statusOf(uuid) !== 'running')
-        .map(({ name }) => ({ invariant: 'I1' as const, what: `${name} posts heartbeats and is not running` })),
-      ...agents.flatMap(({ name, uuid, agent }) => {
-        const status = this.roster.statusOf(uuid);
-        const isWell = status === 'running' && agent?.link.isLive === true;
-        return isWell ? [] : [{ invariant: 'I1' as const, what: `${name} is up, without a session or ${status}` }];
-      }),
-      ...workload.unfinished.map(({ number, kind }) => ({
-        invariant: 'I5' as const,
-        what: `operation ${number} (${kind}) has no end`,
-      })),
-      ...this.tasks.unended.map(({ id, state }) => ({
-        invariant: 'I6' as const,
-        what: `task ${id} is still ${state}`,
-      })),
+        .filter((agent) => !isRunning(agent))
+        .map(({ name }) => unwell('I1', SERVERS_WELL_MS, `${name} posts heartbeats and is not running`)),
+      ...agents
+        .filter((agent) => !isRunning(agent) || agent.agent?.link.isLive !== true)
+        .map(({ name, uuid }) =>
+          unwell('I1', SERVERS_WELL_MS, `${name} is up, without a session or ${this.roster.statusOf(uuid)}`),
+        ),
+      ...workload.unfinished.map(({ number, kind }) =>
+        unwell('I5', WORK_WELL_MS, `operation ${number} (${kind}) has no end`),
+      ),
+      ...this.tasks.unended.map(({ id, state }) => unwell('I6', WORK_WELL_MS, `task ${id} is still ${state}`)),
       ...[...workload.accepted.keys()]
         .filter((id) => !this.tasks.has(id))
-        .map((id) => ({ invariant: 'I6' as const, what: `task ${id} was accepted and is not there` })),
+        .map((id) => unwell('I6', 0, `task ${id} was accepted and is not there`)),
     ];
   }
 
@@ -113,6 +123,7 @@ export class Checks {
       return [
         [core.link.connections > held, `keeps ${core.link.connections} connections of ${held} agents`],
         [authority.waiting + verdicts.queued > 0, 'keeps accepts or verdicts of nobody'],
+        [authority.alternations > 0, 'found agents that take turns, and there are none'],
         [waits > 0, `keeps ${waits} waits of nobody`],
         [core.waitlist.stats().defects > 0, 'found queues without a holder'],
       ].flatMap(([isSo, what]) => (isSo ? [`${name} ${what}`] : []));
@@ -127,7 +138,10 @@ export class Checks {
   /** Over the whole run: what really happened on the servers, and what callers believed. */
   atTheEnd(): void {
     const { accepted, holds } = this.#world.workload;
-    for (const task of accepted.values()) this.tasks.checkExecutions(task);
+    for (const task of accepted.values()) this.tasks.checkAnswered(task);
+    this.tasks.checkExecutions();
     for (const hold of holds) this.tickets.checkHold(hold, holds);
   }
 }
+
+const unwell = (invariant: Invariant, withinMs: number, what: string): Unwell => ({ invariant, withinMs, what });

@@ -17,6 +17,9 @@ t.test('there are two for each invariant, and what each changes is there', async
   for (const defect of defects) t.ok(isPresent(defect), `${defect.file} has what "${defect.name}" changes, once`);
 });
 
+/** How many defects each invariant has found. */
+const found = new Map<string, number>();
+
 for (const [number, defect] of defects.entries()) {
   t.test(`it finds: ${defect.name}`, async (t) => {
     const { code, output } = await find(number);
@@ -24,9 +27,14 @@ for (const [number, defect] of defects.entries()) {
     const [, violated, what] = /^ {2}(I\d) at [\d.]+ s: (.*)$/m.exec(output) ?? [];
     t.equal(code, 1, 'something was violated');
     t.ok(Number(seed) <= SEEDS, `by seed ${seed}`);
+    found.set(violated ?? '', (found.get(violated ?? '') ?? 0) + 1);
     t.comment(tableRow(defect, { seed, violated, what }));
   });
 }
+
+t.test('each invariant has found at least two of them', async (t) => {
+  for (const invariant of INVARIANTS) t.ok((found.get(invariant) ?? 0) >= 2, `${invariant}: ${found.get(invariant)}`);
+});
 
 t.test('a violation is told with what it does not need left out', async (t) => {
   const number = defects.findIndex(({ name }) => name === 'a release hands the queue to nobody');

@@ -1,42 +1,29 @@
 /** Carries out what plan.ts says goes wrong: begins each fault at its time and ends it when its time is over. */
+import { disturbanceOf, disturbsMs } from './disturbances.ts';
 import { type Direction, type Fault, lengthOf } from './plan.ts';
 import type { SimAgent } from './sim-agent.ts';
 import type { SimInstance } from './sim-instance.ts';
+import type { SimProcess } from './sim-process.ts';
 import { PHASE } from './virtual-time.ts';
 import type { World } from './world.ts';
-
-/** What a fault spoils: which of the bounds holds after it. The bus spoils nothing (law 1). */
-export const DISTURBANCES = ['agents', 'instances', 'network', 'database', 'bus'] as const;
-export type Disturbance = (typeof DISTURBANCES)[number];
-
-export function disturbanceOf({ kind }: Fault): Disturbance {
-  if (kind.startsWith('agent-connections') || kind.startsWith('agent-cut')) return 'network';
-  if (kind.startsWith('agent-') || kind === 'old-agent-silent') return 'agents';
-  if (kind.startsWith('bus-') || kind === 'instance-without-bus') return 'bus';
-  if (kind.startsWith('database-') || kind === 'instance-without-database') return 'database';
-  if (kind === 'instance-without-agents' || kind.startsWith('network-') || kind.startsWith('frames-')) return 'network';
-  return 'instances';
-}
-
-/** A death is over at once: what matters is how long it takes to be noticed. */
-function disturbsMs(fault: Fault): number {
-  return ['instance-killed', 'instance-added', 'rack-lost'].includes(fault.kind) ? 0 : lengthOf(fault);
-}
 
 export function scheduleFaults(world: World, faults: readonly Fault[]): void {
   for (const fault of faults) {
     world.time.schedule(fault.at, PHASE.input, () => {
       const { at: _, kind, ...details } = fault;
       world.story.tell('fault', `${kind} ${JSON.stringify(details)}`);
-      world.disturbed(disturbanceOf(fault), disturbsMs(fault));
+      world.disturbed(disturbanceOf(fault), disturbsMs(fault), concernedBy(world, fault));
       begin(world, fault);
     });
   }
 }
 
+function concernedBy(world: World, fault: Fault): string | undefined {
+  if ('instance' in fault) return instanceOf(world, fault).name;
+  return 'agent' in fault && fault.kind !== 'old-agent-silent' ? agentOf(world, fault).name : undefined;
+}
+
 function begin(world: World, fault: Fault): void {
-  const { network, postgres, hub } = world;
-  const afterwards = (end: () => void) => later(world, fault, end);
   switch (fault.kind) {
     case 'instance-killed':
       return killInstance(world, fault);
@@ -44,90 +31,44 @@ function begin(world: World, fault: Fault): void {
       return drainInstance(world, fault);
     case 'instance-added':
       return world.addInstance();
-    case 'instance-frozen': {
-      const { process } = instanceOf(world, fault);
-      process.freeze();
-      return afterwards(() => process.thaw());
+    case 'agent-killed':
+      return killAgent(world, fault);
+    case 'agent-stopped':
+      return stopAgent(world, fault);
+    case 'rack-lost':
+      return loseRack(world, fault);
+    case 'agent-clock-stepped': {
+      agentOf(world, fault).stepClock(fault.ms);
+      return;
     }
-    case 'instance-without-database': {
-      const { name } = instanceOf(world, fault);
-      postgres.cutOff(name, true);
-      return afterwards(() => postgres.cutOff(name, false));
-    }
-    case 'instance-without-bus': {
-      const { name } = instanceOf(world, fault);
-      hub.cutOff(name, true);
-      return afterwards(() => hub.cutOff(name, false));
-    }
+    case 'agent-connections-reset':
+      return world.network.reset(agentOf(world, fault).name, '*');
+    case 'instance-frozen':
+      return freeze(world, fault, instanceOf(world, fault).process);
+    case 'agent-frozen':
+      return freeze(world, fault, agentOf(world, fault).process);
     case 'instance-without-agents':
       return cut(world, fault, instanceOf(world, fault).name);
     case 'agent-cut-off':
       return cut(world, fault, agentOf(world, fault).name);
-    case 'agent-killed':
-      return killAgent(world, fault);
-    case 'rack-lost':
-      return loseRack(world, fault);
-    case 'agent-frozen': {
-      const { process } = agentOf(world, fault);
-      process?.freeze();
-      return afterwards(() => process?.thaw());
-    }
-    case 'agent-clock-stepped': {
-      const { process } = agentOf(world, fault);
-      if (process !== undefined) process.wallOffsetMs += fault.ms;
-      return;
-    }
-    case 'old-agent-silent': {
-      const agent = world.oldAgents[fault.agent % Math.max(1, world.oldAgents.length)];
-      agent?.silence(true);
-      return afterwards(() => agent?.silence(false));
-    }
-    case 'agent-connections-reset':
-      return network.reset(agentOf(world, fault).name, '*');
-    case 'network-slow':
-      network.set({ slowMs: fault.extraMs });
-      return afterwards(() => network.set({ slowMs: 0 }));
-    case 'network-losing':
-      network.set({ loss: fault.loss });
-      return afterwards(() => network.set({ loss: 0 }));
-    case 'frames-repeated':
-      network.set({ repeats: fault.share });
-      return afterwards(() => network.set({ repeats: 0 }));
-    case 'bus-killed':
-      hub.hub.kill();
-      return afterwards(() => hub.hub.restore());
-    case 'bus-frozen':
-      hub.hub.freeze();
-      return afterwards(() => hub.hub.restore());
-    case 'bus-losing':
-      hub.loss = fault.loss;
-      return afterwards(() => {
-        hub.loss = 0;
-      });
-    case 'database-down':
-    case 'database-frozen':
-      postgres.set({ state: fault.kind === 'database-down' ? 'down' : 'frozen' });
-      return afterwards(() => postgres.set({ state: 'up' }));
-    case 'database-slow':
-      postgres.set({ slowMs: fault.extraMs });
-      return afterwards(() => postgres.set({ slowMs: 0 }));
-    case 'database-failing':
-      postgres.set({ failing: fault.share });
-      return afterwards(() => postgres.set({ failing: 0 }));
-    case 'database-losing-answers':
-      postgres.set({ losingAnswers: fault.share });
-      return afterwards(() => postgres.set({ losingAnswers: 0 }));
     default:
-      return fault satisfies never;
+      world.conditions.begin(fault, concernedBy(world, fault));
+      return later(world, fault, () => world.conditions.end(fault));
   }
 }
 
-/** At the end of the fault, or when all faults end. */
+/** At the end of the fault. */
 function later(world: World, fault: Fault, end: () => void): void {
   world.time.schedule(lengthOf(fault), PHASE.input, () => {
     world.story.tell('fault', `${fault.kind} is over`);
     end();
   });
+}
+
+/** Whoever is frozen twice stands still until both are over. */
+function freeze(world: World, fault: Fault, process: SimProcess | undefined): void {
+  process?.freeze();
+  later(world, fault, () => process?.thaw());
 }
 
 function killInstance(world: World, fault: Extract<Fault, { kind: 'instance-killed' }>): void {
@@ -154,6 +95,13 @@ function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>
   });
 }
 
+/** In good order: what runs is ended and told, and it comes again with its journal. */
+function stopAgent(world: World, fault: Extract<Fault, { kind: 'agent-stopped' }>): void {
+  const agent = agentOf(world, fault);
+  agent.stop();
+  later(world, fault, () => agent.start());
+}
+
 /** An instance and agents that it holds go at once, and the agents stay away for long. */
 function loseRack(world: World, fault: Extract<Fault, { kind: 'rack-lost' }>): void {
   const instance = instanceOf(world, fault);
@@ -161,13 +109,14 @@ function loseRack(world: World, fault: Extract<Fault, { kind: 'rack-lost' }>): v
   instance.kill({ isPowerless: true });
   for (const agent of held.slice(0, 2)) {
     agent.kill({ isPowerless: true });
+    world.disturbed('agents', lengthOf(fault), agent.name);
     later(world, fault, () => agent.start());
   }
   world.time.schedule(fault.instanceDownMs, PHASE.input, () => startAgain(world, instance));
 }
 
 function startAgain(world: World, instance: SimInstance): void {
-  world.disturbed('instances', 0);
+  world.disturbed('instances', 0, instance.name);
   instance.start();
 }
 

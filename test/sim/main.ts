@@ -61,12 +61,12 @@ async function run({ seeds, trace, shrink }: Options): Promise<number> {
     totals.seeds += 1;
     totals.virtualMs += one.outcome.virtualMs;
     totals.events += one.outcome.events;
+    if (seeds.length === 1) say(`digest ${one.outcome.digest}\n`);
     if (one.outcome.violations.length === 0) continue;
     await tellFailure(simulation, one, shrink);
     tellTotals(totals, performance.now() - began);
     return 1;
   }
-  if (seeds.length === 1) say(`digest ${(await simulation.run(seeds[0] ?? '')).outcome.digest}\n`);
   tellTotals(totals, performance.now() - began);
   await simulation.close();
   return 0;

@@ -1,6 +1,6 @@
 /**
  * What a seed stands for: how large the world is, what goes wrong in it and when, and what is asked of it. Plain data, made
- * before the run, so that a part of it can be left out and all else stays as it was (shrink.ts).
+ * before the run, so that a part of it can be left out and all else stays as it was (run.ts).
  */
 import { SeededRandom } from './seeded-random.ts';
 
@@ -22,6 +22,7 @@ export type Fault = { at: number } & (
       journal: 'kept' | 'lost' | 'rolled-back';
     }
   | { kind: 'agent-frozen'; agent: number; ms: number }
+  | { kind: 'agent-stopped'; agent: number; downMs: number }
   | { kind: 'agent-clock-stepped'; agent: number; ms: number }
   | { kind: 'agent-cut-off'; agent: number; direction: Direction; ms: number }
   | { kind: 'agent-connections-reset'; agent: number }
@@ -81,12 +82,15 @@ export type Profile = (typeof PROFILES)[number];
 
 const FAULTS_FROM_MS = 8_000;
 const FAULTS_UNTIL_MS = 40_000;
+/** Of work that ends only because somebody ends it. */
+const ENDLESS_MS = 600_000;
 
 const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
   agents: [
     'agent-killed',
     'agent-killed',
     'agent-frozen',
+    'agent-stopped',
     'agent-clock-stepped',
     'agent-connections-reset',
     'agent-cut-off',
@@ -125,8 +129,9 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
 export function planOf(seed: string): Plan {
   const random = new SeededRandom(`plan ${seed}`);
   const profile = random.pick(PROFILES);
-  const instances = random.whole(2, 4);
-  const agents = random.whole(3, 8);
+  const isLarge = random.chance(0.08);
+  const instances = isLarge ? 1 : random.whole(2, 4);
+  const agents = isLarge ? random.whole(30, 40) : random.whole(3, 8);
   const kinds = profile === 'everything' ? Object.values(KINDS).flat() : KINDS[profile];
   const faults = Array.from({ length: random.whole(3, 14) }, () =>
     faultOf(random.pick(kinds), { random, instances, agents }),
@@ -134,6 +139,8 @@ export function planOf(seed: string): Plan {
   const operations = Array.from({ length: random.whole(10, 40) }, (_, number) =>
     operationOf(number, { random, agents }),
   );
+  // The agents of one instance are many too many for it once there is another.
+  if (isLarge) faults.unshift({ at: 7_000, kind: 'instance-added' });
   const calmAt = Math.max(FAULTS_UNTIL_MS, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
   const oldAgents = random.whole(0, 2);
   return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt };
@@ -179,6 +186,8 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
       };
     case 'agent-frozen':
       return { at, kind, agent, ms };
+    case 'agent-stopped':
+      return { at, kind, agent, downMs: ms + 10_000 };
     case 'old-agent-silent':
       return { at, kind, agent, ms: ms + 14_000 };
     case 'agent-clock-stepped':
@@ -216,9 +225,14 @@ export function lengthOf(fault: Fault): number {
 function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 'agents'>): Operation {
   const at = Math.round(random.between(3_000, FAULTS_UNTIL_MS + 5_000));
   const agent = random.whole(0, agents - 1);
-  const workMs = Math.round(random.chance(0.5) ? random.between(1, 100) : random.between(100, 6_000));
+  const isCancelled = random.chance(0.2);
+  const isShort = random.chance(0.15);
+  const isEndless = (isCancelled || isShort) && random.chance(0.6);
+  const workMs = Math.round(
+    isEndless ? ENDLESS_MS : random.chance(0.5) ? random.between(1, 100) : random.between(100, 6_000),
+  );
   const kind = random.pick(['task', 'task', 'task', 'lock', 'lock', 'task-under-lock'] as const);
-  if (kind === 'task-under-lock') return { at, number, kind, agent, workMs };
+  if (kind === 'task-under-lock') return { at, number, kind, agent, workMs: Math.min(workMs, 4_000) };
   if (kind === 'lock') {
     return {
       at,
@@ -237,10 +251,10 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
     agent,
     workMs,
     exitCode: random.chance(0.2) ? random.whole(1, 9) : 0,
-    timeoutMs: random.chance(0.15) ? random.whole(500, 3_000) : 15_000,
+    timeoutMs: isShort ? random.whole(500, 3_000) : isEndless ? ENDLESS_MS : 15_000,
     idempotent: random.chance(0.3),
     key: random.chance(0.5),
-    cancelAfterMs: random.chance(0.2) ? Math.round(random.between(0, 4_000)) : undefined,
+    cancelAfterMs: isCancelled ? Math.round(random.between(0, 4_000)) : undefined,
     waits: random.whole(1, 3),
   };
 }

@@ -8,12 +8,16 @@ import type { World } from './world.ts';
 /** Of what an instance does with a statement: two trips, and the timers' own jitter. */
 const SLACK_MS = 300;
 const ONE_STATEMENT_MS = 1_000;
+/** After this, what failed explains no loss of a session any more. */
+const UNDISTURBED_MS = 12_000;
 const SESSION_REASONS = ['silent', 'closed', 'no-inventory', 'protocol-error', 'slow-reader'];
 
 export class RosterChecks {
   readonly #world: World;
   /** The instance of each run that is live in the database. */
   readonly #liveRuns = new Map<string, string>();
+  /** The same, of every run there ever was. */
+  readonly #instanceOfRun = new Map<string, string>();
   readonly #rows = new Map<string, RosterRow>();
   readonly #quietSince = new Map<string, number>();
 
@@ -26,10 +30,20 @@ export class RosterChecks {
   }
 
   instanceChanged(before: InstanceRow | null, after: InstanceRow | null): void {
+    if (after !== null) this.#instanceOfRun.set(after.run, after.cnapi_uuid);
+    if (after?.state === 'dead' && after.end_reason === 'lapsed') this.#checkLapse(after);
     if (after?.state === 'live') this.#liveRuns.set(after.run, after.cnapi_uuid);
     else this.#liveRuns.delete((after ?? before)?.run ?? '');
     if (before?.state === 'dead' && after?.state === 'live')
       this.#world.violated('I2', `run ${after.run} came back to life`);
+  }
+
+  /** Who beats is not dead. */
+  #checkLapse({ run, cnapi_uuid }: InstanceRow): void {
+    const instance = this.#world.instances.find(({ uuid }) => uuid === cnapi_uuid);
+    if (instance?.core?.roster.instances.run !== run || !instance.isUp) return;
+    if (this.#world.calmForMs(`instances:${instance.name}`, 'database') > instance.config.leaseMs + 2_000)
+      this.#world.violated('I2', `${instance.name} was declared dead although nothing ails it`);
   }
 
   rowChanged({ before, after }: Extract<Change, { table: 'cnapi_roster_authority' }>): void {
@@ -69,6 +83,15 @@ export class RosterChecks {
       this.#world.violated('I2', `${name}: ${row.reason}, of a session of ${owner.name}, said by another`);
     const end = owner.connectionOf(row.server_uuid, row.epoch);
     if (row.reason === 'silent' && end !== undefined) this.#checkSilence(name, end, owner.config.silenceMs);
+    if (row.reason !== 'silent') this.#checkLoss(name, row.reason);
+  }
+
+  /** No agent here closes, babbles or stops reading of itself; what is asked to move comes to the next before it leaves. */
+  #checkLoss(name: string, reason: string): void {
+    const isCalm =
+      this.#world.calmForMs(`agents:${name}`, 'network', 'database', 'instances') > UNDISTURBED_MS ||
+      ['protocol-error', 'slow-reader'].includes(reason);
+    if (isCalm) this.#world.violated('I1', `${name} is unknown (${reason}), without a cause`);
   }
 
   /** A heartbeat that was answered counts, whichever instance took it and whatever became of that. */
@@ -76,7 +99,7 @@ export class RosterChecks {
     const agent = this.#world.oldAgents.find(({ uuid }) => uuid === serverUuid);
     const lifetimeMs = this.#world.instances[0]?.config.oldHeartbeatLifetimeMs ?? 0;
     const quietMs = this.#world.time.now - (agent?.heardAt ?? 0);
-    const wasRecorded = this.#world.calmForMs('instances', 'database', 'network') > lifetimeMs + quietMs;
+    const wasRecorded = this.#world.calmForMs('instances', 'drains', 'database', 'network') > lifetimeMs + quietMs;
     if (agent !== undefined && wasRecorded && quietMs < lifetimeMs)
       this.#world.violated('I1', `${agent.name} was called silent ${Math.round(quietMs)} ms after its heartbeat`);
   }
@@ -100,7 +123,8 @@ export class RosterChecks {
   tick(): void {
     const { agents, time } = this.#world;
     for (const agent of agents) {
-      if (agent.isUp) this.#quietSince.delete(agent.name);
+      const isHeard = agent.isUp && !this.#world.network.isCut(agent.name, '*');
+      if (isHeard) this.#quietSince.delete(agent.name);
       else if (!this.#quietSince.has(agent.name)) this.#quietSince.set(agent.name, time.now);
       const since = this.#quietSince.get(agent.name);
       if (since !== undefined && this.statusOf(agent.uuid) === 'running') this.#checkDetection(agent, time.now - since);
@@ -122,16 +146,40 @@ export class RosterChecks {
   }
 
   /** Nothing but agents has failed for as long as the longest of I1's bounds. */
-  #isOtherwiseCalm({ leaseMs, adoptGraceMs, startGraceMs }: SimInstance['config']): boolean {
-    const longestMs = startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
-    return this.#world.calmForMs('instances', 'network', 'database') > longestMs;
+  #isOtherwiseCalm(config: SimInstance['config']): boolean {
+    return this.#world.calmForMs('instances', 'drains', 'network', 'database') > longestBoundMs(config);
   }
 
+  /** The bound of the worst that has happened to whoever has to notice. */
   #checkDetection(agent: SimAgent, quietMs: number): void {
-    const config = this.#world.instances[0]?.config;
-    if (config === undefined) return;
-    const { silenceMs, checkMs } = config;
-    if (this.#isOtherwiseCalm(config) && quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS)
-      this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is running`);
+    const { instances } = this.#world;
+    const config = instances[0]?.config;
+    const owner = instances.find(({ uuid }) => uuid === this.#instanceOf(agent.uuid));
+    if (config === undefined || owner === undefined || !this.#isReadable(config, owner.name)) return;
+    const { silenceMs, checkMs, leaseMs, adoptGraceMs } = config;
+    const longestMs = longestBoundMs(config);
+    const isStanding = ({ isUp, name }: SimInstance) =>
+      isUp && this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
+    const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
+    const isLate = isStanding(owner)
+      ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
+      : instances.some(isStanding)
+        ? sinceOwnerMs > leaseMs + adoptGraceMs + 3_000 + SLACK_MS
+        : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs;
+    if (isLate) this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is running`);
   }
+
+  #instanceOf(serverUuid: string): string | undefined {
+    return this.#instanceOfRun.get(this.#rows.get(serverUuid)?.run ?? '');
+  }
+
+  /** Neither the database nor the network has failed for all, or for this instance, within the longest bound. */
+  #isReadable(config: SimInstance['config'], owner: string): boolean {
+    return this.#world.calmForMs('database', 'network:*', `network:${owner}`) > longestBoundMs(config);
+  }
+}
+
+/** Of I1: after an outage of everything. */
+function longestBoundMs({ leaseMs, adoptGraceMs, startGraceMs }: SimInstance['config']): number {
+  return startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
 }

@@ -17,6 +17,7 @@ export class SimAgent {
   #process: SimProcess | undefined;
   #agent: Agent | undefined;
   #incarnations = 0;
+  #wallOffsetMs = 0;
   /** As it was at some time, for a disk that is rolled back to it. */
   #backup: Disk | undefined;
 
@@ -51,13 +52,14 @@ export class SimAgent {
     this.#incarnations += 1;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#incarnations}`);
     const { clock, random } = process;
+    process.wallOffsetMs = this.#wallOffsetMs;
     this.#process = process;
     this.#agent = new Agent({
       clock,
       random,
       log: story.logger(this.name),
       pulse: new Pulse({ clock }),
-      journal: new SimJournal(process, this.#disk),
+      journal: new SimJournal({ process, time: this.#world.time, disk: this.#disk }),
       machine: new SimMachine(this.server, process),
       dial: ({ endpoint, serverUuid }, events) => {
         const end = new AgentEnd({ process, network, events });
@@ -81,7 +83,20 @@ export class SimAgent {
     if (isPowerless) this.server.losePower();
   }
 
+  /** In good order, as at SIGTERM. */
+  stop(): void {
+    const process = this.#process;
+    process?.receive(0, () => void this.#agent?.stop().then(() => process.kill()));
+  }
+
+  /** Of its machine: it stays so when the agent starts again. */
+  stepClock(ms: number): void {
+    this.#wallOffsetMs += ms;
+    if (this.#process !== undefined) this.#process.wallOffsetMs = this.#wallOffsetMs;
+  }
+
   loseJournal(): void {
+    this.server.forgot();
     this.#disk.journalId = this.#world.random.uuid();
     this.#disk.records = [];
   }
@@ -92,6 +107,7 @@ export class SimAgent {
 
   rollBackJournal(): void {
     if (this.#backup === undefined) return;
+    this.server.forgot();
     this.#disk.journalId = this.#backup.journalId;
     this.#disk.records = [...this.#backup.records];
   }

@@ -6,16 +6,19 @@ import { MemoryHub } from '../../lib/bus/memory-bus.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimProcess } from './sim-process.ts';
+import type { Story } from './story.ts';
 
 export class SimHub {
   readonly hub = new MemoryHub({ defer: (deliver) => deliver() });
   readonly #random: SeededRandom;
+  readonly #story: Story;
   readonly #cutOff = new Set<string>();
   /** Of each message to each who hears it. */
   loss = 0;
 
-  constructor(random: SeededRandom) {
+  constructor({ random, story }: { random: SeededRandom; story: Story }) {
     this.#random = random;
+    this.#story = story;
   }
 
   cutOff(name: string, isCut: boolean): void {
@@ -44,6 +47,7 @@ export class SimHub {
       onPayload: (topic, payload) => {
         if (this.#cutOff.has(process.name) || this.#random.chance(this.loss)) return;
         const now = process.clock.now();
+        this.#story.note(process.name, `bus ${topic} ${payload.slice(0, 120)}`);
         lastAt = Math.max(lastAt + 0.001, now + this.#random.between(0.1, 3));
         process.receive(lastAt - now, () => events.onPayload(topic, payload));
       },
@@ -51,9 +55,20 @@ export class SimHub {
     };
   }
 
+  #trip(process: SimProcess): Promise<void> {
+    return new Promise((resolve) => {
+      process.receive(this.#random.between(0.1, 3), () => this.#cutOff.has(process.name) || resolve());
+    });
+  }
+
   #guarded(process: SimProcess, line: Line): Line {
     return {
-      change: (hear, unhear) => line.change(hear, unhear),
+      // Confirmed after a trip there and one back; never while there is no way.
+      change: async (hear, unhear) => {
+        await this.#trip(process);
+        await line.change(hear, unhear);
+        await this.#trip(process);
+      },
       send: async (topic, payload) => {
         if (!this.#cutOff.has(process.name)) await line.send(topic, payload);
       },

@@ -97,8 +97,8 @@ export class SimClient {
       const reply = await carryOut(route, { rawParams: params, services, requestId, header, signal });
       return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
     } catch (error) {
-      if (signal.aborted) return { status: 'lost' };
-      if (error instanceof CnapiError)
+      if (signal.aborted && error === signal.reason) return { status: 'lost' };
+      if (error instanceof CnapiError && isAnAnswer(name, error))
         return {
           status: error.statusCode,
           body: { code: error.code, message: error.message },
@@ -109,6 +109,10 @@ export class SimClient {
     }
   }
 }
+
+/** The reference's words for an expired ticket are a 500; every other one is a defect. */
+const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
+  statusCode < 500 || statusCode === 503 || route === 'WaitTicket';
 
 const partsOf = ({ servers, tasks, waitlist, oldAgentCaller, observer }: NonNullable<SimInstance['core']>) => ({
   servers,

@@ -30,22 +30,12 @@ export class SimDatabase implements Database {
   }
 
   query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
-    return this.#ask(labelOf(text), (connection) => connection.query<Row>(text, values));
+    return this.#ask(labelOf(text), (database) => database.query<Row>(text, values));
   }
 
   /** Carried out at one moment, as no other statement can come between on the one connection of PGlite. */
   transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result> {
-    return this.#ask('transaction', async (connection) => {
-      await connection.query('begin');
-      try {
-        const result = await work(connection);
-        await connection.query('commit');
-        return result;
-      } catch (error) {
-        await connection.query('rollback');
-        throw error;
-      }
-    });
+    return this.#ask('transaction', (database) => database.transaction(work));
   }
 
   async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
@@ -56,7 +46,7 @@ export class SimDatabase implements Database {
     this.#isStopped = true;
   }
 
-  #ask<Result>(label: string, run: (connection: Queryable) => Promise<Result>): Promise<Result> {
+  #ask<Result>(label: string, run: (database: Database) => Promise<Result>): Promise<Result> {
     return new Promise((resolve, reject) => {
       const { process, queryTimeoutMs } = this.#deps;
       if (this.#isStopped) return reject(new DatabaseUnavailableError(new Error('the pool was ended')));
@@ -74,7 +64,7 @@ export class SimDatabase implements Database {
     });
   }
 
-  #send<Result>(label: string, run: (connection: Queryable) => Promise<Result>): Promise<Result> {
+  #send<Result>(label: string, run: (database: Database) => Promise<Result>): Promise<Result> {
     const { process, postgres, queryTimeoutMs } = this.#deps;
     this.#free -= 1;
     return new Promise((resolve, reject) => {

@@ -11,6 +11,7 @@ import {
   prune,
 } from '../../lib/cn-agent/journal.ts';
 import type { SimProcess } from './sim-process.ts';
+import { PHASE, type VirtualTime } from './virtual-time.ts';
 
 /** What a server's disk holds of it; outlives the agent's processes. */
 export interface Disk {
@@ -20,14 +21,19 @@ export interface Disk {
 
 export class SimJournal implements Journal {
   readonly #process: SimProcess;
+  readonly #time: VirtualTime;
   readonly #disk: Disk;
   #state: JournalState;
   #lastAt = 0;
+  /** Written and not durable yet, in order. */
+  readonly #pending: (() => void)[] = [];
 
-  constructor(process: SimProcess, disk: Disk) {
+  constructor({ process, time, disk }: { process: SimProcess; time: VirtualTime; disk: Disk }) {
     this.#process = process;
+    this.#time = time;
     this.#disk = disk;
     this.#state = newJournal(disk.journalId);
+    process.onKill(() => this.#leave());
     for (const record of disk.records) fold(this.#state, record, sizeOf(record), process.clock.now());
   }
 
@@ -56,17 +62,25 @@ export class SimJournal implements Journal {
 
   async close(): Promise<void> {}
 
+  /** What the kernel had taken of a killed process is there at once; it is a beginning of what was on its way. */
+  #leave(): void {
+    if (this.#process.isPowerless) return;
+    const taken = this.#process.random.whole(0, this.#pending.length);
+    for (const done of this.#pending.splice(0, taken)) done();
+  }
+
   /** Now and then a disk takes its time. */
   #write(done: () => void): Promise<void> {
     const { random, clock } = this.#process;
     const now = clock.now();
     const takes = random.chance(0.03) ? random.between(50, 900) : random.between(0.2, 4);
     this.#lastAt = Math.max(this.#lastAt + 0.001, now + takes);
+    const durableInMs = this.#lastAt - now;
+    this.#pending.push(done);
+    // The disk goes on while the process stands still.
+    this.#time.schedule(durableInMs, PHASE.input, () => this.#process.isDead || this.#pending.shift()?.());
     return new Promise((resolve) => {
-      this.#process.receive(this.#lastAt - now, () => {
-        done();
-        resolve();
-      });
+      this.#process.receive(durableInMs + random.between(0.01, 0.5), resolve);
     });
   }
 }

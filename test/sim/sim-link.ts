@@ -116,6 +116,7 @@ type Listeners = {
 export class InstanceEnd implements AgentSocket, Peer {
   readonly process: SimProcess;
   readonly stream: AgentStream;
+  readonly #network: SimNetwork;
   readonly #out: Wire;
   readonly #listeners: Partial<Listeners> = {};
   #heard: (chunk: Buffer) => void = () => {};
@@ -130,6 +131,7 @@ export class InstanceEnd implements AgentSocket, Peer {
 
   constructor({ process, network, agent }: { process: SimProcess; network: SimNetwork; agent: AgentEnd }) {
     this.process = process;
+    this.#network = network;
     this.#out = network.wire(this, agent);
     this.stream = {
       remoteAddress: agent.process.name,
@@ -185,12 +187,12 @@ export class InstanceEnd implements AgentSocket, Peer {
   }
 
   close(_code: number, reason: string): void {
-    this.leftAt ??= this.process.clock.now();
+    this.leftAt ??= this.#network.now;
     if (!this.#isOver) this.#out.send({ kind: 'close', reason });
   }
 
   terminate(): void {
-    this.leftAt ??= this.process.clock.now();
+    this.leftAt ??= this.#network.now;
     if (this.#isOver) return;
     this.#out.send({ kind: 'end' });
     this.#end();

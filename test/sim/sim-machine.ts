@@ -19,6 +19,8 @@ export interface Execution {
   endedAt: number | undefined;
   how: 'done' | 'killed' | undefined;
   exitCode: number;
+  /** The journal was lost while it ran. */
+  isForgotten: boolean;
 }
 
 interface Run {
@@ -46,10 +48,19 @@ export class SimServer {
     return `${this.uuid.slice(0, 35)}${this.#boots % 10}`;
   }
 
+  /** The agent's own record of its commands is gone: what runs now, nobody will end. */
+  forgot(): void {
+    for (const { execution } of this.#runs.values()) execution.isForgotten = true;
+  }
+
   /** The machine goes down: nothing on it is running any more. */
   losePower(): void {
     this.#boots += 1;
     for (const group of [...this.#runs.keys()]) this.end(group);
+  }
+
+  get now(): number {
+    return this.#time.now;
   }
 
   newGroup(): ProcessGroup {
@@ -123,11 +134,15 @@ export class SimMachine implements Machine {
     signal: AbortSignal,
   ): Promise<'done' | 'killed'> {
     const server = this.#server;
-    const { name: agent, clock } = this.#process;
+    const { name: agent } = this.#process;
     return new Promise((resolve) => {
       const over = (how: 'done' | 'killed') => void this.#process.receive(0.2, () => resolve(how));
-      const common = { operation, serverUuid: server.uuid, agent, beganAt: clock.now(), exitCode };
-      server.begin(group, { execution: { ...common, endedAt: undefined, how: undefined }, ms, over });
+      const common = { operation, serverUuid: server.uuid, agent, beganAt: server.now, exitCode };
+      server.begin(group, {
+        execution: { ...common, endedAt: undefined, how: undefined, isForgotten: false },
+        ms,
+        over,
+      });
       signal.addEventListener('abort', () => server.end(group), { once: true });
     });
   }

@@ -1,11 +1,12 @@
 /**
  * The network between agents and instances: connections that keep their order, each at its own speed, and whose ends hear of
  * each other only by what arrives. A way can be cut in one direction or both, without a FIN: what is sent meanwhile arrives when it
- * is mended, as TCP sends it again. Whoever loses its power is not heard of any more until it is back and is spoken to.
+ * is mended, as TCP sends it again. Whoever loses its power is not heard of any more.
  */
 import type { UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimProcess } from './sim-process.ts';
+import type { Story } from './story.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
 /** What crosses a connection. */
@@ -40,13 +41,15 @@ const CALM: NetworkTrouble = { slowMs: 0, loss: 0, repeats: 0 };
 
 export class SimNetwork {
   readonly random: SeededRandom;
+  readonly story: Story;
   readonly #time: VirtualTime;
   readonly #cuts = new Map<string, number>();
   readonly #wires = new Set<Wire>();
   trouble: NetworkTrouble = { ...CALM };
 
-  constructor({ time, random }: { time: VirtualTime; random: SeededRandom }) {
+  constructor({ time, random, story }: { time: VirtualTime; random: SeededRandom; story: Story }) {
     this.#time = time;
+    this.story = story;
     this.random = random;
   }
 
@@ -146,6 +149,7 @@ export class Wire {
     const resentMs = random.chance(trouble.loss) ? random.between(200, 1500) : 0;
     const at = Math.max(this.#lastAt + 0.001, now + this.#network.latencyMs() + resentMs);
     this.#lastAt = at;
+    this.#network.story.note(this.from.process.name, `to ${this.to.process.name}: ${summaryOf(packet)}`);
     this.#arrivals.push(at);
     if (this.#arrivals.length > KEPT_ARRIVALS) this.#arrivals.shift();
     this.to.process.receive(at - now, () => this.to.arrived(packet));
@@ -153,5 +157,7 @@ export class Wire {
     this.to.process.receive(at - now + random.between(0, 3000), () => this.to.arrived(packet));
   }
 }
+
+const summaryOf = (packet: Packet) => `${packet.kind} ${'text' in packet ? packet.text.slice(0, 160) : ''}`.trimEnd();
 
 const isAboutTask = (text: string) => /^\{"type":"task(_event|_end|_ack|_cancel)?"/.test(text);

@@ -9,7 +9,7 @@
 import { PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/core.ts';
 import { silentLogger } from '../../lib/log.ts';
-import { parseInt8, type Queryable, type QueryResult } from '../../lib/moray/database.ts';
+import { type Database, parseInt8, type QueryResult } from '../../lib/moray/database.ts';
 import { migrate } from '../../lib/moray/migrations.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';
@@ -26,7 +26,7 @@ export interface PostgresTrouble {
   slowMs: number;
   /** Of each statement: it is refused, and was not carried out. */
   failing: number;
-  /** Of each statement: it is carried out, and the connection is lost before its answer. */
+  /** Of each statement: it is carried out, and its answer never comes; the caller may hear that the connection broke. */
   losingAnswers: number;
 }
 
@@ -34,7 +34,7 @@ export interface Statement<Result> {
   /** Whose it is, for the story and for who is cut off. */
   who: string;
   label: string;
-  run: (connection: Queryable) => Promise<Result>;
+  run: (database: Database) => Promise<Result>;
   answered: (result: Result) => void;
   failed: (error: unknown) => void;
 }
@@ -66,7 +66,11 @@ export class SimPostgres {
   readonly #database: PgliteDatabase;
   #world: PostgresWorld | undefined;
   #changes: Change[] = [];
-  #held: (() => void)[] = [];
+  #held: { who: string; arrive: () => void }[] = [];
+  /** Of the answers that wait for the way back. */
+  #unanswered: { who: string; answer: () => void }[] = [];
+  /** Statements are carried out one after the other. */
+  #tail: Promise<void> = Promise.resolve();
   readonly #cutOff = new Set<string>();
   trouble: PostgresTrouble = { ...HEALTHY };
 
@@ -90,6 +94,7 @@ export class SimPostgres {
     this.#world = world;
     this.trouble = { ...HEALTHY };
     this.#held = [];
+    this.#unanswered = [];
     this.#cutOff.clear();
     await this.#atVirtualTime(() => this.#pglite.exec(emptyAll));
     this.#changes = [];
@@ -119,22 +124,30 @@ export class SimPostgres {
   /** The statement was sent now. */
   send<Result>(statement: Statement<Result>): void {
     const { time, random } = this.#known;
-    const { slowMs } = this.trouble;
-    time.schedule(random.between(0.1, 1) + random.between(0, 2 * slowMs), PHASE.input, () => this.#arrive(statement));
+    time.schedule(this.#tripMs(random), PHASE.input, () => this.#arrive(statement));
+  }
+
+  #tripMs(random: SeededRandom): number {
+    return random.between(0.1, 1) + random.between(0, this.trouble.slowMs);
+  }
+
+  #isUnreachable(who: string): boolean {
+    return this.#cutOff.has(who) || this.trouble.state === 'frozen';
   }
 
   #arrive<Result>(statement: Statement<Result>): void {
-    if (this.#cutOff.has(statement.who) || this.trouble.state === 'frozen') {
-      this.#held.push(() => this.#arrive(statement));
-      return;
-    }
+    const { who } = statement;
+    if (this.#isUnreachable(who)) return void this.#held.push({ who, arrive: () => this.#arrive(statement) });
     const { random, story, time } = this.#known;
     if (this.trouble.state === 'down') return statement.failed(lost('connection refused'));
     if (random.chance(this.trouble.failing)) {
       story.note(statement.who, `sql refused: ${statement.label}`);
       return statement.failed(lost('terminating connection'));
     }
-    void time.during(() => this.#execute(statement));
+    void time.during(() => {
+      this.#tail = this.#tail.then(() => this.#execute(statement));
+      return this.#tail;
+    });
   }
 
   async #execute<Result>(statement: Statement<Result>): Promise<void> {
@@ -152,8 +165,17 @@ export class SimPostgres {
     story.note(statement.who, `sql ${statement.label}${isAnswered ? '' : ' (its answer is lost)'}`);
     for (const change of changes) changed(change);
     if (changes.length > 0) committed();
-    if (isAnswered) outcome();
-    else statement.failed(lost('the connection broke before the answer'));
+    if (isAnswered) this.#answer(statement.who, outcome);
+    else if (random.chance(0.5)) statement.failed(lost('the connection broke before the answer'));
+  }
+
+  /** What was done is seen by everybody before its caller hears of it. */
+  #answer(who: string, answer: () => void): void {
+    const { random, time } = this.#known;
+    time.schedule(this.#tripMs(random), PHASE.input, () => {
+      if (this.#isUnreachable(who)) this.#unanswered.push({ who, answer });
+      else answer();
+    });
   }
 
   /** Postgres in this process asks JavaScript for the time; nothing else asks for it meanwhile. */
@@ -169,7 +191,13 @@ export class SimPostgres {
   }
 
   #release(): void {
-    for (const arrive of this.#held.splice(0)) arrive();
+    const isFree = ({ who }: { who: string }) => !this.#isUnreachable(who);
+    const arriving = this.#held.filter(isFree);
+    const answering = this.#unanswered.filter(isFree);
+    this.#held = this.#held.filter((one) => !isFree(one));
+    this.#unanswered = this.#unanswered.filter((one) => !isFree(one));
+    for (const { answer } of answering) answer();
+    for (const { arrive } of arriving) arrive();
   }
 
   get #known(): PostgresWorld {

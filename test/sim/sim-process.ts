@@ -34,6 +34,7 @@ export class SimProcess {
   readonly #whenKilled: (() => void)[] = [];
   #state: 'running' | 'frozen' | 'dead' = 'running';
   #isPowerless = false;
+  #freezes = 0;
   /** What its wall clock is wrong by. */
   wallOffsetMs = 0;
 
@@ -89,11 +90,14 @@ export class SimProcess {
   }
 
   freeze(): void {
+    this.#freezes += 1;
     if (this.#state === 'running') this.#state = 'frozen';
   }
 
+  /** Of as many freezes the last one ends it. */
   thaw(): void {
-    if (this.#state !== 'frozen') return;
+    this.#freezes -= 1;
+    if (this.#state !== 'frozen' || this.#freezes > 0) return;
     this.#state = 'running';
     for (const { phase, run } of this.#held.splice(0)) this.#deps.time.schedule(0, phase, run);
   }
@@ -120,14 +124,17 @@ export class SimProcess {
 class ProcessClock implements Clock {
   readonly #process: SimProcess;
   readonly #time: VirtualTime;
+  /** Monotonic clocks of different processes have nothing in common. */
+  readonly #startedAt: number;
 
   constructor(process: SimProcess, time: VirtualTime) {
     this.#process = process;
     this.#time = time;
+    this.#startedAt = time.now - process.random.whole(0, 1_000_000);
   }
 
   now(): number {
-    return this.#time.now;
+    return this.#time.now - this.#startedAt;
   }
 
   wallTime(): number {
@@ -135,14 +142,14 @@ class ProcessClock implements Clock {
   }
 
   after(delayMs: number, callback: () => void): Timer {
-    return this.#process.enter(Math.max(1, delayMs) + this.#jitter(), PHASE.timers, callback);
+    return this.#process.enter(allowed(delayMs) + this.#jitter(), PHASE.timers, callback);
   }
 
   every(periodMs: number, callback: () => void): Timer {
     let isCancelled = false;
     let timer: Timer | undefined;
     const arm = () => {
-      timer = this.#process.enter(Math.max(1, periodMs) + this.#jitter(), PHASE.timers, () => {
+      timer = this.#process.enter(allowed(periodMs) + this.#jitter(), PHASE.timers, () => {
         if (!isCancelled) arm();
         callback();
       });
@@ -176,4 +183,10 @@ class ProcessClock implements Clock {
   #jitter(): number {
     return this.#process.random.fraction() * TIMER_JITTER_MS;
   }
+}
+
+/** As Node takes it: what is longer would fire at once there, and is a defect. */
+function allowed(delayMs: number): number {
+  if (!(delayMs < 2 ** 31)) throw new RangeError(`no timer takes ${delayMs} ms`);
+  return Math.max(1, delayMs);
 }

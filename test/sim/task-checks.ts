@@ -1,5 +1,6 @@
 /** I3, and what I6 says of tasks: one end each, that which really happened, and nothing run that must not run again. */
 import type { TaskRow } from './changes.ts';
+import { SIM_TIMES } from './sim-instance.ts';
 import type { Execution } from './sim-machine.ts';
 import type { AcceptedTask } from './workload.ts';
 import type { World } from './world.ts';
@@ -7,6 +8,7 @@ import type { World } from './world.ts';
 export class TaskChecks {
   readonly #world: World;
   readonly #rows = new Map<string, TaskRow>();
+  readonly #madeAt = new Map<string, number>();
   readonly #endedAt = new Map<string, number>();
 
   constructor(world: World) {
@@ -28,6 +30,7 @@ export class TaskChecks {
   rowChanged(before: TaskRow | null, after: TaskRow | null): void {
     if (after === null) return void (before && this.#world.violated('I6', `task ${before.id} was deleted`));
     this.#rows.set(after.id, after);
+    if (before === null) this.#madeAt.set(after.id, this.#world.time.now);
     if (before?.state === 'ended') return this.#checkUnchanged(before, after);
     const step = after.attempt - (before?.attempt ?? 0);
     if (step !== 0 && !(step === 1 && before?.state === 'queued' && after.state === 'claimed'))
@@ -36,43 +39,84 @@ export class TaskChecks {
   }
 
   #checkUnchanged(before: TaskRow, after: TaskRow): void {
-    const isSame = after.state === 'ended' && after.outcome === before.outcome && after.result === before.result;
-    if (!isSame)
-      this.#world.violated('I3', `task ${after.id} had ended (${before.outcome}) and changed (${after.outcome})`);
+    const changed = (['state', 'outcome', 'result', 'code', 'attempt'] as const).filter(
+      (field) => before[field] !== after[field],
+    );
+    for (const field of changed)
+      this.#world.violated('I3', `task ${after.id} had ended, and its ${field} changed to ${after[field]}`);
   }
 
   #noteEnd(task: TaskRow): void {
     this.#endedAt.set(task.id, this.#world.time.now);
-    if (task.outcome === 'complete') this.#checkOutcome(task);
+    if (task.outcome === 'complete') return this.#checkOutcome(task);
     // The agent knows an end that was acknowledged to it, and the database does not.
     if (task.code === 'TaskAlreadyEnded') this.#world.violated('I6', `the end of task ${task.id} was lost`);
+    else if (!this.#hasCause(task))
+      this.#world.violated('I3', `task ${task.id} failed with ${task.code}, without a cause`);
   }
 
   #checkOutcome(task: TaskRow): void {
-    const { exitCode, stdout } = JSON.parse(task.result ?? '{}') as { exitCode?: number; stdout?: string };
-    const operation = String(stdout ?? '').trim();
-    const runs = this.#executionsOf(task.server_uuid, operation);
+    const { exitCode } = JSON.parse(task.result ?? '{}') as { exitCode?: number };
+    const runs = this.#executionsOf(operationOf(task));
     if (!runs.some((run) => run.how === 'done' && run.exitCode === exitCode))
-      this.#world.violated('I3', `task ${task.id} is complete with ${exitCode}, which ${operation} never came to`);
+      this.#world.violated('I3', `task ${task.id} is complete with ${exitCode}, which its command never came to`);
   }
 
-  #executionsOf(serverUuid: string, operation: string): Execution[] {
-    const agent = this.#world.agents.find(({ uuid }) => uuid === serverUuid);
-    return (agent?.server.executions ?? []).filter((run) => run.operation === operation);
-  }
-
-  /** At the end: what really ran of it on its server. */
-  checkExecutions({ id, operation, idempotent }: AcceptedTask): void {
-    const row = this.#rows.get(id);
-    if (row === undefined) return;
-    const runs = this.#executionsOf(row.server_uuid, operation);
-    if (!idempotent && runs.length > 1)
-      this.#world.violated('I3', `${operation} (${id}) was begun ${runs.length} times`);
-    if (runs.length > 0 && row.code === 'NotTaken')
-      this.#world.violated('I3', `${operation} (${id}) ran and is said not to have been taken`);
-    for (const [index, run] of runs.entries()) {
-      const beside = runs.slice(index + 1).find(({ beganAt }) => beganAt < (run.endedAt ?? Number.POSITIVE_INFINITY));
-      if (beside !== undefined) this.#world.violated('I3', `${operation} (${id}) ran twice at once`);
+  /** Whether the world has done what the failure says. */
+  #hasCause(task: TaskRow): boolean {
+    const ageMs = this.#world.time.now - (this.#madeAt.get(task.id) ?? 0);
+    const agent = this.#world.nameOfServer(task.server_uuid);
+    switch (task.code) {
+      case 'Cancelled':
+      case 'TaskTimeout':
+        return task.is_cancelled || ageMs >= task.timeout_ms;
+      case 'NotTaken':
+        return ageMs >= SIM_TIMES.taskStartByMs;
+      case 'AgentRestarted':
+      case 'AgentStopped':
+      case 'OutcomeUnknown':
+        return this.#world.calmForMs(`agents:${agent}`) < this.#world.time.now;
+      default:
+        return false;
     }
   }
+
+  #executionsOf(operation: string): Execution[] {
+    return this.#world.agents.flatMap(({ server }) => server.executions.filter((run) => run.operation === operation));
+  }
+
+  /** At the end: a task that a caller knows of. */
+  checkAnswered({ id, operation }: AcceptedTask): void {
+    const task = this.#rows.get(id);
+    if (task !== undefined && operationOf(task) !== operation)
+      this.#world.violated('I3', `task ${id} was answered for ${operation} and runs ${operationOf(task)}`);
+  }
+
+  /** At the end: what really ran, also of tasks whose answer was lost. */
+  checkExecutions(): void {
+    for (const operation of new Set([...this.#rows.values()].map(operationOf))) this.#checkOperation(operation);
+  }
+
+  /** Of one operation there is one task at most: it is asked for once, or under its key. */
+  #checkOperation(operation: string): void {
+    const tasks = [...this.#rows.values()].filter((task) => operationOf(task) === operation);
+    const runs = this.#executionsOf(operation);
+    if (tasks.length > 1) this.#world.violated('I3', `${operation} has ${tasks.length} tasks`);
+    if (runs.length > 1 && !tasks.some(({ idempotent }) => idempotent))
+      this.#world.violated('I3', `${operation} was begun ${runs.length} times`);
+    if (runs.length > 0 && tasks.some(({ code }) => code === 'NotTaken'))
+      this.#world.violated('I3', `${operation} ran and is said not to have been taken`);
+    for (const [index, run] of runs.entries()) this.#checkRun(run, runs.slice(index + 1));
+  }
+
+  /** A command that its agent's lost journal has forgotten goes on until it is done: nobody knows of it (docs/testing.md). */
+  #checkRun(run: Execution, later: readonly Execution[]): void {
+    if (run.isForgotten) return;
+    if (run.endedAt === undefined) this.#world.violated('I3', `${run.operation} goes on after its task has ended`);
+    if (later.some(({ beganAt }) => beganAt < (run.endedAt ?? Number.POSITIVE_INFINITY)))
+      this.#world.violated('I3', `${run.operation} ran twice at once`);
+  }
 }
+
+/** As its script has it: `work OPERATION MS OUTCOME`. */
+const operationOf = ({ script }: TaskRow): string => script?.split(' ')[1] ?? '';

@@ -38,10 +38,16 @@ export class Workload {
   readonly tickets = new Set<string>();
   readonly holds: Hold[] = [];
   readonly #world: World;
+  readonly #done = { cancels: 0, renewals: 0 };
   readonly #unfinished = new Map<number, Operation>();
 
   constructor(world: World) {
     this.#world = world;
+  }
+
+  get counts(): { tasks: number; cancels: number; tickets: number; holds: number; renewals: number } {
+    const { size: tasks } = this.accepted;
+    return { tasks, tickets: this.tickets.size, holds: this.holds.length, ...this.#done };
   }
 
   /** Operations whose story is not over. */
@@ -83,7 +89,8 @@ export class Workload {
     const waits = Array.from({ length: operation.waits }, () => this.#waitForEnd(client, id));
     if (operation.cancelAfterMs !== undefined) {
       await client.sleep(operation.cancelAfterMs);
-      await client.insist({ route: 'CancelTask', params: { taskid: id } });
+      const { status } = await client.insist({ route: 'CancelTask', params: { taskid: id } });
+      if (status === 202) this.#done.cancels += 1;
     }
     await Promise.all(waits);
   }
@@ -130,8 +137,10 @@ export class Workload {
 
   #noteWait(wait: { what: string; since: number; answer: Answer; causeAt: number | undefined }): void {
     const { what, since, answer, causeAt } = wait;
-    const how = answer.status === 'lost' ? 'lost' : 'event';
-    this.#world.checks.waited({ what, since, patienceMs: PATIENCE_MS, answer: how, causeAt });
+    if (answer.status === 503) return;
+    const isTimeout = answer.status === 408 || (answer.status === 200 && answer.body.status === 'active');
+    const how = answer.status === 'lost' ? 'lost' : isTimeout ? 'timeout' : 'event';
+    this.#world.checks.waited({ what, since, timeoutMs: WAIT_S * 1000, answer: how, causeAt });
   }
 
   #noteEnd(id: string, { body, instance }: Exclude<Answer, { status: 'lost' }>): void {
@@ -160,7 +169,10 @@ export class Workload {
         route: 'RenewTicket',
         params: { ticket_uuid: ticket, expires_in: operation.expiresInS },
       });
-      if (answer.status === 200) until = wallMs(answer.body.expires_at);
+      if (answer.status === 200) {
+        until = wallMs(answer.body.expires_at);
+        this.#done.renewals += 1;
+      }
       await client.sleep(operation.holdMs);
     }
     const leavesAt = operation.holder === 'dies' ? Number.POSITIVE_INFINITY : this.#world.time.now;

@@ -2,7 +2,9 @@
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
 import type { Change } from './changes.ts';
 import { Checks, type Invariant } from './checks.ts';
-import { type Disturbance, scheduleFaults } from './faults.ts';
+import { Conditions } from './conditions.ts';
+import { type Concern, type Disturbance, Disturbances } from './disturbances.ts';
+import { scheduleFaults } from './faults.ts';
 import type { Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';
 import { SimAgent } from './sim-agent.ts';
@@ -23,6 +25,19 @@ export interface Violation {
   at: number;
 }
 
+export interface Counts {
+  tasks: number;
+  cancels: number;
+  executions: number;
+  tickets: number;
+  holds: number;
+  renewals: number;
+  drains: number;
+  /** Agents that an instance sent to another one, to be balanced. */
+  shed: number;
+  changes: number;
+}
+
 export interface Outcome {
   violations: Violation[];
   /** Of everything that happened, in order. */
@@ -31,7 +46,7 @@ export interface Outcome {
   virtualMs: number;
   events: number;
   /** How much of it there was, so that a run that did nothing cannot pass for a good one. */
-  counts: { tasks: number; executions: number; tickets: number; holds: number; changes: number };
+  counts: Counts;
 }
 
 /** After the last fault, all must be well within this: I1's longest bound, and tasks' own deadlines on top. */
@@ -49,18 +64,13 @@ export class World {
   readonly postgres: SimPostgres;
   readonly checks: Checks;
   readonly workload: Workload;
+  readonly conditions: Conditions;
   readonly instances: SimInstance[] = [];
   readonly agents: SimAgent[] = [];
   readonly oldAgents: SimOldAgent[] = [];
   readonly #plan: Plan;
   readonly #violations: Violation[] = [];
-  readonly #disturbedUntil: Record<Disturbance, number> = {
-    agents: 0,
-    instances: 0,
-    network: 0,
-    database: 0,
-    bus: 0,
-  };
+  readonly #disturbances = new Disturbances();
   #changes = 0;
   #wellSince: number | undefined;
 
@@ -70,10 +80,11 @@ export class World {
     this.postgres = postgres;
     this.random = new SeededRandom(`world ${plan.seed}`);
     this.story = new Story({ time, trace, unexpected: (who, error) => this.crashed(who, error) });
-    this.network = new SimNetwork({ time, random: this.random.fork('network') });
-    this.hub = new SimHub(this.random.fork('bus'));
+    this.network = new SimNetwork({ time, random: this.random.fork('network'), story: this.story });
+    this.hub = new SimHub({ random: this.random.fork('bus'), story: this.story });
     this.checks = new Checks(this);
     this.workload = new Workload(this);
+    this.conditions = new Conditions(this);
   }
 
   async run(): Promise<Outcome> {
@@ -139,13 +150,13 @@ export class World {
     return all.find(({ uuid }) => uuid === serverUuid)?.name ?? serverUuid;
   }
 
-  disturbed(kind: Disturbance, ms: number): void {
-    this.#disturbedUntil[kind] = Math.max(this.#disturbedUntil[kind], this.time.now + ms);
+  disturbed(kind: Disturbance, ms: number, whom?: string): void {
+    this.#disturbances.note(kind, this.time.now + ms, whom);
   }
 
-  /** How long ago the last disturbance of these kinds ended; 0 while one lasts. */
-  calmForMs(...kinds: Disturbance[]): number {
-    return Math.max(0, this.time.now - Math.max(...kinds.map((kind) => this.#disturbedUntil[kind])));
+  /** How long ago the last of these ended; 0 while one lasts. */
+  calmForMs(...concerns: Concern[]): number {
+    return Math.max(0, this.time.now - this.#disturbances.until(...concerns));
   }
 
   #addAgent(number: number): void {
@@ -169,9 +180,13 @@ export class World {
     });
   }
 
+  /** Each kind of trouble has its own time to be over. */
   #watchWellness(): void {
-    if (this.time.now < this.#plan.calmAt || this.checks.unwell().length > 0) this.#wellSince = undefined;
-    else this.#wellSince ??= this.time.now;
+    const calmForMs = this.time.now - this.#plan.calmAt;
+    const unwell = calmForMs < 0 ? undefined : this.checks.unwell();
+    if (unwell?.length === 0) this.#wellSince ??= this.time.now;
+    else this.#wellSince = undefined;
+    for (const { invariant, what, withinMs } of unwell ?? []) if (calmForMs > withinMs) this.violated(invariant, what);
   }
 
   #isOver(): boolean {
@@ -200,10 +215,10 @@ export class World {
       virtualMs: this.time.now,
       events: this.time.events,
       counts: {
-        tasks: this.workload.accepted.size,
+        ...this.workload.counts,
         executions,
-        tickets: this.workload.tickets.size,
-        holds: this.workload.holds.length,
+        drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
+        shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,
       },
     };

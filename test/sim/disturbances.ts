@@ -1,0 +1,37 @@
+/** What has failed lately, and whom it concerns: which of the bounds of I1 and I5 holds now. */
+import { type Fault, lengthOf } from './plan.ts';
+
+/** The bus spoils nothing (law 1), and a drain less than a death. */
+export type Disturbance = 'agents' | 'instances' | 'drains' | 'network' | 'database' | 'bus';
+
+/** Everything of a kind, or what concerns one process, or what concerns all of them. */
+export type Concern = Disturbance | `${Disturbance}:${string}`;
+
+export class Disturbances {
+  readonly #until = new Map<Concern, number>();
+
+  /** `whom` is one process's name; left out, it concerns everybody. */
+  note(kind: Disturbance, until: number, whom = '*'): void {
+    for (const concern of [kind, `${kind}:${whom}`] as const)
+      this.#until.set(concern, Math.max(until, this.#until.get(concern) ?? 0));
+  }
+
+  /** When the last of these ended, or will have ended. */
+  until(...concerns: Concern[]): number {
+    return Math.max(0, ...concerns.map((concern) => this.#until.get(concern) ?? 0));
+  }
+}
+
+export function disturbanceOf({ kind }: Fault): Disturbance {
+  if (kind === 'agent-connections-reset' || kind === 'agent-cut-off') return 'network';
+  if (kind.startsWith('agent-') || kind === 'old-agent-silent') return 'agents';
+  if (kind.startsWith('bus-') || kind === 'instance-without-bus') return 'bus';
+  if (kind.startsWith('database-') || kind === 'instance-without-database') return 'database';
+  if (kind === 'instance-without-agents' || kind.startsWith('network-') || kind.startsWith('frames-')) return 'network';
+  return kind === 'instance-drained' ? 'drains' : 'instances';
+}
+
+/** A death is over at once: what matters is how long it takes to be noticed. */
+export function disturbsMs(fault: Fault): number {
+  return ['instance-killed', 'instance-added', 'rack-lost'].includes(fault.kind) ? 0 : lengthOf(fault);
+}
