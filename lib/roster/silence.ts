@@ -24,7 +24,8 @@ export function hear(silence: Silence): void {
 /** A healthy tick of `tickMs` passed without a byte; says what is due now, each edge once. */
 export function countTick(silence: Silence, tickMs: number, limits: SilenceLimits): 'nothing' | 'probe' | 'silent' {
   silence.quietMs += tickMs;
-  if (silence.quietMs >= limits.silenceMs) return 'silent';
+  // The last byte may have come at the very end of the first tick that is counted.
+  if (silence.quietMs - tickMs >= limits.silenceMs) return 'silent';
   if (silence.isProbed || silence.quietMs < limits.probeMs) return 'nothing';
   silence.isProbed = true;
   return 'probe';

@@ -152,8 +152,8 @@ export const defects: readonly Defect[] = [
     changes: [
       {
         file: 'lib/roster/silence.ts',
-        find: 'if (silence.quietMs >= limits.silenceMs)',
-        put: 'if (silence.quietMs >= 8 * limits.silenceMs)',
+        find: 'if (silence.quietMs - tickMs >= limits.silenceMs)',
+        put: 'if (silence.quietMs - tickMs >= 8 * limits.silenceMs)',
       },
     ],
   },

@@ -7,8 +7,15 @@ const limits = { probeMs: 1250, silenceMs: 2000 };
 
 t.test('a quiet session is probed once, then silent', async (t) => {
   const silence = { quietMs: 0, isProbed: false };
-  const seen = Array.from({ length: 8 }, () => countTick(silence, 250, limits));
-  t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe', 'nothing', 'nothing', 'silent']);
+  const seen = Array.from({ length: 9 }, () => countTick(silence, 250, limits));
+  t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe', 'nothing', 'nothing', 'nothing', 'silent']);
+});
+
+t.test('a byte at the very end of a tick is not called silent before silenceMs have passed', async (t) => {
+  const silence = { quietMs: 0, isProbed: false };
+  const afterMs = (ticks: number) => (ticks - 1) * 250;
+  const at = Array.from({ length: 12 }, (_, tick) => tick + 1).find(() => countTick(silence, 250, limits) === 'silent');
+  t.equal(afterMs(at ?? 0), limits.silenceMs);
 });
 
 t.test('any byte starts the count anew, and a new probe is due later', async (t) => {

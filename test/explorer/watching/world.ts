@@ -45,9 +45,6 @@ export interface WatchingBounds {
   faults: Partial<Budget>;
 }
 
-/** The tick just after a byte counts whole, so that a verdict may come a tick before the silence is over. */
-const LEAST_SILENCE = LIMITS.silence - 1;
-
 /** Beyond it a higher count of what really was so makes no difference. */
 const MOST = { dead: 30, unheard: LIMITS.silence, ownerless: LIMITS.grace, unbeaten: LIMITS.lease } as const;
 
@@ -196,10 +193,11 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
   let state = before;
   for (const session of (before.instances[at] as InstanceState).sessions) {
     const silence = { quietMs: session.quietMs, isProbed: session.isProbed };
-    const due = product.countTick(silence, counted, { probeMs: LIMITS.probe, silenceMs: LIMITS.silence });
+    const limits = { probeMs: LIMITS.probe, silenceMs: LIMITS.silence };
+    const due = Array.from({ length: counted }, () => product.countTick(silence, 1, limits));
     const { sessions, verdicts } = state.instances[at] as InstanceState;
     const others = sessions.filter((one) => one.server !== session.server);
-    if (due !== 'silent') {
+    if (!due.includes('silent')) {
       state = change(state, at, {
         sessions: [...others, { ...session, ...silence }].sort((a, b) => a.server - b.server),
       });
@@ -208,7 +206,7 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
     const { server, run, epoch } = session;
     const really = state.truth.unheard[server] ?? 0;
     const wrong =
-      really < LEAST_SILENCE ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
+      really < LIMITS.silence ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
     state = {
       ...change(state, at, { sessions: others, verdicts: [...verdicts, { serverUuid: String(server), run, epoch }] }),
       wrong,
