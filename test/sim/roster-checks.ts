@@ -108,7 +108,7 @@ export class RosterChecks {
   #checkSilence(name: string, end: InstanceEnd, silenceMs: number): void {
     const leftAt = end.leftAt ?? this.#world.time.now;
     const heardAt = end.incoming?.lastArrivalBefore(leftAt);
-    if (heardAt !== undefined && leftAt - heardAt < silenceMs - SLACK_MS)
+    if (heardAt !== undefined && leftAt - heardAt < silenceMs)
       this.#world.violated('I1', `${name} was called silent ${Math.round(leftAt - heardAt)} ms after its last byte`);
   }
 
@@ -156,10 +156,13 @@ export class RosterChecks {
     const config = instances[0]?.config;
     const owner = instances.find(({ uuid }) => uuid === this.#instanceOf(agent.uuid));
     if (config === undefined || owner === undefined || !this.#isReadable(config, owner.name)) return;
-    const { silenceMs, checkMs, leaseMs, adoptGraceMs } = config;
+    const { silenceMs, checkMs, leaseMs, adoptGraceMs, startGraceMs } = config;
     const longestMs = longestBoundMs(config);
-    const isStanding = ({ isUp, name }: SimInstance) =>
-      isUp && this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
+    const standsMs = startGraceMs + ONE_STATEMENT_MS;
+    const isStanding = ({ isUp, name, startedAt }: SimInstance) =>
+      isUp &&
+      this.#world.time.now - startedAt > standsMs &&
+      this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > standsMs;
     const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
     const isLate = isStanding(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS

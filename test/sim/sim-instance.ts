@@ -27,6 +27,8 @@ export class SimInstance implements LinkDoor {
   readonly config: Config & { cnapiUuid: string };
   #life: Life | undefined;
   #lives = 0;
+  /** Its present life, in virtual time. */
+  startedAt = 0;
   /** The latest connections of each server, the newest first. */
   readonly #ends = new Map<string, InstanceEnd[]>();
 
@@ -67,6 +69,7 @@ export class SimInstance implements LinkDoor {
   start(): void {
     if (this.#life !== undefined && !this.#life.process.isDead) return;
     this.#lives += 1;
+    this.startedAt = this.#world.time.now;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
     const door = new SimDoor(this.host);
     this.#life = { process, door, core: this.#build(process, door) };
