@@ -17,7 +17,9 @@ export class World {
   /** When the last entry was written. */
   readonly endAt: number;
   readonly #clocks: Extract<Entry, { kind: 'clock' }>[];
+  /** In the order in which they began. */
   readonly #starved: Extract<Entry, { kind: 'starved' }>[];
+  readonly #longestLookMs: number;
 
   constructor(evidence: Evidence) {
     const { history } = evidence;
@@ -26,8 +28,12 @@ export class World {
     this.faults = entriesOf(history, 'fault');
     this.#clocks = entriesOf(history, 'clock');
     this.#starved = entriesOf(history, 'starved').sort((a, b) => a.from - b.from);
+    this.#longestLookMs = this.#starved.reduce((longest, { from, to }) => Math.max(longest, to - from), 0);
     this.tasks = new Map(evidence.stored.tasks.map((task) => [task.id, task]));
-    this.endAt = Math.max(0, ...this.ops.map(({ overAt }) => overAt), ...this.faults.map(({ to }) => to));
+    this.endAt = [...this.ops.map(({ overAt }) => overAt), ...this.faults.map(({ to }) => to)].reduce(
+      (latest, at) => Math.max(latest, at),
+      0,
+    );
   }
 
   entries<Kind extends Entry['kind']>(kind: Kind): Extract<Entry, { kind: Kind }>[] {
@@ -86,8 +92,10 @@ export class World {
   /** How long the harness or any one process was kept from running within the window, at most. */
   starvedMs(from: number, to: number): number {
     const byWho = new Map<string, number>();
-    for (const each of this.#starved) {
-      if (each.from <= to && from <= each.to) byWho.set(each.who, (byWho.get(each.who) ?? 0) + each.ms);
+    for (let next = firstFrom(this.#starved, from - this.#longestLookMs); next < this.#starved.length; next++) {
+      const each = this.#starved[next];
+      if (each === undefined || each.from > to) break;
+      if (from <= each.to) byWho.set(each.who, (byWho.get(each.who) ?? 0) + each.ms);
     }
     return Math.max(0, ...byWho.values());
   }
@@ -106,6 +114,17 @@ export class World {
     }
     return best.clock;
   }
+}
+
+/** Index of the first that begins at that time or later; there may be tens of thousands. */
+function firstFrom(sorted: readonly { from: number }[], time: number): number {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((sorted[middle]?.from ?? 0) < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 function touchesSessions({ part, line }: Fault): boolean {

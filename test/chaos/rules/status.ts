@@ -1,5 +1,5 @@
 /** The status told the truth, within its bounds; and after every fault all is well again. DESIGN I1, I2, I6. */
-import { type Fault, type StoredStatus, WORKLOADS } from '../history.ts';
+import { type Fault, WORKLOADS } from '../history.ts';
 import { Verdicts } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
@@ -52,12 +52,15 @@ function judgeDead(world: World, found: Verdicts, { fault, server }: { fault: Fa
 /** What any instance answers of the status was so at some moment of the request. */
 export function statusIsAsRecorded(world: World): Verdicts {
   const found = new Verdicts('the status is told as it is recorded', 'status');
-  const changes = groupBy(world.evidence.stored.statuses, ({ server }) => server);
+  const changes = groupBy(
+    world.evidence.stored.statuses.map(({ server, status, since }) => ({ server, status, at: world.fromWall(since) })),
+    ({ server }) => server,
+  );
   const plan = world.entries('plan')[0];
   const servers = [...(plan?.agents ?? []), ...(plan?.simulated ?? [])];
   for (const op of world.ops) {
     if (op.op === 'create' && op.code === 'ServerNotRunning') {
-      const isTrue = wasSo(world, changes.get(op.server ?? '') ?? [], { said: 'unknown', ...op });
+      const isTrue = wasSo(changes.get(op.server ?? '') ?? [], { said: 'unknown', ...op });
       found.holds(
         isTrue,
         op.overAt,
@@ -71,7 +74,7 @@ export function statusIsAsRecorded(world: World): Verdicts {
     found.holds(isWhole, op.overAt, () => `instance-${op.instance} lists ${op.count} of ${servers.length} servers`);
     const wrong = servers.filter((server) => {
       const said = unknown.has(server) ? 'unknown' : 'running';
-      return !wasSo(world, changes.get(server) ?? [], { said, ...op });
+      return !wasSo(changes.get(server) ?? [], { said, ...op });
     });
     if (
       wrong.length > 0 &&
@@ -89,14 +92,12 @@ export function statusIsAsRecorded(world: World): Verdicts {
 }
 
 function wasSo(
-  world: World,
-  changes: readonly StoredStatus[],
+  changes: readonly { status: string; at: number }[],
   { said, askedAt, overAt }: { said: string; askedAt: number; overAt: number },
 ): boolean {
   const [from, to] = [askedAt - COMMITTED_WITHIN_MS, overAt + CLOCKS_MS];
   let before = 'unknown';
-  for (const { status, since } of changes) {
-    const at = world.fromWall(since);
+  for (const { status, at } of changes) {
     if (at > to) break;
     if (at >= from && (status === said || before === said)) return true;
     before = status;
