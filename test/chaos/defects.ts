@@ -139,7 +139,8 @@ export const defects: readonly Defect[] = [
         file: 'lib/roster/ticker.ts',
         find: 'if (elapsedMs > this.#checkMs * 2) return;',
         put: `if (elapsedMs > this.#checkMs * 2) {
-      for (const listener of this.#tickListeners) listener(elapsedMs);
+      for (let countedMs = 0; countedMs < elapsedMs; countedMs += this.#checkMs)
+        for (const listener of this.#tickListeners) listener(this.#checkMs);
       return;
     }`,
       },
