@@ -52,6 +52,8 @@ export class RosterChecks {
     if (before === null) return;
     const name = this.#world.nameOfServer(after.server_uuid);
     if (after.epoch < before.epoch) this.#world.violated('I2', `${name}: epoch ${before.epoch} -> ${after.epoch}`);
+    // It came between two looks at it.
+    if (after.epoch > before.epoch) this.#quietSince.delete(name);
     if (after.epoch === before.epoch) this.#checkWithinEpoch(name, before, after);
   }
 
@@ -156,13 +158,12 @@ export class RosterChecks {
     const config = instances[0]?.config;
     const owner = instances.find(({ uuid }) => uuid === this.#instanceOf(agent.uuid));
     if (config === undefined || owner === undefined || !this.#isReadable(config, owner.name)) return;
-    const { silenceMs, checkMs, leaseMs, adoptGraceMs, startGraceMs } = config;
+    const { silenceMs, checkMs, leaseMs, adoptGraceMs } = config;
     const longestMs = longestBoundMs(config);
-    const standsMs = startGraceMs + ONE_STATEMENT_MS;
     const isStanding = ({ isUp, name, startedAt }: SimInstance) =>
       isUp &&
-      this.#world.time.now - startedAt > standsMs &&
-      this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > standsMs;
+      this.#world.time.now - startedAt > longestMs &&
+      this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
     const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
     const isLate = isStanding(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
