@@ -14,7 +14,8 @@ const main = path.resolve(import.meta.dirname, 'main.ts');
 
 t.test('a run that is killed leaves no process', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
   const out = mkdtempSync(path.join(os.tmpdir(), 'cnapi-chaos-test-'));
-  t.teardown(() => rmSync(out, { recursive: true, force: true }));
+  // What has left may still be letting go of its files.
+  t.teardown(() => rmSync(out, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }));
   const mark = `CHAOS_MARK=${randomUUID()}`;
   const env = { ...process.env, CHAOS_MARK: mark.slice('CHAOS_MARK='.length) };
   const args = [main, '--minutes', '5', '--only', 'Postgres frozen', '--only', 'agent frozen', '--out', out];
