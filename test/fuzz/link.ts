@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { parseInstanceFrame } from '../../lib/wire/codec.ts';
 import { AnswerReader } from './answers.ts';
 import { agentFrameTexts } from './frames.ts';
+import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
 import { complaintOf } from './rest-rules.ts';
 import { bytesOf, FrameReader, type HeardFrame, isReadable, type Step, stepsOf } from './socket-steps.ts';
@@ -65,20 +66,22 @@ export const linkPart: Part = {
   name: 'link',
   about: 'an instance under attack by agents: handshakes, frames of every kind, bytes that are none',
   share: 200,
-  quick: 1_500,
-  async open(target) {
+  quick: 800,
+  async open(start) {
+    const target = await start();
     const machines = Array.from({ length: LANES }, () => new Machine());
     return feeder<LinkScript>({
       arbitrary: scripts,
       lanes: LANES,
       async feed(script, lane) {
+        await target.revive();
         const machine = machines[lane] as Machine;
         await new Attack(script, target, machine).run();
         return 1 + script.steps.length;
       },
       vitals: () => target.instance.vitals(),
       inspect: () => target.inspect(),
-      close: async () => undefined,
+      close: () => target.stop(),
     });
   },
 };
@@ -152,7 +155,7 @@ class Attack {
       if (this.#failure !== undefined) throw new Wrong(this.#failure.message);
       this.#judge();
     } finally {
-      socket.resetAndDestroy();
+      letGo(socket);
     }
     const { instance } = this.#target;
     if (!instance.program.isAlive) throw new Wrong(`the instance died. ${instance.lastWords()}`, 'the instance died');

@@ -8,6 +8,7 @@ const USAGE = `npm run fuzz -- [OPTION]...   feeds hostile input to an instance,
 
   --inputs N           how many, over all parts by their shares, or of the one part (default 100000)
   --seed S             where the seeds begin (default 1); the same seed makes the same inputs
+  --minutes M          begin nothing new after so many minutes of each part, whatever --inputs says
   --part NAME          only this part: ${parts.map(({ name }) => name).join(', ')}
   --help               this text
 
@@ -19,6 +20,7 @@ interface Options {
   inputs: number;
   seed: number;
   part: string | undefined;
+  minutes: number | undefined;
 }
 
 const options = parseOptions();
@@ -31,6 +33,7 @@ function parseOptions(): Options | undefined {
         inputs: { type: 'string', default: '100000' },
         seed: { type: 'string', default: '1' },
         part: { type: 'string' },
+        minutes: { type: 'string' },
         help: { type: 'boolean', default: false },
       },
     });
@@ -44,6 +47,7 @@ function parseOptions(): Options | undefined {
       inputs: wholeNumber('--inputs', values.inputs),
       seed: wholeNumber('--seed', values.seed),
       part: values.part,
+      minutes: values.minutes === undefined ? undefined : wholeNumber('--minutes', values.minutes),
     };
   } catch (error) {
     console.error(`fuzz: ${(error as Error).message} (npm run fuzz -- --help lists the options)`);
@@ -56,7 +60,7 @@ function wholeNumber(option: string, text: string): number {
   return Number(text);
 }
 
-async function fuzz({ inputs, seed, part }: Options): Promise<number> {
+async function fuzz({ inputs, seed, part, minutes }: Options): Promise<number> {
   const releases: (() => unknown)[] = [];
   const t = { teardown: (work: () => unknown) => void releases.unshift(work) };
   const outcomes: Outcome[] = [];
@@ -64,11 +68,13 @@ async function fuzz({ inputs, seed, part }: Options): Promise<number> {
     const chosen = parts.filter(({ name }) => part === undefined || name === part);
     const shares = chosen.reduce((sum, { share }) => sum + share, 0);
     for (const one of chosen) {
-      // Each begins with processes of its own, so that what one leaves behind is not the next one's.
-      const target = await Target.start(t);
       const own = Math.max(1, Math.round((inputs * one.share) / shares));
-      const outcome = await runPart(one, target, { inputs: own, seed, onProgress: progress(one.name, own) });
-      await target.stop();
+      const outcome = await runPart(one, () => Target.start(t), {
+        inputs: own,
+        seed,
+        minutes,
+        onProgress: progress(one.name, own),
+      });
       outcomes.push(outcome);
       console.log(line(outcome));
       for (const finding of outcome.findings) console.log(`\nFOUND in ${one.name}: ${finding}\n`);

@@ -10,7 +10,8 @@ export interface Part {
   share: number;
   /** Of the quick form's inputs in `npm test`. */
   quick: number;
-  open(target: Target): Promise<Feeder>;
+  /** `start` starts a target of its own, which the feeder stops; parts that need none do not call it. */
+  open(start: () => Promise<Target>): Promise<Feeder>;
 }
 
 export interface Feeder<Value = unknown> {
@@ -21,6 +22,8 @@ export interface Feeder<Value = unknown> {
    * Feeds one value; returns how many inputs that was. @throws Wrong, or whatever the product threw, when a rule is broken
    */
   feed(value: Value, lane: number): Promise<number> | number;
+  /** What is fed is never quite at rest: by so many may its counts differ. */
+  slack?: number;
   /** Of the process that is fed, at rest. */
   vitals(): Promise<Vitals>;
   /** Called now and then, and at the end: what is wrong beside the answers. */

@@ -55,6 +55,12 @@ export const EXCEPTIONS: readonly Exception[] = [
     status: 500,
     code: 'NoAgentAddress',
   },
+  {
+    name: 'an instance that cannot keep up with its work, or is about to stop, takes no agents',
+    of: ['AgentLink'],
+    status: 503,
+    code: 'ServiceUnavailable',
+  },
   { name: 'a queue with 10,000 that wait takes no more', of: ['CreateTicket'], status: 503, code: 'TooManyTickets' },
 ];
 
@@ -77,10 +83,17 @@ export function complaintOf(
   if (method === 'HEAD') return status >= 500 ? `${status} to HEAD` : undefined;
   const error = parsed(body);
   const type = headers['content-type'];
+  if (isNotReady(operationId, status, error)) return undefined;
   if (type !== 'application/json') return `an error (${status}) as ${type}: ${shown(body)}`;
   if (!isError(error)) return `an error (${status}) without code and message: ${shown(body)}`;
   if (status < 500 || isDeliberate(status, error, operationId)) return undefined;
   return `${status} ${error.code}: ${error.message}`;
+}
+
+/** `GET /ready` has a body of its own, for load balancers: `ready` and `reasons`. */
+function isNotReady(operationId: string | undefined, status: number, body: unknown): boolean {
+  const { ready, reasons } = (body ?? {}) as { ready?: unknown; reasons?: unknown };
+  return operationId === 'Ready' && status === 503 && ready === false && Array.isArray(reasons);
 }
 
 function isDeliberate(

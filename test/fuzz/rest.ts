@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { AnswerReader } from './answers.ts';
+import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
 import { type OpenApi, type PlannedRequest, type RequestScript, requestScripts } from './requests.ts';
 import { complaintOf, MAY_WAIT, operationOf } from './rest-rules.ts';
@@ -16,8 +17,9 @@ export const restPart: Part = {
   name: 'rest',
   about: 'requests to every route of the OpenAPI document, over bare connections, to an instance',
   share: 280,
-  quick: 800,
-  async open(target) {
+  quick: 500,
+  async open(start) {
+    const target = await start();
     const ids = new Ids(target);
     await ids.renew();
     const { body: document } = await target.get<OpenApi>('/openapi.json');
@@ -26,13 +28,14 @@ export const restPart: Part = {
       arbitrary: requestScripts(document),
       lanes: 6,
       async feed(script) {
+        await target.revive();
         if (fed++ % RENEW_EVERY === RENEW_EVERY - 1) await ids.renew();
         await new Conversation(script, target, ids).run();
         return script.requests.length;
       },
       vitals: () => target.instance.vitals(),
       inspect: () => target.inspect(),
-      close: async () => undefined,
+      close: () => target.stop(),
     });
   },
 };
@@ -118,7 +121,7 @@ class Conversation {
       await this.#talk();
       if (failures[0] !== undefined) throw new Wrong(failures[0].message);
     } finally {
-      this.#socket.resetAndDestroy();
+      letGo(this.#socket);
     }
     if (!this.#target.instance.program.isAlive)
       throw new Wrong(`the instance died. ${this.#target.instance.lastWords()}`);

@@ -15,6 +15,9 @@ import type { Vitals } from './probe.ts';
 
 /** A request that is not answered for so long never will be, however busy the machine is. */
 export const ANSWER_WITHIN_MS = 45_000;
+/** To look at all that it holds, a process stands still; on a full machine for minutes. */
+const VITALS_WITHIN_MS = 600_000;
+export const START_WITHIN_MS = 300_000;
 const BAIT = 3;
 const PROBE = path.join(import.meta.dirname, 'probe.ts');
 
@@ -51,6 +54,14 @@ export class Target {
     return target;
   }
 
+  /** Simulated agents, and nothing beside, of an instance at this port. */
+  static fleet(port: number, agents: number): ProbedProgram {
+    const directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-fuzz-'));
+    const url = `http://127.0.0.1:${port}`;
+    const args = ['--agents', String(agents), '--seed', path.basename(directory), '--log-level', 'error', '--url', url];
+    return new ProbedProgram({ name: 'fleet', file: 'lib/fleet/main.ts', args, directory });
+  }
+
   get url(): string {
     return `http://127.0.0.1:${this.port}`;
   }
@@ -65,13 +76,24 @@ export class Target {
     return new ProbedProgram({ name, file, args, directory: this.directory });
   }
 
+  /** After a death that was found, so that what caused it can be shrunk. */
+  async revive(): Promise<void> {
+    if (this.instance.program.isAlive) return;
+    this.instance.program.start();
+    await until(async () => (await this.#runningServers().catch(() => [])).length > 0, 'the instance to be back');
+  }
+
   async #start(): Promise<void> {
     for (const program of this.#programs) program.start();
-    const servers = await until(async () => {
-      if (!this.instance.program.isAlive) throw new Error(this.instance.lastWords());
-      const found = await this.#runningServers().catch(() => []);
-      return found.length > BAIT ? found : undefined;
-    }, 'the agents to be running');
+    const servers = await until(
+      async () => {
+        if (!this.instance.program.isAlive) throw new Error(this.instance.lastWords());
+        const found = await this.#runningServers().catch(() => []);
+        return found.length > BAIT ? found : undefined;
+      },
+      'the agents to be running',
+      START_WITHIN_MS,
+    );
     const [honest = '', ...bait] = servers.sort();
     this.#honest = honest;
     this.#bait = bait;
@@ -149,7 +171,7 @@ export class ProbedProgram {
     this.#waiting = resolve;
     const timer = setTimeout(
       () => reject(new Wrong(`${this.program.name} does not tell its vitals`)),
-      ANSWER_WITHIN_MS,
+      VITALS_WITHIN_MS,
     );
     this.program.send('vitals');
     return promise.finally(() => clearTimeout(timer));
@@ -160,7 +182,11 @@ export class ProbedProgram {
     const lines = this.program.log();
     const fresh = lines.slice(this.#defectsSeen);
     this.#defectsSeen = lines.length;
-    const defects = fresh.filter(({ level, msg }) => (typeof level === 'number' ? level >= 50 : msg !== ''));
+    // That an instance cannot keep up is said of the machine, which others use as well.
+    const isOfTheMachine = (msg: string) => msg.startsWith('instance: ');
+    const defects = fresh.filter(({ level, msg }) =>
+      typeof level === 'number' ? level >= 50 && !isOfTheMachine(msg) : msg !== '',
+    );
     return defects.map((line) => `${this.program.name} logged ${JSON.stringify(line).slice(0, 600)}`).slice(0, 5);
   }
 
@@ -172,7 +198,7 @@ export class ProbedProgram {
   }
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const { promise, resolve } = Promise.withResolvers<number>();
   const server = createServer().listen(0, '127.0.0.1', () => {
     const address = server.address();

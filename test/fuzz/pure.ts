@@ -1,0 +1,224 @@
+/** Parsers, fed in this process: what strangers write before anything else has looked at it. An input is one text or message. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import fc from 'fast-check';
+import { ConfigError, loadConfig } from '../../lib/config.ts';
+import { filterCondition } from '../../lib/moray/filter-sql.ts';
+import { formatFilter, parseFilter } from '../../lib/moray/filter-text.ts';
+import { InvalidQueryError, NotIndexedError } from '../../lib/moray/moray-errors.ts';
+import { Parameters } from '../../lib/moray/sql-text.ts';
+import { FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
+import { agentFrameTexts, instanceFrameTexts } from './frames.ts';
+import { brokenJson, hostileJson, hostileName, hostileText, objectText } from './hostile.ts';
+import { type Feeder, feeder, type Part, Wrong } from './part.ts';
+import { takeVitals } from './probe.ts';
+
+/** A parser has this long for one text; it is a thousand times what the slowest takes, and a frozen machine's doing beyond. */
+const PARSE_WITHIN_MS = 20_000;
+
+function pure<Value>(arbitrary: fc.Arbitrary<Value>, feed: (value: Value) => void, close = async () => {}): Feeder {
+  return feeder<Value>({
+    arbitrary,
+    lanes: 1,
+    feed(value) {
+      const { user } = process.cpuUsage();
+      feed(value);
+      const ms = (process.cpuUsage().user - user) / 1000;
+      if (ms > PARSE_WITHIN_MS) throw new Wrong(`it took ${ms} ms of the processor`, 'slow');
+      return 1;
+    },
+    vitals: takeVitals,
+    inspect: async () => [],
+    close,
+  });
+}
+
+/** Runs `work`; only errors of these kinds are answers. */
+function answered(work: () => unknown, ...kinds: (new (...parts: never[]) => Error)[]): unknown {
+  try {
+    return work();
+  } catch (error) {
+    if (kinds.some((kind) => error instanceof kind)) return undefined;
+    throw error;
+  }
+}
+
+export const codecPart: Part = {
+  name: 'codec',
+  about: 'texts for the parsers of frames, of both ends',
+  share: 270,
+  quick: 2_000,
+  open: async () =>
+    pure(fc.oneof(agentFrameTexts, instanceFrameTexts), (text) => {
+      const before = Object.keys(Object.prototype).length;
+      for (const parse of [parseAgentFrame, parseInstanceFrame]) answered(() => parse(text), FrameError);
+      if (Object.keys(Object.prototype).length !== before) throw new Wrong('a frame changed what all objects have');
+    }),
+};
+
+const field = fc.oneof(fc.constantFrom('name', 'size', 'setup', 'made', 'owner', 'nobody', 'objectclass'), hostileName);
+const operator = fc.constantFrom(
+  '=',
+  '>=',
+  '<=',
+  '~=',
+  ':=',
+  ':caseIgnoreMatch:=',
+  ':caseIgnoreSubstringsMatch:=',
+  ':x:=',
+  '',
+);
+const value = fc.oneof(
+  hostileText,
+  fc.constantFrom(
+    '*',
+    '*a*',
+    'a*b',
+    '**',
+    '\\2a',
+    '\\',
+    '\\zz',
+    '\\c3',
+    '\\c3\\a9',
+    '\\00',
+    '(',
+    ')',
+    '1',
+    'true',
+    '2030',
+  ),
+);
+
+const filterText: fc.Arbitrary<string> = fc.letrec<{ filter: string }>((tie) => ({
+  filter: fc.oneof(
+    { maxDepth: 5 },
+    { weight: 4, arbitrary: fc.tuple(field, operator, value).map((parts) => `(${parts.join('')})`) },
+    fc
+      .tuple(fc.constantFrom('&', '|', '!', ''), fc.array(tie('filter'), { maxLength: 4 }))
+      .map(([sign, inner]) => `(${sign}${inner.join('')})`),
+  ),
+})).filter;
+
+/** A good one, and what somebody did to it. */
+const filterTexts = fc.oneof(
+  { weight: 6, arbitrary: filterText },
+  fc
+    .tuple(filterText, fc.nat(40), fc.string({ unit: 'binary', maxLength: 3 }))
+    .map(([text, at, piece]) => text.slice(0, at) + piece + text.slice(at + 1)),
+  fc
+    .tuple(fc.constantFrom('(&', '(!', '(|', '('), fc.constantFrom(10, 63, 64, 65, 4_100, 33_000))
+    .map(([open, count]) => `${open.repeat(count)}(a=b)${')'.repeat(count)}`),
+  fc.constantFrom(1_000, 4_094, 5_000).map((count) => `(&${'(a=b)'.repeat(count)})`),
+  hostileText,
+);
+
+const TYPES = { name: 'string', size: 'number', setup: 'boolean', made: 'timestamp', owner: 'uuid' } as const;
+const TARGET = {
+  name: 'things',
+  fields: new Map(Object.entries(TYPES).map(([name, type]) => [name, { type, sql: `"${name}"` }])),
+};
+
+export const filterPart: Part = {
+  name: 'filters',
+  about: 'texts of filters (RFC 4515), and their meaning in SQL',
+  share: 230,
+  quick: 2_000,
+  open: async () =>
+    pure(filterTexts, (text) => {
+      const filter = answered(() => parseFilter(text), InvalidQueryError) as ReturnType<typeof parseFilter> | undefined;
+      if (filter === undefined) return;
+      const again = formatFilter(filter);
+      if (formatFilter(parseFilter(again)) !== again)
+        throw new Wrong(`${again} does not read as it was written`, 'filter');
+      const parameters = new Parameters();
+      answered(() => filterCondition(filter, TARGET, parameters), InvalidQueryError, NotIndexedError);
+    }),
+};
+
+const KEYS = [
+  ...[
+    'cnapiUuid',
+    'host',
+    'port',
+    'advertiseHost',
+    'databaseUrl',
+    'databasePoolSize',
+    'redisUrl',
+    'datacenter',
+    'domain',
+  ],
+  ...[
+    'logLevel',
+    'maxAgents',
+    'heartbeatMs',
+    'silenceMs',
+    'checkMs',
+    'leaseMs',
+    'beatMs',
+    'drainWaitsMs',
+    'taskStartByMs',
+  ],
+];
+const goodValues: Record<string, string> = {
+  databaseUrl: '"postgres://x@127.0.0.1/x"',
+  port: '8080',
+  logLevel: '"info"',
+};
+const configText = fc.oneof(
+  {
+    weight: 8,
+    arbitrary: fc
+      .array(fc.tuple(fc.oneof({ weight: 8, arbitrary: fc.constantFrom(...KEYS) }, hostileName), hostileJson), {
+        maxLength: 4,
+      })
+      .map((members) => objectText([...Object.entries(goodValues), ...members])),
+  },
+  { weight: 1, arbitrary: hostileJson },
+  { weight: 1, arbitrary: brokenJson },
+);
+const variables = fc.array(
+  fc.tuple(
+    fc.oneof(
+      fc.constantFrom(
+        'CNAPI_PORT',
+        'CNAPI_DATABASE_URL',
+        'CNAPI_UUID',
+        'CNAPI_',
+        'CNAPI___PROTO__',
+        'CNAPI_TEST_X',
+        'PATH',
+      ),
+      hostileName.map((name) => `CNAPI_${name}`),
+    ),
+    hostileText,
+  ),
+  { maxLength: 3 },
+);
+
+export const configPart: Part = {
+  name: 'config',
+  about: 'configuration files and environments',
+  share: 80,
+  quick: 400,
+  async open() {
+    const directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-fuzz-config-'));
+    const file = path.join(directory, 'config.json');
+    const input = fc.record({
+      text: configText,
+      variables,
+      encoding: fc.constantFrom('utf8' as const, 'latin1' as const),
+    });
+    return pure(
+      input,
+      ({ text, variables, encoding }) => {
+        writeFileSync(file, text, encoding);
+        const environment: Record<string, string> = Object.create(null);
+        for (const [name, content] of variables) environment[name] = content;
+        const config = answered(() => loadConfig(file, environment), ConfigError);
+        if (config !== undefined && !Object.isFrozen(config)) throw new Wrong('a configuration that can be changed');
+      },
+      async () => rmSync(directory, { recursive: true, force: true }),
+    );
+  },
+};
