@@ -9,7 +9,7 @@ import { type Defect, defects, isPresent } from './defects.ts';
 const SEEDS = 200;
 const main = fileURLToPath(new URL('./main.ts', import.meta.url));
 
-t.setTimeout(1_800_000);
+t.setTimeout(1_200_000);
 
 t.test('there are two for each invariant, and what each changes is there', async (t) => {
   for (const invariant of INVARIANTS)

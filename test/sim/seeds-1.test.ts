@@ -1,3 +1,3 @@
 import { testSeeds } from './seeds.ts';
 
-await testSeeds(1, 100);
+testSeeds(1, 50);

@@ -1,3 +1,3 @@
 import { testSeeds } from './seeds.ts';
 
-await testSeeds(101, 200);
+testSeeds(51, 100);

@@ -1,5 +1,6 @@
 /** The seeds of `npm test`, in parts that are run beside each other. */
 import t from 'tap';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { Simulation } from './run.ts';
 import type { Counts } from './world.ts';
 
@@ -16,19 +17,20 @@ const LEAST_PER_SEED: Counts = {
   changes: 40,
 };
 
-/** Seeds `from` to `to`, as subtests of this file. */
-export async function testSeeds(from: number, to: number): Promise<void> {
-  t.setTimeout(1_800_000);
-  const simulation = await Simulation.open();
-  t.teardown(() => simulation.close());
-  const names = Object.keys(LEAST_PER_SEED) as (keyof Counts)[];
-  const done = Object.fromEntries(names.map((name) => [name, 0])) as unknown as Counts;
-  for (let seed = from; seed <= to; seed++) {
-    const { outcome } = await simulation.run(String(seed));
-    if (outcome.violations.length > 0) t.comment(outcome.story.join('\n'));
-    t.strictSame(outcome.violations, [], `seed ${seed}; again: npm run sim -- --seed ${seed}`);
-    for (const name of names) done[name] += outcome.counts[name];
-  }
-  const seeds = to - from + 1;
-  for (const name of names) t.ok(done[name] >= LEAST_PER_SEED[name] * seeds, `${name}: ${done[name]}`);
+/** Seeds `from` to `to`. */
+export function testSeeds(from: number, to: number): void {
+  t.setTimeout(FILE_TIMEOUT_MS);
+  t.test(`seeds ${from} to ${to} hold`, { timeout: FILE_TIMEOUT_MS }, async (t) => {
+    const simulation = await Simulation.open();
+    t.teardown(() => simulation.close());
+    const names = Object.keys(LEAST_PER_SEED) as (keyof Counts)[];
+    const done = Object.fromEntries(names.map((name) => [name, 0])) as unknown as Counts;
+    for (let seed = from; seed <= to; seed++) {
+      const { outcome } = await simulation.run(String(seed));
+      if (outcome.violations.length > 0) t.comment(outcome.story.join('\n'));
+      t.strictSame(outcome.violations, [], `seed ${seed}; again: npm run sim -- --seed ${seed}`);
+      for (const name of names) done[name] += outcome.counts[name];
+    }
+    for (const name of names) t.ok(done[name] >= LEAST_PER_SEED[name] * (to - from + 1), `${name}: ${done[name]}`);
+  });
 }
