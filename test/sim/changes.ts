@@ -24,6 +24,7 @@ export interface TaskRow {
   code: string | null;
   timeout_ms: number;
   is_cancelled: boolean;
+  is_accepted: boolean;
   /** What it runs, see sim-machine.ts. */
   script: string | null;
   /** The beginning of its text. */
@@ -59,7 +60,7 @@ export type Change = {
 const COLUMNS: Record<keyof Rows, string> = {
   cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, said_by, incarnation, conn, inventory_epoch',
   cnapi_tasks: `id, server_uuid, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
-    cancel_requested_at is not null as is_cancelled, params ->> 'script' as script,
+    cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted, params ->> 'script' as script,
     left(result::text, 500) as result`,
   cnapi_waitlist_tickets: 'uuid, queue, place, status',
   cnapi_instances: 'run, cnapi_uuid, state, end_reason',

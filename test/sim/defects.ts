@@ -12,6 +12,8 @@ export interface Defect {
   name: string;
   /** What it makes untrue; a run may find the harm by way of another one. */
   breaks: Invariant;
+  /** The first seed that finds it, so that `npm test` need not run those before it again. */
+  firstSeed: number;
   file: string;
   was: string;
   is: string;
@@ -21,6 +23,7 @@ export const defects: Defect[] = [
   {
     name: 'a late tick counts as a whole silence, before what had arrived is read',
     breaks: 'I1',
+    firstSeed: 38,
     file: 'lib/roster/ticker.ts',
     was: 'if (elapsedMs > this.#checkMs * 2) return;',
     is: `if (elapsedMs > this.#checkMs * 2) {
@@ -32,6 +35,7 @@ export const defects: Defect[] = [
   {
     name: 'silence is not noticed',
     breaks: 'I1',
+    firstSeed: 4,
     file: 'lib/roster/silence.ts',
     was: 'if (silence.quietMs - tickMs >= limits.silenceMs) return',
     is: 'if (silence.quietMs - tickMs >= limits.silenceMs * 20) return',
@@ -39,6 +43,7 @@ export const defects: Defect[] = [
   {
     name: 'the rows of dead instances are left as they are',
     breaks: 'I1',
+    firstSeed: 2,
     file: 'lib/roster/orphans.ts',
     was: 'filter(({ aloneMs }) => aloneMs >= this.#graceMs)',
     is: 'filter(({ aloneMs }) => aloneMs < 0)',
@@ -46,6 +51,7 @@ export const defects: Defect[] = [
   {
     name: 'a session that replaces another one takes its epoch',
     breaks: 'I2',
+    firstSeed: 1,
     file: 'lib/roster/roster-store.ts',
     was: 'epoch = greatest(row.epoch + 1, excluded.epoch),',
     is: 'epoch = greatest(row.epoch, excluded.epoch - 1),',
@@ -53,6 +59,7 @@ export const defects: Defect[] = [
   {
     name: 'a verdict looks neither at the run nor at the epoch',
     breaks: 'I2',
+    firstSeed: 1,
     file: 'lib/roster/roster-store.ts',
     was: `from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
        and row.run = loss.run and row.epoch = loss.epoch and row.status`,
@@ -61,6 +68,7 @@ export const defects: Defect[] = [
   {
     name: 'an ownerless row is one whose run is live, too',
     breaks: 'I2',
+    firstSeed: 1,
     file: 'lib/roster/roster-store.ts',
     was: "state = 'live'",
     is: "state = 'nobody'",
@@ -68,6 +76,7 @@ export const defects: Defect[] = [
   {
     name: 'an agent starts again what it has ended and forgotten',
     breaks: 'I3',
+    firstSeed: 1,
     file: 'lib/cn-agent/runner.ts',
     was: `} else if (journal.state.acknowledged.has(frame.id)) {
       outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
@@ -77,6 +86,7 @@ export const defects: Defect[] = [
   {
     name: 'a command begins before the journal has it',
     breaks: 'I3',
+    firstSeed: 2,
     file: 'lib/cn-agent/runner.ts',
     was: "await this.#deps.journal.append({ record: 'started',",
     is: "if (work.frame.id === '') await this.#deps.journal.append({ record: 'started',",
@@ -84,6 +94,7 @@ export const defects: Defect[] = [
   {
     name: 'a task whose journal was lost is simply given again',
     breaks: 'I3',
+    firstSeed: 1,
     file: 'lib/tasks/task.ts',
     was: 'if (isLost && !task.idempotent)',
     is: 'if (isLost && task.attempt < 0)',
@@ -91,6 +102,7 @@ export const defects: Defect[] = [
   {
     name: 'the last one in the queue is next',
     breaks: 'I4',
+    firstSeed: 4,
     file: 'lib/waitlist/waitlist-functions.ts',
     was: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place limit 1;",
     is: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place desc limit 1;",
@@ -98,6 +110,7 @@ export const defects: Defect[] = [
   {
     name: 'a release hands the queue to nobody',
     breaks: 'I4',
+    firstSeed: 1,
     file: 'lib/waitlist/waitlist-functions.ts',
     was: `      returning t.uuid, t.status, true;
   if found then
@@ -123,6 +136,7 @@ end $$;
   {
     name: 'waits hear of their end by the bus alone',
     breaks: 'I5',
+    firstSeed: 12,
     file: 'lib/waits/watches.ts',
     was: 'for (const id of this.#watched.keys()) this.#unread.add(id);',
     is: '',
@@ -130,6 +144,7 @@ end $$;
   {
     name: 'a wait has no timeout',
     breaks: 'I5',
+    firstSeed: 34,
     file: 'lib/waits/watches.ts',
     was: '() => this.#awaiter?.settle());\n      signal',
     is: '() => {});\n      signal',
@@ -137,6 +152,7 @@ end $$;
   {
     name: 'a request is answered before its task is in the database',
     breaks: 'I6',
+    firstSeed: 1,
     file: 'lib/tasks/tasks.ts',
     was: '? await createTask(this.#deps.database, task)',
     is: `? (createTask(this.#deps.database, task).catch(() => {}),
@@ -145,6 +161,7 @@ end $$;
   {
     name: 'an end is acknowledged before it is recorded, and recorded once',
     breaks: 'I6',
+    firstSeed: 26,
     file: 'lib/tasks/recorder.ts',
     was: `        this.#putBack(batch);
         throw error;`,
@@ -154,6 +171,7 @@ end $$;
   {
     name: 'an agent falls over a second end of a task',
     breaks: 'I7',
+    firstSeed: 1,
     file: 'lib/cn-agent/runner.ts',
     was: "if (known?.state !== 'ended' || known.attempt !== attempt) return;",
     is: "if (known?.state !== 'ended' || known.attempt !== attempt) throw new Error(id);",
@@ -161,6 +179,7 @@ end $$;
   {
     name: 'an instance keeps the connections that have ended',
     breaks: 'I7',
+    firstSeed: 1,
     file: 'lib/agents/link-server.ts',
     was: 'this.#connections.delete(connection);\n    if (session',
     is: 'if (session',
@@ -169,6 +188,7 @@ end $$;
   {
     name: 'an instance does not start when its database goes away while it is prepared',
     breaks: 'I6',
+    firstSeed: 1,
     file: 'lib/core.ts',
     was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n        log.warn',
     is: 'if (error !== undefined) throw error;\n        log.warn',
@@ -176,6 +196,7 @@ end $$;
   {
     name: 'the tick in which the last byte came counts as silence',
     breaks: 'I1',
+    firstSeed: 4,
     file: 'lib/roster/silence.ts',
     was: 'if (silence.quietMs - tickMs >= limits.silenceMs) return',
     is: 'if (silence.quietMs >= limits.silenceMs) return',
@@ -183,6 +204,7 @@ end $$;
   {
     name: 'a journal that was rolled back within its session counts as whole',
     breaks: 'I3',
+    firstSeed: 1,
     file: 'lib/tasks/task.ts',
     was: 'const isRolledBack = task.wasAccepted && agent.known === undefined;',
     is: 'const isRolledBack = false;',

@@ -254,7 +254,12 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
     timeoutMs: isShort ? random.whole(500, 3_000) : isEndless ? ENDLESS_MS : 15_000,
     idempotent: random.chance(0.3),
     key: random.chance(0.5),
-    cancelAfterMs: isCancelled ? Math.round(random.between(0, 4_000)) : undefined,
+    cancelAfterMs: isCancelled ? cancelTime(random.between(0, 4_000)) : undefined,
     waits: random.whole(1, 3),
   };
+}
+
+/** Soon, or after those who wait have given up once. */
+function cancelTime(drawnMs: number): number {
+  return Math.round(drawnMs < 3_000 ? drawnMs : 21_000 + (drawnMs - 3_000) * 9);
 }

@@ -3,6 +3,7 @@ import { Agent } from '../../lib/cn-agent/agent.ts';
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
 import { Pulse } from '../../lib/cn-agent/pulse.ts';
 import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
+import type { SeededRandom } from './seeded-random.ts';
 import { type Disk, SimJournal } from './sim-journal.ts';
 import { AgentEnd, type LinkDoor } from './sim-link.ts';
 import { SimMachine, SimServer } from './sim-machine.ts';
@@ -12,6 +13,7 @@ import type { World } from './world.ts';
 export class SimAgent {
   readonly name: string;
   readonly server: SimServer;
+  readonly random: SeededRandom;
   readonly #world: World;
   readonly #disk: Disk;
   #process: SimProcess | undefined;
@@ -24,6 +26,7 @@ export class SimAgent {
   constructor(world: World, number: number) {
     const random = world.random.fork(`server ${number}`);
     this.#world = world;
+    this.random = random;
     this.name = `agent-${number}`;
     this.server = new SimServer({ uuid: random.uuid(), number, time: world.time });
     this.#disk = { journalId: random.uuid(), records: [] };

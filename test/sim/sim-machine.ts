@@ -19,8 +19,8 @@ export interface Execution {
   endedAt: number | undefined;
   how: 'done' | 'killed' | undefined;
   exitCode: number;
-  /** The journal was lost while it ran. */
-  isForgotten: boolean;
+  /** When the journal that it stood in was lost, or rolled back. */
+  forgottenAt: number | undefined;
 }
 
 interface Run {
@@ -50,7 +50,7 @@ export class SimServer {
 
   /** The agent's own record of its commands is gone: what runs now, nobody will end. */
   forgot(): void {
-    for (const { execution } of this.#runs.values()) execution.isForgotten = true;
+    for (const execution of this.executions) execution.forgottenAt ??= this.#time.now;
   }
 
   /** The machine goes down: nothing on it is running any more. */
@@ -139,7 +139,7 @@ export class SimMachine implements Machine {
       const over = (how: 'done' | 'killed') => void this.#process.receive(0.2, () => resolve(how));
       const common = { operation, serverUuid: server.uuid, agent, beganAt: server.now, exitCode };
       server.begin(group, {
-        execution: { ...common, endedAt: undefined, how: undefined, isForgotten: false },
+        execution: { ...common, endedAt: undefined, how: undefined, forgottenAt: undefined },
         ms,
         over,
       });

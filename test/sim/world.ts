@@ -79,7 +79,7 @@ export class World {
     this.#plan = plan;
     this.postgres = postgres;
     this.random = new SeededRandom(`world ${plan.seed}`);
-    this.story = new Story({ time, trace, unexpected: (who, error) => this.crashed(who, error) });
+    this.story = new Story({ time, trace, unexpected: (who, error) => this.#unexpected(who, error) });
     this.network = new SimNetwork({ time, random: this.random.fork('network'), story: this.story });
     this.hub = new SimHub({ random: this.random.fork('bus'), story: this.story });
     this.checks = new Checks(this);
@@ -118,6 +118,12 @@ export class World {
   crashed(who: string, error: unknown): void {
     const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
     this.violated('I7', `${who} met what it did not expect: ${text.split('\n').slice(0, 4).join(' | ')}`);
+  }
+
+  /** The product's own alarm of I4 is one here. */
+  #unexpected(who: string, error: unknown): void {
+    if (error === 'waitlist: queues had no active ticket') this.violated('I4', `${who}: ${error}`);
+    else this.crashed(who, error);
   }
 
   addInstance(): void {
@@ -163,7 +169,14 @@ export class World {
     const agent = new SimAgent(this, number);
     this.agents.push(agent);
     this.time.schedule(this.random.between(500, 2500), PHASE.input, () => agent.start());
-    this.time.schedule(this.random.between(9_000, 30_000), PHASE.input, () => agent.backUpJournal());
+    this.#backUp(agent);
+  }
+
+  #backUp(agent: SimAgent): void {
+    this.time.schedule(agent.random.between(1_000, 5_000), PHASE.input, () => {
+      agent.backUpJournal();
+      this.#backUp(agent);
+    });
   }
 
   #addOldAgent(number: number): void {
