@@ -76,12 +76,10 @@ export const defects: Defect[] = [
   {
     name: 'an agent starts again what it has ended and forgotten',
     breaks: 'I3',
-    firstSeed: 1,
-    file: 'lib/cn-agent/runner.ts',
-    was: `} else if (journal.state.acknowledged.has(frame.id)) {
-      outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
-    } else`,
-    is: '} else',
+    firstSeed: 40,
+    file: 'lib/cn-agent/answers.ts',
+    was: "acknowledged.has(id) ? { do: 'say-ended' } : { do: 'take' };",
+    is: "acknowledged.size < 0 ? { do: 'say-ended' } : { do: 'take' };",
   },
   {
     name: 'a command begins before the journal has it',
@@ -90,14 +88,6 @@ export const defects: Defect[] = [
     file: 'lib/cn-agent/runner.ts',
     was: "await this.#deps.journal.append({ record: 'started',",
     is: "if (work.frame.id === '') await this.#deps.journal.append({ record: 'started',",
-  },
-  {
-    name: 'a task whose journal was lost is simply given again',
-    breaks: 'I3',
-    firstSeed: 1,
-    file: 'lib/tasks/task.ts',
-    was: 'if (isLost && !task.idempotent)',
-    is: 'if (isLost && task.attempt < 0)',
   },
   {
     name: 'the last one in the queue is next',
@@ -204,7 +194,7 @@ end $$;
   {
     name: 'a journal that was rolled back within its session counts as whole',
     breaks: 'I3',
-    firstSeed: 1,
+    firstSeed: 118,
     file: 'lib/tasks/task.ts',
     was: 'const isRolledBack = task.wasAccepted && agent.known === undefined;',
     is: 'const isRolledBack = false;',
@@ -219,7 +209,9 @@ export function isPresent({ file, was }: Defect): boolean {
 }
 
 /** From now on this process loads the product with the defect in it. Before anything of it is imported. */
-export function apply({ file, was, is }: Defect): void {
+export function apply(defect: Defect): void {
+  const { file, was, is } = defect;
+  if (!isPresent(defect)) throw new Error(`${file} has not, or not once, what "${defect.name}" changes`);
   const path = `${root}${file}`;
   registerHooks({
     load(url, context, nextLoad) {
