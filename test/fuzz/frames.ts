@@ -2,13 +2,21 @@
 import fc from 'fast-check';
 import { z } from 'zod';
 import { agentFrames, instanceFrames } from '../../lib/wire/frames.ts';
-import { brokenJson, hostileJson } from './hostile.ts';
+import { brokenJson, deepJson, hostileJson, hostileName, objectText } from './hostile.ts';
 import { jsonOf, type Schema } from './schema.ts';
 
 /** Stand for ids that are known only while it runs. */
 export const FRAME_UUIDS = ['{server}', '{incarnation}', '{journal}', '{task}', '{stranger}'];
 
 const OPTIONS = { hostileOneIn: 12, uuids: FRAME_UUIDS };
+
+/** Frames that end in an object of any shape, which is kept, written on, or handed to a task. */
+const OPEN_FRAMES = [
+  '{"type":"sysinfo","digest":"x","sysinfo":',
+  '{"type":"status","status":',
+  '{"type":"task_end","id":"{task}","attempt":1,"outcome":"complete","reportedAt":"","result":',
+  '{"type":"task","id":"{stranger}","attempt":1,"epoch":1,"name":"nop","timeoutMs":1000,"params":',
+];
 
 function frameTexts(frames: Record<string, z.ZodType>): fc.Arbitrary<string> {
   const own = Object.values(frames).map((schema) =>
@@ -30,8 +38,16 @@ function frameTexts(frames: Record<string, z.ZodType>): fc.Arbitrary<string> {
     ' {"type":"heartbeat","sequence":1} ',
     `{"type":"${'x'.repeat(10_000)}"}`,
   );
+  const objects = fc.oneof(
+    fc.array(fc.tuple(hostileName, hostileJson), { maxLength: 4 }).map(objectText),
+    fc.tuple(hostileName, deepJson).map((member) => objectText([member])),
+  );
   return fc.oneof(
     { weight: 14, arbitrary: fc.oneof(...own) },
+    {
+      weight: 2,
+      arbitrary: fc.tuple(fc.constantFrom(...OPEN_FRAMES), objects).map(([head, object]) => `${head}${object}}`),
+    },
     { weight: 3, arbitrary: fc.nat(1_000_000).map((sequence) => `{"type":"heartbeat","sequence":${sequence}}`) },
     { weight: 2, arbitrary: strangers },
     { weight: 1, arbitrary: hostileJson },

@@ -71,6 +71,7 @@ const LONG = fc.record({
 });
 
 export const hostileText: fc.Arbitrary<string> = fc.oneof(
+  { weight: 2, arbitrary: fc.constantFrom('a\0b', 'x\udfffy', '\0') },
   { weight: 6, arbitrary: fc.constantFrom(...TEXTS) },
   { weight: 3, arbitrary: fc.string({ unit: 'grapheme', maxLength: 30 }) },
   { weight: 3, arbitrary: fc.string({ unit: 'binary', maxLength: 30 }) },
@@ -121,7 +122,7 @@ const BROKEN_JSON = [
 export const brokenJson = fc.oneof(fc.constantFrom(...BROKEN_JSON), fc.string({ unit: 'binary', maxLength: 40 }));
 
 /** Deeper than anything real, up to what a parser's own stack may not bear. */
-const deepJson = fc
+export const deepJson = fc
   .record({ depth: fc.constantFrom(10, 65, 1_000, 20_000), open: fc.constantFrom('[', '{"a":') })
   .map(({ depth, open }) => `${open.repeat(depth)}1${(open === '[' ? ']' : '}').repeat(depth)}`);
 

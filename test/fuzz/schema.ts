@@ -3,7 +3,7 @@
  * value that it does not. So what lies behind the first check is reached, and the check itself is tried.
  */
 import fc from 'fast-check';
-import { hostileJson, hostileName, hostileNumberText, objectText } from './hostile.ts';
+import { hostileJson, hostileName, hostileNumberText, hostileText, objectText } from './hostile.ts';
 
 export interface Schema {
   type?: string | string[];
@@ -34,7 +34,17 @@ export function jsonOf(schema: Schema, options: SchemaOptions): fc.Arbitrary<str
   const { hostileOneIn } = options;
   return fc.oneof(
     { weight: hostileOneIn - 1, arbitrary: validJson(schema, options) },
-    { weight: 1, arbitrary: fc.oneof(hostileJson, hostileNumberText) },
+    { weight: 1, arbitrary: hostileFor(schema) },
+  );
+}
+
+/** Of another type, which the first check refuses; more often of the right one, so that it comes as far as it can. */
+function hostileFor(schema: Schema): fc.Arbitrary<string> {
+  const any = fc.oneof(hostileJson, hostileNumberText);
+  if (schema.type !== 'string') return any;
+  return fc.oneof(
+    { weight: 4, arbitrary: hostileText.map((text) => JSON.stringify(text)) },
+    { weight: 1, arbitrary: any },
   );
 }
 
