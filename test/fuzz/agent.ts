@@ -75,8 +75,8 @@ export const agentPart: Part = {
     return feeder<AgentScript>({
       arbitrary: scripts,
       lanes: LANES,
-      // Each agent has a connection, or waits for the next one, and keeps a few tasks.
-      slack: 4 * AGENTS,
+      // Each agent has a connection or waits for the next one. It keeps ends that nobody acknowledged, 5,000 at most.
+      slack: { files: AGENTS, sockets: AGENTS, timers: 4 * AGENTS, entries: 20_000, heapBytes: 2 ** 26 },
       async feed(script) {
         if (!agents.program.isAlive) agents.program.start();
         await instance.attack(script, () => agents.program.isAlive);

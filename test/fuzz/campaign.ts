@@ -32,6 +32,7 @@ const RUNS_A_BATCH = 100;
 const MAX_FAILURES = 10;
 /** What is used for the first time is kept for good: compiled code, statements, labels of metrics. */
 const WARM_UP_SHARE = 0.25;
+const MIB = 1024 * 1024;
 const SETTLES_WITHIN_MS = 20_000;
 
 export async function runPart(part: Part, start: () => Promise<Target>, plan: Plan): Promise<Outcome> {
@@ -70,7 +71,7 @@ class Campaign {
     const seconds = (Date.now() - this.#begin) / 1000;
     this.#note(await this.#feeder.inspect());
     const after = await this.#settled(before, this.#inputs - fedBefore);
-    this.#note(leaksOf(before, after, { inputs: this.#inputs - fedBefore, slack: this.#feeder.slack ?? 0 }));
+    this.#note(leaksOf(before, after, { inputs: this.#inputs - fedBefore, slack: this.#feeder.slack }));
     return {
       part: this.#part.name,
       inputs: this.#inputs,
@@ -132,8 +133,7 @@ class Campaign {
     const end = Date.now() + SETTLES_WITHIN_MS;
     for (;;) {
       const after = await this.#feeder.vitals();
-      if (leaksOf(before, after, { inputs, slack: this.#feeder.slack ?? 0 }).length === 0 || Date.now() > end)
-        return after;
+      if (leaksOf(before, after, { inputs, slack: this.#feeder.slack }).length === 0 || Date.now() > end) return after;
       await new Promise((done) => setTimeout(done, 2_000));
     }
   }
@@ -144,18 +144,24 @@ function kindOf(error: unknown): string {
   return error instanceof Wrong ? error.kind : `${error.name}: ${error.message}`;
 }
 
+interface Grown {
+  inputs: number;
+  slack?: Partial<Vitals> | undefined;
+}
+
 /** What grew with the inputs. Bytes may drift: compiled code and caches do not fill up at once. */
-export function leaksOf(before: Vitals, after: Vitals, { inputs, slack }: { inputs: number; slack: number }): string[] {
+export function leaksOf(before: Vitals, after: Vitals, { inputs, slack = {} }: Grown): string[] {
   const bounds: [keyof Vitals, number][] = [
-    ['files', 8 + slack],
-    ['sockets', 8 + slack],
-    ['timers', 8 + slack],
-    ['entries', 60 + slack + inputs / 500],
-    ['heapBytes', 4 * 1024 * 1024 + 40 * inputs],
-    ['externalBytes', 4 * 1024 * 1024 + 10 * inputs],
+    ['files', 8],
+    ['sockets', 8],
+    ['timers', 8],
+    ['entries', 24 + inputs / 500],
+    ['heapBytes', 4 * MIB + 40 * inputs],
+    ['externalBytes', 4 * MIB + 10 * inputs],
   ];
   return bounds.flatMap(([name, allowed]) => {
     const grown = after[name] - before[name];
-    return grown > allowed ? [`${name} grew from ${before[name]} to ${after[name]} over ${inputs} inputs`] : [];
+    if (grown <= allowed + (slack[name] ?? 0)) return [];
+    return [`${name} grew from ${before[name]} to ${after[name]} over ${inputs} inputs`];
   });
 }

@@ -101,7 +101,9 @@ export const dnsPart: Part = {
   async open(start) {
     const target = await start();
     const server = await startNameServer(target);
-    const udp = await Promise.all(Array.from({ length: LANES }, () => UdpAsker.open(server.port)));
+    const udp = await Promise.all(
+      Array.from({ length: LANES }, () => UdpAsker.open(server.port, () => server.program.program.isAlive)),
+    );
     return feeder<DnsScript>({
       arbitrary: fc.record({
         messages: fc.array(message, { minLength: 1, maxLength: 20 }),
@@ -142,15 +144,16 @@ async function startNameServer(target: Target): Promise<{ program: ProbedProgram
   writeFileSync(file, JSON.stringify({ databaseUrl: target.databaseUrl, port, logLevel: 'warn' }));
   const program = target.program('name-server', 'tools/name-server.ts', ['--config', file]);
   program.program.start();
-  const asker = await UdpAsker.open(port);
+  const asker = await UdpAsker.open(port, () => true);
   await until(() => asker.isServed(500), 'the name server to answer', START_WITHIN_MS);
   asker.close();
   return { program, port };
 }
 
+const GOOD_ID = 4711;
 const GOOD_QUESTION = encode({
   type: 'query',
-  id: 4711,
+  id: GOOD_ID,
   flags: 0,
   questions: [{ name: SERVICE, type: 'A', class: 'IN' }],
 });
@@ -158,11 +161,15 @@ const GOOD_QUESTION = encode({
 /** One socket. Datagrams may get lost on a full machine, so that only what comes is judged, and a good question at the end. */
 class UdpAsker {
   readonly #socket: UdpSocket;
+  readonly #isAlive: () => boolean;
+  /** Ids of all that was ever asked: what is asked again because the machine is slow is answered twice, the second time late. */
+  readonly #asked = new Set([GOOD_ID]);
   #heard: Buffer[] = [];
   #wake: () => void = () => undefined;
 
-  private constructor(socket: UdpSocket) {
+  private constructor(socket: UdpSocket, isAlive: () => boolean) {
     this.#socket = socket;
+    this.#isAlive = isAlive;
     // Where nobody listens any more, that is said as an error; the process is looked at anyway.
     socket.on('error', () => undefined);
     socket.on('message', (bytes) => {
@@ -171,25 +178,27 @@ class UdpAsker {
     });
   }
 
-  static async open(port: number): Promise<UdpAsker> {
+  static async open(port: number, isAlive: () => boolean): Promise<UdpAsker> {
     const socket = createSocket('udp4');
     socket.connect(port, '127.0.0.1');
     await once(socket, 'connect');
-    return new UdpAsker(socket);
+    return new UdpAsker(socket, isAlive);
   }
 
   async askAll(messages: readonly Buffer[]): Promise<void> {
     this.#heard = [];
     for (const bytes of messages) if (bytes.length > 0) this.#socket.send(bytes);
-    if (!(await this.isServed())) throw new Wrong('a good question behind these was not answered', 'not served');
-    for (const bytes of this.#heard) judge(bytes, messages, maxUdpBytes);
+    for (const bytes of messages) if (bytes.length >= headerBytes) this.#asked.add(bytes.readUInt16BE(0));
+    if (!(await this.isServed()) && this.#isAlive())
+      throw new Wrong('a good question behind these was not answered', 'not served');
+    for (const bytes of this.#heard) judge(bytes, this.#asked, maxUdpBytes);
   }
 
   /** Whether a good question is answered; asked again each second, as a resolver does. */
   async isServed(withinMs = ANSWER_WITHIN_MS): Promise<boolean> {
     const end = Date.now() + withinMs;
-    const isAnswer = (bytes: Buffer) => bytes.readUInt16BE(0) === 4711 && (bytes[3] ?? 0) % 16 === 0;
-    while (Date.now() < end) {
+    const isAnswer = (bytes: Buffer) => bytes.readUInt16BE(0) === GOOD_ID && (bytes[3] ?? 0) % 16 === 0;
+    while (Date.now() < end && this.#isAlive()) {
       this.#socket.send(GOOD_QUESTION);
       const { promise, resolve } = Promise.withResolvers<void>();
       const timer = setTimeout(resolve, 1_000);
@@ -208,13 +217,12 @@ class UdpAsker {
 }
 
 /** What is answered is an answer, to one of these, and no longer than it may be. */
-function judge(reply: Buffer, asked: readonly Buffer[], maxBytes: number): void {
+function judge(reply: Buffer, asked: ReadonlySet<number>, maxBytes: number): void {
   if (reply.length > maxBytes) throw new Wrong(`an answer of ${reply.length} bytes`, 'long answer');
   if (reply.length < headerBytes || (reply.readUInt16BE(2) & 0x8000) === 0)
     throw new Wrong('an answer that is none', 'no answer');
   const id = reply.readUInt16BE(0);
-  const isAsked = id === 4711 || asked.some((bytes) => bytes.length >= headerBytes && bytes.readUInt16BE(0) === id);
-  if (!isAsked) throw new Wrong(`an answer to ${id}, which was not asked`, 'not asked');
+  if (!asked.has(id)) throw new Wrong(`an answer to ${id}, which was not asked`, 'not asked');
   if (decodeMessage(reply) === undefined)
     throw new Wrong(`an answer that cannot be read: ${reply.toString('hex')}`, 'unreadable');
   const rcode = reply.readUInt16BE(2) & 15;
@@ -248,10 +256,11 @@ async function askByTcp(port: number, { messages, pieceBytes, isCut }: DnsScript
     letGo(socket);
   }
   const bytes = Buffer.concat(heard);
+  const ids = new Set(messages.map((one) => (one.length >= headerBytes ? one.readUInt16BE(0) : GOOD_ID)));
   for (let at = 0; at + 2 <= bytes.length; ) {
     const length = bytes.readUInt16BE(at);
     if (at + 2 + length > bytes.length) return;
-    judge(bytes.subarray(at + 2, at + 2 + length), messages, 65_535);
+    judge(bytes.subarray(at + 2, at + 2 + length), ids, 65_535);
     at += 2 + length;
   }
 }

@@ -22,8 +22,8 @@ export interface Feeder<Value = unknown> {
    * Feeds one value; returns how many inputs that was. @throws Wrong, or whatever the product threw, when a rule is broken
    */
   feed(value: Value, lane: number): Promise<number> | number;
-  /** What is fed is never quite at rest: by so many may its counts differ. */
-  slack?: number;
+  /** What is fed is never quite at rest, or not yet warm: by so much more may it differ. */
+  slack?: Partial<Vitals>;
   /** Of the process that is fed, at rest. */
   vitals(): Promise<Vitals>;
   /** Called now and then, and at the end: what is wrong beside the answers. */

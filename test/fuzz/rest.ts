@@ -27,6 +27,8 @@ export const restPart: Part = {
     return feeder<RequestScript>({
       arbitrary: requestScripts(document),
       lanes: 6,
+      // Labels of metrics and statements come into being one after the other.
+      slack: { entries: 60 },
       async feed(script) {
         await target.revive();
         if (fed++ % RENEW_EVERY === RENEW_EVERY - 1) await ids.renew();
