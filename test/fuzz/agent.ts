@@ -86,7 +86,7 @@ export const agentPart: Part = {
       vitals: () => agents.vitals(),
       inspect: async () => (agents.program.isAlive ? agents.defects() : [`the agents died. ${agents.lastWords()}`]),
       async close() {
-        await agents.program.kill();
+        await agents.end();
         await instance.stop();
       },
     });

@@ -153,16 +153,24 @@ interface ProbedPlan {
 /** A process with the probe in it. */
 export class ProbedProgram {
   readonly program: Program;
+  readonly #directory: string;
   #waiting: ((vitals: Vitals) => void) | undefined;
   #defectsSeen = 0;
 
   constructor({ name, file, args, directory }: ProbedPlan) {
+    this.#directory = directory;
     this.program = new Program({
       name,
       command: ownProgram(file, args, ['--import', PROBE]),
       logFile: path.join(directory, `${name}.log`),
       onMessage: (message) => this.#waiting?.((message as { vitals: Vitals }).vitals),
     });
+  }
+
+  /** For good, with its log. */
+  async end(): Promise<void> {
+    await this.program.kill();
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 
   async vitals(): Promise<Vitals> {
