@@ -151,7 +151,7 @@ end $$;
   {
     name: 'an end is acknowledged before it is recorded, and recorded once',
     breaks: 'I6',
-    firstSeed: 26,
+    firstSeed: 30,
     file: 'lib/tasks/recorder.ts',
     was: `        this.#putBack(batch);
         throw error;`,

@@ -9,8 +9,10 @@
 import { PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/core.ts';
 import { silentLogger } from '../../lib/log.ts';
+import { BucketStore } from '../../lib/moray/bucket-store.ts';
 import { type Database, parseInt8, type QueryResult } from '../../lib/moray/database.ts';
 import { migrate } from '../../lib/moray/migrations.ts';
+import { serversBucket } from '../../lib/servers/server-schema.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';
 import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';
@@ -84,6 +86,8 @@ export class SimPostgres {
     await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off`);
     const postgres = new SimPostgres(pglite);
     await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
+    // Else the first world of a process would be another one than the same world later.
+    await new BucketStore({ database: postgres.#database }).ensureBucket(serversBucket);
     await pglite.exec(changesSql);
     await pglite.listen(CHANGES_CHANNEL, (payload) => postgres.#changes.push(parseChange(payload)));
     return postgres;
