@@ -74,7 +74,7 @@ export class SimInstance implements LinkDoor {
     const door = new SimDoor(this.host);
     this.#life = { process, door, core: this.#build(process, door) };
     const { core } = this.#life;
-    core.start().catch((error: unknown) => this.#world.crashed(this.name, error));
+    core.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
     // A process ends when its instance has stopped.
     void core.stopped.then(() => process.kill());
   }
