@@ -12,7 +12,7 @@ const HELP = `Usage: node server.ts [--config FILE]
 One cnapi API instance. FILE is JSON with camelCase keys; environment variables CNAPI_… go over it
 (databaseUrl is CNAPI_DATABASE_URL). The keys are described in docs/operating.md.
 SIGTERM drains it: its agents go to other instances, its callers are answered, then it ends; at most 75 seconds.
-SIGINT stops it at once.
+SIGINT stops it at once. SIGHUP has it read its TLS certificate anew, which it also does by itself when the files change.
 `;
 
 async function main(): Promise<void> {
@@ -31,6 +31,7 @@ async function main(): Promise<void> {
     void app.stop();
   });
   process.on('SIGTERM', () => app.drain('SIGTERM'));
+  process.on('SIGHUP', () => void app.reload());
   await app.start();
   await app.stopped;
 }

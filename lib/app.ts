@@ -7,6 +7,7 @@ import { createBus } from './bus/create-bus.ts';
 import type { Config } from './config.ts';
 import { Core } from './core.ts';
 import { Housekeeping } from './housekeeping.ts';
+import { Certificates } from './http/certificates.ts';
 import { HttpListener } from './http/listener.ts';
 import { Metrics } from './http/metrics.ts';
 import { openApiDocument } from './http/openapi.ts';
@@ -43,6 +44,7 @@ export class App {
   readonly #database: PostgresDatabase;
   readonly #bus: Bus;
   readonly #core: Core;
+  readonly #certificates: Certificates | undefined;
   readonly #listener: HttpListener;
   readonly #housekeeping: Housekeeping;
 
@@ -63,6 +65,7 @@ export class App {
       door: () => this.#listener,
       companion: () => this.#housekeeping,
     });
+    this.#certificates = this.#createCertificates();
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
   }
@@ -78,8 +81,15 @@ export class App {
   }
 
   /** Resolves when the instance is live, or when it was stopped before. */
-  start(): Promise<void> {
-    return this.#core.start();
+  async start(): Promise<void> {
+    await this.#certificates?.load();
+    await this.#core.start();
+  }
+
+  /** Reads its certificate anew; what cannot be used is logged, and the one before stays. */
+  async reload(): Promise<void> {
+    this.#deps.log.info(this.#certificates ? 'reload: the certificate is read anew' : 'reload: nothing to read anew');
+    await this.#certificates?.reload();
   }
 
   /** Leaves in good order, then stops; one that is not live yet stops at once. Again is harmless. */
@@ -103,6 +113,13 @@ export class App {
     return new PostgresDatabase({ url: config.databaseUrl, applicationName, clock, log, ...limits });
   }
 
+  #createCertificates(): Certificates | undefined {
+    const { config, clock, log } = this.#deps;
+    const { tlsCertFile: certFile, tlsKeyFile: keyFile } = config;
+    if (certFile === undefined || keyFile === undefined) return undefined;
+    return new Certificates({ files: { certFile, keyFile }, clock, log });
+  }
+
   #createListener(): HttpListener {
     const { config, clock, random, log } = this.#deps;
     const metrics = this.#createMetrics();
@@ -115,6 +132,7 @@ export class App {
       random,
       log,
       services: this.#services(metrics),
+      certificates: this.#certificates,
       onUpgrade: (request, socket, head, serverUuid) => this.#core.link.upgrade(request, socket, head, serverUuid),
     });
   }
@@ -167,6 +185,11 @@ export class App {
         ...observer.counters(),
         ...oldAgentCaller.counters(),
         instance_draining: Number(roster.drainer.isDraining),
+        ...(this.#certificates && { tls_certificate_expires_seconds: this.#certificates.expiresInSeconds }),
+        // Metrics ask for the names before there is a listener.
+        ...(this.#certificates && {
+          tls_handshakes_failed_total: (this.#listener as HttpListener | undefined)?.failedHandshakes ?? 0,
+        }),
       }),
     });
   }

@@ -39,6 +39,9 @@ const schema = z.strictObject({
     .default('cnapi.internal'),
   logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
   maxAgents: whole(1, 100_000).default(18_000),
+  /** PEM: the certificate and what leads from it to its CA; its key. With them the port speaks TLS, agents' link included. */
+  tlsCertFile: z.string().min(1).optional(),
+  tlsKeyFile: z.string().min(1).optional(),
 
   heartbeatMs: ms.default(1000),
   silenceMs: ms.default(2000),
@@ -100,7 +103,7 @@ const KEY_OF_VARIABLE = new Map(
   ]),
 );
 /** With the same prefix but for other programs of the project. */
-const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|TOKEN$|CONFIG$)/;
+const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|TOKEN$|TOKEN_FILE$|CA_FILE$|CONFIG$)/;
 
 function fromEnvironment(environment: Record<string, string | undefined>): Record<string, unknown> {
   const found: Record<string, unknown> = {};
@@ -136,6 +139,10 @@ function checkRelations(config: Config): void {
     ],
     [config.oldGraceMs < 2 * config.checkMs, 'oldGraceMs must be at least 2 × checkMs'],
     [config.startGraceMs < config.reconnectMaxMs, 'startGraceMs must be at least reconnectMaxMs'],
+    [
+      (config.tlsCertFile === undefined) !== (config.tlsKeyFile === undefined),
+      'tlsCertFile and tlsKeyFile go together: set both, or none',
+    ],
   ].flatMap(([bad, message]) => (bad ? [message] : []));
   if (wrong.length > 0) throw new ConfigError(`Configuration: ${wrong.join('; ')}`);
 }

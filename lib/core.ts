@@ -274,11 +274,12 @@ export class Core {
   #identity() {
     const { cnapiUuid, host, advertiseHost } = this.#deps.config;
     const { url } = this.#deps.door();
+    const { protocol, port } = new URL(url);
     return {
       cnapiUuid,
       url,
       host: advertiseHost ?? host,
-      port: Number(new URL(url).port || 80),
+      port: Number(port || (protocol === 'https:' ? 443 : 80)),
       pid: process.pid,
       version: VERSION,
     };

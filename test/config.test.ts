@@ -40,6 +40,16 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
     input: { ...least, oldGraceMs: 400 },
     message: /oldGraceMs/,
   },
+  {
+    name: 'a certificate needs its key',
+    input: { ...least, tlsCertFile: '/c.pem' },
+    message: /tlsCertFile and tlsKeyFile/,
+  },
+  {
+    name: 'a key needs its certificate',
+    input: { ...least, tlsKeyFile: '/k.pem' },
+    message: /tlsCertFile and tlsKeyFile/,
+  },
   { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
 ];
 for (const { name, input, message } of wrong) {

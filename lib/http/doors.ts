@@ -6,7 +6,12 @@
  * illumos) there is one.
  */
 import type { Server as HttpServer } from 'node:http';
+import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Certificates } from './certificates.ts';
+import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 
 export interface DoorsOptions {
   http: HttpServer;
@@ -15,6 +20,10 @@ export interface DoorsOptions {
   port: number;
   /** Beyond them, whoever comes is cut off. */
   maxConnections: number;
+  /** Loaded already; with them `http` is a server of TLS. */
+  certificates?: Certificates | undefined;
+  clock: Clock;
+  log: Logger;
 }
 
 /** Measured with 1, 8 and 24: docs/performance.md, "When an instance dies". An idle one costs nothing. */
@@ -26,12 +35,14 @@ const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
 export class Doors {
   readonly #options: DoorsOptions;
   readonly #doors: Server[] = [];
+  readonly #handshakes: Handshakes | undefined;
   #open = 0;
   #taken = 0;
 
   constructor(options: DoorsOptions) {
     this.#options = options;
     options.http.on('connection', (socket) => this.#take(socket));
+    if (options.certificates) this.#handshakes = new Handshakes(options.http as HttpsServer, options);
   }
 
   /** Connections so far. */
@@ -39,8 +50,19 @@ export class Doors {
     return this.#taken;
   }
 
+  /** TLS handshakes under way, and those that failed so far. */
+  get handshakes(): number {
+    return this.#handshakes?.underWay ?? 0;
+  }
+
+  get failedHandshakes(): number {
+    return this.#handshakes?.failed ?? 0;
+  }
+
   /** Returns the port. @throws the system's error, when it is taken for one. */
   async open(): Promise<number> {
+    const { certificates, http } = this.#options;
+    certificates?.start(({ cert, key }) => (http as HttpsServer).setSecureContext({ ...OLDEST_TLS, cert, key }));
     try {
       return await this.#openAll();
     } catch (error) {
@@ -70,9 +92,15 @@ export class Doors {
     for (const door of this.#doors.splice(0)) TcpServer.prototype.close.call(door);
   }
 
+  cutHandshakes(): void {
+    this.#handshakes?.stop();
+  }
+
   async #addDoor(): Promise<void> {
     const { http } = this.#options;
-    const door = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => http.emit('connection', socket));
+    // As the HTTP server's own sockets are: one under TLS whose caller has closed it must not stay half open.
+    const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
+    const door = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
     this.#doors.push(await this.#listen(door, { port: portOf(http), ...SHARED }));
     door.on('error', (error) => http.emit('error', error));
   }

@@ -3,6 +3,7 @@
  * Until credentials can be configured an instance listens on loopback only, and a browser there is the one stranger
  * left: a page of a foreign origin, or a foreign name that was rebound to 127.0.0.1, is turned away.
  */
+import type { IncomingMessage } from 'node:http';
 import type { CnapiError } from '../errors.ts';
 import { ForbiddenError, InvalidContentError, RequestTooLargeError } from './http-errors.ts';
 
@@ -14,6 +15,26 @@ export interface Knock {
   /** As many as were given. */
   hosts: readonly string[];
   origin: string | undefined;
+  /** As this port speaks it. */
+  scheme: 'http' | 'https';
+}
+
+export function knockOf(request: Knocking, scheme: Knock['scheme']): Knock {
+  const { url = '', httpVersion, headers, headersDistinct } = request;
+  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme };
+}
+type Knocking = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
+
+/** The host names, loopback's aside, under which a request may ask for this instance. */
+export function namesOf(named: NamesGiven): ReadonlySet<string> {
+  const { host, advertiseHost = host, datacenter, domain } = named;
+  return new Set([host, advertiseHost, `cnapi.${datacenter}.${domain}`].map((name) => name.toLowerCase()));
+}
+interface NamesGiven {
+  host: string;
+  advertiseHost?: string | undefined;
+  datacenter: string;
+  domain: string;
 }
 
 /** The reason to turn a request away, if there is one. `names` are the lower-case host names that mean us. */
@@ -29,7 +50,7 @@ export function reasonToRefuse(knock: Knock, names: ReadonlySet<string>): CnapiE
       `Host ${printable(host)} is not a name of this service; use its address or one of its names`,
     );
   }
-  if (knock.origin !== undefined && !isSameOrigin(knock.origin, host)) {
+  if (knock.origin !== undefined && !isSameOrigin(knock.origin, knock.scheme, host)) {
     return new ForbiddenError(`Requests from pages of ${printable(knock.origin)} are refused`);
   }
   return undefined;
@@ -48,8 +69,8 @@ function isOurs(hostHeader: string, names: ReadonlySet<string>): boolean {
   return name !== undefined && URL.canParse(`http://${hostHeader}/`) && (isLoopback(name) || names.has(name));
 }
 
-function isSameOrigin(origin: string, host: string | undefined): boolean {
-  return host !== undefined && origin.toLowerCase() === `http://${host.toLowerCase()}`;
+function isSameOrigin(origin: string, scheme: string, host: string | undefined): boolean {
+  return host !== undefined && origin.toLowerCase() === `${scheme}://${host.toLowerCase()}`;
 }
 
 function printable(text: string): string {

@@ -14,10 +14,12 @@ import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import type { Certificates } from './certificates.ts';
 import { Doors } from './doors.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
-import { isLoopback, type Knock, MAX_URL_CHARS, reasonToRefuse } from './front-door.ts';
+import { isLoopback, knockOf, MAX_URL_CHARS, namesOf, reasonToRefuse } from './front-door.ts';
+import { OLDEST_TLS } from './handshakes.ts';
 import {
   ExpectationFailedError,
   MethodNotAllowedError,
@@ -50,6 +52,8 @@ export interface ListenerOptions {
   clock: Clock;
   random: Random;
   log: Logger;
+  /** Loaded already; with them the port speaks TLS. */
+  certificates?: Certificates | undefined;
   /** Takes over the socket of an agent that asks for its link, or says why not. */
   onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, serverUuid: string): CnapiError | undefined;
 }
@@ -108,15 +112,15 @@ export class HttpListener {
     this.#names = namesOf(options.config);
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = options.config;
-    this.#doors = new Doors({ http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
+    this.#doors = new Doors({ ...options, http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
     for (const route of options.routes) this.#mount(route);
     this.#mountLink();
   }
 
   /** @throws ListenAddressRefusedError; the system's error when the port is taken. */
   async start(): Promise<void> {
-    const { host } = this.#options.config;
-    if (!isLoopback(host)) throw new ListenAddressRefusedError(host);
+    const { config } = this.#options;
+    if (!isLoopback(config.host)) throw new ListenAddressRefusedError(config.host);
     // restify hands the server's errors on, and throws where nobody hears them.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
@@ -125,9 +129,9 @@ export class HttpListener {
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 
-  /** Requests without an answer, waits and streams among them, and whoever may still stand before a closing door. */
+  /** Requests without an answer, waits and streams among them, and whoever may still stand before a closing door or in it. */
   get unanswered(): number {
-    return this.#exchanges.size + Number(this.#isClosing);
+    return this.#exchanges.size + this.#doors.handshakes + Number(this.#isClosing);
   }
 
   /** This instance is going to leave: each answer is the last one on its connection. */
@@ -176,7 +180,16 @@ export class HttpListener {
   /** Where it listens; with port 0 configured, known after `start()`. */
   get url(): string {
     const { host, port } = this.#options.config;
-    return `http://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;
+    return `${this.#scheme}://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;
+  }
+
+  /** Handshakes that failed; 0 without TLS. */
+  get failedHandshakes(): number {
+    return this.#doors.failedHandshakes;
+  }
+
+  get #scheme(): 'http' | 'https' {
+    return this.#options.certificates ? 'https' : 'http';
   }
 
   get #server(): Server {
@@ -184,8 +197,9 @@ export class HttpListener {
   }
 
   #createServer(): restify.Server {
-    const { version, log } = this.#options;
+    const { version, log, certificates } = this.#options;
     const server = restify.createServer({
+      ...(certificates && { httpsServerOptions: OLDEST_TLS }),
       name: `cnapi/${version}`,
       handleUpgrades: true,
       log: log as never,
@@ -238,7 +252,7 @@ export class HttpListener {
 
   /** True to go on to routing. A refused upgrade has no response worth the name: it is answered on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const reason = reasonToRefuse(knockOf(request), this.#names);
+    const reason = reasonToRefuse(knockOf(request, this.#scheme), this.#names);
     if (response.claimUpgrade !== undefined) {
       // Nobody else listens from here until the link has it, and a caller may reset the connection at any moment.
       request.socket.on('error', destroyThis);
@@ -354,15 +368,13 @@ export class HttpListener {
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
+    this.#doors.cutHandshakes();
+    this.#options.certificates?.stop();
     this.#server.closeAllConnections();
     // Its doors are closed already; this ends its timer.
     this.#server.close();
     this.#options.log.info('http: stopped');
   }
-}
-
-function knockOf({ url = '', httpVersion, headers, headersDistinct }: IncomingMessage): Knock {
-  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin };
 }
 
 /** No closure: it stays with a link's socket, and would keep the request of its upgrade as long. */
@@ -373,9 +385,4 @@ function destroyThis(this: Socket): void {
 /** Of callers that offer another protocol (`h2c`) the offer is passed by, as HTTP has it. */
 function wantsWebSocket({ headers }: IncomingMessage): boolean {
   return headers.upgrade?.toLowerCase() === 'websocket';
-}
-
-/** The host names, loopback's aside, under which a request may ask for this instance. */
-function namesOf({ host, advertiseHost, datacenter, domain }: ListenerOptions['config']): ReadonlySet<string> {
-  return new Set([host, advertiseHost ?? host, `cnapi.${datacenter}.${domain}`].map((name) => name.toLowerCase()));
 }

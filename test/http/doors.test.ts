@@ -3,6 +3,8 @@ import { createServer, get, type Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { Doors } from '../../lib/http/doors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
 import { until } from '../support/until.ts';
 
 const host = '127.0.0.1';
@@ -10,7 +12,7 @@ const host = '127.0.0.1';
 async function openDoors(t: Test, { port = 0, maxConnections = 100 } = {}) {
   const http: Server = createServer((request, response) => response.end(request.url));
   t.teardown(() => http.closeAllConnections());
-  const doors = new Doors({ http, host, port, maxConnections });
+  const doors = new Doors({ http, host, port, maxConnections, clock: systemClock, log: silentLogger });
   t.teardown(() => doors.close());
   return { doors, http, port: await doors.open() };
 }

@@ -103,7 +103,10 @@ t.test('whatever is let in can be parsed by the router', (t) => {
   );
   fc.assert(
     fc.property(host, url, (host, url) => {
-      if (reasonToRefuse({ hosts: [host], url, httpVersion: '1.1', origin: undefined }, names) === undefined)
+      if (
+        reasonToRefuse({ hosts: [host], url, httpVersion: '1.1', origin: undefined, scheme: 'http' }, names) ===
+        undefined
+      )
         new URL(`http://${host}${url}`);
     }),
     { numRuns: 5000 },

@@ -2,6 +2,7 @@
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CnapiError } from '../../lib/errors.ts';
+import type { Certificates } from '../../lib/http/certificates.ts';
 import { HttpListener, type ListenerOptions } from '../../lib/http/listener.ts';
 import { Metrics } from '../../lib/http/metrics.ts';
 import { openApiDocument } from '../../lib/http/openapi.ts';
@@ -58,6 +59,7 @@ export interface ApiOptions {
   services?: Partial<Services>;
   /** What the link says to each agent that comes; by default it takes them all. */
   upgradeRefusal?: CnapiError;
+  certificates?: Certificates;
 }
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
@@ -115,6 +117,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     clock: systemClock,
     random: systemRandom,
     log: recordingLogger(logged),
+    certificates: options.certificates,
     onUpgrade(_request, socket, _head, serverUuid) {
       upgrades.push({ serverUuid });
       if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
@@ -357,7 +360,7 @@ export class FakeTasks {
   }
 }
 
-function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {
+export function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {
   const at = (level: string) => (fields: unknown, message?: unknown) => {
     const record = typeof fields === 'object' ? { ...bound, ...fields, msg: message } : { ...bound, msg: fields };
     records.push({ level, ...record });
