@@ -1,7 +1,8 @@
 /**
  * The production bus: Redis publish and subscribe, one connection for each, because a subscribed connection may send
  * nothing else on servers that speak RESP2 only. ioredis keeps no queue and reconnects nothing by itself: a client is
- * one life of a connection, and `line-bus.ts` opens the next.
+ * one life of a connection, and `line-bus.ts` opens the next. Under Sentinel each life begins with asking who the master is,
+ * and ends when the Sentinels say that it is another one.
  */
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Logger } from '../log.ts';
@@ -9,9 +10,10 @@ import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
 import { LineBus } from './line-bus.ts';
+import { parseRedisUrl, type RedisPlace } from './redis-url.ts';
 
 export interface RedisBusDependencies {
-  /** redis://[[user]:password@]host:port[/db], or rediss:// for TLS. */
+  /** As `redis-url.ts` has it. */
   url: string;
   /** Goes before each topic, so that several control planes can share one server. */
   prefix?: string;
@@ -22,7 +24,9 @@ export interface RedisBusDependencies {
 }
 
 export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDependencies): LineBus {
-  const openLine = lineOpener((events) => new RedisLine(url, prefix, events));
+  const place = parseRedisUrl(url);
+  const connect: Connect = (connectionName) => openClient(place, connectionName, ports.random);
+  const openLine = lineOpener((events) => new RedisLine(connect, prefix, events));
   return new LineBus({ kind: 'redis', openLine, ...ports });
 }
 
@@ -38,16 +42,47 @@ const clientOptions = {
   keepAlive: 10_000,
 } satisfies RedisOptions;
 
+/** So that the second Sentinel is asked, and the third, in the time a line has to open. */
+const sentinelTimeoutMs = 800;
+
+type Connect = (connectionName: string) => Redis;
+
+function openClient(place: RedisPlace, connectionName: string, random: Random): Redis {
+  if (place.kind === 'server') return new Redis(place.url, { ...clientOptions, connectionName });
+  const { tls, ...access } = place.access;
+  return new Redis({
+    ...clientOptions,
+    ...access,
+    connectionName,
+    ...(tls ? { tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true } : {}),
+    // One that is silent must not be asked first each time.
+    sentinels: shuffled(place.sentinels, random),
+    name: place.masterName,
+    role: 'master',
+    connectTimeout: sentinelTimeoutMs,
+    sentinelCommandTimeout: sentinelTimeoutMs,
+    sentinelRetryStrategy: () => null,
+    failoverDetector: true,
+  });
+}
+
+function shuffled<Item>(items: readonly Item[], random: Random): Item[] {
+  return items
+    .map((item) => ({ item, place: random.fraction() }))
+    .sort((a, b) => a.place - b.place)
+    .map(({ item }) => item);
+}
+
 class RedisLine implements UnopenedLine {
   readonly #prefix: string;
   readonly #publisher: Redis;
   readonly #subscriber: Redis;
   #firstError: Error | undefined;
 
-  constructor(url: string, prefix: string, events: LineEvents) {
+  constructor(connect: Connect, prefix: string, events: LineEvents) {
     this.#prefix = prefix;
-    this.#publisher = new Redis(url, { ...clientOptions, connectionName: 'cnapi-bus-publish' });
-    this.#subscriber = new Redis(url, { ...clientOptions, connectionName: 'cnapi-bus-subscribe' });
+    this.#publisher = connect('cnapi-bus-publish');
+    this.#subscriber = connect('cnapi-bus-subscribe');
     for (const client of [this.#publisher, this.#subscriber]) {
       client.on('error', (err: Error) => {
         this.#firstError ??= err;
