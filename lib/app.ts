@@ -14,6 +14,7 @@ import { openApiDocument } from './http/openapi.ts';
 import { routes } from './http/routes.ts';
 import type { Services } from './http/services.ts';
 import type { Logger } from './log.ts';
+import { DatabaseHosts } from './moray/hosts.ts';
 import { PostgresDatabase } from './moray/pool.ts';
 import { type Clock, isoNow } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
@@ -41,6 +42,7 @@ const FORGET_BATCH = 5_000;
 
 export class App {
   readonly #deps: AppDeps;
+  readonly #databaseHosts: DatabaseHosts;
   readonly #database: PostgresDatabase;
   readonly #bus: Bus;
   readonly #core: Core;
@@ -51,8 +53,10 @@ export class App {
   constructor(deps: AppDeps) {
     const { config, clock, random, log } = deps;
     this.#deps = deps;
+    this.#databaseHosts = new DatabaseHosts(config.databaseUrl, log);
     this.#database = this.#openDatabase('cnapi', { maxConnections: config.databasePoolSize });
-    this.#bus = createBus({ redisUrl: config.redisUrl, databaseUrl: config.databaseUrl, clock, random, log });
+    const databaseUrl = config.databaseDirectUrl ?? this.#databaseHosts;
+    this.#bus = createBus({ redisUrl: config.redisUrl, databaseUrl, clock, random, log });
     this.#core = new Core({
       ...deps,
       databases: {
@@ -110,7 +114,8 @@ export class App {
     limits: { maxConnections: number; statementTimeoutMs?: number; queryTimeoutMs?: number },
   ) {
     const { config, clock, log } = this.#deps;
-    return new PostgresDatabase({ url: config.databaseUrl, applicationName, clock, log, ...limits });
+    const pooler = config.databasePooler;
+    return new PostgresDatabase({ url: this.#databaseHosts, pooler, applicationName, clock, log, ...limits });
   }
 
   #createCertificates(): Certificates | undefined {

@@ -4,7 +4,9 @@
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
+import { parseRedisUrl } from './bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from './errors.ts';
+import { hostUrls } from './moray/database-url.ts';
 
 /** The environment has texts only; nothing else that could be read as a number is meant as one. */
 const whole = (minimum: number, maximum: number) =>
@@ -15,6 +17,16 @@ const whole = (minimum: number, maximum: number) =>
 const port = whole(0, 65_535);
 const ms = whole(1, 86_400_000);
 
+/** What `parse` throws is what is wrong with it. */
+const parsed = (text: z.ZodString, parse: (value: string) => unknown) =>
+  text.superRefine((value, context) => {
+    try {
+      parse(value);
+    } catch (error) {
+      context.addIssue({ code: 'custom', message: (error as Error).message });
+    }
+  });
+
 const schema = z.strictObject({
   /** Stable name of this instance; made anew at each start when absent. */
   cnapiUuid: z.guid().toLowerCase().optional(),
@@ -22,13 +34,14 @@ const schema = z.strictObject({
   port: port.default(8080),
   /** Host that agents and the name server are given for this instance; `host` when absent. */
   advertiseHost: z.string().min(1).optional(),
-  databaseUrl: z.string('is required, a postgres:// URL').regex(/^postgres(ql)?:\/\//, 'is not a postgres:// URL'),
+  databaseUrl: parsed(z.string('is required, a postgres:// URL'), hostUrls),
+  /** A pooler in transaction mode stands between: nothing is left to a session. */
+  databasePooler: z.enum(['transaction']).optional(),
+  /** Around the pooler, for LISTEN/NOTIFY; `databaseUrl` when absent. */
+  databaseDirectUrl: parsed(z.string(), hostUrls).optional(),
   databasePoolSize: whole(1, 200).default(10),
   /** Absent: the database's LISTEN/NOTIFY carries the bus. */
-  redisUrl: z
-    .string()
-    .regex(/^rediss?:\/\//, 'is not a redis:// URL')
-    .optional(),
+  redisUrl: parsed(z.string(), parseRedisUrl).optional(),
   datacenter: z
     .string()
     .regex(/^[a-z0-9-]{1,63}$/, 'is not a DNS label')
@@ -80,10 +93,10 @@ export function loadConfig(file: string | undefined, environment: Record<string,
 
 /** @throws ConfigError */
 export function parseConfig(input: Record<string, unknown>): Config {
-  const parsed = schema.safeParse(input);
-  if (!parsed.success) throw new ConfigError(`Configuration: ${parsed.error.issues.map(describe).join('; ')}`);
-  checkRelations(parsed.data);
-  return Object.freeze(parsed.data);
+  const found = schema.safeParse(input);
+  if (!found.success) throw new ConfigError(`Configuration: ${found.error.issues.map(describe).join('; ')}`);
+  checkRelations(found.data);
+  return Object.freeze(found.data);
 }
 
 function readFile(file: string): Record<string, unknown> {
@@ -138,6 +151,10 @@ function checkRelations(config: Config): void {
       'oldSightingsMs must be at most half of oldHeartbeatLifetimeMs',
     ],
     [config.oldGraceMs < 2 * config.checkMs, 'oldGraceMs must be at least 2 × checkMs'],
+    [
+      config.databasePooler !== undefined && config.redisUrl === undefined && config.databaseDirectUrl === undefined,
+      'LISTEN/NOTIFY does not pass databasePooler; give databaseDirectUrl or redisUrl',
+    ],
     [config.startGraceMs < config.reconnectMaxMs, 'startGraceMs must be at least reconnectMaxMs'],
     [
       (config.tlsCertFile === undefined) !== (config.tlsKeyFile === undefined),

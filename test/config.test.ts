@@ -12,6 +12,15 @@ t.test('a database URL is enough; the rest has defaults, and nothing can change 
   t.equal(Object.isFrozen(config), true);
 });
 
+t.test('several hosts, a pooler and a Sentinel group are taken as they are', async (t) => {
+  const urls = {
+    databaseUrl: 'postgres://user@h1:5432,h2/cnapi?target_session_attrs=read-write',
+    databaseDirectUrl: 'postgres://user@h1,h2/cnapi',
+    redisUrl: 'redis+sentinel://:password@h1:26379,h2/mymaster/2',
+  };
+  t.match(parseConfig({ ...urls, databasePooler: 'transaction' }), urls);
+});
+
 t.test('the environment goes over the file, and numbers may be texts there', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'cnapi-config-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -26,6 +35,28 @@ t.test('the environment goes over the file, and numbers may be texts there', asy
 const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[] = [
   { name: 'an unknown key is refused by name', input: { ...least, databseUrl: 'x' }, message: /databseUrl/ },
   { name: 'a missing database URL is named', input: {}, message: /databaseUrl: is required/ },
+  {
+    name: 'a host that is none is said, and the URL is not',
+    input: { databaseUrl: 'postgres://u:secret@h1:5432,h2:x/db' },
+    message: /^Configuration: databaseUrl: (?!.*secret).*HOST:PORT/,
+  },
+  {
+    name: 'cnapi cannot live on a standby',
+    input: { databaseUrl: 'postgres://u@h1,h2/db?target_session_attrs=any' },
+    message: /databaseUrl: .*target_session_attrs=any.*read-write/,
+  },
+  { name: 'an unknown pooler is named', input: { ...least, databasePooler: 'session' }, message: /databasePooler/ },
+  {
+    name: 'LISTEN/NOTIFY must go around a pooler',
+    input: { ...least, databasePooler: 'transaction' },
+    message: /databaseDirectUrl or redisUrl/,
+  },
+  { name: 'a Redis that is none is named', input: { ...least, redisUrl: 'http://h' }, message: /redisUrl: .*sentinel/ },
+  {
+    name: 'a Sentinel group must have a master',
+    input: { ...least, redisUrl: 'redis+sentinel://:secret@h1,h2' },
+    message: /^Configuration: redisUrl: (?!.*secret)/,
+  },
   { name: 'a port out of range is named', input: { ...least, port: 70_000 }, message: /port/ },
   { name: 'an empty port is no port', input: { ...least, port: '' }, message: /port/ },
   { name: 'nothing is no number', input: { ...least, maxAgents: null }, message: /maxAgents/ },

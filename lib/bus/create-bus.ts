@@ -1,5 +1,6 @@
 /** Chooses the bus of an instance from its configuration: Redis where one is named, else the database's own notices. */
 import type { Logger } from '../log.ts';
+import type { DatabaseHosts } from '../moray/hosts.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { Bus } from './bus.ts';
@@ -8,7 +9,7 @@ import { createRedisBus } from './redis-bus.ts';
 
 export interface BusOptions {
   redisUrl?: string | undefined;
-  databaseUrl?: string | undefined;
+  databaseUrl?: string | DatabaseHosts | undefined;
   /** Goes before each channel name on the server; `cnapi:` unless several control planes share one. */
   prefix?: string | undefined;
   clock: Clock;

@@ -8,6 +8,8 @@ import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
 import pg from 'pg';
 import type { Logger } from '../log.ts';
+import { DatabaseClient } from '../moray/client.ts';
+import { DatabaseHosts } from '../moray/hosts.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
@@ -15,10 +17,12 @@ import { LineBus } from './line-bus.ts';
 
 const maxChannelBytes = 63;
 const maxBatch = 100;
+/** With several hosts none of them may take all the time a line is given to open. */
+const CONNECT_TIMEOUT_MS = 2_500;
 
 export interface PostgresBusDependencies {
-  /** postgres://user:password@host:port/database */
-  url: string;
+  /** postgres://user:password@host:port/database, of one host or several; or what all connections of an instance share. */
+  url: string | DatabaseHosts;
   /** Goes before each channel; channels are per database already. */
   prefix?: string;
   clock: Clock;
@@ -28,7 +32,8 @@ export interface PostgresBusDependencies {
 }
 
 export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: PostgresBusDependencies): LineBus {
-  const openLine = lineOpener((events) => new PostgresLine(url, prefix, events));
+  const hosts = typeof url === 'string' ? new DatabaseHosts(url, ports.log) : url;
+  const openLine = lineOpener((events) => new PostgresLine(hosts, prefix, events));
   return new LineBus({ kind: 'postgres', openLine, ...ports });
 }
 
@@ -55,10 +60,10 @@ class PostgresLine implements UnopenedLine {
   #queue: Notice[] = [];
   #notifying = false;
 
-  constructor(url: string, prefix: string, events: LineEvents) {
+  constructor(hosts: DatabaseHosts, prefix: string, events: LineEvents) {
     this.#prefix = prefix;
-    this.#listener = openConnection(url, 'cnapi-bus-listen', events.onLost);
-    this.#notifier = openConnection(url, 'cnapi-bus-notify', events.onLost);
+    this.#listener = openConnection(hosts, 'cnapi-bus-listen', events.onLost);
+    this.#notifier = openConnection(hosts, 'cnapi-bus-notify', events.onLost);
     this.#listener.client.on('notification', ({ channel, payload = '' }) => {
       const topic = this.#topics.get(channel);
       if (topic !== undefined) events.onPayload(topic, payload);
@@ -133,11 +138,11 @@ interface Connection {
   drop(): void;
 }
 
-function openConnection(url: string, name: string, onLost: (cause: Error) => void): Connection {
+function openConnection(hosts: DatabaseHosts, name: string, onLost: (cause: Error) => void): Connection {
   const socket = new Socket();
-  const client = new pg.Client({
-    connectionString: url,
+  const client = new DatabaseClient(hosts, {
     application_name: name,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
     stream: () => socket,

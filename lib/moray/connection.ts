@@ -1,20 +1,31 @@
-/** What every connection of a pool is set to, and its sockets. Used by `pool.ts` only. */
+/** What the connections of a pool are set to, and their sockets. Used by `pool.ts` only. */
 import { Socket } from 'node:net';
 import pg from 'pg';
 import { parseInt8 } from './database.ts';
+import type { Limits } from './limited-query.ts';
 
 export const lockTimeoutMs = 2_000;
 
-/** Limits that are the same for all: given up locks, idle transactions, idle connections, vanished peers. */
-export const connectionSettings: pg.PoolConfig = {
-  idle_in_transaction_session_timeout: 3_000,
+export const idleInTransactionMs = 3_000;
+
+/** Idle connections, vanished peers, exact types: this side's. */
+export const socketSettings = {
   idleTimeoutMillis: 30_000,
   keepAlive: true,
   keepAliveInitialDelayMillis: 10_000,
-  // UTC in texts; and the server's side of the keepalive, so that it lets go of a vanished client's locks, too.
-  options: '-c timezone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3',
   types: exactTypes(),
-};
+} satisfies pg.PoolConfig;
+
+/** What the server's session is set to when it starts; a pooler refuses these. */
+export function sessionSettings({ statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: Limits) {
+  return {
+    statement_timeout: statementTimeoutMs,
+    lock_timeout: lockTimeoutMs,
+    idle_in_transaction_session_timeout: idleInTransactionMs,
+    // UTC in texts; and the server's side of the keepalive, so that it lets go of a vanished client's locks, too.
+    options: '-c timezone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3',
+  } satisfies pg.ClientConfig;
+}
 
 /** The sockets of a pool, so that stopping can end those whose server no longer answers. */
 export class Sockets {

@@ -11,12 +11,18 @@ import Cursor from 'pg-cursor';
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
-import { connectionSettings, lockTimeoutMs, Sockets } from './connection.ts';
+import { DatabaseClient } from './client.ts';
+import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
+import { DatabaseHosts } from './hosts.ts';
+import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
 import { asDatabaseError, isConnectionLost } from './unavailable.ts';
 
 export interface PostgresOptions {
-  url: string;
+  /** Of one host or several; or what all pools of an instance share. */
+  url: string | DatabaseHosts;
+  /** A pooler in transaction mode stands between: nothing is left to a session. Default: nothing stands between. */
+  pooler?: 'transaction' | undefined;
   /** Shown in pg_stat_activity. */
   applicationName: string;
   log: Logger;
@@ -29,7 +35,7 @@ export interface PostgresOptions {
   queryTimeoutMs?: number;
   /** Default 2 s; no more than a statement may take. */
   lockTimeoutMs?: number;
-  /** Default 5 s: to get a connection, whether new or from the pool. */
+  /** Default 5 s: to get a connection, whether new, and then from any host, or from the pool. */
   connectTimeoutMs?: number;
 }
 
@@ -41,8 +47,10 @@ export interface PoolStats {
 
 interface Statement {
   text: string;
-  values: readonly unknown[] | undefined;
-  name: string | undefined;
+  values?: readonly unknown[] | undefined;
+  name?: string | undefined;
+  /** It brings them along, and cannot be prepared: the next one may run elsewhere. */
+  limits?: Limits | undefined;
 }
 
 const streamBatchRows = 100;
@@ -50,10 +58,13 @@ const stopPatienceMs = 3_000;
 
 export class PostgresDatabase implements Database {
   readonly #pool: pg.Pool;
+  readonly #hosts: DatabaseHosts;
   readonly #sockets = new Sockets();
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #queryTimeoutMs: number;
+  /** What each transaction is set to where no session can be. */
+  readonly #limits: Limits | undefined;
   #lostSince: number | undefined;
   #stopped: Promise<void> | undefined;
 
@@ -62,16 +73,28 @@ export class PostgresDatabase implements Database {
     this.#queryTimeoutMs = options.queryTimeoutMs ?? statementTimeoutMs + 2_000;
     this.#clock = options.clock;
     this.#log = options.log;
-    this.#pool = new pg.Pool({
-      connectionString: options.url,
+    this.#hosts = typeof options.url === 'string' ? new DatabaseHosts(options.url, options.log) : options.url;
+    const pooled = options.pooler !== undefined;
+    const limits = {
+      statementTimeoutMs,
+      lockTimeoutMs: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs),
+      idleInTransactionMs,
+    };
+    this.#limits = pooled ? limits : undefined;
+    const settings = {
       application_name: options.applicationName,
-      max: options.maxConnections ?? 10,
       connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
-      statement_timeout: statementTimeoutMs,
-      lock_timeout: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs),
       stream: () => this.#sockets.create(),
-      ...connectionSettings,
-    });
+      ...socketSettings,
+      ...(pooled ? {} : sessionSettings(limits)),
+    };
+    const hosts = this.#hosts;
+    class Client extends DatabaseClient {
+      constructor() {
+        super(hosts, settings, { pooled });
+      }
+    }
+    this.#pool = new pg.Pool({ ...settings, Client, max: options.maxConnections ?? 10 });
     this.#pool.on('error', (error) => this.#noteFailure(error));
     // The pool listens to idle connections only; one that breaks while checked out would otherwise crash the process.
     this.#pool.on('connect', (client) => client.on('error', (error) => this.#noteFailure(error)));
@@ -86,7 +109,8 @@ export class PostgresDatabase implements Database {
     values?: readonly unknown[],
     { name }: StatementOptions = {},
   ): Promise<QueryResult<Row>> {
-    return this.#withClient((client) => this.#run<Row>(client, { text, values, name }, this.#queryTimeoutMs));
+    const limits = this.#limits;
+    return this.#withClient((client) => this.#run<Row>(client, { text, values, name, limits }, this.#queryTimeoutMs));
   }
 
   async transaction<Result>(
@@ -97,8 +121,8 @@ export class PostgresDatabase implements Database {
     const timeoutMs = statementTimeoutMs === undefined ? this.#queryTimeoutMs : statementTimeoutMs + 2_000;
     return this.#withClient(async (client) => {
       const run: Queryable['query'] = (text, values, options) =>
-        this.#run(client, { text, values, name: options?.name }, timeoutMs);
-      await run(statementTimeoutMs === undefined ? 'begin' : beginWithTimeout(statementTimeoutMs));
+        this.#run(client, { text, values, name: this.#limits ? undefined : options?.name }, timeoutMs);
+      await run(this.#begin(statementTimeoutMs));
       try {
         const result = await work({ query: run });
         await run('commit');
@@ -112,6 +136,8 @@ export class PostgresDatabase implements Database {
 
   async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
     const client = await this.#acquire();
+    const isPooled = this.#limits !== undefined;
+    if (isPooled) await this.#orRelease(client, this.#run(client, { text: this.#begin() }, this.#queryTimeoutMs));
     const cursor = client.query(new Cursor<Row>(text, values === undefined ? [] : [...values]));
     let isOver = false;
     try {
@@ -128,6 +154,7 @@ export class PostgresDatabase implements Database {
     } finally {
       if (!isOver) await this.#abandon(client, cursor);
     }
+    if (isPooled) await this.#orRelease(client, this.#run(client, { text: 'commit' }, this.#queryTimeoutMs));
     client.release();
     this.#noteSuccess();
   }
@@ -162,25 +189,20 @@ export class PostgresDatabase implements Database {
     }
   }
 
+  /** From the pool; a new one from the first host that takes writes. */
   async #acquire(): Promise<pg.PoolClient> {
-    try {
-      return await this.#pool.connect();
-    } catch (error) {
-      throw this.#explain(error);
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#pool.connect();
+      } catch (error) {
+        if (tries >= this.#hosts.count || !isConnectionLost(error)) throw this.#explain(error);
+      }
     }
   }
 
-  async #run<Row>(
-    client: pg.PoolClient,
-    { text, values, name }: Statement,
-    timeoutMs: number,
-  ): Promise<QueryResult<Row>> {
+  async #run<Row>(client: pg.PoolClient, statement: Statement, timeoutMs: number): Promise<QueryResult<Row>> {
     try {
-      const statement =
-        values === undefined
-          ? client.query(text)
-          : client.query({ text, values: [...values], ...(name === undefined ? {} : { name }) });
-      const result: pg.QueryResult | pg.QueryResult[] = await this.#answered(statement, timeoutMs);
+      const result = await this.#answered(submit(client, statement), timeoutMs);
       const last = Array.isArray(result) ? result.at(-1) : result;
       return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };
     } catch (error) {
@@ -198,10 +220,26 @@ export class PostgresDatabase implements Database {
     });
   }
 
+  async #orRelease(client: pg.PoolClient, work: Promise<unknown>): Promise<void> {
+    try {
+      await work;
+    } catch (error) {
+      client.release(true);
+      throw this.#explain(error);
+    }
+  }
+
+  #begin(statementTimeoutMs?: number): string {
+    if (statementTimeoutMs === undefined) return this.#limits ? `begin; ${settingsText(this.#limits)}` : 'begin';
+    const limits = { statementTimeoutMs, lockTimeoutMs: statementTimeoutMs, idleInTransactionMs };
+    return `begin; ${settingsText(limits)}`;
+  }
+
   /** Ends a stream whose reader left early; the connection is kept if that works. */
   async #abandon(client: pg.PoolClient, cursor: Cursor<unknown>): Promise<void> {
     try {
       await this.#answered(cursor.close(), this.#queryTimeoutMs);
+      if (this.#limits) await this.#run(client, { text: 'rollback' }, this.#queryTimeoutMs);
       client.release();
     } catch (error) {
       this.#noteFailure(error);
@@ -254,7 +292,15 @@ export async function waitForDatabase({ database, clock, log, signal }: WaitOpti
   }
 }
 
-function beginWithTimeout(timeoutMs: number): string {
-  const limit = Math.ceil(timeoutMs);
-  return `begin; set local statement_timeout = ${limit}; set local lock_timeout = ${limit}`;
+function submit(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
+  const { text, values, name, limits } = statement;
+  if (values === undefined) return client.query(limits ? `${settingsText(limits)}; ${text}` : text);
+  if (limits === undefined) return client.query({ text, values: [...values], ...(name === undefined ? {} : { name }) });
+  return new Promise((resolve, reject) => {
+    client.query(
+      new LimitedQuery({ text, values: [...values] }, limits, (error, result) =>
+        error ? reject(error) : resolve(result),
+      ),
+    );
+  });
 }

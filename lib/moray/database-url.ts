@@ -1,0 +1,28 @@
+/**
+ * Where a database is, in libpq's form: `postgres://user:password@h1:5432,h2:5433/name?target_session_attrs=read-write`.
+ * Pure. Read by `hosts.ts`, checked by the configuration.
+ */
+const FORM = /^(postgres(?:ql)?:\/\/)([^/?#]*)([^?#]*)(\?[^#]*)?$/;
+const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\]]+)(:\d{1,5})?$/;
+/** Everything cnapi does may write. */
+const ATTRIBUTES = ['read-write', 'primary'];
+
+/**
+ * One URL for each host, in order; a URL of one host as it is.
+ * @throws TypeError that says what is wrong, and never the URL: it holds a password.
+ */
+export function hostUrls(url: string): string[] {
+  const [, scheme, authority = '', path = '', query = ''] = FORM.exec(url) ?? [];
+  if (scheme === undefined) throw new TypeError('is not a postgres:// URL');
+  const attributes = new URLSearchParams(query).get('target_session_attrs') ?? 'read-write';
+  if (!ATTRIBUTES.includes(attributes))
+    throw new TypeError(`has target_session_attrs=${attributes}; cnapi writes, so it is ${ATTRIBUTES.join(' or ')}`);
+  const hostsFrom = authority.lastIndexOf('@') + 1;
+  const hosts = authority.slice(hostsFrom).split(',');
+  if (hosts.length === 1) return [url];
+  if (!hosts.every((host) => HOST.test(host)))
+    throw new TypeError(
+      'has several hosts and one of them is not HOST or HOST:PORT (special characters before the @ are written as %XX)',
+    );
+  return hosts.map((host) => `${scheme}${authority.slice(0, hostsFrom)}${host}${path}${query}`);
+}
