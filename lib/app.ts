@@ -2,12 +2,19 @@
  * One API instance, put together: the core, over real databases, a real bus and a restify listener, with metrics and
  * housekeeping. Only here do they meet. How it starts, drains and stops is the core's.
  */
+import { Gate } from './access/gate.ts';
+import { SignIn } from './access/sign-in.ts';
+import { forgetTokens } from './access/token-store.ts';
+import { Tokens } from './access/tokens.ts';
+import { AuditLog } from './audit/audit-log.ts';
+import { forgetAudit } from './audit/audit-store.ts';
 import type { Bus } from './bus/bus.ts';
 import { createBus } from './bus/create-bus.ts';
 import type { Config } from './config.ts';
-import { Core } from './core.ts';
+import { type Companion, Core } from './core.ts';
 import { Housekeeping } from './housekeeping.ts';
 import { Certificates } from './http/certificates.ts';
+import { Entrance } from './http/entrance.ts';
 import { HttpListener } from './http/listener.ts';
 import { Metrics } from './http/metrics.ts';
 import { openApiDocument } from './http/openapi.ts';
@@ -38,6 +45,9 @@ const SHORT = { maxConnections: 1, statementTimeoutMs: SHORT_STATEMENT_MS, query
 const KEEP_TASKS_DAYS = 30;
 const KEEP_TICKETS_DAYS = 30;
 const KEEP_HISTORY_DAYS = 90;
+const KEEP_AUDIT_DAYS = 400;
+/** After their end. */
+const KEEP_TOKENS_DAYS = 400;
 const FORGET_BATCH = 5_000;
 
 export class App {
@@ -47,6 +57,9 @@ export class App {
   readonly #bus: Bus;
   readonly #core: Core;
   readonly #certificates: Certificates | undefined;
+  readonly #signIn: SignIn;
+  readonly #gate: Gate;
+  readonly #audit: AuditLog;
   readonly #listener: HttpListener;
   readonly #housekeeping: Housekeeping;
 
@@ -67,9 +80,13 @@ export class App {
       },
       bus: this.#bus,
       door: () => this.#listener,
-      companion: () => this.#housekeeping,
+      companion: () => this.#companion(),
     });
     this.#certificates = this.#createCertificates();
+    const database = this.#database;
+    this.#signIn = new SignIn({ database, clock, log });
+    this.#gate = new Gate({ config, clock, signIn: this.#signIn });
+    this.#audit = new AuditLog({ database, cnapiUuid: config.cnapiUuid, clock, log });
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
   }
@@ -109,6 +126,19 @@ export class App {
     return this.stop();
   }
 
+  /** What runs beside the core, and ends before its databases do. */
+  #companion(): Companion {
+    const parts = [this.#housekeeping, this.#signIn, this.#audit];
+    return {
+      start: () => {
+        for (const part of parts) part.start();
+      },
+      stop: async () => {
+        await Promise.all(parts.map((part) => part.stop()));
+      },
+    };
+  }
+
   #openDatabase(
     applicationName: string,
     limits: { maxConnections: number; statementTimeoutMs?: number; queryTimeoutMs?: number },
@@ -138,12 +168,13 @@ export class App {
       log,
       services: this.#services(metrics),
       certificates: this.#certificates,
+      entrance: new Entrance({ gate: this.#gate, audit: this.#audit }),
       onUpgrade: (request, socket, head, serverUuid) => this.#core.link.upgrade(request, socket, head, serverUuid),
     });
   }
 
   #services(metrics: Metrics): Services {
-    const { clock, log } = this.#deps;
+    const { clock, log, random } = this.#deps;
     const { roster, servers, tasks, waitlist, oldAgentCaller, observer, waitsOver } = this.#core;
     return {
       version: VERSION,
@@ -160,6 +191,8 @@ export class App {
         isReady: () => roster.readiness(),
       },
       oldAgents: observer,
+      tokens: new Tokens({ database: this.#database, random }),
+      audit: this.#audit,
       waitsOver,
       health: () => ({ database: roster.instances.isDatabaseWell, bus: this.#bus.isHealthy() }),
       lastHeartbeat: (serverUuid) => {
@@ -189,6 +222,10 @@ export class App {
         roster_agents_shed_total: roster.balancer.shed,
         ...observer.counters(),
         ...oldAgentCaller.counters(),
+        access_sign_ins_failed_total: this.#gate.stats.signInsFailed,
+        access_requests_limited_total: this.#gate.stats.requestsLimited,
+        access_connections_limited_total: this.#gate.stats.connectionsLimited,
+        audit_dropped_total: this.#audit.dropped,
         instance_draining: Number(roster.drainer.isDraining),
         ...(this.#certificates && { tls_certificate_expires_seconds: this.#certificates.expiresInSeconds }),
         // Metrics ask for the names before there is a listener.
@@ -210,6 +247,8 @@ export class App {
         { name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_TICKETS_DAYS) },
         { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
         { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
+        { name: 'old audit', batch: () => forgetAudit(database, KEEP_AUDIT_DAYS, FORGET_BATCH) },
+        { name: 'ended tokens', batch: () => forgetTokens(database, KEEP_TOKENS_DAYS, FORGET_BATCH) },
         { name: 'ended runs', batch: () => forgetEndedRuns(database) },
       ],
     });

@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
+import { isLoopback, reasonNotANetwork, type TrustedNetwork } from './access/networks.ts';
 import { parseRedisUrl } from './bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from './errors.ts';
 import { hostUrls } from './moray/database-url.ts';
@@ -26,6 +27,18 @@ const parsed = (text: z.ZodString, parse: (value: string) => unknown) =>
       context.addIssue({ code: 'custom', message: (error as Error).message });
     }
   });
+const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
+const networkRoles = z.union([networkRole.transform((role) => [role]), z.array(networkRole).min(1)]);
+/** `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`; in the environment `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`. */
+const trustedNetworks = z
+  .preprocess(networksOfText, z.record(z.string(), networkRoles))
+  .superRefine((networks, context) => {
+    for (const text of Object.keys(networks)) {
+      const reason = reasonNotANetwork(text);
+      if (reason !== undefined) context.addIssue({ code: 'custom', message: reason, path: [text] });
+    }
+  })
+  .transform((networks): TrustedNetwork[] => Object.entries(networks).map(([text, roles]) => ({ text, roles })));
 
 const schema = z.strictObject({
   /** Stable name of this instance; made anew at each start when absent. */
@@ -55,6 +68,15 @@ const schema = z.strictObject({
   /** PEM: the certificate and what leads from it to its CA; its key. With them the port speaks TLS, agents' link included. */
   tlsCertFile: z.string().min(1).optional(),
   tlsKeyFile: z.string().min(1).optional(),
+
+  /** `tokens`: callers and agents bring one. `open`: nobody needs one, and only this machine can reach it. */
+  access: z.enum(['open', 'tokens'], 'is neither open nor tokens').default('open'),
+  /** Whoever comes from there without a token has that role. */
+  trustedNetworks: trustedNetworks.default([]),
+  /** Of one address (of IPv6: one /64), where tokens are asked for; 0 for no limit. */
+  requestsPerSecond: whole(0, 1_000_000).default(500),
+  connectionsPerSource: whole(0, 100_000).default(500),
+  failedSignInsPerMinute: whole(0, 1_000_000).default(30),
 
   heartbeatMs: ms.default(1000),
   silenceMs: ms.default(2000),
@@ -139,8 +161,31 @@ function describe(issue: z.core.$ZodIssue): string {
   return `${issue.path.join('.')}: ${issue.message}`;
 }
 
+/** Other texts stay as they are, to be complained of. */
+function networksOfText(value: unknown): unknown {
+  if (typeof value !== 'string') return value;
+  const pairs = value.split(',').map((pair) => pair.split('='));
+  if (pairs.some((pair) => pair.length !== 2)) return value;
+  return Object.fromEntries(pairs.map(([network = '', roles = '']) => [network.trim(), roles.trim().split('+')]));
+}
+
+const WILDCARDS = ['0.0.0.0', '::'];
+
 function checkRelations(config: Config): void {
   const wrong = [
+    [
+      config.access === 'open' && !isLoopback(config.host),
+      `host ${config.host} can be reached from other machines, and access is open: set access to "tokens" and make a first ` +
+        'token with `cnapi token create admin --role admin --config FILE`, or set host to 127.0.0.1',
+    ],
+    [
+      WILDCARDS.includes(config.host) && config.advertiseHost === undefined,
+      `host ${config.host} stands for every address of this machine: set advertiseHost to the one that agents are to use`,
+    ],
+    [
+      config.access === 'open' && config.trustedNetworks.length > 0,
+      'trustedNetworks has no meaning while access is open: set access to "tokens"',
+    ],
     [config.silenceMs < 2 * config.heartbeatMs, 'silenceMs must be at least 2 × heartbeatMs'],
     [config.serverSilenceMs < 2 * config.heartbeatMs, 'serverSilenceMs must be at least 2 × heartbeatMs'],
     [config.checkMs * 4 > config.silenceMs, 'checkMs must be at most a quarter of silenceMs'],

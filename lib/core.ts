@@ -11,8 +11,11 @@
  * `drain()` leaves in good order: agents first, then callers. It stops at once when there is nobody to go to.
  * `stop()` may come at any time, tells agents to go elsewhere, writes no verdicts, and marks the run dead.
  */
+import { isLoopback } from './access/networks.ts';
+import { tokenMigrations } from './access/token-schema.ts';
 import { LinkServer } from './agents/link-server.ts';
 import { Registry } from './agents/registry.ts';
+import { auditMigrations } from './audit/audit-schema.ts';
 import type { Bus } from './bus/bus.ts';
 import type { Config } from './config.ts';
 import { DatabaseUnavailableError, messageOf } from './errors.ts';
@@ -22,7 +25,6 @@ import type { Database } from './moray/database.ts';
 import { type Migration, migrate } from './moray/migrations.ts';
 import { morayMigrations } from './moray/moray-schema.ts';
 import { waitForDatabase } from './moray/pool.ts';
-import { isLoopback } from './old-agents/agent-address.ts';
 import { OldAgentCaller } from './old-agents/caller.ts';
 import { Observer } from './old-agents/observer.ts';
 import type { Clock } from './ports/clock.ts';
@@ -45,6 +47,8 @@ export const migrations: readonly Migration[] = [
   ...serverMigrations,
   ...taskMigrations,
   ...waitlistMigrations,
+  ...tokenMigrations,
+  ...auditMigrations,
   ...housekeepingMigrations,
 ];
 
@@ -92,6 +96,7 @@ export interface CoreDeps {
 /** A part that waits for a frozen database is left behind; its connections are cut at the end. */
 const PART_STOPS_WITHIN_MS = 2500;
 const PREPARE_AGAIN_MS = 500;
+const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
 
 export class Core {
   readonly roster: Roster;
@@ -273,13 +278,14 @@ export class Core {
 
   #identity() {
     const { cnapiUuid, host, advertiseHost } = this.#deps.config;
-    const { url } = this.#deps.door();
-    const { protocol, port } = new URL(url);
+    const url = new URL(this.#deps.door().url);
+    const port = Number(url.port || DEFAULT_PORTS[url.protocol]);
+    if (advertiseHost !== undefined) url.hostname = advertiseHost.includes(':') ? `[${advertiseHost}]` : advertiseHost;
     return {
       cnapiUuid,
-      url,
+      url: url.origin,
       host: advertiseHost ?? host,
-      port: Number(port || (protocol === 'https:' ? 443 : 80)),
+      port,
       pid: process.pid,
       version: VERSION,
     };

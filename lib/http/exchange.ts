@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import os from 'node:os';
+import type { Actor } from '../access/token.ts';
 import { type CnapiError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -34,6 +35,8 @@ const KEEP_ALIVE = 'timeout=4';
 export class Exchange {
   readonly request: IncomingMessage;
   readonly requestId: string;
+  /** Who asks, once that is known. */
+  actor: Actor | undefined;
   readonly #response: ServerResponse;
   readonly #deps: ExchangeDeps;
   readonly #startedAt: number;

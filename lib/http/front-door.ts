@@ -1,9 +1,11 @@
 /**
  * Who may knock, decided from a request's first lines alone. Pure; called by the listener before anything else.
- * Until credentials can be configured an instance listens on loopback only, and a browser there is the one stranger
- * left: a page of a foreign origin, or a foreign name that was rebound to 127.0.0.1, is turned away.
+ * Who comes from a trusted place needs no token, and a browser there is the one stranger left: a page of a foreign origin, or
+ * a foreign name that was rebound to our address, is turned away. A token no page has.
  */
 import type { IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
+import { isLoopback } from '../access/networks.ts';
 import type { CnapiError } from '../errors.ts';
 import { ForbiddenError, InvalidContentError, RequestTooLargeError } from './http-errors.ts';
 
@@ -17,11 +19,14 @@ export interface Knock {
   origin: string | undefined;
   /** As this port speaks it. */
   scheme: 'http' | 'https';
+  /** It brings a token, good or not. */
+  hasToken: boolean;
 }
 
 export function knockOf(request: Knocking, scheme: Knock['scheme']): Knock {
   const { url = '', httpVersion, headers, headersDistinct } = request;
-  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme };
+  const hasToken = headers.authorization !== undefined;
+  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme, hasToken };
 }
 type Knocking = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
 
@@ -37,15 +42,23 @@ interface NamesGiven {
   domain: string;
 }
 
-/** The reason to turn a request away, if there is one. `names` are the lower-case host names that mean us. */
-export function reasonToRefuse(knock: Knock, names: ReadonlySet<string>): CnapiError | undefined {
+/** What means us. */
+export interface OwnNames {
+  /** Lower-case host names. */
+  names: ReadonlySet<string>;
+  /** Where tokens are asked for we may be reached by any address of ours, which no foreign name can pretend to be. */
+  anyAddress: boolean;
+}
+
+/** The reason to turn a request away, if there is one. */
+export function reasonToRefuse(knock: Knock, own: OwnNames): CnapiError | undefined {
   if (knock.url.length > MAX_URL_CHARS)
     return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
   if (!knock.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
   const [host, ...others] = knock.hosts;
   if (others.length > 0 || (host === undefined && knock.httpVersion !== '1.0'))
     return new InvalidContentError('The request has not one Host header');
-  if (host !== undefined && !isOurs(host, names)) {
+  if (host !== undefined && !isOurs(host, own, knock.hasToken)) {
     return new ForbiddenError(
       `Host ${printable(host)} is not a name of this service; use its address or one of its names`,
     );
@@ -56,17 +69,15 @@ export function reasonToRefuse(knock: Knock, names: ReadonlySet<string>): CnapiE
   return undefined;
 }
 
-/** True for an address or name that only this machine can reach itself by. */
-export function isLoopback(host: string): boolean {
-  const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1');
-  return name === 'localhost' || name === '::1' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(name);
-}
-
-function isOurs(hostHeader: string, names: ReadonlySet<string>): boolean {
+/** A caller with a token may know us by whatever name. */
+function isOurs(hostHeader: string, { names, anyAddress }: OwnNames, hasToken: boolean): boolean {
   const match = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?$/.exec(hostHeader.toLowerCase());
   const name = match?.[1]?.replace(/\.$/, '');
   // What looks like an address or a port may still be none, and would make the router throw.
-  return name !== undefined && URL.canParse(`http://${hostHeader}/`) && (isLoopback(name) || names.has(name));
+  if (name === undefined || !URL.canParse(`http://${hostHeader}/`)) return false;
+  if (hasToken) return true;
+  const bare = name.replace(/^\[(.*)\]$/, '$1');
+  return isLoopback(bare) || names.has(name) || (anyAddress && isIP(bare) !== 0);
 }
 
 function isSameOrigin(origin: string, scheme: string, host: string | undefined): boolean {

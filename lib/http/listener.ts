@@ -1,7 +1,7 @@
 /**
  * The HTTP listener of an instance: restify over one port, REST and agent link alike. Owns the socket and its limits,
  * and sees each request from the first look (`front-door.ts`) through routing to its one reply (`exchange.ts`).
- * Composed by `lib/app.ts`. `start()` fails when the address is taken or not loopback; no request makes it throw.
+ * Composed by `lib/app.ts`. `start()` fails when the address is taken; no request makes it throw.
  *
  *     new ──start()──▶ listening ──announceLeave()──▶ leaving ──closeDoor()──▶ closed to new connections ──stop()──▶ stopped
  *     any ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
@@ -10,15 +10,17 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
+import { OPEN } from '../access/token.ts';
 import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { Certificates } from './certificates.ts';
 import { Doors } from './doors.ts';
+import type { Entrance } from './entrance.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
-import { isLoopback, knockOf, MAX_URL_CHARS, namesOf, reasonToRefuse } from './front-door.ts';
+import { knockOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse } from './front-door.ts';
 import { OLDEST_TLS } from './handshakes.ts';
 import {
   ExpectationFailedError,
@@ -30,7 +32,6 @@ import {
   UpgradeRequiredError,
 } from './http-errors.ts';
 import type { Metrics } from './metrics.ts';
-import { answer } from './pipeline.ts';
 import { replyAndHangUp } from './raw-reply.ts';
 import type { Reply, Route } from './route.ts';
 import { isUuid } from './rules.ts';
@@ -48,6 +49,7 @@ export interface ListenerOptions {
   version: string;
   routes: readonly Route[];
   services: Services;
+  entrance: Entrance;
   metrics: Metrics;
   clock: Clock;
   random: Random;
@@ -56,18 +58,6 @@ export interface ListenerOptions {
   certificates?: Certificates | undefined;
   /** Takes over the socket of an agent that asks for its link, or says why not. */
   onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, serverUuid: string): CnapiError | undefined;
-}
-
-/** Without credentials an instance may be reached from its own machine only. */
-export class ListenAddressRefusedError extends CnapiError {
-  constructor(host: string) {
-    super(
-      'ListenAddressRefused',
-      500,
-      `host ${host} is not a loopback address; until credentials can be configured an instance listens on loopback only: ` +
-        'set host to 127.0.0.1',
-    );
-  }
 }
 
 const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
@@ -92,11 +82,12 @@ const MAX_CALLERS = 1500;
 const MAX_UNANSWERED = 16;
 
 type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
+type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
 
 export class HttpListener {
   readonly #options: ListenerOptions;
-  readonly #names: ReadonlySet<string>;
+  readonly #own: OwnNames;
   readonly #restify: restify.Server;
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
@@ -109,7 +100,7 @@ export class HttpListener {
 
   constructor(options: ListenerOptions) {
     this.#options = options;
-    this.#names = namesOf(options.config);
+    this.#own = { names: namesOf(options.config), anyAddress: !options.entrance.isOpen };
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = options.config;
     this.#doors = new Doors({ ...options, http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
@@ -117,10 +108,8 @@ export class HttpListener {
     this.#mountLink();
   }
 
-  /** @throws ListenAddressRefusedError; the system's error when the port is taken. */
+  /** @throws the system's error when the port is taken. */
   async start(): Promise<void> {
-    const { config } = this.#options;
-    if (!isLoopback(config.host)) throw new ListenAddressRefusedError(config.host);
     // restify hands the server's errors on, and throws where nobody hears them.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
@@ -197,7 +186,7 @@ export class HttpListener {
   }
 
   #createServer(): restify.Server {
-    const { version, log, certificates } = this.#options;
+    const { version, log, entrance, certificates } = this.#options;
     const server = restify.createServer({
       ...(certificates && { httpsServerOptions: OLDEST_TLS }),
       name: `cnapi/${version}`,
@@ -220,6 +209,7 @@ export class HttpListener {
     http.maxHeadersCount = MAX_HEADERS;
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
+    http.on(this.#scheme === 'https' ? 'secureConnection' : 'connection', (socket) => entrance.connected(socket));
     http.on('checkExpectation', (request, response) => {
       void this.#exchange(request, response).send(errorReply(new ExpectationFailedError()));
     });
@@ -242,17 +232,31 @@ export class HttpListener {
       } else {
         const { socket, head } = claimUpgrade.call(response);
         const serverUuid = String(request.params.server_uuid).toLowerCase();
-        const refusal = this.#options.onUpgrade(request, socket, head, serverUuid);
-        if (refusal !== undefined) replyAndHangUp(socket, errorReply(refusal));
-        else request.socket.off('error', destroyThis);
+        void this.#link(request, { socket, head, serverUuid });
       }
       next(false);
     });
   }
 
+  /** At once where no token is asked for. */
+  async #link(request: IncomingMessage, { socket, head, serverUuid }: Upgrade): Promise<void> {
+    const { entrance, onUpgrade } = this.#options;
+    try {
+      const actor = entrance.isOpen ? OPEN : await entrance.enterLink(request, serverUuid);
+      if (socket.destroyed) return;
+      const refusal = onUpgrade(request, socket, head, serverUuid);
+      if (refusal !== undefined) throw refusal;
+      request.socket.off('error', destroyThis);
+      entrance.linked(request.socket, actor);
+    } catch (error) {
+      if (isDefect(error)) this.#options.log.error({ err: error, server_uuid: serverUuid }, 'upgrade failed');
+      replyAndHangUp(socket, errorReply(error));
+    }
+  }
+
   /** True to go on to routing. A refused upgrade has no response worth the name: it is answered on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const reason = reasonToRefuse(knockOf(request, this.#scheme), this.#names);
+    const reason = reasonToRefuse(knockOf(request, this.#scheme), this.#own) ?? this.#options.entrance.tooMuch(request);
     if (response.claimUpgrade !== undefined) {
       // Nobody else listens from here until the link has it, and a caller may reset the connection at any moment.
       request.socket.on('error', destroyThis);
@@ -319,18 +323,18 @@ export class HttpListener {
     const { elapsedMs, status } = exchange;
     this.#options.metrics.countRequest({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
     if (route.quiet === true) return;
-    const left = exchange.hasCallerLeft ? { caller: 'left' } : {};
     const { method, name } = route;
-    exchange.log.info(
-      { method, path: exchange.path, route: name, status, ms: Math.round(elapsedMs), ...left },
-      'request',
-    );
+    const { path, actor } = exchange;
+    const who = actor === undefined || actor === OPEN ? {} : { actor: actor.name };
+    const left = exchange.hasCallerLeft ? { caller: 'left' } : {};
+    exchange.log.info({ method, path, route: name, status, ms: Math.round(elapsedMs), ...who, ...left }, 'request');
   }
 
   async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
-      return await answer(route, { request, path: request.params, exchange, services: this.#options.services });
+      const { entrance, services } = this.#options;
+      return await entrance.carryOut(route, { request, path: request.params, exchange, services });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request failed');

@@ -3,6 +3,7 @@
  * the path, preconditions, the rules of the route, the handler. Whatever fails throws; the listener maps it.
  */
 import type { IncomingMessage } from 'node:http';
+import type { Actor } from '../access/token.ts';
 import { NARROW } from '../servers/server-store.ts';
 import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
@@ -17,15 +18,20 @@ export interface RoutedExchange {
   path: Record<string, string>;
   exchange: Exchange;
   services: Services;
+  actor: Actor;
+  /** Called when all rules are met, before anything is changed. */
+  begin?(): Promise<void>;
 }
 
 /** A request whose parameters are gathered, however it came. */
-export type Call = Pick<RequestContext<never>, 'rawParams' | 'services' | 'requestId' | 'header' | 'signal'>;
+export interface Call
+  extends Pick<RequestContext<never>, 'rawParams' | 'services' | 'actor' | 'requestId' | 'header' | 'signal'>,
+    Pick<RoutedExchange, 'begin'> {}
 
-export async function answer(route: Route, { request, path, exchange, services }: RoutedExchange): Promise<Reply> {
+export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
   const { requestId, signal } = exchange;
   const rawParams = await gatherParams(request, path);
-  return carryOut(route, { rawParams, services, requestId, signal, header: (name) => singleHeader(request, name) });
+  return carryOut(route, { ...rest, rawParams, requestId, signal, header: (name) => singleHeader(request, name) });
 }
 
 export async function carryOut(route: Route, call: Call): Promise<Reply> {
@@ -34,6 +40,7 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   const ids = parsePathParams(route, rawParams);
   const found = await checkPreconditions(route, ids, services);
   const params = parseParams(route, rawParams) as never;
+  await call.begin?.();
   return route.handler({ ...call, params, server: found?.server, isRunning: found?.isRunning ?? false });
 }
 

@@ -4,6 +4,7 @@
  * in a file of their own (`server-routes.ts`, `task-routes.ts` …); `routes.ts` is the table of all.
  */
 import type { z } from 'zod';
+import type { Actor, Need } from '../access/token.ts';
 import type { ServerObject } from '../servers/server.ts';
 import type { ServerSentEvent } from './event-stream.ts';
 import type { Services } from './services.ts';
@@ -48,6 +49,8 @@ export interface RequestContext<Params> {
   /** Whether it is running, by the roster. */
   isRunning: boolean;
   services: Services;
+  /** Who asks. */
+  actor: Actor;
   requestId: string;
   header(name: string): string | undefined;
   /** Aborted when the caller leaves or this instance stops. */
@@ -71,10 +74,23 @@ export interface Route<Schema extends z.ZodObject = z.ZodObject> {
   /** Headers that the route reads, for the document. */
   requestHeaders?: Record<string, string>;
   preconditions: readonly Precondition[];
+  /** The role it takes; `reader` for GET and `operator` for all else, when absent. */
+  need?: Need;
+  /** Answered from memory: while the database is away, for whoever was known before. */
+  withoutDatabase?: boolean;
   responses: Record<number, ResponseDescription>;
   /** Not worth a line in the log (health checks, heartbeats). */
   quiet?: boolean;
   handler(context: RequestContext<z.output<Schema>>): Promise<Reply> | Reply;
+}
+
+export function needOf({ need, method }: Pick<Route, 'need' | 'method'>): Need {
+  return need ?? (method === 'GET' ? 'reader' : 'operator');
+}
+
+/** Whether the audit keeps a record of it. What agents post is no operator's change, and comes each second. */
+export function changesSomething(route: Pick<Route, 'need' | 'method'>): boolean {
+  return route.method !== 'GET' && needOf(route) !== 'agent';
 }
 
 /** Checks a route's parameters against its handler, then forgets them, so that routes of all shapes fit one table. */

@@ -1,4 +1,5 @@
 /** The table of all routes. */
+import { auditRoutes } from './audit-routes.ts';
 import { instanceRoutes } from './instance-routes.ts';
 import { miscRoutes } from './misc-routes.ts';
 import { oldAgentRoutes } from './old-agent-routes.ts';
@@ -7,6 +8,7 @@ import { serverRoutes } from './server-routes.ts';
 import { serverTaskRoutes } from './server-task-routes.ts';
 import { taskRoutes } from './task-routes.ts';
 import { ticketRoutes } from './ticket-routes.ts';
+import { tokenRoutes } from './token-routes.ts';
 
 export const routes: readonly Route[] = [
   ...miscRoutes,
@@ -16,4 +18,6 @@ export const routes: readonly Route[] = [
   ...taskRoutes,
   ...ticketRoutes,
   ...instanceRoutes,
+  ...tokenRoutes,
+  ...auditRoutes,
 ];

@@ -1,4 +1,6 @@
 /** What the routes need of the rest of the instance; `lib/app.ts` fills it in, tests put stand-ins where there is no fleet. */
+import type { Tokens } from '../access/tokens.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import type { OldAgentCaller } from '../old-agents/caller.ts';
 import type { InstanceView } from '../roster/coordinator.ts';
 import type { Servers } from '../servers/servers.ts';
@@ -41,6 +43,8 @@ export interface Services {
   oldAgentCaller: Pick<OldAgentCaller, 'has' | 'history' | 'setPaused'>;
   roster: RosterService;
   oldAgents: OldAgentsService;
+  tokens: Pick<Tokens, 'create' | 'list' | 'revoke'>;
+  audit: Pick<AuditLog, 'list'>;
   /** Aborts when this instance leaves and every wait is to be answered, each in its own way. */
   waitsOver: AbortSignal;
   /** What this instance stands on, as it sees it now. */

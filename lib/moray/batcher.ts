@@ -1,5 +1,5 @@
 /**
- * Many callers' questions in few statements: the first after a quiet moment is asked at once, what comes within GAP_MS of a
+ * Many callers' questions in few statements: the first after a quiet moment is asked at once, what comes within a gap of a
  * statement, or while all lanes are taken, goes with the next one. A quiet instance loses nothing by it; one that thousands
  * of agents come to asks fifty times a second instead of once for each.
  * A key stands in a batch once; who asks for it again goes with a later one, in order. Called by stores' drivers.
@@ -22,9 +22,11 @@ export interface BatcherOptions<Question, Answer> {
   maxBatch: number;
   /** Statements at once; default 2. */
   lanes?: number;
+  /** From one statement's start to the next one's at least; default 20. With 0, whoever finds a lane free is asked at once. */
+  gapMs?: number;
 }
 
-/** From one statement's start to the next one's: little for whoever waits, and many agents' worth under load. */
+/** Little for whoever waits, and many agents' worth under load. */
 const GAP_MS = 20;
 
 interface Waiting<Question, Answer> {
@@ -36,6 +38,7 @@ interface Waiting<Question, Answer> {
 export class Batcher<Question, Answer> {
   readonly #options: BatcherOptions<Question, Answer>;
   readonly #lanes: number;
+  readonly #gapMs: number;
   #waiting: Waiting<Question, Answer>[] = [];
   #inFlight = 0;
   #startedAt = Number.NEGATIVE_INFINITY;
@@ -44,6 +47,7 @@ export class Batcher<Question, Answer> {
   constructor(options: BatcherOptions<Question, Answer>) {
     this.#options = options;
     this.#lanes = options.lanes ?? 2;
+    this.#gapMs = options.gapMs ?? GAP_MS;
   }
 
   /** @throws what the statement throws for this question */
@@ -57,7 +61,7 @@ export class Batcher<Question, Answer> {
   #next(): void {
     if (this.#inFlight >= this.#lanes || this.#waiting.length === 0 || this.#gap !== undefined) return;
     const { clock } = this.#options;
-    const restMs = this.#startedAt + GAP_MS - clock.now();
+    const restMs = this.#startedAt + this.#gapMs - clock.now();
     if (restMs > 0) {
       this.#gap = clock.after(restMs, () => {
         this.#gap = undefined;

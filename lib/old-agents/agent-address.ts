@@ -7,6 +7,7 @@
  * address. Loopback only for an instance that is itself reached there.
  */
 import { BlockList, isIP } from 'node:net';
+import { isLoopback } from '../access/networks.ts';
 import { CnapiError } from '../errors.ts';
 
 export interface AgentAddress {
@@ -66,10 +67,6 @@ function adminNicAddress(sysinfo: AddressParts): unknown {
   return undefined;
 }
 
-const loopback = new BlockList();
-loopback.addSubnet('127.0.0.0', 8);
-loopback.addAddress('::1', 'ipv6');
-
 const noServers = new BlockList();
 noServers.addSubnet('0.0.0.0', 8);
 noServers.addSubnet('169.254.0.0', 16);
@@ -84,9 +81,4 @@ function refusalOf(host: string, allowLoopback: boolean): string | undefined {
   if (noServers.check(host, family)) return 'no address of a server';
   if (!allowLoopback && isLoopback(host)) return 'a loopback address';
   return undefined;
-}
-
-export function isLoopback(host: string): boolean {
-  const family = isIP(host);
-  return family === 0 ? host === 'localhost' : loopback.check(host, family === 6 ? 'ipv6' : 'ipv4');
 }

@@ -1,6 +1,7 @@
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { FakeOldAgents, SERVER, STRANGER, startApi } from './support.ts';
+import { FakeOldAgents } from './stand-ins.ts';
+import { SERVER, STRANGER, startApi } from './support.ts';
 
 t.test('a heartbeat is heard, whoever posts it, and is not worth a line in the log', async (t) => {
   const { call, oldAgents, logged } = await startApi(t);

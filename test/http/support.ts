@@ -1,8 +1,14 @@
 /** A listener on a free port over a real database; stand-ins for the fleet: roster and tasks answer as a test says. */
 import { connect } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { Gate, type GateConfig } from '../../lib/access/gate.ts';
+import { SignIn } from '../../lib/access/sign-in.ts';
+import { tokenMigrations } from '../../lib/access/token-schema.ts';
+import { Tokens } from '../../lib/access/tokens.ts';
+import { AuditLog } from '../../lib/audit/audit-log.ts';
+import { auditMigrations } from '../../lib/audit/audit-schema.ts';
 import type { CnapiError } from '../../lib/errors.ts';
 import type { Certificates } from '../../lib/http/certificates.ts';
+import { Entrance } from '../../lib/http/entrance.ts';
 import { HttpListener, type ListenerOptions } from '../../lib/http/listener.ts';
 import { Metrics } from '../../lib/http/metrics.ts';
 import { openApiDocument } from '../../lib/http/openapi.ts';
@@ -13,16 +19,13 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
-import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { sightingMigrations } from '../../lib/roster/sighting-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
-import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
-import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
 import type { TaskStats } from '../../lib/tasks/tasks.ts';
-import type { FollowOptions } from '../../lib/tasks/waiters.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../support/postgres.ts';
+import { FakeOldAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 export const STRANGER = '00000000-0000-4000-8000-00000000dead';
@@ -55,15 +58,24 @@ export interface Api {
 
 export interface ApiOptions {
   routes?: readonly Route[];
-  config?: Partial<ListenerOptions['config']>;
+  config?: Partial<ListenerOptions['config'] & GateConfig>;
   services?: Partial<Services>;
   /** What the link says to each agent that comes; by default it takes them all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
 }
 
+const OPEN_GATE: GateConfig = {
+  access: 'open',
+  trustedNetworks: [],
+  requestsPerSecond: 0,
+  connectionsPerSource: 0,
+  failedSignInsPerMinute: 0,
+};
+
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
   const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+  migrations.push(...tokenMigrations, ...auditMigrations);
   const fresh = await freshDatabase(t, { migrations });
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
@@ -83,6 +95,12 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     pool: () => database.stats,
     counters: () => ({ roster_verdicts_queued: 5 }),
   });
+  const signIn = new SignIn({ database, clock: systemClock, log: silentLogger });
+  const audit = new AuditLog({ database, cnapiUuid: SERVER, clock: systemClock, log: silentLogger });
+  const gate = new Gate({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
+  signIn.start();
+  audit.start();
+  t.teardown(() => Promise.all([signIn.stop(), audit.stop()]));
   let level = 30;
   const services: Services = {
     version: '1.2.3',
@@ -94,6 +112,8 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     oldAgentCaller: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
     oldAgents,
+    tokens: new Tokens({ database, random: systemRandom }),
+    audit,
     health: () => health,
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
     logLevel: { get: () => level, set: (one) => (level = one) },
@@ -113,6 +133,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     version: '1.2.3',
     routes: options.routes ?? routes,
     services,
+    entrance: new Entrance({ gate, audit }),
     metrics,
     clock: systemClock,
     random: systemRandom,
@@ -210,155 +231,6 @@ const noStats: TaskStats = {
   resent: 0,
   swept: 0,
 };
-
-/** What was posted, in order. */
-export class FakeOldAgents {
-  readonly heard: string[] = [];
-  readonly made: string[] = [];
-
-  heartbeat(serverUuid: string) {
-    this.heard.push(serverUuid);
-  }
-
-  async created(serverUuid: string) {
-    this.made.push(serverUuid);
-  }
-}
-
-export class FakeRoster {
-  readiness = { ready: true, reasons: [] as string[] };
-  removed: string[] = [];
-  isLast = false;
-  changes: object[] = [];
-
-  async instances() {
-    const run = '11111111-1111-4111-8111-111111111111';
-    return [
-      {
-        uuid: SERVER,
-        run,
-        url: 'http://127.0.0.1:1',
-        pid: 1,
-        version: '1.2.3',
-        state: 'live',
-        agents: 2,
-        lease_age_ms: 10,
-        started: '2030-01-01T00:00:00.000Z',
-      },
-    ];
-  }
-
-  async drain(cnapiUuid: string) {
-    const [instance] = await this.instances();
-    if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
-    if (this.isLast) throw new LastInstanceError(cnapiUuid);
-    return { ...instance, state: 'draining' };
-  }
-
-  async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {
-    return this.changes.slice(offset, offset + limit);
-  }
-
-  async removeServer(uuid: string) {
-    this.removed.push(uuid);
-  }
-
-  isReady() {
-    return this.readiness;
-  }
-}
-
-/** Tasks that end when a test says so. */
-export class FakeTasks {
-  readonly all = new Map<string, Task>();
-  readonly created: TaskRequest[] = [];
-  readonly ids: string[] = [];
-  readonly events: TaskEvent[] = [];
-  /** Waits that ended because their caller left. */
-  abandoned = 0;
-  waiting = 0;
-  /** What `wait` finds at once, if set. */
-  outcome: Pick<Task, 'status' | 'history'> | undefined;
-
-  async known({ idempotencyKey }: TaskRequest) {
-    const index = this.created.findIndex(
-      (one) => idempotencyKey !== undefined && one.idempotencyKey === idempotencyKey,
-    );
-    return index < 0 ? undefined : this.ids[index];
-  }
-
-  async create(request: TaskRequest) {
-    this.created.push(request);
-    const id = systemRandom.uuid();
-    this.all.set(id, {
-      id,
-      task: request.name,
-      server_uuid: request.serverUuid,
-      status: 'active',
-      timestamp: '2030-01-01T00:00:00.000Z',
-      history: [],
-      params: request.params,
-      attempt: 0,
-      timeout_ms: request.timeoutMs ?? 3_600_000,
-      idempotent: request.idempotent ?? false,
-      cancel_requested: false,
-      ...this.outcome,
-    });
-    this.ids.push(id);
-    return { id, created: true };
-  }
-
-  async get(id: string): Promise<Task> {
-    const task = this.all.get(id);
-    if (task === undefined) throw new TaskNotFoundError(id);
-    return task;
-  }
-
-  async wait(id: string, { timeoutMs, signal }: { timeoutMs: number; signal?: AbortSignal }): Promise<Task> {
-    const task = await this.get(id);
-    this.waiting++;
-    try {
-      for (const end = Date.now() + timeoutMs; task.status === 'active' && Date.now() < end; await sleep(5))
-        signal?.throwIfAborted();
-    } catch (error) {
-      this.abandoned++;
-      throw error;
-    } finally {
-      this.waiting--;
-    }
-    return task;
-  }
-
-  async cancel(id: string): Promise<Task> {
-    const task = await this.get(id);
-    if (task.status !== 'active') throw new TaskEndedError(id, task.status);
-    task.cancel_requested = true;
-    return task;
-  }
-
-  async *follow(id: string, afterSeq: number, { signal, over }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
-    for (let next = afterSeq; ; ) {
-      const event = this.events.find(({ seq }) => seq > next);
-      signal?.throwIfAborted();
-      if (event === undefined) {
-        if (this.all.get(id)?.status !== 'active' || over?.aborted) return;
-        await sleep(5);
-        continue;
-      }
-      next = event.seq;
-      yield event;
-      if (event.name === 'end') return;
-    }
-  }
-
-  async history() {
-    return [];
-  }
-
-  stats() {
-    return { waits: this.waiting, follows: 0 };
-  }
-}
 
 export function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {
   const at = (level: string) => (fields: unknown, message?: unknown) => {

@@ -1,5 +1,6 @@
 import t from 'tap';
-import { type AddressParts, agentAddress, isLoopback } from '../../lib/old-agents/agent-address.ts';
+import { isLoopback } from '../../lib/access/networks.ts';
+import { type AddressParts, agentAddress } from '../../lib/old-agents/agent-address.ts';
 
 const nics = (names: string[], ip4addr: unknown) => ({ 'Network Interfaces': { e0: { 'NIC Names': names, ip4addr } } });
 

@@ -74,7 +74,10 @@ t.test('agents with nowhere to go, and waits without an end, have their time and
   const { agent } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
   await until(async () => (await statesAt(a)).size === 2 || undefined, 'both to know each other');
-  const { body: task } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
+  const task = await until(async () => {
+    const { status, body } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
+    return status === 200 ? body : undefined;
+  }, 'a task to be accepted');
   const waiting = a.get(`/tasks/${task.id}/wait`);
   const following = fetch(`${a.url}/tasks/${task.id}/events`).then((response) => response.text());
   a.app.drain('the test');

@@ -2,6 +2,7 @@
  * Callers of the REST interface: each request goes to some instance, through the real routes (parameters, preconditions,
  * handler), and comes back, or is lost with its instance. A caller that gets no answer knows nothing of what became of it.
  */
+import { OPEN } from '../../lib/access/token.ts';
 import { CnapiError } from '../../lib/errors.ts';
 import { carryOut } from '../../lib/http/pipeline.ts';
 import { routes } from '../../lib/http/routes.ts';
@@ -94,7 +95,7 @@ export class SimClient {
     const services = { ...partsOf(core), waitsOver: core.waitsOver } as unknown as Services;
     try {
       const header = (key: string) => headers[key];
-      const reply = await carryOut(route, { rawParams: params, services, requestId, header, signal });
+      const reply = await carryOut(route, { rawParams: params, services, actor: OPEN, requestId, header, signal });
       return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
     } catch (error) {
       if (signal.aborted && error === signal.reason) return { status: 'lost' };

@@ -7,6 +7,8 @@ const stores = [...base, 'config.ts', 'wire', 'moray', 'bus'];
 const whole = [
   ...stores,
   'version.ts',
+  'access',
+  'audit',
   'dns',
   'waits',
   'tasks',
@@ -22,11 +24,13 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ports: [],
   'errors.ts': [],
   'log.ts': [],
-  // It checks URLs with those who read them.
-  'config.ts': [...base, 'moray', 'bus'],
+  // It checks URLs and networks with those who read them.
+  'config.ts': [...base, 'access', 'moray', 'bus'],
   wire: base,
   moray: base,
   dns: base,
+  access: [...base, 'moray'],
+  audit: [...base, 'moray'],
   bus: [...base, 'moray'],
   waits: [...base, 'bus'],
   // These two could become a service of their own one day: they know nothing of servers, sessions or HTTP.
@@ -34,9 +38,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   waitlist: [...stores, 'waits'],
   roster: stores,
   servers: [...stores, 'roster'],
-  'old-agents': [...stores, 'tasks', 'waitlist', 'roster', 'servers'],
+  'old-agents': [...stores, 'access', 'tasks', 'waitlist', 'roster', 'servers'],
   agents: [...stores, 'tasks', 'waitlist', 'roster', 'servers'],
-  http: [...stores, 'tasks', 'waitlist', 'roster', 'servers', 'old-agents', 'agents'],
+  http: [...stores, 'access', 'audit', 'tasks', 'waitlist', 'roster', 'servers', 'old-agents', 'agents'],
   'version.ts': [],
   'housekeeping.ts': whole,
   'core.ts': [...whole.filter((folder) => folder !== 'http'), 'housekeeping.ts'],
@@ -49,6 +53,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
 
 /** Nouns whose pure file (types and decisions) may import neither stores nor anything that does I/O. */
 export const pureFiles: readonly string[] = [
+  'lib/access/token.ts',
+  'lib/access/networks.ts',
+  'lib/access/source-limits.ts',
   'lib/roster/roster.ts',
   'lib/roster/session.ts',
   'lib/old-agents/sightings.ts',

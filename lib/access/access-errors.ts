@@ -1,0 +1,54 @@
+/** Why somebody is not let in. None says more than its caller knew, or could find out. */
+import { CnapiError } from '../errors.ts';
+import type { Actor, Need } from './token.ts';
+
+/** 401: no token, or none that is good. */
+export class UnauthorizedError extends CnapiError {
+  constructor(message: string) {
+    super('Unauthorized', 401, message);
+  }
+}
+
+/** 403: a good token, for less than this. */
+export class RoleTooSmallError extends CnapiError {
+  constructor(actor: Actor, need: Need) {
+    super(
+      'Forbidden',
+      403,
+      `This needs the role ${need}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create --role ${need}`,
+    );
+  }
+}
+
+/** 403: an agent's token that is good for another server only. */
+export class TokenOfAnotherServerError extends CnapiError {
+  constructor(actor: Actor) {
+    super('Forbidden', 403, `The token ${JSON.stringify(actor.name)} is good for server ${actor.serverUuid} only`);
+  }
+}
+
+/** 429, per source. */
+export class TooManyRequestsError extends CnapiError {
+  constructor(what: 'requests' | 'connections' | 'failed sign-ins', key: string, retryAfterSeconds: number) {
+    super('TooManyRequests', 429, `Too many ${what} from this address; wait and go on (${key} in the configuration)`, {
+      retryAfterSeconds,
+    });
+  }
+}
+
+export class TokenNotFoundError extends CnapiError {
+  constructor(uuid: string) {
+    super('ResourceNotFound', 404, `Token ${uuid} not found`);
+  }
+}
+
+/** Of the tokens that are not revoked each has a name of its own, so that the audit says who. */
+export class TokenNameTakenError extends CnapiError {
+  constructor(name: string) {
+    super(
+      'TokenNameTaken',
+      409,
+      `There is a token named ${JSON.stringify(name)}; revoke it first, or choose another name`,
+    );
+  }
+}

@@ -1,0 +1,157 @@
+/** SQL of the tokens. Time is the database's throughout: no instance's clock says whether a token is still good. */
+import type { Queryable } from '../moray/database.ts';
+import { TokenNameTakenError } from './access-errors.ts';
+import type { Role, Token } from './token.ts';
+
+export interface NewToken {
+  uuid: string;
+  name: string;
+  role: Role;
+  serverUuid: string | undefined;
+  secretHash: Buffer;
+  createdBy: string;
+  expiresInSeconds: number | undefined;
+}
+
+/** What a sign-in needs of a token. */
+export interface KnownToken {
+  uuid: string;
+  name: string;
+  role: Role;
+  serverUuid: string | null;
+  secretHash: Buffer;
+  /** By the database's clock, when it was read. */
+  isOver: boolean;
+}
+
+interface StoredToken extends Omit<Token, 'created_at' | 'expires_at' | 'last_used_at' | 'revoked_at'> {
+  created_at: Date;
+  expires_at: Date | null;
+  last_used_at: Date | null;
+  revoked_at: Date | null;
+}
+
+const COLUMNS = 'uuid, name, role, server_uuid, created_at, created_by, expires_at, last_used_at, revoked_at';
+
+/** @throws TokenNameTakenError */
+export async function insertToken(database: Queryable, token: NewToken): Promise<Token> {
+  const { rows } = await database.query<StoredToken>(
+    `insert into cnapi_tokens (uuid, name, role, server_uuid, secret_hash, created_by, expires_at)
+     values ($1::uuid, $2::text, $3::text, $4::uuid, $5::bytea, $6::text, cnapi_now() + make_interval(secs => $7::float8))
+     on conflict (name) where revoked_at is null do nothing
+     returning ${COLUMNS}`,
+    [
+      token.uuid,
+      token.name,
+      token.role,
+      token.serverUuid ?? null,
+      token.secretHash,
+      token.createdBy,
+      token.expiresInSeconds ?? null,
+    ],
+  );
+  const [stored] = rows;
+  if (stored === undefined) throw new TokenNameTakenError(token.name);
+  return tokenOf(stored);
+}
+
+/** Newest first. */
+export async function listTokens(database: Queryable): Promise<Token[]> {
+  const { rows } = await database.query<StoredToken>(
+    `select ${COLUMNS} from cnapi_tokens order by created_at desc, uuid limit 10000`,
+  );
+  return rows.map(tokenOf);
+}
+
+/** False when there is none of that uuid; again changes nothing. */
+export async function revokeToken(database: Queryable, uuid: string): Promise<boolean> {
+  const { rowCount } = await database.query(
+    'update cnapi_tokens set revoked_at = coalesce(revoked_at, cnapi_now()) where uuid = $1::uuid',
+    [uuid],
+  );
+  return rowCount === 1;
+}
+
+/** By uuid; those that are not there are missing. */
+export async function readTokens(database: Queryable, uuids: readonly string[]): Promise<Map<string, KnownToken>> {
+  const { rows } = await database.query<KnownToken>(
+    `select uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash",
+       revoked_at is not null or coalesce(expires_at <= cnapi_now(), false) as "isOver"
+     from cnapi_tokens where uuid = any($1::uuid[])`,
+    [uuids],
+  );
+  return new Map(rows.map((row) => [row.uuid, row]));
+}
+
+/**
+ * Of the tokens in `uuids` those that are not good any more: revoked, expired, or gone. As costly as there are many; see
+ * `readEndedSince`.
+ */
+export async function readEnded(database: Queryable, uuids: readonly string[]): Promise<string[]> {
+  const { rows } = await database.query<{ uuid: string }>(
+    `select held.uuid from unnest($1::uuid[]) held (uuid) left join cnapi_tokens token on token.uuid = held.uuid
+     where token.uuid is null or token.revoked_at is not null or token.expires_at <= cnapi_now()`,
+    [uuids],
+  );
+  return rows.map(({ uuid }) => uuid);
+}
+
+/**
+ * Those that were revoked or expired after `since`, and the time until which that is known; both the database's, as text.
+ * Reaches back by half a minute, longer than any statement takes to be committed. Null: from now on.
+ */
+export async function readEndedSince(
+  database: Queryable,
+  since: string | null,
+): Promise<{ until: string; uuids: string[] }> {
+  const { rows } = await database.query<{ until: string; uuids: string[] }>(
+    `select clock.now::text as until, array(
+       select uuid from cnapi_tokens where revoked_at > clock.since
+       union select uuid from cnapi_tokens where expires_at > clock.since and expires_at <= clock.now
+     ) as uuids
+     from (select cnapi_now() as now, coalesce($1::timestamptz, cnapi_now()) - interval '30 seconds' as since) clock`,
+    [since],
+  );
+  return rows[0] ?? { until: since ?? '', uuids: [] };
+}
+
+/** To the minute, which is why it is no write per request. */
+export async function noteUsed(database: Queryable, uuids: readonly string[]): Promise<void> {
+  await database.query(
+    `update cnapi_tokens set last_used_at = cnapi_now() where uuid in (
+       select uuid from cnapi_tokens
+       where uuid = any($1::uuid[]) and (last_used_at is null or last_used_at < cnapi_now() - interval '1 minute')
+       order by uuid for update skip locked)`,
+    [uuids],
+  );
+}
+
+/** Whether anybody could sign in and make another token. */
+export async function hasAdmin(database: Queryable): Promise<boolean> {
+  const { rows } = await database.query(
+    `select 1 from cnapi_tokens where role = 'admin' and revoked_at is null
+       and (expires_at is null or expires_at > cnapi_now()) limit 1`,
+  );
+  return rows.length > 0;
+}
+
+/** Deletes at most `limit` that were revoked, or have expired, more than `days` ago. */
+export async function forgetTokens(database: Queryable, days: number, limit: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_tokens where uuid in (
+       select uuid from cnapi_tokens where coalesce(revoked_at, expires_at) < cnapi_now() - make_interval(days => $1::int)
+       order by uuid limit $2::int for update skip locked)`,
+    [days, limit],
+  );
+  return rowCount;
+}
+
+function tokenOf(stored: StoredToken): Token {
+  return {
+    ...stored,
+    created_at: stored.created_at.toISOString(),
+    expires_at: stored.expires_at?.toISOString() ?? null,
+    last_used_at: stored.last_used_at?.toISOString() ?? null,
+    revoked_at: stored.revoked_at?.toISOString() ?? null,
+  };
+}

@@ -1,0 +1,49 @@
+/** Makes, lists and revokes tokens. Called by the routes, and by `cnapi token create --config` for the first one. */
+import { randomBytes } from 'node:crypto';
+import type { Queryable } from '../moray/database.ts';
+import type { Random } from '../ports/random.ts';
+import { TokenNotFoundError } from './access-errors.ts';
+import { formatToken, hashSecret, type Role, type Token } from './token.ts';
+import { insertToken, listTokens, revokeToken } from './token-store.ts';
+
+export interface TokenRequest {
+  name: string;
+  role: Role;
+  createdBy: string;
+  /** Never, when absent. */
+  expiresInSeconds?: number | undefined;
+  /** Of an agent's token: the one server that it is good for. */
+  serverUuid?: string | undefined;
+}
+
+const SECRET_BYTES = 32;
+
+export class Tokens {
+  readonly #database: Queryable;
+  readonly #random: Random;
+
+  constructor({ database, random }: { database: Queryable; random: Random }) {
+    this.#database = database;
+    this.#random = random;
+  }
+
+  /** With its text, which nobody can ask for again. @throws TokenNameTakenError */
+  async create(request: TokenRequest): Promise<Token & { token: string }> {
+    const { name, role, createdBy, expiresInSeconds, serverUuid } = request;
+    const uuid = this.#random.uuid();
+    // Not from `Random`, which a simulation may foresee.
+    const secret = randomBytes(SECRET_BYTES).toString('base64url');
+    const secretHash = hashSecret(secret);
+    const fields = { uuid, name, role, serverUuid, secretHash, createdBy, expiresInSeconds };
+    return { ...(await insertToken(this.#database, fields)), token: formatToken({ uuid, secret }) };
+  }
+
+  list(): Promise<Token[]> {
+    return listTokens(this.#database);
+  }
+
+  /** Within a second no instance takes it any more. Again is harmless. @throws TokenNotFoundError */
+  async revoke(uuid: string): Promise<void> {
+    if (!(await revokeToken(this.#database, uuid))) throw new TokenNotFoundError(uuid);
+  }
+}

@@ -1,0 +1,146 @@
+/**
+ * Who changed what, kept for every request that changes something. Called by the listener: `begin` before the change (and
+ * the change waits for its commit: with the database away there is none), `end` with its outcome, `refuse` for what was
+ * turned away before it began.
+ *
+ *     (turned away) ──refuse──▶ written with its outcome
+ *     (let in) ──begin──▶ written, without outcome ──end──▶ outcome written, within a second
+ *                                        └──the instance dies──▶ stays without: whether it happened is to be looked up
+ */
+import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import { Batcher } from '../moray/batcher.ts';
+import type { Queryable } from '../moray/database.ts';
+import type { Clock, Timer } from '../ports/clock.ts';
+import {
+  type AuditEnd,
+  type AuditFilter,
+  type AuditRecord,
+  type AuditStart,
+  insertStarts,
+  listAudit,
+  recordEnds,
+} from './audit-store.ts';
+
+export interface AuditLogDeps {
+  database: Queryable;
+  cnapiUuid: string;
+  clock: Clock;
+  log: Logger;
+}
+
+/** What the listener knows when it begins. */
+export type AuditSubject = Omit<AuditStart, 'key' | 'instance'>;
+export type AuditOutcome = Omit<AuditEnd, 'id'>;
+
+const FLUSH_MS = 200;
+const MAX_BATCH = 500;
+/** Outcomes, and refusals, that wait for the database. */
+const MAX_WAITING = 20_000;
+
+export class AuditLog {
+  readonly #deps: AuditLogDeps;
+  readonly #starting: Batcher<AuditStart, number>;
+  #ends: AuditEnd[] = [];
+  #refused: { start: AuditStart; outcome: AuditOutcome }[] = [];
+  #keys = 0;
+  #dropped = 0;
+  #timer: Timer | undefined;
+  #writing: Promise<void> | undefined;
+  #isFailing = false;
+
+  constructor(deps: AuditLogDeps) {
+    this.#deps = deps;
+    this.#starting = new Batcher({
+      clock: deps.clock,
+      keyOf: ({ key }) => key,
+      ask: (starts) => insertStarts(deps.database, starts),
+      maxBatch: MAX_BATCH,
+      gapMs: 0,
+    });
+  }
+
+  /** Outcomes and refusals that were let go, because the database was away for too long. */
+  get dropped(): number {
+    return this.#dropped;
+  }
+
+  start(): void {
+    this.#timer = this.#deps.clock.every(FLUSH_MS, () => this.#flushSoon());
+  }
+
+  /** What waits is written, if the database answers. */
+  async stop(): Promise<void> {
+    this.#timer?.cancel();
+    await this.#writing;
+    await this.#flush();
+  }
+
+  /** Resolves, with the record's id, once that is committed. @throws DatabaseUnavailableError */
+  async begin(subject: AuditSubject): Promise<number> {
+    const id = await this.#starting.ask(this.#startOf(subject));
+    if (id === undefined) throw new Error(`audit of ${subject.action}: the database gave no id`);
+    return id;
+  }
+
+  end(id: number, outcome: AuditOutcome): void {
+    if (this.#hasRoom()) this.#ends.push({ id, ...outcome });
+  }
+
+  refuse(subject: AuditSubject, outcome: AuditOutcome): void {
+    if (this.#hasRoom()) this.#refused.push({ start: this.#startOf(subject), outcome });
+  }
+
+  list(filter: AuditFilter): Promise<AuditRecord[]> {
+    return listAudit(this.#deps.database, filter);
+  }
+
+  #startOf(subject: AuditSubject): AuditStart {
+    this.#keys += 1;
+    return { ...subject, key: String(this.#keys), instance: this.#deps.cnapiUuid };
+  }
+
+  #hasRoom(): boolean {
+    if (this.#ends.length + this.#refused.length < MAX_WAITING) return true;
+    this.#dropped += 1;
+    return false;
+  }
+
+  #flushSoon(): void {
+    this.#writing ??= this.#flush().finally(() => {
+      this.#writing = undefined;
+    });
+  }
+
+  /** What could not be written stays, in order, for the next time. */
+  async #flush(): Promise<void> {
+    try {
+      while (this.#refused.length > 0) await this.#writeRefused(this.#refused.slice(0, MAX_BATCH));
+      while (this.#ends.length > 0) {
+        const batch = this.#ends.slice(0, MAX_BATCH);
+        await recordEnds(this.#deps.database, batch);
+        this.#ends.splice(0, batch.length);
+      }
+      this.#isFailing = false;
+    } catch (error) {
+      if (!(error instanceof DatabaseUnavailableError))
+        this.#deps.log.error({ err: error }, 'audit: outcomes not kept');
+      else if (!this.#isFailing)
+        this.#deps.log.warn({ reason: messageOf(error.cause) }, 'audit: outcomes wait for the database');
+      this.#isFailing = true;
+    }
+  }
+
+  /** From the second time on their outcome is what is lacking, so that none is written twice. */
+  async #writeRefused(batch: readonly { start: AuditStart; outcome: AuditOutcome }[]): Promise<void> {
+    const ids = await insertStarts(
+      this.#deps.database,
+      batch.map(({ start }) => start),
+    );
+    this.#refused.splice(0, batch.length);
+    for (const { start, outcome } of batch) {
+      const id = ids.get(start.key);
+      if (id !== undefined) this.#ends.push({ id, ...outcome });
+    }
+  }
+}

@@ -1,0 +1,32 @@
+/**
+ * Who changed what. A row is made before the change and gets its outcome afterwards, so that nothing is changed without
+ * one; a row without outcome is a change that goes on, or whose instance died meanwhile.
+ */
+import type { Migration } from '../moray/migrations.ts';
+
+const audit = `
+create table cnapi_audit (
+  id bigint generated always as identity primary key,
+  time timestamptz not null default cnapi_now(),
+  actor text not null,
+  roles text[] not null,
+  token_uuid uuid,
+  action text not null,
+  method text not null,
+  path text not null,
+  server_uuid uuid,
+  object text,
+  request_id text not null,
+  source text not null,
+  instance uuid not null,
+  status int,
+  code text,
+  ended_at timestamptz
+) with (fillfactor = 80);
+create index cnapi_audit_time on cnapi_audit (time);
+create index cnapi_audit_actor on cnapi_audit (actor, id);
+create index cnapi_audit_server on cnapi_audit (server_uuid, id) where server_uuid is not null;
+create index cnapi_audit_action on cnapi_audit (action, id);
+`;
+
+export const auditMigrations: Migration[] = [{ number: 75, name: 'audit', sql: audit }];

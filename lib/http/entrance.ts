@@ -1,0 +1,169 @@
+/**
+ * The listener's way to the gate and the audit: counts connections, asks who a request or an upgrade comes from, carries the
+ * request out in that name, and keeps a record of it if it changes something. What lasts is ended when its token is.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { UnauthorizedError } from '../access/access-errors.ts';
+import type { Gate } from '../access/gate.ts';
+import { plainAddress } from '../access/networks.ts';
+import { type Actor, OPEN } from '../access/token.ts';
+import type { AuditLog, AuditOutcome, AuditSubject } from '../audit/audit-log.ts';
+import type { CnapiError } from '../errors.ts';
+import { errorReply } from './error-mapping.ts';
+import type { Exchange } from './exchange.ts';
+import { answer, type RoutedExchange } from './pipeline.ts';
+import { changesSomething, needOf, type Reply, type Route } from './route.ts';
+import { isUuid } from './rules.ts';
+
+/** What was asked for goes on no longer, because its token has ended. */
+export class TokenEndedError extends UnauthorizedError {
+  constructor() {
+    super('The token was revoked, or has expired, meanwhile');
+  }
+}
+
+/** Nobody was there any more to be told; as the log has it. */
+const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
+const MAX_PATH_CHARS = 500;
+
+export class Entrance {
+  readonly #gate: Gate;
+  readonly #audit: AuditLog;
+  /** The addresses of those that count; an agent's link counts no more. */
+  readonly #counted = new WeakMap<Socket, string>();
+
+  constructor({ gate, audit }: { gate: Gate; audit: AuditLog }) {
+    this.#gate = gate;
+    this.#audit = audit;
+  }
+
+  get isOpen(): boolean {
+    return this.#gate.isOpen;
+  }
+
+  /** A connection stands; it may be cut off at once. */
+  connected(socket: Socket): void {
+    const address = socket.remoteAddress;
+    if (this.#gate.isOpen || address === undefined) return;
+    const isTaken = this.#gate.connected(address);
+    this.#counted.set(socket, address);
+    socket.once('close', () => this.#uncount(socket));
+    if (!isTaken) socket.destroy();
+  }
+
+  /** Why a request is turned away before anybody looks at it. */
+  tooMuch({ socket }: IncomingMessage): CnapiError | undefined {
+    return this.#gate.isOpen ? undefined : this.#gate.tooMuch(socket.remoteAddress ?? '');
+  }
+
+  /** @throws whatever refuses it, or the route does */
+  async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'begin'>): Promise<Reply> {
+    if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
+    const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
+    try {
+      const actor = await this.#enter(route, routed);
+      record?.by(actor);
+      const begin = record === undefined ? undefined : () => record.begin();
+      const reply = await answer(route, { ...routed, actor, ...(begin === undefined ? {} : { begin }) });
+      record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
+      return reply;
+    } catch (error) {
+      const { status, body } = errorReply(error);
+      const { code } = body as { code: string };
+      record?.end(routed.exchange.hasCallerLeft ? CALLER_LEFT : { status, code, object: undefined });
+      throw error;
+    }
+  }
+
+  /** The agent of this server, or its token, may open its link. @throws as `Gate.enter` */
+  enterLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
+    const { socket, headersDistinct } = request;
+    const authorization = headersDistinct.authorization ?? [];
+    return this.#gate.enter({ address: socket.remoteAddress ?? '', authorization, need: 'agent', serverUuid });
+  }
+
+  /** The agent's link stands: it is no caller's connection any more, and ends with its token. */
+  linked(socket: Socket, actor: Actor): void {
+    this.#uncount(socket);
+    if (actor.tokenUuid === undefined) return;
+    const release = this.#gate.hold(actor, () => socket.destroy());
+    if (socket.destroyed) release();
+    else socket.once('close', release);
+  }
+
+  async #enter(route: Route, { request, path, exchange }: Pick<RoutedExchange, 'request' | 'path' | 'exchange'>) {
+    const actor = await this.#gate.enter({
+      address: request.socket.remoteAddress ?? '',
+      authorization: request.headersDistinct.authorization ?? [],
+      need: needOf(route),
+      serverUuid: path.server_uuid?.toLowerCase(),
+      mayBeOld: route.withoutDatabase === true,
+    });
+    if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
+    exchange.actor = actor;
+    return actor;
+  }
+
+  #endWithToken(exchange: Exchange, actor: Actor): void {
+    const release = this.#gate.hold(actor, () => exchange.abort(new TokenEndedError()));
+    if (exchange.signal.aborted) release();
+    else exchange.signal.addEventListener('abort', release, { once: true });
+  }
+
+  #uncount(socket: Socket): void {
+    const address = this.#counted.get(socket);
+    if (address === undefined) return;
+    this.#counted.delete(socket);
+    this.#gate.disconnected(address);
+  }
+}
+
+/** What the audit has of one request. */
+class Record {
+  readonly #audit: AuditLog;
+  readonly #subject: AuditSubject;
+  #id: number | undefined;
+
+  constructor(
+    audit: AuditLog,
+    route: Route,
+    { request, path, exchange }: Pick<RoutedExchange, 'request' | 'path' | 'exchange'>,
+  ) {
+    const { server_uuid: serverUuid, ...others } = path;
+    this.#audit = audit;
+    this.#subject = {
+      actor: 'nobody',
+      roles: [],
+      tokenUuid: undefined,
+      action: route.name,
+      method: route.method,
+      path: exchange.path.slice(0, MAX_PATH_CHARS),
+      serverUuid: isUuid(serverUuid) ? serverUuid : undefined,
+      object: Object.values(others)[0]?.slice(0, MAX_PATH_CHARS),
+      requestId: exchange.requestId,
+      source: plainAddress(request.socket.remoteAddress ?? ''),
+    };
+  }
+
+  by({ name, roles, tokenUuid }: Actor): void {
+    Object.assign(this.#subject, { actor: name, roles, tokenUuid });
+  }
+
+  /** @throws DatabaseUnavailableError */
+  async begin(): Promise<void> {
+    this.#id = await this.#audit.begin(this.#subject);
+  }
+
+  end(outcome: AuditOutcome): void {
+    if (this.#id === undefined) this.#audit.refuse(this.#subject, outcome);
+    else this.#audit.end(this.#id, outcome);
+  }
+}
+
+/** What it made, if it says so. */
+function objectOf({ body }: Reply): string | undefined {
+  if (typeof body !== 'object' || body === null) return undefined;
+  const { id, uuid } = body as { id?: unknown; uuid?: unknown };
+  return [id, uuid].find((one) => typeof one === 'string');
+}

@@ -1,0 +1,108 @@
+/** Tokens: who may sign in, and as what. For admins. */
+import { z } from 'zod';
+import { TOKEN_ROLES } from '../access/token.ts';
+import { InvalidParametersError } from './http-errors.ts';
+import { empty, ok, type Route, route } from './route.ts';
+import { integer, uuid } from './rules.ts';
+
+const LONGEST_SECONDS = 10 * 365 * 86_400;
+const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
+
+const role = () => z.enum(TOKEN_ROLES, `value is not one of ${TOKEN_ROLES.join(', ')}`);
+const time = z.string().nullable();
+
+const token = z.looseObject({
+  uuid: uuid(),
+  name: z.string(),
+  role: role(),
+  server_uuid: uuid().nullable().describe('The one server that an agent’s token is good for'),
+  created_at: z.string(),
+  created_by: z.string(),
+  expires_at: time,
+  last_used_at: time.describe('To the minute'),
+  revoked_at: time,
+});
+
+const example = {
+  uuid: '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4',
+  name: 'workflow',
+  role: 'operator',
+  server_uuid: null,
+  created_at: '2030-01-01T00:00:00.000Z',
+  created_by: 'admin',
+  expires_at: null,
+  last_used_at: null,
+  revoked_at: null,
+};
+
+export const tokenRoutes: Route[] = [
+  route({
+    name: 'CreateToken',
+    method: 'POST',
+    path: '/tokens',
+    summary: 'Makes a token; its text is in this answer and nowhere else',
+    tag: 'access',
+    origin: 'own',
+    need: 'admin',
+    params: z.object({
+      name: z
+        .string('value was not a string')
+        .regex(NAME, 'value is not 1 to 100 letters, digits, spaces or . _ @ : / + -, beginning with a letter or digit')
+        .describe('In the audit it says who; of those that are not revoked each has its own'),
+      role: role(),
+      expires_in: integer('expires_in', 1, LONGEST_SECONDS).optional().describe('Seconds; never, when absent'),
+      server_uuid: uuid().optional().describe('With role agent: good for this server only'),
+    }),
+    preconditions: [],
+    responses: {
+      201: {
+        description: 'Made',
+        schema: token.extend({ token: z.string() }),
+        example: {
+          ...example,
+          token: 'cnapi_0d5b3c1e8f4a4c2b9d6e7f8091a2b3c4_47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU',
+        },
+      },
+      409: { description: 'TokenNameTaken' },
+    },
+    async handler({ params, actor, services }) {
+      const { name, role, expires_in: expiresInSeconds, server_uuid: serverUuid } = params;
+      if (serverUuid !== undefined && role !== 'agent')
+        throw new InvalidParametersError(400, [
+          { field: 'server_uuid', code: 'Invalid', message: 'only a token with role agent can be good for one server' },
+        ]);
+      const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
+      const body = await services.tokens.create(request);
+      return { status: 201, body, headers: { 'Cache-Control': 'no-store' } };
+    },
+  }),
+  route({
+    name: 'ListTokens',
+    method: 'GET',
+    path: '/tokens',
+    summary: 'All tokens, newest first, without their texts',
+    tag: 'access',
+    origin: 'own',
+    need: 'admin',
+    params: z.object({}),
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: z.array(token), example: [example] } },
+    handler: async ({ services }) => ok(await services.tokens.list()),
+  }),
+  route({
+    name: 'RevokeToken',
+    method: 'DELETE',
+    path: '/tokens/:uuid',
+    summary: 'Ends a token: within a second no instance takes it, and the links and streams that it opened are closed',
+    tag: 'access',
+    origin: 'own',
+    need: 'admin',
+    params: z.object({ uuid: uuid().describe('Of the token') }),
+    preconditions: [],
+    responses: { 204: { description: 'Revoked; again is harmless' }, 404: { description: 'No such token' } },
+    async handler({ params, services }) {
+      await services.tokens.revoke(params.uuid);
+      return empty(204);
+    },
+  }),
+];

@@ -1,0 +1,130 @@
+import t, { type Test } from 'tap';
+import { Gate, type GateConfig } from '../../lib/access/gate.ts';
+import { SignIn } from '../../lib/access/sign-in.ts';
+import { tokenMigrations } from '../../lib/access/token-schema.ts';
+import { Tokens } from '../../lib/access/tokens.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { ManualClock } from '../support/manual-clock.ts';
+import { freshDatabase } from '../support/postgres.ts';
+
+const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+const ANOTHER = '564d5b45-3a8c-4c1f-9d0a-00000000dead';
+const ADDRESS = '192.0.2.1';
+
+async function start(t: Test, config: Partial<GateConfig> = {}) {
+  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
+  const clock = new ManualClock();
+  const signIn = new SignIn({ database, clock, log: silentLogger });
+  const gate = new Gate({
+    config: {
+      access: 'tokens',
+      trustedNetworks: [],
+      requestsPerSecond: 0,
+      connectionsPerSource: 0,
+      failedSignInsPerMinute: 3,
+      ...config,
+    },
+    clock,
+    signIn,
+  });
+  const tokens = new Tokens({ database, random: systemRandom });
+  const made = async (role: 'reader' | 'agent', serverUuid?: string) => {
+    const { token } = await tokens.create({ name: systemRandom.uuid(), role, createdBy: 'the test', serverUuid });
+    return [`Bearer ${token}`];
+  };
+  return { clock, gate, made };
+}
+
+t.test('where access is open anybody may do everything', async (t) => {
+  const { gate } = await start(t, { access: 'open' });
+  const actor = await gate.enter({ address: ADDRESS, authorization: [], need: 'admin' });
+  t.equal(actor.name, 'open');
+  t.equal(gate.tooMuch(ADDRESS), undefined);
+});
+
+t.test('without a token only what anyone may', async (t) => {
+  const { gate } = await start(t);
+  await gate.enter({ address: ADDRESS, authorization: [], need: 'anyone' });
+  await t.rejects(gate.enter({ address: ADDRESS, authorization: [], need: 'reader' }), { code: 'Unauthorized' });
+});
+
+t.test('a role too small is 403 and says which it takes', async (t) => {
+  const { gate, made } = await start(t);
+  const authorization = await made('reader');
+  t.same((await gate.enter({ address: ADDRESS, authorization, need: 'reader' })).roles, ['reader']);
+  await t.rejects(gate.enter({ address: ADDRESS, authorization, need: 'operator' }), {
+    statusCode: 403,
+    message: /needs the role operator/,
+  });
+});
+
+t.test('an agent’s token of one server is good for no other', async (t) => {
+  const { gate, made } = await start(t);
+  const authorization = await made('agent', SERVER);
+  await gate.enter({ address: ADDRESS, authorization, need: 'agent', serverUuid: SERVER });
+  for (const serverUuid of [ANOTHER, undefined])
+    await t.rejects(gate.enter({ address: ADDRESS, authorization, need: 'agent', serverUuid }), { code: 'Forbidden' });
+});
+
+t.test('a trusted network stands for a token, but not for a bad one', async (t) => {
+  const { gate } = await start(t, { trustedNetworks: [{ text: '192.0.2.0/24', roles: ['operator'] }] });
+  t.equal((await gate.enter({ address: ADDRESS, authorization: [], need: 'operator' })).name, 'network 192.0.2.0/24');
+  t.equal((await gate.enter({ address: `::ffff:${ADDRESS}`, authorization: [], need: 'reader' })).roles[0], 'operator');
+  await t.rejects(gate.enter({ address: ADDRESS, authorization: ['Bearer x'], need: 'reader' }), {
+    code: 'Unauthorized',
+  });
+  await t.rejects(gate.enter({ address: '198.51.100.1', authorization: [], need: 'reader' }), { code: 'Unauthorized' });
+});
+
+t.test('two Authorization headers are none', async (t) => {
+  const { gate, made } = await start(t);
+  const [header = ''] = await made('reader');
+  await t.rejects(gate.enter({ address: ADDRESS, authorization: [header, header], need: 'reader' }), {
+    statusCode: 401,
+  });
+});
+
+t.test('failed sign-ins are limited by source, and a neighbour with a good token goes on', async (t) => {
+  const { clock, gate, made } = await start(t);
+  const authorization = await made('reader');
+  const enter = (headers: readonly string[], address = ADDRESS) =>
+    gate.enter({ address, authorization: headers, need: 'reader' });
+  await enter(authorization);
+  for (let each = 0; each < 3; each++) await t.rejects(enter(['Bearer wrong']), { code: 'Unauthorized' });
+  await t.rejects(enter(['Bearer wrong']), { statusCode: 429, code: 'TooManyRequests', retryAfterSeconds: 20 });
+  await t.rejects(
+    enter(await made('reader')),
+    { code: 'TooManyRequests' },
+    'one that was never seen here may be a guess as well',
+  );
+  await enter(authorization);
+  await t.rejects(enter(['Bearer wrong'], '192.0.2.2'), { code: 'Unauthorized' }, 'others are not concerned');
+  await clock.advance(20_000);
+  await t.rejects(enter(['Bearer wrong']), { code: 'Unauthorized' });
+  t.equal(gate.stats.signInsFailed, 5);
+});
+
+t.test('requests are limited by source, with the time to wait', async (t) => {
+  const { clock, gate } = await start(t, { requestsPerSecond: 2 });
+  const ask = (address = ADDRESS) => gate.tooMuch(address);
+  t.same(
+    [1, 2, 3, 4].map(() => ask()),
+    [undefined, undefined, undefined, undefined],
+  );
+  t.match(ask(), { statusCode: 429, retryAfterSeconds: 1, message: /requestsPerSecond/ });
+  t.equal(ask('192.0.2.2'), undefined);
+  await clock.advance(500);
+  t.equal(ask(), undefined);
+  t.equal(gate.stats.requestsLimited, 1);
+});
+
+t.test('connections are limited by source: the first ones too many are told, more are cut off', async (t) => {
+  const { gate } = await start(t, { connectionsPerSource: 2 });
+  t.same(Array.from({ length: 53 }, () => gate.connected(ADDRESS)).filter((isTaken) => isTaken).length, 52);
+  t.match(gate.tooMuch(ADDRESS), { statusCode: 429, message: /connectionsPerSource/ });
+  t.equal(gate.tooMuch('192.0.2.2'), undefined);
+  for (let each = 0; each < 51; each++) gate.disconnected(ADDRESS);
+  t.equal(gate.tooMuch(ADDRESS), undefined);
+});

@@ -1,0 +1,158 @@
+import t, { type Test } from 'tap';
+import { SignIn } from '../../lib/access/sign-in.ts';
+import { tokenMigrations } from '../../lib/access/token-schema.ts';
+import { Tokens } from '../../lib/access/tokens.ts';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { ManualClock } from '../support/manual-clock.ts';
+import { freshDatabase } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
+
+const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+
+async function start(t: Test) {
+  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
+  const clock = new ManualClock();
+  const link = { isCut: false, statements: 0 };
+  const queryable: Queryable = {
+    query: (text, values, options) => {
+      link.statements += 1;
+      if (link.isCut) return Promise.reject(new DatabaseUnavailableError(new Error('cut')));
+      return database.query(text, values, options);
+    },
+  };
+  const signIn = new SignIn({ database: queryable, clock, log: silentLogger });
+  signIn.start();
+  t.teardown(() => signIn.stop());
+  const tokens = new Tokens({ database, random: systemRandom });
+  return { database, clock, link, signIn, tokens };
+}
+
+t.test('a token is good for who it names, until it is revoked', async (t) => {
+  const { clock, signIn, tokens } = await start(t);
+  const made = await tokens.create({ name: 'a', role: 'agent', createdBy: 'the test', serverUuid: SERVER });
+  t.same(await signIn.whoIs(made.token), { name: 'a', roles: ['agent'], tokenUuid: made.uuid, serverUuid: SERVER });
+  const other = made.token.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
+  t.equal(await signIn.whoIs(other), undefined, 'with another secret it is nobody’s');
+  t.equal(await signIn.whoIs('cnapi_x'), undefined);
+  await tokens.revoke(made.uuid);
+  await clock.advance(401);
+  t.equal(await signIn.whoIs(made.token), undefined);
+});
+
+t.test('what is known of a token is at most 400 ms old, and asked once for all who ask at once', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const everybody = Array.from({ length: 50 }, () => signIn.whoIs(token));
+  t.equal((await Promise.all(everybody)).filter((actor) => actor?.name === 'a').length, 50);
+  t.equal(link.statements, 1);
+  await clock.advance(400);
+  await signIn.whoIs(token);
+  const seen = link.statements;
+  await clock.advance(1);
+  await signIn.whoIs(token);
+  t.equal(link.statements, seen + 1);
+});
+
+t.test('what is held for a token ends when that is revoked, by whichever instance', async (t) => {
+  const { clock, signIn, tokens } = await start(t);
+  const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const other = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+  const ended: string[] = [];
+  const actor = await signIn.whoIs(token);
+  const bystander = await signIn.whoIs(other.token);
+  if (actor === undefined || bystander === undefined) throw new Error('the tokens are not good');
+  signIn.hold(actor, () => ended.push('a stream'));
+  signIn.hold(actor, () => ended.push('a link'));
+  signIn.hold(actor, () => ended.push('one that had ended'))();
+  signIn.hold(bystander, () => ended.push('a bystander'));
+  await tokens.revoke(uuid);
+  await until(async () => {
+    await clock.advance(400);
+    return ended.length > 0;
+  }, 'the holders to be told');
+  t.same(ended, ['a stream', 'a link']);
+});
+
+t.test('a token that expires is over by the database’s clock, for what is held as well', async (t) => {
+  const { database, clock, signIn, tokens } = await start(t);
+  const { token, uuid } = await tokens.create({
+    name: 'a',
+    role: 'reader',
+    createdBy: 'the test',
+    expiresInSeconds: 3600,
+  });
+  const actor = await signIn.whoIs(token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  await database.query(`update cnapi_tokens set expires_at = cnapi_now() where uuid = $1`, [uuid]);
+  await until(async () => {
+    await clock.advance(400);
+    return ended === 1;
+  }, 'the holder to be told');
+  t.equal(await signIn.whoIs(token), undefined);
+});
+
+t.test('a row that is deleted, or an expiry long past, is found by the look at all that is held', async (t) => {
+  const { database, clock, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const actor = await signIn.whoIs(token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  await database.query('delete from cnapi_tokens');
+  await clock.advance(60_000);
+  await until(async () => {
+    await clock.advance(400);
+    return ended === 1;
+  }, 'the holder to be told');
+});
+
+t.test(
+  'while the database is away nobody new signs in, nobody is cut off, and the known may read what is in memory',
+  async (t) => {
+    const { clock, link, signIn, tokens } = await start(t);
+    const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+    const stranger = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+    const actor = await signIn.whoIs(known.token);
+    if (actor === undefined) throw new Error('the token is not good');
+    let ended = 0;
+    signIn.hold(actor, () => ended++);
+    link.isCut = true;
+    for (let each = 0; each < 10; each++) {
+      await clock.advance(400);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    t.equal(ended, 0);
+    await t.rejects(signIn.whoIs(known.token), DatabaseUnavailableError);
+    await t.rejects(signIn.whoIs(stranger.token, { mayBeOld: true }), DatabaseUnavailableError);
+    t.equal((await signIn.whoIs(known.token, { mayBeOld: true }))?.name, 'a');
+    t.equal(signIn.isRemembered(known.token), true);
+    t.equal(signIn.isRemembered(stranger.token), false);
+  },
+);
+
+t.test('the last use is noted to the minute', async (t) => {
+  const { clock, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  t.equal((await tokens.list())[0]?.last_used_at, null);
+  await signIn.whoIs(token);
+  await clock.advance(20_000);
+  await until(async () => (await tokens.list())[0]?.last_used_at !== null, 'the use to be noted');
+});
+
+t.test('of the tokens that are not revoked each has its own name', async (t) => {
+  const { tokens } = await start(t);
+  const request = { name: 'a', role: 'reader', createdBy: 'the test' } as const;
+  const { uuid } = await tokens.create(request);
+  await t.rejects(tokens.create(request), { code: 'TokenNameTaken', statusCode: 409 });
+  await tokens.revoke(uuid);
+  await tokens.revoke(uuid);
+  await tokens.create(request);
+  t.equal((await tokens.list()).length, 2);
+  await t.rejects(tokens.revoke(SERVER), { code: 'ResourceNotFound' });
+});

@@ -1,0 +1,48 @@
+import t from 'tap';
+import { SourceBuckets, SourceCounts } from '../../lib/access/source-limits.ts';
+
+t.test('a source has its burst at once, then one after the other at the rate', async (t) => {
+  const buckets = new SourceBuckets({ perSecond: 2, burst: 3 });
+  t.same(
+    [1, 2, 3].map(() => buckets.take('a', 0)),
+    [0, 0, 0],
+  );
+  t.equal(buckets.take('a', 0), 500);
+  t.equal(buckets.take('a', 250), 250, 'who asks too early loses nothing by it');
+  t.equal(buckets.take('a', 500), 0);
+  t.equal(buckets.take('a', 500), 500);
+  t.same(
+    [1, 2, 3, 4].map(() => buckets.take('a', 60_000)),
+    [0, 0, 0, 500],
+    'and no more is saved up',
+  );
+});
+
+t.test('sources do not touch each other, and a look takes nothing', async (t) => {
+  const buckets = new SourceBuckets({ perSecond: 1, burst: 1 });
+  t.equal(buckets.wouldWait('a', 0), 0);
+  t.equal(buckets.size, 0, 'nor is a stranger remembered for it');
+  buckets.take('a', 0);
+  t.equal(buckets.wouldWait('a', 0), 1000);
+  t.equal(buckets.take('b', 0), 0);
+});
+
+t.test('so many sources are remembered and no more; the one not seen for longest is forgotten', async (t) => {
+  const buckets = new SourceBuckets({ perSecond: 1, burst: 1 });
+  for (let each = 0; each < 50_000; each++) buckets.take(`s${each}`, 0);
+  buckets.take('s0', 0);
+  buckets.take('one more', 0);
+  t.equal(buckets.size, 50_000);
+  t.equal(buckets.take('s0', 0), 1000, 'seen lately');
+  t.equal(buckets.take('s1', 0), 0, 'forgotten, and so forgiven');
+});
+
+t.test('what is held is counted until it is let go', async (t) => {
+  const counts = new SourceCounts();
+  t.same([counts.add('a'), counts.add('a'), counts.add('b')], [1, 2, 1]);
+  counts.remove('a');
+  t.equal(counts.of('a'), 1);
+  counts.remove('a');
+  counts.remove('a');
+  t.equal(counts.of('a'), 0);
+});

@@ -1,0 +1,72 @@
+import t from 'tap';
+import {
+  bearerOf,
+  formatToken,
+  hashSecret,
+  isSecret,
+  type Need,
+  parseToken,
+  permits,
+  type Role,
+} from '../../lib/access/token.ts';
+
+const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
+const secret = 'A'.repeat(43);
+
+t.test('a token is read as it was written', async (t) => {
+  const text = formatToken({ uuid, secret });
+  t.equal(text, `cnapi_0d5b3c1e8f4a4c2b9d6e7f8091a2b3c4_${secret}`);
+  t.same(parseToken(text), { uuid, secret });
+});
+
+t.test('what is no token of ours is none', async (t) => {
+  const good = formatToken({ uuid, secret });
+  for (const text of [
+    '',
+    'cnapi_',
+    good.slice(1),
+    good.slice(0, -1),
+    `${good}A`,
+    good.toUpperCase(),
+    ` ${good}`,
+    `${good}\n`,
+  ])
+    t.equal(parseToken(text), undefined, JSON.stringify(text));
+});
+
+t.test('the header is RFC 6750, its scheme in any case', async (t) => {
+  t.equal(bearerOf('Bearer abc'), 'abc');
+  t.equal(bearerOf('bearer  abc '), 'abc');
+  for (const header of ['', 'Bearer', 'Bearer ', 'Basic abc', 'Bearer a b', `Bearer ${'x'.repeat(201)}`])
+    t.equal(bearerOf(header), undefined, header);
+});
+
+t.test('a secret is known by its hash alone', async (t) => {
+  const hash = hashSecret(secret);
+  t.equal(isSecret(secret, hash), true);
+  t.equal(isSecret(`${secret.slice(1)}B`, hash), false);
+  t.equal(isSecret(secret, hash.subarray(1)), false, 'a hash of another length is no hash of it');
+});
+
+const allowed: Record<Role, Need[]> = {
+  reader: ['anyone', 'reader'],
+  operator: ['anyone', 'reader', 'operator'],
+  admin: ['anyone', 'reader', 'operator', 'admin'],
+  agent: ['anyone', 'agent'],
+};
+for (const [role, needs] of Object.entries(allowed) as [Role, Need[]][]) {
+  t.test(`${role} may do what takes ${needs.join(', ')}, and nothing else`, async (t) => {
+    const all: Need[] = ['anyone', 'reader', 'operator', 'admin', 'agent'];
+    t.same(
+      all.filter((need) => permits([role], need)),
+      needs,
+    );
+  });
+}
+
+t.test('several roles add up, and none is not enough', async (t) => {
+  t.equal(permits(['agent', 'reader'], 'reader'), true);
+  t.equal(permits(['agent', 'reader'], 'operator'), false);
+  t.equal(permits([], 'reader'), false);
+  t.equal(permits([], 'anyone'), true);
+});

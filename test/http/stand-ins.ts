@@ -1,0 +1,157 @@
+/** Stand-ins for the fleet behind the routes: they answer as a test says. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
+import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
+import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
+import type { FollowOptions } from '../../lib/tasks/waiters.ts';
+import { SERVER } from './support.ts';
+
+/** What was posted, in order. */
+export class FakeOldAgents {
+  readonly heard: string[] = [];
+  readonly made: string[] = [];
+
+  heartbeat(serverUuid: string) {
+    this.heard.push(serverUuid);
+  }
+
+  async created(serverUuid: string) {
+    this.made.push(serverUuid);
+  }
+}
+
+export class FakeRoster {
+  readiness = { ready: true, reasons: [] as string[] };
+  removed: string[] = [];
+  isLast = false;
+  changes: object[] = [];
+
+  async instances() {
+    const run = '11111111-1111-4111-8111-111111111111';
+    return [
+      {
+        uuid: SERVER,
+        run,
+        url: 'http://127.0.0.1:1',
+        pid: 1,
+        version: '1.2.3',
+        state: 'live',
+        agents: 2,
+        lease_age_ms: 10,
+        started: '2030-01-01T00:00:00.000Z',
+      },
+    ];
+  }
+
+  async drain(cnapiUuid: string) {
+    const [instance] = await this.instances();
+    if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
+    if (this.isLast) throw new LastInstanceError(cnapiUuid);
+    return { ...instance, state: 'draining' };
+  }
+
+  async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {
+    return this.changes.slice(offset, offset + limit);
+  }
+
+  async removeServer(uuid: string) {
+    this.removed.push(uuid);
+  }
+
+  isReady() {
+    return this.readiness;
+  }
+}
+
+/** Tasks that end when a test says so. */
+export class FakeTasks {
+  readonly all = new Map<string, Task>();
+  readonly created: TaskRequest[] = [];
+  readonly ids: string[] = [];
+  readonly events: TaskEvent[] = [];
+  /** Waits that ended because their caller left. */
+  abandoned = 0;
+  waiting = 0;
+  /** What `wait` finds at once, if set. */
+  outcome: Pick<Task, 'status' | 'history'> | undefined;
+
+  async known({ idempotencyKey }: TaskRequest) {
+    const index = this.created.findIndex(
+      (one) => idempotencyKey !== undefined && one.idempotencyKey === idempotencyKey,
+    );
+    return index < 0 ? undefined : this.ids[index];
+  }
+
+  async create(request: TaskRequest) {
+    this.created.push(request);
+    const id = systemRandom.uuid();
+    this.all.set(id, {
+      id,
+      task: request.name,
+      server_uuid: request.serverUuid,
+      status: 'active',
+      timestamp: '2030-01-01T00:00:00.000Z',
+      history: [],
+      params: request.params,
+      attempt: 0,
+      timeout_ms: request.timeoutMs ?? 3_600_000,
+      idempotent: request.idempotent ?? false,
+      cancel_requested: false,
+      ...this.outcome,
+    });
+    this.ids.push(id);
+    return { id, created: true };
+  }
+
+  async get(id: string): Promise<Task> {
+    const task = this.all.get(id);
+    if (task === undefined) throw new TaskNotFoundError(id);
+    return task;
+  }
+
+  async wait(id: string, { timeoutMs, signal }: { timeoutMs: number; signal?: AbortSignal }): Promise<Task> {
+    const task = await this.get(id);
+    this.waiting++;
+    try {
+      for (const end = Date.now() + timeoutMs; task.status === 'active' && Date.now() < end; await sleep(5))
+        signal?.throwIfAborted();
+    } catch (error) {
+      this.abandoned++;
+      throw error;
+    } finally {
+      this.waiting--;
+    }
+    return task;
+  }
+
+  async cancel(id: string): Promise<Task> {
+    const task = await this.get(id);
+    if (task.status !== 'active') throw new TaskEndedError(id, task.status);
+    task.cancel_requested = true;
+    return task;
+  }
+
+  async *follow(id: string, afterSeq: number, { signal, over }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
+    for (let next = afterSeq; ; ) {
+      const event = this.events.find(({ seq }) => seq > next);
+      signal?.throwIfAborted();
+      if (event === undefined) {
+        if (this.all.get(id)?.status !== 'active' || over?.aborted) return;
+        await sleep(5);
+        continue;
+      }
+      next = event.seq;
+      yield event;
+      if (event.name === 'end') return;
+    }
+  }
+
+  async history() {
+    return [];
+  }
+
+  stats() {
+    return { waits: this.waiting, follows: 0 };
+  }
+}
