@@ -81,6 +81,37 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
     input: { ...least, tlsKeyFile: '/k.pem' },
     message: /tlsCertFile and tlsKeyFile/,
   },
+  {
+    name: 'a public address without credentials is refused, with the way to set them',
+    input: { ...least, host: '10.0.0.1' },
+    message: /host 10\.0\.0\.1 .*access is open: set access to "tokens".*cnapi token create/,
+  },
+  ...['0.0.0.0', '::', 'example.org'].map((host) => ({
+    name: `access is never open at ${host}`,
+    input: { ...least, host },
+    message: /access is open/,
+  })),
+  {
+    name: 'an address that stands for all of them is not one to give to agents',
+    input: { ...least, access: 'tokens', host: '0.0.0.0' },
+    message: /advertiseHost/,
+  },
+  { name: 'access is one of two', input: { ...least, access: 'tls' }, message: /access: is neither open nor tokens/ },
+  {
+    name: 'trusted networks make no sense where everybody is trusted',
+    input: { ...least, trustedNetworks: { '10.0.0.0/24': 'operator' } },
+    message: /trustedNetworks/,
+  },
+  {
+    name: 'nobody is trusted for being anywhere',
+    input: { ...least, access: 'tokens', trustedNetworks: { '0.0.0.0/0': 'reader' } },
+    message: /trustedNetworks\.0\.0\.0\.0\/0: is wider/,
+  },
+  {
+    name: 'no network is an admin',
+    input: { ...least, access: 'tokens', trustedNetworks: { '10.0.0.0/24': 'admin' } },
+    message: /trustedNetworks\.10\.0\.0\.0\/24/,
+  },
   { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
 ];
 for (const { name, input, message } of wrong) {
@@ -93,3 +124,21 @@ for (const { name, input, message } of wrong) {
 t.test('an environment variable that names no key is refused by name', async (t) => {
   t.throws(() => loadConfig(undefined, { CNAPI_PROT: '1' }), { message: /CNAPI_PROT/ });
 });
+
+t.test('with tokens asked for an instance may be reached from anywhere, and networks may be trusted', async (t) => {
+  const input = { ...least, access: 'tokens', host: '0.0.0.0', advertiseHost: '10.0.0.1' };
+  const trustedNetworks = { '10.0.0.0/24': 'operator', 'fd00::/64': ['reader', 'agent'] };
+  const parsed = [
+    { text: '10.0.0.0/24', roles: ['operator'] },
+    { text: 'fd00::/64', roles: ['reader', 'agent'] },
+  ];
+  t.same(parseConfig({ ...input, trustedNetworks }).trustedNetworks, parsed);
+  const text = '10.0.0.0/24=operator, fd00::/64=reader+agent';
+  t.same(loadConfig(undefined, environmentOf({ ...input, trustedNetworks: text })).trustedNetworks, parsed);
+  t.throws(() => loadConfig(undefined, environmentOf({ ...input, trustedNetworks: 'everybody' })), /trustedNetworks/);
+});
+
+function environmentOf(config: Record<string, string>): Record<string, string> {
+  const name = (key: string) => `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
+  return Object.fromEntries(Object.entries(config).map(([key, value]) => [name(key), value]));
+}

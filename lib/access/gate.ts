@@ -108,14 +108,22 @@ export class Gate {
     return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
   }
 
-  /** @throws UnauthorizedError, RoleTooSmallError, TokenOfAnotherServerError, TooManyRequestsError, DatabaseUnavailableError */
+  /** Signs in, and is admitted. */
   async enter(entry: Entry): Promise<Actor> {
-    if (this.isOpen || entry.need === 'anyone') return OPEN;
-    const actor = await this.#whoIs(entry);
-    if (!permits(actor.roles, entry.need)) throw new RoleTooSmallError(actor, entry.need);
-    const { serverUuid } = actor;
-    if (serverUuid !== undefined && serverUuid !== entry.serverUuid) throw new TokenOfAnotherServerError(actor);
+    const actor = await this.signIn(entry);
+    this.admit(actor, entry);
     return actor;
+  }
+
+  /** Who that is. @throws UnauthorizedError, TooManyRequestsError, DatabaseUnavailableError */
+  async signIn(entry: Entry): Promise<Actor> {
+    return this.isOpen || entry.need === 'anyone' ? OPEN : this.#whoIs(entry);
+  }
+
+  /** Whether they may do that. @throws RoleTooSmallError, TokenOfAnotherServerError */
+  admit(actor: Actor, { need, serverUuid }: Pick<Entry, 'need' | 'serverUuid'>): void {
+    if (!permits(actor.roles, need)) throw new RoleTooSmallError(actor, need);
+    if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
   }
 
   /** For what lasts: see `SignIn.hold`. */

@@ -23,6 +23,8 @@ export class TokenEndedError extends UnauthorizedError {
   }
 }
 
+type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
+
 /** Nobody was there any more to be told; as the log has it. */
 const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
 const MAX_PATH_CHARS = 500;
@@ -62,8 +64,7 @@ export class Entrance {
     if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
     try {
-      const actor = await this.#enter(route, routed);
-      record?.by(actor);
+      const actor = await this.#enter(route, routed, record);
       const begin = record === undefined ? undefined : () => record.begin();
       const reply = await answer(route, { ...routed, actor, ...(begin === undefined ? {} : { begin }) });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
@@ -92,16 +93,19 @@ export class Entrance {
     else socket.once('close', release);
   }
 
-  async #enter(route: Route, { request, path, exchange }: Pick<RoutedExchange, 'request' | 'path' | 'exchange'>) {
-    const actor = await this.#gate.enter({
+  async #enter(route: Route, { request, path, exchange }: Asked, record: Record | undefined): Promise<Actor> {
+    const entry = {
       address: request.socket.remoteAddress ?? '',
       authorization: request.headersDistinct.authorization ?? [],
       need: needOf(route),
       serverUuid: path.server_uuid?.toLowerCase(),
       mayBeOld: route.withoutDatabase === true,
-    });
-    if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
+    };
+    const actor = await this.#gate.signIn(entry);
     exchange.actor = actor;
+    record?.by(actor);
+    this.#gate.admit(actor, entry);
+    if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
     return actor;
   }
 
@@ -125,11 +129,7 @@ class Record {
   readonly #subject: AuditSubject;
   #id: number | undefined;
 
-  constructor(
-    audit: AuditLog,
-    route: Route,
-    { request, path, exchange }: Pick<RoutedExchange, 'request' | 'path' | 'exchange'>,
-  ) {
+  constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
     const { server_uuid: serverUuid, ...others } = path;
     this.#audit = audit;
     this.#subject = {

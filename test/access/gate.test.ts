@@ -82,7 +82,7 @@ t.test('two Authorization headers are none', async (t) => {
   const { gate, made } = await start(t);
   const [header = ''] = await made('reader');
   await t.rejects(gate.enter({ address: ADDRESS, authorization: [header, header], need: 'reader' }), {
-    statusCode: 401,
+    code: 'Unauthorized',
   });
 });
 
