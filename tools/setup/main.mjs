@@ -7,6 +7,7 @@
  *   stamp matches ──────────────────────────────────────────────> print the path (no lock, no network)
  *   else: lock ─> stamp matches meanwhile? ─> remove stamp ─> runtime ─> packages ─> links ─> tap ─> stamp ─> print
  *
+ * A `node_modules` that is a link to another checkout's counts as set up: it is set up there.
  * The stamp goes first and comes back last, so that a set-up cut short anywhere is simply done again.
  */
 import { existsSync, mkdirSync, rmSync } from 'node:fs';
@@ -16,7 +17,7 @@ import { failure, SetupError } from './failure.mjs';
 import { takeLock } from './lock.mjs';
 import { runNode, runNpm } from './npm.mjs';
 import { installRuntime, nodeForProject } from './runtime.mjs';
-import { clearStamp, isStamped, writeStamp } from './stamp.mjs';
+import { clearStamp, isBorrowed, isStamped, writeStamp } from './stamp.mjs';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 
@@ -31,7 +32,7 @@ try {
 /** Makes the checkout at `root` ready to run; resolves to the path of the Node to run it with. */
 async function setUp(root) {
   const found = nodeForProject(root);
-  if (isStamped(root, found)) return found.path;
+  if (isStamped(root, found) || (found.present && isBorrowed(root))) return found.path;
   const lock = await lockSetUp(path.join(root, '.runtime'));
   const node = nodeForProject(root);
   if (!isStamped(root, node)) await install(root, node, lock);

@@ -3,13 +3,18 @@
  * `npm ci` by hand takes it away and the next run does again what npm does not.
  */
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { failure } from './failure.mjs';
 
 /** Whether set-up was completed for exactly this lock file, Node and platform, and the Node is still there. */
 export function isStamped(root, node) {
   return node.present && read(stampFile(root)) === expected(root, node);
+}
+
+/** Whether `node_modules` is a link: what it leads to is another checkout's, and `npm ci` here would empty it. */
+export function isBorrowed(root) {
+  return lstatSync(path.join(root, 'node_modules'), { throwIfNoEntry: false })?.isSymbolicLink() === true;
 }
 
 /** Removes the stamp: from here on the set-up counts as unfinished. */

@@ -1,4 +1,4 @@
-import { readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
@@ -32,6 +32,17 @@ t.test('another lock file, or a node_modules made by hand, is set up anew', asyn
   rmSync(path.join(checkout.root, 'node_modules'), { recursive: true });
   await checkout.run();
   t.equal(checkout.npmCalls.length, 3);
+});
+
+t.test('a node_modules that is a link to another checkout’s is left alone', async (t) => {
+  const checkout = new Checkout(t);
+  const others = path.join(checkout.root, '../others');
+  mkdirSync(path.join(others, 'package'), { recursive: true });
+  symlinkSync(others, path.join(checkout.root, 'node_modules'));
+  const { code, stdout } = await checkout.run();
+  t.strictSame([code, stdout], [0, `${process.execPath}\n`]);
+  t.strictSame(checkout.npmCalls, []);
+  t.ok(existsSync(path.join(others, 'package')));
 });
 
 t.test('a failure says what failed and what to do, and the next run repairs it', async (t) => {
