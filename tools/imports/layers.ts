@@ -48,7 +48,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // What runs on servers shares with the control plane only what goes over the wire.
   'cn-agent': [...base, 'wire', 'dns'],
   fleet: [...base, 'wire', 'dns', 'cn-agent'],
-  client: [...base, 'wire'],
+  client: [...base, 'wire', 'dns'],
+  cli: [...base, 'wire', 'dns', 'client', 'version.ts'],
 };
 
 /** Nouns whose pure file (types and decisions) may import neither stores nor anything that does I/O. */

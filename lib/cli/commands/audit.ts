@@ -1,0 +1,71 @@
+/** `cnapi audit`: who changed what. */
+import { Command } from 'commander';
+import type { AuditEntry } from '../../client/answers.ts';
+import type { Context } from '../context.ts';
+import { parseTime, shortTime } from '../duration.ts';
+import { findServer, isUuid } from '../find.ts';
+import { examples, type Runner } from '../runner.ts';
+import type { Column } from '../table.ts';
+import { UsageError } from '../usage-error.ts';
+
+interface Options {
+  actor?: string;
+  server?: string;
+  action?: string;
+  since?: string;
+  until?: string;
+  limit: string;
+}
+
+const PAGE = 500;
+
+export function auditCommand(runner: Runner): Command {
+  const command = new Command('audit')
+    .description('Lists requests that changed something, newest first: who, what, on which server, and how it ended.')
+    .option('--actor <name>', 'by this token')
+    .option('--server <server>', 'on this server: uuid or hostname')
+    .option('--action <name>', 'of this kind, such as CreateTask')
+    .option('--since <time>', 'not older: 2030-01-31T12:00:00Z, or 2h')
+    .option('--until <time>', 'not newer')
+    .option('--limit <count>', 'at most so many', '50')
+    .action(runner.action(audit));
+  return examples(command, ['cnapi audit --since 1h', 'cnapi audit --server web-1 --action CommandExecute --json']);
+}
+
+const ENTRY: readonly Column<AuditEntry>[] = [
+  { head: 'TIME', of: ({ time }) => shortTime(time) },
+  { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
+  { head: 'ACTION', of: ({ action }) => action, shrinks: true },
+  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
+  { head: 'OBJECT', of: ({ object }) => object, shrinks: true },
+  { head: 'STATUS', of: ({ status, code }) => (code ? `${status} ${code}` : status), shrinks: true },
+  { head: 'SOURCE', of: ({ source }) => source, shrinks: true },
+  { head: 'REQUEST', of: ({ request_id }) => request_id },
+];
+
+async function audit({ client, output, clock }: Context, _: unknown, options: Options): Promise<void> {
+  if (!/^[1-9]\d{0,5}$/.test(options.limit)) throw new UsageError(`--limit ${options.limit} is not a number from 1 on`);
+  const limit = Number(options.limit);
+  const query = {
+    actor: options.actor,
+    action: options.action,
+    since: options.since && parseTime(options.since, '--since', clock.wallTime()),
+    until: options.until && parseTime(options.until, '--until', clock.wallTime()),
+    server: options.server && (await serverOf(client, options.server)),
+  };
+  const entries: AuditEntry[] = [];
+  while (entries.length < limit) {
+    const wanted = Math.min(PAGE, limit - entries.length);
+    const page = await client.audit({ ...query, limit: wanted, before: entries.at(-1)?.id });
+    entries.push(...page);
+    if (page.length < wanted) break;
+  }
+  if (output.json) return output.document(entries);
+  output.table(ENTRY, entries);
+  if (entries.length === 0) output.note('There is no such entry');
+}
+
+/** A server that was removed has entries still. */
+async function serverOf(client: Context['client'], name: string): Promise<string> {
+  return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
+}

@@ -1,0 +1,102 @@
+/** `cnapi completion`: scripts for shells; and `cnapi __complete`, which those ask. */
+import { Argument, Command } from 'commander';
+import type { CnapiClient } from '../../client/client.ts';
+import { beginning, complete, isPlainWord, type Wanted } from '../complete.ts';
+import { completionScripts, SHELLS, type Shell } from '../completion-scripts.ts';
+import { createContext } from '../context.ts';
+import { examples, type Runner } from '../runner.ts';
+
+/** Whoever presses Tab does not wait longer. */
+const WITHIN_MS = 1000;
+const MAX_WORDS = 200;
+const MAX_SERVERS_ASKED = 30;
+
+export function completionCommand(runner: Runner): Command {
+  const command = new Command('completion')
+    .description(
+      'Prints the script that lets a shell complete commands, options, servers, tasks, instances, tickets and tokens.',
+    )
+    .addArgument(new Argument('<shell>', 'which').choices([...SHELLS]))
+    .action(
+      runner.action(async ({ output }, [shell]) => {
+        output.raw(completionScripts[shell as Shell]);
+      }),
+    );
+  return examples(command, [
+    'source <(cnapi completion bash)',
+    'cnapi completion fish > ~/.config/fish/completions/cnapi.fish',
+  ]);
+}
+
+export function completeCommand(runner: Runner, program: Command): Command {
+  return new Command('__complete').action(
+    runner.action(
+      async ({ output, rest = [], env }) => {
+        const completion = complete(program, rest);
+        const typed = rest.at(-1) ?? '';
+        const words = 'words' in completion ? completion.words : await asked(rest, env, completion.wanted);
+        for (const word of beginning(
+          words.filter((one) => one.startsWith('-') || isPlainWord(one)),
+          typed,
+        ).slice(0, MAX_WORDS))
+          output.line(word);
+      },
+      { rest: true },
+    ),
+  );
+}
+
+/** Nothing when nobody answers in time: a completion never complains. */
+async function asked(words: readonly string[], env: NodeJS.ProcessEnv, wanted: Wanted): Promise<string[]> {
+  try {
+    const { client, clock } = await createContext(placeIn(words), { env, rest: undefined });
+    const late = clock.sleep(WITHIN_MS).then(() => []);
+    return await Promise.race([namesOf(client, wanted, words.at(-1) ?? ''), late]);
+  } catch {
+    return [];
+  }
+}
+
+/** Where the line itself says that instances are. */
+function placeIn(words: readonly string[]) {
+  const after = (option: string) => {
+    const at = words.indexOf(option);
+    return at < 0 ? undefined : words[at + 1];
+  };
+  const [url, dns, dnsName] = [after('--url'), after('--dns'), after('--dns-name')];
+  return { ...(url && { url: [url] }), ...(dns && { dns }), ...(dnsName && { dnsName }), tls: words.includes('--tls') };
+}
+
+async function namesOf(client: CnapiClient, wanted: Wanted, typed: string): Promise<string[]> {
+  switch (wanted) {
+    case 'server':
+      return serverNames(client, typed);
+    case 'task':
+      return taskIds(client);
+    case 'instance':
+      return (await client.instances()).flatMap(({ uuid, url }) => [uuid, url.replace(/^https?:\/\//, '')]);
+    case 'ticket':
+      return (await client.queues()).flatMap(({ holder }) => (holder === null ? [] : [holder.uuid]));
+    case 'token':
+      return (await client.tokens()).filter(({ revoked_at }) => !revoked_at).map(({ name }) => name);
+    default:
+      return wanted satisfies never;
+  }
+}
+
+/** Names, and uuids once one is being typed. */
+async function serverNames(client: CnapiClient, typed: string): Promise<string[]> {
+  const names: string[] = [];
+  for await (const { uuid, hostname } of client.allServers({ fields: 'uuid,hostname' })) {
+    if (hostname !== undefined) names.push(hostname);
+    if (hostname === undefined || typed !== '') names.push(uuid);
+  }
+  return names;
+}
+
+/** The latest of the first servers: nobody lists the tasks of all. */
+async function taskIds(client: CnapiClient): Promise<string[]> {
+  const servers = await client.servers({ limit: MAX_SERVERS_ASKED, fields: 'uuid' });
+  const each = await Promise.allSettled(servers.map(({ uuid }) => client.taskHistory(uuid, 10)));
+  return each.flatMap((one) => (one.status === 'fulfilled' ? one.value.flatMap(({ id }) => id ?? []) : []));
+}

@@ -1,0 +1,58 @@
+/** `cnapi drain`: takes an instance out of service in good order. */
+import { Command } from 'commander';
+import type { CnapiClient } from '../../client/client.ts';
+import type { Context } from '../context.ts';
+import { shortDuration } from '../duration.ts';
+import { findInstance } from '../find.ts';
+import { examples, type Runner } from '../runner.ts';
+import { EXIT } from '../usage-error.ts';
+
+const LOOK_MS = 500;
+/** A drain ends by itself after 75 s, and a lease after 5 s more. */
+const WITHIN_MS = 90_000;
+
+export function drainCommand(runner: Runner): Command {
+  const command = new Command('drain')
+    .description(
+      'Drains an instance: its agents go to the others, its callers are answered, then it stops. Whoever looks after its process may start it again.',
+    )
+    .argument('<instance>', 'its uuid, the beginning of it, or HOST:PORT')
+    .option('--wait', 'until it has gone, 90 s at most; exit code 1 if it has not')
+    .action(runner.action(drain));
+  return examples(command, ['cnapi drain 10.0.0.11:8080 --wait']);
+}
+
+async function drain(
+  { client, output, clock }: Context,
+  [name]: readonly unknown[],
+  { wait = false }: { wait?: boolean },
+): Promise<number> {
+  const { uuid, run } = findInstance(await client.learnInstances(), String(name));
+  const drained = await client.drain(uuid);
+  if (!wait) {
+    if (output.json) output.document(drained);
+    else output.line(`${uuid} is draining`);
+    return EXIT.ok;
+  }
+  const start = clock.now();
+  let agents: number | undefined;
+  while (clock.now() - start < WITHIN_MS) {
+    const still = await stillThere(client, uuid, run);
+    if (still === undefined) {
+      const took = clock.now() - start;
+      if (output.json) output.document({ ...drained, state: 'stopped', took_ms: Math.round(took) });
+      else output.line(`${uuid} has gone after ${shortDuration(took)}`);
+      return EXIT.ok;
+    }
+    if (still.agents !== agents) output.note(`${still.state}, ${still.agents} agents`);
+    agents = still.agents;
+    await clock.sleep(LOOK_MS);
+  }
+  output.complain(`${uuid} is still there after ${shortDuration(WITHIN_MS)}; its log says what it waits for`);
+  return EXIT.failed;
+}
+
+/** The same run: one that has been started again meanwhile is another. */
+async function stillThere(client: CnapiClient, uuid: string, run: unknown) {
+  return (await client.instances()).find((one) => one.uuid === uuid && one.run === run);
+}

@@ -1,0 +1,86 @@
+/** `cnapi events`: what happens, as it happens. */
+import { Command } from 'commander';
+import type { FleetEvent } from '../../client/client.ts';
+import type { Context } from '../context.ts';
+import { shortTime } from '../duration.ts';
+import { findServer } from '../find.ts';
+import { examples, type Runner, repeated } from '../runner.ts';
+import { UsageError } from '../usage-error.ts';
+import { visible } from '../visible.ts';
+
+const KINDS = ['status', 'task', 'ticket', 'instance'];
+
+interface Options {
+  kind?: string[];
+  server?: string;
+  after?: string;
+  limit?: string;
+}
+
+export function eventsCommand(runner: Runner): Command {
+  const command = new Command('events')
+    .description(
+      'Follows what happens in the fleet, until it is interrupted. Goes on at another instance when one goes, without a gap, or says so.',
+    )
+    .option('--kind <kind>', `${KINDS.join(', ')}; several by comma, or given again (default: all)`, repeated)
+    .option('--server <server>', 'of one server: uuid or hostname')
+    .option('--after <id>', 'go on after this event, as its id in --json has it')
+    .option('--limit <count>', 'end after so many')
+    .action(runner.action(events));
+  return examples(command, [
+    'cnapi events --kind status',
+    'cnapi events --server web-1 --json',
+    'cnapi events --kind task --limit 1',
+  ]);
+}
+
+async function events({ client, output }: Context, _: unknown, options: Options): Promise<void> {
+  const kinds = (options.kind ?? []).flatMap((kind) => kind.split(','));
+  const stranger = kinds.find((kind) => !KINDS.includes(kind));
+  if (stranger !== undefined) throw new UsageError(`--kind ${stranger} is not one of ${KINDS.join(', ')}`);
+  const limit = limitOf(options.limit);
+  const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
+  await client.learnInstances();
+  const query = { ...(kinds.length > 0 && { kind: kinds }), server };
+  const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
+  const onOpen = () => output.note('following');
+  let count = 0;
+  for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {
+    if (output.json) output.record(event);
+    else output.line(eventLine(event));
+    if (++count >= limit) return;
+  }
+}
+
+/** One line: when, what kind, and what about what. */
+export function eventLine({ event, data }: FleetEvent): string {
+  return visible(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${aboutOf(event, data)}`);
+}
+
+function aboutOf(event: string, data: Readonly<Record<string, unknown>>): string {
+  const of = (name: string) => textOf(data[name]) ?? '-';
+  switch (event) {
+    case 'status':
+      return `${of('server_uuid')}  ${of('previous')} -> ${of('status')}  ${of('reason')}`;
+    case 'task':
+      return `${of('server_uuid')}  ${of('id')}  ${of('task')}  ${of('status')}`;
+    case 'ticket':
+      return `${of('server_uuid')}  ${of('uuid')}  ${of('scope')}/${of('id')}  ${of('status')}`;
+    case 'instance':
+      return `${of('uuid')}  ${of('url')}  ${of('state')}`;
+    case 'gap':
+      return of('message');
+    default:
+      return JSON.stringify(data);
+  }
+}
+
+function textOf(value: unknown): string | undefined {
+  return value === undefined || value === null ? undefined : String(value);
+}
+
+function limitOf(text: string | undefined): number {
+  if (text === undefined) return Number.POSITIVE_INFINITY;
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new UsageError(`--limit ${text} is not a number from 1 on`);
+  return Number(text);
+}

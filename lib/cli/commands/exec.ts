@@ -1,0 +1,216 @@
+/** `cnapi exec`: one command on many servers, with its output as it comes. */
+import { readFile } from 'node:fs/promises';
+import { text as readAll } from 'node:stream/consumers';
+import { Command } from 'commander';
+import type { Server } from '../../client/answers.ts';
+import { messageOf } from '../../errors.ts';
+import type { Context } from '../context.ts';
+import { parseDuration } from '../duration.ts';
+import { findServers, nameOf, selectServers } from '../find.ts';
+import { type Ending, type FleetCommand, FleetRun, type Listener } from '../fleet-run.ts';
+import { LiveOutput, prefixOf } from '../live-output.ts';
+import { examples, type Runner, repeated } from '../runner.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
+import { exitCodeOf } from '../task-end.ts';
+import { EXIT, UsageError } from '../usage-error.ts';
+import { visible } from '../visible.ts';
+
+interface Options {
+  all?: boolean;
+  where?: string[];
+  script?: string;
+  env?: string[];
+  timeout?: string;
+  concurrency: string;
+  detach?: boolean;
+  ticket?: string;
+  raw?: boolean;
+  prefix?: boolean;
+}
+
+const MAX_SCRIPT_BYTES = 1024 * 1024;
+const MAX_CONCURRENCY = 500;
+const MAX_TIMEOUT_MS = 24 * 24 * 3_600_000;
+/** The words are arguments, so that no shell takes them apart. */
+const RUN_WORDS = '#!/bin/sh\nexec "$@"\n';
+
+const MORE = `
+Servers are uuids or hostnames. All of them are looked up first: when one is not known, nothing is run (exit code 2).
+Several words after -- are a command and its arguments, which reach it as they are. One word is given to sh, so that
+pipes and the like work. With --script the words are the arguments of the script; its first line may name an interpreter.
+Commands run as the user of the agent, which is root in earnest.
+
+Output to a terminal has control characters shown as escapes such as \\x1b, unless --raw is given; to a pipe or a file it
+goes as it is. With several servers each line begins with the name of its server.
+
+The first Ctrl-C cancels what runs and waits for its end, the second one leaves.
+
+Exit codes: 0 it ended with 0 on all, 1 it failed on some, 2 usage, 3 of some nobody told how it ended, 130 interrupted.
+`;
+
+export function execCommand(runner: Runner): Command {
+  const command = new Command('exec')
+    .description('Runs a command on servers, many at once, and shows its output as it comes.')
+    .usage('[options] [server...] -- command [argument...]')
+    .argument('[server...]', 'uuids or hostnames')
+    .option('--all', 'on all servers')
+    .option('--where <name=pattern>', 'on those with this property, as in cnapi servers; may be given again', repeated)
+    .option('--script <file>', 'run this file, - for standard input')
+    .option('--env <name=value>', 'for the command; may be given again', repeated)
+    .option('--timeout <duration>', 'it is killed then (default: 1h)')
+    .option('--concurrency <count>', 'on so many servers at a time', '32')
+    .option('--ticket <uuid>', 'only while this ticket is active (see cnapi lock)')
+    .option('-d, --detach', 'print the ids of the tasks and do not wait')
+    .option('--raw', 'output to the terminal as it is, control characters and all')
+    .option('--no-prefix', 'do not put the name of the server before each line')
+    .addHelpText('after', MORE)
+    .action(runner.action(exec, { rest: true }));
+  return examples(command, [
+    'cnapi exec web-1 -- uptime',
+    "cnapi exec web-1 web-2 -- 'df -h / | tail -1'",
+    "cnapi exec --where 'hostname=web-*' --where status=running --timeout 5m -- svcadm restart nginx",
+    'cnapi exec --all --script check.sh --concurrency 100 --json',
+  ]);
+}
+
+async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
+  const { client, output, random } = context;
+  const concurrency = concurrencyOf(options.concurrency);
+  const command = await commandOf(context, options);
+  const servers = await serversOf(context, names as string[], options);
+  await client.learnInstances().catch(() => undefined);
+  output.onReaderGone = () => undefined;
+  const run = new FleetRun({ client, random, listener: listenerOf(context, servers, options) });
+  let interruptedWith: number | undefined;
+  const stop = onEndingSignal((signal, before) => {
+    interruptedWith = exitCodeOfSignal(signal);
+    if (before > 0) leave(context, run, interruptedWith);
+    output.complain(
+      `cancelling ${run.running.size} of ${servers.length}; once more to leave without waiting for their ends`,
+    );
+    void run.cancel().then((missed) => missed > 0 && output.complain(`${missed} could not be asked to end`));
+  });
+  const endings = await run.run(servers, command, concurrency);
+  stop();
+  if (servers.length > 1) summarize(context, servers, endings);
+  return interruptedWith ?? codeOf(endings);
+}
+
+function leave({ output }: Context, run: FleetRun, code: number): never {
+  for (const id of run.running.values()) output.complain(`left: task ${id} may still run; cnapi task ${id} tells`);
+  process.exit(code);
+}
+
+async function serversOf({ client }: Context, names: readonly string[], options: Options): Promise<Server[]> {
+  const { all = false, where = [] } = options;
+  const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
+  if (ways === 0) throw new UsageError('On which servers? Name some, or give --where NAME=PATTERN, or --all');
+  if (ways > 1) throw new UsageError('Servers by name, --where and --all do not go together');
+  const servers = names.length > 0 ? await findServers(client, names) : await selectServers(client, where);
+  if (servers.length === 0) throw new UsageError('No server matches; nothing was run');
+  return servers;
+}
+
+async function commandOf({ rest }: Context, options: Options): Promise<FleetCommand> {
+  const env = Object.fromEntries((options.env ?? []).map(variableOf));
+  const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout, '--timeout');
+  if (timeoutMs !== undefined && (timeoutMs < 1 || timeoutMs > MAX_TIMEOUT_MS))
+    throw new UsageError(`--timeout ${options.timeout} is not between 1ms and 24d`);
+  const params = { ...(await scriptOf(rest, options.script)), ...(Object.keys(env).length > 0 && { env }) };
+  return { params, timeoutMs, ticketUuid: options.ticket, detach: options.detach === true };
+}
+
+async function scriptOf(rest: readonly string[] | undefined, file: string | undefined) {
+  if (file !== undefined) return { script: await scriptIn(file), args: [...(rest ?? [])] };
+  const [first, ...others] = rest ?? [];
+  if (first === undefined || first === '')
+    throw new UsageError(
+      'What is to be run? Write it after --, as in cnapi exec web-1 -- uptime, or give --script FILE',
+    );
+  return others.length === 0 ? { script: `${first}\n` } : { script: RUN_WORDS, args: [first, ...others] };
+}
+
+async function scriptIn(file: string): Promise<string> {
+  const script = await (file === '-' ? readAll(process.stdin) : readFile(file, 'utf8')).catch((cause: unknown) => {
+    throw new UsageError(`--script ${file} cannot be read: ${messageOf(cause)}`, { cause });
+  });
+  if (script.trim() === '') throw new UsageError(`--script ${file} is empty`);
+  if (Buffer.byteLength(script) > MAX_SCRIPT_BYTES) throw new UsageError(`--script ${file} is larger than 1 MiB`);
+  return script;
+}
+
+function variableOf(text: string): [string, string] {
+  const [, name, value] = /^([^=]+)=(.*)$/s.exec(text) ?? [];
+  if (name === undefined || value === undefined) throw new UsageError(`--env ${text} is not NAME=VALUE`);
+  return [name, value];
+}
+
+function concurrencyOf(text: string): number {
+  const count = Number(text);
+  if (/^\d{1,4}$/.test(text) && count >= 1 && count <= MAX_CONCURRENCY) return count;
+  throw new UsageError(`--concurrency ${text} is not a number from 1 to ${MAX_CONCURRENCY}`);
+}
+
+function listenerOf({ output }: Context, servers: readonly Server[], options: Options): Listener {
+  const isOne = servers.length === 1;
+  const width = Math.max(...servers.map((server) => visible(nameOf(server)).length));
+  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(nameOf(server), width));
+  const lives = new Map<string, LiveOutput>();
+  const liveOf = (server: Server) => {
+    const live =
+      lives.get(server.uuid) ?? new LiveOutput(output, { raw: options.raw === true, prefix: prefix(server) });
+    lives.set(server.uuid, live);
+    return live;
+  };
+  const record = (server: Server, event: string, about: object) =>
+    output.record({ event, server_uuid: server.uuid, hostname: server.hostname ?? null, ...about });
+  const told = (server: Server) => visible(nameOf(server));
+  return {
+    onStart(server, id) {
+      if (output.json) record(server, 'start', { task: id });
+      else if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
+    },
+    onOutput(server, data) {
+      if (output.json) record(server, 'output', data);
+      else liveOf(server).write(data);
+    },
+    onBroken: (server, why) => output.note(`${told(server)}: ${visible(why)}; going on at another instance`),
+    onEnd(server, ending) {
+      if (output.json) return record(server, 'end', recordOf(ending));
+      if (ending.kind === 'ok' || ending.kind === 'failed') liveOf(server).end(ending.result);
+      lives.delete(server.uuid);
+      if (ending.kind === 'failed' || ending.kind === 'unknown')
+        output.complain(`${told(server)}: ${visible(whyOf(ending))}`);
+    },
+  };
+}
+
+function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string {
+  const request = ending.kind === 'failed' && ending.requestId !== undefined ? ` (request ${ending.requestId})` : '';
+  const task = ending.kind === 'unknown' && ending.id !== undefined ? `; cnapi task ${ending.id} tells later` : '';
+  return `${ending.why}${request}${task}`;
+}
+
+function recordOf(ending: Ending): object {
+  const { kind, id } = ending;
+  const result = 'result' in ending ? ending.result : undefined;
+  const why = 'why' in ending ? { error: ending.why } : {};
+  return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(result) ?? null, ...why };
+}
+
+function summarize({ output }: Context, servers: readonly Server[], endings: readonly Ending[]): void {
+  const count = (kind: Ending['kind']) => endings.filter((ending) => ending.kind === kind).length;
+  const parts = [
+    [count('ok'), 'ok'],
+    [count('started'), 'started'],
+    [count('failed'), 'failed'],
+    [count('unknown'), 'not known'],
+  ] as const;
+  const said = parts.filter(([number]) => number > 0).map(([number, word]) => `${number} ${word}`);
+  output.note(`${servers.length} servers: ${said.join(', ')}`);
+}
+
+function codeOf(endings: readonly Ending[]): number {
+  if (endings.some(({ kind }) => kind === 'unknown')) return EXIT.noAnswer;
+  return endings.some(({ kind }) => kind === 'failed') ? EXIT.failed : EXIT.ok;
+}

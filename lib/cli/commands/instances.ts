@@ -1,0 +1,30 @@
+/** `cnapi instances`: who serves. */
+import { Command } from 'commander';
+import type { Instance } from '../../client/answers.ts';
+import type { Context } from '../context.ts';
+import { shortDuration, shortTime } from '../duration.ts';
+import { examples, type Runner } from '../runner.ts';
+import type { Column } from '../table.ts';
+
+export function instancesCommand(runner: Runner): Command {
+  const command = new Command('instances')
+    .description('Lists the instances of cnapi, their agents and how long ago each gave a sign of life.')
+    .action(runner.action(instances));
+  return examples(command, ['cnapi instances', 'cnapi instances --json']);
+}
+
+export const INSTANCE: readonly Column<Instance>[] = [
+  { head: 'INSTANCE', of: ({ uuid }) => uuid },
+  { head: 'URL', of: ({ url }) => url },
+  { head: 'STATE', of: ({ state }) => state },
+  { head: 'AGENTS', of: ({ agents }) => agents, align: 'right' },
+  { head: 'BEAT', of: ({ lease_age_ms }) => shortDuration(lease_age_ms), align: 'right' },
+  { head: 'VERSION', of: ({ version }) => version, shrinks: true },
+  { head: 'STARTED', of: ({ started }) => shortTime(started) },
+];
+
+async function instances({ client, output }: Context): Promise<void> {
+  const found = await client.instances();
+  if (output.json) return output.document(found);
+  output.table(INSTANCE, found);
+}

@@ -1,0 +1,158 @@
+/** `cnapi lock`: runs a command on this machine while a lock is held. */
+import { Command } from 'commander';
+import type { Context } from '../context.ts';
+import { parseDuration, shortDuration } from '../duration.ts';
+import { findServer } from '../find.ts';
+import { LocalCommand } from '../local-command.ts';
+import { examples, type Runner } from '../runner.ts';
+import { type EndingSignal, exitCodeOfSignal, onEndingSignal } from '../signals.ts';
+import { LockLostError, TicketKeeper } from '../ticket-keeper.ts';
+import { UsageError } from '../usage-error.ts';
+import { visible } from '../visible.ts';
+
+interface Options {
+  expires: string;
+  wait?: string;
+  killAfter: string;
+  conflictExitCode: string;
+}
+
+/** Beside the command's own. */
+const LOST = 125;
+const LEAST_EXPIRY_MS = 3000;
+
+const MORE = `
+Takes a ticket in the queue of (server, scope, id), waits until it is its turn, runs the command here, renews the ticket
+meanwhile and releases it afterwards. \`default\` as server is for locks of the whole datacenter. The command finds the
+ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only while the lock is held.
+
+When the lock is lost (somebody deleted the ticket, or no instance could renew it in time) the command is stopped: TERM,
+and KILL after --kill-after. Without a terminal all that it started is stopped with it. If this program itself is killed, the
+lock passes on after --expires, and the command goes on: give it an end of its own.
+
+Exit codes: the command's own, 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126, 127 the
+command cannot be run, is not there; 1 refused; 2 usage; 3 no instance answered, and nothing was run.
+`;
+
+export function lockCommand(runner: Runner): Command {
+  const command = new Command('lock')
+    .description('Runs a command on this machine while it holds a lock.')
+    .usage('[options] <server> <scope> <id> -- command [argument...]')
+    .argument('<server>', 'uuid or hostname, or `default`')
+    .argument('<scope>', 'what kind of thing is locked')
+    .argument('<id>', 'which one')
+    .option('--expires <duration>', 'others may have the lock so long after this program was killed', '60s')
+    .option('--wait <duration>', 'wait so long for the lock, 0 for not at all (default: for ever)')
+    .option(
+      '--kill-after <duration>',
+      'between TERM and KILL when the lock is lost; a quarter of --expires at most',
+      '5s',
+    )
+    .option('-E, --conflict-exit-code <code>', 'when there is no lock within --wait', '124')
+    .addHelpText('after', MORE)
+    .action(runner.action(lock, { rest: true }));
+  return examples(command, [
+    'cnapi lock web-1 vm 0f2f7f4e-5f0b-4b5e-9d8b-1c2d3e4f5a6b -- ./migrate.sh',
+    'cnapi lock default release nightly --wait 0 -- make release',
+    'cnapi lock web-1 disk sda -- sh -c \'cnapi exec web-1 --ticket "$CNAPI_TICKET" -- fsck -n /dev/sda\'',
+  ]);
+}
+
+async function lock(context: Context, [name, scope, id]: readonly unknown[], options: Options): Promise<number> {
+  const { client, output, clock, random, rest } = context;
+  const [file] = rest ?? [];
+  if (rest === undefined || file === undefined || file === '')
+    throw new UsageError('What is to be run while the lock is held? Write it after --');
+  const { expiresMs, waitMs, killAfterMs, conflict } = timesOf(options);
+  const serverUuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
+  await client.learnInstances().catch(() => undefined);
+  const keeper = new TicketKeeper(
+    { client, clock, note: (text) => output.note(visible(text)) },
+    {
+      serverUuid,
+      scope: String(scope),
+      id: String(id),
+      action: `cnapi lock: ${file}`.slice(0, 60),
+      expiresMs,
+      marginMs: killAfterMs,
+      requestId: random.uuid(),
+    },
+  );
+  const holder = new Holder(context, keeper, killAfterMs);
+  try {
+    const until = clock.now() + waitMs;
+    if (await holder.take(until)) return await holder.run(rest);
+    output.complain(`no lock within ${shortDuration(waitMs)}; nothing was run`);
+    return conflict;
+  } catch (error) {
+    if (holder.endedBy !== undefined) return exitCodeOfSignal(holder.endedBy);
+    if (!(error instanceof LockLostError)) throw error;
+    output.complain(visible(`the lock was lost before the command was run: ${error.message}`));
+    return LOST;
+  } finally {
+    holder.stopListening();
+    if (!(await keeper.release()))
+      output.complain(`nobody could be told that the lock is free; it is in ${shortDuration(expiresMs)}`);
+  }
+}
+
+class Holder {
+  readonly #context: Context;
+  readonly #keeper: TicketKeeper;
+  readonly #killAfterMs: number;
+  readonly #ending = new AbortController();
+  readonly stopListening: () => void;
+  endedBy: EndingSignal | undefined;
+  #command: LocalCommand | undefined;
+
+  constructor(context: Context, keeper: TicketKeeper, killAfterMs: number) {
+    this.#context = context;
+    this.#keeper = keeper;
+    this.#killAfterMs = killAfterMs;
+    this.stopListening = onEndingSignal((signal) => this.#onSignal(signal));
+  }
+
+  async take(until: number): Promise<boolean> {
+    await this.#keeper.take(this.#ending.signal);
+    return this.#keeper.untilActive(Math.max(until, this.#context.clock.now() + 1), this.#ending.signal);
+  }
+
+  /** @throws LockLostError when it was lost before the command began */
+  async run(argv: readonly string[]): Promise<number> {
+    const { clock, env, output } = this.#context;
+    const { lost } = this.#keeper;
+    lost.throwIfAborted();
+    this.#ending.signal.throwIfAborted();
+    const command = new LocalCommand(argv, { clock, env: { ...env, CNAPI_TICKET: this.#keeper.uuid } });
+    this.#command = command;
+    const { promise: isLost, resolve } = Promise.withResolvers<'lost'>();
+    lost.addEventListener('abort', () => resolve('lost'), { once: true });
+    const first = await Promise.race([command.ended, isLost]);
+    if (first !== 'lost') return first;
+    output.complain(visible(`the lock is lost, the command is stopped: ${(lost.reason as LockLostError).message}`));
+    await command.stop(this.#killAfterMs);
+    return LOST;
+  }
+
+  /** While it waits: gives its place back. While the command runs: the command's to end of. */
+  #onSignal(signal: EndingSignal): void {
+    if (this.#command !== undefined) return this.#command.forward(signal);
+    this.endedBy ??= signal;
+    this.#ending.abort(new Error(signal));
+  }
+}
+
+function timesOf({ expires, wait, killAfter, conflictExitCode }: Options) {
+  const expiresMs = parseDuration(expires, '--expires');
+  if (expiresMs < LEAST_EXPIRY_MS || expiresMs > 86_400_000)
+    throw new UsageError(`--expires ${expires} is not between 3s and 1d; the lock is renewed while the command runs`);
+  const conflict = Number(conflictExitCode);
+  if (!/^\d{1,3}$/.test(conflictExitCode) || conflict > 255)
+    throw new UsageError(`--conflict-exit-code ${conflictExitCode} is not a number from 0 to 255`);
+  return {
+    expiresMs,
+    conflict,
+    waitMs: wait === undefined ? Number.POSITIVE_INFINITY : parseDuration(wait, '--wait'),
+    killAfterMs: Math.min(parseDuration(killAfter, '--kill-after'), expiresMs / 4),
+  };
+}

@@ -1,0 +1,74 @@
+/** `cnapi server`: one server, how its status came to be, and its last tasks. */
+import { Command } from 'commander';
+import type { StatusChange, TaskHistoryEntry } from '../../client/answers.ts';
+import type { Context } from '../context.ts';
+import { shortTime } from '../duration.ts';
+import { findServer } from '../find.ts';
+import { examples, type Runner } from '../runner.ts';
+
+const CHANGES = 5;
+
+export function serverCommand(runner: Runner): Command {
+  const command = new Command('server')
+    .description('Shows one server: what is known of it, its status and why, its last tasks.')
+    .argument('<server>', 'uuid or hostname')
+    .action(runner.action(server));
+  return examples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
+}
+
+async function server({ client, output }: Context, [name]: readonly unknown[]): Promise<void> {
+  const { uuid } = await findServer(client, String(name));
+  const [found, changes, tasks] = await Promise.all([
+    client.server(uuid),
+    client.statusHistory(uuid, CHANGES),
+    client.taskHistory(uuid, CHANGES).catch(() => []),
+  ]);
+  if (output.json) return output.document({ ...found, status_history: changes, task_history: tasks });
+  const [latest] = changes;
+  output.facts([
+    ['uuid', found.uuid],
+    ['hostname', found.hostname],
+    ['status', found.status],
+    ['since', latest && `${shortTime(latest.since)} (${latest.reason})`],
+    ['instance', latest?.cnapi_uuid],
+    ['datacenter', found.datacenter],
+    ['last heard', found.last_heartbeat && shortTime(String(found.last_heartbeat))],
+    ['booted', found.last_boot && shortTime(String(found.last_boot))],
+    ['memory MiB', found.ram],
+    ['platform', found.current_platform],
+    ['setup', found.setup],
+    ['comments', found.comments],
+  ]);
+  showChanges(output, changes);
+  showTasks(output, tasks);
+}
+
+function showChanges(output: Context['output'], changes: readonly StatusChange[]): void {
+  if (changes.length === 0) return;
+  output.line('');
+  output.table(
+    [
+      { head: 'SINCE', of: ({ since }) => shortTime(since) },
+      { head: 'STATUS', of: ({ status }) => status },
+      { head: 'BEFORE', of: ({ previous }) => previous },
+      { head: 'REASON', of: ({ reason }) => reason, shrinks: true },
+      { head: 'INSTANCE', of: ({ cnapi_uuid }) => cnapi_uuid },
+    ],
+    changes,
+  );
+}
+
+export function showTasks(output: Context['output'], tasks: readonly TaskHistoryEntry[]): void {
+  if (tasks.length === 0) return;
+  output.line('');
+  output.table(
+    [
+      { head: 'STARTED', of: ({ started_at }) => shortTime(started_at) },
+      { head: 'TASK', of: ({ task }) => task, shrinks: true },
+      { head: 'STATUS', of: ({ status }) => status },
+      { head: 'ID', of: ({ id }) => id },
+      { head: 'MESSAGE', of: ({ messages }) => messages?.join('; '), shrinks: true },
+    ],
+    tasks,
+  );
+}

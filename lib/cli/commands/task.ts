@@ -1,0 +1,88 @@
+/** `cnapi task`: a task as it stands, or its output and events until it ends. */
+import { Command } from 'commander';
+import type { Task, TaskEvent } from '../../client/answers.ts';
+import type { Context } from '../context.ts';
+import { shortTime } from '../duration.ts';
+import { LiveOutput } from '../live-output.ts';
+import { examples, type Runner } from '../runner.ts';
+import { errorOf, exitCodeOf, hasSucceeded } from '../task-end.ts';
+import { EXIT } from '../usage-error.ts';
+import { visible } from '../visible.ts';
+
+interface Options {
+  follow?: boolean;
+  raw?: boolean;
+}
+
+export function taskCommand(runner: Runner): Command {
+  const command = new Command('task')
+    .description('Shows a task; with --follow its output and what happens to it, until it ends.')
+    .argument('<task>', 'its id')
+    .option('-f, --follow', 'from its beginning until it ends; exit code 0 if it succeeded, else 1')
+    .option('--raw', 'its output to the terminal as it is, control characters and all')
+    .action(runner.action(task));
+  return examples(command, [
+    'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
+    'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11 --follow',
+  ]);
+}
+
+async function task(context: Context, [given]: readonly unknown[], options: Options): Promise<number> {
+  const { client, output } = context;
+  const id = String(given);
+  if (options.follow) return followed(context, id, options);
+  const found = await client.task(id);
+  if (output.json) output.document(found);
+  else show(output, found);
+  return EXIT.ok;
+}
+
+async function followed({ client, output }: Context, id: string, { raw }: Options): Promise<number> {
+  const first = await client.task(id);
+  await client.learnInstances().catch(() => undefined);
+  const live = new LiveOutput(output, { raw: raw === true, prefix: undefined });
+  const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
+  for await (const event of client.followTask(id, { onBroken })) {
+    if (output.json) output.record(event);
+    else if (event.name === 'output') live.write(event.data);
+    else if (event.name !== 'end') output.note(storyOf(event));
+    if (event.name !== 'end') continue;
+    if (!output.json) live.end(event.data.result);
+    const message = errorOf(event.data);
+    if (message !== undefined && !output.json) output.complain(`${first.task} failed: ${visible(message)}`);
+    return hasSucceeded(event.data) ? EXIT.ok : EXIT.failed;
+  }
+  // Nothing came after the last event that was had: it ended meanwhile.
+  return (await client.task(id)).status === 'complete' ? EXIT.ok : EXIT.failed;
+}
+
+function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
+  const about =
+    name === 'progress' ? ` ${data.value} % ${data.message ?? ''}` : name === 'retry' ? ` ${data.reason}` : '';
+  const again = attempt > 1 ? ` (attempt ${attempt})` : '';
+  return visible(`${shortTime(timestamp)} ${name}${about}${again}`);
+}
+
+function show(output: Context['output'], found: Task): void {
+  const finish = found.history.find(({ name }) => name === 'finish')?.event;
+  const error = found.history.find(({ name }) => name === 'error')?.event.error as {
+    message?: unknown;
+    code?: unknown;
+  };
+  output.facts([
+    ['id', found.id],
+    ['task', found.task],
+    ['server', found.server_uuid],
+    ['status', found.cancel_requested === true && found.status === 'active' ? 'active, to be cancelled' : found.status],
+    ['error', error && `${error.message} (${error.code})`],
+    ['exit code', finish && exitCodeOf(finish)],
+    ['accepted', shortTime(found.timestamp)],
+    ['started', found.started_at && shortTime(found.started_at)],
+    ['ended', found.finished_at && shortTime(found.finished_at)],
+    ['attempt', found.attempt],
+    ['request', found.req_id],
+    ['ticket', found.ticket_uuid],
+  ]);
+  const live = new LiveOutput(output, { raw: false, prefix: undefined });
+  if (finish !== undefined) live.end(finish);
+}

@@ -1,0 +1,59 @@
+/** `cnapi tickets`: the queues of locks, or the tickets of one server. */
+import { Command } from 'commander';
+import type { Queue, Ticket } from '../../client/answers.ts';
+import type { Context } from '../context.ts';
+import { shortDuration, shortTime } from '../duration.ts';
+import { findServer } from '../find.ts';
+import { examples, type Runner } from '../runner.ts';
+import type { Column } from '../table.ts';
+
+export function ticketsCommand(runner: Runner): Command {
+  const command = new Command('tickets')
+    .description(
+      'Shows every lock that is held or waited for; with a server, its tickets in the order of their creation.',
+    )
+    .argument('[server]', "uuid or hostname, or `default` for the datacenter's own")
+    .option('-a, --all', 'tickets that have ended as well')
+    .action(runner.action(tickets));
+  return examples(command, ['cnapi tickets', 'cnapi tickets web-1', 'cnapi tickets default --all --json']);
+}
+
+const QUEUE: readonly Column<Queue>[] = [
+  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
+  { head: 'SCOPE', of: ({ scope }) => scope, shrinks: true },
+  { head: 'ID', of: ({ id }) => id, shrinks: true },
+  { head: 'HOLDER', of: ({ holder }) => holder?.uuid },
+  { head: 'HELD FOR', of: ({ holder }) => holder && shortDuration(holder.active_ms), align: 'right' },
+  { head: 'WAITING', of: ({ depth }) => depth, align: 'right' },
+  { head: 'LONGEST', of: (queue) => queue.oldest_waiting_ms && shortDuration(queue.oldest_waiting_ms), align: 'right' },
+];
+
+const TICKET: readonly Column<Ticket>[] = [
+  { head: 'TICKET', of: ({ uuid }) => uuid },
+  { head: 'SCOPE', of: ({ scope }) => scope, shrinks: true },
+  { head: 'ID', of: ({ id }) => id, shrinks: true },
+  { head: 'STATUS', of: ({ status }) => status },
+  { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
+  { head: 'EXPIRES', of: ({ expires_at }) => shortTime(expires_at) },
+  { head: 'ACTION', of: ({ action }) => action, shrinks: true },
+];
+
+async function tickets(
+  { client, output }: Context,
+  [name]: readonly unknown[],
+  { all: everything = false }: { all?: boolean },
+): Promise<void> {
+  if (name === undefined) {
+    const queues = await client.queues();
+    if (output.json) return output.document(queues);
+    output.table(QUEUE, queues);
+    if (queues.length === 0) output.note('No lock is held');
+    return;
+  }
+  const uuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
+  const found = await client.tickets(uuid);
+  const shown = found.filter(({ status }) => everything || status === 'active' || status === 'queued');
+  if (output.json) return output.document(shown);
+  output.table(TICKET, shown);
+  if (shown.length === 0) output.note('It has no such tickets');
+}

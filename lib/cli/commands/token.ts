@@ -1,0 +1,136 @@
+/** `cnapi token`: credentials for callers and agents. */
+import { open } from 'node:fs/promises';
+import { Command } from 'commander';
+import type { CreatedToken, Token } from '../../client/answers.ts';
+import { messageOf } from '../../errors.ts';
+import type { Context } from '../context.ts';
+import { parseDuration, shortTime } from '../duration.ts';
+import { findServer, isUuid } from '../find.ts';
+import { examples, type Runner } from '../runner.ts';
+import type { Column } from '../table.ts';
+import { UsageError } from '../usage-error.ts';
+import { visible } from '../visible.ts';
+
+const ROLES = ['reader', 'operator', 'admin', 'agent'];
+
+export function tokenCommand(runner: Runner): Command {
+  return new Command('token')
+    .description('Makes, lists and revokes tokens. For admins.')
+    .addCommand(createCommand(runner))
+    .addCommand(listCommand(runner))
+    .addCommand(revokeCommand(runner));
+}
+
+function createCommand(runner: Runner): Command {
+  const command = new Command('create')
+    .description('Makes a token and prints it: the only time that it is shown.')
+    .argument('<name>', 'who or what it is for; the audit record has it')
+    .requiredOption('--role <role>', ROLES.join(', '))
+    .option('--expires <duration>', 'such as 90d (default: never)')
+    .option('--server <server>', 'for the agent of this server only: uuid or hostname')
+    .option('--file <file>', 'write it there, mode 0600, in place of printing it; the file must not be there yet')
+    .action(runner.action(create));
+  return examples(command, [
+    'cnapi token create deploy --role operator --expires 90d --file deploy.token',
+    'cnapi token create web-1 --role agent --server web-1',
+  ]);
+}
+
+function listCommand(runner: Runner): Command {
+  const command = new Command('list')
+    .description('Lists tokens: whose, what they may, when they were used. Never the tokens themselves.')
+    .option('-a, --all', 'revoked and expired ones as well')
+    .action(runner.action(list));
+  return examples(command, ['cnapi token list', 'cnapi token list --all --json']);
+}
+
+function revokeCommand(runner: Runner): Command {
+  const command = new Command('revoke')
+    .description('Revokes tokens: every instance refuses them within a second.')
+    .argument('<token...>', 'uuids, or names where only one goes by it')
+    .action(runner.action(revoke));
+  return examples(command, ['cnapi token revoke deploy']);
+}
+
+interface CreateOptions {
+  role: string;
+  expires?: string;
+  server?: string;
+  file?: string;
+}
+
+async function create({ client, output }: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
+  const { role, expires, server, file } = options;
+  if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
+  const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
+  const server_uuid = server === undefined ? undefined : await uuidOf(client, server);
+  // Made first, so that no token is made that nobody can keep.
+  const handle = file === undefined ? undefined : await opened(file);
+  try {
+    const made = await client.createToken({ name: String(name), role, expires_in, server_uuid });
+    if (handle !== undefined) await handle.writeFile(`${made.token}\n`);
+    show(output, made, file);
+  } finally {
+    await handle?.close();
+  }
+}
+
+function show(output: Context['output'], { token, ...made }: CreatedToken, file: string | undefined): void {
+  const until = made.expires_at ? `until ${shortTime(made.expires_at)}` : 'until it is revoked';
+  output.note(visible(`token ${made.uuid} (${made.name}, ${made.role}) is good ${until}`));
+  if (output.json) return output.document(file === undefined ? { ...made, token } : { ...made, file });
+  if (file === undefined) output.line(token);
+  else output.line(file);
+}
+
+async function opened(file: string) {
+  try {
+    return await open(file, 'wx', 0o600);
+  } catch (cause) {
+    throw new UsageError(`--file ${file} cannot be made: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** An agent's token may be made before its server is known. */
+async function uuidOf(client: Context['client'], name: string): Promise<string> {
+  return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
+}
+
+const TOKEN: readonly Column<Token>[] = [
+  { head: 'TOKEN', of: ({ uuid }) => uuid },
+  { head: 'NAME', of: ({ name }) => name, shrinks: true },
+  { head: 'ROLE', of: ({ role }) => role },
+  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
+  { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
+  { head: 'BY', of: ({ created_by }) => created_by, shrinks: true },
+  { head: 'EXPIRES', of: ({ expires_at }) => shortTime(expires_at) },
+  { head: 'LAST USED', of: ({ last_used_at }) => shortTime(last_used_at) },
+  { head: 'REVOKED', of: ({ revoked_at }) => shortTime(revoked_at) },
+];
+
+async function list({ client, output, clock }: Context, _: unknown, { all = false }: { all?: boolean }): Promise<void> {
+  const isGood = ({ revoked_at, expires_at }: Token) =>
+    !revoked_at && (!expires_at || Date.parse(expires_at) > clock.wallTime());
+  const tokens = (await client.tokens()).filter((token) => all || isGood(token));
+  if (output.json) return output.document(tokens);
+  output.table(all ? TOKEN : TOKEN.slice(0, -1), tokens);
+  if (tokens.length === 0) output.note('There is no token');
+}
+
+async function revoke({ client, output }: Context, [given]: readonly unknown[]): Promise<void> {
+  const names = given as string[];
+  const known = names.every(isUuid) ? [] : (await client.tokens()).filter(({ revoked_at }) => !revoked_at);
+  const uuids = names.map((name) => (isUuid(name) ? name.toLowerCase() : named(known, name)));
+  for (const uuid of uuids) {
+    await client.revokeToken(uuid);
+    if (!output.json) output.line(`${uuid} is revoked`);
+  }
+  if (output.json) output.document({ revoked: uuids });
+}
+
+function named(tokens: readonly Token[], name: string): string {
+  const [found, ...others] = tokens.filter((token) => token.name === name);
+  if (found === undefined) throw new UsageError(`There is no token ${visible(name)}; cnapi token list shows them`);
+  if (others.length > 0) throw new UsageError(`Several tokens are called ${visible(name)}; give a uuid`);
+  return found.uuid;
+}

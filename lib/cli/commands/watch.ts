@@ -1,0 +1,173 @@
+/** `cnapi watch`: how the fleet is, now and from now on. */
+import { Command } from 'commander';
+import type { Server } from '../../client/answers.ts';
+import { ApiError } from '../../client/client-errors.ts';
+import { isoNow } from '../../ports/clock.ts';
+import { complaintOf } from '../complaint.ts';
+import type { Context } from '../context.ts';
+import { parseDuration, shortTime } from '../duration.ts';
+import { countByStatus, type FleetView, type RunningTask, screenOf, summaryOf } from '../fleet-view.ts';
+import { examples, type Runner } from '../runner.ts';
+import { Screen } from '../screen.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
+import { EXIT, UsageError } from '../usage-error.ts';
+
+interface Options {
+  interval: string;
+  once?: boolean;
+}
+
+const MAX_AWAY = 200;
+const MAX_TASKS = 500;
+
+export function watchCommand(runner: Runner): Command {
+  const command = new Command('watch')
+    .description(
+      'Shows instances, servers that are not running, locks and running tasks. On a terminal a screen, until q or Ctrl-C; else a line each time something changes.',
+    )
+    .option('--interval <duration>', 'how often to look', '2s')
+    .option('--once', 'look once, print it and end')
+    .action(runner.action(watch));
+  return examples(command, ['cnapi watch', 'cnapi watch --once', 'cnapi watch --json --interval 30s >> fleet.log']);
+}
+
+async function watch(context: Context, _: unknown, { interval, once = false }: Options): Promise<number> {
+  const intervalMs = parseDuration(interval, '--interval');
+  if (intervalMs < 200) throw new UsageError(`--interval ${interval} is shorter than 200ms`);
+  if (once) {
+    const view = await look(context, undefined);
+    show(context, view);
+    return EXIT.ok;
+  }
+  return new Watch(context, intervalMs).run();
+}
+
+class Watch {
+  readonly #context: Context;
+  readonly #intervalMs: number;
+  readonly #ending = new AbortController();
+  readonly #tasks = new Map<string, RunningTask>();
+  readonly #screen: Screen | undefined;
+  #tellsTasks = false;
+  #last: FleetView | undefined;
+  #exitCode: number = EXIT.ok;
+
+  constructor(context: Context, intervalMs: number) {
+    this.#context = context;
+    this.#intervalMs = intervalMs;
+    const isScreen = context.output.isTerminal && !context.output.json;
+    this.#screen = isScreen ? new Screen((key) => this.#onKey(key)) : undefined;
+  }
+
+  async run(): Promise<number> {
+    const { client, clock } = this.#context;
+    await client.learnInstances();
+    const stop = onEndingSignal((signal) => this.#end(exitCodeOfSignal(signal)));
+    const following = this.#followTasks();
+    const redraw = () => this.#draw();
+    this.#screen?.open();
+    process.stdout.on('resize', redraw);
+    try {
+      while (!this.#ending.signal.aborted) {
+        await this.#look();
+        await clock.sleep(this.#intervalMs, this.#ending.signal);
+      }
+    } finally {
+      this.#ending.abort();
+      process.stdout.off('resize', redraw);
+      this.#screen?.close();
+      stop();
+    }
+    await following;
+    return this.#exitCode;
+  }
+
+  async #look(): Promise<void> {
+    const before = this.#last;
+    const tasks = this.#tellsTasks ? [...this.#tasks.values()] : undefined;
+    const view = await look(this.#context, tasks).catch((error: unknown) => {
+      const trouble = complaintOf(error).message;
+      return { ...(before ?? EMPTY), trouble };
+    });
+    if (this.#ending.signal.aborted) return;
+    this.#last = view;
+    if (this.#screen !== undefined) this.#draw();
+    else if (before === undefined || summaryOf(before) !== summaryOf(view)) show(this.#context, view);
+  }
+
+  #draw(): void {
+    const { output, clock } = this.#context;
+    if (this.#last === undefined) return;
+    const paint = {
+      bold: (text: string) => output.paint('bold', text),
+      red: (text: string) => output.paint('red', text),
+    };
+    this.#screen?.draw(screenOf(this.#last, { width: output.columns ?? 80, time: isoNow(clock), paint }));
+  }
+
+  /** Without GET /events the rest is shown all the same. */
+  async #followTasks(): Promise<void> {
+    const { signal } = this.#ending;
+    try {
+      const onOpen = () => {
+        this.#tellsTasks = true;
+      };
+      for await (const { data } of this.#context.client.events({ kind: ['task'] }, { signal, onOpen }))
+        this.#note(data);
+    } catch (error) {
+      if (signal.aborted || error instanceof ApiError) return;
+      this.#tellsTasks = false;
+    }
+  }
+
+  #note(data: Readonly<Record<string, unknown>>): void {
+    const id = String(data.id);
+    if (data.status === 'complete' || data.status === 'failure') this.#tasks.delete(id);
+    else if (this.#tasks.size < MAX_TASKS && !this.#tasks.has(id) && data.id !== undefined)
+      this.#tasks.set(id, {
+        id,
+        task: String(data.task),
+        serverUuid: String(data.server_uuid),
+        since: String(data.time),
+      });
+  }
+
+  #onKey(key: string): void {
+    if (key === 'q' || key === 'Q') this.#end(EXIT.ok);
+    if (key === '\x03' || key === '\x04') this.#end(EXIT.interrupted);
+  }
+
+  #end(exitCode: number): void {
+    this.#exitCode = exitCode;
+    this.#ending.abort();
+  }
+}
+
+const EMPTY: FleetView = { instances: [], total: 0, counts: {}, away: [], queues: [], tasks: undefined };
+
+async function look({ client }: Context, tasks: readonly RunningTask[] | undefined): Promise<FleetView> {
+  const [instances, servers, queues] = await Promise.all([
+    client.learnInstances(),
+    allServers(client),
+    client.queues(),
+  ]);
+  const away = servers.filter(({ status }) => status !== 'running').slice(0, MAX_AWAY);
+  return { instances, total: servers.length, counts: countByStatus(servers), away, queues, tasks };
+}
+
+async function allServers(client: Context['client']): Promise<Server[]> {
+  const servers: Server[] = [];
+  for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
+  return servers;
+}
+
+function show({ output, clock }: Context, view: FleetView): void {
+  const time = isoNow(clock);
+  if (output.json) return output.record({ time, ...view });
+  if (!output.isTerminal) return output.line(`${shortTime(time)}  ${summaryOf(view)}`);
+  const paint = {
+    bold: (text: string) => output.paint('bold', text),
+    red: (text: string) => output.paint('red', text),
+  };
+  for (const line of screenOf(view, { width: output.columns ?? 80, time, paint })) output.line(line);
+}

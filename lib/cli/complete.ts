@@ -1,0 +1,81 @@
+/** Which words may come next on a command line: from the command table, and from the fleet where ids and names are meant. */
+import type { Argument, Command, Option } from 'commander';
+
+/** What the fleet has to be asked for. */
+export type Wanted = 'server' | 'task' | 'instance' | 'ticket' | 'token';
+
+export type Completion = { words: readonly string[] } | { wanted: Wanted };
+
+const CHOICES: Readonly<Record<string, readonly string[]>> = {
+  '--role': ['reader', 'operator', 'admin', 'agent'],
+  '--status': ['running', 'unknown'],
+  '--kind': ['status', 'task', 'ticket', 'instance'],
+};
+const NOTHING: Completion = { words: [] };
+const OF_FLEET: readonly string[] = ['server', 'task', 'instance', 'ticket', 'token'];
+
+/** `words`: what stands after `cnapi`, the last one being typed. Pure. */
+export function complete(program: Command, words: readonly string[]): Completion {
+  const typed = words.at(-1) ?? '';
+  const before = words.slice(0, -1);
+  if (before.includes('--')) return NOTHING;
+  const { command, positionals, open } = walk(program, before);
+  if (open !== undefined) return valuesOf(open, typed);
+  if (typed.startsWith('-')) return { words: beginning(optionsOf(command, program), typed) };
+  const subcommands = visibleCommands(command).map((one) => one.name());
+  if (subcommands.length > 0 && positionals === 0) return { words: beginning(subcommands, typed) };
+  const argument = argumentAt(command, positionals);
+  if (argument === undefined) return NOTHING;
+  if (argument.argChoices !== undefined) return { words: beginning(argument.argChoices, typed) };
+  const kind = argument.name();
+  return OF_FLEET.includes(kind) ? { wanted: kind as Wanted } : NOTHING;
+}
+
+/** Where the words lead: the command, how many arguments it has had, and the option that awaits its value. */
+function walk(program: Command, words: readonly string[]) {
+  let command = program;
+  let positionals = 0;
+  let open: Option | undefined;
+  for (const word of words) {
+    if (open !== undefined) {
+      open = undefined;
+      continue;
+    }
+    if (word.startsWith('-')) {
+      const option = [...command.options, ...program.options].find((one) => one.long === word || one.short === word);
+      if (option?.required === true) open = option;
+      continue;
+    }
+    const next = positionals === 0 ? command.commands.find((one) => one.name() === word) : undefined;
+    if (next === undefined) positionals++;
+    else command = next;
+  }
+  return { command, positionals, open };
+}
+
+function valuesOf(option: Option, typed: string): Completion {
+  const name = option.long ?? '';
+  if (name === '--server') return { wanted: 'server' };
+  return { words: beginning(CHOICES[name] ?? [], typed) };
+}
+
+function argumentAt(command: Command, positionals: number): Argument | undefined {
+  const { registeredArguments } = command;
+  const last = registeredArguments.at(-1);
+  return registeredArguments[positionals] ?? (last?.variadic === true ? last : undefined);
+}
+
+function optionsOf(command: Command, program: Command): string[] {
+  const own = command === program ? [] : command.options;
+  return [...own, ...program.options].flatMap(({ long, hidden }) => (long && !hidden ? [long] : [])).concat('--help');
+}
+
+function visibleCommands(command: Command): Command[] {
+  return command.createHelp().visibleCommands(command);
+}
+
+export const beginning = (words: readonly string[], typed: string): string[] =>
+  words.filter((word) => word.startsWith(typed));
+
+/** A name that a shell takes as it is. Others are not offered: a hostile hostname must not become a command. */
+export const isPlainWord = (word: string): boolean => /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/.test(word);

@@ -1,0 +1,81 @@
+/** What a command works with: the client for where the options say, the output, the ports. */
+import type { Place } from '../client/address.ts';
+import { CnapiClient } from '../client/client.ts';
+import { credentialsOf } from '../client/credentials.ts';
+import { parseServer } from '../dns/resolve.ts';
+import { type Clock, systemClock } from '../ports/clock.ts';
+import { type Random, systemRandom } from '../ports/random.ts';
+import { VERSION } from '../version.ts';
+import { Output } from './output.ts';
+import { UsageError } from './usage-error.ts';
+
+export interface GlobalOptions {
+  url?: string[];
+  dns?: string;
+  dnsName?: string;
+  tls?: boolean;
+  json?: boolean;
+  quiet?: boolean;
+  color?: boolean;
+}
+
+export interface Context {
+  client: CnapiClient;
+  output: Output;
+  clock: Clock;
+  random: Random;
+  env: NodeJS.ProcessEnv;
+  /** What came after `--`; undefined when there was no `--`. */
+  rest: readonly string[] | undefined;
+}
+
+export const LOCAL_URL = 'http://127.0.0.1:8080';
+
+export async function createContext(
+  options: GlobalOptions,
+  { env, rest }: Pick<Context, 'env' | 'rest'>,
+): Promise<Context> {
+  const color = options.color !== false;
+  const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color });
+  const place = placeOf(options, env);
+  const client = new CnapiClient({
+    place,
+    secure: options.tls === true || env.CNAPI_TLS === '1',
+    credentials: await credentialsOf(env),
+    clock: systemClock,
+    random: systemRandom,
+    agent: `cnapi-cli/${VERSION}`,
+  });
+  return { client, output, clock: systemClock, random: systemRandom, env, rest };
+}
+
+/** Options go before the environment, addresses before names. @throws UsageError */
+export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
+  const { url = [], dns, dnsName } = options;
+  if (url.length > 0 && (dns ?? dnsName) !== undefined)
+    throw new UsageError('--url does not go with --dns, --dns-name');
+  if (url.length > 0) return { urls: listed(url) };
+  if ((dns ?? dnsName) !== undefined) return named(dns ?? env.CNAPI_DNS, dnsName ?? env.CNAPI_DNS_NAME);
+  if (env.CNAPI_URL) return { urls: listed([env.CNAPI_URL]) };
+  if (env.CNAPI_DNS || env.CNAPI_DNS_NAME) return named(env.CNAPI_DNS, env.CNAPI_DNS_NAME);
+  return { urls: [LOCAL_URL] };
+}
+
+const listed = (urls: readonly string[]): string[] =>
+  urls.flatMap((url) => url.split(',').map((one) => one.trim())).filter((one) => one !== '');
+
+function named(dns: string | undefined, dnsName = 'cnapi.local.cnapi.internal'): Place {
+  const [, datacenter, domain] = /^cnapi\.([^.]+)\.(.+?)\.?$/.exec(dnsName) ?? [];
+  if (datacenter === undefined || domain === undefined)
+    throw new UsageError(`--dns-name ${dnsName} is not cnapi.DATACENTER.DOMAIN`);
+  if (dns !== undefined) checkServer(dns);
+  return { dns, datacenter, domain };
+}
+
+function checkServer(dns: string): void {
+  try {
+    parseServer(dns);
+  } catch (cause) {
+    throw new UsageError(`--dns ${dns} is not the address of a name server such as 10.0.0.2:53`, { cause });
+  }
+}

@@ -1,0 +1,86 @@
+/**
+ * `cnapi`: the command line. Reads the arguments, runs one command, says what went wrong in a line, and ends with the
+ * command's exit code.
+ */
+import { type Command, CommanderError } from 'commander';
+import { complaintOf, complaintText } from './complaint.ts';
+import { type Context, createContext, type GlobalOptions } from './context.ts';
+import { createProgram } from './program.ts';
+import type { Runner, Work } from './runner.ts';
+import { EXIT, UsageError } from './usage-error.ts';
+
+async function main(argv: readonly string[]): Promise<number> {
+  const { args, rest } = split(argv);
+  const run = new Run(rest);
+  const program = createProgram(run);
+  try {
+    if (args.length === 0) {
+      process.stdout.write(textOf(program));
+      return EXIT.usage;
+    }
+    await program.parseAsync(args, { from: 'user' });
+    return run.exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError) return usage(error);
+    return complain(error, args.includes('--json'));
+  } finally {
+    run.context?.client.close();
+  }
+}
+
+/** What comes after the first `--` is a command's own, and not to be looked at. */
+function split(argv: readonly string[]): { args: string[]; rest: string[] | undefined } {
+  const at = argv.indexOf('--');
+  return at < 0 ? { args: [...argv], rest: undefined } : { args: argv.slice(0, at), rest: argv.slice(at + 1) };
+}
+
+class Run implements Runner {
+  exitCode: number = EXIT.ok;
+  context: Context | undefined;
+  readonly #rest: readonly string[] | undefined;
+
+  constructor(rest: readonly string[] | undefined) {
+    this.#rest = rest;
+  }
+
+  action<Options>(work: Work<Options>, { rest: takesRest } = { rest: false }) {
+    return async (...given: unknown[]): Promise<void> => {
+      const command = given.at(-1) as Command;
+      if (!takesRest && this.#rest !== undefined)
+        throw new UsageError(`${command.name()} takes nothing after --; see cnapi ${pathOf(command)} --help`);
+      const options = command.optsWithGlobals<Options & GlobalOptions>();
+      this.context = await createContext(options, { env: process.env, rest: this.#rest });
+      this.exitCode = (await work(this.context, command.processedArgs, options)) ?? EXIT.ok;
+    };
+  }
+}
+
+function pathOf(command: Command): string {
+  const parent = command.parent?.parent ? `${pathOf(command.parent)} ` : '';
+  return parent + command.name();
+}
+
+function textOf(program: Command): string {
+  let text = '';
+  program.configureOutput({ writeOut: (piece) => (text += piece) });
+  program.outputHelp();
+  return text;
+}
+
+/** Help was asked for, or the command line is wrong. */
+function usage(error: CommanderError): number {
+  if (error.exitCode === 0 || error.code === 'commander.help') return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  process.stderr.write(
+    `cnapi: ${error.message.replace(/^error: /, '')}\n  Try cnapi --help, or cnapi COMMAND --help\n`,
+  );
+  return EXIT.usage;
+}
+
+function complain(error: unknown, isJson: boolean): number {
+  const complaint = complaintOf(error);
+  const { exitCode, ...about } = complaint;
+  process.stderr.write(isJson ? `${JSON.stringify({ error: about })}\n` : `cnapi: ${complaintText(complaint)}\n`);
+  return exitCode;
+}
+
+process.exit(await main(process.argv.slice(2)));

@@ -1,0 +1,95 @@
+/**
+ * What is shown, and where: results on stdout, remarks on stderr. Knows whether people or programs read. A reader that went
+ * away is no error: by default the command ends there, quietly, as `head` expects it.
+ */
+import { type Column, facts, table } from './table.ts';
+import { visible } from './visible.ts';
+
+export interface OutputOptions {
+  json: boolean;
+  quiet: boolean;
+  env: NodeJS.ProcessEnv;
+  color: boolean;
+}
+
+const COLORS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
+export type Color = keyof typeof COLORS;
+
+export class Output {
+  readonly json: boolean;
+  readonly quiet: boolean;
+  readonly #color: boolean;
+  /** What to do when nobody reads stdout any more. */
+  onReaderGone: () => void = () => process.exit(0);
+  #isGone = false;
+
+  constructor({ json, quiet, env, color }: OutputOptions) {
+    this.json = json;
+    this.quiet = quiet;
+    this.#color = color && !env.NO_COLOR && env.TERM !== 'dumb' && process.stdout.isTTY === true;
+    process.stdout.on('error', () => {
+      if (this.#isGone) return;
+      this.#isGone = true;
+      this.onReaderGone();
+    });
+    process.stderr.on('error', () => undefined);
+  }
+
+  get isTerminal(): boolean {
+    return process.stdout.isTTY === true;
+  }
+
+  /** Of the terminal; undefined where there is none. */
+  get columns(): number | undefined {
+    return this.isTerminal ? process.stdout.columns || 80 : undefined;
+  }
+
+  /** As it is; whoever calls has made it safe. */
+  raw(text: string | Uint8Array): void {
+    if (!this.#isGone) process.stdout.write(text);
+  }
+
+  line(text: string): void {
+    this.raw(`${text}\n`);
+  }
+
+  /** One JSON document: over several lines for people, in one for programs. */
+  document(value: unknown): void {
+    this.line(JSON.stringify(value, undefined, this.isTerminal ? 2 : undefined));
+  }
+
+  /** One line of JSON, of a stream. */
+  record(value: unknown): void {
+    this.line(JSON.stringify(value));
+  }
+
+  /** A remark, on stderr; not with --quiet. */
+  note(text: string): void {
+    if (!this.quiet) this.complain(text);
+  }
+
+  /** Something that must be known, on stderr. */
+  complain(text: string): void {
+    process.stderr.write(`cnapi: ${text}\n`);
+  }
+
+  table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
+    const [head = '', ...lines] = table(columns, rows, this.columns);
+    this.line(this.paint('bold', head));
+    for (const line of lines) this.line(line);
+  }
+
+  facts(pairs: readonly (readonly [string, unknown])[]): void {
+    for (const line of facts(pairs)) this.line(line);
+  }
+
+  paint(color: Color, text: string): string {
+    return this.#color ? `\x1b[${COLORS[color]}m${text}\x1b[0m` : text;
+  }
+
+  /** A server's, a task's, an instance's: in its colour. */
+  status(text: string): string {
+    const color = { running: 'green', complete: 'green', live: 'green', unknown: 'red', failure: 'red' }[text];
+    return color === undefined ? visible(text) : this.paint(color as Color, text);
+  }
+}

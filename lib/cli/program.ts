@@ -1,0 +1,88 @@
+/** The command table: every command with its arguments and options, made by the file of its noun. */
+import { Command, Option } from 'commander';
+import { auditCommand } from './commands/audit.ts';
+import { cancelCommand } from './commands/cancel.ts';
+import { completeCommand, completionCommand } from './commands/completion.ts';
+import { drainCommand } from './commands/drain.ts';
+import { eventsCommand } from './commands/events.ts';
+import { execCommand } from './commands/exec.ts';
+import { instancesCommand } from './commands/instances.ts';
+import { lockCommand } from './commands/lock.ts';
+import { serverCommand } from './commands/server.ts';
+import { serversCommand } from './commands/servers.ts';
+import { taskCommand } from './commands/task.ts';
+import { tasksCommand } from './commands/tasks.ts';
+import { ticketsCommand } from './commands/tickets.ts';
+import { tokenCommand } from './commands/token.ts';
+import { unlockCommand } from './commands/unlock.ts';
+import { versionCommand } from './commands/version.ts';
+import { watchCommand } from './commands/watch.ts';
+import type { Runner } from './runner.ts';
+
+const ABOUT = `
+Where the instances are, the first of these that is given:
+  --url URL, --dns HOST:PORT and --dns-name NAME, CNAPI_URL, CNAPI_DNS and CNAPI_DNS_NAME, else http://127.0.0.1:8080.
+  When one instance is gone, the next one is asked.
+Who you are:
+  CNAPI_TOKEN, the file CNAPI_TOKEN_FILE, or ~/.config/cnapi/token (mode 0600). CNAPI_CA_FILE names the CA for https.
+Exit codes:
+  0 done, 1 failed or refused, 2 usage, 3 no instance answered. lock has more: cnapi lock --help
+`;
+
+export function createProgram(runner: Runner): Command {
+  const program = new Command('cnapi');
+  program
+    .description('Looks after a fleet of servers: runs commands on them, holds locks, shows what is going on.')
+    .addOption(
+      new Option('--url <url>', 'an instance; several by comma, or given again').argParser(
+        (url: string, others: string[] | undefined) => [...(others ?? []), url],
+      ),
+    )
+    .option('--dns <host:port>', "a name server that knows the instances (default: the system's)")
+    .option('--dns-name <name>', 'their name there (default: cnapi.local.cnapi.internal)')
+    .option('--tls', 'instances found by DNS speak TLS (also CNAPI_TLS=1)')
+    .option('--json', 'for programs: one JSON document, or one a line where things go on')
+    .option('-q, --quiet', 'no remarks on stderr, errors only')
+    .option('--no-color', 'no colours (also NO_COLOR=1; none without a terminal)')
+    .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
+    .helpCommand('help [command]', 'the same')
+    .addHelpText('after', ABOUT);
+  for (const create of COMMANDS) program.addCommand(create(runner));
+  program.addCommand(completeCommand(runner, program), { hidden: true });
+  for (const command of [program, ...allCommands(program)]) prepare(command);
+  return program;
+}
+
+const COMMANDS = [
+  serversCommand,
+  serverCommand,
+  execCommand,
+  taskCommand,
+  tasksCommand,
+  cancelCommand,
+  ticketsCommand,
+  lockCommand,
+  unlockCommand,
+  instancesCommand,
+  drainCommand,
+  eventsCommand,
+  auditCommand,
+  tokenCommand,
+  watchCommand,
+  completionCommand,
+  versionCommand,
+];
+
+/** All but the program itself, depth first. */
+export function allCommands(program: Command): Command[] {
+  return program.commands.flatMap((command) => [command, ...allCommands(command)]);
+}
+
+function prepare(command: Command): void {
+  command
+    .exitOverride()
+    .showSuggestionAfterError(true)
+    .helpOption('-h, --help', 'this text')
+    .configureOutput({ outputError: () => undefined, getOutHelpWidth: () => 100, getOutHasColors: () => false })
+    .configureHelp({ sortSubcommands: false, helpWidth: 100 });
+}

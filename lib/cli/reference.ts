@@ -1,0 +1,37 @@
+/** docs/cli.md, made of the command table, so that it says what the help says. Pure. */
+import type { Command } from 'commander';
+import { allCommands } from './program.ts';
+
+const HEAD = `# The command line
+
+Made of the help of \`cnapi\` itself by \`npm run docs:cli\`; a test holds it to that.
+
+\`tools/cnapi\` in a checkout is the program. \`ln -s "$PWD/tools/cnapi" /usr/local/bin/cnapi\` makes it a command, and so does \`npm link\`;
+\`npx cnapi\` does within the checkout. It leaves the working directory as it is.
+`;
+
+export function reference(program: Command): string {
+  const commands = allCommands(program).filter(
+    (command) => !command.name().startsWith('__') && command.name() !== 'help',
+  );
+  return [HEAD, section(program, 'cnapi'), ...commands.map((one) => section(one, pathOf(one)))].join('\n');
+}
+
+function section(command: Command, title: string): string {
+  return `## ${title}\n\n\`\`\`\n${helpOf(command).trimEnd()}\n\`\`\`\n`;
+}
+
+function helpOf(command: Command): string {
+  let text = '';
+  command.configureOutput({
+    writeOut: (piece) => {
+      text += piece;
+    },
+  });
+  command.outputHelp();
+  return text;
+}
+
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+}

@@ -1,0 +1,65 @@
+/**
+ * The terminal as a screen that is drawn over and over. Uses the alternate screen, so that what stood there before is there
+ * afterwards, and gives everything back in `close()`: screen, cursor, keys. Whoever opens it closes it on every way out.
+ */
+import { widthOf } from './table.ts';
+
+const ENTER = '\x1b[?1049h\x1b[?25l';
+const LEAVE = '\x1b[?25h\x1b[?1049l';
+
+export class Screen {
+  readonly #onKey: (key: string) => void;
+  readonly #heard = (data: Buffer) => this.#onKey(data.toString('latin1'));
+  #isOpen = false;
+
+  constructor(onKey: (key: string) => void) {
+    this.#onKey = onKey;
+  }
+
+  get rows(): number {
+    return process.stdout.rows || 24;
+  }
+
+  open(): void {
+    this.#isOpen = true;
+    // The last resort, for an exit that nobody saw coming.
+    process.once('exit', this.close);
+    process.stdout.write(ENTER);
+    if (!process.stdin.isTTY) return;
+    process.stdin.setRawMode(true);
+    process.stdin.on('data', this.#heard);
+    process.stdin.resume();
+  }
+
+  /** The lines, without flicker; what does not fit below is left out. */
+  draw(lines: readonly string[]): void {
+    if (!this.#isOpen) return;
+    const shown = lines.slice(0, this.rows);
+    process.stdout.write(`\x1b[H${shown.map((line) => `${line}\x1b[K`).join('\r\n')}\x1b[J`);
+  }
+
+  readonly close = (): void => {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    process.off('exit', this.close);
+    if (process.stdin.isTTY) {
+      process.stdin.off('data', this.#heard);
+      process.stdin.setRawMode(false);
+      process.stdin.pause();
+    }
+    process.stdout.write(LEAVE);
+  };
+}
+
+/** Not longer than the screen is wide, or it would take two lines. Of text without colours. */
+export function clipped(line: string, width: number): string {
+  if (widthOf(line) <= width) return line;
+  let kept = '';
+  let used = 0;
+  for (const character of line) {
+    used += widthOf(character);
+    if (used > width) break;
+    kept += character;
+  }
+  return kept;
+}

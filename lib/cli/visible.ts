@@ -1,0 +1,25 @@
+/**
+ * Text from the network, made safe to show: what would steer a terminal (control characters, escapes) or turn its line
+ * around (bidirectional controls) is shown as an escape such as `\x1b`. Pure.
+ */
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+const UNSAFE = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+
+/** One line: line feeds and tabs are escaped as well. */
+export function visible(text: string): string {
+  return text.replace(UNSAFE, escaped);
+}
+
+/** Many lines: line feeds and tabs stay. */
+export function visibleLines(text: string): string {
+  return text.replace(/\r\n/g, '\n').replace(UNSAFE, (one) => (one === '\n' || one === '\t' ? one : escaped(one)));
+}
+
+function escaped(one: string): string {
+  const named: Record<string, string> = { '\n': '\\n', '\t': '\\t', '\r': '\\r' };
+  const code = one.charCodeAt(0);
+  return named[one] ?? (code < 256 ? `\\x${hex(code, 2)}` : `\\u${hex(code, 4)}`);
+}
+
+const hex = (code: number, digits: number): string => code.toString(16).padStart(digits, '0');

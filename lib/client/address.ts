@@ -1,0 +1,81 @@
+/** Where instances are asked: addresses as a caller gives them, or as DNS has them. Used by caller.ts. */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { resolveInstances } from '../dns/resolve.ts';
+import { CnapiError } from '../errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+
+export interface Address {
+  secure: boolean;
+  /** An IP address, or a name that could not be resolved. */
+  host: string;
+  port: number;
+  /** What the caller named: the server's name in TLS, and in messages. */
+  name: string;
+}
+
+/** Where a caller says instances are. */
+export type Place = { urls: readonly string[] } | { dns: string | undefined; datacenter: string; domain: string };
+
+/** An address, or the way to one, cannot be used as it was given. */
+export class AddressError extends CnapiError {
+  constructor(message: string, cause?: unknown) {
+    super('InvalidArgument', 409, message, { cause });
+  }
+}
+
+const RESOLVE_TIMEOUT_MS = 2000;
+const MAX_ADDRESSES = 100;
+
+/** As a URL without a path: what messages show. */
+export function addressText({ secure, host, port, name }: Address): string {
+  const shown = (one: string) => (isIP(one) === 6 ? `[${one}]` : one);
+  const at = `${secure ? 'https' : 'http'}://${shown(name)}:${port}`;
+  return host === name ? at : `${at} (${host})`;
+}
+
+export const addressKey = ({ secure, host, port }: Address): string => `${secure ? 'https' : 'http'} ${host} ${port}`;
+
+/** `http://HOST:PORT` or `https://HOST:PORT`. @throws AddressError */
+export function parseAddress(text: string): Address {
+  const url = URL.parse(text);
+  const isPlain = url !== null && url.pathname + url.search + url.hash + url.username + url.password === '/';
+  if (!isPlain || !['http:', 'https:'].includes(url.protocol))
+    throw new AddressError(
+      `${withoutSecret(text)} is not an address such as http://10.0.0.11:8080 or https://cnapi:8443`,
+    );
+  const secure = url.protocol === 'https:';
+  const name = url.hostname.replace(/^\[|\]$/g, '');
+  return { secure, host: name, name, port: Number(url.port || (secure ? 443 : 80)) };
+}
+
+/** The addresses to try, in order. @throws AddressError, NameResolutionError */
+export async function addressesOf(
+  place: Place,
+  { clock, random, secure = false }: { clock: Clock; random: Random; secure?: boolean },
+): Promise<Address[]> {
+  if ('urls' in place) {
+    const each = await Promise.all(place.urls.map((url) => expanded(parseAddress(url), clock)));
+    return each.flat().slice(0, MAX_ADDRESSES);
+  }
+  const { dns: server, datacenter, domain } = place;
+  const found = await resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, clock, random });
+  const name = `cnapi.${datacenter}.${domain}`;
+  return found.slice(0, MAX_ADDRESSES).map(({ host, port }) => ({ secure, host, port, name: secure ? name : host }));
+}
+
+/** A name stands for each of its addresses; one that is not known in time is left as it is. */
+async function expanded(address: Address, clock: Clock): Promise<Address[]> {
+  if (isIP(address.host) !== 0) return [address];
+  const enough = new AbortController();
+  const late = clock.sleep(RESOLVE_TIMEOUT_MS, enough.signal).then(() => undefined);
+  const found = await Promise.race([lookup(address.host, { all: true }).catch(() => undefined), late]);
+  enough.abort();
+  return found?.map(({ address: host }) => ({ ...address, host })) ?? [address];
+}
+
+/** Somebody may have written a password into it. */
+function withoutSecret(text: string): string {
+  return text.slice(0, 200).replace(/\/\/[^/]*@/, '//…@');
+}

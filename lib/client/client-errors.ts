@@ -1,0 +1,65 @@
+/** What a call can come to, other than its answer. */
+import { CnapiError, type FieldError } from '../errors.ts';
+
+export interface AnswerFacts {
+  address: string;
+  requestId: string | undefined;
+  retryAfterSeconds?: number | undefined;
+  errors?: FieldError[] | undefined;
+}
+
+/** An instance answered with an error: `code` and `statusCode` are the answer's own. */
+export class ApiError extends CnapiError {
+  readonly address: string;
+  readonly requestId: string | undefined;
+
+  constructor(code: string, statusCode: number, message: string, facts: AnswerFacts) {
+    const { errors, retryAfterSeconds } = facts;
+    super(code, statusCode, message, {
+      ...(errors === undefined ? {} : { errors }),
+      ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+    });
+    this.address = facts.address;
+    this.requestId = facts.requestId;
+  }
+}
+
+/** One address that was tried in vain. */
+export interface FailedAttempt {
+  address: string;
+  why: string;
+  /** Whether the request may have reached an instance. */
+  mayHaveArrived: boolean;
+}
+
+/** No instance answered. Whether the request was carried out is unknown if `mayHaveArrived`. */
+export class NoAnswerError extends CnapiError {
+  readonly attempts: readonly FailedAttempt[];
+  readonly mayHaveArrived: boolean;
+
+  constructor(what: string, attempts: readonly FailedAttempt[], cause?: unknown) {
+    const each = attempts.map(({ address, why }) => `${address}: ${why}`).join('; ');
+    super('NoAnswer', 503, `No instance answered ${what}: ${each || 'there is none to ask'}`, { cause });
+    this.attempts = attempts;
+    this.mayHaveArrived = attempts.some(({ mayHaveArrived }) => mayHaveArrived);
+  }
+}
+
+/** An instance answered with something that is not what the API says. */
+export class UnexpectedAnswerError extends CnapiError {
+  readonly address: string;
+  readonly requestId: string | undefined;
+
+  constructor(message: string, { address, requestId }: AnswerFacts, cause?: unknown) {
+    super('UnexpectedAnswer', 502, message, { cause });
+    this.address = address;
+    this.requestId = requestId;
+  }
+}
+
+/** The credentials for calls cannot be used as they are. */
+export class CredentialsError extends CnapiError {
+  constructor(message: string, cause?: unknown) {
+    super('InvalidCredentials', 401, message, { cause });
+  }
+}

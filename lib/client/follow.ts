@@ -1,0 +1,56 @@
+/**
+ * Follows a stream of server-sent events over any number of instances: when one goes, or falls silent, the next one is asked
+ * to go on after the last event that came (Last-Event-ID). Ends when the server says that nothing comes any more (204),
+ * when the reader stops, or with an error: ApiError for what no other instance would answer differently, NoAnswerError
+ * when none could be reached for `patienceMs`.
+ */
+import type { IncomingMessage } from 'node:http';
+import { CnapiError } from '../errors.ts';
+import type { Caller } from './caller.ts';
+import { EventParser, type ServerSentEvent } from './server-sent.ts';
+
+export interface FollowRequest {
+  path: string;
+  after?: string | undefined;
+  signal?: AbortSignal | undefined;
+  patienceMs?: number;
+  /** Called when the stream broke off, before it is taken up again. */
+  onBroken?: ((why: string) => void) | undefined;
+  /** Called when a stream has opened. */
+  onOpen?: (() => void) | undefined;
+}
+
+/** Instances send a comment each 15 s when there is nothing else. */
+const SILENCE_MS = 40_000;
+const PATIENCE_MS = 60_000;
+const PAUSE_MS = 250;
+
+export async function* follow(caller: Caller, request: FollowRequest): AsyncGenerator<ServerSentEvent> {
+  const { path, signal, patienceMs = PATIENCE_MS } = request;
+  let { after } = request;
+  for (let isFirst = true; signal?.aborted !== true; isFirst = false) {
+    const headers = { accept: 'text/event-stream', ...(after === undefined ? {} : { 'last-event-id': after }) };
+    const patience = isFirst ? {} : { patienceMs };
+    const call = { method: 'GET', path, headers, ...patience, ...(signal && { signal }) } as const;
+    const response = await caller.open(call, async (opened: IncomingMessage) => opened);
+    if (response.statusCode === 204) return void response.resume();
+    request.onOpen?.();
+    try {
+      for await (const event of eventsOf(caller, response)) {
+        after = event.id ?? after;
+        yield event;
+      }
+      request.onBroken?.('the instance ended the stream');
+    } catch (error) {
+      if (signal?.aborted) return;
+      if (error instanceof CnapiError) throw error;
+      request.onBroken?.(error instanceof Error ? error.message : String(error));
+    }
+    await caller.clock.sleep(PAUSE_MS, signal);
+  }
+}
+
+async function* eventsOf(caller: Caller, response: IncomingMessage): AsyncGenerator<ServerSentEvent> {
+  const parser = new EventParser();
+  for await (const piece of caller.connections.pieces(response, SILENCE_MS)) yield* parser.push(piece);
+}

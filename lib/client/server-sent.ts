@@ -1,0 +1,75 @@
+/** Server-sent events out of the pieces of a body (HTML standard, section 9.2), bounded. Pure; used by follow.ts. */
+
+export interface ServerSentEvent {
+  id: string | undefined;
+  name: string;
+  data: string;
+}
+
+/** A task's end comes in one event, with all of its output that was kept, as JSON. */
+const MAX_EVENT_CHARACTERS = 32 * 1024 * 1024;
+
+export class EventTooLargeError extends Error {
+  constructor() {
+    super(`an event has more than ${MAX_EVENT_CHARACTERS} characters`);
+  }
+}
+
+export class EventParser {
+  readonly #decoder = new TextDecoder();
+  #pending: string[] = [];
+  #pendingLength = 0;
+  #id: string | undefined;
+  #name = '';
+  #data: string[] = [];
+  #dataLength = 0;
+
+  /** The events that this piece completes. @throws EventTooLargeError */
+  push(piece: Uint8Array): ServerSentEvent[] {
+    const text = this.#decoder.decode(piece, { stream: true });
+    const events: ServerSentEvent[] = [];
+    let start = 0;
+    for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n', start)) {
+      const line = this.#pending.join('') + text.slice(start, end);
+      this.#pending = [];
+      this.#pendingLength = 0;
+      start = end + 1;
+      const event = this.#line(line.endsWith('\r') ? line.slice(0, -1) : line);
+      if (event !== undefined) events.push(event);
+    }
+    this.#keep(text.slice(start));
+    return events;
+  }
+
+  #keep(rest: string): void {
+    if (rest === '') return;
+    this.#pendingLength += rest.length;
+    if (this.#pendingLength > MAX_EVENT_CHARACTERS) throw new EventTooLargeError();
+    this.#pending.push(rest);
+  }
+
+  #line(line: string): ServerSentEvent | undefined {
+    if (line === '') return this.#dispatch();
+    const colon = line.indexOf(':');
+    if (colon === 0) return undefined;
+    const field = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
+    if (field === 'id' && !value.includes('\0')) this.#id = value;
+    if (field === 'event') this.#name = value;
+    if (field === 'data') {
+      this.#dataLength += value.length;
+      if (this.#dataLength > MAX_EVENT_CHARACTERS) throw new EventTooLargeError();
+      this.#data.push(value);
+    }
+    return undefined;
+  }
+
+  #dispatch(): ServerSentEvent | undefined {
+    const event = { id: this.#id, name: this.#name || 'message', data: this.#data.join('\n') };
+    const isEmpty = this.#data.length === 0;
+    this.#name = '';
+    this.#data = [];
+    this.#dataLength = 0;
+    return isEmpty ? undefined : event;
+  }
+}

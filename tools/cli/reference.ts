@@ -1,0 +1,8 @@
+/** `npm run docs:cli`: writes docs/cli.md anew. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { createProgram } from '../../lib/cli/program.ts';
+import { reference } from '../../lib/cli/reference.ts';
+
+const program = createProgram({ action: () => async () => undefined });
+writeFileSync(path.resolve(import.meta.dirname, '../../docs/cli.md'), reference(program));
