@@ -15,6 +15,8 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/moray/bucket-operations.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
   'lib/moray/bucket-store.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
   'lib/bus/postgres-bus.ts': 'LISTEN and NOTIFY; no rows',
+  'lib/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
+  'lib/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
   'lib/housekeeping.ts': 'one guarded statement on a row of its own; what the chores do are statements of stores',
 };
 
