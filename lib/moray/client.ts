@@ -51,8 +51,10 @@ export class DatabaseClient extends pg.Client implements Droppable {
   }
 
   #leaveIfReadOnly({ parameterName, parameterValue }: ParameterStatus): void {
-    if (parameterValue === 'on' && READ_ONLY_PARAMETERS.includes(parameterName))
-      this.drop(new ReadOnlyError(this.databaseHost));
+    if (parameterValue !== 'on' || !READ_ONLY_PARAMETERS.includes(parameterName)) return;
+    // What else came in the same packet would be heard before the error, and the connection be taken for a good one.
+    this.connection.removeAllListeners('readyForQuery');
+    this.drop(new ReadOnlyError(this.databaseHost));
   }
 }
 

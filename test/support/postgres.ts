@@ -60,7 +60,7 @@ export async function freshDatabase(
 const LOCK_TIMEOUT_MS = 10_000;
 
 /** A pool on `url` with quiet defaults; the caller stops it. */
-export function openDatabase(url: string, options: Partial<PostgresOptions> = {}): PostgresDatabase {
+export function openDatabase(url: PostgresOptions['url'], options: Partial<PostgresOptions> = {}): PostgresDatabase {
   return new PostgresDatabase({
     url,
     applicationName: 'cnapi-test',
