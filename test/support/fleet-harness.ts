@@ -9,6 +9,9 @@ import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
+import { silentLogger } from '../../lib/log.ts';
+import { DatabaseClient } from '../../lib/moray/client.ts';
+import { DatabaseHosts } from '../../lib/moray/hosts.ts';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { eventually } from '../bus/eventually.ts';
 import { CuttableProxy } from './cuttable-proxy.ts';
@@ -39,6 +42,8 @@ export interface ZonePlan {
   /** Over every instance's defaults, which are the product's. */
   config?: Record<string, unknown>;
   postgres?: TestPostgresOptions;
+  /** A database that is there already, in place of one of the zone's own. */
+  databaseUrl?: string;
 }
 
 /** What is needed of a tap test. */
@@ -70,7 +75,10 @@ export interface RealAgent {
 
 /** Starts everything and waits until every server is `running`. */
 export async function startZone(t: Test, plan: ZonePlan = {}): Promise<Zone> {
-  const [postgres, redis] = await Promise.all([startTestPostgres(plan.postgres), startTestRedis()]);
+  const [postgres, redis] = await Promise.all([
+    plan.databaseUrl === undefined ? startTestPostgres(plan.postgres) : undefined,
+    startTestRedis(),
+  ]);
   const zone = new Zone(plan, { postgres, redis });
   t.teardown(async () => {
     if (!t.passing()) for (const line of zone.story()) t.comment(line);
@@ -81,28 +89,40 @@ export async function startZone(t: Test, plan: ZonePlan = {}): Promise<Zone> {
 }
 
 export class Zone {
-  readonly postgres: TestPostgres;
   readonly redis: TestRedis;
   readonly instances: Instance[] = [];
   readonly agents: RealAgent[] = [];
   readonly directory: string;
   fleet: Program | undefined;
   readonly #plan: ZonePlan;
+  readonly #postgres: TestPostgres | undefined;
+  readonly #databaseUrl: string;
   readonly #pool: pg.Pool;
   readonly #programs: Program[] = [];
 
-  constructor(plan: ZonePlan, { postgres, redis }: { postgres: TestPostgres; redis: TestRedis }) {
+  constructor(plan: ZonePlan, { postgres, redis }: { postgres: TestPostgres | undefined; redis: TestRedis }) {
     this.#plan = plan;
     this.directory = plan.directory ?? mkdtempSync(path.join(os.tmpdir(), 'cnapi-faults-'));
-    this.postgres = postgres;
+    this.#postgres = postgres;
     this.redis = redis;
-    this.#pool = new pg.Pool({
-      connectionString: postgres.url,
-      max: 3,
-      connectionTimeoutMillis: 3_000,
-      query_timeout: 5_000,
-    });
+    this.#databaseUrl = plan.databaseUrl ?? this.postgres.url;
+    const hosts = new DatabaseHosts(this.#databaseUrl, silentLogger);
+    const settings = { connectionTimeoutMillis: 3_000, query_timeout: 5_000 };
+    class Client extends DatabaseClient {
+      constructor() {
+        super(hosts, settings);
+      }
+    }
+    this.#pool = new pg.Pool({ ...settings, Client, max: 3 });
     this.#pool.on('error', () => undefined);
+    // One that is in use when its server goes says so to its query as well.
+    this.#pool.on('connect', (client) => client.on('error', () => undefined));
+  }
+
+  /** The zone's own. */
+  get postgres(): TestPostgres {
+    if (this.#postgres === undefined) throw new Error('this zone was given a database');
+    return this.#postgres;
   }
 
   /** The uuids of all servers, real ones first. */
@@ -176,7 +196,7 @@ export class Zone {
     const proxiesOf = (each: Instance) => [each.proxy, each.databaseProxy, each.busProxy, each.callerProxy];
     await Promise.all(this.instances.flatMap(proxiesOf).map((proxy) => proxy?.stop()));
     await this.#pool.end();
-    await Promise.all([this.postgres.close(), this.redis.stop()]);
+    await Promise.all([this.#postgres?.close(), this.redis.stop()]);
     if (isClean && this.#plan.directory === undefined) rmSync(this.directory, { recursive: true, force: true });
   }
 
@@ -189,7 +209,7 @@ export class Zone {
       wanted ? await CuttableProxy.start({ ...at, target: { host, port: targetPort } }) : undefined;
     const proxies = {
       proxy: await between(proxied, port, { host: advertiseHost, port }),
-      databaseProxy: await between(databaseProxied, this.postgres.port),
+      databaseProxy: databaseProxied ? await between(true, this.postgres.port) : undefined,
       busProxy: await between(busProxied, this.redis.port),
       callerProxy: await between(callersProxied, port),
     };
@@ -212,7 +232,7 @@ export class Zone {
   #connections({ databaseProxy, busProxy }: Pick<Instance, 'databaseProxy' | 'busProxy'>): Record<string, unknown> {
     const at = (url: string, proxy: CuttableProxy | undefined) =>
       proxy === undefined ? url : Object.assign(new URL(url), { port: proxy.port }).href;
-    const databaseUrl = at(this.postgres.url, databaseProxy);
+    const databaseUrl = at(this.#databaseUrl, databaseProxy);
     const bus = this.#plan.bus === 'postgres' ? {} : { redisUrl: at(this.redis.url, busProxy) };
     return { databaseUrl, databasePoolSize: 5, ...bus };
   }
@@ -255,7 +275,7 @@ function lastLines(program: Program): string[] {
 }
 
 /** Below the range from which the system takes the ports of outgoing connections, so that it stays free over a restart. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(18_000, 32_000);
     if (await isFree(port)) return port;

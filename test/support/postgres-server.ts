@@ -34,7 +34,7 @@ export interface TestPostgresOptions {
   fast?: boolean;
 }
 
-interface Identity {
+export interface Identity {
   uid?: number;
   gid?: number;
 }
@@ -227,7 +227,7 @@ export class TestPostgres {
 }
 
 /** Postgres refuses to run as root; then it runs as `postgres`, who is made if absent. */
-function unprivilegedIdentity(): Identity {
+export function unprivilegedIdentity(): Identity {
   if (process.getuid?.() !== 0) return {};
   if (spawnSync('id', ['-u', 'postgres']).status !== 0) {
     spawnSync('groupadd', ['--system', '--force', 'postgres']);
@@ -237,7 +237,7 @@ function unprivilegedIdentity(): Identity {
   return { uid: ask('-u'), gid: ask('-g') };
 }
 
-function ownedTemporaryFolder({ uid, gid }: Identity): string {
+export function ownedTemporaryFolder({ uid, gid }: Identity): string {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-test-postgres-'));
   if (uid !== undefined) chownSync(folder, uid, gid ?? 0);
   return folder;

@@ -1,0 +1,32 @@
+/**
+ * The primary's machine is lost and its synchronous standby is promoted, while tasks, waits and locks go on through two
+ * instances: all that was accepted has one end and ran as often as was said, and no living server is unknown.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { lacks } from '../support/debian-programs.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { startPostgresPair } from '../support/postgres-pair.ts';
+import { firstAcceptedAt, startStage, untilBusesAreHealthy } from './stage.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+const options = { skip: lacks('postgres', 'pg_basebackup', 'redis-server'), timeout: FILE_TIMEOUT_MS };
+
+t.test('a synchronous standby is promoted, and nothing that was accepted is lost', options, async (t) => {
+  const pair = await startPostgresPair(t, { synchronous: true });
+  // Without Redis: LISTEN/NOTIFY must find the new primary as well.
+  const { zone, finish } = await startStage(t, { databaseUrl: pair.url, bus: 'postgres' });
+  const killedAt = performance.now();
+  await pair.killPrimary();
+  const accepting = firstAcceptedAt(zone);
+  await pair.promote();
+  const promotedMs = performance.now() - killedAt;
+  const acceptedMs = (await accepting) - killedAt;
+  const ratio = (acceptedMs / promotedMs).toFixed(1);
+  t.comment(
+    `after the kill: promoted in ${promotedMs.toFixed()} ms, a task accepted in ${acceptedMs.toFixed()} ms (× ${ratio})`,
+  );
+  await untilBusesAreHealthy(zone);
+  await sleep(4_000);
+  await finish();
+});

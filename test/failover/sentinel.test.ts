@@ -1,0 +1,42 @@
+/** The Redis master is lost and Sentinel fails over, while waits and locks go on: the bus is well again by itself. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { eventually } from '../bus/eventually.ts';
+import { lacks } from '../support/debian-programs.ts';
+import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
+import { startRedisGroup } from '../support/redis-group.ts';
+import { busHealth, startStage, untilBusesAreHealthy } from './stage.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+const options = { skip: lacks('redis-server'), timeout: FILE_TIMEOUT_MS };
+
+t.test('Sentinel fails over: waits go on, and the bus comes back at the new master', options, async (t) => {
+  const group = await startRedisGroup(t);
+  const { zone, finish } = await startStage(t, { config: { redisUrl: group.url } });
+  const former = await group.master();
+  t.ok((await busHealth(zone)).every(Boolean), 'the bus is well');
+  const killedAt = performance.now();
+  await former.program.kill();
+  await eventually(async () => !(await busHealth(zone)).some(Boolean), HANG_MS);
+  await eventually(async () => (await group.master()) !== former, HANG_MS);
+  const switchedMs = performance.now() - killedAt;
+  await untilBusesAreHealthy(zone);
+  const healthyMs = performance.now() - killedAt;
+  t.comment(
+    `after the kill: another master in ${switchedMs.toFixed()} ms, every bus well in ${healthyMs.toFixed()} ms`,
+  );
+  const master = await group.master();
+  for (const name of ['cnapi-bus-publish', 'cnapi-bus-subscribe'])
+    t.equal(
+      await group.connections(master, name),
+      zone.instances.length,
+      `${name} of each instance is at the new master`,
+    );
+
+  // The former one comes back, and is made a replica: nobody may go to it.
+  former.program.start();
+  await sleep(3_000);
+  await untilBusesAreHealthy(zone);
+  t.equal(await group.connections(former, 'cnapi-bus-publish'), 0);
+  await finish();
+});

@@ -1,0 +1,75 @@
+/**
+ * Servers of the distribution's packages for the failover tests: where their programs are, as whom they run, and where they
+ * keep what they write. Where a package is lacking a test is skipped, with its reason; with CNAPI_TEST_NO_SKIP=1 (continuous
+ * integration, which installs them) it runs and fails instead.
+ */
+import { accessSync, chownSync, constants, readdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { Program } from '../../tools/processes/program.ts';
+import { type Identity, ownedTemporaryFolder, unprivilegedIdentity } from './postgres-server.ts';
+
+const POSTGRES = '/usr/lib/postgresql';
+const places = [...(process.env.PATH ?? '').split(path.delimiter), '/usr/sbin', ...postgresPlaces()];
+
+/** Why tests that need all of these programs are skipped; false when they can run. */
+export function lacks(...programs: readonly string[]): string | false {
+  const lacking = programs.filter((name) => find(name) === undefined);
+  if (lacking.length === 0 || process.env.CNAPI_TEST_NO_SKIP === '1') return false;
+  return `no ${lacking.join(', ')} here (Debian: postgresql-15, redis-server, pgbouncer)`;
+}
+
+/** @throws when there is none */
+export function programFile(name: string): string {
+  const file = find(name);
+  if (file === undefined) throw new Error(`there is no ${name}`);
+  return file;
+}
+
+/** A folder, and processes that may write there: as whoever runs the test, or as `postgres` in place of root. */
+export class Quarters {
+  readonly identity: Identity = unprivilegedIdentity();
+  readonly folder = ownedTemporaryFolder(this.identity);
+  readonly #programs: Program[] = [];
+
+  program(name: string, file: string, args: readonly string[]): Program {
+    const command = { file: programFile(file), args, ...this.identity };
+    const program = new Program({ name, command, logFile: path.join(this.folder, `${name}.log`) });
+    this.#programs.push(program);
+    return program;
+  }
+
+  /** They may write this file, too. */
+  owns(file: string): void {
+    const { uid, gid = 0 } = this.identity;
+    if (uid !== undefined) chownSync(file, uid, gid);
+  }
+
+  /** Ends what still runs, and leaves nothing. */
+  async clear(): Promise<void> {
+    await Promise.all(this.#programs.map((program) => program.kill()));
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+/** Debian keeps them off the PATH; the newest first. */
+function postgresPlaces(): string[] {
+  try {
+    const versions = readdirSync(POSTGRES).sort((a, b) => Number(b) - Number(a));
+    return versions.map((version) => path.join(POSTGRES, version, 'bin'));
+  } catch {
+    return [];
+  }
+}
+
+function find(name: string): string | undefined {
+  return places.map((place) => path.join(place, name)).find(isExecutable);
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
