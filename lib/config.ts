@@ -138,7 +138,7 @@ const KEY_OF_VARIABLE = new Map(
   ]),
 );
 /** With the same prefix but for other programs of the project. */
-const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|TOKEN$|TOKEN_FILE$|CA_FILE$|CONFIG$)/;
+const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|DNS$|DNS_NAME$|TLS$|TOKEN$|TOKEN_FILE$|CA_FILE$|CONFIG$)/;
 
 function fromEnvironment(environment: Record<string, string | undefined>): Record<string, unknown> {
   const found: Record<string, unknown> = {};

@@ -2,6 +2,7 @@
 import { open } from 'node:fs/promises';
 import { Command } from 'commander';
 import type { CreatedToken, Token } from '../../client/answers.ts';
+import type { Role } from '../../direct-token.ts';
 import { messageOf } from '../../errors.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
@@ -28,9 +29,11 @@ function createCommand(runner: Runner): Command {
     .requiredOption('--role <role>', ROLES.join(', '))
     .option('--expires <duration>', 'such as 90d (default: never)')
     .option('--server <server>', 'for the agent of this server only: uuid or hostname')
+    .option('--config <file>', "an instance's: straight into its database, without signing in; for the first token")
     .option('--file <file>', 'write it there, mode 0600, in place of printing it; the file must not be there yet')
     .action(runner.action(create));
   return examples(command, [
+    'cnapi token create admin --role admin --config /etc/cnapi/a.json --file ~/.config/cnapi/token',
     'cnapi token create deploy --role operator --expires 90d --file deploy.token',
     'cnapi token create web-1 --role agent --server web-1',
   ]);
@@ -56,18 +59,20 @@ interface CreateOptions {
   role: string;
   expires?: string;
   server?: string;
+  config?: string;
   file?: string;
 }
 
 async function create({ client, output }: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
-  const { role, expires, server, file } = options;
+  const { role, expires, server, config, file } = options;
   if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await uuidOf(client, server);
   // Made first, so that no token is made that nobody can keep.
   const handle = file === undefined ? undefined : await opened(file);
   try {
-    const made = await client.createToken({ name: String(name), role, expires_in, server_uuid });
+    const asked = { name: String(name), role, expires_in, server_uuid };
+    const made = config === undefined ? await client.createToken(asked) : await createDirectly(config, asked);
     if (handle !== undefined) await handle.writeFile(`${made.token}\n`);
     show(output, made, file);
   } finally {
@@ -81,6 +86,21 @@ function show(output: Context['output'], { token, ...made }: CreatedToken, file:
   if (output.json) return output.document(file === undefined ? { ...made, token } : { ...made, file });
   if (file === undefined) output.line(token);
   else output.line(file);
+}
+
+interface Asked {
+  name: string;
+  role: string;
+  expires_in: number | undefined;
+  server_uuid: string | undefined;
+}
+
+/** Read only when it is asked for: it brings the half of an instance with it. */
+async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
+  if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server goes with --role agent');
+  const { createTokenDirectly } = await import('../../direct-token.ts');
+  const request = { name, role: role as Role, expiresInSeconds: expires_in, serverUuid: server_uuid };
+  return { ...(await createTokenDirectly(config, request)) };
 }
 
 async function opened(file: string) {
