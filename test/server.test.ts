@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import t from 'tap';
+import { Authority } from './support/certificates.ts';
 import { freshDatabase } from './support/postgres.ts';
 
 const PROGRAM = new URL('../server.ts', import.meta.url).pathname;
@@ -31,4 +32,13 @@ t.test('a database that is not there is said in a line', async (t) => {
   const { code, stderr } = await start({ CNAPI_DATABASE_URL: `${url}_not`, CNAPI_PORT: '0' });
   t.equal(code, 1);
   t.match(stderr, /^cnapi: database "\w+_not" does not exist\n$/);
+});
+
+t.test('a certificate that has expired is said in a line, with its key and file', async (t) => {
+  const authority = await Authority.create(t);
+  const { certFile, keyFile } = await authority.issue({ fromMs: Date.now() - 9e7, untilMs: Date.now() - 1000 });
+  const files = { CNAPI_TLS_CERT_FILE: certFile, CNAPI_TLS_KEY_FILE: keyFile };
+  const { code, stderr } = await start({ CNAPI_DATABASE_URL: 'postgres://127.0.0.1:1/none', ...files });
+  t.equal(code, 1);
+  t.match(stderr, /^cnapi: tlsCertFile \S+ has expired: it was valid until .*\n$/);
 });

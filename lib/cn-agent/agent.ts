@@ -7,6 +7,7 @@ import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
+import { type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { Protocol } from './fallback.ts';
 import type { HttpPort, HttpWorker } from './http-port.ts';
@@ -29,6 +30,8 @@ export interface AgentDeps {
   log: Logger;
   pulse: Pulse;
   dial: Dial;
+  /** For what is not the link. */
+  credentials?: Credentials | undefined;
   resolve(): Promise<readonly Endpoint[]>;
   journal: Journal;
   machine: Machine;
@@ -91,7 +94,17 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
       acknowledge: (frame) => this.#runner.onAck(frame),
     });
     const found = (addresses: readonly Endpoint[]) => this.#link.found(addresses);
-    this.#oldCnapi = new OldCnapi({ clock, random, serverUuid, agentVersion, resolve, found, localAddress });
+    const credentials = deps.credentials ?? NO_CREDENTIALS;
+    this.#oldCnapi = new OldCnapi({
+      clock,
+      random,
+      serverUuid,
+      agentVersion,
+      resolve,
+      credentials,
+      found,
+      localAddress,
+    });
     this.#oldScheme = new OldScheme({ clock, random, log, machine, cnapi: this.#oldCnapi, serverUuid });
   }
 

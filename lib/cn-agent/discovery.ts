@@ -21,8 +21,9 @@ export function resolverOf(
 /** A host name stands for each of its addresses; one that is not known in time is left as it is. */
 async function addressesOf(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
   const each = endpoints.map(async (endpoint) => {
-    const hosts = isIP(endpoint.host) ? [endpoint.host] : await hostsOf(endpoint.host, clock);
-    return hosts.map((host) => ({ ...endpoint, host }));
+    if (isIP(endpoint.host)) return [endpoint];
+    const hosts = await hostsOf(endpoint.host, clock);
+    return hosts.map((host) => ({ ...endpoint, host, name: endpoint.host }));
   });
   return (await Promise.all(each)).flat();
 }

@@ -1,8 +1,8 @@
 /** Where instances listen, and which of them asked to be left alone for a while. Pure; used by link.ts. */
 import type { Address } from '../wire/frames.ts';
 
-/** Where an instance listens; its uuid where it is known. */
-export type Endpoint = Pick<Address, 'host' | 'port'> & { uuid?: string | undefined };
+/** Where an instance listens; its uuid where it is known, and the name where the address was looked up by one. */
+export type Endpoint = Pick<Address, 'host' | 'port'> & { uuid?: string | undefined; name?: string | undefined };
 
 /** By endpoint key: until when it is not to be tried. */
 export type Holds = Readonly<Record<string, number>>;

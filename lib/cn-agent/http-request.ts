@@ -1,10 +1,13 @@
 /** One small HTTP request to a CNAPI, on a connection of its own, answered within a bound or given up. */
 import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import type { Clock } from '../ports/clock.ts';
+import type { Passage } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 
 export interface HttpRequest {
   endpoint: Endpoint;
+  passage: Passage;
   method: 'GET' | 'POST';
   path: string;
   headers?: Record<string, string>;
@@ -15,11 +18,19 @@ export interface HttpRequest {
   signal?: AbortSignal | undefined;
 }
 
-/** The status it was answered with; what else is in the answer is read and dropped. @throws what kept it from an answer */
-export function statusOf(asked: HttpRequest, clock: Clock): Promise<number> {
-  const { endpoint, method, path, headers = {}, body, withinMs, localAddress, signal } = asked;
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const request = httpRequest({
+export interface HttpAnswer {
+  status: number;
+  /** What its `Retry-After` says, if it does so in seconds; 0 else. */
+  retryAfterMs: number;
+}
+
+/** How it was answered; what else is in the answer is read and dropped. @throws what kept it from an answer */
+export function answerTo(asked: HttpRequest, clock: Clock): Promise<HttpAnswer> {
+  const { endpoint, passage, method, path, body, withinMs, localAddress, signal } = asked;
+  const headers = { ...asked.headers, ...passage.headers };
+  const { promise, resolve, reject } = Promise.withResolvers<HttpAnswer>();
+  const request = (passage.tls ? httpsRequest : httpRequest)({
+    ...passage.tls,
     host: endpoint.host,
     port: endpoint.port,
     method,
@@ -31,7 +42,8 @@ export function statusOf(asked: HttpRequest, clock: Clock): Promise<number> {
   });
   const timer = clock.after(withinMs, () => request.destroy(new Error(`no answer within ${withinMs} ms`)));
   request.on('response', (response) => {
-    response.on('end', () => resolve(response.statusCode ?? 0));
+    const retryAfterMs = retryAfterMsIn(response.headers['retry-after']);
+    response.on('end', () => resolve({ status: response.statusCode ?? 0, retryAfterMs }));
     response.on('error', reject);
     response.resume();
   });
@@ -42,4 +54,8 @@ export function statusOf(asked: HttpRequest, clock: Clock): Promise<number> {
   });
   request.end(body);
   return promise;
+}
+
+export function retryAfterMsIn(header: string | undefined): number {
+  return header !== undefined && /^\d{1,6}$/.test(header) ? Number(header) * 1000 : 0;
 }

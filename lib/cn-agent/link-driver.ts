@@ -26,6 +26,7 @@ import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
 import { isBeatDue, listen, type Watched, watch } from './link-watch.ts';
+import { Refusals } from './refusals.ts';
 
 /** What the agent does when the link tells it something. */
 export interface LinkOwner {
@@ -70,6 +71,7 @@ export const ROOMY_BYTES = 1024 * 1024;
 export class Link {
   readonly #deps: LinkDeps;
   readonly #complaints: Complaints;
+  readonly #refusals: Refusals;
   #state: LinkState;
   readonly #sockets = new Map<number, { socket: LinkSocket; badFrames: number }>();
   #live: Watched | undefined;
@@ -84,6 +86,7 @@ export class Link {
   constructor(deps: LinkDeps) {
     this.#deps = deps;
     this.#complaints = new Complaints(deps);
+    this.#refusals = new Refusals(deps);
     this.#state = initialLink(deps.epoch, DEFAULT_LINK_TIMES.reconnectMaxMs);
   }
 
@@ -230,7 +233,10 @@ export class Link {
       opened: () => this.#on({ type: 'opened', socket }),
       heard: () => this.#hear(socket),
       received: (text: string) => this.#onText(socket, text),
-      closed: (reason: string, refusal?: UpgradeRefusal) => this.#onClosed(socket, reason, refusal),
+      closed: (reason: string, refusal?: UpgradeRefusal) => {
+        this.#refusals.tell(refusal, endpoint, reason);
+        this.#onClosed(socket, reason, refusal);
+      },
     };
     try {
       const opened = dial({ endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress }, events);
@@ -280,6 +286,7 @@ export class Link {
     this.#live = watch(number, { socket, welcome, now: this.#deps.clock.now() });
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
     this.#beat(this.#live);
+    this.#refusals.forget();
     this.#deps.owner.entered(welcome);
   }
 

@@ -6,8 +6,9 @@ import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
 import { closeReason } from '../wire/close-reason.ts';
+import { type Credentials, NO_CREDENTIALS, type Passage } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
-import { statusOf } from './http-request.ts';
+import { answerTo, type HttpAnswer, retryAfterMsIn } from './http-request.ts';
 
 export interface LinkSocket {
   /** Bytes handed over that the network has not yet taken. */
@@ -24,14 +25,13 @@ export interface LinkSocketEvents {
   /** Bytes came, whatever they are: a sign of life. */
   heard(): void;
   received(text: string): void;
-  /** Once, last: the connection could not be made (`refusal`: if by an answer over HTTP), or is over. */
+  /** Once, last: the connection could not be made (`refusal`: by an answer over HTTP, or for a known reason), or is over. */
   closed(reason: string, refusal?: UpgradeRefusal): void;
 }
 
-export interface UpgradeRefusal {
-  status: number;
-  /** What its `Retry-After` says, if it does so in seconds; 0 else. */
-  retryAfterMs: number;
+/** Status 0 when no answer came; `code` then is the system's name for why. */
+export interface UpgradeRefusal extends HttpAnswer {
+  code?: string;
 }
 
 export interface DialTarget {
@@ -48,26 +48,41 @@ const GOODBYE_MS = 1000;
 const TEXT_FRAME = { binary: false };
 const ROUTE_WITHIN_MS = 2000;
 
-export function dialWebSocket(clock: Clock): Dial {
+export function dialWebSocket(clock: Clock, credentials = NO_CREDENTIALS): Dial {
   return (target, events) => {
-    const socket = linkSocketOf(openWebSocket(target), events, clock);
+    const opened = openWebSocket(target, credentials);
+    const socket = linkSocketOf(opened, events, clock);
     events.begun();
     return socket;
   };
 }
 
-export function openWebSocket({ endpoint, serverUuid, maxFrameBytes, localAddress }: DialTarget): WebSocket {
+/** A connection that is being made, and what is known of the way there. */
+export interface OpenedSocket {
+  socket: WebSocket;
+  endpoint: Endpoint;
+  passage: Passage;
+}
+
+export function openWebSocket(target: DialTarget, credentials: Credentials): OpenedSocket {
+  const { endpoint, serverUuid, maxFrameBytes, localAddress } = target;
   if (!/^[\w.:-]+$/.test(endpoint.host)) throw new Error('not a host name');
   const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
-  return new WebSocket(`ws://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
+  const passage = credentials.passageTo(endpoint);
+  const scheme = passage.tls ? 'wss' : 'ws';
+  const socket = new WebSocket(`${scheme}://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
+    ...passage.tls,
+    headers: passage.headers,
     perMessageDeflate: false,
     maxPayload: maxFrameBytes,
     followRedirects: false,
     ...(localAddress === undefined ? {} : { localAddress }),
   });
+  return { socket, endpoint, passage };
 }
 
-export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
+export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
+  const { socket } = opened;
   let wire: Duplex | undefined;
   let over = false;
   const end = (reason: string, refusal?: UpgradeRefusal) => {
@@ -89,15 +104,18 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
   });
   socket.on('unexpected-response', (request, response) => {
     const status = response.statusCode ?? 0;
-    end(`upgrade refused with HTTP ${status}`, { status, retryAfterMs: retryAfterMs(response.headers['retry-after']) });
+    end(`upgrade refused with HTTP ${status}`, {
+      status,
+      retryAfterMs: retryAfterMsIn(response.headers['retry-after']),
+    });
     response.resume();
     request.destroy();
   });
   let isAsking = false;
   socket.on('error', (error: NodeJS.ErrnoException) => {
     isAsking = !isOpen && error.code === 'ECONNRESET';
-    if (isAsking) void routeStatus(socket.url, clock).then((refusal) => end(error.message, refusal));
-    else end(error.message);
+    if (isAsking) void routeStatus(opened, clock).then((refusal) => end(error.message, refusal));
+    else end(error.message, isOpen ? undefined : { status: 0, retryAfterMs: 0, code: error.code ?? '' });
     socket.terminate();
   });
   socket.on('close', (code, reason) => isAsking || end(`closed with ${code} ${reason}`.trimEnd()));
@@ -123,14 +141,9 @@ export function linkSocketOf(socket: WebSocket, events: LinkSocketEvents, clock:
  * Whoever runs on a Node older than 10 and knows nothing of WebSockets closes the connection when asked for one, without a
  * word. A plain request tells whether it knows the route: one that has the link answers 426 to that.
  */
-async function routeStatus(url: string, clock: Clock): Promise<UpgradeRefusal | undefined> {
-  const { hostname, port, pathname: path } = new URL(url);
-  const endpoint = { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || 80) };
-  const asked = { endpoint, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
-  const status = await statusOf(asked, clock).catch(() => undefined);
-  return status === 404 || status === 405 ? { status, retryAfterMs: 0 } : undefined;
-}
-
-function retryAfterMs(header: string | undefined): number {
-  return header !== undefined && /^\d{1,6}$/.test(header) ? Number(header) * 1000 : 0;
+async function routeStatus({ socket, endpoint, passage }: OpenedSocket, clock: Clock): Promise<HttpAnswer | undefined> {
+  const { pathname: path } = new URL(socket.url);
+  const asked = { endpoint, passage, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
+  const answer = await answerTo(asked, clock).catch(() => undefined);
+  return answer?.status === 404 || answer?.status === 405 ? { ...answer, retryAfterMs: 0 } : undefined;
 }

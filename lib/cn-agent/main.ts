@@ -2,13 +2,14 @@
  * `npm run agent`: the agent of this machine, until SIGTERM or SIGINT. Exit codes: 0 stopped, 1 something broke, 2 usage
  * (also: the data directory is another agent's).
  */
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
-import { createLogger } from '../log.ts';
+import { createLogger, type Logger } from '../log.ts';
 import { systemClock as clock } from '../ports/clock.ts';
 import { systemRandom as random } from '../ports/random.ts';
 import { Agent } from './agent.ts';
 import { AGENT_VERSION as agentVersion } from './agent-version.ts';
+import { type Credentials, openCredentials } from './credentials.ts';
 import { takeDataDirectory } from './data-directory.ts';
 import { resolverOf } from './discovery.ts';
 import { HttpPort } from './http-port.ts';
@@ -36,6 +37,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   opened.defer(() => data.release());
   const serverUuid = await serverUuidOf(data.path, random, options.uuid);
   const log = createLogger('cn-agent', options.logLevel, { server_uuid: serverUuid });
+  const credentials = credentialsFrom(options, data.path, log);
   const journal = await JournalFile.open({ directory: data.path, clock, random, log });
   opened.defer(() => journal.close());
   const httpPort = options.http && new HttpPort({ ...options.http, serverUuid, agentVersion, clock, random, log });
@@ -57,7 +59,8 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     serverUuid,
     agentVersion,
     pulse: new Pulse({ clock }),
-    dial: dialWebSocket(clock),
+    dial: dialWebSocket(clock, credentials),
+    credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
     tasks: catalogue,
     allowReboot: options.allowReboot,
@@ -75,6 +78,14 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     log.info('agent stops');
     await held.disposeAsync();
   };
+}
+
+function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
+  try {
+    return openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log);
+  } catch (error) {
+    throw new AgentUsageError(messageOf(error), error);
+  }
 }
 
 /** The first signal asks to stop; later ones of the same kind change nothing. */

@@ -6,8 +6,9 @@
 import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import { type Random, shuffled } from '../ports/random.ts';
-import { type Endpoint, endpointKey } from './endpoints.ts';
-import { statusOf } from './http-request.ts';
+import type { Credentials } from './credentials.ts';
+import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from './endpoints.ts';
+import { answerTo } from './http-request.ts';
 
 export interface OldCnapiDeps {
   clock: Clock;
@@ -15,6 +16,7 @@ export interface OldCnapiDeps {
   serverUuid: string;
   agentVersion: string;
   resolve(): Promise<readonly Endpoint[]>;
+  credentials: Credentials;
   /** Hears what the name stands for. */
   found(addresses: readonly Endpoint[]): void;
   localAddress?: string | undefined;
@@ -28,6 +30,8 @@ export class OldCnapi {
   readonly #deps: OldCnapiDeps;
   #known: readonly Endpoint[] = [];
   #favourite: string | undefined;
+  /** Those that asked to be left alone for a while. */
+  #holds: Holds = {};
 
   constructor(deps: OldCnapiDeps) {
     this.#deps = deps;
@@ -41,7 +45,9 @@ export class OldCnapi {
   /** The status of the first address that answers. @throws when none does, with what the last one said or did */
   async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
     await this.#lookUp();
-    let failure = new Error('no address of a CNAPI is known');
+    let failure = new Error(
+      this.#known.length > 0 ? 'every CNAPI there is asked to be left alone' : 'no address of a CNAPI is known',
+    );
     for (const endpoint of this.#inOrder()) {
       if (signal.aborted) break;
       try {
@@ -65,18 +71,27 @@ export class OldCnapi {
 
   #inOrder(): Endpoint[] {
     const isFavourite = (endpoint: Endpoint) => endpointKey(endpoint) === this.#favourite;
-    const [first, others] = [this.#known.filter(isFavourite), this.#known.filter((one) => !isFavourite(one))];
+    const now = this.#deps.clock.now();
+    const open = this.#known.filter((one) => !isHeld(this.#holds, one, now));
+    const [first, others] = [open.filter(isFavourite), open.filter((one) => !isFavourite(one))];
     return [...first, ...shuffled(others, this.#deps.random)].slice(0, MAX_ADDRESSES);
   }
 
-  #postTo(endpoint: Endpoint, path: string, body: string, signal: AbortSignal): Promise<number> {
-    const { serverUuid, agentVersion, localAddress, clock } = this.#deps;
+  async #postTo(endpoint: Endpoint, path: string, body: string, signal: AbortSignal): Promise<number> {
+    const { serverUuid, agentVersion, localAddress, clock, credentials } = this.#deps;
     const headers = {
       'Content-Type': 'application/json',
       Accept: 'application/json',
       'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
     };
-    const target = { endpoint, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
-    return statusOf({ ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal }, clock);
+    const passage = credentials.passageTo(endpoint);
+    const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
+    const answer = await answerTo({ ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal }, clock);
+    if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
+    return answer.status;
+  }
+
+  #hold(endpoint: Endpoint, ms: number): void {
+    this.#holds = withHold(this.#holds, { endpoint, ms }, this.#deps.clock.now());
   }
 }

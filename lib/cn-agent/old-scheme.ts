@@ -13,6 +13,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { Machine } from './machine.ts';
 import type { OldCnapi } from './old-cnapi.ts';
+import { adviceOn } from './refusals.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from './reports.ts';
 import { digestOf } from './sysinfo-digest.ts';
 
@@ -136,7 +137,9 @@ export class OldScheme {
       const status = await this.#deps.cnapi.post(path, body, signal);
       if (status === 404 && path !== '/sysinfo') this.#introduceAgain();
       const isOver = status < 400 || (status === 404 && path === '/sysinfo');
-      this.#note(path, isOver ? undefined : `answered with HTTP ${status}`, signal);
+      const advice = adviceOn({ status });
+      const why = advice === undefined ? `answered with HTTP ${status}` : `answered with HTTP ${status}: ${advice}`;
+      this.#note(path, isOver ? undefined : why, signal);
       return isOver;
     } catch (error) {
       this.#note(path, messageOf(error), signal);

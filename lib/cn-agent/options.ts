@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { CnapiError } from '../errors.ts';
+import type { CredentialOptions } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { PROTOCOLS, type Protocol } from './fallback.ts';
 
@@ -15,8 +16,12 @@ export class AgentUsageError extends CnapiError {
 /** Where instances are found: by DNS, or at fixed addresses. */
 export type Discovery = { dns: string | undefined; datacenter: string; domain: string } | { endpoints: Endpoint[] };
 
+/** `tls`, `caFile`, `tlsName`, `tokenFile`: how the agent and instances know each other. */
+export type CredentialValues = Omit<CredentialOptions, 'usualTokenFile'>;
+
 export interface AgentOptions {
   discovery: Discovery;
+  credentials: CredentialValues;
   data: string;
   uuid: string | undefined;
   allowReboot: boolean;
@@ -39,7 +44,14 @@ Where the instances are, one of
   --dns HOST:PORT      name server to ask (default: the system's), with
     --datacenter NAME    default local
     --domain NAME        default cnapi.internal
-  --url URL            an instance, http://HOST:PORT; may be given several times
+  --url URL            an instance, http://HOST:PORT or https://HOST:PORT; may be given several times
+
+How they and this agent know each other; files are read anew when they change
+  --tls                speak TLS to addresses from DNS; an agent that came by https:// speaks it to all instances
+  --ca FILE            trust certificates of this CA only (PEM; default: the system's, or CN_AGENT_CA_FILE)
+  --tls-name NAME      the name certificates must be for, whichever address is dialled (default: the host of --url for
+                       the addresses it stands for, else the address itself)
+  --token-file FILE    the agent's token, mode 600 (default: DATA/token when there is one, or CN_AGENT_TOKEN_FILE)
 
   --data DIR           where identity and journal are kept; one agent at a time (required)
   --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
@@ -59,6 +71,10 @@ export const discoveryOptions = {
   datacenter: { type: 'string' },
   domain: { type: 'string' },
   url: { type: 'string', multiple: true },
+  tls: { type: 'boolean' },
+  ca: { type: 'string' },
+  'tls-name': { type: 'string' },
+  'token-file': { type: 'string' },
   'log-level': { type: 'string' },
   help: { type: 'boolean' },
 } as const;
@@ -73,6 +89,7 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
   }
   return {
     discovery: discoveryOf(values),
+    credentials: credentialsOf(values, env),
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
@@ -131,12 +148,39 @@ function isHostAndPort(text: string): boolean {
   return port >= 1 && port <= 65_535;
 }
 
+const SCHEMES: Readonly<Record<string, { tls: boolean; port: number }>> = {
+  'http:': { tls: false, port: 80 },
+  'ws:': { tls: false, port: 80 },
+  'https:': { tls: true, port: 443 },
+  'wss:': { tls: true, port: 443 },
+};
+
 function endpointOf(text: string): Endpoint {
   const url = URL.parse(text);
   const isPlain = url && url.pathname + url.search + url.hash + url.username === '/';
-  if (!isPlain || !['http:', 'ws:'].includes(url.protocol))
-    throw new AgentUsageError(`--url ${text} is not http://HOST:PORT`);
-  return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || 80) };
+  const scheme = SCHEMES[url?.protocol ?? ''];
+  if (!isPlain || !scheme) throw new AgentUsageError(`--url ${text} is not http://HOST:PORT or https://HOST:PORT`);
+  return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || scheme.port) };
+}
+
+export interface CredentialFlags {
+  url?: string[] | undefined;
+  tls?: boolean | undefined;
+  ca?: string | undefined;
+  'tls-name'?: string | undefined;
+  'token-file'?: string | undefined;
+}
+
+/** An agent goes from instance to instance, so all it is given must be of one kind. */
+export function credentialsOf(values: CredentialFlags, env: NodeJS.ProcessEnv): CredentialValues {
+  const { url = [], ca, 'tls-name': tlsName, 'token-file': tokenFile = env.CN_AGENT_TOKEN_FILE } = values;
+  const schemes = new Set(url.map((one) => SCHEMES[URL.parse(one)?.protocol ?? '']?.tls));
+  if (schemes.size > 1) throw new AgentUsageError('--url: all of them are http:// or all are https://');
+  if (values.tls && schemes.has(false)) throw new AgentUsageError('--tls goes with https:// in --url');
+  const tls = values.tls === true || schemes.has(true);
+  if (!tls && (ca ?? tlsName) !== undefined)
+    throw new AgentUsageError('--ca and --tls-name need https:// in --url, or --tls');
+  return { tls, caFile: ca ?? env.CN_AGENT_CA_FILE, tlsName, tokenFile };
 }
 
 export const logLevelOf = (text: string | undefined): LogLevel => oneOf('--log-level', LOG_LEVELS, text ?? 'info');

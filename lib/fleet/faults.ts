@@ -3,6 +3,7 @@
  * frames back both ways (as a frozen process or a lost network does, TCP still standing), delay them, or cut the sockets.
  */
 import type { WebSocket } from 'ws';
+import { type Credentials, NO_CREDENTIALS } from '../cn-agent/credentials.ts';
 import {
   type Dial,
   type DialTarget,
@@ -20,8 +21,8 @@ export class Wire {
   readonly #lines = new Set<Line>();
   readonly #state: WireState = { isFrozen: false, delayMs: 0 };
 
-  constructor(clock: Clock, dials: DialQueue) {
-    const deps = { clock, dials, state: this.#state, lines: this.#lines };
+  constructor(clock: Clock, dials: DialQueue, credentials = NO_CREDENTIALS) {
+    const deps = { clock, dials, credentials, state: this.#state, lines: this.#lines };
     this.dial = (target, events) => new Line(deps, target, events);
   }
 
@@ -54,6 +55,7 @@ interface WireState {
 interface LineDeps {
   clock: Clock;
   dials: DialQueue;
+  credentials: Credentials;
   state: WireState;
   /** Those that are connected, or about to be. */
   lines: Set<Line>;
@@ -121,13 +123,14 @@ class Line implements LinkSocket {
 
   #open(target: DialTarget, events: LinkSocketEvents): void {
     const { clock, state, lines } = this.#deps;
-    const socket = openWebSocket(target);
+    const opened = openWebSocket(target, this.#deps.credentials);
+    const { socket } = opened;
     this.#socket = socket;
     lines.add(this);
     socket.on('close', () => lines.delete(this));
     const received = (text: string) =>
       state.delayMs === 0 ? events.received(text) : this.#later(() => events.received(text));
-    this.#link = linkSocketOf(socket, { ...events, received }, clock);
+    this.#link = linkSocketOf(opened, { ...events, received }, clock);
   }
 
   #later(act: () => void): void {

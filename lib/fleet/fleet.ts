@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { Agent, type AgentDeps } from '../cn-agent/agent.ts';
+import type { Credentials } from '../cn-agent/credentials.ts';
 import type { Endpoint } from '../cn-agent/endpoints.ts';
 import { MemoryJournal } from '../cn-agent/journal-memory.ts';
 import { Pulse } from '../cn-agent/pulse.ts';
@@ -21,6 +22,7 @@ export interface FleetDeps {
   random: Random;
   log: Logger;
   resolve(): Promise<readonly Endpoint[]>;
+  credentials?: Credentials;
   agentVersion: string;
   /** The servers' uuids come from it: the same seed, the same servers. */
   seed: string;
@@ -153,9 +155,9 @@ export class Fleet {
   }
 
   #add(number: number, kept?: MemoryJournal): void {
-    const { clock, random } = this.#deps;
+    const { clock, random, credentials } = this.#deps;
     const serverUuid = serverUuidOf(this.#deps.seed, number);
-    const wire = new Wire(clock, this.#dials);
+    const wire = new Wire(clock, this.#dials, credentials);
     const journal = kept ?? new MemoryJournal({ clock, random });
     const agent = new Agent(this.#agentDeps({ serverUuid, number, wire, journal }));
     this.#members.set(serverUuid, { agent, wire, journal, number, thaw: undefined });
@@ -163,13 +165,14 @@ export class Fleet {
   }
 
   #agentDeps(member: { serverUuid: string; number: number; wire: Wire; journal: MemoryJournal }): AgentDeps {
-    const { clock, random, log, resolve, agentVersion, sysinfoSize, localAddresses, old = 0 } = this.#deps;
+    const { clock, random, log, resolve, credentials, agentVersion, sysinfoSize, localAddresses, old = 0 } = this.#deps;
     const { serverUuid, number, wire, journal } = member;
     return {
       clock,
       random,
       log,
       resolve,
+      credentials,
       journal,
       serverUuid,
       agentVersion,

@@ -6,11 +6,12 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { AGENT_VERSION as agentVersion } from '../cn-agent/agent-version.ts';
+import { type Credentials, openCredentials } from '../cn-agent/credentials.ts';
 import { resolverOf } from '../cn-agent/discovery.ts';
 import type { Endpoint } from '../cn-agent/endpoints.ts';
 import { AgentUsageError } from '../cn-agent/options.ts';
 import { messageOf } from '../errors.ts';
-import { createLogger } from '../log.ts';
+import { createLogger, type Logger } from '../log.ts';
 import { type Clock, systemClock as clock } from '../ports/clock.ts';
 import { systemRandom as random } from '../ports/random.ts';
 import { obey } from './control.ts';
@@ -20,7 +21,7 @@ import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts'
 const SHARED_ANSWER_MS = 500;
 
 async function main(): Promise<void> {
-  const options = parseFleetOptions(process.argv.slice(2));
+  const options = parseFleetOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(FLEET_USAGE);
   const toldToStop = signalled();
   const log = createLogger('fleet', options.logLevel);
@@ -40,8 +41,17 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   // Ten thousand agents' comings and goings are news only to whoever asks for them.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
+  const credentials = credentialsFrom(options, log);
   const size = { agents, old, agentsPerSecond, sysinfoSize, localAddresses };
-  return new Fleet({ clock, random, log, resolve, agentVersion, seed, ...size });
+  return new Fleet({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
+}
+
+function credentialsFrom(options: Pick<FleetOptions, 'credentials'>, log: Logger): Credentials {
+  try {
+    return openCredentials(options.credentials, log);
+  } catch (error) {
+    throw new AgentUsageError(messageOf(error), error);
+  }
 }
 
 /** One after the other, each answered before the next. */

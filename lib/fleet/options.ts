@@ -2,6 +2,8 @@
 import { parseArgs } from 'node:util';
 import {
   AgentUsageError,
+  type CredentialValues,
+  credentialsOf,
   type Discovery,
   discoveryOf,
   discoveryOptions,
@@ -13,6 +15,7 @@ import type { SysinfoSize } from './stand-in-sysinfo.ts';
 
 export interface FleetOptions {
   discovery: Discovery;
+  credentials: CredentialValues;
   agents: number;
   old: number;
   agentsPerSecond: number;
@@ -35,8 +38,8 @@ Simulated agents, thousands in one process: the real agent's link, journal and t
   --seed TEXT          the seed itself; without --data or --seed each start has new servers
   --sysinfo SIZE       small (default) or real: about 40 KB a server
   --local-addresses N  connect from 127.0.0.1 to 127.0.0.N in turn
-  --dns, --datacenter, --domain, --url, --log-level
-                       as for npm run agent
+  --dns, --datacenter, --domain, --url, --log-level, --tls, --ca, --tls-name, --token-file
+                       as for npm run agent; one token, of no single server, for all of them
   --help               this text
 
 While it runs it takes orders on stdin, one JSON object a line:
@@ -45,7 +48,7 @@ While it runs it takes orders on stdin, one JSON object a line:
 `;
 
 /** Undefined when only help is asked for. */
-export function parseFleetOptions(args: string[]): FleetOptions | undefined {
+export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): FleetOptions | undefined {
   const options = {
     ...discoveryOptions,
     agents: { type: 'string' },
@@ -62,6 +65,7 @@ export function parseFleetOptions(args: string[]): FleetOptions | undefined {
   const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });
   return {
     discovery: discoveryOf(values),
+    credentials: credentialsOf(values, env),
     agents,
     old: wholeNumber('--old', values.old ?? '0', { min: 0, max: agents }),
     agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),

@@ -1,5 +1,6 @@
 import t from 'tap';
 import { parseAgentOptions } from '../../lib/cn-agent/options.ts';
+import { parseFleetOptions } from '../../lib/fleet/options.ts';
 
 t.test('a command line says where instances are and where the data is', async (t) => {
   t.match(parseAgentOptions(['--dns', '127.0.0.1:53', '--data', 'd']), {
@@ -35,13 +36,44 @@ t.test('it speaks the link, and takes no tasks over HTTP, unless told otherwise'
   t.match(parseAgentOptions([...base, '--http-port', '1'], env), { http: { host: '10.0.0.7', port: 1 } });
 });
 
+t.test(
+  'it speaks TLS where the URLs say so or it is told to, with a CA, a name and a token from where it is told',
+  async (t) => {
+    const dns = ['--dns', 'h:1', '--data', 'd'];
+    const https = ['--url', 'https://h', '--url', 'wss://i:444', '--data', 'd'];
+    const env = { CN_AGENT_TOKEN_FILE: '/t', CN_AGENT_CA_FILE: '/c' };
+    const [name, ca, token] = [
+      ['--tls-name', 'n'],
+      ['--ca', '/own-c'],
+      ['--token-file', '/own-t'],
+    ];
+    t.match(parseAgentOptions(dns), { credentials: { tls: false, caFile: undefined, tokenFile: undefined } });
+    t.match(parseAgentOptions([...dns, '--tls'], env), { credentials: { tls: true, caFile: '/c', tokenFile: '/t' } });
+    t.match(parseAgentOptions([...https, ...name, ...ca, ...token], env), {
+      discovery: {
+        endpoints: [
+          { host: 'h', port: 443 },
+          { host: 'i', port: 444 },
+        ],
+      },
+      credentials: { tls: true, caFile: '/own-c', tlsName: 'n', tokenFile: '/own-t' },
+    });
+    t.match(parseFleetOptions(['--agents', '1', ...https.slice(0, 4)], env), {
+      credentials: { tls: true, tokenFile: '/t' },
+    });
+  },
+);
+
 t.test('what is wrong with it is said by the name of the option', async (t) => {
   const rows: [string[], RegExp][] = [
     [['--url', 'http://h'], /--data/],
     [['--data', 'd'], /--dns HOST:PORT or --url/],
     [['--data', 'd', '--url', 'ftp://h'], /--url ftp:/],
     [['--data', 'd', '--url', 'http://h:80/path'], /--url http:.*path is not http:..HOST:PORT/],
-    [['--data', 'd', '--url', 'https://h'], /--url https:/],
+    [['--data', 'd', '--url', 'https://h', '--url', 'http://h'], /--url: all of them are http:.. or all are https:/],
+    [['--data', 'd', '--url', 'http://h', '--tls'], /--tls goes with https:/],
+    [['--data', 'd', '--url', 'http://h', '--ca', 'f'], /--ca and --tls-name need https:/],
+    [['--data', 'd', '--dns', 'h:1', '--tls-name', 'n'], /--ca and --tls-name need https:/],
     [['--data', 'd', '--dns', 'h:99999'], /--dns h:99999/],
     [['--data', 'd', '--url', 'nonsense'], /--url nonsense/],
     [['--data', 'd', '--url', 'http://h', '--dns', 'h:1'], /--url does not go with/],

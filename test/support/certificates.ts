@@ -1,6 +1,8 @@
 /** Certificates of a certificate authority made on the spot, by `openssl`. Each is good for a week unless a test says otherwise. */
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -63,6 +65,21 @@ export class Authority {
     const { stdout } = await run('openssl', ['x509', '-in', certFile, '-noout', '-serial']);
     return { certFile, keyFile, serial: stdout.trim().replace('serial=', '') };
   }
+}
+
+/** One request to an instance that speaks TLS. */
+export async function askOverTls(caFile: string, url: string, asked: { method?: string; body?: unknown } = {}) {
+  const { method = 'GET', body } = asked;
+  const headers = { 'content-type': 'application/json' };
+  const question = request(url, { ca: await readFile(caFile), agent: false, method, headers });
+  question.end(body === undefined ? undefined : JSON.stringify(body));
+  const [response] = await once(question, 'response');
+  const text = (await response.toArray()).join('');
+  return {
+    status: response.statusCode as number,
+    text,
+    body: text.startsWith('{') || text.startsWith('[') ? JSON.parse(text) : undefined,
+  };
 }
 
 /** Puts other files in the place of these, each at once. */

@@ -4,13 +4,16 @@
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 
 export interface OldCnapiScript {
   /** As a CNAPI on a Node older than 10: an upgrade that nobody listens for ends the connection without a word. */
   hangsUpOnUpgrades?: boolean;
   /** Answers such paths with such a status. */
-  refuse?: { path: RegExp; status: number };
+  refuse?: { path: RegExp; status: number; retryAfter?: string };
+  /** It speaks TLS then. */
+  tls?: { cert: Buffer; key: Buffer };
   /** Takes such paths and never answers. */
   hang?: RegExp;
 }
@@ -22,6 +25,7 @@ export interface Asked {
   path: string;
   serverUuid: string;
   userAgent: string;
+  authorization: string | undefined;
   // biome-ignore lint/suspicious/noExplicitAny: whatever was posted; tests look at parts of it
   body: any;
 }
@@ -36,12 +40,14 @@ export class OldCnapi {
   /** Requests that hang, and are still waited for. */
   unanswered = 0;
   port = 0;
-  readonly #server: Server = createServer((request, response) => void this.#serve(request, response));
+  readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   readonly #servers = new Map<string, { sysinfo: Record<string, unknown>; heardAt: number }>();
 
   constructor(script: OldCnapiScript) {
     this.script = script;
+    const serve = (request: IncomingMessage, response: ServerResponse) => void this.#serve(request, response);
+    this.#server = script.tls ? createTlsServer(script.tls, serve) : createServer(serve);
     this.#server.on('connection', (socket) => {
       this.#sockets.add(socket);
       socket.on('close', () => this.#sockets.delete(socket));
@@ -67,7 +73,7 @@ export class OldCnapi {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${this.port}`;
+    return `http${this.script.tls ? 's' : ''}://127.0.0.1:${this.port}`;
   }
 
   all(path: string): Asked[] {
@@ -117,7 +123,7 @@ export class OldCnapi {
     const { method = '', url = '', headers } = request;
     if (headers.upgrade) this.upgrades += 1;
     const [, serverUuid = '', path = ''] = /^\/servers\/([^/]+)(.*)$/.exec(url) ?? [];
-    const refusal = this.script.refuse?.path.test(path) ? this.script.refuse.status : undefined;
+    const refusal = this.script.refuse?.path.test(path) ? this.script.refuse : undefined;
     if (serverUuid === '' || !ROUTES.includes(`${method} ${path}`)) {
       response.writeHead(404, { 'content-type': 'application/json' });
       response.end(JSON.stringify({ code: 'ResourceNotFound', message: `${url} does not exist` }));
@@ -125,7 +131,15 @@ export class OldCnapi {
     }
     const body = JSON.parse(Buffer.concat(chunks).toString() || '{}');
     const userAgent = headers['user-agent'] ?? '';
-    this.asked.push({ at: Date.now(), method, path, serverUuid, userAgent, body });
+    this.asked.push({
+      at: Date.now(),
+      method,
+      path,
+      serverUuid,
+      userAgent,
+      authorization: headers.authorization,
+      body,
+    });
     if (this.script.hang?.test(path)) {
       this.unanswered += 1;
       response.on('close', () => {
@@ -133,7 +147,8 @@ export class OldCnapi {
       });
       return;
     }
-    response.statusCode = refusal ?? this.#take(serverUuid, path, body);
+    if (refusal?.retryAfter !== undefined) response.setHeader('Retry-After', refusal.retryAfter);
+    response.statusCode = refusal?.status ?? this.#take(serverUuid, path, body);
     response.end();
   }
 

@@ -4,6 +4,7 @@
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
@@ -83,6 +84,8 @@ export class ScriptedSession {
 export interface Script {
   /** An HTTP status to refuse upgrades with. */
   upgradeStatus?: number;
+  /** It speaks TLS then. */
+  tls?: { cert: Buffer; key: Buffer };
   /** Of that refusal, one a line. */
   upgradeHeaders?: string;
   /** Answers a hello: fields over the default welcome, a refusal, or nothing at all. */
@@ -97,13 +100,18 @@ export class ScriptedInstance {
   readonly sessions: ScriptedSession[] = [];
   script: Script;
   upgrades = 0;
-  readonly #server: Server = createServer();
+  /** What each upgrade said of itself. */
+  readonly authorizations: (string | undefined)[] = [];
+  readonly #server: Server;
+  readonly #scheme: 'http' | 'https';
   readonly #sockets = new WebSocketServer({ noServer: true, perMessageDeflate: false });
   readonly #raw = new Set<Duplex>();
   #epoch = 0;
 
   constructor(script: Script = {}) {
     this.script = script;
+    this.#scheme = script.tls ? 'https' : 'http';
+    this.#server = script.tls ? createTlsServer(script.tls) : createServer();
     this.#server.on('upgrade', (request, socket, head) => this.#onUpgrade(request, socket, head));
   }
 
@@ -119,7 +127,7 @@ export class ScriptedInstance {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${this.address.port}`;
+    return `${this.#scheme}://127.0.0.1:${this.address.port}`;
   }
 
   /** The next session that said hello, numbered from 0. */
@@ -136,6 +144,7 @@ export class ScriptedInstance {
 
   #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     this.upgrades += 1;
+    this.authorizations.push(request.headers.authorization);
     this.#raw.add(socket);
     socket.on('error', () => undefined);
     socket.on('close', () => this.#raw.delete(socket));

@@ -1,0 +1,128 @@
+/**
+ * What an agent shows to instances, and what it asks them to show: its token, and TLS with certificates of a CA it trusts.
+ * Both are read from their files at each connection, so that they can be replaced while it runs. Shared by the link, the
+ * older scheme and the fleet. Whether TLS is spoken is settled for the agent's whole life: no instance can talk it out of it.
+ */
+import { X509Certificate } from 'node:crypto';
+import { isIP } from 'node:net';
+import { type ConnectionOptions, checkServerIdentity, createSecureContext, type SecureContext } from 'node:tls';
+import { messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Endpoint } from './endpoints.ts';
+import { KeptFile } from './kept-file.ts';
+
+export interface CredentialOptions {
+  tls: boolean;
+  /** PEM; the system's CAs without it. */
+  caFile?: string | undefined;
+  /** The name that certificates are checked against; without it the one that was looked up, or the address dialled. */
+  tlsName?: string | undefined;
+  tokenFile?: string | undefined;
+  /** Used as soon as it is there, when no other is named. */
+  usualTokenFile?: string | undefined;
+}
+
+/** How to come to one endpoint. */
+export interface Passage {
+  /** Undefined: without TLS. */
+  tls: ConnectionOptions | undefined;
+  headers: Record<string, string>;
+}
+
+export interface Credentials {
+  passageTo(endpoint: Endpoint): Passage;
+}
+
+/** Neither token nor TLS. */
+export const NO_CREDENTIALS: Credentials = { passageTo: () => ({ tls: undefined, headers: {} }) };
+
+const MAX_TOKEN_BYTES = 4096;
+const MAX_CA_BYTES = 1024 * 1024;
+/** What a header can carry. The rest is for the instance to say. */
+const TOKEN = /^[\x21-\x7e]+$/;
+
+/** @throws Error naming the option and the file that cannot be used */
+export function openCredentials(options: CredentialOptions, log: Logger): Credentials {
+  const { tls, caFile, tokenFile, usualTokenFile } = options;
+  const token = tokenFile ?? usualTokenFile;
+  const kept = {
+    token: token === undefined ? undefined : keptToken(token, log),
+    ca: tls && caFile !== undefined ? keptCa(caFile, log) : undefined,
+  };
+  if (tokenFile !== undefined) usable('--token-file', () => kept.token?.load());
+  usable('--ca', () => kept.ca?.load());
+  return new FileCredentials(options, kept, log);
+}
+
+class FileCredentials implements Credentials {
+  readonly #options: CredentialOptions;
+  readonly #token: KeptFile<string> | undefined;
+  readonly #ca: KeptFile<SecureContext> | undefined;
+  readonly #log: Logger;
+  #hasWarned = false;
+
+  constructor(
+    options: CredentialOptions,
+    kept: { token: KeptFile<string> | undefined; ca: KeptFile<SecureContext> | undefined },
+    log: Logger,
+  ) {
+    this.#options = options;
+    this.#token = kept.token;
+    this.#ca = kept.ca;
+    this.#log = log;
+  }
+
+  passageTo(endpoint: Endpoint): Passage {
+    const { tls, tlsName = endpoint.name ?? endpoint.host } = this.#options;
+    const token = this.#token?.read();
+    if (!tls && token !== undefined) this.#warnOfEavesdroppers(endpoint);
+    return {
+      tls: tls ? connectionOptions(tlsName, this.#ca?.read()) : undefined,
+      headers: token === undefined ? {} : { Authorization: `Bearer ${token}` },
+    };
+  }
+
+  #warnOfEavesdroppers({ host }: Endpoint): void {
+    if (this.#hasWarned || host === 'localhost' || host === '::1' || host.startsWith('127.')) return;
+    this.#hasWarned = true;
+    this.#log.warn({ host }, 'the token goes over the network unencrypted; use https:// or --tls');
+  }
+}
+
+function connectionOptions(name: string, secureContext: SecureContext | undefined): ConnectionOptions {
+  return {
+    minVersion: 'TLSv1.2',
+    // An address is no name that could be asked for.
+    servername: isIP(name) ? '' : name,
+    checkServerIdentity: (_dialled, certificate) => checkServerIdentity(name, certificate),
+    ...(secureContext && { secureContext }),
+  };
+}
+
+function keptToken(path: string, log: Logger): KeptFile<string> {
+  const parse = (text: string) => {
+    const token = text.trim();
+    if (!TOKEN.test(token)) throw new Error('it does not hold one token');
+    return token;
+  };
+  const complain = (reason: string) => log.warn({ reason }, 'no new token; put one into the file of --token-file');
+  return new KeptFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse, complain });
+}
+
+/** One context for all connections: to make one takes milliseconds and memory. */
+function keptCa(path: string, log: Logger): KeptFile<SecureContext> {
+  const parse = (ca: string) => {
+    new X509Certificate(ca);
+    return createSecureContext({ ca, minVersion: 'TLSv1.2' });
+  };
+  const complain = (reason: string) => log.warn({ reason }, 'no new CA; put its certificate into the file of --ca');
+  return new KeptFile({ path, maxBytes: MAX_CA_BYTES, isSecret: false, parse, complain });
+}
+
+function usable(option: string, load: () => unknown): void {
+  try {
+    load();
+  } catch (cause) {
+    throw new Error(`${option} ${messageOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,61 @@
+/** A small file read again whenever it has changed, so that what it holds can be replaced without a restart. Used by credentials.ts. */
+import { readFileSync, statSync } from 'node:fs';
+import { messageOf } from '../errors.ts';
+
+export interface KeptFileOptions<Value> {
+  path: string;
+  maxBytes: number;
+  /** Nobody but its owner may read it. */
+  isSecret: boolean;
+  /** @throws what is wrong with it, without a word of what it says */
+  parse(text: string): Value;
+  /** Hears, once each, why a changed file cannot be used; the value before stays. */
+  complain(message: string): void;
+}
+
+const ABSENT = 'absent';
+
+export class KeptFile<Value> {
+  readonly #options: KeptFileOptions<Value>;
+  #readAs: string | undefined;
+  #value: Value | undefined;
+
+  constructor(options: KeptFileOptions<Value>) {
+    this.#options = options;
+  }
+
+  /** As the file is now. @throws when it cannot be used, naming it */
+  load(): Value {
+    const { path, maxBytes, isSecret, parse } = this.#options;
+    try {
+      this.#readAs = looksOf(path);
+      const { size, mode } = statSync(path);
+      if (isSecret && (mode & 0o077) !== 0)
+        throw new Error(`others may read it (mode ${(mode & 0o777).toString(8)}); chmod 600 it`);
+      if (size > maxBytes) throw new Error(`it is larger than ${maxBytes} bytes`);
+      this.#value = parse(readFileSync(path, 'utf8'));
+      return this.#value;
+    } catch (cause) {
+      throw new Error(`${path} cannot be used: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  /** The newest that could be used; undefined when there has been none. */
+  read(): Value | undefined {
+    const looks = looksOf(this.#options.path);
+    const isUnchanged = looks === this.#readAs;
+    this.#readAs = looks;
+    if (isUnchanged || (looks === ABSENT && this.#value === undefined)) return this.#value;
+    try {
+      return this.load();
+    } catch (error) {
+      this.#options.complain(messageOf(error));
+      return this.#value;
+    }
+  }
+}
+
+function looksOf(path: string): string {
+  const stat = statSync(path, { throwIfNoEntry: false });
+  return stat ? `${stat.ino} ${stat.size} ${stat.mtimeMs} ${stat.ctimeMs}` : ABSENT;
+}

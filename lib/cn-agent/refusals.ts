@@ -1,0 +1,49 @@
+/**
+ * What keeps this agent out until somebody mends it: a token or a certificate. Told once, with what to do, until a session
+ * stands; the agent goes on trying meanwhile. Used by link-driver.ts and old-scheme.ts.
+ */
+import type { Logger } from '../log.ts';
+import { type Endpoint, endpointKey } from './endpoints.ts';
+import type { UpgradeRefusal } from './link-socket.ts';
+
+const BY_STATUS: Readonly<Record<number, string>> = {
+  401:
+    'this agent is not let in: its token is missing, wrong, expired or revoked. Make one (cnapi token create --role agent) and ' +
+    'put it into the file of --token-file (without that option: DATA/token), mode 600; no restart is needed',
+  403: 'this agent’s token may not be used here: it needs the role agent, and if it is for one server, this one',
+  429: 'this agent is told to wait: too many requests or failed sign-ins come from its address',
+};
+
+/** Of Node's names for a certificate that does not check out. */
+const UNTRUSTED = /CERT|SIGNATURE|ISSUER|SELF_SIGNED|CRL|INVALID_CA|PATH_LENGTH/;
+const UNTRUSTED_ADVICE =
+  'the instance’s certificate is not accepted. --ca FILE names the CA to trust, --tls-name NAME the name it must be for';
+const NO_TLS_ADVICE = 'whoever listens there does not speak TLS as this agent does; is https:// (or --tls) right?';
+
+/** Undefined when there is nothing to mend at this agent. */
+export function adviceOn({ status, code = '' }: { status: number; code?: string | undefined }): string | undefined {
+  if (UNTRUSTED.test(code)) return UNTRUSTED_ADVICE;
+  if (code === 'EPROTO' || code.startsWith('ERR_SSL')) return NO_TLS_ADVICE;
+  return BY_STATUS[status];
+}
+
+export class Refusals {
+  readonly #deps: { log: Logger; serverUuid: string };
+  readonly #told = new Set<string>();
+
+  constructor(deps: { log: Logger; serverUuid: string }) {
+    this.#deps = deps;
+  }
+
+  tell(refusal: UpgradeRefusal | undefined, endpoint: Endpoint, reason: string): void {
+    const advice = refusal && adviceOn(refusal);
+    if (advice === undefined || this.#told.has(advice)) return;
+    this.#told.add(advice);
+    this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, instance: endpointKey(endpoint), why: reason }, advice);
+  }
+
+  /** A session stands: what is wrong later is news. */
+  forget(): void {
+    this.#told.clear();
+  }
+}

@@ -1,0 +1,194 @@
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import { type CredentialOptions, openCredentials } from '../../lib/cn-agent/credentials.ts';
+import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { recordingLogger } from '../http/support.ts';
+import { Authority } from '../support/certificates.ts';
+import { OldCnapi } from '../support/old-cnapi.ts';
+import type { Script, ScriptedInstance } from '../support/scripted-instance.ts';
+import { until } from '../support/until.ts';
+import { agent, instance, nop } from './agent-rig.ts';
+
+const TOKEN = `cnapi_${'0a'.repeat(16)}_${'Aa-_9'.repeat(8)}xyz`;
+const OTHER_TOKEN = `cnapi_${'1b'.repeat(16)}_${'Bb-_8'.repeat(8)}xyz`;
+
+async function folder(t: Test): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'credentials-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+async function tokenFile(t: Test, token = TOKEN): Promise<string> {
+  const path = join(await folder(t), 'token');
+  await writeFile(path, `${token}\n`, { mode: 0o600 });
+  return path;
+}
+
+async function secured(t: Test, names: string, script: Script = {}) {
+  const authority = await Authority.create(t);
+  const { certFile, keyFile } = await authority.issue({ names });
+  const tls = { cert: await readFile(certFile), key: await readFile(keyFile) };
+  return { authority, tls, one: await instance(t, { ...script, tls }) };
+}
+
+async function agentWith(t: Test, known: ScriptedInstance[], options: CredentialOptions) {
+  const logged: Record<string, unknown>[] = [];
+  const log = recordingLogger(logged);
+  const credentials = openCredentials(options, log);
+  const made = await agent(t, known, { log, credentials, dial: dialWebSocket(clock, credentials) });
+  const warnings = () => logged.filter(({ level }) => level === 'warn').map(({ msg, why }) => `${msg} <${why}>`);
+  return { ...made, logged, warnings };
+}
+
+t.test('over TLS, with its token, it works as ever, and no other way than TLS', async (t) => {
+  const { authority, one } = await secured(t, 'IP:127.0.0.1');
+  const file = await tokenFile(t);
+  const made = await agentWith(t, [one], { tls: true, caFile: authority.caFile, tokenFile: file });
+  const session = await one.session(0);
+  const task = nop((await session.heard('inventory')).epoch);
+  session.task(task);
+  t.match(await session.end(task.id), { outcome: 'complete' });
+  t.same(one.authorizations, [`Bearer ${TOKEN}`]);
+  t.same(made.warnings(), []);
+  session.cut();
+  await one.session(1);
+  t.equal(one.authorizations.length, 2, 'an address from a welcome is come to the same way');
+});
+
+t.test('a certificate of a stranger is refused, told once with what to do, until the CA is there', async (t) => {
+  const { authority, one } = await secured(t, 'IP:127.0.0.1');
+  const other = await Authority.create(t);
+  const caFile = join(await folder(t), 'ca.pem');
+  await writeFile(caFile, await readFile(other.caFile));
+  const made = await agentWith(t, [one], { tls: true, caFile });
+  await until(() => made.agent.link.state.failedRounds >= 3, 'three rounds in vain');
+  t.equal(one.upgrades, 0);
+  const told = made.warnings().filter((line) => /--ca FILE names the CA to trust/.test(line));
+  t.equal(told.length, 1);
+  t.match(told[0], /unable to verify|certificate/);
+  t.notOk(made.agent.isOldStyle);
+  await writeFile(caFile, await readFile(authority.caFile));
+  await one.session(0);
+});
+
+t.test('a certificate for another name is refused; --tls-name says which it is to be', async (t) => {
+  const { authority, one } = await secured(t, 'DNS:cnapi.east.example');
+  const { caFile } = authority;
+  const wrong = await agentWith(t, [one], { tls: true, caFile });
+  await until(
+    () => wrong.warnings().some((line) => /127\.0\.0\.1 is not in the cert's list/.test(line)),
+    'the refusal',
+  );
+  t.ok(wrong.warnings().some((line) => /--tls-name NAME the name it must be for/.test(line)));
+  t.equal(one.upgrades, 0);
+  await agentWith(t, [one], { tls: true, caFile, tlsName: 'cnapi.east.example' });
+  await one.session(0);
+  t.equal(one.upgrades, 1);
+});
+
+t.test('an instance without TLS is not spoken to by an agent with it', async (t) => {
+  const one = await instance(t);
+  const { caFile } = await Authority.create(t);
+  const made = await agentWith(t, [one], { tls: true, caFile, tokenFile: await tokenFile(t) });
+  await until(() => made.warnings().some((line) => /does not speak TLS/.test(line)), 'a word of it');
+  t.equal(one.upgrades, 0);
+});
+
+const REFUSALS = [
+  [401, /its token is missing, wrong, expired or revoked/],
+  [403, /token may not be used here/],
+  [429, /told to wait/],
+] as const;
+
+t.test('401, 403 and 429 are told once, never taken for the older kind, and a new token is used at once', async (t) => {
+  const each = REFUSALS.map(async ([status, advice]) => {
+    const one = await instance(t, { upgradeStatus: status });
+    const file = await tokenFile(t);
+    const made = await agentWith(t, [one], { tls: false, tokenFile: file });
+    await until(() => one.upgrades >= 3, 'it to come again and again');
+    t.equal(made.warnings().filter((line) => advice.test(line)).length, 1, `${status}`);
+    t.notOk(made.agent.isOldStyle);
+    await writeFile(file, OTHER_TOKEN);
+    await until(() => one.authorizations.includes(`Bearer ${OTHER_TOKEN}`), 'the new token');
+    delete one.script.upgradeStatus;
+    await one.session(0);
+    t.notMatch(JSON.stringify(made.logged), /Aa-_9|Bb-_8/, 'no word of a token in the log');
+  });
+  await Promise.all(each);
+});
+
+t.test('an instance that says when to come again is left alone until then', async (t) => {
+  const one = await instance(t, { upgradeStatus: 429, upgradeHeaders: 'Retry-After: 2\r\nContent-Length: 0' });
+  const beganAt = clock.now();
+  await agentWith(t, [one], { tls: false, tokenFile: await tokenFile(t) });
+  await until(() => one.upgrades === 2, 'the second time');
+  t.ok(clock.now() - beganAt >= 2000);
+});
+
+t.test('the older scheme shows the token and speaks TLS as well, and waits when it is told to', async (t) => {
+  const authority = await Authority.create(t);
+  const { certFile, keyFile } = await authority.issue();
+  const tls = { cert: await readFile(certFile), key: await readFile(keyFile) };
+  const refuse = { path: /./, status: 401, retryAfter: '1' };
+  const cnapi = await OldCnapi.start({ tls, refuse });
+  t.teardown(() => cnapi.stop());
+  const options = { tls: true, caFile: authority.caFile, tokenFile: await tokenFile(t) };
+  const logged: Record<string, unknown>[] = [];
+  const log = recordingLogger(logged);
+  const credentials = openCredentials(options, log);
+  const resolve = async () => [cnapi.address];
+  await agent(t, [], { log, credentials, resolve, dial: dialWebSocket(clock, credentials), protocol: 'old' });
+  await until(() => logged.some(({ why }) => /HTTP 401: this agent is not let in/.test(String(why))), 'a word of it');
+  await until(() => logged.some(({ why }) => /asked to be left alone/.test(String(why))), 'it to be left alone');
+  delete cnapi.script.refuse;
+  await until(() => cnapi.all('/events/heartbeat').length > 0, 'a heartbeat');
+  t.ok(cnapi.asked.every(({ authorization }) => authorization === `Bearer ${TOKEN}`));
+});
+
+t.test(
+  'files that cannot be used end the start, by the name of the option; a usual one may be absent, or come later',
+  async (t) => {
+    const [place, good] = [await folder(t), await tokenFile(t)];
+    const open = (options: Partial<CredentialOptions>) => () =>
+      openCredentials({ tls: true, ...options }, silentLogger);
+    t.throws(open({ tokenFile: join(place, 'none') }), { message: /^--token-file .*none cannot be used: ENOENT/ });
+    t.throws(open({ caFile: join(place, 'none') }), { message: /^--ca .*none cannot be used: ENOENT/ });
+    t.throws(open({ caFile: good }), { message: /^--ca .* cannot be used/ });
+    await chmod(good, 0o640);
+    t.throws(open({ tokenFile: good }), { message: /others may read it \(mode 640\); chmod 600 it$/ });
+    await chmod(good, 0o600);
+    for (const text of ['', 'two words', 'x'.repeat(5000)]) {
+      await writeFile(good, text);
+      t.throws(open({ tokenFile: good }), {
+        message: /--token-file .* cannot be used: it (does not hold one token|is larger)/,
+      });
+    }
+    const usualTokenFile = join(place, 'token');
+    const logged: Record<string, unknown>[] = [];
+    const credentials = openCredentials({ tls: false, usualTokenFile }, recordingLogger(logged));
+    const headers = () => credentials.passageTo({ host: '127.0.0.1', port: 1 }).headers;
+    t.same(headers(), {});
+    t.same(logged, [], 'which is nothing to speak of');
+    await writeFile(usualTokenFile, TOKEN, { mode: 0o600 });
+    t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
+    await chmod(usualTokenFile, 0o644);
+    t.same(headers(), { Authorization: `Bearer ${TOKEN}` }, 'the one before stays');
+    t.match(logged, [{ level: 'warn', reason: /others may read it/ }]);
+    await rm(usualTokenFile);
+    t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
+    t.equal(credentials.passageTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);
+    t.match(logged.at(-1), { level: 'warn', msg: /goes over the network unencrypted/ });
+  },
+);
+
+t.test('the name that was looked up is what the certificate must be for', async (t) => {
+  const passage = (options: Partial<CredentialOptions>, endpoint = {}) =>
+    openCredentials({ tls: true, ...options }, silentLogger).passageTo({ host: '10.0.0.1', port: 1, ...endpoint }).tls;
+  t.equal(passage({}, { name: 'cnapi.example' })?.servername, 'cnapi.example');
+  t.equal(passage({})?.servername, '', 'an address is not asked for by name');
+  t.equal(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.servername, 'a.example');
+});
