@@ -48,6 +48,7 @@ const KEEP_HISTORY_DAYS = 90;
 const KEEP_AUDIT_DAYS = 400;
 /** After their end. */
 const KEEP_TOKENS_DAYS = 400;
+const KEEP_EVENTS_DAYS = 7;
 const FORGET_BATCH = 5_000;
 
 export class App {
@@ -175,13 +176,14 @@ export class App {
 
   #services(metrics: Metrics): Services {
     const { clock, log, random } = this.#deps;
-    const { roster, servers, tasks, waitlist, oldAgentCaller, observer, waitsOver } = this.#core;
+    const { roster, servers, tasks, waitlist, events, oldAgentCaller, observer, waitsOver } = this.#core;
     return {
       version: VERSION,
       startedAt: isoNow(clock),
       servers,
       tasks,
       waitlist,
+      events,
       oldAgentCaller,
       roster: {
         instances: () => roster.views(),
@@ -207,12 +209,13 @@ export class App {
 
   #createMetrics(): Metrics {
     const { config } = this.#deps;
-    const { roster, tasks, waitlist, oldAgentCaller, observer } = this.#core;
+    const { roster, tasks, waitlist, events, oldAgentCaller, observer } = this.#core;
     return new Metrics({
       labels: { datacenter: config.datacenter, instance: config.cnapiUuid, server: config.host, service: 'cnapi' },
       agents: () => roster.sessions.size + observer.heartbeating,
       tasks: () => tasks.stats(),
       waitlist: () => waitlist.stats(),
+      events: () => events.stats(),
       bus: () => ({ ...this.#bus.stats(), healthy: this.#bus.isHealthy() }),
       pool: () => this.#database.stats,
       counters: () => ({
@@ -238,7 +241,7 @@ export class App {
 
   #createHousekeeping(): Housekeeping {
     const database = this.#database;
-    const { tasks, waitlist } = this.#core;
+    const { tasks, waitlist, events } = this.#core;
     return new Housekeeping({
       database,
       log: this.#deps.log,
@@ -246,6 +249,7 @@ export class App {
         { name: 'old tasks', batch: () => tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
         { name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_TICKETS_DAYS) },
         { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
+        { name: 'old events', batch: () => events.forgetOlderThan(KEEP_EVENTS_DAYS) },
         { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
         { name: 'old audit', batch: () => forgetAudit(database, KEEP_AUDIT_DAYS, FORGET_BATCH) },
         { name: 'ended tokens', batch: () => forgetTokens(database, KEEP_TOKENS_DAYS, FORGET_BATCH) },

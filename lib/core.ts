@@ -19,6 +19,8 @@ import { auditMigrations } from './audit/audit-schema.ts';
 import type { Bus } from './bus/bus.ts';
 import type { Config } from './config.ts';
 import { DatabaseUnavailableError, messageOf } from './errors.ts';
+import { eventMigrations } from './events/event-schema.ts';
+import { Events } from './events/events.ts';
 import { housekeepingMigrations } from './housekeeping.ts';
 import type { Logger } from './log.ts';
 import type { Database } from './moray/database.ts';
@@ -49,6 +51,7 @@ export const migrations: readonly Migration[] = [
   ...waitlistMigrations,
   ...tokenMigrations,
   ...auditMigrations,
+  ...eventMigrations,
   ...housekeepingMigrations,
 ];
 
@@ -103,6 +106,7 @@ export class Core {
   readonly registry: Registry;
   readonly tasks: Tasks;
   readonly waitlist: Waitlist;
+  readonly events: Events;
   readonly servers: Servers;
   readonly observer: Observer;
   readonly oldAgentCaller: OldAgentCaller;
@@ -133,13 +137,18 @@ export class Core {
           deps.door().announceLeave();
           this.tasks.retire();
         },
-        close: () => deps.door().closeDoor(),
+        close: () => {
+          deps.door().closeDoor();
+          // They never end by themselves, and would hold this instance until the end of its time.
+          this.events.retire();
+        },
         endWaits: () => this.#waitsOver.abort(),
         leave: () => void this.stop(),
       },
     });
     this.registry = new Registry({ sessions: this.roster.sessions, run: () => this.roster.instances.run });
     this.waitlist = new Waitlist(common);
+    this.events = new Events(common);
     this.servers = new Servers({ database, clock, log, datacenter: config.datacenter });
     this.observer = new Observer({
       database: databases.sightings,
@@ -221,6 +230,7 @@ export class Core {
       ...(companion === undefined ? {} : { housekeeping: companion() }),
       tasks: this.tasks,
       waitlist: this.waitlist,
+      events: this.events,
       servers: this.servers,
       'old agents': this.observer,
       roster: this.roster,
@@ -257,7 +267,8 @@ export class Core {
       await waitForDatabase({ database: databases.main, clock, log, signal });
       try {
         await migrate(databases.main, migrations, { log });
-        return await this.servers.start();
+        await this.servers.start();
+        return await this.events.start();
       } catch (error) {
         if (!(error instanceof DatabaseUnavailableError)) throw error;
         log.warn({ reason: messageOf(error.cause) }, 'instance: the database went away while it was prepared');

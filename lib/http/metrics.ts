@@ -4,6 +4,7 @@
  */
 import prometheus from 'prom-client';
 import type { BusStats } from '../bus/bus.ts';
+import type { EventStats } from '../events/events.ts';
 import type { TaskStats } from '../tasks/tasks.ts';
 import type { WaitlistStats } from '../waitlist/waitlist.ts';
 
@@ -14,6 +15,7 @@ export interface MetricsSources {
   agents(): number;
   tasks(): TaskStats;
   waitlist(): WaitlistStats;
+  events(): EventStats;
   bus(): BusStats & { healthy: boolean };
   pool(): { total: number; idle: number; waiting: number };
   /** Further numbers by name; those that only rise end in `_total`. */
@@ -86,6 +88,19 @@ export class Metrics {
       'waitlist_defects_total',
       'Queues found with waiting tickets and no active one, and mended: never, if all is well',
       () => sources.waitlist().defects,
+    );
+    this.#gauge('events_followers', 'Callers following GET /events on this instance', () => sources.events().followers);
+    this.#total('events_numbered_total', 'Events that this instance put into the log', () => sources.events().numbered);
+    this.#total(
+      'events_gaps_total',
+      'Followers told by this instance that events which they had not seen are not kept any more',
+      () => sources.events().gaps,
+    );
+    this.#gauge(
+      'events_lag_seconds',
+      'How long the oldest change had waited that this instance put into the log last: under a second while somebody ' +
+        'follows, up to the slow poll else',
+      () => sources.events().lagMs / 1000,
     );
     this.#gauge('bus_healthy', '1 while the bus carries messages', () => Number(sources.bus().healthy));
     for (const name of ['published', 'received', 'dropped', 'reconnects'] as const) {

@@ -17,13 +17,19 @@ export interface ParamSources {
   path: Record<string, string | undefined>;
   /** Without the question mark. */
   query: string;
+  /** Names that may be given more than once in the query; they are joined by commas. */
+  repeatable?: readonly string[] | undefined;
   body: Record<string, unknown>;
 }
 
 /** @throws InvalidArgumentError for a parameter that is given twice, too many of them, and what no database can keep. */
-export function mergeParams({ path, query, body }: ParamSources): Params {
+export function mergeParams({ path, query, repeatable, body }: ParamSources): Params {
   const merged: Params = Object.create(null);
-  for (const source of [Object.entries(path), Object.entries(fromUrlEncoded(query)), Object.entries(body)]) {
+  for (const source of [
+    Object.entries(path),
+    Object.entries(fromUrlEncoded(query, repeatable)),
+    Object.entries(body),
+  ]) {
     for (const [name, value] of source) {
       if (!merged[name] && value !== undefined) merged[name] = value;
     }
@@ -33,13 +39,14 @@ export function mergeParams({ path, query, body }: ParamSources): Params {
 }
 
 /** Query strings and form bodies. @throws InvalidArgumentError */
-export function fromUrlEncoded(encoded: string): Params {
+export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = []): Params {
   const params: Params = Object.create(null);
   let count = 0;
   for (const [name, value] of new URLSearchParams(encoded)) {
     if (++count > MAX_PARAMS) throw new InvalidArgumentError(`More than ${MAX_PARAMS} parameters`);
-    if (name in params) throw new InvalidArgumentError(`${printable(name)} is given more than once`);
-    params[name] = value;
+    if (!(name in params)) params[name] = value;
+    else if (repeatable.includes(name)) params[name] = `${params[name]},${value}`;
+    else throw new InvalidArgumentError(`${printable(name)} is given more than once`);
   }
   return params;
 }

@@ -30,7 +30,7 @@ export interface Call
 
 export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
   const { requestId, signal } = exchange;
-  const rawParams = await gatherParams(request, path);
+  const rawParams = await gatherParams(request, path, route.repeatable);
   return carryOut(route, { ...rest, rawParams, requestId, signal, header: (name) => singleHeader(request, name) });
 }
 
@@ -44,11 +44,15 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   return route.handler({ ...call, params, server: found?.server, isRunning: found?.isRunning ?? false });
 }
 
-async function gatherParams(request: IncomingMessage, path: Record<string, string>): Promise<Params> {
+async function gatherParams(
+  request: IncomingMessage,
+  path: Record<string, string>,
+  repeatable: readonly string[] | undefined,
+): Promise<Params> {
   const url = request.url ?? '';
   const mark = url.indexOf('?');
   const body = await readBody(request);
-  return mergeParams({ path, query: mark < 0 ? '' : url.slice(mark + 1), body });
+  return mergeParams({ path, query: mark < 0 ? '' : url.slice(mark + 1), repeatable, body });
 }
 
 async function checkPreconditions(

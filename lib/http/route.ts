@@ -69,6 +69,8 @@ export interface Route<Schema extends z.ZodObject = z.ZodObject> {
   params: Schema;
   /** Undeclared parameters are passed by instead of refused. */
   lenient?: boolean;
+  /** Parameters of the query that may be given more than once; the values are joined by commas. */
+  repeatable?: readonly string[];
   /** Of parameters that fail their rules the reference's process dies; here they are 400, whatever the origin. */
   referenceAborts?: boolean;
   /** Headers that the route reads, for the document. */

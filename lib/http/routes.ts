@@ -1,5 +1,6 @@
 /** The table of all routes. */
 import { auditRoutes } from './audit-routes.ts';
+import { eventRoutes } from './event-routes.ts';
 import { instanceRoutes } from './instance-routes.ts';
 import { miscRoutes } from './misc-routes.ts';
 import { oldAgentRoutes } from './old-agent-routes.ts';
@@ -20,4 +21,5 @@ export const routes: readonly Route[] = [
   ...instanceRoutes,
   ...tokenRoutes,
   ...auditRoutes,
+  ...eventRoutes,
 ];

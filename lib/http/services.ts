@@ -1,6 +1,7 @@
 /** What the routes need of the rest of the instance; `lib/app.ts` fills it in, tests put stand-ins where there is no fleet. */
 import type { Tokens } from '../access/tokens.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
+import type { Events } from '../events/events.ts';
 import type { OldAgentCaller } from '../old-agents/caller.ts';
 import type { InstanceView } from '../roster/coordinator.ts';
 import type { Servers } from '../servers/servers.ts';
@@ -40,6 +41,7 @@ export interface Services {
     Waitlist,
     'create' | 'get' | 'list' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll' | 'stats'
   >;
+  events: Pick<Events, 'follow'>;
   oldAgentCaller: Pick<OldAgentCaller, 'has' | 'history' | 'setPaused'>;
   roster: RosterService;
   oldAgents: OldAgentsService;

@@ -11,7 +11,7 @@ import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
 /**
  * Each noun numbers its steps in tens of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39 and 60-69, waitlist
- * 40-49, old agents 50-59, access 70-74, audit 75-79, housekeeping 90-99.
+ * 40-49, old agents 50-59, access 70-74, audit 75-79, events 80-89, housekeeping 90-99.
  */
 export interface Migration {
   number: number;

@@ -1,7 +1,13 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t from 'tap';
-import { KEEPALIVE_MS, type ServerSentEvent, STUCK_READER_MS, sendEvents } from '../../lib/http/event-stream.ts';
+import {
+  KEEPALIVE_MS,
+  LAST_WORD_MS,
+  type ServerSentEvent,
+  STUCK_READER_MS,
+  sendEvents,
+} from '../../lib/http/event-stream.ts';
 import type { Clock } from '../../lib/ports/clock.ts';
 import type { Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -112,9 +118,27 @@ t.test('a reader that takes nothing holds back the events, and is cut off after 
   t.ok(asked < 1000);
   const cut = new Promise((done) => reader.once('close', done));
   clock.advance(STUCK_READER_MS);
+  await until(() => clock.armed === 2, 'the last word to be sent');
+  clock.advance(LAST_WORD_MS);
   await sent;
   reader.resume();
   await cut;
+  t.equal(clock.armed, 0);
+});
+
+t.test('one that wakes up too late reads why it was cut off', async (t) => {
+  const endless = (async function* () {
+    for (let seq = 1; ; seq++) yield event(seq, 'x'.repeat(64 * 1024));
+  })();
+  const { clock, sent, reader } = await stream(t, endless, false);
+  await until(() => clock.armed === 2, 'the stream to wait for its reader');
+  clock.advance(STUCK_READER_MS);
+  await until(() => clock.armed === 2, 'the last word to be sent');
+  let seen = '';
+  reader.on('data', (chunk) => (seen += chunk));
+  await new Promise((done) => reader.once('end', done));
+  await sent;
+  t.match(seen.slice(-100), /: cut off: nothing was read for 60 s; resume with Last-Event-ID\n\n$/);
   t.equal(clock.armed, 0);
 });
 

@@ -1,10 +1,16 @@
 /** The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one is missing. */
+import { eventStatements } from './event-statements.ts';
 import { rosterStatements } from './roster-statements.ts';
 import type { Call, Statement } from './statement.ts';
 import { taskStatements } from './task-statements.ts';
 import { ticketStatements } from './ticket-statements.ts';
 
-export const statements: readonly Statement[] = [...rosterStatements, ...taskStatements, ...ticketStatements];
+export const statements: readonly Statement[] = [
+  ...rosterStatements,
+  ...taskStatements,
+  ...ticketStatements,
+  ...eventStatements,
+];
 
 export const writingCalls: readonly Call[] = statements
   .filter(({ isReadOnly }) => !isReadOnly)

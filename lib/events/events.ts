@@ -1,0 +1,252 @@
+/**
+ * Events as the rest of the instance sees them: REST follows them, from now or from where a reader was, on any instance.
+ * The database tells them (`event-schema.ts`); each instance has what is told numbered, and the oldest of a log that grew
+ * too long deleted, by its slow poll, and more promptly while somebody follows. Needs `eventMigrations`.
+ */
+import type { Bus } from '../bus/bus.ts';
+import type { Config } from '../config.ts';
+import type { Logger } from '../log.ts';
+import type { Database } from '../moray/database.ts';
+import type { Clock } from '../ports/clock.ts';
+import { SlowPoll } from '../waits/slow-poll.ts';
+import {
+  type EventFilter,
+  formatPosition,
+  isWanted,
+  type LoggedEvent,
+  type Position,
+  parsePosition,
+  positionOf,
+  standingOf,
+} from './event.ts';
+import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
+import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from './event-store.ts';
+import { Reader } from './reader.ts';
+
+export interface EventsDeps {
+  database: Database;
+  bus: Bus;
+  clock: Clock;
+  log: Logger;
+  config: Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
+  /** At once. */
+  maxFollowers?: number;
+  /** Events kept, whatever their age. */
+  keep?: number;
+}
+
+/** As a follower is told. */
+export interface ToldEvent {
+  /** To go on from. */
+  position: string;
+  /** Undefined where nothing is told but the position: what came up to it was not wanted. */
+  event: LoggedEvent | undefined;
+}
+
+export interface EventStats {
+  followers: number;
+  /** By this instance. */
+  numbered: number;
+  gaps: number;
+  lagMs: number;
+}
+
+const NUMBER_BATCH = 5_000;
+const TRIM_BATCH = 20_000;
+const PAGE = 500;
+/** What one statement looks through for a reader who wants few of many. */
+const SCAN = 20_000;
+/** A reader is told where it stands when so many were passed over. */
+const POSITION_EVERY = 1_000;
+const MAX_FOLLOWERS = 1_000;
+const KEEP = 1_000_000;
+
+export class Events {
+  readonly #deps: EventsDeps;
+  readonly #reader: Reader;
+  readonly #slowPoll: SlowPoll;
+  readonly #maxFollowers: number;
+  #followers = 0;
+  #numbered = 0;
+  #gaps = 0;
+  #lagMs = 0;
+  readonly #leaving = new AbortController();
+  #isStopped = false;
+
+  constructor(deps: EventsDeps) {
+    this.#deps = deps;
+    const { database, clock, log } = deps;
+    this.#maxFollowers = deps.maxFollowers ?? MAX_FOLLOWERS;
+    this.#reader = new Reader({ database, clock, log, number: () => this.#number() });
+    this.#slowPoll = new SlowPoll({ ...deps, what: 'events', work: () => this.#poll() });
+  }
+
+  /** Before the instance changes anything itself: a log that nobody has kept for long is taken up again. */
+  async start(): Promise<void> {
+    await this.#number();
+    this.#slowPoll.start();
+  }
+
+  /** About to leave: followers go on at another instance, from where they are. */
+  retire(): void {
+    this.#leaving.abort();
+  }
+
+  async stop(): Promise<void> {
+    this.retire();
+    this.#isStopped = true;
+    await Promise.all([this.#slowPoll.stop(), this.#reader.stop()]);
+  }
+
+  /**
+   * What is told from now on, or after `position`, as the follower takes it; nothing is kept for a slow one. Ends when the
+   * signal says so or this instance leaves; a reader goes on from its last position on any instance.
+   * @throws UnknownEventError, TooManyFollowersError, InstanceLeavingError, DatabaseUnavailableError; what is returned:
+   * DatabaseUnavailableError
+   */
+  async follow(
+    filter: EventFilter,
+    position: string | undefined,
+    signal?: AbortSignal,
+  ): Promise<AsyncIterable<ToldEvent>> {
+    if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
+    if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
+    const from = position === undefined ? { id: await this.#number(), storedAtMs: 0 } : await this.#find(position);
+    return this.#tell(filter, from, { isNew: position === undefined, signal });
+  }
+
+  /** Deletes one batch of the events older than `days`; returns how many went. */
+  forgetOlderThan(days: number): Promise<number> {
+    return forgetEvents(this.#deps.database, days, TRIM_BATCH);
+  }
+
+  stats(): EventStats {
+    return { followers: this.#followers, numbered: this.#numbered, gaps: this.#gaps, lagMs: this.#lagMs };
+  }
+
+  async #find(text: string): Promise<Position> {
+    const position = parsePosition(text);
+    if (position === undefined) throw new UnknownEventError(text);
+    const log = await readLog(this.#deps.database, position.id);
+    if (standingOf(position, log) === 'foreign') throw new UnknownEventError(text);
+    return position;
+  }
+
+  async *#tell(
+    filter: EventFilter,
+    from: Position,
+    { isNew, signal }: { isNew: boolean; signal: AbortSignal | undefined },
+  ): AsyncGenerator<ToldEvent, void, undefined> {
+    if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
+    const turn = new Turn([this.#leaving.signal, ...(signal === undefined ? [] : [signal])]);
+    const leave = this.#reader.listen(() => turn.next());
+    this.#followers += 1;
+    try {
+      // One that loses its connection before the first event goes on from here, too.
+      if (isNew) yield { position: formatPosition(from), event: undefined };
+      for (let at = from.id, told = at; !turn.isOver; ) {
+        const page = this.#fromWindow(at, filter) ?? (await this.#fromLog(at, filter));
+        for (const event of page.events) {
+          if (turn.isOver) return;
+          yield { position: formatPosition(positionOf(event)), event };
+          told = event.id;
+        }
+        at = page.upTo;
+        if (page.last !== undefined && at - told >= POSITION_EVERY) {
+          yield { position: formatPosition(positionOf(page.last)), event: undefined };
+          told = at;
+        }
+        if (page.isEnd) await turn.wait(() => this.#reader.isPast(at));
+      }
+    } finally {
+      this.#followers -= 1;
+      leave();
+      turn.end();
+    }
+  }
+
+  #fromWindow(after: number, filter: EventFilter): Page | undefined {
+    const news = this.#reader.since(after);
+    if (news === undefined) return undefined;
+    const last = news.at(-1);
+    return { events: news.filter((event) => isWanted(event, filter)), upTo: last?.id ?? after, last, isEnd: true };
+  }
+
+  async #fromLog(after: number, filter: EventFilter): Promise<Page> {
+    const { database, clock } = this.#deps;
+    const { last } = await readLog(database, 0);
+    const end = Math.min(last, after + SCAN);
+    const events = await readEventPage(database, filter, { after, upTo: end, limit: PAGE });
+    const upTo = events.length < PAGE ? end : (events.at(-1)?.id ?? end);
+    // Asked afterwards: what was deleted meanwhile was perhaps not read.
+    const { oldest } = await readLog(database, 0);
+    const page = { events, upTo, last: undefined, isEnd: upTo >= last };
+    if (after + 1 >= oldest) return page;
+    this.#gaps += 1;
+    const { storedAt = new Date(clock.wallTime()) } = await readLog(database, oldest);
+    const kept = events.filter(({ id }) => id >= oldest);
+    return { ...page, events: [gapBefore(oldest, storedAt), ...kept], upTo: Math.max(upTo, oldest - 1), isEnd: false };
+  }
+
+  async #number(): Promise<number> {
+    for (;;) {
+      const { numbered, last, waitedMs } = await numberEvents(this.#deps.database, NUMBER_BATCH);
+      this.#numbered += numbered;
+      if (numbered > 0) this.#lagMs = waitedMs;
+      if (numbered < NUMBER_BATCH || this.#isStopped) return last;
+    }
+  }
+
+  async #poll(): Promise<void> {
+    const { database, keep = KEEP } = this.#deps;
+    await this.#number();
+    while (!this.#isStopped && (await trimEvents(database, keep, TRIM_BATCH)) === TRIM_BATCH);
+  }
+}
+
+interface Page {
+  events: LoggedEvent[];
+  /** Nothing wanted is between the page's events and this one. */
+  upTo: number;
+  /** The last event seen, wanted or not. */
+  last: LoggedEvent | undefined;
+  isEnd: boolean;
+}
+
+function gapBefore(oldest: number, storedAt: Date): LoggedEvent {
+  const message = `Events before ${oldest} are not kept any more: changes between the last event that you had and the next one are missing`;
+  return { id: oldest - 1, kind: 'gap', serverUuid: null, storedAt, body: { message } };
+}
+
+/** Where a follower waits for news; its signals end it. */
+class Turn {
+  readonly #signals: readonly AbortSignal[];
+  readonly #onEnd = () => this.next();
+  #resolve: (() => void) | undefined;
+
+  constructor(signals: readonly AbortSignal[]) {
+    this.#signals = signals;
+    for (const one of signals) one.addEventListener('abort', this.#onEnd, { once: true });
+  }
+
+  get isOver(): boolean {
+    return this.#signals.some(({ aborted }) => aborted);
+  }
+
+  /** Resolves at the next call of `next`; at once when `isDue`. */
+  wait(isDue: () => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+      if (this.isOver || isDue()) this.next();
+    });
+  }
+
+  next(): void {
+    this.#resolve?.();
+    this.#resolve = undefined;
+  }
+
+  end(): void {
+    for (const one of this.#signals) one.removeEventListener('abort', this.#onEnd);
+  }
+}

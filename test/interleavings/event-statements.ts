@@ -1,0 +1,11 @@
+/** Rows of the table: the log of events. What fills its outbox are triggers of the other tables. */
+import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from '../../lib/events/event-store.ts';
+import { reads, type Statement, writes } from './statement.ts';
+
+export const eventStatements: readonly Statement[] = [
+  writes(numberEvents, { 'what was told': { args: () => [1_000] } }),
+  writes(trimEvents, { 'all but one': { args: () => [1, 1_000] } }),
+  writes(forgetEvents, { 'of today': { args: () => [0, 1_000] } }),
+  reads(readLog, () => [1]),
+  reads(readEventPage, () => [{}, { after: 0, upTo: 1_000, limit: 10 }]),
+];

@@ -1,0 +1,65 @@
+/** A reader of GET /events: what it was told so far, and where it would go on. */
+import { until } from './until.ts';
+
+export interface HeardEvent {
+  id: string;
+  kind: string;
+  // biome-ignore lint/suspicious/noExplicitAny: each kind has its own form, which is what a test is about
+  data: any;
+}
+
+export class EventFollower {
+  readonly events: HeardEvent[] = [];
+  /** What was said outside of events. */
+  readonly comments: string[] = [];
+  /** As the server said last; sent when it comes again. */
+  lastEventId = '';
+  isEnded = false;
+  readonly status: number;
+  readonly #abort: AbortController;
+
+  private constructor(response: Response, abort: AbortController) {
+    this.status = response.status;
+    this.#abort = abort;
+    void this.#read(response);
+  }
+
+  static async open(url: string, query = '', lastEventId = ''): Promise<EventFollower> {
+    const abort = new AbortController();
+    const headers: Record<string, string> = lastEventId === '' ? {} : { 'Last-Event-ID': lastEventId };
+    const response = await fetch(`${url}/events${query}`, { headers, signal: abort.signal });
+    return new EventFollower(response, abort);
+  }
+
+  /** Resolves to the first event for which `isIt`, of those that came or come. */
+  next(isIt: (event: HeardEvent) => boolean, what: string): Promise<HeardEvent> {
+    return until(() => this.events.find(isIt), what);
+  }
+
+  close(): void {
+    this.#abort.abort();
+  }
+
+  async #read(response: Response): Promise<void> {
+    let text = '';
+    try {
+      for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+        text += chunk;
+        const frames = text.split('\n\n');
+        text = frames.pop() ?? '';
+        for (const frame of frames) this.#take(frame);
+      }
+    } catch {
+      // Cut off, or closed by the test.
+    }
+    this.isEnded = true;
+  }
+
+  #take(frame: string): void {
+    if (frame.startsWith(':')) return void this.comments.push(frame);
+    const fields = Object.fromEntries(frame.split('\n').map((line) => line.split(/: (.*)/s)));
+    this.lastEventId = fields.id;
+    if (fields.data !== undefined)
+      this.events.push({ id: fields.id, kind: fields.event, data: JSON.parse(fields.data) });
+  }
+}
