@@ -1,6 +1,6 @@
 /** The OpenAPI 3.1 document of a route table, made of the very schemas that validate. */
 import { z } from 'zod';
-import { pathParamsOf, type ResponseDescription, type Route } from './route.ts';
+import { needOf, pathParamsOf, type ResponseDescription, type Route } from './route.ts';
 
 type Json = Record<string, unknown>;
 
@@ -26,7 +26,13 @@ function makeDocument(routes: readonly Route[], version: string): Json {
     openapi: '3.1.0',
     info: { title: 'cnapi', version, summary: 'A highly available control plane for a fleet of servers' },
     paths,
-    components: { schemas: { Error: errorSchema, ...namedSchemas(routes) } },
+    components: {
+      schemas: { Error: errorSchema, ...namedSchemas(routes) },
+      securitySchemes: {
+        token: { type: 'http', scheme: 'bearer', description: 'Where `access` is `tokens`; see docs/access.md' },
+      },
+      responses: refusals,
+    },
   };
 }
 
@@ -52,6 +58,27 @@ const failure = {
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
 };
 
+const refusal = (description: string, headers?: Json): Json => ({
+  ...failure,
+  description,
+  ...(headers ? { headers } : {}),
+});
+const textHeader = { schema: { type: 'string' } };
+
+/** Where tokens are asked for, any request may be answered with these. */
+const refusals = {
+  Unauthorized: refusal('No token, or none that is good', { 'WWW-Authenticate': textHeader }),
+  Forbidden: refusal("The token's role is too small, or the request came from where none may"),
+  TooManyRequests: refusal('Of this address; again after `Retry-After` seconds', { 'Retry-After': textHeader }),
+};
+const refusalsOf = (route: Route): Json => {
+  const names = needOf(route) === 'anyone' ? { 429: 'TooManyRequests' } : ALL_REFUSALS;
+  return Object.fromEntries(
+    Object.entries(names).map(([status, name]) => [status, { $ref: `#/components/responses/${name}` }]),
+  );
+};
+const ALL_REFUSALS = { 401: 'Unauthorized', 403: 'Forbidden', 429: 'TooManyRequests' };
+
 function operation(route: Route): Json {
   const { properties = {}, required = [] } = jsonSchema(route.params) as {
     properties?: Record<string, Json>;
@@ -74,6 +101,7 @@ function operation(route: Route): Json {
     operationId: route.name,
     summary: route.summary,
     tags: [route.tag],
+    ...(needOf(route) === 'anyone' ? { security: [] } : { security: [{ token: [] }], 'x-role': needOf(route) }),
     parameters: [
       ...[...inPath].map((name) => parameter(name, 'path')),
       ...(hasBody ? [] : others.map((name) => parameter(name, 'query'))),
@@ -81,6 +109,7 @@ function operation(route: Route): Json {
     ],
     ...(hasBody ? { requestBody: requestBody(route, properties, others, required) } : {}),
     responses: {
+      ...refusalsOf(route),
       ...Object.fromEntries(Object.entries(route.responses).map(([status, one]) => [status, response(one)])),
       default: failure,
     },

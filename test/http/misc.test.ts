@@ -1,7 +1,7 @@
 import t from 'tap';
 import { z } from 'zod';
 import { openApiDocument } from '../../lib/http/openapi.ts';
-import { pathParamsOf } from '../../lib/http/route.ts';
+import { needOf, pathParamsOf } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
 import { startApi } from './support.ts';
 
@@ -75,7 +75,12 @@ t.test('the OpenAPI document describes each route as it is served', async (t) =>
         { in: 'path', required: true },
       );
     }
-    t.same(Object.keys(operation.responses).sort(), [...Object.keys(route.responses), 'default'].sort());
+    const needsToken = needOf(route) !== 'anyone';
+    const refusals = needsToken ? ['401', '403', '429'] : ['429'];
+    const statuses = new Set([...Object.keys(route.responses), ...refusals, 'default']);
+    t.same(Object.keys(operation.responses).sort(), [...statuses].sort());
+    t.same(operation.security, needsToken ? [{ token: [] }] : []);
+    t.equal(operation['x-role'], needsToken ? needOf(route) : undefined);
   }
   t.same(unresolved(body, body), [], 'every reference leads somewhere');
 });
