@@ -41,8 +41,8 @@ const MAX_WAITING = 20_000;
 export class AuditLog {
   readonly #deps: AuditLogDeps;
   readonly #starting: Batcher<AuditStart, number>;
-  #ends: AuditEnd[] = [];
-  #refused: { start: AuditStart; outcome: AuditOutcome }[] = [];
+  readonly #ends: AuditEnd[] = [];
+  readonly #refused: { start: AuditStart; outcome: AuditOutcome }[] = [];
   #keys = 0;
   #dropped = 0;
   #timer: Timer | undefined;
@@ -112,32 +112,48 @@ export class AuditLog {
     });
   }
 
-  /** What could not be written stays, in order, for the next time. */
+  /** What the database is away for stays, in order, for the next time. */
   async #flush(): Promise<void> {
     try {
-      while (this.#refused.length > 0) await this.#writeRefused(this.#refused.slice(0, MAX_BATCH));
-      while (this.#ends.length > 0) {
-        const batch = this.#ends.slice(0, MAX_BATCH);
-        await recordEnds(this.#deps.database, batch);
-        this.#ends.splice(0, batch.length);
-      }
+      while (this.#refused.length > 0) await this.#taken(this.#refused, (batch) => this.#writeRefused(batch));
+      while (this.#ends.length > 0) await this.#taken(this.#ends, (batch) => recordEnds(this.#deps.database, batch));
       this.#isFailing = false;
     } catch (error) {
-      if (!(error instanceof DatabaseUnavailableError))
-        this.#deps.log.error({ err: error }, 'audit: outcomes not kept');
-      else if (!this.#isFailing)
-        this.#deps.log.warn({ reason: messageOf(error.cause) }, 'audit: outcomes wait for the database');
+      if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error) }, 'audit: outcomes wait for the database');
       this.#isFailing = true;
     }
   }
 
-  /** From the second time on their outcome is what is lacking, so that none is written twice. */
+  /** Writes the first ones together; if the database refuses them, one by one, and lets go of what it refuses by itself. */
+  async #taken<Item>(waiting: Item[], write: (batch: readonly Item[]) => Promise<void>): Promise<void> {
+    const batch = waiting.slice(0, MAX_BATCH);
+    try {
+      await write(batch);
+      waiting.splice(0, batch.length);
+    } catch (error) {
+      if (error instanceof DatabaseUnavailableError) throw error;
+      for (const item of batch) {
+        await this.#alone(item, write);
+        waiting.shift();
+      }
+    }
+  }
+
+  async #alone<Item>(item: Item, write: (batch: readonly Item[]) => Promise<void>): Promise<void> {
+    try {
+      await write([item]);
+    } catch (error) {
+      if (error instanceof DatabaseUnavailableError) throw error;
+      this.#dropped += 1;
+      this.#deps.log.error({ err: error }, 'audit: the database refuses a record');
+    }
+  }
+
   async #writeRefused(batch: readonly { start: AuditStart; outcome: AuditOutcome }[]): Promise<void> {
     const ids = await insertStarts(
       this.#deps.database,
       batch.map(({ start }) => start),
     );
-    this.#refused.splice(0, batch.length);
     for (const { start, outcome } of batch) {
       const id = ids.get(start.key);
       if (id !== undefined) this.#ends.push({ id, ...outcome });

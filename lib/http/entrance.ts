@@ -140,7 +140,7 @@ class Record {
       method: route.method,
       path: exchange.path.slice(0, MAX_PATH_CHARS),
       serverUuid: isUuid(serverUuid) ? serverUuid : undefined,
-      object: Object.values(others)[0]?.slice(0, MAX_PATH_CHARS),
+      object: keepable(Object.values(others)[0]),
       requestId: exchange.requestId,
       source: plainAddress(request.socket.remoteAddress ?? ''),
     };
@@ -159,6 +159,11 @@ class Record {
     if (this.#id === undefined) this.#audit.refuse(this.#subject, outcome);
     else this.#audit.end(this.#id, outcome);
   }
+}
+
+/** A path may hold any character, and no database keeps all of them. */
+function keepable(text: string | undefined): string | undefined {
+  return text?.replace(/[^\P{C}]/gu, '?').slice(0, MAX_PATH_CHARS);
 }
 
 /** What it made, if it says so. */

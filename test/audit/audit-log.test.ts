@@ -93,6 +93,18 @@ t.test('with the database away nothing begins, and outcomes wait for it', async 
   t.equal(audit.dropped, 0);
 });
 
+t.test('a record that the database refuses is let go, and none of its neighbours with it', async (t) => {
+  const { audit, list } = await start(t);
+  const refused = { status: 401, code: 'Unauthorized', object: undefined };
+  for (const path of ['/a', '/b\0', '/c']) audit.refuse({ ...subject, path }, refused);
+  await audit.stop();
+  t.same((await list()).map(({ path, status }) => [path, status]).sort(), [
+    ['/a', 401],
+    ['/c', 401],
+  ]);
+  t.equal(audit.dropped, 1);
+});
+
 t.test('a hundred at once are written in few statements, each with its own id', async (t) => {
   const { audit, list } = await start(t);
   const ids = await Promise.all(

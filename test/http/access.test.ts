@@ -161,6 +161,20 @@ t.test('what is refused is in the audit as well, and what reads or beats is not'
   );
 });
 
+t.test('what no database can keep in a path is no defect of the audit', async (t) => {
+  const { call, logged } = await startApi(t);
+  t.equal((await call('POST', '/tasks/a%00b%0a/cancel', {})).status, 409);
+  const records = await until(async () => {
+    const { body } = await call('GET', '/audit');
+    return body[0]?.status === 409 ? body : undefined;
+  }, 'the record');
+  t.match(records, [{ action: 'CancelTask', object: 'a?b?', path: '/tasks/a%00b%0a/cancel' }]);
+  t.same(
+    logged.filter(({ level }) => level === 'error'),
+    [],
+  );
+});
+
 t.test('where access is open changes are in the audit, too', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
