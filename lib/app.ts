@@ -25,6 +25,7 @@ import { DatabaseHosts } from './moray/hosts.ts';
 import { PostgresDatabase } from './moray/pool.ts';
 import { type Clock, isoNow } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
+import { PromotionWatch } from './promotion.ts';
 import { forgetEndedRuns } from './roster/instance-store.ts';
 import { forgetSightings } from './roster/sighting-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
@@ -129,7 +130,7 @@ export class App {
 
   /** What runs beside the core, and ends before its databases do. */
   #companion(): Companion {
-    const parts = [this.#housekeeping, this.#signIn, this.#audit];
+    const parts = [this.#housekeeping, this.#signIn, this.#audit, this.#createPromotionWatch()];
     return {
       start: () => {
         for (const part of parts) part.start();
@@ -236,6 +237,20 @@ export class App {
           tls_handshakes_failed_total: (this.#listener as HttpListener | undefined)?.failedHandshakes ?? 0,
         }),
       }),
+    });
+  }
+
+  #createPromotionWatch(): PromotionWatch {
+    const { config, clock, log } = this.#deps;
+    const { roster } = this.#core;
+    return new PromotionWatch({
+      database: this.#database,
+      sessions: roster.sessions,
+      run: () => roster.instances.run,
+      addresses: () => roster.addresses(),
+      periodMs: config.slowPollMs,
+      clock,
+      log,
     });
   }
 

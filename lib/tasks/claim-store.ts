@@ -155,6 +155,17 @@ export async function readInherited(
   return rows;
 }
 
+/** Servers under this run with tasks that an agent was given; what was posted is its poster's. */
+export async function readServersAtWork(database: Queryable, run: string): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `select r.server_uuid from cnapi_roster_authority r
+       where r.run = $1::uuid and exists (
+         select 1 from cnapi_tasks t where t.server_uuid = r.server_uuid and t.state = 'claimed' and t.posted_by is null)`,
+    [run],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
 export interface Settlement {
   task: InheritedRow;
   session: ClaimingSession;

@@ -45,8 +45,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   http: [...stores, 'access', 'audit', 'tasks', 'waitlist', 'roster', 'servers', 'old-agents', 'agents', 'events'],
   'version.ts': [],
   'housekeeping.ts': whole,
+  'promotion.ts': whole,
   'core.ts': [...whole.filter((folder) => folder !== 'http'), 'housekeeping.ts'],
-  'app.ts': [...whole, 'core.ts', 'housekeeping.ts'],
+  'app.ts': [...whole, 'core.ts', 'housekeeping.ts', 'promotion.ts'],
   'direct-token.ts': [...whole, 'core.ts'],
   // What runs on servers shares with the control plane only what goes over the wire.
   'cn-agent': [...base, 'wire', 'dns'],

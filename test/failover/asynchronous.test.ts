@@ -1,0 +1,173 @@
+/**
+ * An asynchronous standby that is behind is promoted: what the former primary had accepted after it is lost. This shows what
+ * exactly, and what cnapi makes of it; docs/failover.md says the same.
+ */
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import t from 'tap';
+import { lacks } from '../support/debian-programs.ts';
+import { startZone, type Zone } from '../support/fleet-harness.ts';
+import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
+import { startPostgresPair } from '../support/postgres-pair.ts';
+import { until } from '../support/until.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+const options = { skip: lacks('postgres', 'pg_basebackup', 'redis-server'), timeout: FILE_TIMEOUT_MS };
+
+t.test(
+  'an asynchronous standby that is behind is promoted: what is lost, and what becomes of it',
+  options,
+  async (t) => {
+    const pair = await startPostgresPair(t);
+    const zone = await startZone(t, { databaseUrl: pair.url, instances: 2, agents: 2, simulated: 0 });
+    const stage = new Stage(zone);
+    const [worker, mover] = zone.agents;
+    if (worker === undefined || mover === undefined) throw new Error('there are two agents');
+
+    const before = await stage.command(worker.serverUuid, 'before', 0);
+    await stage.ended(before.id);
+    const across = await stage.command(worker.serverUuid, 'across', 2);
+    await until(() => stage.lines('across') === 1, 'it has started');
+    await until(
+      async () => (await stage.task(across.id)).body.history?.some(({ name }) => name === 'started'),
+      'it is recorded',
+    );
+    const ghost = await stage.ticket();
+    t.equal((await stage.ask('GET', `/tickets/${ghost}/wait?timeout=5`)).status, 204);
+    await pair.untilReplayed();
+    await pair.parts();
+
+    t.match(await stage.ended(across.id), { status: 'complete', attempt: 1 });
+    const lost = await stage.command(worker.serverUuid, 'lost', 0);
+    t.match(await stage.ended(lost.id), { status: 'complete' });
+    const running = await stage.command(worker.serverUuid, 'running', 6);
+    await until(() => stage.lines('running') === 1, 'it has started');
+    t.equal((await stage.ask('PUT', `/tickets/${ghost}/release`)).status, 204);
+    const held = await stage.ticket();
+    t.equal((await stage.ask('GET', `/tickets/${held}/wait?timeout=5`)).status, 204, 'the next one holds the lock');
+    await mover.program.kill();
+    mover.program.start();
+    const [formerEpoch, standbyEpoch] = await until(async () => {
+      const epochs = [
+        await epochOf(pair.onPrimary.bind(pair), mover),
+        await epochOf(pair.onStandby.bind(pair), mover),
+      ] as const;
+      return epochs[0] > epochs[1] && epochs;
+    }, 'its epoch has risen, and the standby does not know');
+    const waiting = stage.ask('GET', `/tasks/${running.id}/wait?timeout=60`);
+
+    const killedAt = performance.now();
+    await pair.killPrimary();
+    await pair.promote();
+
+    t.match(await stage.task(before.id), { status: 200, body: { status: 'complete' } }, 'what was replicated stands');
+    t.equal(errorOf(await stage.ended(across.id)), 'OutcomeUnknown', 'what ended since ends as unknown');
+    t.comment(`a task whose end was lost ended ${Math.round(performance.now() - killedAt)} ms after the kill`);
+    t.equal(stage.lines('across'), 1, 'and did not run again');
+
+    t.equal((await stage.task(lost.id)).status, 404, 'a task accepted since is not known');
+    const again = await stage.command(worker.serverUuid, 'lost', 0, lost.key);
+    t.not(again.id, lost.id, 'under its key it is a new one');
+    await stage.ended(again.id);
+    t.equal(stage.lines('lost'), 2, 'which runs again');
+    t.equal((await stage.task(running.id)).status, 404);
+    t.equal((await waiting).status, 404, 'who waits for it is told');
+
+    const healed = await until(async () => {
+      const epoch = await epochOf(pair.onStandby.bind(pair), mover);
+      return epoch > formerEpoch && epoch;
+    }, 'the epoch is above all that were');
+    t.comment(`epochs: ${formerEpoch} at the former primary, ${standbyEpoch} at the standby, ${healed} at last`);
+    await zone.untilRunning(2);
+
+    t.equal((await stage.ask('POST', `/tickets/${held}/renew`, { expires_in: 60 })).status, 404, 'its holder is told');
+    const third = await stage.ticket();
+    t.equal(
+      (await stage.ask('GET', `/tickets/${third}/wait?timeout=1`)).status,
+      408,
+      'the lock is back with who had it',
+    );
+    t.equal((await stage.ask('PUT', `/tickets/${ghost}/release`)).status, 204);
+    t.equal((await stage.ask('GET', `/tickets/${third}/wait?timeout=5`)).status, 204);
+
+    await stage.ended((await stage.command(worker.serverUuid, 'after', 0)).id);
+    await stage.ended((await stage.command(mover.serverUuid, 'after', 0)).id);
+    t.equal(stage.lines('after'), 2, 'and everything goes on');
+  },
+);
+
+interface Task {
+  id: string;
+  status: string;
+  attempt: number;
+  history?: { name: string; event: { error?: { code: string } } }[];
+}
+
+class Stage {
+  readonly #zone: Zone;
+  readonly #effects: string;
+
+  constructor(zone: Zone) {
+    this.#zone = zone;
+    this.#effects = path.join(zone.directory, 'effects');
+    writeFileSync(this.#effects, '');
+  }
+
+  /** Of any instance that does not say that it cannot now. */
+  async ask<Body>(method: string, url: string, body?: object, key?: string): Promise<{ status: number; body: Body }> {
+    for (let tries = 0; ; tries++) {
+      const instance = this.#zone.instances[tries % this.#zone.instances.length];
+      const headers = { 'content-type': 'application/json', ...(key === undefined ? {} : { 'idempotency-key': key }) };
+      const sent = body === undefined ? {} : { body: JSON.stringify(body) };
+      const signal = AbortSignal.timeout(2 * HANG_MS);
+      const answer = await fetch(`${instance?.url}${url}`, { method, headers, signal, ...sent });
+      const text = await answer.text();
+      if (answer.status !== 503) return { status: answer.status, body: (text === '' ? {} : JSON.parse(text)) as Body };
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
+  /** A command that leaves a line and then takes its time. */
+  async command(serverUuid: string, line: string, seconds: number, key: string = randomUUID()) {
+    const script = `#!/bin/sh\necho ${line} >> ${this.#effects}\nsleep ${seconds}\n`;
+    const order = { task: 'command_execute', params: { script } };
+    const { status, body } = await this.ask<Task>('POST', `/servers/${serverUuid}/tasks`, order, key);
+    if (status !== 202) throw new Error(`${line}: ${status} ${JSON.stringify(body)}`);
+    return { id: body.id, key };
+  }
+
+  task(id: string): Promise<{ status: number; body: Task }> {
+    return this.ask<Task>('GET', `/tasks/${id}`);
+  }
+
+  async ended(id: string): Promise<Task> {
+    const { body } = await this.ask<Task>('GET', `/tasks/${id}/wait?timeout=60`);
+    return body;
+  }
+
+  async ticket(): Promise<string | undefined> {
+    const order = { scope: 'test', id: 'lock', expires_in: 600 };
+    return (await this.ask<{ uuid?: string }>('POST', '/servers/default/tickets', order)).body.uuid;
+  }
+
+  lines(line: string): number {
+    return readFileSync(this.#effects, 'utf8')
+      .split('\n')
+      .filter((each) => each === line).length;
+  }
+}
+
+function errorOf({ history = [] }: Task): unknown {
+  return history.find(({ name }) => name === 'error')?.event.error?.code;
+}
+
+async function epochOf(
+  ask: <Row extends object>(text: string) => Promise<Row[]>,
+  { serverUuid }: { serverUuid: string },
+): Promise<number> {
+  const rows = await ask<{ epoch: string }>(
+    `select epoch from cnapi_roster_authority where server_uuid = '${serverUuid}'`,
+  );
+  return Number(rows[0]?.epoch);
+}
