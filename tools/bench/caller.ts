@@ -11,6 +11,12 @@ export interface Reply {
 
 export class BenchCaller {
   readonly #agent = new http.Agent({ keepAlive: true, maxSockets: 256 });
+  readonly #headers: Record<string, string>;
+
+  /** `headers` go with each request. */
+  constructor(headers: Record<string, string> = {}) {
+    this.#headers = headers;
+  }
 
   get(url: string): Promise<Reply> {
     return this.#send('GET', url, undefined);
@@ -38,8 +44,9 @@ export class BenchCaller {
 
   #send(method: string, url: string, body: string | undefined): Promise<Reply> {
     const startedAt = clock.now();
-    const headers =
+    const content =
       body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
+    const headers = { ...this.#headers, ...content };
     return new Promise((resolve, reject) => {
       const request = http.request(url, { method, agent: this.#agent, headers }, (response) => {
         const chunks: Buffer[] = [];

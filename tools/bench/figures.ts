@@ -5,6 +5,7 @@ import { instanceKilled } from './figures/instance-killed.ts';
 import { listServers } from './figures/list-servers.ts';
 import { lostAgents } from './figures/lost-agents.ts';
 import { manyAgents } from './figures/many-agents.ts';
+import { revokedToken } from './figures/revoked-token.ts';
 import { statements } from './figures/statements.ts';
 import { taskRate } from './figures/task-rate.ts';
 import { taskTrip } from './figures/task-trip.ts';
@@ -22,4 +23,5 @@ export const figures: readonly Figure[] = [
   instanceKilled,
   manyAgents,
   listServers,
+  revokedToken,
 ];
