@@ -58,7 +58,7 @@ t.test(
     const waiting = stage.ask('GET', `/tasks/${running.id}/wait?timeout=60`);
 
     const killedAt = performance.now();
-    await pair.killPrimary();
+    await pair.kill(pair.primary);
     await pair.promote();
 
     t.match(await stage.task(before.id), { status: 200, body: { status: 'complete' } }, 'what was replicated stands');

@@ -1,6 +1,7 @@
 /**
- * The primary's machine is lost and its synchronous standby is promoted, while tasks, waits and locks go on through two
- * instances: all that was accepted has one end and ran as often as was said, and no living server is unknown.
+ * The synchronous standby is lost and comes back, then the primary is lost and the standby promoted, while tasks, waits and
+ * locks go on through two instances: nothing is accepted that only one of them has, all that was accepted has one end and ran
+ * as often as was said, and no living server is unknown.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
@@ -16,8 +17,20 @@ t.test('a synchronous standby is promoted, and nothing that was accepted is lost
   const pair = await startPostgresPair(t, { synchronous: true });
   // Without Redis: LISTEN/NOTIFY must find the new primary as well.
   const { zone, finish } = await startStage(t, { databaseUrl: pair.url, bus: 'postgres' });
+
+  await pair.kill(pair.standby);
+  const afterStandby = firstAcceptedAt(zone);
+  t.equal(
+    await Promise.race([afterStandby, sleep(4_000, 'nothing')]),
+    'nothing',
+    'without the standby nothing is accepted',
+  );
+  await pair.startStandby('sync');
+  await afterStandby;
+  await sleep(2_000);
+
   const killedAt = performance.now();
-  await pair.killPrimary();
+  await pair.kill(pair.primary);
   const accepting = firstAcceptedAt(zone);
   await pair.promote();
   const promotedMs = performance.now() - killedAt;

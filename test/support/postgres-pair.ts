@@ -2,7 +2,7 @@
  * A Postgres of the distribution with a streaming standby, which can be promoted: the primary on one port, the standby on
  * another, with one URL for both. docs/failover.md shows the same set-up.
  *
- *     both ──killPrimary()──▶ the standby alone, read-only ──promote()──▶ the standby alone, as the primary
+ *     both ──kill(primary)──▶ the standby alone, read-only ──promote()──▶ the standby alone, as the primary
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -62,11 +62,15 @@ export class PostgresPair {
       '--checkpoint=fast',
       '--no-sync',
     ]);
-    standby.program.start();
-    await answers(standby);
     if (synchronous) await this.onPrimary("alter system set synchronous_standby_names = 'standby'");
     await this.onPrimary('select pg_reload_conf()');
-    const state = synchronous ? 'sync' : 'async';
+    await this.startStandby(synchronous ? 'sync' : 'async');
+  }
+
+  /** Resolves when it has what the primary has. */
+  async startStandby(state: 'sync' | 'async'): Promise<void> {
+    this.standby.program.start();
+    await answers(this.standby);
     const isStreaming = `select 1 from pg_stat_replication where state = 'streaming' and sync_state = '${state}'`;
     await eventually(async () => (await this.onPrimary(isStreaming)).length === 1, HANG_MS);
   }
@@ -94,11 +98,11 @@ export class PostgresPair {
   }
 
   /** As if its machine had lost power. */
-  async killPrimary(): Promise<void> {
-    const { pid } = this.primary.program;
+  async kill({ program }: Server): Promise<void> {
+    const { pid } = program;
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
     for (const each of [pid, ...children.map(Number)]) killed(each);
-    await this.primary.program.ended();
+    await program.ended();
   }
 
   /** Resolves when it takes writes. */
