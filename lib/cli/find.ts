@@ -51,7 +51,16 @@ export async function selectServers(client: CnapiClient, where: readonly string[
   return selected;
 }
 
-export const nameOf = (server: Pick<Server, 'uuid' | 'hostname'>): string => server.hostname || server.uuid;
+const nameOf = (server: Pick<Server, 'uuid' | 'hostname'>): string => server.hostname || server.uuid;
+
+/** What to call each of them: the hostname, with the uuid where several share it. */
+export function labelsOf(servers: readonly Server[]): Map<string, string> {
+  const counts = new Map<string, number>();
+  for (const server of servers) counts.set(nameOf(server), (counts.get(nameOf(server)) ?? 0) + 1);
+  const labelOf = (server: Server) =>
+    (counts.get(nameOf(server)) ?? 0) > 1 ? `${nameOf(server)} ${server.uuid}` : nameOf(server);
+  return new Map(servers.map((server) => [server.uuid, labelOf(server)]));
+}
 
 /** By uuid, by the beginning of one, or by HOST:PORT. @throws UsageError */
 export function findInstance(instances: readonly Instance[], name: string): Instance {

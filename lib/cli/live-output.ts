@@ -4,7 +4,7 @@
  * steer the terminal of whoever asks it; to a pipe or a file everything goes as it is, and so it does with `raw`.
  */
 import type { Output } from './output.ts';
-import { visible, visibleLines } from './visible.ts';
+import { visibleLines } from './visible.ts';
 
 type StreamName = 'stdout' | 'stderr';
 
@@ -109,9 +109,9 @@ export class LiveOutput {
   }
 }
 
-/** What stands before a server's lines. */
-export function prefixOf(name: string, width: number): string {
-  return `${visible(name).padEnd(width)} | `;
+/** What stands before a server's lines; of a label that is safe to show. */
+export function prefixOf(label: string, width: number): string {
+  return `${label.padEnd(width)} | `;
 }
 
 function newStream(): Stream {

@@ -36,6 +36,10 @@ export class LockLostError extends Error {}
 const WAIT_SECONDS = 10;
 const LOOK_MS = 2000;
 const PAUSE_MS = 500;
+const LEAST_WITHIN_MS = 300;
+const MOST_WITHIN_MS = 3000;
+/** A lock that nobody takes back is free when its ticket expires. */
+const RELEASE_WITHIN_MS = 5000;
 /** How long a place is tried for while no instance answers that had taken the request. */
 const TAKE_WITHIN_MS = 30_000;
 
@@ -108,13 +112,19 @@ export class TicketKeeper {
   async release(): Promise<boolean> {
     this.#done.abort();
     await this.#renewing;
+    const { client, clock } = this.#deps;
+    const enough = new AbortController();
+    const timer = clock.after(RELEASE_WITHIN_MS, () => enough.abort(new Error('no time left')));
+    const limits = { signal: enough.signal, withinMs: RELEASE_WITHIN_MS / 3 };
     try {
-      if (this.#uuid !== undefined) await this.#deps.client.releaseTicket(this.#uuid).catch(unlessGone);
+      if (this.#uuid !== undefined) await client.releaseTicket(this.#uuid, limits).catch(unlessGone);
       if (this.#isUncertain)
-        for (const one of await this.#mine()) await this.#deps.client.deleteTicket(one.uuid).catch(unlessGone);
+        for (const one of await this.#mine()) await client.deleteTicket(one.uuid).catch(unlessGone);
       return true;
     } catch {
       return false;
+    } finally {
+      timer.cancel();
     }
   }
 
@@ -195,13 +205,19 @@ export class TicketKeeper {
   async #renew(signal: AbortSignal): Promise<void> {
     const { client, clock } = this.#deps;
     const sentAt = clock.now();
-    await client.renewTicket(this.uuid, this.#request.expiresMs / 1000, signal);
+    await client.renewTicket(this.uuid, this.#request.expiresMs / 1000, this.#limits(signal));
     this.#goodUntil = sentAt + this.#request.expiresMs;
   }
 
   async #look(signal: AbortSignal): Promise<void> {
-    const { status } = await this.#deps.client.ticket(this.uuid, signal);
+    const { status } = await this.#deps.client.ticket(this.uuid, this.#limits(signal));
     if (status !== 'queued' && status !== 'active') this.#lose(`ticket ${this.uuid} is ${status}`);
+  }
+
+  /** An instance that stands still must not cost the lock while another one would renew it. */
+  #limits(signal: AbortSignal) {
+    const withinMs = Math.min(MOST_WITHIN_MS, Math.max(LEAST_WITHIN_MS, this.#request.expiresMs / 10));
+    return { signal, withinMs, patienceMs: 0 };
   }
 
   #lose(why: string): void {

@@ -31,7 +31,7 @@ export interface CallerDependencies {
 export interface Call extends Omit<HttpCall, 'withinMs'> {
   /** Doing it twice is the same as once. Default: GET, PUT, DELETE. */
   repeatable?: boolean;
-  /** Default 30 s. */
+  /** At each address. Default 10 s. */
   withinMs?: number;
   /** How long to go round when nobody answers. Default: 0 before anybody has answered, then 10 s. */
   patienceMs?: number;
@@ -44,7 +44,7 @@ export interface Answer {
   requestId: string | undefined;
 }
 
-const WITHIN_MS = 30_000;
+const WITHIN_MS = 10_000;
 const PATIENCE_MS = 10_000;
 const PAUSE_MS = 250;
 const MAX_RETRY_AFTER_SECONDS = 10;

@@ -29,7 +29,7 @@ import {
   ticketAnswer,
   tokenAnswer,
 } from './answers.ts';
-import { Caller, type CallerDependencies } from './caller.ts';
+import { type Call, Caller, type CallerDependencies } from './caller.ts';
 import { ApiError } from './client-errors.ts';
 import { follow } from './follow.ts';
 import type { ServerSentEvent } from './server-sent.ts';
@@ -56,6 +56,9 @@ export interface TicketRequest {
   /** By which the ticket is found when the answer was lost. */
   requestId: string;
 }
+
+/** How long a call may take, where that matters. */
+export type Limits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
 export interface FollowOptions {
   after?: string | undefined;
@@ -171,9 +174,8 @@ export class CnapiClient {
     }
   }
 
-  ticket(uuid: string, signal?: AbortSignal): Promise<Ticket> {
-    const call = { method: 'GET', path: `/tickets/${segment(uuid)}`, patienceMs: 0 } as const;
-    return this.caller.json({ ...call, ...(signal && { signal }) }, ticketAnswer);
+  ticket(uuid: string, limits: Limits = {}): Promise<Ticket> {
+    return this.caller.json({ method: 'GET', path: `/tickets/${segment(uuid)}`, ...limits }, ticketAnswer);
   }
 
   /** `active`: it holds its lock. `queued`: not within that time. @throws ApiError when it will not be */
@@ -189,15 +191,14 @@ export class CnapiClient {
     }
   }
 
-  renewTicket(uuid: string, seconds: number, signal?: AbortSignal): Promise<Ticket> {
+  renewTicket(uuid: string, seconds: number, limits: Limits = {}): Promise<Ticket> {
     const body = JSON.stringify({ expires_in: seconds });
     const path = `/tickets/${segment(uuid)}/renew`;
-    const call = { method: 'POST', path, body, repeatable: true, patienceMs: 0, withinMs: 5000 } as const;
-    return this.caller.json({ ...call, ...(signal && { signal }) }, ticketAnswer);
+    return this.caller.json({ method: 'POST', path, body, repeatable: true, ...limits }, ticketAnswer);
   }
 
-  async releaseTicket(uuid: string): Promise<void> {
-    await this.caller.call({ method: 'PUT', path: `/tickets/${segment(uuid)}/release` });
+  async releaseTicket(uuid: string, limits: Limits = {}): Promise<void> {
+    await this.caller.call({ method: 'PUT', path: `/tickets/${segment(uuid)}/release`, ...limits });
   }
 
   async deleteTicket(uuid: string): Promise<void> {

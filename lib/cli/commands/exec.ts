@@ -6,7 +6,7 @@ import type { Server } from '../../client/answers.ts';
 import { messageOf } from '../../errors.ts';
 import type { Context } from '../context.ts';
 import { parseDuration } from '../duration.ts';
-import { findServers, nameOf, selectServers } from '../find.ts';
+import { findServers, labelsOf, selectServers } from '../find.ts';
 import { type Ending, type FleetCommand, FleetRun, type Listener } from '../fleet-run.ts';
 import { LiveOutput, prefixOf } from '../live-output.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
@@ -153,8 +153,10 @@ function concurrencyOf(text: string): number {
 
 function listenerOf({ output }: Context, servers: readonly Server[], options: Options): Listener {
   const isOne = servers.length === 1;
-  const width = Math.max(...servers.map((server) => visible(nameOf(server)).length));
-  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(nameOf(server), width));
+  const labels = labelsOf(servers);
+  const told = (server: Server) => visible(labels.get(server.uuid) ?? server.uuid);
+  const width = Math.max(...servers.map((server) => told(server).length));
+  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(told(server), width));
   const lives = new Map<string, LiveOutput>();
   const liveOf = (server: Server) => {
     const live =
@@ -164,7 +166,6 @@ function listenerOf({ output }: Context, servers: readonly Server[], options: Op
   };
   const record = (server: Server, event: string, about: object) =>
     output.record({ event, server_uuid: server.uuid, hostname: server.hostname ?? null, ...about });
-  const told = (server: Server) => visible(nameOf(server));
   return {
     onStart(server, id) {
       if (output.json) record(server, 'start', { task: id });

@@ -1,0 +1,167 @@
+/** The commands against real instances and agents: one zone for all of them. */
+import t from 'tap';
+import { processFacts } from '../../lib/cn-agent/proc.ts';
+import { startZone } from '../support/fleet-harness.ts';
+import { until } from '../support/until.ts';
+import { Cli, records } from './rig.ts';
+
+t.test('a zone', async (t) => {
+  const zone = await startZone(t, { instances: 2, agents: 2, simulated: 1 });
+  const [one, two] = zone.agents.map(({ serverUuid }) => serverUuid) as [string, string];
+  const cli = new Cli(
+    t,
+    zone.instances.map(({ url }) => url),
+  );
+
+  await t.test('servers are listed and filtered', async (t) => {
+    const all = await cli.json<{ uuid: string; hostname: string }[]>('servers');
+    t.equal(all.length, 3);
+    const { hostname } = all.find(({ uuid }) => uuid === one) ?? { hostname: '' };
+    t.equal((await cli.json<unknown[]>('servers', '--hostname', hostname)).length, 2);
+    t.equal((await cli.json<unknown[]>('servers', '--hostname', 'node-*')).length, 1);
+    t.equal((await cli.json<unknown[]>('servers', '--status', 'unknown')).length, 0);
+    t.equal((await cli.json<unknown[]>('servers', '--limit', '2')).length, 2);
+    const { stdout } = await cli.run('servers', '--where', 'hostname=node-*');
+    t.match(stdout, /^UUID +HOSTNAME +STATUS +DATACENTER\n[-0-9a-f]{36} {2}node-0 +running +local\n$/);
+    t.match(await cli.json('server', 'node-0'), { hostname: 'node-0', status_history: [{ status: 'running' }] });
+    t.match(await cli.run('server', hostname), { code: 2, stderr: new RegExp(`Several servers .*${one}`) });
+    t.match((await cli.run('instances')).stdout, new RegExp(`${zone.instances[0]?.uuid} +${zone.instances[0]?.url}`));
+  });
+
+  await t.test('exec gives a command its arguments as they are, and its output apart', async (t) => {
+    const hostile = ['a  b', '$(id)', '`id`', '; id', "'", '"', '--', '*'];
+    const { code, stdout } = await cli.run('exec', one, '--', 'printf', '%s\\n', ...hostile);
+    t.equal(code, 0);
+    t.equal(stdout, `${hostile.join('\n')}\n`);
+    t.match(await cli.run('exec', one, '--', 'echo out; echo err >&2; printf "\\033[2J"'), {
+      code: 0,
+      stdout: 'out\n\x1b[2J',
+      stderr: 'err\n',
+    });
+    const script = cli.start(['exec', one, '--script', '-', '--env', 'WHO=me', '--', 'x y'], {
+      input: '#!/bin/sh\necho "$WHO:$1"\nexit 3\n',
+    });
+    t.match(await script.ended, { code: 1, stdout: 'me:x y\n', stderr: /exit code 3/ });
+    t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 1, stderr: /TaskTimeout/ });
+  });
+
+  await t.test('exec on many tells whose line each is, and how each ended', async (t) => {
+    const { code, stdout, stderr } = await cli.run('exec', one, two, '--', `echo hello; test $PPID = 0 || exit 4`);
+    t.equal(code, 1);
+    for (const uuid of [one, two]) {
+      t.match(stdout, new RegExp(`^\\S+ ${uuid} \\| hello$`, 'm'));
+      t.match(stderr, new RegExp(`^cnapi: \\S+ ${uuid}: exit code 4$`, 'm'));
+    }
+    t.match(stderr, /2 servers: 2 failed/);
+    const json = await cli.run('exec', '--all', '--json', '--', 'echo hello');
+    t.equal(json.code, 0);
+    const ends = records(json.stdout).filter(({ event }) => event === 'end');
+    t.equal(ends.length, 3);
+    t.match(ends, [{ outcome: 'ok' }, { outcome: 'ok' }, { outcome: 'ok' }]);
+    t.match(await cli.run('exec', one, 'nobody', '--', 'touch', '/nowhere/x'), { code: 2, stderr: /no server nobody/ });
+  });
+
+  await t.test('a task can be left, followed, listed and cancelled', async (t) => {
+    const left = await cli.run('exec', '--detach', one, '--', 'echo first; sleep 60');
+    const id = left.stdout.trim();
+    const following = cli.start(['task', id, '--follow']);
+    await following.says('first');
+    t.match(await cli.json('tasks', one, '--active'), [{ id, status: 'active' }]);
+    t.match(await cli.run('cancel', id), { code: 0, stdout: /to be cancelled/ });
+    t.match(await following.ended, { code: 1, stdout: 'first\n', stderr: /Cancelled/ });
+    t.match(await cli.json('task', id), { id, status: 'failure' });
+    t.match(await cli.run('cancel', id), { code: 1, stderr: /\(TaskEnded; at http.*, request [-0-9a-f]{36}\)/ });
+  });
+
+  await t.test('the first Ctrl-C cancels what runs, the second one leaves', async (t) => {
+    const first = cli.start(['exec', one, two, '--', 'echo begun; sleep 60'], { wrapper: true });
+    await first.says(/begun[\s\S]*begun/);
+    first.child.kill('SIGINT');
+    t.match(await first.ended, { code: 130, stderr: /cancelling 2 of 2[\s\S]*Cancelled[\s\S]*2 servers: 2 failed/ });
+    const stubborn = cli.start(['exec', one, '--', 'trap "" TERM; echo begun; sleep 60']);
+    await stubborn.says('begun');
+    stubborn.child.kill('SIGINT');
+    await stubborn.says('cancelling');
+    stubborn.child.kill('SIGINT');
+    const { code, stderr } = await stubborn.ended;
+    t.equal(code, 130);
+    t.match(stderr, /left: task [-0-9a-f]{36} may still run/);
+  });
+
+  await t.test('a lock is held while the command runs, and its exit code is passed on', async (t) => {
+    t.match(await cli.run('lock', one, 'vm', 'x', '--', 'sh', '-c', 'echo $CNAPI_TICKET; exit 7'), {
+      code: 7,
+      stdout: /^[-0-9a-f]{36}\n$/,
+    });
+    t.strictSame(await cli.json('tickets'), [], 'and released');
+    t.match(await cli.run('lock', one, 'vm', 'x', '--', 'no-such-command'), { code: 127 });
+    t.match(await cli.run('lock', one, 'vm', 'x', '--', 'sh', '-c', 'kill -9 $$'), { code: 137 });
+    const holder = cli.start(['lock', 'default', 'vm', 'x', '--', 'sh', '-c', 'echo held; exec sleep 60']);
+    await holder.says('held');
+    t.match(await cli.run('lock', 'default', 'vm', 'x', '--wait', '0', '--', 'echo'), { code: 124, stdout: '' });
+    t.match(await cli.run('lock', 'default', 'vm', 'x', '--wait', '0', '-E', '9', '--', 'echo'), { code: 9 });
+    const next = cli.start(['lock', 'default', 'vm', 'x', '--', 'echo', 'mine']);
+    await next.says('1 ahead, held by ticket');
+    t.match(await cli.json('tickets'), [{ server_uuid: 'default', scope: 'vm', id: 'x', depth: 1 }]);
+    holder.child.kill('SIGTERM');
+    t.equal((await holder.ended).code, 143, 'a signal is the command’s to end of');
+    t.match(await next.ended, { code: 0, stdout: 'mine\n' });
+  });
+
+  await t.test('who is stopped while it waits gives its place back', async (t) => {
+    const holder = cli.start(['lock', 'default', 'vm', 'y', '--', 'sh', '-c', 'echo held; exec sleep 60']);
+    await holder.says('held');
+    const waiter = cli.start(['lock', 'default', 'vm', 'y', '--', 'echo', 'never']);
+    await waiter.says('1 ahead');
+    waiter.child.kill('SIGINT');
+    t.match(await waiter.ended, { code: 130, stdout: '' });
+    t.match(await cli.json('tickets'), [{ depth: 0 }]);
+    holder.child.kill('SIGTERM');
+    await holder.ended;
+  });
+
+  await t.test('a lock that is lost stops the command, and all that it started', async (t) => {
+    const script =
+      'trap "echo told; exit 0" TERM; sh -c "trap : TERM; echo child \\$\\$; sleep 60; sleep 60" & echo held; wait';
+    const holder = cli.start(['lock', one, 'vm', 'z', '--', 'sh', '-c', script]);
+    await holder.says(/held/);
+    await holder.says(/child \d+/);
+    const [{ holder: ticket }] = await cli.json<[{ holder: { uuid: string } }]>('tickets');
+    t.match(await cli.run('unlock', ticket.uuid), { code: 0 });
+    const { code, stdout, stderr } = await holder.ended;
+    t.equal(code, 125);
+    t.match(stdout, 'told');
+    t.match(stderr, /the lock is lost, the command is stopped/);
+    const pid = Number(/child (\d+)/.exec(stdout)?.[1]);
+    // One that nobody has buried counts as gone.
+    await until(async () => ['Z', undefined].includes((await processFacts(pid))?.state), 'the child to be gone');
+  });
+
+  await t.test('watch and audit tell what is', async (t) => {
+    t.match((await cli.run('watch', '--once')).stdout, /instances: 2 live; servers: 3, 3 running; locks: 0 held/);
+    const watching = cli.start(['watch', '--json', '--interval', '300ms']);
+    await watching.says('"total":3');
+    watching.child.kill('SIGINT');
+    t.equal((await watching.ended).code, 130);
+    t.match(await cli.json('audit', '--server', one, '--action', 'CreateTask', '--limit', '2'), [
+      { action: 'CreateTask', server_uuid: one, status: 202 },
+      { action: 'CreateTask', server_uuid: one, status: 202 },
+    ]);
+  });
+
+  await t.test('a reader that goes away is no trouble', async (t) => {
+    const piped = cli.start(['servers'], {});
+    piped.child.stdout?.destroy();
+    const { code, stderr } = await piped.ended;
+    t.strictSame([code, stderr], [0, '']);
+  });
+
+  await t.test('names and ids of the fleet are completed', async (t) => {
+    const words = async (...args: string[]) => (await cli.run('__complete', '--', ...args)).stdout.split('\n');
+    t.match(await words('exec', 'no'), ['node-0']);
+    t.match(await words('server', one.slice(0, 8)), [one]);
+    t.ok((await words('drain', '')).includes(zone.instances[1]?.uuid ?? ''));
+    const [task] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1');
+    t.ok((await words('cancel', '')).includes(task?.id ?? 'none'));
+  });
+});

@@ -1,0 +1,81 @@
+/** What goes on when instances go: killed, frozen, drained, while something lasts. */
+import { writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { startZone } from '../support/fleet-harness.ts';
+import { until } from '../support/until.ts';
+import { Cli } from './rig.ts';
+
+t.test('a zone', async (t) => {
+  const zone = await startZone(t, { instances: 3, agents: 1, simulated: 0 });
+  const [first, ...others] = zone.instances;
+  const [server] = zone.agents.map(({ serverUuid }) => serverUuid);
+  if (first === undefined || server === undefined) throw new Error('the zone is empty');
+  /** The others are learnt from the one that is named. */
+  const cli = new Cli(t, [first.url]);
+  const restart = async () => {
+    first.program.start();
+    await zone.ready(first);
+    await zone.untilRunning(1);
+  };
+
+  await t.test(
+    'exec and lock go on at another instance when theirs is killed, and the next one stands still',
+    async (t) => {
+      const go = `${cli.home}/go`;
+      const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
+      const exec = cli.start(['exec', server, '--', script]);
+      const lock = cli.start(['lock', server, 'vm', 'x', '--expires', '6s', '--', 'sh', '-c', script]);
+      await exec.says('begun');
+      await lock.says('begun');
+      const waiter = cli.start(['lock', server, 'vm', 'x', '--', 'echo', 'mine']);
+      await waiter.says('1 ahead');
+      await first.program.kill();
+      others[0]?.program.freeze();
+      // Longer than what is not renewed lasts.
+      await sleep(7000);
+      t.equal(waiter.stdout(), '', 'the lock was renewed');
+      others[0]?.program.thaw();
+      writeFileSync(go, '');
+      t.match(await exec.ended, { code: 0, stdout: 'begun\ndone\n', stderr: /going on at another instance/ });
+      t.match(await lock.ended, { code: 0, stdout: 'begun\ndone\n' });
+      t.match(await waiter.ended, { code: 0, stdout: 'mine\n' });
+      await restart();
+    },
+  );
+
+  await t.test('a lock that nobody renews any more is given up in time', async (t) => {
+    const holder = cli.start([
+      'lock',
+      server,
+      'vm',
+      'y',
+      '--expires',
+      '4s',
+      '--',
+      'sh',
+      '-c',
+      'echo held; exec sleep 60',
+    ]);
+    await holder.says('held');
+    for (const { program } of zone.instances) program.freeze();
+    const { code, stderr } = await holder.ended.finally(() =>
+      zone.instances.forEach(({ program }) => void program.thaw()),
+    );
+    t.equal(code, 125);
+    t.match(stderr, /could not be renewed in time/);
+    await until(async () => (await zone.sql('select 1 from cnapi_instances')).length > 0, 'the database');
+    await zone.untilRunning(1);
+  });
+
+  await t.test('drain --wait ends when the instance has gone', async (t) => {
+    const { code, stdout, stderr } = await cli.run('drain', first.url, '--wait');
+    t.equal(code, 0);
+    t.match(stderr, /draining, \d agents/);
+    t.match(stdout, `${first.uuid} has gone after`);
+    await first.program.ended();
+    t.match(await cli.run('drain', first.uuid), { code: 3 }, 'the one that was named has gone');
+    const elsewhere = cli.start(['drain', first.uuid], { env: { CNAPI_URL: others[0]?.url ?? '' } });
+    t.match(await elsewhere.ended, { code: 2, stderr: /There is no instance/ });
+  });
+});

@@ -1,0 +1,141 @@
+/** The parts of the command line that need no fleet. */
+import t from 'tap';
+import { complete, isPlainWord } from '../../lib/cli/complete.ts';
+import { parseDuration, parseTime, shortDuration, shortTime } from '../../lib/cli/duration.ts';
+import { createProgram } from '../../lib/cli/program.ts';
+import { facts, table, widthOf } from '../../lib/cli/table.ts';
+import { errorOf, hasSucceeded } from '../../lib/cli/task-end.ts';
+import { visible, visibleLines } from '../../lib/cli/visible.ts';
+import { matches, parseWhere } from '../../lib/cli/where.ts';
+
+const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+
+t.test('nothing that came from elsewhere steers the terminal', (t) => {
+  const hostile = 'a\x1b]0;title\x07b\x9b31m\u202ec\r\n\0';
+  t.equal(visible(hostile), 'a\\x1b]0;title\\x07b\\x9b31m\\u202ec\\r\\n\\x00');
+  t.equal(visibleLines('one\r\ntwo\tx\rthree\x1b[2J\n'), 'one\ntwo\tx\\rthree\\x1b[2J\n');
+  t.equal(visible('grüße 日本'), 'grüße 日本');
+  t.end();
+});
+
+t.test('a table fits where it is shown, and its ids stay whole', (t) => {
+  const columns = [
+    { head: 'UUID', of: (row: Row) => row.uuid },
+    { head: 'HOSTNAME', of: (row: Row) => row.hostname, shrinks: true },
+    { head: 'N', of: (row: Row) => row.count, align: 'right' as const },
+  ];
+  interface Row {
+    uuid: string;
+    hostname?: string;
+    count: number;
+  }
+  const rows = [
+    { uuid: UUID, hostname: `web-\x1b[31m${'x'.repeat(80)}`, count: 7 },
+    { uuid: UUID, count: 12345 },
+  ];
+  const fitted = table(columns, rows, 72);
+  for (const line of fitted) t.ok(widthOf(line) <= 72, line);
+  t.match(fitted[1], new RegExp(`^${UUID}  web-\\\\x1b\\[31mx+…      7$`));
+  t.equal(fitted[2], `${UUID}  -${' '.repeat(26)}  12345`);
+  t.ok(
+    table(columns, rows, 20).every((line, at) => at === 0 || line.includes(UUID)),
+    'even where there is no room',
+  );
+  t.ok(table(columns, rows)[1]?.includes('x'.repeat(80)), 'as wide as it comes where no terminal is');
+  t.equal(widthOf('日本é\u0301'), 5);
+  t.strictSame(
+    facts([
+      ['a', 1],
+      ['longer', 'x'],
+      ['none', undefined],
+    ]),
+    ['a       1', 'longer  x'],
+  );
+  t.end();
+});
+
+t.test('durations and times', (t) => {
+  for (const [text, ms] of Object.entries({
+    '90s': 90_000,
+    '10m': 600_000,
+    '1h30m': 5_400_000,
+    '500ms': 500,
+    '1.5': 1500,
+    '2d': 172_800_000,
+  }))
+    t.equal(parseDuration(text, '--wait'), ms, text);
+  for (const bad of ['', 'soon', '-1s', '1w', '1s ', '1e9'])
+    t.throws(() => parseDuration(bad, '--wait'), { message: /^--wait .* is not a duration such as/ }, `"${bad}"`);
+  for (const [ms, text] of [
+    [900, '0.9s'],
+    [65_000, '1m 5s'],
+    [3_700_000, '1h 1m'],
+    [90_000_000, '1d 1h'],
+  ] as const)
+    t.equal(shortDuration(ms), text);
+  t.equal(shortTime('2030-01-31T12:00:00.123Z'), '2030-01-31 12:00:00Z');
+  t.equal(shortTime(null), '-');
+  t.equal(parseTime('2h', '--since', 7_200_000), '1970-01-01T00:00:00.000Z');
+  t.equal(parseTime('2030-01-31T12:00:00+01:00', '--since', 0), '2030-01-31T11:00:00.000Z');
+  t.throws(() => parseTime('yesterday', '--since', 0), { message: /neither a time/ });
+  t.end();
+});
+
+t.test('conditions on servers', (t) => {
+  const server = { hostname: 'web-1.example', setup: true, traits: { rack: 'r1', list: [1] }, comments: '' };
+  const rows: [string, boolean][] = [
+    ['hostname=web-*', true],
+    ['hostname=web', false],
+    ['hostname=WEB-*', false],
+    ['hostname!=db-*', true],
+    ['hostname=web-1?example', false],
+    ['setup=true', true],
+    ['traits.rack=r1', true],
+    ['traits.none=', true],
+    ['traits.rack.deeper=', true],
+    ['comments=*', true],
+    ['constructor=*Object*', false],
+    ['traits.list=[1]', true],
+  ];
+  for (const [text, expected] of rows) t.equal(matches(server, parseWhere(text)), expected, text);
+  for (const bad of ['hostname', '=x', '1a=b', '']) t.throws(() => parseWhere(bad), { message: /is not NAME=PATTERN/ });
+  t.end();
+});
+
+t.test('how a task ended', (t) => {
+  t.ok(hasSucceeded({ status: 'complete', result: { exitCode: 0 } }));
+  t.ok(hasSucceeded({ status: 'complete' }), 'a task that is no command');
+  const failures: [object, string][] = [
+    [{ status: 'complete', result: { exitCode: 3 } }, 'exit code 3'],
+    [{ status: 'complete', result: { exitCode: null, signal: 'SIGSEGV' } }, 'ended by SIGSEGV'],
+    [{ status: 'failure', error: { code: 'TaskTimeout', message: 'too long' } }, 'too long (TaskTimeout)'],
+  ];
+  for (const [end, why] of failures) t.equal(errorOf(end as Record<string, unknown>), why);
+  t.end();
+});
+
+t.test('what may come next on a command line', (t) => {
+  const program = createProgram({ action: () => async () => undefined });
+  const rows: [string[], unknown][] = [
+    [['serve'], { words: ['servers', 'server'] }],
+    [['servers', '--st'], { words: ['--status'] }],
+    [['servers', '--status', ''], { words: ['running', 'unknown'] }],
+    [['exec', 'web-1', ''], { wanted: 'server' }],
+    [['--url', 'http://x', 'exec', ''], { wanted: 'server' }],
+    [['exec', 'web-1', '--', ''], { words: [] }],
+    [['exec', '--timeout', ''], { words: [] }],
+    [['task', ''], { wanted: 'task' }],
+    [['task', 'x', ''], { words: [] }],
+    [['lock', 'web-1', ''], { words: [] }],
+    [['drain', ''], { wanted: 'instance' }],
+    [['token', ''], { words: ['create', 'list', 'revoke', 'help'] }],
+    [['token', 'create', 'x', '--role', 'o'], { words: ['operator'] }],
+    [['token', 'revoke', ''], { wanted: 'token' }],
+    [['audit', '--server', ''], { wanted: 'server' }],
+    [['completion', ''], { words: ['bash', 'zsh', 'fish'] }],
+    [['__c'], { words: [] }],
+  ];
+  for (const [words, expected] of rows) t.strictSame(complete(program, words), expected, words.join(' '));
+  for (const bad of ['$(reboot)', 'a;b', '-rf', 'a b', '`x`', '', 'a\nb']) t.notOk(isPlainWord(bad), bad);
+  t.end();
+});

@@ -1,0 +1,106 @@
+/** In a real terminal, of tmux: what is drawn, what is escaped, and what is left behind. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import t, { type Test } from 'tap';
+import { startZone } from '../support/fleet-harness.ts';
+import { until } from '../support/until.ts';
+import { CNAPI, has } from './rig.ts';
+
+const hasTmux = spawnSync('tmux', ['-V']).status === 0;
+const skip = hasTmux || process.env.CNAPI_TEST_NO_SKIP ? false : 'there is no tmux';
+
+class Terminal {
+  readonly #socket: string;
+
+  constructor(t: Test, env: Record<string, string>) {
+    const folder = mkdtempSync(path.join(tmpdir(), 'cnapi-tmux-'));
+    this.#socket = path.join(folder, 'socket');
+    const shell = [
+      'env',
+      '-i',
+      ...Object.entries({ PATH: process.env.PATH ?? '', TERM: 'screen', ...env }).map(
+        ([name, value]) => `${name}=${value}`,
+      ),
+    ];
+    this.#tmux('-f', '/dev/null', 'new-session', '-d', '-x', '100', '-y', '30', [...shell, "PS1='$ '", 'sh'].join(' '));
+    t.teardown(() => {
+      this.#tmux('kill-server');
+      rmSync(folder, { recursive: true, force: true });
+    });
+  }
+
+  type(line: string): void {
+    this.#tmux('send-keys', '-l', line);
+    this.key('Enter');
+  }
+
+  key(name: string): void {
+    this.#tmux('send-keys', name);
+  }
+
+  screen(): string {
+    return this.#tmux('capture-pane', '-p');
+  }
+
+  shows(text: string | RegExp): Promise<string> {
+    const look = () => {
+      const screen = this.screen();
+      return has(screen, text) ? screen : undefined;
+    };
+    return until(look, `${text} in\n${this.screen()}`);
+  }
+
+  #tmux(...args: string[]): string {
+    return execFileSync('tmux', ['-S', this.#socket, ...args], { encoding: 'utf8' });
+  }
+}
+
+t.test('at a terminal', { skip }, async (t) => {
+  const zone = await startZone(t, { instances: 1, agents: 1, simulated: 1 });
+  const [server] = zone.agents;
+  const url = zone.instances[0]?.url ?? '';
+  const terminal = new Terminal(t, { CNAPI_URL: url, HOME: zone.directory, cnapi: CNAPI });
+
+  await t.test('watch draws a screen, follows what happens, and leaves the terminal as it was', async (t) => {
+    terminal.type('echo before the watch; stty -a > stty-before');
+    await terminal.shows('before the watch\n');
+    terminal.type('$cnapi watch --interval 300ms');
+    const drawn = await terminal.shows(/servers {2}2, 2 running[\s\S]*INSTANCE/);
+    t.match(drawn, /^cnapi watch {3}q to leave/);
+    t.notMatch(drawn, 'before the watch', 'on a screen of its own');
+    await zone.fleet?.kill();
+    const gone = await terminal.shows(/2, 1 running, 1 unknown/);
+    t.match(gone, /NOT RUNNING[\s\S]*node-0 +unknown/);
+    terminal.key('q');
+    t.match(await terminal.shows('before the watch'), /\$cnapi watch --interval 300ms/);
+    terminal.type('stty -a > stty-after; cmp stty-before stty-after && echo the same');
+    await terminal.shows(/^the same$/m);
+  });
+
+  await t.test('Ctrl-C in exec cancels, and what a server prints does not steer the terminal', async () => {
+    terminal.type('clear');
+    terminal.type(`$cnapi exec ${server?.serverUuid} -- 'printf "\\033[2Jevil\\033]0;title\\007\\n"; sleep 60'`);
+    await terminal.shows('\\x1b[2Jevil\\x1b]0;title\\x07');
+    terminal.key('C-c');
+    await terminal.shows('cancelling 1 of 1; once more to leave');
+    await terminal.shows(/Cancelled\)/);
+    terminal.type('echo ended with $?');
+    await terminal.shows('ended with 130');
+  });
+
+  await t.test('tables fit, uuids stay whole', async (t) => {
+    terminal.type('clear; $cnapi instances; $cnapi servers');
+    const shown = await terminal.shows(/UUID[\s\S]*node-0/);
+    t.match(shown, zone.instances[0]?.uuid);
+    t.match(shown, server?.serverUuid);
+  });
+
+  await t.test('a command under a lock reads from the terminal', async () => {
+    terminal.type('clear; $cnapi lock default a b -- sh -c \'echo ready; read line; echo "got $line"\'');
+    await terminal.shows('ready');
+    terminal.type('something');
+    await terminal.shows('got something');
+  });
+});

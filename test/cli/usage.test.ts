@@ -1,0 +1,112 @@
+/** What needs no fleet: mistakes, help, the reference page, the scripts for shells. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import t from 'tap';
+import { allCommands, createProgram } from '../../lib/cli/program.ts';
+import { reference } from '../../lib/cli/reference.ts';
+import { refusing } from '../client/rig.ts';
+import { Cli, CNAPI } from './rig.ts';
+
+const program = () => createProgram({ action: () => async () => undefined });
+
+t.test('a mistake is named, with exit code 2, and nothing is asked of anybody', async (t) => {
+  const cli = new Cli(t, [await refusing()]);
+  const mistakes: [string[], RegExp][] = [
+    [['servres'], /unknown command 'servres'\n.*Did you mean servers/],
+    [['servers', '--limit', '0'], /--limit 0 is not a number from 1 on/],
+    [['servers', '--nope'], /unknown option '--nope'/],
+    [['server'], /missing required argument 'server'/],
+    [['servers', '--', 'x'], /servers takes nothing after --/],
+    [['exec', 'web-1'], /What is to be run\?/],
+    [['exec', '--', 'uptime'], /On which servers\?/],
+    [['exec', 'web-1', '--all', '--', 'uptime'], /do not go together/],
+    [['exec', 'web-1', '--timeout', 'soon', '--', 'x'], /--timeout soon is not a duration/],
+    [['exec', 'web-1', '--script', '/nowhere'], /--script \/nowhere cannot be read/],
+    [['lock', 'web-1', 'vm', 'x'], /Write it after --/],
+    [['lock', 'web-1', 'vm', 'x', '--expires', '1s', '--', 'true'], /--expires 1s is not between/],
+    [['events', '--kind', 'weather'], /--kind weather is not one of status, task, ticket, instance/],
+    [['token', 'create', 'x', '--role', 'king'], /--role king is not one of/],
+    [['completion', 'tcsh'], /Allowed choices are bash, zsh, fish/],
+    [['--url', 'cnapi:8080', 'servers'], /cnapi:8080 is not an address such as/],
+    [['--dns', 'somewhere', 'servers'], /--dns somewhere is not the address of a name server/],
+    [['--url', 'http://x', '--dns', '10.0.0.1:53', 'servers'], /--url does not go with --dns/],
+  ];
+  const each = mistakes.map(async ([args, message]) => {
+    const { code, stdout, stderr } = await cli.run(...args);
+    t.equal(code, 2, args.join(' '));
+    t.match(stderr, message);
+    t.equal(stdout, '');
+  });
+  await Promise.all(each);
+});
+
+t.test('when no instance answers: exit code 3, with every address, its reason and what to do', async (t) => {
+  const [one, two] = [await refusing(), await refusing()];
+  const cli = new Cli(t, [one, two]);
+  const { code, stderr } = await cli.run('instances');
+  t.equal(code, 3);
+  t.match(stderr, `${one}: connection refused; ${two}: connection refused`);
+  t.match(stderr, /--url or CNAPI_URL/);
+  const inJson = await cli.run('exec', 'web-1', '--json', '--', 'uptime');
+  t.equal(inJson.code, 3);
+  t.match(JSON.parse(inJson.stderr), { error: { code: 'NoAnswer' } });
+  const locked = await cli.run('lock', 'default', 'a', 'b', '--', 'touch', 'ran');
+  t.equal(locked.code, 3);
+  t.throws(() => readFileSync(path.join(cli.home, 'ran')), { code: 'ENOENT' }, 'nothing was run');
+});
+
+t.test('a token file that others may read is refused by name', async (t) => {
+  const cli = new Cli(t, [await refusing()]);
+  mkdirSync(path.join(cli.home, '.config/cnapi'), { recursive: true });
+  writeFileSync(path.join(cli.home, '.config/cnapi/token'), 'cnapi_hush', { mode: 0o644 });
+  const { code, stderr } = await cli.run('servers');
+  t.equal(code, 2);
+  t.match(stderr, /\.config\/cnapi\/token has mode 0644: others may use it; run chmod 600/);
+  t.notMatch(stderr, 'hush');
+});
+
+t.test('the program runs through a link, from wherever it is called', async (t) => {
+  const cli = new Cli(t, [await refusing()]);
+  const link = path.join(cli.home, 'cnapi');
+  symlinkSync(CNAPI, link);
+  const env = { PATH: process.env.PATH, HOME: cli.home, CNAPI_URL: 'http://127.0.0.1:1' };
+  const { status, stdout } = spawnSync(link, ['version', '--json'], { cwd: cli.home, env, encoding: 'utf8' });
+  t.equal(status, 0);
+  t.match(JSON.parse(stdout), { cnapi: /^\d+\.\d+\.\d+/, instance: null });
+  const script = spawnSync(link, ['exec', 'x', '--script', 'here.sh'], { cwd: cli.home, env, encoding: 'utf8' });
+  t.match(script.stderr, /here.sh cannot be read: ENOENT/, 'files are looked for where it is called');
+});
+
+t.test('every command has examples, and docs/cli.md says what the help says (npm run docs:cli)', async (t) => {
+  for (const command of allCommands(program())) {
+    if (command.commands.length > 0 || ['help', '__complete'].includes(command.name())) continue;
+    let help = '';
+    const writeOut = (text: string) => {
+      help += text;
+    };
+    command.configureOutput({ writeOut }).outputHelp();
+    t.match(help, /Examples:\n {2}\$ /, command.name());
+  }
+  const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/cli.md'), 'utf8');
+  t.equal(page, reference(program()));
+  const cli = new Cli(t, []);
+  t.match(await cli.run('lock', '--help'), { code: 0, stdout: /124 no lock within --wait/ });
+  t.match(await cli.run(), { code: 2, stdout: /^Usage: cnapi/ });
+});
+
+t.test('bash completes with the script it is given', async (t) => {
+  const cli = new Cli(t, [await refusing()]);
+  symlinkSync(CNAPI, path.join(cli.home, 'cnapi'));
+  const completed = (...words: string[]) => {
+    const script = `source <(cnapi completion bash)
+      COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cnapi; printf '%s\\n' "\${COMPREPLY[@]}"`;
+    const env = { PATH: `${cli.home}:${process.env.PATH}`, HOME: cli.home };
+    return execFileSync('bash', ['-c', script, 'bash', 'cnapi', ...words], { env, encoding: 'utf8' })
+      .trim()
+      .split('\n');
+  };
+  t.strictSame(completed('serv'), ['servers', 'server']);
+  t.strictSame(completed('token', 'create', 'x', '--role', ''), ['reader', 'operator', 'admin', 'agent']);
+  t.strictSame(completed('exec', 'web-1', '--', ''), [''], 'what comes after -- is not ours');
+});

@@ -1,0 +1,118 @@
+import t from 'tap';
+import { ApiError, NoAnswerError } from '../../lib/client/client-errors.ts';
+import { caller, json, refusing, scripted } from './rig.ts';
+
+const GET = { method: 'GET', path: '/servers' } as const;
+const POST = { method: 'POST', path: '/servers', body: '{}' } as const;
+const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
+
+t.test(
+  'any request goes to the next address when one refuses, and later ones begin where one was answered',
+  async (t) => {
+    const [nobody, good] = [await refusing(), await scripted(t, (response) => json(response, 200, {}))];
+    const client = caller(t, [nobody, good.url]);
+    t.equal((await client.call(POST)).address, good.url);
+    t.equal((await client.call(GET)).status, 200);
+    t.equal(good.heard.length, 2);
+  },
+);
+
+t.test('a request that may be repeated goes on after a 503, and after an answer that breaks off', async (t) => {
+  const busy = await scripted(t, (response) => json(response, 503, NOT_NOW));
+  const broken = await scripted(t, (response) => {
+    response.writeHead(200, { 'content-length': '100' });
+    response.write('half');
+    setImmediate(() => response.destroy());
+  });
+  const good = await scripted(t, (response) => json(response, 200, { ok: true }));
+  const answer = await caller(t, [busy.url, broken.url, good.url]).call(GET);
+  t.equal(answer.text, '{"ok":true}');
+  t.strictSame([busy.heard.length, broken.heard.length, good.heard.length], [1, 1, 1]);
+});
+
+t.test('a request that may not be repeated reaches one instance at most', async (t) => {
+  const good = await scripted(t, (response) => json(response, 200, {}));
+  const broken = await scripted(t, (response) => response.destroy());
+  const lost = await caller(t, [broken.url, good.url])
+    .call(POST)
+    .catch((error: unknown) => error);
+  t.ok(lost instanceof NoAnswerError && lost.mayHaveArrived, 'and its caller is told that it may have been done');
+  const busy = await scripted(t, (response) => json(response, 503, NOT_NOW));
+  await t.rejects(caller(t, [busy.url, good.url]).call(POST), { code: 'ServiceUnavailable', statusCode: 503 });
+  t.equal(good.heard.length, 0);
+  await caller(t, [broken.url, good.url]).call({ ...POST, repeatable: true });
+  t.equal(good.heard.length, 1, 'one that carries a key of its own does go on');
+});
+
+t.test('an error that an instance tells is thrown with its code, its address and its request id', async (t) => {
+  const body = {
+    code: 'InvalidParameters',
+    message: 'no',
+    errors: [{ field: 'limit', code: 'Invalid', message: 'is 0' }],
+  };
+  const refuses = await scripted(t, (response) => json(response, 409, body, { 'retry-after': '100' }));
+  const good = await scripted(t, (response) => json(response, 200, {}));
+  const error = await caller(t, [refuses.url, good.url])
+    .call(GET)
+    .catch((thrown: unknown) => thrown);
+  t.ok(error instanceof ApiError);
+  t.match(error, { ...body, statusCode: 409, address: refuses.url, requestId: 'the-request', retryAfterSeconds: 100 });
+  t.equal(good.heard.length, 0, 'another instance would not say anything else');
+});
+
+t.test('429 is waited out where that is short, whatever the request is', async (t) => {
+  let count = 0;
+  const limited = await scripted(t, (response) =>
+    ++count === 1
+      ? json(response, 429, { code: 'TooManyRequests', message: 'slower' }, { 'retry-after': '0' })
+      : json(response, 200, {}),
+  );
+  t.equal((await caller(t, [limited.url]).call(POST)).status, 200);
+  const shut = await scripted(t, (response) =>
+    json(response, 429, { code: 'TooManyRequests', message: 'slower' }, { 'retry-after': '600' }),
+  );
+  await t.rejects(caller(t, [shut.url]).call(GET), { code: 'TooManyRequests', retryAfterSeconds: 600 });
+});
+
+t.test('when nobody answers each address is named with its reason; nobody that ever did: at once', async (t) => {
+  const urls = [await refusing(), await refusing()];
+  const error = await caller(t, urls)
+    .call(GET)
+    .catch((thrown: unknown) => thrown);
+  t.ok(error instanceof NoAnswerError && !error.mayHaveArrived);
+  for (const url of urls) t.match((error as Error).message, `${url}: connection refused`);
+});
+
+t.test('one that has answered and went is waited for', async (t) => {
+  const first = await scripted(t, (response) => json(response, 200, {}));
+  const client = caller(t, [first.url]);
+  await client.call(GET);
+  await first.stop();
+  const waiting = client.call({ ...GET, patienceMs: 60_000 });
+  const second = await scripted(t, (response) => json(response, 200, { second: true }));
+  client.learn([{ secure: false, host: '127.0.0.1', name: '127.0.0.1', port: Number(new URL(second.url).port) }]);
+  t.equal((await waiting).address, second.url);
+});
+
+t.test('the token goes with each request, and not to where a redirect leads', async (t) => {
+  const other = await scripted(t, (response) => json(response, 200, {}));
+  const moved = await scripted(t, (response) => json(response, 302, {}, { location: other.url }));
+  await t.rejects(caller(t, [moved.url], 'cnapi_secret').call(GET), { code: 'UnexpectedAnswer', statusCode: 302 });
+  t.equal(moved.heard[0]?.headers.authorization, 'Bearer cnapi_secret');
+  t.equal(other.heard.length, 0);
+});
+
+t.test('who is told to stop stops, at once', async (t) => {
+  const mute = await scripted(t, () => undefined);
+  const stop = new AbortController();
+  const waiting = caller(t, [mute.url]).call({ ...GET, signal: stop.signal });
+  while (mute.heard.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  stop.abort(new Error('enough'));
+  await t.rejects(waiting, { message: 'enough' });
+});
+
+t.test('a mute instance is given up in time', async (t) => {
+  const mute = await scripted(t, () => undefined);
+  const good = await scripted(t, (response) => json(response, 200, {}));
+  t.equal((await caller(t, [mute.url, good.url]).call({ ...GET, withinMs: 50 })).address, good.url);
+});

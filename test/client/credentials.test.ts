@@ -1,0 +1,46 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import t from 'tap';
+import { addressText, parseAddress } from '../../lib/client/address.ts';
+import { credentialsOf } from '../../lib/client/credentials.ts';
+
+const TOKEN = 'cnapi_0123456789abcdef0123456789abcdef_secret-secret-secret-secret-secret-secret-12';
+
+t.test('the token comes from the environment, the file it names, or the file in the home folder', async (t) => {
+  const home = mkdtempSync(path.join(tmpdir(), 'cnapi-client-'));
+  t.teardown(() => rmSync(home, { recursive: true }));
+  const named = path.join(home, 'named');
+  writeFileSync(named, `${TOKEN}\n`, { mode: 0o600 });
+  t.equal((await credentialsOf({ HOME: home })).token, undefined);
+  t.equal((await credentialsOf({ HOME: home, CNAPI_TOKEN: 'cnapi_a', CNAPI_TOKEN_FILE: named })).token, 'cnapi_a');
+  t.equal((await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: named })).token, TOKEN);
+  mkdirSync(path.join(home, '.config/cnapi'), { recursive: true });
+  writeFileSync(path.join(home, '.config/cnapi/token'), TOKEN, { mode: 0o600 });
+  t.equal((await credentialsOf({ HOME: home })).token, TOKEN);
+
+  for (const mode of [0o640, 0o604, 0o660, 0o610]) {
+    chmodSync(named, mode);
+    const error = await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: named }).catch((thrown: Error) => thrown);
+    t.match(error, { message: /others may use it; run chmod 600/ }, mode.toString(8));
+    t.notMatch(String(error), 'secret');
+  }
+  chmodSync(named, 0o600);
+  writeFileSync(named, `${TOKEN}\nsecond line`);
+  const error = await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: named }).catch((thrown: Error) => thrown);
+  t.match(error, { message: /does not hold a token/ });
+  t.notMatch(String(error), 'secret');
+  await t.rejects(credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: path.join(home, 'none') }), /cannot be read/);
+  await t.rejects(credentialsOf({ HOME: home, CNAPI_TOKEN: 'x', CNAPI_CA_FILE: named }), /does not hold certificates/);
+});
+
+t.test('an address is a scheme, a host and a port', (t) => {
+  t.match(parseAddress('http://10.0.0.1:8080'), { secure: false, host: '10.0.0.1', port: 8080 });
+  t.match(parseAddress('https://cnapi.example'), { secure: true, host: 'cnapi.example', port: 443 });
+  t.equal(addressText(parseAddress('http://[::1]:8080')), 'http://[::1]:8080');
+  t.equal(addressText({ ...parseAddress('https://cnapi:1'), host: '10.0.0.1' }), 'https://cnapi:1 (10.0.0.1)');
+  for (const bad of ['cnapi:8080', 'ftp://cnapi', 'http://cnapi/path', 'http://user:hush@cnapi:1', ''])
+    t.throws(() => parseAddress(bad), /is not an address such as/, bad);
+  t.throws(() => parseAddress('http://user:hush@cnapi:1'), { message: /^(?!.*hush)/ });
+  t.end();
+});

@@ -1,0 +1,75 @@
+import t from 'tap';
+import { follow } from '../../lib/client/follow.ts';
+import { EventParser, EventTooLargeError } from '../../lib/client/server-sent.ts';
+import { caller, json, refusing, scripted } from './rig.ts';
+
+const STREAM = { 'content-type': 'text/event-stream' };
+
+t.test('a stream that breaks off goes on at the next instance, after the last event that came', async (t) => {
+  const first = await scripted(t, (response) => {
+    response.writeHead(200, STREAM);
+    response.write('id: 1\nevent: a\ndata: one\n\nid: 2\nevent: a\ndata: two\n\nid: 3\nda');
+    setTimeout(() => response.destroy(), 20);
+  });
+  const second = await scripted(t, (response, { headers }) => {
+    if (headers['last-event-id'] === '4') return void response.writeHead(204).end();
+    response.writeHead(200, STREAM);
+    response.end('id: 3\ndata: three\n\nid: 4\ndata: four\n\n');
+  });
+  const why: string[] = [];
+  const seen: string[] = [];
+  const client = caller(t, [first.url, second.url]);
+  for await (const { data } of follow(client, { path: '/events', onBroken: (text) => void why.push(text) })) {
+    seen.push(data);
+    if (data === 'two') void first.stop();
+  }
+  t.strictSame(seen, ['one', 'two', 'three', 'four']);
+  t.equal(first.heard[0]?.headers['last-event-id'], undefined);
+  t.equal(second.heard[0]?.headers['last-event-id'], '2', 'what had come in part is asked for again');
+  t.equal(why.length, 2);
+});
+
+t.test('what is no passing trouble ends it', async (t) => {
+  const gone = await scripted(t, (response) => json(response, 404, { code: 'ResourceNotFound', message: 'no' }));
+  await t.rejects(follow(caller(t, [gone.url]), { path: '/events' }).next(), { code: 'ResourceNotFound' });
+  await t.rejects(follow(caller(t, [await refusing()]), { path: '/events' }).next(), { code: 'NoAnswer' });
+});
+
+t.test('who stops reading closes the stream', async (t) => {
+  let closed = false;
+  const endless = await scripted(t, (response) => {
+    response.writeHead(200, STREAM);
+    response.on('close', () => {
+      closed = true;
+    });
+    response.write('data: one\n\n');
+  });
+  for await (const _ of follow(caller(t, [endless.url]), { path: '/events' })) break;
+  while (!closed) await new Promise((resolve) => setTimeout(resolve, 5));
+});
+
+t.test('events are the same however their bytes are cut', async (t) => {
+  const text =
+    ': hello\n\nid: 7\nevent: status\ndata: {"a":"ü"}\ndata: more\n\ndata:bare\n\nevent: empty\n\nid: 8\r\ndata: crlf\r\n\r\n';
+  const whole = new EventParser().push(Buffer.from(text));
+  t.strictSame(whole, [
+    { id: '7', name: 'status', data: '{"a":"ü"}\nmore' },
+    { id: '7', name: 'message', data: 'bare' },
+    { id: '8', name: 'message', data: 'crlf' },
+  ]);
+  const bytes = Buffer.from(text);
+  for (const size of [1, 2, 3, 7]) {
+    const parser = new EventParser();
+    const events = [];
+    for (let at = 0; at < bytes.length; at += size) events.push(...parser.push(bytes.subarray(at, at + size)));
+    t.strictSame(events, whole, `${size} at a time`);
+  }
+});
+
+t.test('an event without an end is not kept without an end', async (t) => {
+  const parser = new EventParser();
+  const piece = Buffer.alloc(1024 * 1024, 'x');
+  t.throws(() => {
+    for (let count = 0; count < 64; count++) parser.push(piece);
+  }, new EventTooLargeError());
+});

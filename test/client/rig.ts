@@ -1,0 +1,72 @@
+/** A client, and addresses that answer, break off or refuse as a test says, over real sockets. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { Caller } from '../../lib/client/caller.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import type { Teardown } from '../support/postgres.ts';
+
+export interface Heard {
+  method: string;
+  path: string;
+  headers: IncomingMessage['headers'];
+  body: string;
+}
+
+export interface Scripted {
+  url: string;
+  heard: Heard[];
+  stop(): Promise<void>;
+}
+
+export async function scripted(
+  t: Teardown,
+  answer: (response: ServerResponse, heard: Heard) => void,
+): Promise<Scripted> {
+  const heard: Heard[] = [];
+  const server = createServer(async (request, response) => {
+    let body = '';
+    for await (const chunk of request) body += chunk;
+    const one = { method: request.method ?? '', path: request.url ?? '', headers: request.headers, body };
+    heard.push(one);
+    answer(response, one);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const stop = () =>
+    new Promise<void>((resolve) => {
+      server.close(() => resolve());
+      server.closeAllConnections();
+    });
+  t.teardown(stop);
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, heard, stop };
+}
+
+/** An address at which nobody listens: one that was just given back. */
+export async function refusing(): Promise<string> {
+  const server = createTcpServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return `http://127.0.0.1:${port}`;
+}
+
+export function json(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Record<string, string> = {},
+): void {
+  response.writeHead(status, { 'content-type': 'application/json', 'x-request-id': 'the-request', ...headers });
+  response.end(JSON.stringify(body));
+}
+
+export function caller(t: Teardown, urls: readonly string[], token?: string): Caller {
+  const made = new Caller({
+    place: { urls },
+    credentials: { token, ca: undefined },
+    clock: systemClock,
+    random: systemRandom,
+  });
+  t.teardown(() => made.close());
+  return made;
+}
