@@ -3,6 +3,7 @@ import { Command, Option } from 'commander';
 import { auditCommand } from './commands/audit.ts';
 import { cancelCommand } from './commands/cancel.ts';
 import { completeCommand, completionCommand } from './commands/completion.ts';
+import { doctorCommand } from './commands/doctor.ts';
 import { drainCommand } from './commands/drain.ts';
 import { eventsCommand } from './commands/events.ts';
 import { execCommand } from './commands/exec.ts';
@@ -69,6 +70,7 @@ const COMMANDS = [
   auditCommand,
   tokenCommand,
   watchCommand,
+  doctorCommand,
   completionCommand,
   versionCommand,
 ];

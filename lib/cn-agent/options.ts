@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { CnapiError } from '../errors.ts';
+import { readOptionsFile } from './config-file.ts';
 import type { CredentialOptions } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { PROTOCOLS, type Protocol } from './fallback.ts';
@@ -63,6 +64,7 @@ How they and this agent know each other; files are read anew when they change
   --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). There is no authentication:
                        whoever reaches it can run commands on this machine
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
+  --config FILE        options from a JSON object in FILE, in camelCase; the command line goes over it
   --help               this text
 `;
 
@@ -111,8 +113,12 @@ function parsed(args: string[]) {
     protocol: { type: 'string' },
     'http-port': { type: 'string' },
     'http-host': { type: 'string' },
+    config: { type: 'string' },
   } as const;
-  return usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
+  return usage(() => {
+    const { values } = parseArgs({ args, options, strict: true, allowPositionals: false });
+    return values.config === undefined ? values : { ...readOptionsFile(values.config, options), ...values };
+  });
 }
 
 /** What node:util's parser complains of, as a usage error. */

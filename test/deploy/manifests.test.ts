@@ -1,18 +1,18 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
+import mustache from 'mustache';
 import t from 'tap';
-import { parseConfig } from '../../lib/config.ts';
+import { parseAgentOptions } from '../../lib/cn-agent/options.ts';
+import { type Config, parseConfig } from '../../lib/config.ts';
+import { freshDatabase } from '../support/postgres.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const read = (name: string) => readFileSync(path.join(root, name), 'utf8');
-
-/** The part of mustache that config-agent's templates here use: sections, inverted sections, unescaped values. */
-function render(template: string, view: Record<string, string>): string {
-  return template
-    .replace(/\{\{#([\w.]+)\}\}\n?([\s\S]*?)\{\{\/\1\}\}\n?/g, (_, key, body) => (view[key] ? body : ''))
-    .replace(/\{\{\^([\w.]+)\}\}([\s\S]*?)\{\{\/\1\}\}/g, (_, key, body) => (view[key] ? '' : body))
-    .replace(/\{\{\{([\w.]+)\}\}\}/g, (_, key) => view[key] ?? '');
-}
 
 /** Complaints about the nesting of elements and the quoting of attributes. */
 function malformations(xml: string): string[] {
@@ -34,28 +34,132 @@ function malformations(xml: string): string[] {
 const longestDrainSeconds = 75;
 
 const metadata = {
-  'auto.ZONENAME': '6f2a1d9e-3a6c-4f0e-9b53-0a4c3a1d2e11',
-  CNAPI_DATABASE_URL: 'postgres://cnapi:secret@10.0.0.5/cnapi',
+  auto: { ZONENAME: '6f2a1d9e-3a6c-4f0e-9b53-0a4c3a1d2e11' },
+  CNAPI_DATABASE_URL: 'postgres://cnapi:s%2Fcret@10.0.0.5,10.0.0.6/cnapi',
   datacenter_name: 'us-east-1',
   dns_domain: 'example.com',
 };
 
-t.test('the SAPI template renders to a configuration that an instance accepts', async (t) => {
-  const template = read('sapi_manifests/cnapi/template');
-  const least = parseConfig(JSON.parse(render(template, metadata)));
-  t.match(least, { cnapiUuid: metadata['auto.ZONENAME'], host: '127.0.0.1', port: 8080, datacenter: 'us-east-1' });
-  t.equal(least.redisUrl, undefined);
-  const all = { CNAPI_HOST: '127.0.0.2', CNAPI_PORT: '80', CNAPI_REDIS_URL: 'redis://r', CNAPI_LOG_LEVEL: 'debug' };
-  const most = parseConfig(JSON.parse(render(template, { ...metadata, ...all, CNAPI_ADVERTISE_HOST: '10.0.0.9' })));
-  t.match(most, { host: '127.0.0.2', port: 80, redisUrl: 'redis://r', logLevel: 'debug', advertiseHost: '10.0.0.9' });
+/** As config-agent does it. */
+const render = (service: string, view: Record<string, unknown>): string =>
+  mustache.render(read(`sapi_manifests/${service}/template`), view);
+
+/** What each key of the instance's template may be set to, and what comes of it. */
+const settable: Record<string, [value: string, key: string, parsed: unknown]> = {
+  CNAPI_HOST: ['0.0.0.0', 'host', '0.0.0.0'],
+  CNAPI_PORT: ['80', 'port', 80],
+  CNAPI_ADVERTISE_HOST: ['10.0.0.9', 'advertiseHost', '10.0.0.9'],
+  CNAPI_TLS_CERT_FILE: ['/data/cert.pem', 'tlsCertFile', '/data/cert.pem'],
+  CNAPI_TLS_KEY_FILE: ['/data/key.pem', 'tlsKeyFile', '/data/key.pem'],
+  CNAPI_ACCESS: ['tokens', 'access', 'tokens'],
+  CNAPI_TRUSTED_NETWORKS: ['10.0.0.0/24=reader+agent', 'trustedNetworks', [{ text: '10.0.0.0/24' }]],
+  CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
+  CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],
+  CNAPI_FAILED_SIGN_INS_PER_MINUTE: ['5', 'failedSignInsPerMinute', 5],
+  CNAPI_MAX_AGENTS: ['1000', 'maxAgents', 1000],
+  CNAPI_DATABASE_POOLER: ['transaction', 'databasePooler', 'transaction'],
+  CNAPI_DATABASE_DIRECT_URL: ['postgres://10.0.0.7/cnapi', 'databaseDirectUrl', 'postgres://10.0.0.7/cnapi'],
+  CNAPI_DATABASE_POOL_SIZE: ['20', 'databasePoolSize', 20],
+  CNAPI_REDIS_URL: ['redis://r', 'redisUrl', 'redis://r'],
+  CNAPI_LOG_LEVEL: ['debug', 'logLevel', 'debug'],
+};
+
+t.test(
+  'the SAPI template renders to a configuration that an instance accepts, with little and with everything',
+  async (t) => {
+    const least = parseConfig(JSON.parse(render('cnapi', metadata)));
+    t.match(least, { cnapiUuid: metadata.auto.ZONENAME, host: '127.0.0.1', port: 8080, access: 'open' });
+    t.equal(least.databaseUrl, metadata.CNAPI_DATABASE_URL);
+    t.equal(least.redisUrl, undefined);
+    const values = Object.entries(settable).map(([name, [value]]) => [name, value]);
+    const most = parseConfig(JSON.parse(render('cnapi', { ...metadata, ...Object.fromEntries(values) })));
+    for (const [name, [, key, parsed]] of Object.entries(settable))
+      t.match({ [key]: most[key as keyof Config] }, { [key]: parsed }, name);
+    const named = [...read('sapi_manifests/cnapi/template').matchAll(/\{\{#(\w+)\}\}|\{\{\{(\w+)\}\}\}/g)].map(
+      ([, one, two]) => one ?? two,
+    );
+    const known = [...Object.keys(settable), ...Object.keys(metadata)];
+    t.same(
+      named.filter((name) => !known.includes(name ?? '')),
+      [],
+      'nothing in it is left out here',
+    );
+  },
+);
+
+t.test('an instance starts from the rendered file', async (t) => {
+  const { url } = await freshDatabase(t);
+  const folder = await mkdtemp(path.join(tmpdir(), 'rendered-'));
+  const file = path.join(folder, 'config.json');
+  const view = { ...metadata, CNAPI_DATABASE_URL: url, CNAPI_PORT: '0', CNAPI_ACCESS: 'tokens' };
+  await writeFile(file, render('cnapi', view), { mode: 0o600 });
+  const child = spawn(process.execPath, [path.join(root, 'server.ts'), '--config', file], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {},
+  });
+  const ended = once(child, 'exit');
+  t.teardown(() => rm(folder, { recursive: true }));
+  t.teardown(() => child.kill('SIGKILL'));
+  const lines = createInterface({ input: child.stdout });
+  for await (const line of lines) {
+    const record = JSON.parse(line);
+    if (record.msg !== 'instance: ready') continue;
+    t.equal(record.cnapi_uuid, metadata.auto.ZONENAME);
+    t.equal((await fetch(`${record.url}/ping`)).status, 200);
+    t.equal((await fetch(`${record.url}/servers`)).status, 401, 'with the access it is to have');
+    child.kill('SIGTERM');
+  }
+  t.same(await ended, [0, null]);
+});
+
+t.test('the SAPI template of the agent renders to options that it accepts', async (t) => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'rendered-'));
+  t.teardown(() => rm(folder, { recursive: true }));
+  const file = path.join(folder, 'cn-agent.json');
+  const options = async (more: Record<string, string>) => {
+    await writeFile(file, render('cn-agent', { ...metadata, ...more }));
+    return parseAgentOptions(['--config', file, '--data', 'd']);
+  };
+  t.match(await options({ CNAPI_DNS: '10.0.0.2:53' }), {
+    discovery: { dns: '10.0.0.2:53', datacenter: 'us-east-1', domain: 'example.com' },
+    credentials: { tls: false },
+  });
+  const tls = { CN_AGENT_TLS: 'true', CN_AGENT_CA_FILE: '/ca', CN_AGENT_TLS_NAME: 'n', CN_AGENT_TOKEN_FILE: '/t' };
+  const http = { CN_AGENT_HTTP_PORT: '5309', CN_AGENT_HTTP_HOST: '10.0.0.7', CN_AGENT_LOG_LEVEL: 'debug' };
+  t.match(await options({ ...tls, ...http }), {
+    discovery: { dns: undefined, datacenter: 'us-east-1' },
+    credentials: { tls: true, caFile: '/ca', tlsName: 'n', tokenFile: '/t' },
+    http: { host: '10.0.0.7', port: 5309 },
+    logLevel: 'debug',
+  });
+  t.match(await options({ CNAPI_URL: 'https://10.0.0.5,https://10.0.0.6' }), {
+    discovery: { endpoints: [{ host: '10.0.0.5' }, { host: '10.0.0.6' }] },
+  });
+  t.match(
+    parseAgentOptions(['--config', file, '--data', 'd', '--log-level', 'warn']),
+    { logLevel: 'warn' },
+    'the command line goes over it',
+  );
+  for (const [content, message] of [
+    ['[]', /no JSON object/],
+    ['{"tls-name": "n"}', /unknown key tls-name/],
+    ['{"tlsNam": "n"}', /unknown key tlsNam/],
+    ['{"tls": "yes"}', /tls is not true or false/],
+    ['{"__proto__": {"dns": "h:1"}, "ca": 1.5}', /unknown key __proto__/],
+  ] as const) {
+    await writeFile(file, content);
+    t.throws(() => parseAgentOptions(['--config', file]), { name: 'AgentUsageError', message }, content);
+  }
 });
 
 t.test(
-  'the SAPI manifest names its service, the file that the SMF service reads, and what to do after a change',
+  'the SAPI manifests name their service, the file that the SMF service reads, and what to do after a change',
   async (t) => {
-    const manifest = JSON.parse(read('sapi_manifests/cnapi/manifest.json'));
-    t.match(manifest, { name: 'cnapi', post_cmd: /svcadm restart cnapi/ });
-    t.ok(read('smf/manifests/cnapi.xml').includes(`value="${manifest.path}"`));
+    for (const name of readdirSync(path.join(root, 'sapi_manifests'))) {
+      const manifest = JSON.parse(read(`sapi_manifests/${name}/manifest.json`));
+      t.match(manifest, { name, post_cmd: `/usr/sbin/svcadm restart ${name}` });
+      t.ok(read(`smf/manifests/${name}.xml`).includes(`value="${manifest.path}"`), name);
+    }
   },
 );
 
@@ -83,4 +187,31 @@ t.test('the systemd units start programs that exist, and give stopping its time'
     t.match(unit, /^StartLimitIntervalSec=0$/m, 'and never given up');
     t.match(/^KillSignal=(\w+)$/m.exec(unit)?.[1] ?? 'SIGTERM', 'SIGTERM', 'which is what systemd sends by itself');
   }
+});
+
+t.test('systemd finds nothing wrong with the units, and the instance’s well hardened', async (t) => {
+  const found = spawnSync('systemd-analyze', ['--version']);
+  if (found.error) {
+    t.comment('there is no systemd-analyze on this machine');
+    return;
+  }
+  for (const name of readdirSync(path.join(root, 'deploy/systemd'))) {
+    const { stdout, stderr } = spawnSync('systemd-analyze', ['verify', path.join(root, 'deploy/systemd', name)], {
+      encoding: 'utf8',
+    });
+    // Where Node is, and whether there is such a manual, is the machine's affair.
+    const complaints = `${stdout}${stderr}`
+      .split('\n')
+      .filter((line) => line.includes(name.replace(/@?\.service/, '')));
+    t.same(
+      complaints.filter((line) => !/is not executable|man page/.test(line)),
+      [],
+      name,
+    );
+  }
+  const unit = path.join(root, 'deploy/systemd/cnapi@.service');
+  const { status, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=20', unit], {
+    encoding: 'utf8',
+  });
+  t.equal(status, 0, `exposure of at most 2.0 ${stderr}`);
 });

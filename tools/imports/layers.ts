@@ -49,11 +49,12 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'core.ts': [...whole.filter((folder) => folder !== 'http'), 'housekeeping.ts'],
   'app.ts': [...whole, 'core.ts', 'housekeeping.ts', 'promotion.ts'],
   'direct-token.ts': [...whole, 'core.ts'],
+  doctor: [...whole, 'core.ts'],
   // What runs on servers shares with the control plane only what goes over the wire.
   'cn-agent': [...base, 'wire', 'dns'],
   fleet: [...base, 'wire', 'dns', 'cn-agent'],
   client: [...base, 'wire', 'dns'],
-  cli: [...base, 'wire', 'dns', 'client', 'version.ts', 'direct-token.ts'],
+  cli: [...base, 'wire', 'dns', 'client', 'version.ts', 'direct-token.ts', 'doctor'],
 };
 
 /** Nouns whose pure file (types and decisions) may import neither stores nor anything that does I/O. */

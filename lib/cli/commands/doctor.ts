@@ -1,0 +1,49 @@
+/** `cnapi doctor`: what is wrong with an instance's configuration and all that it depends on, before it is started or after. */
+import { Command } from 'commander';
+import type { Finding, Level } from '../../doctor/finding.ts';
+import type { Context } from '../context.ts';
+import type { Color } from '../output.ts';
+import { examples, type Runner } from '../runner.ts';
+import { visible } from '../visible.ts';
+
+export function doctorCommand(runner: Runner): Command {
+  const command = new Command('doctor')
+    .description(
+      'Checks a configuration, and from here the database, the bus, DNS, the port, clocks, certificates, access and limits; ' +
+        'says what to do. It changes nothing. Exit code 1 when something must be mended.',
+    )
+    .option('--config <file>', "an instance's; its environment variables go over it, as they do for the instance")
+    .action(runner.action(doctor));
+  return examples(command, [
+    'cnapi doctor --config /etc/cnapi/a.json',
+    'cnapi doctor --config /etc/cnapi/a.json --dns 10.0.0.2:53 --json',
+  ]);
+}
+
+interface DoctorOptions {
+  config?: string;
+  dns?: string;
+}
+
+/** Read only when it is asked for: it brings the half of an instance with it. */
+async function doctor(context: Context, _: unknown, options: DoctorOptions): Promise<number> {
+  const { clock, random, env, output } = context;
+  const { examine } = await import('../../doctor/doctor.ts');
+  const { config: configFile, dns } = options;
+  const found = await examine({ configFile, env, dns, clock, random });
+  const failed = found.filter(({ level }) => level === 'fail').length;
+  if (output.json) output.document({ ok: failed === 0, findings: found });
+  else show(context, found);
+  return failed === 0 ? 0 : 1;
+}
+
+const COLORS: Record<Level, Color> = { ok: 'green', warn: 'yellow', fail: 'red' };
+
+function show({ output }: Context, found: readonly Finding[]): void {
+  for (const { part, level, found: text, todo } of found) {
+    output.line(`${output.paint(COLORS[level], level.padEnd(4))}  ${part.padEnd(11)}  ${visible(text)}`);
+    if (todo !== undefined) output.line(`${' '.repeat(19)}${visible(todo)}`);
+  }
+  const count = (wanted: Level) => found.filter(({ level }) => level === wanted).length;
+  output.note(`${count('ok')} well, ${count('warn')} to look at, ${count('fail')} to mend`);
+}

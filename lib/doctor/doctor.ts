@@ -1,0 +1,100 @@
+/**
+ * `cnapi doctor`: looks at everything that an instance with this configuration depends on, from where it would run, and says
+ * what is wrong and what to do. It changes nothing. Each check is bounded in time; what cannot be looked at is a finding too.
+ */
+import { createBus } from '../bus/create-bus.ts';
+import { type Config, loadConfig } from '../config.ts';
+import { messageOf } from '../errors.ts';
+import { silentLogger } from '../log.ts';
+import { PostgresDatabase } from '../moray/pool.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { checkAccess } from './access.ts';
+import { checkBus } from './bus.ts';
+import { checkDatabase } from './database.ts';
+import { checkCertificate, checkModes } from './files.ts';
+import { type Finding, findings } from './finding.ts';
+import { checkMachine } from './machine.ts';
+import { checkName, checkPeers, checkPort } from './network.ts';
+
+export interface DoctorDeps {
+  configFile: string | undefined;
+  env: Record<string, string | undefined>;
+  /** A name server to ask, in place of the system's. */
+  dns: string | undefined;
+  clock: Clock;
+  random: Random;
+}
+
+const CHECK_WITHIN_MS = 12_000;
+
+export async function examine(deps: DoctorDeps): Promise<Finding[]> {
+  const config = configOf(deps);
+  if ('level' in config) return [config];
+  const part = findings('config');
+  const { configFile } = deps;
+  const where = configFile === undefined ? 'the environment' : `${configFile} and the environment`;
+  return [part.ok(`${where}: every key is known, and they go together`), ...(await examineAll(deps, config))];
+}
+
+function configOf({ configFile, env }: DoctorDeps): Config | Finding {
+  try {
+    return loadConfig(configFile, env);
+  } catch (error) {
+    const todo = 'mend it and ask again; docs/configuration.md has the keys. Nothing else was looked at';
+    return findings('config').fail(messageOf(error), todo);
+  }
+}
+
+async function examineAll(deps: DoctorDeps, config: Config): Promise<Finding[]> {
+  const { clock, configFile } = deps;
+  await using database = openDatabase(config, clock);
+  const checks: Record<string, () => Promise<Finding[]>> = {
+    files: () => checkModes(configFile, config),
+    database: () => checkDatabase(database, config, clock),
+    access: () => checkAccess(database, config),
+    bus: () => askBus(deps, config),
+    dns: () => checkName(database, config, deps),
+    port: () => checkPort(config, clock),
+    instances: () => checkPeers(database, clock),
+    certificate: () => checkCertificate(config, clock.wallTime()),
+    machine: () => checkMachine(config),
+  };
+  const each = Object.entries(checks).map(([part, check]) => inTime(part, check(), clock));
+  return (await Promise.all(each)).flat();
+}
+
+function openDatabase({ databaseUrl: url, databasePooler: pooler }: Config, clock: Clock): PostgresDatabase {
+  return new PostgresDatabase({
+    url,
+    pooler,
+    applicationName: 'cnapi doctor',
+    maxConnections: 2,
+    clock,
+    log: silentLogger,
+  });
+}
+
+async function askBus({ clock, random }: DoctorDeps, config: Config): Promise<Finding[]> {
+  const { redisUrl, databaseUrl, databaseDirectUrl = databaseUrl } = config;
+  await using bus = createBus({ redisUrl, databaseUrl: databaseDirectUrl, clock, random, log: silentLogger });
+  return await checkBus(bus, config, { clock, id: random.uuid() });
+}
+
+async function inTime(part: string, check: Promise<Finding[]>, clock: Clock): Promise<Finding[]> {
+  const done = new AbortController();
+  const late = clock
+    .sleep(CHECK_WITHIN_MS, done.signal)
+    .then(() => [
+      findings(part).fail(`no answer within ${CHECK_WITHIN_MS} ms`, 'look at the network between, and at its load'),
+    ]);
+  const found = check.catch((error: unknown) => [
+    findings(part).fail(
+      `could not be looked at: ${messageOf(error)}`,
+      'mend what the other findings name, and ask again',
+    ),
+  ]);
+  const first = await Promise.race([found, late]);
+  done.abort();
+  return first;
+}

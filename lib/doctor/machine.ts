@@ -1,0 +1,65 @@
+/** This machine: its clock, file descriptors and memory. */
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { totalmem } from 'node:os';
+import { promisify } from 'node:util';
+import type { Config } from '../config.ts';
+import { type Finding, findings } from './finding.ts';
+
+/** Callers beside the agents, doors, the database, files. */
+const FURTHER_DESCRIPTORS = 1600;
+/** Measured, and rounded up: docs/performance.md has an instance at rest at 100 MB, and an agent at 14 KB resident. */
+const BASE_MB = 200;
+const AGENT_KB = 30;
+const ASK_WITHIN_MS = 3000;
+
+export async function checkMachine(config: Config): Promise<Finding[]> {
+  return [await checkSynchronised(), await checkDescriptors(config), checkMemory(config)];
+}
+
+/** As systemd or chrony have it, whichever is there. */
+async function checkSynchronised(): Promise<Finding> {
+  const part = findings('clock');
+  const told = (await said('timedatectl', ['show', '-p', 'NTPSynchronized', '--value'])) ?? (await saidByChrony());
+  if (told === 'yes') return part.ok('this machine says that its clock is synchronised');
+  if (told === 'no')
+    return part.warn('this machine says that its clock is not synchronised', 'switch on systemd-timesyncd or chrony');
+  return part.ok('whether it is synchronised cannot be told here (neither timedatectl nor chronyc answers)');
+}
+
+async function saidByChrony(): Promise<string | undefined> {
+  const tracking = await said('chronyc', ['-n', 'tracking']);
+  if (tracking === undefined) return undefined;
+  return /Leap status\s*:\s*Normal/.test(tracking) ? 'yes' : 'no';
+}
+
+async function said(program: string, args: string[]): Promise<string | undefined> {
+  try {
+    const { stdout } = await promisify(execFile)(program, args, { timeout: ASK_WITHIN_MS });
+    return stdout.trim() || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Those of whoever asks: a service may have others. */
+async function checkDescriptors({ maxAgents }: Config): Promise<Finding> {
+  const part = findings('limits');
+  const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
+  const most = /^Max open files\s+\S+\s+(\S+)/m.exec(limits)?.[1];
+  if (most === undefined) return part.ok('how many files may be open cannot be told here');
+  const wanted = maxAgents + FURTHER_DESCRIPTORS;
+  const text = `${most} open files are allowed here; ${maxAgents} agents (maxAgents) want ${wanted}`;
+  if (most === 'unlimited' || Number(most) >= wanted) return part.ok(text);
+  return part.warn(text, 'raise it where the instance is started (systemd: LimitNOFILE), or lower maxAgents');
+}
+
+function checkMemory({ maxAgents }: Config): Finding {
+  const part = findings('limits');
+  const constrained = process.constrainedMemory();
+  const hasMb = Math.round(Math.min(totalmem(), constrained > 0 ? constrained : Number.POSITIVE_INFINITY) / 2 ** 20);
+  const wantsMb = Math.round(BASE_MB + (maxAgents * AGENT_KB) / 1024);
+  const text = `${hasMb} MB of memory; an instance with ${maxAgents} agents (maxAgents) wants about ${wantsMb}`;
+  if (hasMb >= wantsMb) return part.ok(text);
+  return part.warn(text, 'give it more, or lower maxAgents');
+}

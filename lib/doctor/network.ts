@@ -1,0 +1,120 @@
+/** The name that stands for the instances, the port of this one, and how the others' clocks stand. */
+import { request as plainRequest } from 'node:http';
+import { request as tlsRequest } from 'node:https';
+import { createServer } from 'node:net';
+import type { Config } from '../config.ts';
+import { resolveInstances } from '../dns/resolve.ts';
+import { messageOf } from '../errors.ts';
+import type { Queryable } from '../moray/database.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
+import { readLive } from '../roster/instance-store.ts';
+import { serviceNameOf } from './files.ts';
+import { type Finding, findings } from './finding.ts';
+
+export interface NetworkPorts {
+  clock: Clock;
+  random: Random;
+  /** A name server to ask, in place of the system's. */
+  dns: string | undefined;
+}
+
+const ANSWER_WITHIN_MS = 3000;
+/** A Date header has whole seconds. */
+const MUCH_SKEW_MS = 2500;
+const MOST_INSTANCES = 20;
+
+/** Clients that are given URLs need no name: what is wrong with it is a warning. */
+export async function checkName(database: Queryable, config: Config, ports: NetworkPorts): Promise<Finding[]> {
+  const part = findings('dns');
+  const name = serviceNameOf(config);
+  const { dns: server, ...rest } = ports;
+  const todo = `have ${name} answered (npm start's name server, or yours, from GET /instances); agents that are given --url need it not`;
+  try {
+    const named = await resolveInstances({ ...rest, ...config, server, timeoutMs: ANSWER_WITHIN_MS });
+    const live = await readLive(database).catch(() => []);
+    const isNamed = ({ host, port }: { host: string; port: number }) =>
+      named.some((one) => one.port === port && one.host === host);
+    const lacking = live.filter((one) => !one.isDraining && !isNamed(one));
+    const gone = named.filter((one) => !live.some(({ host, port }) => host === one.host && port === one.port));
+    const text = `${name} names ${named.length} instances; ${live.length} live`;
+    if (lacking.length > 0)
+      return [
+        part.warn(`${text}, of which it lacks ${lacking.map(({ host, port }) => `${host}:${port}`).join(', ')}`, todo),
+      ];
+    if (gone.length > 0)
+      return [
+        part.warn(`${text}; nobody lives at ${gone.map(({ host, port }) => `${host}:${port}`).join(', ')}`, todo),
+      ];
+    return [part.ok(text)];
+  } catch (error) {
+    return [part.warn(messageOf(error), todo)];
+  }
+}
+
+export async function checkPort(config: Config, clock: Clock): Promise<Finding[]> {
+  const part = findings('port');
+  const { host, port } = config;
+  const at = `${host}:${port}`;
+  const failure = await new Promise<NodeJS.ErrnoException | undefined>((done) => {
+    const server = createServer().once('error', done);
+    server.listen({ host, port, backlog: 1 }, () => server.close(() => done(undefined)));
+  });
+  if (failure === undefined) return [part.ok(`${at} is free`)];
+  if (failure.code === 'EADDRNOTAVAIL' || failure.code === 'ENOTFOUND')
+    return [
+      part.fail(
+        `${host} is no address of this machine`,
+        'set host to one of its addresses; advertiseHost is what others are told',
+      ),
+    ];
+  if (failure.code === 'EACCES')
+    return [
+      part.fail(`${at} may not be listened on by this user`, 'take a port above 1023, or give it CAP_NET_BIND_SERVICE'),
+    ];
+  if (failure.code !== 'EADDRINUSE') return [part.fail(`${at}: ${failure.message}`, 'mend host or port')];
+  const answer = await ping(urlOf(config), clock).catch(() => undefined);
+  if (answer?.isCnapi) return [part.ok(`an instance answers at ${at}`)];
+  return [part.fail(`something else holds ${at}`, `end it (ss -ltnp shows who it is), or take another port`)];
+}
+
+/** Nothing hangs on it but times that people compare. */
+export async function checkPeers(database: Queryable, clock: Clock): Promise<Finding[]> {
+  const part = findings('instances');
+  const live = (await readLive(database).catch(() => [])).slice(0, MOST_INSTANCES);
+  const each = live.map(async ({ url }): Promise<Finding> => {
+    const answer = await ping(url, clock).catch((error: unknown) => messageOf(error));
+    if (typeof answer === 'string')
+      return part.warn(`${url} does not answer: ${answer}`, 'see that it runs and can be reached from here');
+    const text = `${url} answers; its clock is ${Math.abs(answer.skewMs) < MUCH_SKEW_MS ? 'this machine’s' : `${Math.round(answer.skewMs / 1000)} s off`}`;
+    if (Math.abs(answer.skewMs) < MUCH_SKEW_MS) return part.ok(text);
+    return part.warn(text, 'have both machines’ clocks synchronised (chrony, systemd-timesyncd)');
+  });
+  return live.length === 0 ? [part.ok('none lives yet')] : Promise.all(each);
+}
+
+const ANYWHERE: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+function urlOf({ host, port, tlsCertFile }: Config): string {
+  const name = ANYWHERE[host] ?? host;
+  return `${tlsCertFile === undefined ? 'http' : 'https'}://${name.includes(':') ? `[${name}]` : name}:${port}`;
+}
+
+/** Nothing is told to whoever answers, so its certificate need not be proved: certificate.ts has looked at ours. */
+function ping(url: string, clock: Clock): Promise<{ isCnapi: boolean; skewMs: number }> {
+  const { promise, resolve, reject } = Promise.withResolvers<{ isCnapi: boolean; skewMs: number }>();
+  const ask = url.startsWith('https:') ? tlsRequest : plainRequest;
+  const asked = ask(`${url}/ping`, { agent: false, rejectUnauthorized: false }, (response) => {
+    response.resume();
+    const skewMs = Date.parse(response.headers.date ?? '') - clock.wallTime();
+    const isCnapi = /^cnapi\b/i.test(String(response.headers.server ?? ''));
+    resolve({ isCnapi, skewMs: Number.isNaN(skewMs) ? 0 : skewMs });
+  });
+  const timer = clock.after(ANSWER_WITHIN_MS, () =>
+    asked.destroy(new Error(`no answer within ${ANSWER_WITHIN_MS} ms`)),
+  );
+  asked.on('error', reject);
+  asked.on('close', () => timer.cancel());
+  asked.end();
+  return promise;
+}

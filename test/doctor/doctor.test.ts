@@ -1,0 +1,242 @@
+/** `cnapi doctor` as a program, over a real Postgres, a real Redis and a real instance, well and broken in each way it knows. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import t, { type Test } from 'tap';
+import { createTokenDirectly } from '../../lib/direct-token.ts';
+import { examine } from '../../lib/doctor/doctor.ts';
+import type { Finding } from '../../lib/doctor/finding.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { freshZone } from '../support/apps.ts';
+import { Authority } from '../support/certificates.ts';
+import { freshDatabase } from '../support/postgres.ts';
+import { noRedis, sharedRedisUrl } from '../support/redis.ts';
+
+const MAIN = path.resolve(import.meta.dirname, '../../lib/cli/main.ts');
+
+async function run(...args: string[]) {
+  const child = spawn(process.execPath, [MAIN, 'doctor', ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { HOME: '/' },
+  });
+  const [said, complained, [code]] = await Promise.all([
+    child.stdout.toArray(),
+    child.stderr.toArray(),
+    once(child, 'exit'),
+  ]);
+  return { code: code as number, stdout: said.join(''), stderr: complained.join('') };
+}
+
+async function configFile(t: Test, config: Record<string, unknown>, mode = 0o600): Promise<string> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'doctor-'));
+  t.teardown(() => rm(folder, { recursive: true }));
+  const file = path.join(folder, 'config.json');
+  await writeFile(file, JSON.stringify(config));
+  await chmod(file, mode);
+  return file;
+}
+
+async function diagnose(t: Test, config: Record<string, unknown>, mode?: number): Promise<Finding[]> {
+  const file = await configFile(t, config, mode);
+  return examine({ configFile: file, env: {}, dns: undefined, clock: systemClock, random: systemRandom });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await new Promise((done) => server.close(done));
+  return port;
+}
+
+t.test('with an instance that is well, all is well', { skip: noRedis }, async (t) => {
+  const zone = await freshZone(t);
+  const authority = await Authority.create(t);
+  const { certFile, keyFile } = await authority.issue({ names: 'IP:127.0.0.1,DNS:cnapi.east.example.com' });
+  const named = { datacenter: 'east', domain: 'example.com', access: 'tokens', redisUrl: await sharedRedisUrl() };
+  const config = { ...named, tlsCertFile: certFile, tlsKeyFile: keyFile };
+  const { url, cnapiUuid } = await zone.startApp(config);
+  const file = await configFile(t, { ...config, cnapiUuid, databaseUrl: zone.url, port: Number(new URL(url).port) });
+  const before = await run('--config', file, '--json');
+  t.equal(before.code, 1, 'but nobody could sign in');
+  t.match(
+    JSON.parse(before.stdout).findings.find(({ level }: Finding) => level === 'fail'),
+    {
+      part: 'access',
+      found: /no admin has one/,
+      todo: /cnapi token create admin --role admin/,
+    },
+  );
+  await createTokenDirectly(file, {
+    name: 'doctor',
+    role: 'admin',
+    expiresInSeconds: undefined,
+    serverUuid: undefined,
+  });
+  const { code, stdout, stderr } = await run('--config', file);
+  t.equal(code, 0, stdout);
+  for (const line of [
+    /^ok {4}config .*every key is known/m,
+    /^ok {4}files .*mode 600/m,
+    /^ok {4}database .*Postgres \d+ answers/m,
+    /^ok {4}database .*tables are as they should be/m,
+    /^ok {4}database .*9 connections for this instance|^ok {4}database .*15 connections for this instance/m,
+    /^ok {4}access .*1 of them good for an admin/m,
+    /^ok {4}bus .*Redis brought a message back in/m,
+    /^ok {4}port .*an instance answers at/m,
+    /^ok {4}instances .*https:\/\/127\.0\.0\.1:\d+ answers; its clock is this machine/m,
+    /^ok {4}certificate .*valid until .*, 6 days from now|^warn {2}certificate .*valid until/m,
+    /^ok {4}certificate .*for 127\.0\.0\.1 and cnapi\.east\.example\.com/m,
+    /^ok {4}limits .*open files|^warn {2}limits .*open files/m,
+  ])
+    t.match(stdout, line);
+  t.match(stderr, /\d+ well, \d+ to look at, 0 to mend/);
+});
+
+t.test('what is broken is named, with what to do', async (t) => {
+  const { url } = await freshDatabase(t);
+  const authority = await Authority.create(t);
+  const good = await authority.issue();
+  const other = await authority.issue({ names: 'DNS:elsewhere.example' });
+  const expired = await authority.issue({ fromMs: Date.now() - 9e7, untilMs: Date.now() - 1000 });
+  const squatter = createServer().listen(0, '127.0.0.1');
+  await once(squatter, 'listening');
+  t.teardown(() => squatter.close());
+  const { port: taken } = squatter.address() as AddressInfo;
+  const closed = await freePort();
+  const base = { databaseUrl: url, port: await freePort() };
+  const at = (change: (url: URL) => void): string => {
+    const changed = new URL(url);
+    change(changed);
+    return changed.href;
+  };
+  const tls = ({ certFile, keyFile }: { certFile: string; keyFile: string }) => ({
+    tlsCertFile: certFile,
+    tlsKeyFile: keyFile,
+  });
+  const rows: [name: string, config: Record<string, unknown>, part: string, expected: Record<string, unknown>][] = [
+    ['an unknown key', { ...base, databseUrl: 'x' }, 'config', { level: 'fail', found: /unknown key databseUrl/ }],
+    [
+      'a public address that is open',
+      { ...base, host: '0.0.0.0' },
+      'config',
+      { level: 'fail', found: /access is open/ },
+    ],
+    ['a file that is not there', {}, 'config', { level: 'fail', found: /databaseUrl: is required/ }],
+    [
+      'a database that is not there',
+      { ...base, databaseUrl: at((one) => (one.pathname = '/none')) },
+      'database',
+      { level: 'fail', found: /"none" does not exist/, todo: /createdb/ },
+    ],
+    [
+      'a user that is not there',
+      { ...base, databaseUrl: at((one) => (one.username = 'nobody')) },
+      'database',
+      { level: 'fail', found: /role "nobody" does not exist/, todo: /pg_hba.conf/ },
+    ],
+    [
+      'a host that is not there',
+      { ...base, databaseUrl: 'postgres://nowhere.invalid/x' },
+      'database',
+      { level: 'fail', todo: /host in databaseUrl is right/ },
+    ],
+    [
+      'nobody there',
+      { ...base, databaseUrl: `postgres://127.0.0.1:${closed}/x` },
+      'database',
+      { level: 'fail', found: /ECONNREFUSED/, todo: /listen_addresses/ },
+    ],
+    [
+      'too many connections',
+      { ...base, databasePoolSize: 200, heartbeatMs: 1000 },
+      'database',
+      { found: /205 connections for this instance/ },
+    ],
+    [
+      'no Redis',
+      { ...base, redisUrl: `redis://127.0.0.1:${closed}` },
+      'bus',
+      { level: 'warn', found: /no message came back from Redis/, todo: /redisUrl/ },
+    ],
+    ['a name nobody answers for', base, 'dns', { level: 'warn', found: /cannot be resolved/ }],
+    [
+      'a port that something else holds',
+      { ...base, port: taken },
+      'port',
+      { level: 'fail', found: /something else holds/ },
+    ],
+    [
+      'an address of another machine',
+      { ...base, host: '192.0.2.1', access: 'tokens' },
+      'port',
+      { level: 'fail', found: /no address of this machine/ },
+    ],
+    [
+      'tokens in the clear',
+      { ...base, host: '192.0.2.1', access: 'tokens' },
+      'access',
+      { level: 'fail', found: /no admin has one/ },
+    ],
+    [
+      'a certificate of yesterday',
+      { ...base, ...tls(expired) },
+      'certificate',
+      { level: 'fail', found: /has expired/ },
+    ],
+    [
+      'a key that is not there',
+      { ...base, tlsCertFile: good.certFile, tlsKeyFile: '/none' },
+      'certificate',
+      { level: 'fail', found: /^tlsKeyFile \/none cannot be read: ENOENT/ },
+    ],
+    [
+      'a key of another',
+      { ...base, tlsCertFile: good.certFile, tlsKeyFile: other.keyFile },
+      'certificate',
+      { level: 'fail', found: /is not the key/ },
+    ],
+    [
+      'a certificate for another name',
+      { ...base, ...tls(other) },
+      'certificate',
+      { level: 'warn', found: /it is not for 127.0.0.1, nor for cnapi.local.cnapi.internal/ },
+    ],
+    [
+      'a certificate that ends soon',
+      { ...base, ...tls(good) },
+      'certificate',
+      { level: 'warn', found: /valid until .*, 6 days from now/ },
+    ],
+  ];
+  const waiting = [...rows];
+  const work = async () => {
+    for (let row = waiting.shift(); row; row = waiting.shift()) {
+      const [name, config, part, expected] = row;
+      const found = (await diagnose(t, config)).filter((one) => one.part === part);
+      const [exact] = found.filter((one) => isLike(one, expected));
+      t.match(exact ?? found[0], { part, ...expected }, name);
+      t.ok(
+        found.every(({ level, todo }) => level === 'ok' || (todo ?? '') !== ''),
+        `${name}: there is something to do`,
+      );
+    }
+  };
+  await Promise.all([work(), work(), work()]);
+  const shown = await diagnose(t, base, 0o644);
+  t.match(
+    shown.filter(({ part }) => part === 'files'),
+    [{ level: 'warn', found: /mode 644/, todo: /^chmod o-rwx / }],
+  );
+});
+
+function isLike(finding: Finding, expected: Record<string, unknown>): boolean {
+  return Object.entries(expected).every(([key, value]) => {
+    const text = String(finding[key as keyof Finding]);
+    return value instanceof RegExp ? value.test(text) : text === value;
+  });
+}
