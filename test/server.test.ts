@@ -34,6 +34,19 @@ t.test('a database that is not there is said in a line', async (t) => {
   t.match(stderr, /^cnapi: database "\w+_not" does not exist\n$/);
 });
 
+t.test('a public address without credentials is refused in a line that says how to set them', async (t) => {
+  const { code, stderr } = await start({
+    CNAPI_DATABASE_URL: 'postgres://127.0.0.1:1/none',
+    CNAPI_HOST: '0.0.0.0',
+    CNAPI_ADVERTISE_HOST: '10.0.0.1',
+  });
+  t.equal(code, 1);
+  t.match(
+    stderr,
+    /^cnapi: Configuration: host 0\.0\.0\.0 .* access is open: set access to "tokens" .*cnapi token create.*\n$/,
+  );
+});
+
 t.test('a certificate that has expired is said in a line, with its key and file', async (t) => {
   const authority = await Authority.create(t);
   const { certFile, keyFile } = await authority.issue({ fromMs: Date.now() - 9e7, untilMs: Date.now() - 1000 });
