@@ -16,7 +16,7 @@ import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSet
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
-import { asDatabaseError, isConnectionLost } from './unavailable.ts';
+import { asDatabaseError, isConnectionLost, isReadOnly } from './unavailable.ts';
 
 export interface PostgresOptions {
   /** Of one host or several; or what all pools of an instance share. */
@@ -185,6 +185,8 @@ export class PostgresDatabase implements Database {
       return result;
     } catch (error) {
       client.release(isConnectionLost(error));
+      // A pooler says nothing of it at its greeting.
+      if (isReadOnly(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
       throw this.#explain(error);
     }
   }

@@ -25,27 +25,34 @@ t.test(
     const [worker, mover] = zone.agents;
     if (worker === undefined || mover === undefined) throw new Error('there are two agents');
 
-    const before = await stage.command(worker.serverUuid, 'before', 0);
+    const before = await stage.command(worker.serverUuid, 'before');
     await stage.ended(before.id);
-    const across = await stage.command(worker.serverUuid, 'across', 2);
+    const across = await stage.command(worker.serverUuid, 'across', stage.untilToldTo('end'));
     await until(() => stage.lines('across') === 1, 'it has started');
     await until(
       async () => (await stage.task(across.id)).body.history?.some(({ name }) => name === 'started'),
       'it is recorded',
     );
     const ghost = await stage.ticket();
-    t.equal((await stage.ask('GET', `/tickets/${ghost}/wait?timeout=5`)).status, 204);
+    t.equal((await stage.ask('GET', `/tickets/${ghost}/wait?timeout=30`)).status, 204);
+    // Claimed, and its agent does not say that it has it before the cut.
+    mover.program.freeze();
+    const unaccepted = await stage.command(mover.serverUuid, 'unaccepted');
+    await until(async () => (await stage.stateOf(unaccepted.id)) === 'claimed', 'it is claimed');
     await pair.untilReplayed();
     await pair.parts();
+    mover.program.thaw();
 
+    t.match(await stage.ended(unaccepted.id), { status: 'complete' });
+    stage.tellTo('end');
     t.match(await stage.ended(across.id), { status: 'complete', attempt: 1 });
-    const lost = await stage.command(worker.serverUuid, 'lost', 0);
+    const lost = await stage.command(worker.serverUuid, 'lost');
     t.match(await stage.ended(lost.id), { status: 'complete' });
-    const running = await stage.command(worker.serverUuid, 'running', 6);
+    const running = await stage.command(worker.serverUuid, 'running', 'sleep 6');
     await until(() => stage.lines('running') === 1, 'it has started');
     t.equal((await stage.ask('PUT', `/tickets/${ghost}/release`)).status, 204);
     const held = await stage.ticket();
-    t.equal((await stage.ask('GET', `/tickets/${held}/wait?timeout=5`)).status, 204, 'the next one holds the lock');
+    t.equal((await stage.ask('GET', `/tickets/${held}/wait?timeout=30`)).status, 204, 'the next one holds the lock');
     await mover.program.kill();
     mover.program.start();
     const [formerEpoch, standbyEpoch] = await until(async () => {
@@ -66,8 +73,11 @@ t.test(
     t.comment(`a task whose end was lost ended ${Math.round(performance.now() - killedAt)} ms after the kill`);
     t.equal(stage.lines('across'), 1, 'and did not run again');
 
+    t.equal(errorOf(await stage.ended(unaccepted.id)), 'TaskAlreadyEnded', 'and so does what was accepted since');
+    t.equal(stage.lines('unaccepted'), 1);
+
     t.equal((await stage.task(lost.id)).status, 404, 'a task accepted since is not known');
-    const again = await stage.command(worker.serverUuid, 'lost', 0, lost.key);
+    const again = await stage.command(worker.serverUuid, 'lost', '', lost.key);
     t.not(again.id, lost.id, 'under its key it is a new one');
     await stage.ended(again.id);
     t.equal(stage.lines('lost'), 2, 'which runs again');
@@ -89,10 +99,10 @@ t.test(
       'the lock is back with who had it',
     );
     t.equal((await stage.ask('PUT', `/tickets/${ghost}/release`)).status, 204);
-    t.equal((await stage.ask('GET', `/tickets/${third}/wait?timeout=5`)).status, 204);
+    t.equal((await stage.ask('GET', `/tickets/${third}/wait?timeout=30`)).status, 204);
 
-    await stage.ended((await stage.command(worker.serverUuid, 'after', 0)).id);
-    await stage.ended((await stage.command(mover.serverUuid, 'after', 0)).id);
+    await stage.ended((await stage.command(worker.serverUuid, 'after')).id);
+    await stage.ended((await stage.command(mover.serverUuid, 'after')).id);
     t.equal(stage.lines('after'), 2, 'and everything goes on');
   },
 );
@@ -128,17 +138,30 @@ class Stage {
     }
   }
 
-  /** A command that leaves a line and then takes its time. */
-  async command(serverUuid: string, line: string, seconds: number, key: string = randomUUID()) {
-    const script = `#!/bin/sh\necho ${line} >> ${this.#effects}\nsleep ${seconds}\n`;
+  /** A command that leaves a line and then does this. */
+  async command(serverUuid: string, line: string, then = '', key: string = randomUUID()) {
+    const script = `#!/bin/sh\necho ${line} >> ${this.#effects}\n${then}\n`;
     const order = { task: 'command_execute', params: { script } };
     const { status, body } = await this.ask<Task>('POST', `/servers/${serverUuid}/tasks`, order, key);
     if (status !== 202) throw new Error(`${line}: ${status} ${JSON.stringify(body)}`);
     return { id: body.id, key };
   }
 
+  untilToldTo(word: string): string {
+    return `while [ ! -e ${this.#effects}-${word} ]; do sleep 0.1; done`;
+  }
+
+  tellTo(word: string): void {
+    writeFileSync(`${this.#effects}-${word}`, '');
+  }
+
   task(id: string): Promise<{ status: number; body: Task }> {
     return this.ask<Task>('GET', `/tasks/${id}`);
+  }
+
+  async stateOf(id: string): Promise<string | undefined> {
+    const [row] = await this.#zone.sql<{ state: string }>('select state from cnapi_tasks where id = $1', [id]);
+    return row?.state;
   }
 
   async ended(id: string): Promise<Task> {

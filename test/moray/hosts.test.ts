@@ -44,6 +44,17 @@ t.test('a host that turns read-only is left', async (t) => {
   t.equal(await portOf(database), second.port);
 });
 
+t.test('behind poolers a read-only host is left once it refuses to write', async (t) => {
+  const [first, second] = await servers(t);
+  await setReadOnly(first, true);
+  const database = open(t, urlOf([first, second]), { pooler: 'transaction' });
+  t.equal(await portOf(database), first.port, 'a pooler cannot tell');
+  const write = () => database.query('create table if not exists written (n int)');
+  await t.rejects(write(), DatabaseUnavailableError);
+  await write();
+  t.equal(await portOf(database), second.port);
+});
+
 t.test('a database that does not exist is said, as with one host', async (t) => {
   const [first, second] = await servers(t);
   const database = open(t, urlOf([first, second]).replace('/postgres?', '/absent?'));
