@@ -6,9 +6,9 @@ import { type CredentialOptions, openCredentials } from '../../lib/cn-agent/cred
 import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { recordingLogger } from '../http/support.ts';
 import { Authority } from '../support/certificates.ts';
 import { OldCnapi } from '../support/old-cnapi.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
 import type { Script, ScriptedInstance } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';

@@ -15,7 +15,7 @@ import { openApiDocument } from '../../lib/http/openapi.ts';
 import type { Route } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
 import type { Services } from '../../lib/http/services.ts';
-import { type Logger, silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/log.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
@@ -25,6 +25,7 @@ import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import type { TaskStats } from '../../lib/tasks/tasks.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../support/postgres.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
 import { FakeOldAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -233,22 +234,3 @@ const noStats: TaskStats = {
   resent: 0,
   swept: 0,
 };
-
-export function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {
-  const at = (level: string) => (fields: unknown, message?: unknown) => {
-    const record = typeof fields === 'object' ? { ...bound, ...fields, msg: message } : { ...bound, msg: fields };
-    records.push({ level, ...record });
-    return true;
-  };
-  const logger = {
-    trace: () => false,
-    debug: () => false,
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
-    fatal: at('fatal'),
-    level: () => 30,
-    child: (fields: Record<string, unknown>) => recordingLogger(records, { ...bound, ...fields }),
-  };
-  return logger as unknown as Logger;
-}

@@ -10,8 +10,9 @@ import { silentLogger } from '../../lib/log.ts';
 import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { Authority, replaceFiles } from '../support/certificates.ts';
 import { ManualClock } from '../support/manual-clock.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
 import { until } from '../support/until.ts';
-import { raw, recordingLogger, startApi } from './support.ts';
+import { raw, startApi } from './support.ts';
 
 async function startTls(t: Test) {
   const authority = await Authority.create(t);

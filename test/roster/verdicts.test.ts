@@ -1,32 +1,39 @@
 /** Verdicts against a database that answers when it likes. */
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { type Session, SessionTable } from '../../lib/roster/session.ts';
 import { Verdicts } from '../../lib/roster/verdicts.ts';
 import { ManualClock } from '../support/manual-clock.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
 
 function newVerdicts() {
   const sessions = new SessionTable();
   const clock = new ManualClock();
-  const world = { isDatabaseAway: false, written: [] as string[], onAnswer: () => {} };
+  const logged: Record<string, unknown>[] = [];
+  const world = {
+    isDatabaseAway: false,
+    defect: undefined as Error | undefined,
+    written: [] as string[],
+    onAnswer: () => {},
+  };
   const query = async <Row>(_text: string, values: readonly unknown[] = []) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
+    if (world.defect !== undefined) throw world.defect;
     const servers = values[0] as string[];
     world.written.push(...servers);
     world.onAnswer();
     return { rows: servers.map((server_uuid) => ({ server_uuid })) as Row[], rowCount: servers.length };
   };
   const database: Queryable = { query };
-  const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: silentLogger });
+  const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: recordingLogger(logged) });
   const connect = (serverUuid: string, epoch = 1): Session => {
     const socket = { isUnread: false, probe() {}, answersProbe: async () => true, askToLeave() {}, terminate() {} };
     const fields = { serverUuid, epoch, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
     const added = sessions.add({ ...fields, socket, run: 'run', heardAt: 0 });
     return added?.session as Session;
   };
-  return { clock, verdicts, world, connect };
+  return { clock, verdicts, world, connect, logged };
 }
 
 t.test('a loss is written however close it comes to the end of the write before', async (t) => {
@@ -73,3 +80,18 @@ t.test('a session ends once, a superseded one without a verdict, and a stopping 
   t.same(world.written, ['lost']);
   t.same([lost.isEnded, superseded.isEnded, late.isEnded], [true, true, true]);
 });
+
+t.test(
+  'an error that is no outage is not taken for one: the log has it as an error, and the verdict is kept',
+  async (t) => {
+    const { clock, verdicts, world, connect, logged } = newVerdicts();
+    world.defect = new Error('column "x" does not exist');
+    verdicts.lose(connect('server'), 'closed');
+    await clock.advance(0);
+    const failures = logged.filter(({ level }) => level !== 'info');
+    t.match(failures, [{ level: 'error', err: world.defect, queued: 1 }]);
+    world.defect = undefined;
+    await clock.advance(2000);
+    t.same([world.written, verdicts.queued], [['server'], 0]);
+  },
+);
