@@ -20,7 +20,7 @@ const example = {
   run: 'c2b8f1de-7a64-4b0c-8e21-90d3a5f6b7c8',
   url: 'http://10.0.0.11:8080',
   pid: 4711,
-  version: '0.1.0',
+  version: '0.2.0',
   state: 'live',
   agents: 5200,
   lease_age_ms: 250,

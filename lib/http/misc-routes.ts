@@ -77,7 +77,7 @@ export const miscRoutes: Route[] = [
     params: z.object({}),
     lenient: true,
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.object({ version: z.string() }), example: { version: '0.1.0' } } },
+    responses: { 200: { description: 'OK', schema: z.object({ version: z.string() }), example: { version: '0.2.0' } } },
     handler: ({ services }) => ok({ version: services.version }),
   }),
   route({

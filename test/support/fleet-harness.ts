@@ -13,6 +13,7 @@ import { silentLogger } from '../../lib/log.ts';
 import { DatabaseClient } from '../../lib/moray/client.ts';
 import { DatabaseHosts } from '../../lib/moray/hosts.ts';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
+import type { Command } from '../../tools/start/child.ts';
 import { eventually } from '../bus/eventually.ts';
 import { CuttableProxy } from './cuttable-proxy.ts';
 import { startTestPostgres, type TestPostgres, type TestPostgresOptions } from './postgres-server.ts';
@@ -42,6 +43,8 @@ export interface ZonePlan {
   /** Over every instance's defaults, which are the product's. */
   config?: Record<string, unknown>;
   postgres?: TestPostgresOptions;
+  /** The folder of the version that the programs begin with; default: this one. */
+  root?: string;
   /** A database that is there already, in place of one of the zone's own. */
   databaseUrl?: string;
 }
@@ -98,7 +101,7 @@ export class Zone {
   readonly #postgres: TestPostgres | undefined;
   readonly #databaseUrl: string;
   readonly #pool: pg.Pool;
-  readonly #programs: Program[] = [];
+  readonly #programs = new Map<Program, (root: string | undefined) => Command>();
 
   constructor(plan: ZonePlan, { postgres, redis }: { postgres: TestPostgres | undefined; redis: TestRedis }) {
     this.#plan = plan;
@@ -153,6 +156,13 @@ export class Zone {
     return agent;
   }
 
+  /** From its next start on the program is of the version in that folder; default: this one. */
+  useVersion(program: Program, root?: string): void {
+    const commandOf = this.#programs.get(program);
+    if (commandOf === undefined) throw new Error(`${program.name} is none of this zone`);
+    program.become(commandOf(root));
+  }
+
   /** Resolves when the instance takes agents and callers. */
   ready({ url, program }: Instance): Promise<void> {
     return eventually(async () => {
@@ -188,11 +198,13 @@ export class Zone {
   /** The end of every log, for whoever reads of a failed test. */
   story(): string[] {
     const heads = [`logs and data are kept in ${this.directory}`];
-    return heads.concat(this.#programs.flatMap((program) => [`--- ${program.name}`, ...lastLines(program)]));
+    return heads.concat(
+      [...this.#programs.keys()].flatMap((program) => [`--- ${program.name}`, ...lastLines(program)]),
+    );
   }
 
   async stop(isClean = true): Promise<void> {
-    await Promise.all(this.#programs.map((program) => program.kill()));
+    await Promise.all([...this.#programs.keys()].map((program) => program.kill()));
     const proxiesOf = (each: Instance) => [each.proxy, each.databaseProxy, each.busProxy, each.callerProxy];
     await Promise.all(this.instances.flatMap(proxiesOf).map((proxy) => proxy?.stop()));
     await this.#pool.end();
@@ -246,12 +258,10 @@ export class Zone {
   }
 
   #program(name: string, file: string, args: readonly string[], nodeArgs: readonly string[] = []): Program {
-    const program = new Program({
-      name,
-      command: ownProgram(file, args, nodeArgs),
-      logFile: path.join(this.directory, `${name}.log`),
-    });
-    this.#programs.push(program);
+    const commandOf = (root: string | undefined) => ownProgram(file, args, nodeArgs, root);
+    const command = commandOf(this.#plan.root);
+    const program = new Program({ name, command, logFile: path.join(this.directory, `${name}.log`) });
+    this.#programs.set(program, commandOf);
     return program;
   }
 }

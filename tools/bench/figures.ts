@@ -1,6 +1,7 @@
 /** All figures, in the order of the table. */
 import type { Figure } from './figure.ts';
 import { agentCost } from './figures/agents.ts';
+import { eventCost } from './figures/event-cost.ts';
 import { instanceKilled } from './figures/instance-killed.ts';
 import { listServers } from './figures/list-servers.ts';
 import { lostAgents } from './figures/lost-agents.ts';
@@ -18,6 +19,7 @@ export const figures: readonly Figure[] = [
   lostAgents,
   taskTrip,
   taskRate,
+  eventCost,
   ticketTrip,
   ticketRate,
   instanceKilled,

@@ -26,9 +26,14 @@ export interface ProgramPlan {
   onMessage?: (message: unknown) => void;
 }
 
-/** A program of this project under this very Node. */
-export function ownProgram(file: string, args: readonly string[], nodeArgs: readonly string[] = []): Command {
-  return { file: process.execPath, args: [...nodeArgs, path.join(root, file), ...args] };
+/** A program of this project under this very Node; of another version of it, where `from` is that one's folder. */
+export function ownProgram(
+  file: string,
+  args: readonly string[],
+  nodeArgs: readonly string[] = [],
+  from: string = root,
+): Command {
+  return { file: process.execPath, args: [...nodeArgs, path.join(from, file), ...args] };
 }
 
 /** One line of a program's log (bunyan). */
@@ -37,6 +42,7 @@ export type LogLine = Record<string, unknown> & { msg: string; time: string };
 export class Program {
   readonly name: string;
   readonly #plan: ProgramPlan;
+  #command: Command;
   #child: ChildProcess | undefined;
   #isFrozen = false;
   /** Since when it has been running, neither dead nor frozen. */
@@ -45,6 +51,7 @@ export class Program {
   constructor(plan: ProgramPlan) {
     this.name = plan.name;
     this.#plan = plan;
+    this.#command = plan.command;
   }
 
   get pid(): number {
@@ -70,10 +77,15 @@ export class Program {
     return this.isAlive && !this.#isFrozen;
   }
 
+  /** What its next life runs. */
+  become(command: Command): void {
+    this.#command = command;
+  }
+
   start(): void {
     if (this.isAlive) throw new Error(`${this.name} is running already`);
-    const { command, logFile, onMessage } = this.#plan;
-    const { file, args, ...identity } = command;
+    const { logFile, onMessage } = this.#plan;
+    const { file, args, ...identity } = this.#command;
     const log = openSync(logFile, 'a');
     this.#isFrozen = false;
     this.runsSince = systemClock.wallTime();

@@ -18,8 +18,8 @@ export const taskRate: Figure = {
   measure,
 };
 
-const IN_FLIGHT = 64;
-const SERVERS = 100;
+export const IN_FLIGHT = 64;
+export const SERVERS = 100;
 
 async function measure(context: BenchContext): Promise<readonly Result[]> {
   const { isQuick, startZone } = context;
@@ -49,7 +49,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
 }
 
 /** Posted at each instance in turn, and awaited at the next. */
-async function loadOf(zone: Zone) {
+export async function loadOf(zone: Zone) {
   const rows = await zone.sql<{ uuid: string }>('select server_uuid as uuid from cnapi_roster_authority');
   const pick = <Item>(items: readonly Item[], turn: number) => items[turn % items.length] as Item;
   return (caller: BenchCaller, turn: number) => {

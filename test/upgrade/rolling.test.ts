@@ -1,0 +1,171 @@
+/**
+ * A zone of the previous version is upgraded to this one, instance by instance and then agent by agent, and its instances
+ * are rolled back on the database that this version has migrated: all under load, with nothing lost and no server `unknown`.
+ * Between the steps stand all mixtures of an instance and an agent; in each of them everything that an agent does is tried.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Test } from 'tap';
+import { VERSION } from '../../lib/version.ts';
+import { EventFollower } from '../support/event-follower.ts';
+import { faultTest } from '../support/fault-test.ts';
+import type { Instance, RealAgent, Zone } from '../support/fleet-harness.ts';
+import { Locks } from './locks.ts';
+import { PREVIOUS, unpackPrevious } from './previous.ts';
+
+const teardowns: (() => unknown)[] = [];
+const root = unpackPrevious({ teardown: (work) => void teardowns.push(work) });
+
+faultTest(
+  'an upgrade and a roll-back lose nothing, and all mixtures work',
+  // One that starts on a busy machine is slow to beat; no run is to end by that.
+  { root, instances: 2, agents: 2, simulated: 6, config: { leaseMs: 30_000 } },
+  async ({ t, zone, work, witness }) => {
+    t.teardown(() => teardowns.map((work) => work()));
+    const locks = new Locks(zone);
+    locks.start(3);
+    t.teardown(() => void locks.finish());
+    await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [PREVIOUS, PREVIOUS] });
+
+    // What a stopped agent was running is not known to have ended; all else must complete.
+    for (const { serverUuid } of zone.agents) work.mayFail(serverUuid, ['AgentStopped', 'AgentRestarted']);
+    const replaceAgent = async ({ program, serverUuid }: RealAgent, from: string | undefined) => {
+      await witness.excuse(serverUuid);
+      await program.kill('SIGTERM');
+      zone.useVersion(program, from);
+      program.start();
+      await witness.excuseEnds(serverUuid);
+    };
+
+    const [first, second] = zone.instances as [Instance, Instance];
+    const [early, late] = zone.agents as [RealAgent, RealAgent];
+    await replace(zone, first, undefined);
+    await checkVersions(t, zone, { instances: [VERSION, PREVIOUS], agents: [PREVIOUS, PREVIOUS] });
+    const follower = await EventFollower.open(first.url, '?kind=task');
+    t.teardown(() => follower.close());
+    await tryAgents(t, zone, 'instances of both versions, agents of the previous one');
+    await replace(zone, second, undefined);
+    await tryAgents(t, zone, `instances of ${VERSION}, agents of ${PREVIOUS}`);
+
+    await replaceAgent(early, undefined);
+    await checkVersions(t, zone, { instances: [VERSION, VERSION], agents: [VERSION, PREVIOUS] });
+    await tryAgents(t, zone, `instances of ${VERSION}, agents of both`);
+
+    await replace(zone, first, root);
+    await replace(zone, second, root);
+    await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [VERSION, PREVIOUS] });
+    await tryAgents(t, zone, `instances of ${PREVIOUS} again, agents of both`);
+    await replaceAgent(early, root);
+    await replaceAgent(late, undefined);
+    await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [PREVIOUS, VERSION] });
+
+    await checkEvents(t, zone, follower);
+    t.same(await locks.finish(), [], 'a lock was held by one at a time, and everybody got it');
+    t.comment(`${locks.held} locks held`);
+  },
+);
+
+/** As an operator does: it leaves, and the other version starts in its place. */
+async function replace(zone: Zone, instance: Instance, from: string | undefined): Promise<void> {
+  await instance.program.kill('SIGTERM');
+  zone.useVersion(instance.program, from);
+  instance.program.start();
+  await zone.ready(instance);
+}
+
+async function checkVersions(
+  t: Test,
+  zone: Zone,
+  { instances, agents }: { instances: string[]; agents: string[] },
+): Promise<void> {
+  for (const [index, { url }] of zone.instances.entries())
+    t.same(await getJson(`${url}/info`), { version: instances[index] }, `instance ${index}`);
+  for (const [index, { program }] of zone.agents.entries()) {
+    const said = program.log().findLast((line) => line.version !== undefined);
+    t.equal(said?.version, agents[index], `agent ${index}`);
+  }
+}
+
+/** Each real agent, through each instance: a task, its output, a refusal, a cancel, its sysinfo. */
+async function tryAgents(t: Test, zone: Zone, name: string): Promise<void> {
+  const pairs = zone.agents.flatMap((agent) => zone.instances.map((instance) => ({ ...agent, url: instance.url })));
+  const tried = pairs.map(async ({ serverUuid, url }) => {
+    const run = (script: string) =>
+      postJson(`${url}/servers/${serverUuid}/tasks`, { task: 'command_execute', params: { script } });
+    const word = randomUUID();
+    const { id } = await run(`#!/bin/sh\necho ${word}\nexit 3\n`);
+    const ended = await getJson(`${url}/tasks/${id}/wait?timeout=60`);
+    const events = await (await fetch(`${url}/tasks/${id}/events`)).text();
+    const long = await run('#!/bin/sh\nsleep 300\n');
+    await postJson(`${url}/tasks/${long.id}/cancel`, {});
+    const cancelled = await getJson(`${url}/tasks/${long.id}/wait?timeout=60`);
+    const refreshed = await postJson(`${url}/servers/${serverUuid}/tasks`, { task: 'server_sysinfo' });
+    const fresh = await getJson(`${url}/tasks/${refreshed.id}/wait?timeout=60`);
+    const { sysinfo } = await getJson(`${url}/servers/${serverUuid}`);
+    return {
+      status: ended.status,
+      hasOutput: events.includes(word),
+      cancelled: cancelled.status,
+      why: JSON.stringify(cancelled.history).includes('Cancelled'),
+      sysinfo: [fresh.status, sysinfo?.UUID === serverUuid],
+    };
+  });
+  const expected = {
+    status: 'complete',
+    hasOutput: true,
+    cancelled: 'failure',
+    why: true,
+    sysinfo: ['complete', true],
+  };
+  t.same(
+    await Promise.all(tried),
+    pairs.map(() => expected),
+    name,
+  );
+}
+
+/** What the follower heard, while instances of both versions recorded ends, is what there was. */
+async function checkEvents(t: Test, zone: Zone, follower: EventFollower): Promise<void> {
+  const ends = follower.events.filter(({ data }) => ['complete', 'failure'].includes(data.status));
+  const told = ends.map(({ data }) => data.id);
+  t.equal(new Set(told).size, told.length, 'each end is told once');
+  // Some of what ended at its first and last moments is before or after what it heard.
+  const times = ends.map(({ data }) => Date.parse(data.time));
+  const [from, to] = [Math.min(...times) + 1_000, Math.max(...times) - 1_000];
+  const ended = await zone.sql<{ id: string }>('select id from cnapi_tasks where ended_at > $1 and ended_at < $2', [
+    new Date(from),
+    new Date(to),
+  ]);
+  t.same(
+    ended.map(({ id }) => id).filter((id) => !told.includes(id)),
+    [],
+    `all of ${ended.length} ends were told`,
+  );
+  t.ok(ended.length > 0);
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: what a route answers is what its test is about
+type Body = any;
+
+async function getJson(url: string): Promise<Body> {
+  return parse(await fetch(url));
+}
+
+async function postJson(url: string, body: object): Promise<Body> {
+  for (let tries = 1; ; tries += 1) {
+    const response = await fetch(url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    // Its agent may just be between two instances.
+    if (response.status !== 409 || tries === 20) return parse(response);
+    await sleep(250);
+  }
+}
+
+async function parse(response: Response): Promise<Body> {
+  const text = await response.text();
+  if (text === '' || response.status >= 400) throw new Error(`${response.url}: ${response.status} ${text}`);
+  return JSON.parse(text);
+}

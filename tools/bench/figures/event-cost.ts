@@ -1,0 +1,74 @@
+/**
+ * What the log of events costs those who only want tasks done: tasks a second with every change told and one follower at
+ * each instance, beside the same zone with the triggers of tasks off and nobody following. By turns, so that both see the
+ * same machine.
+ */
+import { BenchCaller } from '../caller.ts';
+import type { BenchContext, Figure, Result } from '../figure.ts';
+import { runLanes } from '../lanes.ts';
+import { median } from '../statistics.ts';
+import type { Zone } from '../zone.ts';
+import { IN_FLIGHT, loadOf, SERVERS } from './task-rate.ts';
+
+export const eventCost: Figure = {
+  name: 'event-cost',
+  says: 'tasks a second with the log of events and followers, beside the same without',
+  seconds: 75,
+  measure,
+};
+
+async function measure({ isQuick, startZone }: BenchContext): Promise<readonly Result[]> {
+  const { rounds, seconds } = isQuick ? { rounds: 1, seconds: 1 } : { rounds: 6, seconds: 5 };
+  const zone = await startZone();
+  await zone.addFleet({ agents: SERVERS });
+  await zone.untilKnown(SERVERS);
+  using caller = new BenchCaller();
+  const runOne = await loadOf(zone);
+  let begun = 0;
+  const rate = () => runLanes(IN_FLIGHT, seconds, () => runOne(caller, begun++));
+  await rate();
+  const [told, untold, events]: [number[], number[], number[]] = [[], [], []];
+  for (let round = 0; round < rounds; round += 1) {
+    await tellTasks(zone, false);
+    untold.push(await rate());
+    await tellTasks(zone, true);
+    const followers = await Promise.all(zone.instances.map(({ url }) => follow(url)));
+    const before = begun;
+    told.push(await rate());
+    events.push(...followers.map((stop) => stop() / (begun - before)));
+  }
+  return [
+    {
+      what: 'tasks per second, 64 in flight, every change told to three followers',
+      value: median(told),
+      unit: '/s',
+      floor: { of: 'the same with no task told', value: median(untold) },
+      notes: [
+        `medians of ${rounds} × ${seconds} s by turns; ratios ${told.map((one, n) => (one / (untold[n] ?? Number.NaN)).toFixed(2)).join(', ')}`,
+        `each follower read ${median(events).toFixed(2)} events for each task by the end of its turn, of 3`,
+      ],
+    },
+  ];
+}
+
+async function tellTasks(zone: Zone, isOn: boolean): Promise<void> {
+  for (const trigger of ['cnapi_tell_made', 'cnapi_tell_moved'])
+    await zone.sql(`alter table cnapi_tasks ${isOn ? 'enable' : 'disable'} trigger ${trigger}`);
+}
+
+/** Reads until it is told to stop; it then says how many events of tasks came. */
+async function follow(url: string): Promise<() => number> {
+  const abort = new AbortController();
+  const response = await fetch(`${url}/events?kind=task`, { signal: abort.signal });
+  let count = 0;
+  const read = async () => {
+    for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? [])
+      count += chunk.split('event: task').length - 1;
+  };
+  // It ends by being aborted.
+  read().catch(() => {});
+  return () => {
+    abort.abort();
+    return count;
+  };
+}
