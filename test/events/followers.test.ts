@@ -1,0 +1,129 @@
+/** Followers that take their time, and changes that are committed out of turn, on one instance's `Events` over a real database. */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { migrations } from '../../lib/core.ts';
+import { TooManyFollowersError } from '../../lib/events/event-errors.ts';
+import { Events, type EventsDeps, type ToldEvent } from '../../lib/events/events.ts';
+import { silentLogger as log } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import { freshDatabase, type Teardown } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
+
+/** More than an instance keeps at hand. */
+const MANY = 6_000;
+
+async function startEvents(t: Teardown, options: Partial<EventsDeps> = {}) {
+  const { database } = await freshDatabase(t, { migrations });
+  const bus = createMemoryBus({ hub: new MemoryHub(), clock, random, log });
+  const config = { slowPollMs: 100, slowPollNoBusMs: 100 };
+  const events = new Events({ database, bus, clock, log, config, ...options });
+  await events.start();
+  t.teardown(() => events.stop());
+  return { database, events };
+}
+
+function addTasks(database: Queryable, count: number, server = randomUUID()): Promise<unknown> {
+  return database.query(
+    `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, created_at, queued_at)
+     select gen_random_uuid(), $1::uuid, 'nop', '{}', 1, true, 'x', cnapi_now(), cnapi_now() from generate_series(1, $2::int)`,
+    [server, count],
+  );
+}
+
+async function take(iterator: AsyncIterator<ToldEvent>, count: number): Promise<ToldEvent[]> {
+  const taken: ToldEvent[] = [];
+  while (taken.length < count) {
+    const { value, done } = await iterator.next();
+    if (done === true) break;
+    if (value.event !== undefined) taken.push(value);
+  }
+  return taken;
+}
+
+const idsOf = (told: readonly ToldEvent[]) => told.map(({ event }) => event?.id);
+const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => from + index);
+
+t.test('a slow follower gets everything, though nothing is kept for it', async (t) => {
+  const { database, events } = await startEvents(t);
+  const quick = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const slow = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await addTasks(database, 1);
+  t.same(idsOf(await take(slow, 1)), [1]);
+  await addTasks(database, MANY);
+  t.same(idsOf(await take(quick, MANY + 1)), range(1, MANY + 1));
+  t.same(idsOf(await take(slow, MANY)), range(2, MANY + 1));
+  await quick.return?.();
+  await slow.return?.();
+});
+
+t.test('one whose filter lets little through is told now and then where it stands', async (t) => {
+  const { database, events } = await startEvents(t);
+  const mine = randomUUID();
+  const follower = (await events.follow({ serverUuid: mine }, undefined))[Symbol.asyncIterator]();
+  t.equal((await follower.next()).value?.position, '0', 'it begins with where it is');
+  const next = follower.next();
+  await addTasks(database, MANY);
+  const { position, event } = (await next).value as ToldEvent;
+  t.equal(event, undefined);
+  t.ok(Number(position.split('-')[0]) >= 1_000, position);
+  await addTasks(database, 1, mine);
+  t.same(idsOf(await take(follower, 1)), [MANY + 1]);
+  await follower.return?.();
+  const resumed = (await events.follow({ serverUuid: mine }, position))[Symbol.asyncIterator]();
+  t.same(idsOf(await take(resumed, 1)), [MANY + 1]);
+  await resumed.return?.();
+});
+
+t.test('one that the log has run away from is told so, and goes on', async (t) => {
+  const { database, events } = await startEvents(t, { keep: 100 });
+  const slow = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await addTasks(database, 1);
+  await take(slow, 1);
+  await addTasks(database, MANY);
+  const count = async () => (await database.query<{ n: number }>('select count(*) as n from cnapi_events')).rows[0]?.n;
+  await until(async () => (await count()) === 100, 'the log to be trimmed');
+  const told = await take(slow, 101);
+  t.match(told[0]?.event, { kind: 'gap', id: MANY - 99, body: { message: /not kept any more/ } });
+  t.same(idsOf(told.slice(1)), range(MANY - 98, MANY + 1));
+  t.equal(events.stats().gaps, 1);
+  await slow.return?.();
+});
+
+t.test('a change that is committed after a later one is told after it, and not passed over', async (t) => {
+  const { database, events } = await startEvents(t);
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const [early, late] = [randomUUID(), randomUUID()];
+  await database.transaction(async (connection) => {
+    await addTasks(connection, 1, early);
+    await addTasks(database, 1, late);
+    t.equal((await take(follower, 1))[0]?.event?.serverUuid, late);
+  });
+  t.equal((await take(follower, 1))[0]?.event?.serverUuid, early);
+  await follower.return?.();
+});
+
+t.test('followers are bounded, and end when their instance leaves', async (t) => {
+  const { database, events } = await startEvents(t, { maxFollowers: 1 });
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await follower.next();
+  t.equal(events.stats().followers, 1);
+  await t.rejects(events.follow({}, undefined), TooManyFollowersError);
+  const abort = new AbortController();
+  await follower.return?.();
+  t.equal(events.stats().followers, 0);
+  const again = (await events.follow({}, undefined, abort.signal))[Symbol.asyncIterator]();
+  await again.next();
+  const ended = again.next();
+  abort.abort();
+  t.same(await ended, { value: undefined, done: true }, 'its caller left');
+  const last = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await addTasks(database, 1);
+  await take(last, 1);
+  const over = last.next();
+  events.retire();
+  t.same(await over, { value: undefined, done: true }, 'the instance leaves');
+  await t.rejects(events.follow({}, undefined), { code: 'InstanceDraining', statusCode: 503 });
+});
