@@ -71,13 +71,21 @@ export class Events {
   #gaps = 0;
   #lagMs = 0;
   readonly #leaving = new AbortController();
+  /** Aborts when what was told is not in the log any more. */
+  #log = new AbortController();
   #isStopped = false;
 
   constructor(deps: EventsDeps) {
     this.#deps = deps;
     const { database, clock, log } = deps;
     this.#maxFollowers = deps.maxFollowers ?? MAX_FOLLOWERS;
-    this.#reader = new Reader({ database, clock, log, number: () => this.#number() });
+    this.#reader = new Reader({
+      database,
+      clock,
+      log,
+      number: () => this.#number(),
+      onSetBack: () => this.#endFollowers(),
+    });
     this.#slowPoll = new SlowPoll({ ...deps, what: 'events', work: () => this.#poll() });
   }
 
@@ -100,7 +108,7 @@ export class Events {
 
   /**
    * What is told from now on, or after `position`, as the follower takes it; nothing is kept for a slow one. Ends when the
-   * signal says so or this instance leaves; a reader goes on from its last position on any instance.
+   * signal says so, this instance leaves, or the log was set back; a reader goes on from its last position on any instance.
    * @throws UnknownEventError, TooManyFollowersError, InstanceLeavingError, DatabaseUnavailableError; what is returned:
    * DatabaseUnavailableError
    */
@@ -138,7 +146,7 @@ export class Events {
     { isNew, signal }: { isNew: boolean; signal: AbortSignal | undefined },
   ): AsyncGenerator<ToldEvent, void, undefined> {
     if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
-    const turn = new Turn([this.#leaving.signal, ...(signal === undefined ? [] : [signal])]);
+    const turn = new Turn([this.#leaving.signal, this.#log.signal, ...(signal === undefined ? [] : [signal])]);
     const leave = this.#reader.listen(() => turn.next());
     this.#followers += 1;
     try {
@@ -195,6 +203,13 @@ export class Events {
       if (numbered > 0) this.#lagMs = waitedMs;
       if (numbered < NUMBER_BATCH || this.#isStopped) return last;
     }
+  }
+
+  /** Each is told at its next request whether what it had last is in this log. */
+  #endFollowers(): void {
+    this.#deps.log.warn({ followers: this.#followers }, 'events: the log was set back; its followers begin anew');
+    this.#log.abort();
+    this.#log = new AbortController();
   }
 
   async #poll(): Promise<void> {

@@ -1,14 +1,15 @@
 /**
  * Reads the log once for all followers of this instance, while there are any: each period it has told changes numbered and
  * takes in what is new, into a window of bounded size. A follower takes from the window at its own pace; one that has
- * fallen out of it reads the log itself, so that nothing is ever kept for a slow one.
+ * fallen out of it reads the log itself, so that nothing is ever kept for a slow one. A log that was set back (a standby
+ * that was behind was promoted) gives the same ids to other events: it is taken in anew, and that is said.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { LoggedEvent } from './event.ts';
-import { readEventPage } from './event-store.ts';
+import { readEventPage, readLog } from './event-store.ts';
 
 export interface ReaderDeps {
   database: Queryable;
@@ -16,6 +17,8 @@ export interface ReaderDeps {
   log: Logger;
   /** Has told changes numbered; resolves to the log's last event. */
   number(): Promise<number>;
+  /** What was taken in is not in the log any more. */
+  onSetBack(): void;
 }
 
 export const READ_MS = 150;
@@ -29,6 +32,8 @@ export class Reader {
   #window: LoggedEvent[] = [];
   /** The last event taken in; undefined while nobody follows. */
   #last: number | undefined;
+  /** When that event was stored; undefined when it was not kept. */
+  #lastStoredAtMs: number | undefined;
   #running: Promise<void> | undefined;
   #isFailing = false;
 
@@ -84,19 +89,39 @@ export class Reader {
 
   async #takeIn(): Promise<void> {
     const last = await this.#deps.number();
-    if (this.#last === undefined) {
-      this.#last = last;
-      this.#tell();
+    if (this.#last === undefined) await this.#begin(last);
+    else if (await this.#isSetBack(this.#last, last)) {
+      await this.#begin(last);
+      this.#deps.onSetBack();
     }
+    if (this.#last === undefined) return;
     while (this.#last < last && !this.#stopping.signal.aborted) {
       const page = await readEventPage(this.#deps.database, {}, { after: this.#last, upTo: last, limit: PAGE });
       const newest = page.at(-1);
       // Trimmed meanwhile: followers read on their own, and are told of the gap.
       if (page.length !== (newest?.id ?? last) - this.#last) this.#window = [];
       this.#last = newest?.id ?? last;
+      this.#lastStoredAtMs = newest?.storedAt.getTime();
       this.#window = newest === undefined ? [] : [...this.#window, ...page].slice(-WINDOW);
       this.#tell();
     }
+  }
+
+  async #begin(last: number): Promise<void> {
+    this.#lastStoredAtMs = await this.#storedAtMs(last);
+    this.#window = [];
+    this.#last = last;
+    this.#tell();
+  }
+
+  async #isSetBack(seen: number, last: number): Promise<boolean> {
+    if (last <= seen || this.#lastStoredAtMs === undefined) return last < seen;
+    const storedAtMs = await this.#storedAtMs(seen);
+    return storedAtMs !== undefined && storedAtMs !== this.#lastStoredAtMs;
+  }
+
+  async #storedAtMs(id: number): Promise<number | undefined> {
+    return (await readLog(this.#deps.database, id)).storedAt?.getTime();
   }
 
   #tell(): void {

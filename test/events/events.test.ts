@@ -231,3 +231,35 @@ t.test('what is missing is said', async (t) => {
     t.match(late.events.at(-1), { data: { uuid: next.cnapiUuid } }, 'said before what comes after it');
   });
 });
+
+t.test('a log that was set back ends its streams', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const mine = randomUUID();
+  await addServer(app, mine);
+  const setBack = [
+    {
+      name: 'to fewer events than were told',
+      sql: `with log as (update cnapi_event_log set last_id = last_id - 2 returning last_id)
+        delete from cnapi_events where id > (select last_id from log)`,
+    },
+    {
+      name: 'and has as many others meanwhile',
+      sql: `update cnapi_events set stored_at = stored_at - interval '1 second'
+        where id = (select last_id from cnapi_event_log)`,
+    },
+  ];
+  for (const { name, sql } of setBack) {
+    await t.test(name, async (t) => {
+      const [reader, idle] = [await follow(t, app), await follow(t, app, '?kind=instance')];
+      for (let index = 0; index < 3; index += 1) await beUpToDate(app, reader, mine);
+      await zone.database.query(sql);
+      await addTicket(app, mine, randomUUID());
+      await until(() => reader.isEnded && idle.isEnded, 'the streams to end');
+      t.equal((await follow(t, app, '', reader.lastEventId)).status, 409, 'who has what is gone is told');
+      const anew = await follow(t, app);
+      await beUpToDate(app, anew, mine);
+      t.notOk(anew.isEnded, 'and who begins anew is told what comes');
+    });
+  }
+});
