@@ -59,6 +59,9 @@ export class App {
   readonly #bus: Bus;
   readonly #core: Core;
   readonly #certificates: Certificates | undefined;
+  /** So that no caller of this instance can hold up the end of a token. */
+  readonly #accessDatabase: PostgresDatabase;
+  readonly #companion: Companion;
   readonly #signIn: SignIn;
   readonly #gate: Gate;
   readonly #audit: AuditLog;
@@ -82,15 +85,17 @@ export class App {
       },
       bus: this.#bus,
       door: () => this.#listener,
-      companion: () => this.#companion(),
+      companion: () => this.#companion,
     });
     this.#certificates = this.#createCertificates();
+    this.#accessDatabase = this.#openDatabase('cnapi access', SHORT);
     const database = this.#database;
-    this.#signIn = new SignIn({ database, clock, log });
+    this.#signIn = new SignIn({ database: this.#accessDatabase, clock, log });
     this.#gate = new Gate({ config, clock, signIn: this.#signIn });
     this.#audit = new AuditLog({ database, cnapiUuid: config.cnapiUuid, clock, log });
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
+    this.#companion = this.#createCompanion();
   }
 
   /** Resolves when `stop()` has done its work. */
@@ -129,7 +134,7 @@ export class App {
   }
 
   /** What runs beside the core, and ends before its databases do. */
-  #companion(): Companion {
+  #createCompanion(): Companion {
     const parts = [this.#housekeeping, this.#signIn, this.#audit, this.#createPromotionWatch()];
     return {
       start: () => {
@@ -137,6 +142,7 @@ export class App {
       },
       stop: async () => {
         await Promise.all(parts.map((part) => part.stop()));
+        await this.#accessDatabase.stop();
       },
     };
   }
@@ -170,7 +176,7 @@ export class App {
       log,
       services: this.#services(metrics),
       certificates: this.#certificates,
-      entrance: new Entrance({ gate: this.#gate, audit: this.#audit }),
+      entrance: new Entrance({ gate: this.#gate, audit: this.#audit, log }),
       onUpgrade: (request, socket, head, serverUuid) => this.#core.link.upgrade(request, socket, head, serverUuid),
     });
   }
@@ -229,7 +235,9 @@ export class App {
         access_sign_ins_failed_total: this.#gate.stats.signInsFailed,
         access_requests_limited_total: this.#gate.stats.requestsLimited,
         access_connections_limited_total: this.#gate.stats.connectionsLimited,
+        access_links_refused_total: this.#gate.stats.linksRefused,
         audit_dropped_total: this.#audit.dropped,
+        audit_refusals_unkept_total: this.#audit.unkept,
         instance_draining: Number(roster.drainer.isDraining),
         ...(this.#certificates && { tls_certificate_expires_seconds: this.#certificates.expiresInSeconds }),
         // Metrics ask for the names before there is a listener.

@@ -245,13 +245,13 @@ export class Core {
       await this.#prepareDatabase(signal);
       await bus.start();
       if (signal.aborted) return;
+      companion?.().start();
       await door().start();
       await this.roster.start(signal);
       if (signal.aborted) return;
       this.observer.start();
       await this.tasks.start();
       await this.waitlist.start();
-      companion?.().start();
       this.#isLive = true;
       const { datacenter } = config;
       log.info({ url: door().url, bus: bus.kind, datacenter, version: VERSION }, 'instance: ready');

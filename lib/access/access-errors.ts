@@ -52,3 +52,9 @@ export class TokenNameTakenError extends CnapiError {
     );
   }
 }
+
+export class BadTokenNameError extends CnapiError {
+  constructor(name: string, reason: string) {
+    super('InvalidParameters', 400, `The name ${JSON.stringify(name.slice(0, 100))} ${reason}`);
+  }
+}

@@ -41,7 +41,14 @@ export interface Entry {
   mayBeOld?: boolean;
 }
 
+/** A request, before it is looked at. */
+export interface Coming extends Pick<Entry, 'address' | 'authorization'> {
+  /** Its connection is one too many. */
+  isExcess: boolean;
+}
+
 export interface GateStats {
+  linksRefused: number;
   signInsFailed: number;
   requestsLimited: number;
   connectionsLimited: number;
@@ -51,6 +58,7 @@ export interface GateStats {
 const BURST_S = 2;
 /** Connections beyond the limit that are kept for as long as it takes to say so; more are cut off. */
 const SPARE_CONNECTIONS = 50;
+const REFUSED_LINES = { perSecond: 1 / 6, burst: 10 };
 
 export class Gate {
   readonly #config: GateConfig;
@@ -59,8 +67,9 @@ export class Gate {
   readonly #networks: TrustedNetworks;
   readonly #requests: SourceBuckets | undefined;
   readonly #failures: SourceBuckets | undefined;
+  readonly #lines = new SourceBuckets(REFUSED_LINES);
   readonly #connections = new SourceCounts();
-  readonly #stats: GateStats = { signInsFailed: 0, requestsLimited: 0, connectionsLimited: 0 };
+  readonly #stats: GateStats = { linksRefused: 0, signInsFailed: 0, requestsLimited: 0, connectionsLimited: 0 };
 
   constructor({ config, clock, signIn }: { config: GateConfig; clock: Clock; signIn: SignIn }) {
     this.#config = config;
@@ -80,13 +89,13 @@ export class Gate {
     return this.#stats;
   }
 
-  /** False to cut it off without a word. Paired with `disconnected`. */
-  connected(address: string): boolean {
+  /** What becomes of a connection: `excess` ones are told that they are too many. Paired with `disconnected`. */
+  connected(address: string): 'counted' | 'excess' | 'cut' {
     const limit = this.#config.connectionsPerSource;
     const count = this.#connections.add(sourceOf(plainAddress(address)));
-    if (this.isOpen || limit === 0 || count <= limit + SPARE_CONNECTIONS) return true;
+    if (this.isOpen || limit === 0 || count <= limit) return 'counted';
     this.#stats.connectionsLimited += 1;
-    return false;
+    return count <= limit + SPARE_CONNECTIONS ? 'excess' : 'cut';
   }
 
   disconnected(address: string): void {
@@ -94,18 +103,20 @@ export class Gate {
   }
 
   /** Why a request is not even looked at. Takes its place in the count. */
-  tooMuch(address: string): TooManyRequestsError | undefined {
+  tooMuch({ address, authorization, isExcess }: Coming): TooManyRequestsError | undefined {
     if (this.isOpen) return undefined;
-    const { connectionsPerSource } = this.#config;
-    const source = sourceOf(plainAddress(address));
-    if (connectionsPerSource > 0 && this.#connections.of(source) > connectionsPerSource) {
-      this.#stats.connectionsLimited += 1;
+    if (isExcess && !this.#isRemembered(authorization))
       return new TooManyRequestsError('connections', 'connectionsPerSource', 1);
-    }
-    const waitMs = this.#requests?.take(source, this.#clock.now()) ?? 0;
+    const waitMs = this.#requests?.take(sourceOf(plainAddress(address)), this.#clock.now()) ?? 0;
     if (waitMs === 0) return undefined;
     this.#stats.requestsLimited += 1;
     return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
+  }
+
+  /** An agent was not let in. True when it is worth a line in the log: not for each of thousands. */
+  linkRefused(): boolean {
+    this.#stats.linksRefused += 1;
+    return this.#lines.take('links', this.#clock.now()) === 0;
   }
 
   /** Signs in, and is admitted. */
@@ -137,8 +148,7 @@ export class Gate {
     const token = others.length > 0 ? undefined : bearerOf(header);
     const source = sourceOf(plainAddress(address));
     // A good token passes all the same: a neighbour's bad ones, behind one address, must not lock its owner out.
-    const isKnown = token !== undefined && this.#signIn.isRemembered(token);
-    const waitMs = isKnown ? 0 : (this.#failures?.wouldWait(source, this.#clock.now()) ?? 0);
+    const waitMs = this.#isRemembered(authorization) ? 0 : (this.#failures?.wouldWait(source, this.#clock.now()) ?? 0);
     if (waitMs > 0)
       throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
     const actor = token === undefined ? undefined : await this.#signIn.whoIs(token, { mayBeOld });
@@ -148,6 +158,11 @@ export class Gate {
     throw new UnauthorizedError(
       'The token is not good: not one of ours, revoked, or expired. An admin makes another one',
     );
+  }
+
+  #isRemembered([header, ...others]: readonly string[]): boolean {
+    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
+    return token !== undefined && this.#signIn.isRemembered(token);
   }
 
   #trusted(address: string): Actor {

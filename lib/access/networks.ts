@@ -21,6 +21,7 @@ export function reasonNotANetwork(text: string): string | undefined {
     return 'is not a network such as 10.0.0.0/24 or fd00::/64';
   const bits = prefix === undefined ? longest(kind) : Number(prefix);
   if (bits > longest(kind)) return `has a prefix longer than /${longest(kind)}`;
+  if (kind === 'ipv6' && holdsIPv4(text)) return 'holds IPv4 addresses; name them as IPv4';
   if (bits < WIDEST[kind]) return `is wider than /${WIDEST[kind]}; name the networks that are meant`;
   return undefined;
 }
@@ -81,6 +82,15 @@ function listOf(text: string): BlockList {
   list.addSubnet(address, prefix === undefined ? longest(kind) : Number(prefix), kind);
   return list;
 }
+
+/** IPv4 within IPv6 counts as IPv4, so a network of it would stand for more than it says. */
+function holdsIPv4(text: string): boolean {
+  const [address = ''] = text.split('/');
+  return mapped.check(address, 'ipv6') || listOf(text).check('::ffff:8.8.8.8', 'ipv6');
+}
+
+const mapped = new BlockList();
+mapped.addSubnet('::ffff:0:0', 96, 'ipv6');
 
 function kindOf(address: string): 'ipv4' | 'ipv6' | undefined {
   const version = isIP(address);

@@ -10,7 +10,7 @@ import { Batcher } from '../moray/batcher.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
-import { type KnownToken, noteUsed, readEnded, readEndedSince, readTokens } from './token-store.ts';
+import { type KnownToken, noteUsed, readEnded, readEndedSince, readGood, readTokens } from './token-store.ts';
 
 export interface SignInDeps {
   database: Queryable;
@@ -24,8 +24,11 @@ interface Remembered extends KnownToken {
 
 const FRESH_MS = 400;
 const WATCH_MS = 400;
-/** Everything that is held, by uuid: for what a look at the last changes cannot see, as after a step of the database's clock. */
-const FULL_LOOK_MS = 60_000;
+/**
+ * Everything that is held, by uuid: for what a look at the last changes cannot see, as after a step of the database's clock, or of a
+ * revocation whose commit waited for a standby.
+ */
+const FULL_LOOK_MS = 5_000;
 const NOTE_USED_MS = 20_000;
 const MAX_REMEMBERED = 50_000;
 const MAX_BATCH = 1_000;
@@ -38,7 +41,7 @@ export class SignIn {
   readonly #used = new Set<string>();
   readonly #reading: Batcher<string, KnownToken>;
   /** Being read, so that many requests of one caller ask once. */
-  readonly #asked = new Map<string, Promise<KnownToken | undefined>>();
+  readonly #asked = new Map<string, { at: number; answer: Promise<KnownToken | undefined> }>();
   #timers: Timer[] = [];
   #looking: Promise<void> | undefined;
   #knownUntil: string | null = null;
@@ -59,6 +62,7 @@ export class SignIn {
   start(): void {
     const { clock } = this.#deps;
     this.#fullLookAt = clock.now() + FULL_LOOK_MS;
+    void this.#rememberAll();
     this.#timers = [
       clock.every(WATCH_MS, () => this.#lookSoon()),
       clock.every(NOTE_USED_MS, () => void this.#noteUsed()),
@@ -105,6 +109,17 @@ export class SignIn {
     };
   }
 
+  /** So that a neighbour's bad tokens lock out nobody whom this instance has not met since it started. */
+  async #rememberAll(): Promise<void> {
+    try {
+      for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
+        if (!this.#remembered.has(token.uuid))
+          this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
+    } catch (error) {
+      this.#note(error, 'access: the tokens that there are were not read; each will be when it is used');
+    }
+  }
+
   async #known(token: TokenText, mayBeOld: boolean): Promise<KnownToken | undefined> {
     const remembered = this.#remembered.get(token.uuid);
     if (remembered !== undefined && this.#deps.clock.now() - remembered.readAt <= FRESH_MS) return remembered;
@@ -117,14 +132,19 @@ export class SignIn {
   }
 
   #ask(token: TokenText): Promise<KnownToken | undefined> {
-    const asked = this.#asked.get(token.uuid) ?? this.#read(token).finally(() => this.#asked.delete(token.uuid));
-    this.#asked.set(token.uuid, asked);
-    return asked;
+    const asked = this.#asked.get(token.uuid);
+    const at = this.#deps.clock.now();
+    // One that is late may have been answered before a revocation that we are to know of.
+    if (asked !== undefined && at - asked.at <= FRESH_MS) return asked.answer;
+    const question = { at, answer: this.#read(token, at) };
+    this.#asked.set(token.uuid, question);
+    const forget = () => this.#asked.get(token.uuid) === question && this.#asked.delete(token.uuid);
+    question.answer.then(forget, forget);
+    return question.answer;
   }
 
-  async #read(token: TokenText): Promise<KnownToken | undefined> {
-    // As old as the question, not as the answer.
-    const readAt = this.#deps.clock.now();
+  /** As old as the question, not as the answer. */
+  async #read(token: TokenText, readAt: number): Promise<KnownToken | undefined> {
     const read = await this.#reading.ask(token.uuid);
     this.#remember(token, read === undefined ? undefined : { ...read, readAt });
     return read;
@@ -173,10 +193,10 @@ export class SignIn {
     for (const uuid of uuids) {
       this.#remembered.delete(uuid);
       const holders = this.#held.get(uuid);
+      if (holders === undefined) continue;
       this.#held.delete(uuid);
-      for (const holder of holders ?? []) holder();
-      if (holders !== undefined)
-        this.#deps.log.info({ token_uuid: uuid, open: holders.size }, 'access: token ended, and what it had open');
+      this.#deps.log.info({ token_uuid: uuid, open: holders.size }, 'access: token ended, and what it has open');
+      for (const holder of [...holders]) holder();
     }
   }
 

@@ -33,6 +33,9 @@ interface StoredToken extends Omit<Token, 'created_at' | 'expires_at' | 'last_us
 
 const COLUMNS = 'uuid, name, role, server_uuid, created_at, created_by, expires_at, last_used_at, revoked_at';
 
+const KNOWN = `uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash",
+  revoked_at is not null or coalesce(expires_at <= cnapi_now(), false) as "isOver"`;
+
 /** @throws TokenNameTakenError */
 export async function insertToken(database: Queryable, token: NewToken): Promise<Token> {
   const { rows } = await database.query<StoredToken>(
@@ -72,14 +75,22 @@ export async function revokeToken(database: Queryable, uuid: string): Promise<bo
   return rowCount === 1;
 }
 
+/** At most `limit`, those used last first. */
+export async function readGood(database: Queryable, limit: number): Promise<KnownToken[]> {
+  const { rows } = await database.query<KnownToken>(
+    `select ${KNOWN} from cnapi_tokens
+     where revoked_at is null and (expires_at is null or expires_at > cnapi_now())
+     order by last_used_at desc nulls last limit $1::int`,
+    [limit],
+  );
+  return rows;
+}
+
 /** By uuid; those that are not there are missing. */
 export async function readTokens(database: Queryable, uuids: readonly string[]): Promise<Map<string, KnownToken>> {
-  const { rows } = await database.query<KnownToken>(
-    `select uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash",
-       revoked_at is not null or coalesce(expires_at <= cnapi_now(), false) as "isOver"
-     from cnapi_tokens where uuid = any($1::uuid[])`,
-    [uuids],
-  );
+  const { rows } = await database.query<KnownToken>(`select ${KNOWN} from cnapi_tokens where uuid = any($1::uuid[])`, [
+    uuids,
+  ]);
   return new Map(rows.map((row) => [row.uuid, row]));
 }
 

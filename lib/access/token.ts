@@ -47,6 +47,17 @@ const TEXT = /^cnapi_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-
 /** RFC 6750, section 2.1; the scheme in any case (RFC 9110, section 11.1). */
 const BEARER = /^bearer +(\S{1,200})$/i;
 
+const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
+/** What the audit calls those who have no token. */
+const TAKEN = /^(open|nobody|configuration|network .*)$/i;
+
+/** Why a token cannot be called so, if so. */
+export function reasonNotAName(name: string): string | undefined {
+  if (!NAME.test(name))
+    return 'is not 1 to 100 letters, digits, spaces or . _ @ : / + -, beginning with a letter or digit';
+  return TAKEN.test(name) ? 'is what the audit calls those who have no token' : undefined;
+}
+
 export function formatToken({ uuid, secret }: TokenText): string {
   return `cnapi_${uuid.replaceAll('-', '')}_${secret}`;
 }

@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../moray/database.ts';
 import type { Random } from '../ports/random.ts';
-import { TokenNotFoundError } from './access-errors.ts';
-import { formatToken, hashSecret, type Role, type Token } from './token.ts';
+import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
+import { formatToken, hashSecret, type Role, reasonNotAName, type Token } from './token.ts';
 import { insertToken, listTokens, revokeToken } from './token-store.ts';
 
 export interface TokenRequest {
@@ -27,9 +27,11 @@ export class Tokens {
     this.#random = random;
   }
 
-  /** With its text, which nobody can ask for again. @throws TokenNameTakenError */
+  /** With its text, which nobody can ask for again. @throws TokenNameTakenError, BadTokenNameError */
   async create(request: TokenRequest): Promise<Token & { token: string }> {
     const { name, role, createdBy, expiresInSeconds, serverUuid } = request;
+    const reason = reasonNotAName(name);
+    if (reason !== undefined) throw new BadTokenNameError(name, reason);
     const uuid = this.#random.uuid();
     // Not from `Random`, which a simulation may foresee.
     const secret = randomBytes(SECRET_BYTES).toString('base64url');

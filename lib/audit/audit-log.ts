@@ -7,6 +7,7 @@
  *     (let in) ──begin──▶ written, without outcome ──end──▶ outcome written, within a second
  *                                        └──the instance dies──▶ stays without: whether it happened is to be looked up
  */
+import { SourceBuckets } from '../access/source-limits.ts';
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { Batcher } from '../moray/batcher.ts';
@@ -35,8 +36,10 @@ export type AuditOutcome = Omit<AuditEnd, 'id'>;
 
 const FLUSH_MS = 200;
 const MAX_BATCH = 500;
-/** Outcomes, and refusals, that wait for the database. */
+/** Outcomes, and as many refusals, that wait for the database. */
 const MAX_WAITING = 20_000;
+/** Records that one source without a good token may make of being refused; the rest is counted. */
+const STRANGERS = { perSecond: 1 / 6, burst: 60 };
 
 export class AuditLog {
   readonly #deps: AuditLogDeps;
@@ -44,7 +47,9 @@ export class AuditLog {
   readonly #ends: AuditEnd[] = [];
   readonly #refused: { start: AuditStart; outcome: AuditOutcome }[] = [];
   #keys = 0;
+  readonly #strangers = new SourceBuckets(STRANGERS);
   #dropped = 0;
+  #unkept = 0;
   #timer: Timer | undefined;
   #writing: Promise<void> | undefined;
   #isFailing = false;
@@ -63,6 +68,11 @@ export class AuditLog {
   /** Outcomes and refusals that were let go, because the database was away for too long. */
   get dropped(): number {
     return this.#dropped;
+  }
+
+  /** Refusals of strangers who were refused too often to keep a record of each. */
+  get unkept(): number {
+    return this.#unkept;
   }
 
   start(): void {
@@ -84,11 +94,13 @@ export class AuditLog {
   }
 
   end(id: number, outcome: AuditOutcome): void {
-    if (this.#hasRoom()) this.#ends.push({ id, ...outcome });
+    if (this.#hasRoom(this.#ends)) this.#ends.push({ id, ...outcome });
   }
 
   refuse(subject: AuditSubject, outcome: AuditOutcome): void {
-    if (this.#hasRoom()) this.#refused.push({ start: this.#startOf(subject), outcome });
+    const isStranger = subject.tokenUuid === undefined;
+    if (isStranger && this.#strangers.take(subject.source, this.#deps.clock.now()) > 0) this.#unkept += 1;
+    else if (this.#hasRoom(this.#refused)) this.#refused.push({ start: this.#startOf(subject), outcome });
   }
 
   list(filter: AuditFilter): Promise<AuditRecord[]> {
@@ -100,8 +112,8 @@ export class AuditLog {
     return { ...subject, key: String(this.#keys), instance: this.#deps.cnapiUuid };
   }
 
-  #hasRoom(): boolean {
-    if (this.#ends.length + this.#refused.length < MAX_WAITING) return true;
+  #hasRoom(waiting: readonly unknown[]): boolean {
+    if (waiting.length < MAX_WAITING) return true;
     this.#dropped += 1;
     return false;
   }
@@ -115,8 +127,11 @@ export class AuditLog {
   /** What the database is away for stays, in order, for the next time. */
   async #flush(): Promise<void> {
     try {
-      while (this.#refused.length > 0) await this.#taken(this.#refused, (batch) => this.#writeRefused(batch));
-      while (this.#ends.length > 0) await this.#taken(this.#ends, (batch) => recordEnds(this.#deps.database, batch));
+      // Each outcome before any refusal: those are anybody's to make.
+      do {
+        while (this.#ends.length > 0) await this.#taken(this.#ends, (batch) => recordEnds(this.#deps.database, batch));
+        if (this.#refused.length > 0) await this.#taken(this.#refused, (batch) => this.#writeRefused(batch));
+      } while (this.#ends.length > 0 || this.#refused.length > 0);
       this.#isFailing = false;
     } catch (error) {
       if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error) }, 'audit: outcomes wait for the database');

@@ -4,13 +4,14 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import { UnauthorizedError } from '../access/access-errors.ts';
+import { TooManyRequestsError, UnauthorizedError } from '../access/access-errors.ts';
 import type { Gate } from '../access/gate.ts';
 import { plainAddress } from '../access/networks.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { AuditLog, AuditOutcome, AuditSubject } from '../audit/audit-log.ts';
 import type { CnapiError } from '../errors.ts';
-import { errorReply } from './error-mapping.ts';
+import type { Logger } from '../log.ts';
+import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
 import { answer, type RoutedExchange } from './pipeline.ts';
 import { changesSomething, needOf, type Reply, type Route } from './route.ts';
@@ -32,61 +33,77 @@ const MAX_PATH_CHARS = 500;
 export class Entrance {
   readonly #gate: Gate;
   readonly #audit: AuditLog;
-  /** The addresses of those that count; an agent's link counts no more. */
-  readonly #counted = new WeakMap<Socket, string>();
+  readonly #log: Logger;
+  /** Connections that count, by call; an agent's link counts no more. */
+  readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
 
-  constructor({ gate, audit }: { gate: Gate; audit: AuditLog }) {
+  constructor({ gate, audit, log }: { gate: Gate; audit: AuditLog; log: Logger }) {
     this.#gate = gate;
     this.#audit = audit;
+    this.#log = log;
   }
 
   get isOpen(): boolean {
     return this.#gate.isOpen;
   }
 
-  /** A connection stands; it may be cut off at once. */
+  /** A connection stands, be it before its handshake; it may be cut off at once. */
   connected(socket: Socket): void {
     const address = socket.remoteAddress;
     if (this.#gate.isOpen || address === undefined) return;
-    const isTaken = this.#gate.connected(address);
-    this.#counted.set(socket, address);
-    socket.once('close', () => this.#uncount(socket));
-    if (!isTaken) socket.destroy();
+    const standing = this.#gate.connected(address);
+    const call = callOf(socket);
+    this.#counted.set(call, { address, isExcess: standing === 'excess' });
+    socket.once('close', () => this.#uncount(call));
+    if (standing === 'cut') socket.destroy();
   }
 
   /** Why a request is turned away before anybody looks at it. */
-  tooMuch({ socket }: IncomingMessage): CnapiError | undefined {
-    return this.#gate.isOpen ? undefined : this.#gate.tooMuch(socket.remoteAddress ?? '');
+  tooMuch({ socket, headersDistinct }: IncomingMessage): CnapiError | undefined {
+    if (this.#gate.isOpen) return undefined;
+    const isExcess = this.#counted.get(callOf(socket))?.isExcess === true;
+    const address = socket.remoteAddress ?? '';
+    return this.#gate.tooMuch({ address, authorization: headersDistinct.authorization ?? [], isExcess });
   }
 
   /** @throws whatever refuses it, or the route does */
-  async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'begin'>): Promise<Reply> {
+  async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'begin' | 'concerns'>): Promise<Reply> {
     if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
     try {
       const actor = await this.#enter(route, routed, record);
-      const begin = record === undefined ? undefined : () => record.begin();
-      const reply = await answer(route, { ...routed, actor, ...(begin === undefined ? {} : { begin }) });
+      const hooks = record && { begin: () => record.begin(), concerns: (object: string) => record.concerns(object) };
+      const reply = await answer(route, { ...routed, ...hooks, actor });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
     } catch (error) {
       const { status, body } = errorReply(error);
       const { code } = body as { code: string };
-      record?.end(routed.exchange.hasCallerLeft ? CALLER_LEFT : { status, code, object: undefined });
+      const isUnheard = routed.exchange.hasCallerLeft && record?.isBegun === true;
+      if (!(error instanceof TooManyRequestsError))
+        record?.end(isUnheard ? CALLER_LEFT : { status, code, object: undefined });
       throw error;
     }
   }
 
   /** The agent of this server, or its token, may open its link. @throws as `Gate.enter` */
-  enterLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
+  async enterLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
     const { socket, headersDistinct } = request;
     const authorization = headersDistinct.authorization ?? [];
-    return this.#gate.enter({ address: socket.remoteAddress ?? '', authorization, need: 'agent', serverUuid });
+    const address = socket.remoteAddress ?? '';
+    try {
+      return await this.#gate.enter({ address, authorization, need: 'agent', serverUuid });
+    } catch (error) {
+      const { code, message } = error as CnapiError;
+      if (!isDefect(error) && this.#gate.linkRefused())
+        this.#log.warn({ server_uuid: serverUuid, source: plainAddress(address), code, message }, 'link: not let in');
+      throw error;
+    }
   }
 
   /** The agent's link stands: it is no caller's connection any more, and ends with its token. */
   linked(socket: Socket, actor: Actor): void {
-    this.#uncount(socket);
+    this.#uncount(callOf(socket));
     if (actor.tokenUuid === undefined) return;
     const release = this.#gate.hold(actor, () => socket.destroy());
     if (socket.destroyed) release();
@@ -115,12 +132,17 @@ export class Entrance {
     else exchange.signal.addEventListener('abort', release, { once: true });
   }
 
-  #uncount(socket: Socket): void {
-    const address = this.#counted.get(socket);
-    if (address === undefined) return;
-    this.#counted.delete(socket);
-    this.#gate.disconnected(address);
+  #uncount(call: string): void {
+    const counted = this.#counted.get(call);
+    if (counted === undefined) return;
+    this.#counted.delete(call);
+    this.#gate.disconnected(counted.address);
   }
+}
+
+/** Of a connection that stands; the same before and behind TLS. */
+function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
 /** What the audit has of one request. */
@@ -128,6 +150,7 @@ class Record {
   readonly #audit: AuditLog;
   readonly #subject: AuditSubject;
   #id: number | undefined;
+  #made: string | undefined;
 
   constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
     const { server_uuid: serverUuid, ...others } = path;
@@ -150,6 +173,14 @@ class Record {
     Object.assign(this.#subject, { actor: name, roles, tokenUuid });
   }
 
+  get isBegun(): boolean {
+    return this.#id !== undefined;
+  }
+
+  concerns(object: string): void {
+    this.#made = object;
+  }
+
   /** @throws DatabaseUnavailableError */
   async begin(): Promise<void> {
     this.#id = await this.#audit.begin(this.#subject);
@@ -157,7 +188,7 @@ class Record {
 
   end(outcome: AuditOutcome): void {
     if (this.#id === undefined) this.#audit.refuse(this.#subject, outcome);
-    else this.#audit.end(this.#id, outcome);
+    else this.#audit.end(this.#id, { ...outcome, object: outcome.object ?? this.#made });
   }
 }
 

@@ -69,13 +69,13 @@ export function reasonToRefuse(knock: Knock, own: OwnNames): CnapiError | undefi
   return undefined;
 }
 
-/** A caller with a token may know us by whatever name. */
+/** Where tokens are asked for, whoever brings one may know us by whatever name. */
 function isOurs(hostHeader: string, { names, anyAddress }: OwnNames, hasToken: boolean): boolean {
   const match = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?$/.exec(hostHeader.toLowerCase());
   const name = match?.[1]?.replace(/\.$/, '');
   // What looks like an address or a port may still be none, and would make the router throw.
   if (name === undefined || !URL.canParse(`http://${hostHeader}/`)) return false;
-  if (hasToken) return true;
+  if (hasToken && anyAddress) return true;
   const bare = name.replace(/^\[(.*)\]$/, '$1');
   return isLoopback(bare) || names.has(name) || (anyAddress && isIP(bare) !== 0);
 }

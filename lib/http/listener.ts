@@ -209,7 +209,7 @@ export class HttpListener {
     http.maxHeadersCount = MAX_HEADERS;
     // The front door asks for it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
-    http.on(this.#scheme === 'https' ? 'secureConnection' : 'connection', (socket) => entrance.connected(socket));
+    http.on('connection', (socket) => entrance.connected(socket));
     http.on('checkExpectation', (request, response) => {
       void this.#exchange(request, response).send(errorReply(new ExpectationFailedError()));
     });

@@ -164,6 +164,9 @@ export const miscRoutes: Route[] = [
     lenient: true,
     preconditions: [],
     responses: { 200: { description: 'OpenAPI 3.1', schema: z.looseObject({ openapi: z.string() }) } },
-    handler: ({ services }) => ok(services.openApi()),
+    handler: ({ services }) => ({
+      status: 200,
+      text: { contentType: 'application/json', content: services.openApi() },
+    }),
   }),
 ];

@@ -5,13 +5,13 @@ import { needOf, pathParamsOf, type ResponseDescription, type Route } from './ro
 type Json = Record<string, unknown>;
 
 /** Made once for each table: it takes some ten milliseconds, in which nobody else would be served. */
-const documents = new WeakMap<readonly Route[], Json>();
+const documents = new WeakMap<readonly Route[], string>();
 
-/** The same object for the same table; of a process there is one version. */
-export function openApiDocument(routes: readonly Route[], version: string): Json {
+/** As text; the same for the same table, for of a process there is one version. */
+export function openApiDocument(routes: readonly Route[], version: string): string {
   const known = documents.get(routes);
   if (known !== undefined) return known;
-  const document = makeDocument(routes, version);
+  const document = JSON.stringify(makeDocument(routes, version));
   documents.set(routes, document);
   return document;
 }

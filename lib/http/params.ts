@@ -24,14 +24,11 @@ export interface ParamSources {
 
 /** @throws InvalidArgumentError for a parameter that is given twice, too many of them, and what no database can keep. */
 export function mergeParams({ path, query, repeatable, body }: ParamSources): Params {
-  const merged: Params = Object.create(null);
-  for (const source of [
-    Object.entries(path),
-    Object.entries(fromUrlEncoded(query, repeatable)),
-    Object.entries(body),
-  ]) {
+  // Whatever a path says of its parts holds, nothing included: else a body could name another object than the path.
+  const merged: Params = Object.assign(Object.create(null), path);
+  for (const source of [Object.entries(fromUrlEncoded(query, repeatable)), Object.entries(body)]) {
     for (const [name, value] of source) {
-      if (!merged[name] && value !== undefined) merged[name] = value;
+      if (!Object.hasOwn(path, name) && !merged[name] && value !== undefined) merged[name] = value;
     }
   }
   for (const [name, value] of Object.entries(merged)) refuseUnstorable(name, value);

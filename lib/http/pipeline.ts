@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Actor } from '../access/token.ts';
+import { CnapiError } from '../errors.ts';
 import { NARROW } from '../servers/server-store.ts';
 import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
@@ -21,16 +22,17 @@ export interface RoutedExchange {
   actor: Actor;
   /** Called when all rules are met, before anything is changed. */
   begin?(): Promise<void>;
+  concerns?(object: string): void;
 }
 
 /** A request whose parameters are gathered, however it came. */
 export interface Call
   extends Pick<RequestContext<never>, 'rawParams' | 'services' | 'actor' | 'requestId' | 'header' | 'signal'>,
-    Pick<RoutedExchange, 'begin'> {}
+    Pick<RoutedExchange, 'begin' | 'concerns'> {}
 
 export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
   const { requestId, signal } = exchange;
-  const rawParams = await gatherParams(request, path, route.repeatable);
+  const rawParams = await unlessOver(gatherParams(request, path, route.repeatable), signal);
   return carryOut(route, { ...rest, rawParams, requestId, signal, header: (name) => singleHeader(request, name) });
 }
 
@@ -40,8 +42,25 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   const ids = parsePathParams(route, rawParams);
   const found = await checkPreconditions(route, ids, services);
   const params = parseParams(route, rawParams) as never;
+  refuseIfOver(call.signal);
   await call.begin?.();
-  return route.handler({ ...call, params, server: found?.server, isRunning: found?.isRunning ?? false });
+  refuseIfOver(call.signal);
+  const concerns = call.concerns ?? (() => undefined);
+  return route.handler({ ...call, concerns, params, server: found?.server, isRunning: found?.isRunning ?? false });
+}
+
+/** What came late finds the token ended, or the instance stopping. @throws the signal's reason */
+function refuseIfOver({ reason }: AbortSignal): void {
+  if (reason instanceof CnapiError) throw reason;
+}
+
+/** Whatever comes first: what is asked for, or a reason not to wait for it any more. */
+function unlessOver<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => signal.reason instanceof CnapiError && reject(signal.reason);
+    signal.addEventListener('abort', onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+  });
 }
 
 async function gatherParams(

@@ -55,6 +55,8 @@ export interface RequestContext<Params> {
   header(name: string): string | undefined;
   /** Aborted when the caller leaves or this instance stops. */
   signal: AbortSignal;
+  /** What the request has made, for the audit, where the reply does not say. */
+  concerns(object: string): void;
 }
 
 export interface Route<Schema extends z.ZodObject = z.ZodObject> {

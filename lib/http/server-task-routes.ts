@@ -3,6 +3,7 @@
  * task and wait. Either way the task is durable: a caller that leaves, or an instance that dies, does not undo it.
  */
 import { z } from 'zod';
+import { UnauthorizedError } from '../access/access-errors.ts';
 import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
 import { InvalidArgumentError, InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
@@ -247,16 +248,24 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
 
 /** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time, TaskGoesOnError */
 async function runTask(
-  { params, services, requestId, signal }: RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>,
+  {
+    params,
+    services,
+    requestId,
+    signal,
+    concerns,
+  }: RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>,
   name: string,
   taskParams: Record<string, unknown>,
 ): Promise<Record<string, unknown>> {
   const { server_uuid: serverUuid, ticket_uuid } = params;
   const request = { serverUuid, name, params: taskParams, requestId, ...given('ticketUuid', ticket_uuid) };
   const { id } = await services.tasks.create(request);
+  concerns(id);
   const over = services.waitsOver;
   const waiting = services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
   const task = await waiting.catch((error: unknown) => {
+    if (signal.reason instanceof UnauthorizedError) throw signal.reason;
     throw signal.aborted ? new TaskGoesOnError(id) : error;
   });
   if (task.status === 'active' && over.aborted) throw new TaskGoesOnError(id);

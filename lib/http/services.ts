@@ -57,6 +57,6 @@ export interface Services {
   logLevel: { get(): number; set(level: number): void };
   /** In Prometheus text format. */
   metrics(): Promise<{ contentType: string; content: string }>;
-  /** The OpenAPI document of all routes. */
-  openApi(): object;
+  /** The OpenAPI document of all routes, as JSON. */
+  openApi(): string;
 }

@@ -1,12 +1,11 @@
 /** Tokens: who may sign in, and as what. For admins. */
 import { z } from 'zod';
-import { TOKEN_ROLES } from '../access/token.ts';
+import { reasonNotAName, TOKEN_ROLES } from '../access/token.ts';
 import { InvalidParametersError } from './http-errors.ts';
 import { empty, ok, type Route, route } from './route.ts';
 import { integer, uuid } from './rules.ts';
 
 const LONGEST_SECONDS = 10 * 365 * 86_400;
-const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
 
 const role = () => z.enum(TOKEN_ROLES, `value is not one of ${TOKEN_ROLES.join(', ')}`);
 const time = z.string().nullable();
@@ -47,7 +46,10 @@ export const tokenRoutes: Route[] = [
     params: z.object({
       name: z
         .string('value was not a string')
-        .regex(NAME, 'value is not 1 to 100 letters, digits, spaces or . _ @ : / + -, beginning with a letter or digit')
+        .superRefine((value, context) => {
+          const reason = reasonNotAName(value);
+          if (reason !== undefined) context.addIssue({ code: 'custom', message: `value ${reason}` });
+        })
         .describe('In the audit it says who; of those that are not revoked each has its own'),
       role: role(),
       expires_in: integer('expires_in', 1, LONGEST_SECONDS).optional().describe('Seconds; never, when absent'),

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap';
-import { Gate, type GateConfig } from '../../lib/access/gate.ts';
+import { type Coming, Gate, type GateConfig } from '../../lib/access/gate.ts';
 import { SignIn } from '../../lib/access/sign-in.ts';
 import { tokenMigrations } from '../../lib/access/token-schema.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
@@ -41,7 +41,7 @@ t.test('where access is open anybody may do everything', async (t) => {
   const { gate } = await start(t, { access: 'open' });
   const actor = await gate.enter({ address: ADDRESS, authorization: [], need: 'admin' });
   t.equal(actor.name, 'open');
-  t.equal(gate.tooMuch(ADDRESS), undefined);
+  t.equal(gate.tooMuch(coming()), undefined);
 });
 
 t.test('without a token only what anyone may', async (t) => {
@@ -108,7 +108,7 @@ t.test('failed sign-ins are limited by source, and a neighbour with a good token
 
 t.test('requests are limited by source, with the time to wait', async (t) => {
   const { clock, gate } = await start(t, { requestsPerSecond: 2 });
-  const ask = (address = ADDRESS) => gate.tooMuch(address);
+  const ask = (address = ADDRESS) => gate.tooMuch(coming({ address }));
   t.same(
     [1, 2, 3, 4].map(() => ask()),
     [undefined, undefined, undefined, undefined],
@@ -120,11 +120,45 @@ t.test('requests are limited by source, with the time to wait', async (t) => {
   t.equal(gate.stats.requestsLimited, 1);
 });
 
-t.test('connections are limited by source: the first ones too many are told, more are cut off', async (t) => {
-  const { gate } = await start(t, { connectionsPerSource: 2 });
-  t.same(Array.from({ length: 53 }, () => gate.connected(ADDRESS)).filter((isTaken) => isTaken).length, 52);
-  t.match(gate.tooMuch(ADDRESS), { statusCode: 429, message: /connectionsPerSource/ });
-  t.equal(gate.tooMuch('192.0.2.2'), undefined);
-  for (let each = 0; each < 51; each++) gate.disconnected(ADDRESS);
-  t.equal(gate.tooMuch(ADDRESS), undefined);
+t.test(
+  'connections are limited by source: those too many are told, more are cut off, and the others are served',
+  async (t) => {
+    const { gate, made } = await start(t, { connectionsPerSource: 2 });
+    const standing = Array.from({ length: 53 }, () => gate.connected(ADDRESS));
+    t.same(standing.slice(0, 3), ['counted', 'counted', 'excess']);
+    t.same(standing.slice(51), ['excess', 'cut']);
+    t.match(gate.tooMuch(coming({ isExcess: true })), { statusCode: 429, message: /connectionsPerSource/ });
+    t.equal(gate.tooMuch(coming()), undefined, 'who was there before goes on');
+    const authorization = await made('reader');
+    t.match(
+      gate.tooMuch(coming({ isExcess: true, authorization })),
+      { statusCode: 429 },
+      'a stranger’s token may be a guess',
+    );
+    await gate.enter({ address: ADDRESS, authorization, need: 'reader' });
+    t.equal(
+      gate.tooMuch(coming({ isExcess: true, authorization })),
+      undefined,
+      'one that is known to be good is let in',
+    );
+    for (let each = 0; each < 51; each++) gate.disconnected(ADDRESS);
+    t.equal(gate.connected(ADDRESS), 'excess');
+    gate.disconnected(ADDRESS);
+    gate.disconnected(ADDRESS);
+    t.equal(gate.connected(ADDRESS), 'counted');
+  },
+);
+
+t.test('refused links are counted, and few of them are worth a line', async (t) => {
+  const { gate } = await start(t);
+  const lines = Array.from({ length: 100 }, () => gate.linkRefused()).filter((isWorthIt) => isWorthIt);
+  t.equal(lines.length, 10);
+  t.equal(gate.stats.linksRefused, 100);
+});
+
+const coming = (fields: Partial<Coming> = {}): Coming => ({
+  address: ADDRESS,
+  authorization: [],
+  isExcess: false,
+  ...fields,
 });

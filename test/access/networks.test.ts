@@ -13,7 +13,11 @@ t.test('networks are addresses with a prefix, not wider than anybody means', asy
     ['10.0.0.0/33', /longer than \/32/],
     ['fd00::/129', /longer than \/128/],
     ['0.0.0.0/0', /wider than \/8/],
-    ['::/0', /wider than \/16/],
+    ['::/0', /holds IPv4 addresses/],
+    ['::/16', /holds IPv4 addresses/],
+    ['::ffff:0:0/96', /holds IPv4 addresses/],
+    ['::ffff:10.0.0.0/104', /holds IPv4 addresses/],
+    ['fd00::/8', /wider than \/16/],
   ];
   for (const [text, message] of wrong) t.match(reasonNotANetwork(text), message, text);
 });

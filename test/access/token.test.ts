@@ -8,6 +8,7 @@ import {
   parseToken,
   permits,
   type Role,
+  reasonNotAName,
 } from '../../lib/access/token.ts';
 
 const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
@@ -32,6 +33,14 @@ t.test('what is no token of ours is none', async (t) => {
     `${good}\n`,
   ])
     t.equal(parseToken(text), undefined, JSON.stringify(text));
+});
+
+t.test('a token is not called what would steer a terminal, or what the audit calls others', async (t) => {
+  for (const name of ['ci', 'Büro 7', 'deploy@web-1', 'a:b/c+d_e.f']) t.equal(reasonNotAName(name), undefined, name);
+  for (const name of ['', ' a', 'a\n', 'a\u001b[2J', '-a', 'x'.repeat(101)])
+    t.match(reasonNotAName(name), /is not 1 to 100/);
+  for (const name of ['open', 'Nobody', 'configuration', 'network 10.0.0.0/24'])
+    t.match(reasonNotAName(name), /audit/, name);
 });
 
 t.test('the header is RFC 6750, its scheme in any case', async (t) => {

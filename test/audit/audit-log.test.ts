@@ -76,6 +76,19 @@ t.test('what was turned away is kept with its outcome', async (t) => {
   t.match(await list(), [{ actor: 'nobody', roles: [], status: 401, code: 'Unauthorized' }]);
 });
 
+t.test('what strangers are refused is kept so often and no more; whoever has a token is kept each time', async (t) => {
+  const { audit, list } = await start(t);
+  const refusal = { status: 401, code: 'Unauthorized', object: undefined };
+  for (let each = 0; each < 100; each++) audit.refuse({ ...subject, actor: 'nobody' }, refusal);
+  audit.refuse({ ...subject, actor: 'nobody', source: '192.0.2.2' }, refusal);
+  const tokenUuid = SERVER;
+  for (let each = 0; each < 30; each++) audit.refuse({ ...subject, actor: 'reader', tokenUuid }, refusal);
+  await audit.stop();
+  t.equal((await list({ actor: 'nobody' })).length, 61);
+  t.equal((await list({ actor: 'reader' })).length, 30);
+  t.equal(audit.unkept, 40);
+});
+
 t.test('with the database away nothing begins, and outcomes wait for it', async (t) => {
   const { audit, clock, link, list } = await start(t);
   const id = await audit.begin(subject);

@@ -175,6 +175,53 @@ t.test('what no database can keep in a path is no defect of the audit', async (t
   );
 });
 
+t.test('a request whose body comes after its token was revoked does nothing, and is answered at once', async (t) => {
+  const { port, as, addServer, tasks, tokens, audit } = await start(t);
+  await addServer(SERVER);
+  const { token, uuid, name } = await as('operator');
+  const socket = createConnection(port, '127.0.0.1');
+  socket.write(
+    `POST /servers/${SERVER}/nop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\nContent-Length: 2\r\n\r\n{`,
+  );
+  await until(async () => (await tokens.list()).length > 0, 'the head to be there');
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await tokens.revoke(uuid);
+  const [answer] = await once(socket, 'data');
+  t.match(String(answer), /^HTTP\/1.1 401 /);
+  socket.destroy();
+  t.equal(tasks.created.length, 0);
+  const records = await until(async () => {
+    const found = await audit('action=NopTask');
+    return found.length > 0 ? found : undefined;
+  }, 'the record');
+  t.match(records, [{ actor: name, status: 401 }]);
+});
+
+t.test('a path that lacks its server is not about the one in the body', async (t) => {
+  const { call, as, addServer, tasks } = await start(t);
+  await addServer(SERVER);
+  const { headers } = await as('operator');
+  const answer = await call('POST', '/servers//nop', { server_uuid: SERVER }, headers);
+  t.match(answer, { status: 409, body: { message: 'Invalid server_uuid' } });
+  t.equal(tasks.created.length, 0);
+});
+
+t.test('the task behind a command that answers with its output is in the audit', async (t) => {
+  const { call, as, addServer, audit, tasks } = await start(t);
+  await addServer(SERVER);
+  const { headers } = await as('operator');
+  tasks.outcome = {
+    status: 'complete',
+    history: [{ name: 'finish', timestamp: '2030-01-01T00:00:00.000Z', event: { exitCode: 0, stdout: 'hello' } }],
+  };
+  t.equal((await call('POST', `/servers/${SERVER}/execute`, { script: 'echo hello' }, headers)).status, 200);
+  const [record] = await until(async () => {
+    const found = await audit('action=CommandExecute');
+    return found[0]?.status === 200 ? found : undefined;
+  }, 'its outcome');
+  t.equal(record?.object, tasks.ids[0]);
+});
+
 t.test('where access is open changes are in the audit, too', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);

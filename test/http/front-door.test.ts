@@ -36,6 +36,15 @@ t.test('a Host that does not mean us is 403: a foreign name bound to 127.0.0.1 m
   t.match(await raw(port, 'GET /info HTTP/1.0\r\n\r\n'), /^HTTP\/1.1 200 /, 'a health check of HTTP/1.0 has none');
 });
 
+t.test('where access is open a header that looks like a token opens no door to a foreign name', async (t) => {
+  const { port, addServer, tasks } = await startApi(t);
+  await addServer(SERVER);
+  const page = `Host: evil.example:${port}\r\nOrigin: http://evil.example:${port}\r\nAuthorization: Bearer x\r\n`;
+  const request = `POST /servers/${SERVER}/nop HTTP/1.1\r\n${page}Content-Length: 0\r\nConnection: close\r\n\r\n`;
+  t.match(await raw(port, request), /^HTTP\/1.1 403 /);
+  t.equal(tasks.created.length, 0);
+});
+
 t.test('any foreign Origin is 403, whatever the method', async (t) => {
   const { url, call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);

@@ -120,7 +120,7 @@ function find(root: unknown, reference: string): unknown {
 t.test(
   'the OpenAPI document is made once: whoever asks for it again and again keeps nobody else waiting',
   async (t) => {
-    t.equal(openApiDocument(routes, '1.2.3'), openApiDocument(routes, '1.2.3'), 'the very same object');
-    t.not(openApiDocument([...routes], '1.2.3'), openApiDocument(routes, '1.2.3'), 'another one for another table');
+    t.equal(openApiDocument(routes, '1.2.3'), openApiDocument(routes, '1.2.3'));
+    t.not(openApiDocument(routes.slice(1), '1.2.3'), openApiDocument(routes, '1.2.3'), 'another one for another table');
   },
 );

@@ -136,7 +136,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     version: '1.2.3',
     routes: options.routes ?? routes,
     services,
-    entrance: new Entrance({ gate, audit }),
+    entrance: new Entrance({ gate, audit, log: recordingLogger(logged) }),
     metrics,
     clock: systemClock,
     random: systemRandom,

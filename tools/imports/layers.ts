@@ -31,7 +31,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   moray: base,
   dns: base,
   access: [...base, 'moray'],
-  audit: [...base, 'moray'],
+  audit: [...base, 'moray', 'access'],
   bus: [...base, 'moray'],
   waits: [...base, 'bus'],
   // These two could become a service of their own one day: they know nothing of servers, sessions or HTTP.

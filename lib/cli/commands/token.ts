@@ -1,5 +1,5 @@
 /** `cnapi token`: credentials for callers and agents. */
-import { open } from 'node:fs/promises';
+import { open, unlink } from 'node:fs/promises';
 import { Command } from 'commander';
 import type { CreatedToken, Token } from '../../client/answers.ts';
 import type { Role } from '../../direct-token.ts';
@@ -75,6 +75,9 @@ async function create({ client, output }: Context, [name]: readonly unknown[], o
     const made = config === undefined ? await client.createToken(asked) : await createDirectly(config, asked);
     if (handle !== undefined) await handle.writeFile(`${made.token}\n`);
     show(output, made, file);
+  } catch (error) {
+    if (file !== undefined) await unlink(file);
+    throw error;
   } finally {
     await handle?.close();
   }
