@@ -4,7 +4,7 @@ import type { Config } from '../config.ts';
 import type { Clock } from '../ports/clock.ts';
 import { type Finding, findings } from './finding.ts';
 
-const HEARD_WITHIN_MS = 5000;
+const HEARD_WITHIN_MS = 3000;
 const SLOW_MS = 50;
 
 export async function checkBus(bus: Bus, config: Config, ports: { clock: Clock; id: string }): Promise<Finding[]> {

@@ -13,8 +13,11 @@ import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { noRedis, sharedRedisUrl } from '../support/redis.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
 
 const MAIN = path.resolve(import.meta.dirname, '../../lib/cli/main.ts');
 
@@ -103,7 +106,7 @@ t.test('what is broken is named, with what to do', async (t) => {
   const good = await authority.issue();
   const other = await authority.issue({ names: 'DNS:elsewhere.example' });
   const expired = await authority.issue({ fromMs: Date.now() - 9e7, untilMs: Date.now() - 1000 });
-  const squatter = createServer().listen(0, '127.0.0.1');
+  const squatter = createServer((socket) => socket.on('error', () => undefined).resume()).listen(0, '127.0.0.1');
   await once(squatter, 'listening');
   t.teardown(() => squatter.close());
   const { port: taken } = squatter.address() as AddressInfo;
@@ -226,7 +229,7 @@ t.test('what is broken is named, with what to do', async (t) => {
       );
     }
   };
-  await Promise.all([work(), work(), work()]);
+  await Promise.all(Array.from({ length: 6 }, work));
   const shown = await diagnose(t, base, 0o644);
   t.match(
     shown.filter(({ part }) => part === 'files'),
