@@ -41,66 +41,165 @@ const trustedNetworks = z
   .transform((networks): TrustedNetwork[] => Object.entries(networks).map(([text, roles]) => ({ text, roles })));
 
 const schema = z.strictObject({
-  /** Stable name of this instance; made anew at each start when absent. */
-  cnapiUuid: z.guid().toLowerCase().optional(),
-  host: z.string().min(1).default('127.0.0.1'),
-  port: port.default(8080),
-  /** Host that agents and the name server are given for this instance; `host` when absent. */
-  advertiseHost: z.string().min(1).optional(),
-  databaseUrl: parsed(z.string('is required, a postgres:// URL'), hostUrls),
-  /** A pooler in transaction mode stands between: nothing is left to a session. */
-  databasePooler: z.enum(['transaction']).optional(),
-  /** Around the pooler, for LISTEN/NOTIFY; `databaseUrl` when absent. */
-  databaseDirectUrl: parsed(z.string(), hostUrls).optional(),
-  databasePoolSize: whole(1, 200).default(10),
-  /** Absent: the database's LISTEN/NOTIFY carries the bus. */
-  redisUrl: parsed(z.string(), parseRedisUrl).optional(),
+  cnapiUuid: z
+    .guid()
+    .toLowerCase()
+    .optional()
+    .describe(
+      'Name of this instance; give each its own and keep it. Without it each start makes a new one. In the environment `CNAPI_UUID`',
+    ),
+  host: z
+    .string()
+    .min(1)
+    .default('127.0.0.1')
+    .describe('Address it listens on; loopback only while `access` is `open`'),
+  port: port.default(8080).describe('Port for REST and the agent link alike; 0 takes a free one'),
+  advertiseHost: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'Host that agents, callers (`GET /instances`) and the name server are given for it; `host` when absent, needed where that is 0.0.0.0 or ::',
+    ),
+  databaseUrl: parsed(z.string('is required, a postgres:// URL'), hostUrls).describe(
+    '`postgres://…`, Postgres 15 or newer; tables are made and migrated at start, by several instances at once if need be. Several hosts as libpq has them: `postgres://user:password@h1:5432,h2:5432/db?target_session_attrs=read-write` ([failover](failover.md))',
+  ),
+  databasePooler: z
+    .enum(['transaction'])
+    .optional()
+    .describe(
+      '`transaction`: `databaseUrl` leads to a pooler in transaction mode ([pgbouncer](failover.md#pgbouncer))',
+    ),
+  databaseDirectUrl: parsed(z.string(), hostUrls)
+    .optional()
+    .describe(
+      'Around the pooler, for LISTEN/NOTIFY; `databaseUrl` when absent. Needed with `databasePooler` and no `redisUrl`',
+    ),
+  databasePoolSize: whole(1, 200)
+    .default(10)
+    .describe(
+      'Connections for requests and tasks; beside them one each for the beat, for verdicts, for sightings of old agents and for sign-ins, and two for the bus without Redis',
+    ),
+  redisUrl: parsed(z.string(), parseRedisUrl)
+    .optional()
+    .describe(
+      "`redis://…`, or [under Sentinel](failover.md#redis-under-sentinel) `redis+sentinel://:password@s1:26379,s2:26379/mymaster`; without it the database's LISTEN/NOTIFY carries the bus",
+    ),
   datacenter: z
     .string()
     .regex(/^[a-z0-9-]{1,63}$/, 'is not a DNS label')
-    .default('local'),
+    .default('local')
+    .describe('Of the DNS name `cnapi.<datacenter>.<domain>`; a DNS label'),
   domain: z
     .string()
     .regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name')
-    .default('cnapi.internal'),
-  logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
-  maxAgents: whole(1, 100_000).default(18_000),
-  /** PEM: the certificate and what leads from it to its CA; its key. With them the port speaks TLS, agents' link included. */
-  tlsCertFile: z.string().min(1).optional(),
-  tlsKeyFile: z.string().min(1).optional(),
+    .default('cnapi.internal')
+    .describe('Of the same'),
+  logLevel: z
+    .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal'])
+    .default('info')
+    .describe('trace, debug, info, warn, error or fatal; `POST /loglevel` changes it while it runs'),
+  maxAgents: whole(1, 100_000).default(18_000).describe('Agents it takes; more are refused with 503 and go elsewhere'),
+  tlsCertFile: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'PEM: the certificate, followed by what leads from it to its CA. With `tlsKeyFile` the port speaks TLS only ([TLS](operating.md#tls))',
+    ),
+  tlsKeyFile: z.string().min(1).optional().describe('PEM: its key, without a passphrase'),
 
-  /** `tokens`: callers and agents bring one. `open`: nobody needs one, and only this machine can reach it. */
-  access: z.enum(['open', 'tokens'], 'is neither open nor tokens').default('open'),
-  /** Whoever comes from there without a token has that role. */
-  trustedNetworks: trustedNetworks.default([]),
-  /** Of one address (of IPv6: one /64), where tokens are asked for; 0 for no limit. */
-  requestsPerSecond: whole(0, 1_000_000).default(500),
-  connectionsPerSource: whole(0, 100_000).default(500),
-  failedSignInsPerMinute: whole(0, 1_000_000).default(30),
+  access: z
+    .enum(['open', 'tokens'], 'is neither open nor tokens')
+    .default('open')
+    .describe(
+      '`tokens`: callers and agents bring one. `open`: nobody needs one, and only this machine can reach it ([access](access.md))',
+    ),
+  trustedNetworks: trustedNetworks
+    .default([])
+    .describe(
+      'Who comes from there without a token has that role: `{"10.0.0.0/24": "reader"}`, in the environment `10.0.0.0/24=reader`',
+    ),
+  requestsPerSecond: whole(0, 1_000_000)
+    .default(500)
+    .describe('Of one address (of IPv6: one /64), with `tokens`; 0 for no limit'),
+  connectionsPerSource: whole(0, 100_000).default(500).describe('Of one address, with `tokens`; 0 for no limit'),
+  failedSignInsPerMinute: whole(0, 1_000_000).default(30).describe('Of one address, with `tokens`; 0 for no limit'),
 
-  heartbeatMs: ms.default(1000),
-  silenceMs: ms.default(2000),
-  serverSilenceMs: ms.default(3000),
-  checkMs: ms.default(250),
-  beatMs: ms.default(1000),
-  leaseMs: ms.default(5000),
-  adoptGraceMs: ms.default(5000),
-  startGraceMs: ms.default(18_000),
-  slowPollMs: ms.default(5000),
-  slowPollNoBusMs: ms.default(1000),
-  reconnectMaxMs: ms.default(8000),
-  drainAgentsMs: ms.default(30_000),
-  drainWaitsMs: ms.default(60_000),
-  balanceQuietMs: ms.default(30_000),
-  oldHeartbeatLifetimeMs: ms.default(11_000),
-  oldSightingsMs: ms.default(4000),
-  oldGraceMs: ms.default(1000),
-  taskStartByMs: ms.default(30_000),
-  taskResendMs: ms.default(5000),
-  taskOverdueMs: ms.default(60_000),
+  heartbeatMs: ms.default(1000).describe("The agents' beat"),
+  silenceMs: ms
+    .default(2000)
+    .describe('An instance that heard nothing from an agent for so long calls it silent; at least two heartbeats'),
+  serverSilenceMs: ms
+    .default(3000)
+    .describe('An agent that heard nothing from its instance for so long seeks another; at least two heartbeats'),
+  checkMs: ms
+    .default(250)
+    .describe('The tick in which silence, leases and graces are counted; at most a quarter of `silenceMs`'),
+  beatMs: ms.default(1000).describe("An instance's beat, in the database"),
+  leaseMs: ms
+    .default(5000)
+    .describe('An instance whose beat stands still for so long counts as dead; at least three beats'),
+  adoptGraceMs: ms
+    .default(5000)
+    .describe("How long a dead instance's agents have to come to another before their servers are `unknown`"),
+  startGraceMs: ms
+    .default(18_000)
+    .describe(
+      'How long an instance that has just started, thawed or got its database back judges no server it never held; at least `reconnectMaxMs`',
+    ),
+  slowPollMs: ms.default(5000).describe('How often everything is read that hints on the bus may have missed'),
+  slowPollNoBusMs: ms.default(1000).describe('The same while the bus is lost'),
+  reconnectMaxMs: ms.default(8000).describe('Longest pause between two attempts of an agent'),
+  drainAgentsMs: ms.default(30_000).describe('Of a drain, from its beginning: how long agents have to go elsewhere'),
+  drainWaitsMs: ms
+    .default(60_000)
+    .describe('Of a drain, from its beginning: when what still waits is answered; at least `drainAgentsMs`'),
+  balanceQuietMs: ms
+    .default(30_000)
+    .describe(
+      "How long after instances came, left or began to drain they do not even out; nor do they while one's beat has stood still for half of `leaseMs`",
+    ),
+  oldHeartbeatLifetimeMs: ms
+    .default(11_000)
+    .describe('Of agents that post heartbeats (each 5 s): how long one proves anything'),
+  oldSightingsMs: ms
+    .default(4000)
+    .describe('How often an instance records which of those it heard; at most half of `oldHeartbeatLifetimeMs`'),
+  oldGraceMs: ms
+    .default(1000)
+    .describe('A server heard by no instance for the sum of these three is `unknown`; at least two `checkMs`'),
+  taskStartByMs: ms
+    .default(30_000)
+    .describe(
+      'A task no agent has taken by then ends as `failure`, `NotTaken`; time in which the database was away does not count',
+    ),
+  taskResendMs: ms.default(5000).describe('A task not accepted by then is sent again'),
+  taskOverdueMs: ms.default(60_000).describe('This long past its timeout a task is ended from here'),
 });
 
 export type Config = Readonly<z.output<typeof schema>>;
+
+export interface ConfigKey {
+  key: string;
+  /** The environment's name for it. */
+  variable: string;
+  /** Undefined: there is none. */
+  default: unknown;
+  isRequired: boolean;
+  description: string;
+}
+
+/** Every key there is, for docs/configuration.md. */
+export function configKeys(): ConfigKey[] {
+  return Object.entries(schema.shape).map(([key, type]) => ({
+    key,
+    variable: key === 'cnapiUuid' ? 'CNAPI_UUID' : variableOf(key),
+    default: type instanceof z.ZodDefault ? type.def.defaultValue : undefined,
+    isRequired: !(type instanceof z.ZodDefault || type instanceof z.ZodOptional),
+    description: type.description ?? '',
+  }));
+}
 
 export class ConfigError extends CnapiError {
   constructor(message: string, fields: ErrorFields = {}) {
@@ -131,12 +230,8 @@ function readFile(file: string): Record<string, unknown> {
   throw new ConfigError(`Configuration file ${file} does not hold a JSON object`);
 }
 
-const KEY_OF_VARIABLE = new Map(
-  Object.keys(schema.shape).map((key) => [
-    `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`,
-    key,
-  ]),
-);
+const variableOf = (key: string): string => `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
+const KEY_OF_VARIABLE = new Map(Object.keys(schema.shape).map((key) => [variableOf(key), key]));
 /** With the same prefix but for other programs of the project. */
 const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|DNS$|DNS_NAME$|TLS$|TOKEN$|TOKEN_FILE$|CA_FILE$|CONFIG$)/;
 
@@ -148,7 +243,7 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
     const key = KEY_OF_VARIABLE.get(name);
     if (key === undefined)
       throw new ConfigError(
-        `Environment variable ${variable} names no configuration key (see docs/operating.md for those there are)`,
+        `Environment variable ${variable} names no configuration key (see docs/configuration.md for those there are)`,
       );
     found[key] = value;
   }
@@ -157,7 +252,7 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
 
 function describe(issue: z.core.$ZodIssue): string {
   if (issue.code === 'unrecognized_keys')
-    return `unknown key ${issue.keys.join(', ')} (see docs/operating.md for those there are)`;
+    return `unknown key ${issue.keys.join(', ')} (see docs/configuration.md for those there are)`;
   return `${issue.path.join('.')}: ${issue.message}`;
 }
 

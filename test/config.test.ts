@@ -1,8 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
-import { ConfigError, loadConfig, parseConfig } from '../lib/config.ts';
+import { ConfigError, configKeys, loadConfig, parseConfig } from '../lib/config.ts';
+import { configurationPage } from '../tools/configuration/reference.ts';
 
 const least = { databaseUrl: 'postgres://user@127.0.0.1/cnapi' };
 
@@ -142,3 +143,12 @@ function environmentOf(config: Record<string, string>): Record<string, string> {
   const name = (key: string) => `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
   return Object.fromEntries(Object.entries(config).map(([key, value]) => [name(key), value]));
 }
+
+t.test('docs/configuration.md says what the schema says (npm run docs:config), of every key', async (t) => {
+  const page = readFileSync(new URL('../docs/configuration.md', import.meta.url), 'utf8');
+  t.equal(page, configurationPage());
+  t.same(
+    configKeys().filter(({ description }) => description === ''),
+    [],
+  );
+});

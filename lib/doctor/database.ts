@@ -7,8 +7,9 @@ import type { Clock } from '../ports/clock.ts';
 import { type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;
-/** Beside the pool: the beat, verdicts, sightings, and two of the bus. */
-const FURTHER_CONNECTIONS = 5;
+/** Beside the pool: the beat, verdicts, sightings and sign-ins; and of a bus in the database. */
+const FURTHER_CONNECTIONS = 4;
+const BUS_CONNECTIONS = 2;
 const MUCH_SKEW_MS = 2000;
 
 interface About {
@@ -135,7 +136,7 @@ function aboutConnections(
   about: About,
   { config, instances }: { config: Config; instances: number },
 ): Finding {
-  const each = config.databasePoolSize + FURTHER_CONNECTIONS;
+  const each = config.databasePoolSize + FURTHER_CONNECTIONS + (config.redisUrl === undefined ? BUS_CONNECTIONS : 0);
   const wanted = each * (instances + 1);
   const room = about.maxConnections - about.reserved;
   const text = `${each} connections for this instance, ${wanted} with the ${instances} others that live; there is room for ${room}`;

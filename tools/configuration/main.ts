@@ -1,0 +1,6 @@
+/** `npm run docs:config`: writes docs/configuration.md anew. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { configurationPage } from './reference.ts';
+
+writeFileSync(path.resolve(import.meta.dirname, '../../docs/configuration.md'), configurationPage());
