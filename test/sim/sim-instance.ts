@@ -40,6 +40,8 @@ export class SimInstance implements LinkDoor {
     const parsed = parseConfig({
       ...SIM_TIMES,
       host: this.host,
+      // The door that asks for tokens is not simulated; without it no other machine could come.
+      access: 'tokens',
       databaseUrl: 'postgres://simulated',
       cnapiUuid: this.uuid,
     });
