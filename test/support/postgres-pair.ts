@@ -2,7 +2,7 @@
  * A Postgres of the distribution with a streaming standby, which can be promoted: the primary on one port, the standby on
  * another, with one URL for both. docs/failover.md shows the same set-up.
  *
- *     both ──kill(primary)──▶ the standby alone, read-only ──promote()──▶ the standby alone, as the primary
+ *     both ──kill or hang(primary)──▶ the standby alone, read-only ──promote()──▶ the standby alone, as the primary
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -97,17 +97,29 @@ export class PostgresPair {
     await eventually(async () => (await this.onPrimary('select 1 from pg_stat_replication')).length === 0, HANG_MS);
   }
 
-  /** As if its machine had lost power. */
-  async kill({ program }: Server): Promise<void> {
-    const { pid } = program;
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
-    for (const each of [pid, ...children.map(Number)]) killed(each);
-    await program.ended();
+  /** As if its machine had lost power and came back at once: whoever was connected is told so. */
+  async kill(server: Server): Promise<void> {
+    this.#signal(server, 'SIGKILL');
+    await server.program.ended();
+  }
+
+  /** As if its machine hung: connections stay, are made, and nothing answers. */
+  hang(server: Server): void {
+    this.#signal(server, 'SIGSTOP');
+  }
+
+  goOn(server: Server): void {
+    this.#signal(server, 'SIGCONT');
   }
 
   /** Resolves when it takes writes. */
   async promote(): Promise<void> {
     await this.onStandby('select pg_promote(true, 60)');
+  }
+
+  #signal({ program: { pid } }: Server, signal: NodeJS.Signals): void {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
+    for (const each of [pid, ...children.map(Number)]) send(each, signal);
   }
 
   #run(program: string, args: readonly string[]): void {
@@ -152,9 +164,9 @@ async function ask<Row extends object>({ url }: Server, text: string): Promise<R
   }
 }
 
-function killed(pid: number): void {
+function send(pid: number, signal: NodeJS.Signals): void {
   try {
-    process.kill(pid, 'SIGKILL');
+    process.kill(pid, signal);
   } catch {
     // It is gone by itself.
   }
