@@ -119,7 +119,7 @@ export class Lane {
       `select format('%I.%I', nspname, relname) as name, relname as copy, string_agg(quote_ident(attname), ', ') as columns
        from pg_class join pg_namespace n on n.oid = relnamespace join pg_attribute on attrelid = pg_class.oid
        where nspname in ('public', 'lab') and relkind = 'r' and attnum > 0 and not attisdropped and attgenerated = ''
-         and relname not in ('cnapi_migrations', 'cnapi_buckets', 'cnapi_chores')
+         and relname not in ('cnapi_migrations', 'cnapi_buckets', 'cnapi_chores', 'cnapi_event_log')
        group by nspname, relname`,
     );
     for (const name of names) {
