@@ -18,6 +18,8 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
   'lib/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
   'lib/promotion.ts': 'reads the timeline; what is under way is a statement of the store of claims',
+  'lib/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
+  'lib/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
   'lib/housekeeping.ts': 'one guarded statement on a row of its own; what the chores do are statements of stores',
 };
 
