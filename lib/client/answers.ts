@@ -117,7 +117,7 @@ export const auditAnswer = z.looseObject({
   id: z.union([z.string(), z.number()]),
   time: z.string(),
   actor: nullable,
-  role: nullable,
+  roles: z.array(z.string()).nullish(),
   action: nullable,
   method: nullable,
   path: nullable,

@@ -35,10 +35,14 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
     const response = await caller.open(call, async (opened: IncomingMessage) => opened);
     if (response.statusCode === 204) return void response.resume();
     request.onOpen?.();
+    const parser = new EventParser();
     try {
-      for await (const event of eventsOf(caller, response)) {
-        after = event.id ?? after;
-        yield event;
+      for await (const piece of caller.connections.pieces(response, SILENCE_MS)) {
+        for (const event of parser.push(piece)) {
+          after = event.id ?? after;
+          yield event;
+        }
+        after = parser.lastId ?? after;
       }
       request.onBroken?.('the instance ended the stream');
     } catch (error) {
@@ -48,9 +52,4 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
     }
     await caller.clock.sleep(PAUSE_MS, signal);
   }
-}
-
-async function* eventsOf(caller: Caller, response: IncomingMessage): AsyncGenerator<ServerSentEvent> {
-  const parser = new EventParser();
-  for await (const piece of caller.connections.pieces(response, SILENCE_MS)) yield* parser.push(piece);
 }

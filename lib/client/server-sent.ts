@@ -20,9 +20,15 @@ export class EventParser {
   #pending: string[] = [];
   #pendingLength = 0;
   #id: string | undefined;
+  #lastId: string | undefined;
   #name = '';
   #data: string[] = [];
   #dataLength = 0;
+
+  /** Where to go on: an instance may say so without an event, too. */
+  get lastId(): string | undefined {
+    return this.#lastId;
+  }
 
   /** The events that this piece completes. @throws EventTooLargeError */
   push(piece: Uint8Array): ServerSentEvent[] {
@@ -67,6 +73,7 @@ export class EventParser {
   #dispatch(): ServerSentEvent | undefined {
     const event = { id: this.#id, name: this.#name || 'message', data: this.#data.join('\n') };
     const isEmpty = this.#data.length === 0;
+    this.#lastId = this.#id;
     this.#name = '';
     this.#data = [];
     this.#dataLength = 0;

@@ -137,6 +137,42 @@ t.test('a zone', async (t) => {
     await until(async () => ['Z', undefined].includes((await processFacts(pid))?.state), 'the child to be gone');
   });
 
+  await t.test('events are followed, of one server and of one kind, from where one left off', async (t) => {
+    const following = cli.start(['events', '--kind', 'task', '--server', one, '--limit', '2', '--json']);
+    await following.says('following');
+    await cli.run('exec', two, '--', 'true');
+    await cli.run('exec', one, '--', 'true');
+    const { code, stdout } = await following.ended;
+    t.equal(code, 0);
+    const [first, second] = records<{ id: string; data: { id: string } }>(stdout);
+    t.match(
+      [first, second],
+      [
+        { event: 'task', data: { server_uuid: one } },
+        { event: 'task', data: { server_uuid: one } },
+      ],
+    );
+    const later = await cli.run(
+      'events',
+      '--kind',
+      'task',
+      '--server',
+      one,
+      '--limit',
+      '1',
+      '--json',
+      '--after',
+      first?.id ?? '',
+    );
+    t.strictSame(records(later.stdout), [second]);
+    const people = await cli.run('events', '--kind', 'task', '--limit', '1', '--after', '0');
+    t.match(
+      people.stdout,
+      /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}task {6}[-0-9a-f]{36} {2}[-0-9a-f]{36} {2}command_execute/,
+    );
+    t.match(await cli.run('events', '--after', 'nonsense'), { code: 1, stderr: /request [-0-9a-f]{36}/ });
+  });
+
   await t.test('watch and audit tell what is', async (t) => {
     t.match((await cli.run('watch', '--once')).stdout, /instances: 2 live; servers: 3, 3 running; locks: 0 held/);
     const watching = cli.start(['watch', '--json', '--interval', '300ms']);

@@ -20,7 +20,7 @@ t.test('a zone', async (t) => {
   };
 
   await t.test(
-    'exec and lock go on at another instance when theirs is killed, and the next one stands still',
+    'exec, lock and events go on at another instance when theirs is killed and the next one stands still',
     async (t) => {
       const go = `${cli.home}/go`;
       const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
@@ -30,6 +30,8 @@ t.test('a zone', async (t) => {
       await lock.says('begun');
       const waiter = cli.start(['lock', server, 'vm', 'x', '--', 'echo', 'mine']);
       await waiter.says('1 ahead');
+      const events = cli.start(['events', '--kind', 'ticket', '--json']);
+      await events.says('following');
       await first.program.kill();
       others[0]?.program.freeze();
       // Longer than what is not renewed lasts.
@@ -40,6 +42,10 @@ t.test('a zone', async (t) => {
       t.match(await exec.ended, { code: 0, stdout: 'begun\ndone\n', stderr: /going on at another instance/ });
       t.match(await lock.ended, { code: 0, stdout: 'begun\ndone\n' });
       t.match(await waiter.ended, { code: 0, stdout: 'mine\n' });
+      const finished = /"finished"[\s\S]*"finished"/;
+      await events.says(finished);
+      t.match(events.stderr(), /going on at another instance/);
+      events.child.kill('SIGINT');
       await restart();
     },
   );

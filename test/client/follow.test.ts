@@ -14,7 +14,7 @@ t.test('a stream that breaks off goes on at the next instance, after the last ev
   const second = await scripted(t, (response, { headers }) => {
     if (headers['last-event-id'] === '4') return void response.writeHead(204).end();
     response.writeHead(200, STREAM);
-    response.end('id: 3\ndata: three\n\nid: 4\ndata: four\n\n');
+    response.end('id: 3\ndata: three\n\ndata: four\n\nid: 4\n\n');
   });
   const why: string[] = [];
   const seen: string[] = [];

@@ -1,0 +1,65 @@
+/** Over TLS, with tokens: who may do what, and what a caller is told who may not. */
+import { statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import t from 'tap';
+import { freshZone } from '../support/apps.ts';
+import { Authority } from '../support/certificates.ts';
+import { Cli } from './rig.ts';
+
+t.test('tokens over TLS', async (t) => {
+  const authority = await Authority.create(t);
+  const { certFile: tlsCertFile, keyFile: tlsKeyFile } = await authority.issue();
+  const { url, startApp } = await freshZone(t);
+  const { url: at } = await startApp({ access: 'tokens', tlsCertFile, tlsKeyFile });
+  const cli = new Cli(t, [at]);
+  const config = path.join(cli.home, 'config.json');
+  writeFileSync(config, JSON.stringify({ databaseUrl: url, access: 'tokens' }));
+  const run = (token: string | undefined, ...args: string[]) => {
+    const env = { CNAPI_CA_FILE: authority.caFile, ...(token && { CNAPI_TOKEN_FILE: path.join(cli.home, token) }) };
+    return cli.start(args, { env }).ended;
+  };
+
+  await t.test('without the CA or a token one is told what is missing', async (t) => {
+    t.match(at, /^https:/);
+    t.match(await cli.run('servers'), { code: 3, stderr: /its CA is not trusted|self-signed.*CNAPI_CA_FILE/ });
+    t.match(await run(undefined, 'servers'), { code: 1, stderr: /Unauthorized; at https:[\s\S]*CNAPI_TOKEN_FILE/ });
+  });
+
+  await t.test('an admin makes tokens, each may what its role says, and a revoked one nothing', async (t) => {
+    await cli.run('token', 'create', 'root', '--role', 'admin', '--config', config, '--file', 'root');
+    const made = await run('root', 'token', 'create', 'eyes', '--role', 'reader', '--expires', '1h', '--file', 'eyes');
+    t.match(made, { code: 0, stdout: 'eyes\n', stderr: /\(eyes, reader\) is good until/ });
+    t.equal(statSync(path.join(cli.home, 'eyes')).mode & 0o777, 0o600);
+    t.match(await run('eyes', 'servers'), { code: 0 });
+    t.match(await run('eyes', 'lock', 'default', 'a', 'b', '--', 'echo', 'ran'), {
+      code: 1,
+      stdout: '',
+      stderr: /Forbidden[\s\S]*The role of this token/,
+    });
+    t.match(await run('eyes', 'token', 'list'), { code: 1, stderr: /Forbidden/ });
+    const shown = await run('root', 'token', 'create', 'deploy', '--role', 'operator');
+    t.match(shown.stdout, /^cnapi_[0-9a-f]{32}_[-\w]{43}\n$/);
+    writeFileSync(path.join(cli.home, 'deploy'), shown.stdout, { mode: 0o600 });
+    t.match(await run('deploy', 'lock', 'default', 'a', 'b', '--', 'echo', 'ran'), { code: 0, stdout: 'ran\n' });
+    const list = await run('root', 'token', 'list');
+    t.match(list.stdout, /deploy +operator/);
+    t.notMatch(list.stdout, shown.stdout.trim(), 'never the token itself');
+    t.match(await run('root', 'token', 'revoke', 'eyes'), { code: 0, stdout: /is revoked/ });
+    t.match(await run('eyes', 'servers'), { code: 1, stderr: /Unauthorized/ });
+    t.match(await run('root', 'token', 'revoke', 'eyes'), { code: 2, stderr: /There is no token eyes/ });
+    const audit = await run('root', 'audit', '--actor', 'deploy', '--json');
+    t.match(JSON.parse(audit.stdout), [
+      { action: 'ReleaseTicket' },
+      { action: 'CreateTicket', roles: ['operator'], status: 202 },
+    ]);
+    t.match(
+      (await run('root', 'token', 'create', 'x', '--role', 'reader', '--file', 'eyes')).stderr,
+      /cannot be made: EEXIST/,
+    );
+    t.match(
+      JSON.parse((await run('root', 'token', 'list', '--all', '--json')).stdout),
+      { length: 3 },
+      'none that nobody has',
+    );
+  });
+});
