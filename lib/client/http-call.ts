@@ -93,19 +93,15 @@ export class Connections {
   async read(response: IncomingMessage): Promise<string> {
     const chunks: Buffer[] = [];
     let bytes = 0;
-    try {
-      for await (const chunk of this.pieces(response, SILENCE_MS)) {
-        bytes += chunk.length;
-        if (bytes > MAX_BODY_BYTES) throw new CallFailure(`the answer is larger than ${MAX_BODY_BYTES} bytes`, true);
-        chunks.push(chunk);
-      }
-    } catch (error) {
-      throw error instanceof CallFailure ? error : new CallFailure(reasonOf(error), true, error);
+    for await (const chunk of this.pieces(response, SILENCE_MS)) {
+      bytes += chunk.length;
+      if (bytes > MAX_BODY_BYTES) throw new CallFailure(`the answer is larger than ${MAX_BODY_BYTES} bytes`, true);
+      chunks.push(chunk);
     }
     return Buffer.concat(chunks).toString('utf8');
   }
 
-  /** The body piece by piece; broken off when nothing comes for so long. */
+  /** The body piece by piece; broken off when nothing comes for so long. @throws CallFailure */
   async *pieces(response: IncomingMessage, silenceMs: number): AsyncGenerator<Buffer> {
     const cut = () => response.destroy(new CallFailure(`nothing came for ${silenceMs / 1000} s`, true));
     let timer = this.#clock.after(silenceMs, cut);
@@ -115,6 +111,8 @@ export class Connections {
         yield chunk;
         timer = this.#clock.after(silenceMs, cut);
       }
+    } catch (error) {
+      throw error instanceof CallFailure ? error : new CallFailure(reasonOf(error), true, error);
     } finally {
       timer.cancel();
       response.destroy();
