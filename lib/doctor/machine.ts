@@ -8,9 +8,10 @@ import { type Finding, findings } from './finding.ts';
 
 /** Callers beside the agents, doors, the database, files. */
 const FURTHER_DESCRIPTORS = 1600;
-/** Measured, and rounded up: docs/performance.md has an instance at rest at 100 MB, and an agent at 14 KB resident. */
+/** Measured, and rounded up: docs/operating.md, "Sizing". */
 const BASE_MB = 200;
 const AGENT_KB = 30;
+const TLS_KB = 50;
 const ASK_WITHIN_MS = 3000;
 
 export async function checkMachine(config: Config): Promise<Finding[]> {
@@ -54,11 +55,12 @@ async function checkDescriptors({ maxAgents }: Config): Promise<Finding> {
   return part.warn(text, 'raise it where the instance is started (systemd: LimitNOFILE), or lower maxAgents');
 }
 
-function checkMemory({ maxAgents }: Config): Finding {
+function checkMemory({ maxAgents, tlsCertFile }: Config): Finding {
   const part = findings('limits');
+  const agentKb = AGENT_KB + (tlsCertFile === undefined ? 0 : TLS_KB);
   const constrained = process.constrainedMemory();
   const hasMb = Math.round(Math.min(totalmem(), constrained > 0 ? constrained : Number.POSITIVE_INFINITY) / 2 ** 20);
-  const wantsMb = Math.round(BASE_MB + (maxAgents * AGENT_KB) / 1024);
+  const wantsMb = Math.round(BASE_MB + (maxAgents * agentKb) / 1024);
   const text = `${hasMb} MB of memory; an instance with ${maxAgents} agents (maxAgents) wants about ${wantsMb}`;
   if (hasMb >= wantsMb) return part.ok(text);
   return part.warn(text, 'give it more, or lower maxAgents');
