@@ -8,7 +8,7 @@ import type { UpgradeRefusal } from './link-socket.ts';
 
 const BY_STATUS: Readonly<Record<number, string>> = {
   401:
-    'this agent is not let in: its token is missing, wrong, expired or revoked. Make one (cnapi token create --role agent) and ' +
+    'this agent is not let in: its token is missing, wrong, expired or revoked. Make one (cnapi token create NAME --role agent) and ' +
     'put it into the file of --token-file (without that option: DATA/token), mode 600; no restart is needed',
   403: 'this agent’s token may not be used here: it needs the role agent, and if it is for one server, this one',
   429: 'this agent is told to wait: too many requests or failed sign-ins come from its address',
