@@ -66,6 +66,7 @@ export class Doors {
     try {
       return await this.#openAll();
     } catch (error) {
+      certificates?.stop();
       this.close();
       throw error;
     }

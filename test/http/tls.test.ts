@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { appendFile, readFile, writeFile } from 'node:fs/promises';
 import { createServer, get } from 'node:https';
-import { connect as connectPlain, type Socket } from 'node:net';
+import { type AddressInfo, connect as connectPlain, type Socket } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import t, { type Test } from 'tap';
 import { Certificates } from '../../lib/http/certificates.ts';
@@ -134,6 +134,37 @@ t.test('handshakes count as connections', async (t) => {
   const late = await until(() => dial().catch(() => undefined), 'a late one to be let in');
   t.match(await says(late, '/late'), /200 OK/);
   late.destroy();
+});
+
+t.test('where the port is taken, nothing goes on looking at the files', async (t) => {
+  const squatter = createServer().listen(0, '127.0.0.1');
+  await once(squatter, 'listening');
+  t.teardown(() => squatter.close());
+  const authority = await Authority.create(t);
+  const clock = new ManualClock();
+  const periods: number[] = [];
+  const counting: Clock = {
+    ...systemClock,
+    every(ms) {
+      periods.push(ms);
+      return { cancel: () => void periods.pop() };
+    },
+  };
+  const log = silentLogger;
+  const certificates = new Certificates({ files: await authority.issue(), clock: counting, log });
+  await certificates.load();
+  const { port } = squatter.address() as AddressInfo;
+  const doors = new Doors({
+    http: createServer(),
+    host: '127.0.0.1',
+    port,
+    maxConnections: 1,
+    certificates,
+    clock,
+    log,
+  });
+  await t.rejects(doors.open(), { code: 'EADDRINUSE' });
+  t.same(periods, []);
 });
 
 t.test('a new pair is used by new connections; the ones there stay as they are', async (t) => {
