@@ -34,7 +34,7 @@ const ABOUT = `select current_setting('server_version_num')::int / 10000 as vers
   (select count(*) from pg_stat_replication)::int as standbys,
   pg_is_in_recovery() as "isStandby",
   current_setting('transaction_read_only')::bool as "isReadOnly",
-  has_schema_privilege(current_schema(), 'create, usage') as "mayCreate",
+  coalesce(has_schema_privilege(current_schema(), 'create') and has_schema_privilege(current_schema(), 'usage'), false) as "mayCreate",
   extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
   current_user as "user"`;
 

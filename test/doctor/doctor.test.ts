@@ -7,15 +7,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
 import { createTokenDirectly } from '../../lib/direct-token.ts';
+import type { Instance } from '../../lib/dns/zone.ts';
 import { examine } from '../../lib/doctor/doctor.ts';
 import type { Finding } from '../../lib/doctor/finding.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
+import { startNameServer } from '../dns/support.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { freshDatabase } from '../support/postgres.ts';
+import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 import { noRedis, sharedRedisUrl } from '../support/redis.ts';
+import { until } from '../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
@@ -98,6 +101,50 @@ t.test('with an instance that is well, all is well', { skip: noRedis }, async (t
   ])
     t.match(stdout, line);
   t.match(stderr, /\d+ well, \d+ to look at, 0 to mend/);
+});
+
+t.test('a password that is wrong is told from a user that is not there', async (t) => {
+  const server = await startTestPostgres();
+  t.teardown(() => server.close());
+  const database = openDatabase(server.url);
+  t.teardown(() => database.stop());
+  await database.query(`create role guarded login password 'right'`);
+  const { rows } = await database.query<{ file: string }>(`select current_setting('hba_file') as file`);
+  const lines = ['host all guarded 127.0.0.1/32 scram-sha-256', 'host all all 127.0.0.1/32 trust'];
+  await database.query(`copy (select unnest(array['${lines.join("','")}'])) to '${rows[0]?.file}'`);
+  await database.query('select pg_reload_conf()');
+  const as = (password: string) => server.url.replace('cnapi@', `guarded:${password}@`);
+  const refused = () =>
+    diagnose(t, { databaseUrl: as('wrong') }).then((all) => all.filter(({ part }) => part === 'database'));
+  const [found] = await until(async () => {
+    const findings = await refused();
+    return findings.length === 1 && findings;
+  }, 'the server to ask for passwords');
+  t.match(found, {
+    level: 'fail',
+    found: /password authentication failed for user "guarded"/,
+    todo: /password in databaseUrl/,
+  });
+  t.notMatch(JSON.stringify(await refused()), /wrong/, 'the password is in no finding');
+  const [right] = (await diagnose(t, { databaseUrl: as('right') })).filter(({ part }) => part === 'database');
+  t.match(right, { level: 'fail', found: /guarded may not create tables there/, todo: /grant create, usage/ });
+});
+
+t.test('the name is asked for, and compared with who lives', async (t) => {
+  const zone = await freshZone(t);
+  const { url, cnapiUuid } = await zone.startApp();
+  const here = { uuid: cnapiUuid, host: '127.0.0.1', port: Number(new URL(url).port) };
+  const nameOf = async (...instances: Instance[]) => {
+    const server = await startNameServer(t, instances);
+    const file = await configFile(t, { databaseUrl: zone.url });
+    const deps = { env: {}, clock: systemClock, random: systemRandom };
+    const all = await examine({ ...deps, configFile: file, dns: `127.0.0.1:${server.port}` });
+    return all.find(({ part }) => part === 'dns');
+  };
+  t.match(await nameOf(here), { level: 'ok', found: /names 1 instances; 1 live/ });
+  t.match(await nameOf(), { level: 'warn', found: /of which it lacks 127\.0\.0\.1:/ });
+  const gone = { ...here, uuid: crypto.randomUUID(), port: 1 };
+  t.match(await nameOf(here, gone), { level: 'warn', found: /nobody lives at 127\.0\.0\.1:1/ });
 });
 
 t.test('what is broken is named, with what to do', async (t) => {
