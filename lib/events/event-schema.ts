@@ -8,40 +8,27 @@
  * under the lock of one row (law 5). Of one object the outbox is in order: its row is locked when the id is taken.
  */
 import type { Migration } from '../moray/migrations.ts';
+import { firstInstance, firstLog, firstStatus, firstTask, firstTicket } from './event-history.ts';
+
+/** What waits in the outbox at most, as long as nobody numbers it: all that run are of a version before events. */
+export const OUTBOX_BOUND = 100_000;
 
 /**
- * `numbered_at`: when an instance last moved what waits. When none has for minutes (all are of a version before events),
- * nothing is added to the outbox, and a row in `cnapi_event_misses` says so. Ids in `cnapi_events` have no holes.
+ * `numbered_at`: when an instance last looked, within a minute. `moved_id`: the last one that left the outbox; a change is
+ * told while the outbox's ids are not too far from it, else a row in `cnapi_event_misses` says that some were not. Ids in
+ * `cnapi_events` have no holes.
  */
-const log = `
-create table cnapi_events (
-  id bigint primary key,
-  kind text collate "C" not null,
-  server_uuid text collate "C",
-  stored_at timestamptz not null,
-  body jsonb not null
-);
-create table cnapi_event_outbox (
-  id bigint generated always as identity primary key,
-  kind text collate "C" not null,
-  server_uuid text collate "C",
-  stored_at timestamptz not null,
-  body jsonb not null
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-create table cnapi_event_misses (since timestamptz not null);
-create table cnapi_event_log (
-  is_only boolean primary key default true check (is_only),
-  last_id bigint not null,
-  numbered_at timestamptz not null
-) with (fillfactor = 50);
-insert into cnapi_event_log (last_id, numbered_at) values (0, cnapi_now());
+const numbering = `
+alter table cnapi_event_log add column if not exists moved_id bigint not null default 0;
+update cnapi_event_log set moved_id = (select last_value from cnapi_event_outbox_id_seq);
 
-create function cnapi_number_events(p_most int) returns table (numbered int, last_id bigint, waited_ms bigint)
+create or replace function cnapi_number_events(p_most int) returns table (numbered int, last_id bigint, waited_ms bigint)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   log cnapi_event_log;
   moment timestamptz := cnapi_now();
+  reached bigint;
   moved int;
   waited interval;
 begin
@@ -57,6 +44,7 @@ begin
     return;
   end if;
   moment := cnapi_now();
+  select s.last_value into reached from cnapi_event_outbox_id_seq s;
   delete from cnapi_event_misses;
   if found then
     log.last_id := log.last_id + 1;
@@ -73,25 +61,28 @@ begin
       select log.last_id + row_number() over (order by t.id), t.kind, t.server_uuid, t.stored_at, t.body from taken t
       returning stored_at
   )
-  select count(*), moment - min(a.stored_at) into moved, waited from added a;
-  update cnapi_event_log l set last_id = log.last_id + moved, numbered_at = moment;
+  select count(*), moment - (select min(a.stored_at) from added a), max(t.id) into moved, waited, log.moved_id from taken t;
+  if moved < p_most then
+    log.moved_id := reached;
+  end if;
+  update cnapi_event_log l set last_id = log.last_id + moved, numbered_at = moment, moved_id = log.moved_id;
   return query select moved, log.last_id + moved, coalesce(extract(epoch from waited) * 1000, 0)::bigint;
 end $$;
 `;
 
 /**
- * A trigger that tells one kind. It takes no lock that anybody waits for, and fails only where the database does. `at` is the
- * time that the change itself has, so that no further clock is read.
+ * A trigger's function that tells one kind. It takes no lock that anybody waits for, and fails only where the database does.
+ * `at` is the time that the change itself has, where it has one, so that no further clock is read.
  */
 function tell(kind: string, { server, at, body }: { server: string; at: string; body: string }): string {
   return `
-create function cnapi_tell_${kind}() returns trigger language plpgsql as $$
+create or replace function cnapi_tell_${kind}() returns trigger language plpgsql as $$
 begin
   insert into cnapi_event_outbox (kind, server_uuid, stored_at, body)
-    select '${kind}', ${server}, ${at}, ${body}
-      from cnapi_event_log l where l.numbered_at > ${at} - interval '5 minutes';
+    select '${kind.replace('_deleted', '')}', ${server}, ${at}, ${body}
+      from cnapi_event_log l, cnapi_event_outbox_id_seq s where s.last_value < l.moved_id + ${OUTBOX_BOUND};
   if not found then
-    insert into cnapi_event_misses (since) select ${at} where not exists (select 1 from cnapi_event_misses);
+    insert into cnapi_event_misses (since) select cnapi_now() where not exists (select 1 from cnapi_event_misses);
   end if;
   return null;
 end $$;
@@ -99,61 +90,51 @@ end $$;
 }
 
 /** The roster's own trigger writes a row of history for each change. */
-const status = `${tell('status', {
+const status = tell('status', {
   server: 'new.server_uuid::text',
   at: 'new.since',
   body: `jsonb_build_object('server_uuid', new.server_uuid, 'status', new.status, 'previous', new.previous,
         'reason', new.reason, 'cnapi_uuid', new.cnapi_uuid, 'epoch', new.epoch)`,
-})}
-create trigger cnapi_tell after insert on cnapi_status_history for each row execute function cnapi_tell_status();
-`;
+});
 
-const task = `${tell('task', {
+const task = tell('task', {
   server: 'new.server_uuid::text',
   at: `(case new.state when 'queued' then new.queued_at when 'claimed' then new.claimed_at else new.ended_at end)`,
   body: `jsonb_build_object('id', new.id, 'server_uuid', new.server_uuid, 'task', new.name,
         'status', case new.state when 'claimed' then 'active' when 'ended' then new.outcome else 'queued' end,
         'attempt', new.attempt)`,
-})}
-create trigger cnapi_tell_made after insert on cnapi_tasks for each row execute function cnapi_tell_task();
-create trigger cnapi_tell_moved after update on cnapi_tasks for each row when (old.state <> new.state)
-  execute function cnapi_tell_task();
-`;
+});
 
 /** One that had ended and is deleted, or forgotten by housekeeping, changes for nobody. */
-const ticket = `${tell('ticket', {
-  server: 'new.server_uuid',
-  at: 'new.updated_at',
-  body: `jsonb_build_object('uuid', new.uuid, 'server_uuid', new.server_uuid, 'scope', new.scope, 'id', new.id,
+const ticket =
+  tell('ticket', {
+    server: 'new.server_uuid',
+    at: 'new.updated_at',
+    body: `jsonb_build_object('uuid', new.uuid, 'server_uuid', new.server_uuid, 'scope', new.scope, 'id', new.id,
         'status', new.status)`,
-})}
-${tell('ticket_deleted', {
-  server: 'old.server_uuid',
-  at: 'cnapi_now()',
-  body: `jsonb_build_object('uuid', old.uuid, 'server_uuid', old.server_uuid, 'scope', old.scope, 'id', old.id,
+  }) +
+  tell('ticket_deleted', {
+    server: 'old.server_uuid',
+    at: 'cnapi_now()',
+    body: `jsonb_build_object('uuid', old.uuid, 'server_uuid', old.server_uuid, 'scope', old.scope, 'id', old.id,
         'status', 'deleted')`,
-}).replace("select 'ticket_deleted'", "select 'ticket'")}
-create trigger cnapi_tell_made after insert on cnapi_waitlist_tickets for each row execute function cnapi_tell_ticket();
-create trigger cnapi_tell_moved after update on cnapi_waitlist_tickets for each row when (old.status <> new.status)
-  execute function cnapi_tell_ticket();
-create trigger cnapi_tell_deleted after delete on cnapi_waitlist_tickets for each row
-  when (old.status in ('queued', 'active')) execute function cnapi_tell_ticket_deleted();
-`;
+  });
 
-const instance = `${tell('instance', {
+/** A run that was renewed is live from now on, though its instance started long ago. */
+const instance = tell('instance', {
   server: 'null',
-  at: 'coalesce(new.ended_at, new.draining_since, new.started_at)',
+  at: `coalesce(new.ended_at, new.draining_since, cnapi_now())`,
   body: `jsonb_build_object('uuid', new.cnapi_uuid, 'run', new.run, 'url', new.url, 'version', new.version,
         'state', case when new.state = 'dead' then new.end_reason when new.draining_since is not null then 'draining'
           else 'live' end)`,
-})}
-create trigger cnapi_tell_made after insert on cnapi_instances for each row execute function cnapi_tell_instance();
-create trigger cnapi_tell_moved after update on cnapi_instances for each row
-  when (old.state <> new.state or (old.draining_since is null) <> (new.draining_since is null))
-  execute function cnapi_tell_instance();
-`;
+});
 
 export const eventMigrations: Migration[] = [
-  { number: 80, name: 'log of events', sql: log },
-  { number: 81, name: 'changes are told as events', sql: status + task + ticket + instance },
+  { number: 80, name: 'log of events', sql: firstLog },
+  { number: 81, name: 'changes are told as events', sql: firstStatus + firstTask + firstTicket + firstInstance },
+  {
+    number: 82,
+    name: 'the outbox of events is bounded by length',
+    sql: numbering + status + task + ticket + instance,
+  },
 ];

@@ -57,25 +57,30 @@ export async function readEventPage(
   return rows.map(({ server_uuid, stored_at, ...row }) => ({ ...row, serverUuid: server_uuid, storedAt: stored_at }));
 }
 
-/** Deletes the oldest events, at most `limit`, of those that are above `keep` in number. Returns how many went. */
+/**
+ * What goes is always a prefix, so that the oldest one says what is missing: whoever else deletes just now is waited for.
+ * Deletes the oldest events, at most `limit`, of those that are above `keep` in number. Returns how many went.
+ */
 export async function trimEvents(database: Queryable, keep: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_events where id in (
        select id from cnapi_events where id <= (select last_id from cnapi_event_log) - $1::bigint
-       order by id limit $2::int for update skip locked)`,
+       order by id limit $2::int for update)`,
     [keep, limit],
   );
   return rowCount;
 }
 
-/** Deletes the oldest events, at most `limit`, as far as they are older than `days`. Returns how many went. */
+/** Deletes the oldest events, at most `limit`, up to the first one that is not older than `days`. Returns how many went. */
 export async function forgetEvents(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_events where id in (
        select id from cnapi_events
-       where id = any (array(select id from cnapi_events order by id limit $2::int))
-         and stored_at < cnapi_now() - make_interval(days => $1::int)
-       order by id for update skip locked)`,
+       where id < coalesce(
+         (select min(first.id) from (select id, stored_at from cnapi_events order by id limit $2::int) as first
+           where first.stored_at >= cnapi_now() - make_interval(days => $1::int)),
+         (select max(first.id) + 1 from (select id from cnapi_events order by id limit $2::int) as first))
+       order by id for update)`,
     [days, limit],
   );
   return rowCount;

@@ -53,7 +53,9 @@ export interface EventStats {
 
 const NUMBER_BATCH = 5_000;
 const TRIM_BATCH = 20_000;
-const PAGE = 500;
+const PAGE = 100;
+/** At once, of all followers: the connections are everybody's. */
+const LOG_READS = 2;
 /** What one statement looks through for a reader who wants few of many. */
 const SCAN = 20_000;
 /** A reader is told where it stands when so many were passed over. */
@@ -73,6 +75,7 @@ export class Events {
   readonly #leaving = new AbortController();
   /** Aborts when what was told is not in the log any more. */
   #log = new AbortController();
+  readonly #logReads = new Gate(LOG_READS);
   #isStopped = false;
 
   constructor(deps: EventsDeps) {
@@ -119,7 +122,7 @@ export class Events {
   ): Promise<AsyncIterable<ToldEvent>> {
     if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
     if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
-    const from = position === undefined ? { id: await this.#number(), storedAtMs: 0 } : await this.#find(position);
+    const from = position === undefined ? await this.#now() : await this.#find(position);
     return this.#tell(filter, from, { isNew: position === undefined, signal });
   }
 
@@ -130,6 +133,13 @@ export class Events {
 
   stats(): EventStats {
     return { followers: this.#followers, numbered: this.#numbered, gaps: this.#gaps, lagMs: this.#lagMs };
+  }
+
+  /** With its time, so that it is known again. */
+  async #now(): Promise<Position> {
+    const id = await this.#number();
+    const { storedAt } = await readLog(this.#deps.database, id);
+    return { id, storedAtMs: storedAt?.getTime() ?? 0 };
   }
 
   async #find(text: string): Promise<Position> {
@@ -153,7 +163,7 @@ export class Events {
       // One that loses its connection before the first event goes on from here, too.
       if (isNew) yield { position: formatPosition(from), event: undefined };
       for (let at = from.id, told = at; !turn.isOver; ) {
-        const page = this.#fromWindow(at, filter) ?? (await this.#fromLog(at, filter));
+        const page = this.#fromWindow(at, filter) ?? (await this.#logReads.run(() => this.#fromLog(at, filter)));
         for (const event of page.events) {
           if (turn.isOver) return;
           yield { position: formatPosition(positionOf(event)), event };
@@ -263,5 +273,27 @@ class Turn {
 
   end(): void {
     for (const one of this.#signals) one.removeEventListener('abort', this.#onEnd);
+  }
+}
+
+/** Lets so many in at once; the others wait in turn. */
+class Gate {
+  #free: number;
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(room: number) {
+    this.#free = room;
+  }
+
+  async run<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (this.#free > 0) this.#free -= 1;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#free += 1;
+      else next();
+    }
   }
 }

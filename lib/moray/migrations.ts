@@ -11,7 +11,8 @@ import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
 /**
  * Each noun numbers its steps in tens of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39 and 60-69, waitlist
- * 40-49, old agents 50-59, access 70-74, audit 75-79, events 80-89, housekeeping 90-99.
+ * 40-49, old agents 50-59, access 70-74, audit 75-79, events 80-89, housekeeping 90-99. Steps
+ * are held against each other by tens, and access and audit share one: what comes next is 100-109 for access, 110-119 for audit.
  */
 export interface Migration {
   number: number;

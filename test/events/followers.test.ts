@@ -3,12 +3,15 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { migrations } from '../../lib/core.ts';
+import { parsePosition } from '../../lib/events/event.ts';
 import { TooManyFollowersError } from '../../lib/events/event-errors.ts';
+import { forgetEvents } from '../../lib/events/event-store.ts';
 import { Events, type EventsDeps, type ToldEvent } from '../../lib/events/events.ts';
 import { silentLogger as log } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
+import { insertRun } from '../../lib/roster/instance-store.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 
@@ -126,4 +129,84 @@ t.test('followers are bounded, and end when their instance leaves', async (t) =>
   events.retire();
   t.same(await over, { value: undefined, done: true }, 'the instance leaves');
   await t.rejects(events.follow({}, undefined), { code: 'InstanceDraining', statusCode: 503 });
+});
+
+t.test('a new follower whose first position is of before the log was set back is told so', async (t) => {
+  const { database, events } = await startEvents(t);
+  await addTasks(database, 1);
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const { position } = (await follower.next()).value as ToldEvent;
+  await follower.return?.();
+  t.ok(parsePosition(position)?.storedAtMs, position);
+  await database.query(`update cnapi_events set stored_at = stored_at - interval '1 second'`);
+  await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
+});
+
+t.test('a run that is renewed is live from now on, whenever its instance started', async (t) => {
+  const { database, events } = await startEvents(t);
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const identity = {
+    cnapiUuid: randomUUID(),
+    url: 'http://127.0.0.1:1',
+    host: '127.0.0.1',
+    port: 1,
+    pid: 1,
+    version: '0',
+  };
+  const { rows } = await database.query<{ moment: Date }>('select cnapi_now() as moment');
+  await insertRun(database, randomUUID(), identity, new Date('2020-01-01T00:00:00Z'));
+  const [told] = await take(follower, 1);
+  t.match(told?.event?.body, { state: 'live' });
+  t.ok((told?.event?.storedAt.getTime() ?? 0) >= (rows[0]?.moment.getTime() ?? Number.NaN));
+  await follower.return?.();
+});
+
+t.test('only the beginning of the log is forgotten, so that no hole is hidden in it', async (t) => {
+  const { database, events } = await startEvents(t);
+  await addTasks(database, 6);
+  await events.follow({}, undefined);
+  await database.query(`update cnapi_events set stored_at = stored_at - interval '9 days' where id in (1, 2, 4)`);
+  const ids = async () =>
+    (await database.query<{ id: number }>('select id from cnapi_events order by id')).rows.map(({ id }) => id);
+  t.equal(await forgetEvents(database, 7, 1), 1);
+  t.same(await ids(), [2, 3, 4, 5, 6]);
+  t.equal(await forgetEvents(database, 7, 100), 1);
+  t.equal(await forgetEvents(database, 7, 100), 0);
+  t.same(await ids(), [3, 4, 5, 6]);
+  t.equal(await forgetEvents(database, 0, 100), 4, 'all may go');
+});
+
+t.test('many who read the log from its beginning take few of the connections that all share', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  let [reading, most] = [0, 0];
+  const counted: Database = {
+    query: async (...statement) => {
+      most = Math.max(most, ++reading);
+      return database.query<never>(...statement).finally(() => {
+        reading -= 1;
+      });
+    },
+    stream: (...statement) => database.stream(...statement),
+    transaction: (...work) => database.transaction(...work),
+    stop: async () => {},
+  };
+  const bus = createMemoryBus({ hub: new MemoryHub(), clock, random, log });
+  const config = { slowPollMs: 60_000, slowPollNoBusMs: 60_000 };
+  const events = new Events({ database: counted, bus, clock, log, config });
+  await events.start();
+  t.teardown(() => events.stop());
+  await addTasks(database, 2_000);
+  await events.follow({}, undefined);
+  const crowd = await Promise.all(Array.from({ length: 40 }, () => events.follow({}, '0')));
+  most = 0;
+  const heard = await Promise.all(
+    crowd.map(async (told) => {
+      const iterator = told[Symbol.asyncIterator]();
+      const count = (await take(iterator, 2_000)).length;
+      await iterator.return?.();
+      return count;
+    }),
+  );
+  t.same(new Set(heard), new Set([2_000]));
+  t.ok(most <= 3, `${most} statements at once, the reader's among them`);
 });

@@ -60,6 +60,7 @@ do $$ declare names text; begin
   execute 'truncate ' || names || ' restart identity cascade';
 end $$;
 select setval(quote_ident(sequencename)::regclass, 1, false) from pg_sequences where schemaname = 'public';
+insert into cnapi_event_log (last_id, numbered_at) values (0, cnapi_now());
 discard plans`;
 
 /** Boots in some seconds; used for one seed after the other. */

@@ -4,6 +4,7 @@ import type { Change } from './changes.ts';
 import { Checks, type Invariant } from './checks.ts';
 import { Conditions } from './conditions.ts';
 import { type Concern, type Disturbance, Disturbances } from './disturbances.ts';
+import { eventComplaints } from './event-checks.ts';
 import { scheduleFaults } from './faults.ts';
 import type { Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';
@@ -105,7 +106,7 @@ export class World {
     this.workload.schedule(plan.operations);
     this.#tick();
     await time.runUntil(plan.calmAt + WELL_WITHIN_MS, () => this.#isOver());
-    this.#judge();
+    await this.#judge(postgres);
     return this.#outcome();
   }
 
@@ -207,11 +208,12 @@ export class World {
     return this.#violations.length > 0 || isWell;
   }
 
-  #judge(): void {
+  async #judge(postgres: SimPostgres): Promise<void> {
     if (this.#violations.length > 0) return;
     for (const { invariant, what } of this.checks.unwell()) this.violated(invariant, what);
     for (const complaint of this.checks.leaks()) this.violated('I7', complaint);
     this.checks.atTheEnd();
+    for (const complaint of await eventComplaints(postgres)) this.violated('I6', complaint);
   }
 
   #noteChange(change: Change): void {
