@@ -3,10 +3,20 @@
  * read-only (a standby; a primary set so) is left at once. Made by the pool (`pool.ts`) and by the bus over LISTEN/NOTIFY.
  */
 import pg from 'pg';
+import { sqlStateOf } from './database.ts';
 import type { DatabaseHosts, Droppable, Host } from './hosts.ts';
 
 /** Reported by Postgres 14 and newer at the start and at each change. A pooler repeats what its first server once said. */
 const READ_ONLY_PARAMETERS = ['in_hot_standby', 'default_transaction_read_only'];
+
+export const TIMELINE = `select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline`;
+/** Of a standby. */
+export const IN_RECOVERY = '55000';
+/** Not permitted, no such function, not supported. */
+export const NOT_TOLD = ['42501', '42883', '0A000'];
+
+/** The driver takes it, and its types do not know. */
+type Timed = pg.QueryConfig & { query_timeout: number };
 
 /** As the server says it itself when it is asked to write. */
 class ReadOnlyError extends Error {
@@ -22,28 +32,73 @@ export interface ClientOptions extends pg.ClientConfig {
   connectionTimeoutMillis: number;
 }
 
+type Connected = (error: Error | null, client?: pg.Client) => void;
+
 /** It goes to the host that is next when it is made. */
 export class DatabaseClient extends pg.Client implements Droppable {
   readonly databaseHost: Host;
+  readonly #hosts: DatabaseHosts;
+  readonly #timeoutMs: number;
+  #isOpen = false;
 
   constructor(hosts: DatabaseHosts, options: ClientOptions, { pooled = false } = {}) {
     const host = hosts.next;
     const connectionTimeoutMillis = Math.ceil(options.connectionTimeoutMillis / hosts.count);
     super({ ...options, connectionString: host.url, connectionTimeoutMillis });
     this.databaseHost = host;
-    let isOpen = false;
-    const noteFailure = () => isOpen || hosts.failed(host);
+    this.#hosts = hosts;
+    this.#timeoutMs = connectionTimeoutMillis;
+    const noteFailure = () => this.#isOpen || hosts.failed(host);
     // Before the driver's own listeners, whose callers may at once make the next connection.
     for (const event of ['error', 'errorMessage']) this.connection.on(event, noteFailure);
-    this.connection.once('readyForQuery', () => {
-      isOpen = true;
-      hosts.opened(this);
-    });
     this.connection.once('end', () => {
       noteFailure();
       hosts.closed(this);
     });
+    // One that breaks while it is asked who it is has nobody else who listens.
+    this.on('error', () => undefined);
     if (!pooled) this.connection.on('parameterStatus', (status: ParameterStatus) => this.#leaveIfReadOnly(status));
+  }
+
+  override connect(): Promise<pg.Client>;
+  override connect(callback: Connected): void;
+  override connect(callback?: Connected): Promise<pg.Client> | undefined {
+    const opened = super.connect().then(() => this.#open());
+    if (callback === undefined) return opened;
+    opened.then(
+      (client) => callback(null, client),
+      (error: Error) => callback(error),
+    );
+    return undefined;
+  }
+
+  async #open(): Promise<pg.Client> {
+    try {
+      const timeline = this.#hosts.count > 1 ? await this.#timeline() : undefined;
+      this.#hosts.opened(this, timeline);
+      this.#isOpen = true;
+      return this;
+    } catch (error) {
+      this.#hosts.failed(this.databaseHost);
+      this.connection.stream.destroy();
+      throw error;
+    }
+  }
+
+  /** Each promotion begins a new one. Undefined where the database does not tell. */
+  async #timeline(): Promise<number | undefined> {
+    try {
+      const { rows } = await this.query<{ timeline: string }>({
+        text: TIMELINE,
+        query_timeout: this.#timeoutMs,
+      } as Timed);
+      return Number.parseInt(rows[0]?.timeline ?? '', 16);
+    } catch (error) {
+      const state = sqlStateOf(error);
+      if (state === IN_RECOVERY) throw new ReadOnlyError(this.databaseHost);
+      if (NOT_TOLD.includes(state ?? '')) return undefined;
+      throw error;
+    }
   }
 
   drop(cause: Error): void {

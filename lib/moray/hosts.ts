@@ -4,6 +4,9 @@
  *
  *     at host n ──it refuses, is silent, or is read-only──▶ at host n + 1 (the first after the last)
  *     at host n ──a connection to it opens──▶ in use: connections to any other host are destroyed
+ *
+ * A former primary that nobody has stopped takes writes as well. It is told by its timeline, which is below that of the one
+ * that was promoted: once this process has seen the higher one, it goes to no lower one.
  */
 import type { Logger } from '../log.ts';
 import { hostUrls } from './database-url.ts';
@@ -29,12 +32,32 @@ class MovedError extends Error {
   }
 }
 
+/** 57P01, so that another host is tried. */
+class FormerPrimaryError extends Error {
+  readonly code = '57P01';
+
+  constructor(host: Host, timeline: number, seen: number) {
+    super(`${host.name} is a former primary: its timeline is ${timeline}, and ${seen} has been seen`);
+  }
+}
+
+class LateError extends Error {
+  readonly code = '57P01';
+
+  constructor(host: Host) {
+    super(`${host.name} was given up while this connection was made`);
+  }
+}
+
 export class DatabaseHosts {
   readonly #hosts: readonly Host[];
   readonly #log: Logger;
   readonly #open = new Set<Droppable>();
   #next = 0;
   #inUse: Host | undefined;
+  /** The highest that was seen. */
+  #timeline = 0;
+  #complainedOf: Host | undefined;
 
   /** @throws TypeError when the URL is not one */
   constructor(url: string, log: Logger) {
@@ -56,10 +79,12 @@ export class DatabaseHosts {
     if (host === this.next) this.#next = (this.#next + 1) % this.#hosts.length;
   }
 
-  opened(connection: Droppable): void {
+  /** @throws when it is of a host that must not be gone to */
+  opened(connection: Droppable, timeline: number | undefined): void {
     const { databaseHost } = connection;
+    if (timeline !== undefined) this.#refuseFormer(databaseHost, timeline);
+    if (databaseHost !== this.next) throw new LateError(databaseHost);
     this.#open.add(connection);
-    this.#next = this.#hosts.indexOf(databaseHost);
     const before = this.#inUse;
     this.#inUse = databaseHost;
     if (before !== undefined && before !== databaseHost) this.#leave(before, databaseHost);
@@ -67,6 +92,18 @@ export class DatabaseHosts {
 
   closed(connection: Droppable): void {
     this.#open.delete(connection);
+  }
+
+  #refuseFormer(host: Host, timeline: number): void {
+    if (timeline >= this.#timeline) {
+      this.#timeline = timeline;
+      return;
+    }
+    const error = new FormerPrimaryError(host, timeline, this.#timeline);
+    if (this.#complainedOf !== host)
+      this.#log.error({ host: host.name, timeline, seen: this.#timeline }, `database: ${error.message}; stop it`);
+    this.#complainedOf = host;
+    throw error;
   }
 
   #leave(from: Host, to: Host): void {

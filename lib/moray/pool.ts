@@ -16,7 +16,7 @@ import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSet
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
-import { asDatabaseError, isConnectionLost, isReadOnly } from './unavailable.ts';
+import { asDatabaseError, isConnectionLost } from './unavailable.ts';
 
 export interface PostgresOptions {
   /** Of one host or several; or what all pools of an instance share. */
@@ -149,6 +149,7 @@ export class PostgresDatabase implements Database {
       isOver = true;
     } catch (error) {
       isOver = true;
+      this.#suspect(client, error);
       client.release(true);
       throw this.#explain(error);
     } finally {
@@ -184,9 +185,7 @@ export class PostgresDatabase implements Database {
       this.#noteSuccess();
       return result;
     } catch (error) {
-      client.release(isConnectionLost(error));
-      // A pooler says nothing of it at its greeting.
-      if (isReadOnly(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
+      this.#giveBack(client, error);
       throw this.#explain(error);
     }
   }
@@ -222,10 +221,21 @@ export class PostgresDatabase implements Database {
     });
   }
 
+  #giveBack(client: pg.PoolClient, error: unknown): void {
+    this.#suspect(client, error);
+    client.release(isConnectionLost(error));
+  }
+
+  /** A host that greets and then does not answer would be gone to for ever: another one is asked first. */
+  #suspect(client: pg.PoolClient, error: unknown): void {
+    if (isConnectionLost(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
+  }
+
   async #orRelease(client: pg.PoolClient, work: Promise<unknown>): Promise<void> {
     try {
       await work;
     } catch (error) {
+      this.#suspect(client, error);
       client.release(true);
       throw this.#explain(error);
     }
@@ -245,6 +255,7 @@ export class PostgresDatabase implements Database {
       client.release();
     } catch (error) {
       this.#noteFailure(error);
+      this.#suspect(client, error);
       client.release(true);
     }
   }

@@ -12,9 +12,6 @@ const networkCodes = new Set(
   ),
 );
 
-/** read_only_sql_transaction */
-const READ_ONLY = '25006';
-
 /** SQLSTATEs after which the connection is gone or belongs to a server that cannot serve (any more). */
 const lostStates = new Set([
   '57P01', // admin_shutdown
@@ -22,7 +19,7 @@ const lostStates = new Set([
   '57P03', // cannot_connect_now
   '57P05', // idle_session_timeout
   '25P03', // idle_in_transaction_session_timeout
-  READ_ONLY, // this server is a standby now
+  '25006', // read_only_sql_transaction: this server is a standby now
   '26000', // invalid_sql_statement_name: whoever stands between gave us another connection without what was prepared
 ]);
 
@@ -56,11 +53,6 @@ export function isConnectionLost(error: unknown): boolean {
   return (
     networkCodes.has((error as { code?: string }).code ?? '') || driverMessages.some((one) => one.test(error.message))
   );
-}
-
-/** True when the server that threw this takes no writes; another one may. */
-export function isReadOnly(error: unknown): boolean {
-  return sqlStateOf(error instanceof DatabaseUnavailableError ? error.cause : error) === READ_ONLY;
 }
 
 /** The error to hand on: DatabaseUnavailableError around connection-class errors and timeouts, all else as it is. */
