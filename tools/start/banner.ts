@@ -53,12 +53,11 @@ export function banner(ready: Ready, surroundings: Surroundings): string {
   ].join('\n');
 }
 
-/** To be copied. */
+/** To be copied. The command line asks at port 8080 when nothing is said. */
 function requests(url: string, server: string | undefined): string[] {
-  const list = `curl -s '${url}/servers?limit=3'`;
-  const work =
-    server === undefined
-      ? `curl -s ${url}/instances`
-      : `curl -s ${url}/servers/${server}/execute -H 'content-type: application/json' -d '{"script":"uname -a"}'`;
-  return [list, work];
+  const where = url === DEFAULT_URL ? '' : `--url ${url} `;
+  const work = server === undefined ? 'instances' : `exec ${server} -- uname -a`;
+  return [`tools/cnapi ${where}servers --limit 3`, `tools/cnapi ${where}${work}`, `curl -s '${url}/servers?limit=3'`];
 }
+
+const DEFAULT_URL = 'http://127.0.0.1:8080';

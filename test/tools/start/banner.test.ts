@@ -1,0 +1,35 @@
+import t from 'tap';
+import { banner, type Ready } from '../../../tools/start/banner.ts';
+
+const surroundings = {
+  database: 'Postgres in data/postgres',
+  bus: 'Redis of its own',
+  serviceName: '_http._tcp.cnapi.local.cnapi.internal',
+  simulated: 20,
+  logs: 'data/log',
+  scaleCommand: 'npm start -- --scale 4',
+  stopCommand: 'npm start -- --stop',
+};
+const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+
+function ready(url: string, agent = true): Ready {
+  const instance = { uuid: '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f', url, pid: 1 };
+  const own = agent ? { agent: { server_uuid: SERVER, pid: 2 } } : {};
+  return { ready: true, pid: 1, instances: [instance], dns: '127.0.0.1:8083', bus: 'redis', ...own };
+}
+
+const commands = (text: string) => text.split('\n').filter((line) => line.startsWith('  tools/cnapi '));
+
+t.test('what it proposes to try is a command that works from here', async (t) => {
+  t.same(commands(banner(ready('http://127.0.0.1:8080'), surroundings)), [
+    '  tools/cnapi servers --limit 3',
+    `  tools/cnapi exec ${SERVER} -- uname -a`,
+  ]);
+});
+
+t.test('where the instances have other ports than the command line thinks of, it says so', async (t) => {
+  t.same(commands(banner(ready('http://127.0.0.1:9090', false), surroundings)), [
+    '  tools/cnapi --url http://127.0.0.1:9090 servers --limit 3',
+    '  tools/cnapi --url http://127.0.0.1:9090 instances',
+  ]);
+});
