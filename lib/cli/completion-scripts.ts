@@ -29,6 +29,7 @@ function __cnapi_complete
     cnapi __complete -- $before[2..-1] (commandline -ct) 2>/dev/null
 end
 complete -c cnapi -f -a '(__cnapi_complete)'
+complete -c cnapi -n 'contains -- -- (commandline -opc)' -F
 `;
 
 export const completionScripts: Readonly<Record<Shell, string>> = { bash: BASH, zsh: ZSH, fish: FISH };
