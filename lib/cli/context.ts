@@ -38,9 +38,12 @@ export async function createContext(
   const color = options.color !== false;
   const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color });
   const place = placeOf(options, env);
+  const secure = options.tls === true || env.CNAPI_TLS === '1';
+  if (secure && 'urls' in place && place.urls.some((url) => !url.startsWith('https:')))
+    throw new UsageError('--tls and CNAPI_TLS=1 do not go with an address without TLS: write https://HOST:PORT');
   const client = new CnapiClient({
     place,
-    secure: options.tls === true || env.CNAPI_TLS === '1',
+    secure,
     credentials: await credentialsOf(env),
     clock: systemClock,
     random: systemRandom,

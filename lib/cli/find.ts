@@ -4,7 +4,7 @@ import type { Instance, Server } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
 import { UsageError } from './usage-error.ts';
 import { visible } from './visible.ts';
-import { matches, parseWhere } from './where.ts';
+import { hasProperty, matches, parseWhere } from './where.ts';
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const AT_ONCE = 200;
@@ -41,14 +41,21 @@ export async function findServers(client: CnapiClient, names: readonly string[])
   return [...found.values()];
 }
 
-/** Those that match every `name=pattern`; all of them when there is none. */
-export async function selectServers(client: CnapiClient, where: readonly string[], query = {}): Promise<Server[]> {
+/**
+ * Those that match every `name=pattern`, each once: pages may overlap while servers come and go. All when there is none.
+ * @throws UsageError for a property that no server has: misspelt, with `!=`, it would be all of them
+ */
+export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<Server[]> {
   const conditions = where.map(parseWhere);
-  const selected: Server[] = [];
-  for await (const server of client.allServers(query)) {
-    if (conditions.every((condition) => matches(server, condition))) selected.push(server);
-  }
-  return selected;
+  const all = new Map<string, Server>();
+  for await (const server of client.allServers()) all.set(server.uuid, server);
+  const servers = [...all.values()];
+  const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
+  if (strange !== undefined && servers.length > 0)
+    throw new UsageError(
+      `No server has a property ${strange.path.join('.')}; cnapi servers --json shows what they have`,
+    );
+  return servers.filter((server) => conditions.every((condition) => matches(server, condition)));
 }
 
 const nameOf = (server: Pick<Server, 'uuid' | 'hostname'>): string => server.hostname || server.uuid;

@@ -28,7 +28,8 @@ export type Ending =
 
 export interface Listener {
   onStart(server: Server, id: string): void;
-  onOutput(server: Server, data: Readonly<Record<string, unknown>>): void;
+  /** Awaited: the next piece is asked for when this one has been taken. */
+  onOutput(server: Server, data: Readonly<Record<string, unknown>>): Promise<void>;
   onEnd(server: Server, ending: Ending): void;
   onBroken(server: Server, why: string): void;
 }
@@ -81,7 +82,7 @@ export class FleetRun {
       this.#deps.listener.onStart(server, id);
       if (command.detach) return { kind: 'started', id };
       this.running.set(server.uuid, id);
-      if (this.#isCancelled) await this.#cancel(id);
+      if (this.#isCancelled) await this.#cancel(id).catch(() => undefined);
       return await this.#follow(server, id);
     } catch (error) {
       return endingOf(error, id);
@@ -98,7 +99,7 @@ export class FleetRun {
     const { client, listener } = this.#deps;
     const onBroken = (why: string) => listener.onBroken(server, why);
     for await (const { name, data } of client.followTask(id, { onBroken })) {
-      if (name === 'output') listener.onOutput(server, data);
+      if (name === 'output') await listener.onOutput(server, data);
       if (name === 'end') return endedAs(id, data);
     }
     const { status, history } = await client.task(id);
@@ -120,8 +121,10 @@ function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
   return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result };
 }
 
+/** A task that was made goes on, whatever keeps us from following it; of one that may have been made nobody knows. */
 function endingOf(error: unknown, id: string | undefined): Ending {
-  if (error instanceof NoAnswerError) return { kind: 'unknown', id, why: error.message };
+  const mayRun = id !== undefined || (error instanceof ApiError && error.statusCode >= 500);
+  if (mayRun || error instanceof NoAnswerError) return { kind: 'unknown', id, why: messageOf(error) };
   const requestId = error instanceof ApiError ? error.requestId : undefined;
   const field = error instanceof ApiError ? error.errors?.[0]?.message : undefined;
   const why = field === undefined ? messageOf(error) : `${messageOf(error)}: ${field}`;

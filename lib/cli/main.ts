@@ -5,9 +5,11 @@
 import { type Command, CommanderError } from 'commander';
 import { complaintOf, complaintText } from './complaint.ts';
 import { type Context, createContext, type GlobalOptions } from './context.ts';
+import { flushed } from './output.ts';
 import { createProgram } from './program.ts';
 import type { Runner, Work } from './runner.ts';
 import { EXIT, UsageError } from './usage-error.ts';
+import { safeJson } from './visible.ts';
 
 async function main(argv: readonly string[]): Promise<number> {
   const { args, rest } = split(argv);
@@ -79,8 +81,11 @@ function usage(error: CommanderError): number {
 function complain(error: unknown, isJson: boolean): number {
   const complaint = complaintOf(error);
   const { exitCode, ...about } = complaint;
-  process.stderr.write(isJson ? `${JSON.stringify({ error: about })}\n` : `cnapi: ${complaintText(complaint)}\n`);
+  process.stderr.write(isJson ? `${safeJson({ error: about })}\n` : `cnapi: ${complaintText(complaint)}\n`);
   return exitCode;
 }
 
-process.exit(await main(process.argv.slice(2)));
+const exitCode = await main(process.argv.slice(2));
+// A pipe takes 64 KiB at once, and an exit would drop the rest.
+await flushed();
+process.exit(exitCode);

@@ -3,13 +3,26 @@
  * away is no error: by default the command ends there, quietly, as `head` expects it.
  */
 import { type Column, facts, table } from './table.ts';
-import { visible } from './visible.ts';
+import { safeJson, visible, visibleLines } from './visible.ts';
 
 export interface OutputOptions {
   json: boolean;
   quiet: boolean;
   env: NodeJS.ProcessEnv;
   color: boolean;
+}
+
+/** Resolves when all that was written has left this process, or nobody reads it any more. */
+export async function flushed(): Promise<void> {
+  const each = [process.stdout, process.stderr].map(
+    (stream) =>
+      new Promise<void>((resolve) => {
+        if (stream.writableLength === 0 || stream.destroyed) return resolve();
+        stream.once('error', () => resolve());
+        stream.write('', () => resolve());
+      }),
+  );
+  await Promise.all(each);
 }
 
 const COLORS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
@@ -49,18 +62,28 @@ export class Output {
     if (!this.#isGone) process.stdout.write(text);
   }
 
+  /** Resolves when the reader of stdout has caught up: a stream is not read faster than its output is. */
+  async ready(): Promise<void> {
+    while (!this.#isGone && process.stdout.writableNeedDrain) {
+      await new Promise<void>((resolve) => {
+        process.stdout.once('drain', resolve);
+        process.stdout.once('error', () => resolve());
+      });
+    }
+  }
+
   line(text: string): void {
-    this.raw(`${text}\n`);
+    this.raw(`${visibleLines(text)}\n`);
   }
 
   /** One JSON document: over several lines for people, in one for programs. */
   document(value: unknown): void {
-    this.line(JSON.stringify(value, undefined, this.isTerminal ? 2 : undefined));
+    this.raw(`${safeJson(value, this.isTerminal ? 2 : undefined)}\n`);
   }
 
   /** One line of JSON, of a stream. */
   record(value: unknown): void {
-    this.line(JSON.stringify(value));
+    this.raw(`${safeJson(value)}\n`);
   }
 
   /** A remark, on stderr; not with --quiet. */
@@ -70,12 +93,12 @@ export class Output {
 
   /** Something that must be known, on stderr. */
   complain(text: string): void {
-    process.stderr.write(`cnapi: ${text}\n`);
+    process.stderr.write(`cnapi: ${visibleLines(text)}\n`);
   }
 
   table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
     const [head = '', ...lines] = table(columns, rows, this.columns);
-    this.line(this.paint('bold', head));
+    this.raw(`${this.paint('bold', head)}\n`);
     for (const line of lines) this.line(line);
   }
 

@@ -74,14 +74,16 @@ export class TicketKeeper {
     const start = clock.now();
     for (;;) {
       const sentAt = clock.now();
-      const taken = await this.#tryToTake(signal, start);
-      signal.throwIfAborted();
+      // Not cut short: a ticket that was made must be known, to be given back.
+      const taken = await this.#tryToTake(start);
       if (taken !== undefined) {
         this.#uuid = taken;
-        this.#goodUntil = sentAt + this.#request.expiresMs;
+        // One that is found again was made by the first request at the earliest.
+        this.#goodUntil = (this.#isUncertain ? start : sentAt) + this.#request.expiresMs;
         this.#renewing = this.#keep();
-        return;
       }
+      signal.throwIfAborted();
+      if (taken !== undefined) return;
       await clock.sleep(PAUSE_MS, signal);
     }
   }
@@ -108,6 +110,13 @@ export class TicketKeeper {
     return false;
   }
 
+  /** @throws LockLostError when it can no longer be counted on: this process may have stood still for a while. */
+  confirm(): void {
+    if (this.#deps.clock.now() >= this.#goodUntil - this.#request.marginMs)
+      this.#lose(`ticket ${this.uuid} could not be renewed in time`);
+    this.lost.throwIfAborted();
+  }
+
   /** Gives the lock, or the place, back. False when nobody could be told: it passes on when the ticket expires. */
   async release(): Promise<boolean> {
     this.#done.abort();
@@ -129,7 +138,7 @@ export class TicketKeeper {
   }
 
   /** Undefined: nobody knows, try again. */
-  async #tryToTake(signal: AbortSignal, start: number): Promise<string | undefined> {
+  async #tryToTake(start: number): Promise<string | undefined> {
     const { client, clock } = this.#deps;
     const { serverUuid, scope, id, action, expiresMs, requestId } = this.#request;
     try {
@@ -137,9 +146,8 @@ export class TicketKeeper {
       const [earlier] = this.#isUncertain ? await this.#mine() : [];
       if (earlier !== undefined) return earlier.uuid;
       const request = { serverUuid, scope, id, action, expiresInSeconds: expiresMs / 1000, requestId };
-      return (await client.createTicket(request, signal)).uuid;
+      return (await client.createTicket(request)).uuid;
     } catch (error) {
-      signal.throwIfAborted();
       if (!isPassing(error)) throw error;
       this.#isUncertain ||= !(error instanceof NoAnswerError) || error.mayHaveArrived;
       if (!this.#isUncertain || clock.now() - start > TAKE_WITHIN_MS) throw error;
@@ -172,7 +180,7 @@ export class TicketKeeper {
     const { expiresMs, marginMs } = this.#request;
     const done = this.#done.signal;
     const renewMs = expiresMs / 3;
-    let renewAt = clock.now() + renewMs;
+    let renewAt = clock.now() + (this.#isUncertain ? 0 : renewMs);
     while (!done.aborted && !this.lost.aborted) {
       const pauseMs = Math.min(LOOK_MS, renewMs, Math.max(0, this.#goodUntil - marginMs - clock.now()));
       await clock.sleep(Math.max(50, pauseMs), done);

@@ -16,6 +16,12 @@ export function visibleLines(text: string): string {
   return text.replace(/\r\n/g, '\n').replace(UNSAFE, (one) => (one === '\n' || one === '\t' ? one : escaped(one)));
 }
 
+/** JSON whose texts do not steer a terminal either: JSON itself escapes only some control characters. */
+export function safeJson(value: unknown, indent?: number): string {
+  const json = JSON.stringify(value, undefined, indent) ?? 'null';
+  return json.replace(UNSAFE, (one) => (one === '\n' ? one : `\\u${hex(one.charCodeAt(0), 4)}`));
+}
+
 function escaped(one: string): string {
   const named: Record<string, string> = { '\n': '\\n', '\t': '\\t', '\r': '\\r' };
   const code = one.charCodeAt(0);

@@ -16,14 +16,23 @@ export function parseWhere(text: string): Condition {
   return { path: name.split('.'), isNot: not === '!', pattern: new RegExp(`^${pattern.join('[^]*')}$`) };
 }
 
+type Properties = Readonly<Record<string, unknown>>;
+
 /** What is not there is the empty text. */
-export function matches(object: Readonly<Record<string, unknown>>, { path, isNot, pattern }: Condition): boolean {
+export function matches(object: Properties, { path, isNot, pattern }: Condition): boolean {
+  const value = valueAt(object, path) ?? '';
+  return pattern.test(typeof value === 'object' ? JSON.stringify(value) : String(value)) !== isNot;
+}
+
+export function hasProperty(object: Properties, { path }: Pick<Condition, 'path'>): boolean {
+  return valueAt(object, path) !== undefined;
+}
+
+function valueAt(object: Properties, path: readonly string[]): unknown {
   let value: unknown = object;
   for (const name of path) {
     const isObject = typeof value === 'object' && value !== null && Object.hasOwn(value, name);
-    value = isObject ? (value as Record<string, unknown>)[name] : undefined;
+    value = isObject ? (value as Properties)[name] : undefined;
   }
-  const text =
-    value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
-  return pattern.test(text) !== isNot;
+  return value;
 }

@@ -33,6 +33,8 @@ export interface Call extends Omit<HttpCall, 'withinMs'> {
   repeatable?: boolean;
   /** At each address. Default 10 s. */
   withinMs?: number;
+  /** On a connection of its own: what lasts long must not stand in the way of what is short. */
+  ownConnection?: boolean;
   /** How long to go round when nobody answers. Default: 0 before anybody has answered, then 10 s. */
   patienceMs?: number;
 }
@@ -125,7 +127,7 @@ export class Caller {
     const at = addressText(address);
     const withinMs = call.withinMs ?? WITHIN_MS;
     const headers = { 'user-agent': this.#deps.agent ?? 'cnapi-client', accept: 'application/json', ...call.headers };
-    const fresh = !(call.repeatable ?? call.method !== 'POST');
+    const fresh = call.ownConnection === true || !(call.repeatable ?? call.method !== 'POST');
     try {
       for (let again = 0; ; again++) {
         const response = await this.connections.open(address, { ...call, headers, withinMs }, { fresh });

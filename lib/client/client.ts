@@ -155,12 +155,12 @@ export class CnapiClient {
   }
 
   /** Not repeated by itself: a create whose answer is lost may have taken a place (find it by its `reqid`). */
-  createTicket(request: TicketRequest, signal?: AbortSignal): Promise<CreatedTicket> {
+  createTicket(request: TicketRequest): Promise<CreatedTicket> {
     const { serverUuid, scope, id, action, expiresInSeconds: expires_in, requestId } = request;
     const body = JSON.stringify({ scope, id, action, expires_in });
     const path = `/servers/${segment(serverUuid)}/tickets`;
     const headers = { 'x-request-id': requestId };
-    return this.caller.json({ method: 'POST', path, body, headers, ...(signal && { signal }) }, createdTicketAnswer);
+    return this.caller.json({ method: 'POST', path, body, headers }, createdTicketAnswer);
   }
 
   /** All of a server's, of every status, in the order of their creation. */
@@ -183,7 +183,7 @@ export class CnapiClient {
     const path = `/tickets/${segment(uuid)}/wait?timeout=${seconds}`;
     const withinMs = (seconds + 15) * 1000;
     try {
-      await this.caller.call({ method: 'GET', path, withinMs, ...(signal && { signal }) });
+      await this.caller.call({ method: 'GET', path, withinMs, ownConnection: true, ...(signal && { signal }) });
       return 'active';
     } catch (error) {
       if (error instanceof ApiError && error.statusCode === 408) return 'queued';

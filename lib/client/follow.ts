@@ -31,7 +31,7 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
   for (let isFirst = true; signal?.aborted !== true; isFirst = false) {
     const headers = { accept: 'text/event-stream', ...(after === undefined ? {} : { 'last-event-id': after }) };
     const patience = isFirst ? {} : { patienceMs };
-    const call = { method: 'GET', path, headers, ...patience, ...(signal && { signal }) } as const;
+    const call = { method: 'GET', path, headers, ownConnection: true, ...patience, ...(signal && { signal }) } as const;
     const response = await caller.open(call, async (opened: IncomingMessage) => opened);
     if (response.statusCode === 204) return void response.resume();
     request.onOpen?.();

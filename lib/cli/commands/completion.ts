@@ -34,12 +34,10 @@ export function completeCommand(runner: Runner, program: Command): Command {
       async ({ output, rest = [], env }) => {
         const completion = complete(program, rest);
         const typed = rest.at(-1) ?? '';
-        const words = 'words' in completion ? completion.words : await asked(rest, env, completion.wanted);
-        for (const word of beginning(
-          words.filter((one) => one.startsWith('-') || isPlainWord(one)),
-          typed,
-        ).slice(0, MAX_WORDS))
-          output.line(word);
+        // What the fleet calls itself may be anything; what is not a plain word is not offered.
+        const words =
+          'words' in completion ? completion.words : (await asked(rest, env, completion.wanted)).filter(isPlainWord);
+        for (const word of beginning(words, typed).slice(0, MAX_WORDS)) output.line(word);
       },
       { rest: true },
     ),

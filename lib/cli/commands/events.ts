@@ -48,6 +48,7 @@ async function events({ client, output }: Context, _: unknown, options: Options)
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {
     if (output.json) output.record(event);
     else output.line(eventLine(event));
+    await output.ready();
     if (++count >= limit) return;
   }
 }

@@ -9,6 +9,7 @@ import { parseDuration } from '../duration.ts';
 import { findServers, labelsOf, selectServers } from '../find.ts';
 import { type Ending, type FleetCommand, FleetRun, type Listener } from '../fleet-run.ts';
 import { LiveOutput, prefixOf } from '../live-output.ts';
+import { flushed } from '../output.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
 import { exitCodeOf } from '../task-end.ts';
@@ -84,7 +85,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   let interruptedWith: number | undefined;
   const stop = onEndingSignal((signal, before) => {
     interruptedWith = exitCodeOfSignal(signal);
-    if (before > 0) leave(context, run, interruptedWith);
+    if (before > 0) return void leave(context, run, interruptedWith);
     output.complain(
       `cancelling ${run.running.size} of ${servers.length}; once more to leave without waiting for their ends`,
     );
@@ -96,8 +97,9 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   return interruptedWith ?? codeOf(endings);
 }
 
-function leave({ output }: Context, run: FleetRun, code: number): never {
+async function leave({ output }: Context, run: FleetRun, code: number): Promise<never> {
   for (const id of run.running.values()) output.complain(`left: task ${id} may still run; cnapi task ${id} tells`);
+  await flushed();
   process.exit(code);
 }
 
@@ -174,6 +176,7 @@ function listenerOf({ output }: Context, servers: readonly Server[], options: Op
     onOutput(server, data) {
       if (output.json) record(server, 'output', data);
       else liveOf(server).write(data);
+      return output.ready();
     },
     onBroken: (server, why) => output.note(`${told(server)}: ${visible(why)}; going on at another instance`),
     onEnd(server, ending) {

@@ -28,7 +28,8 @@ ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only whi
 
 When the lock is lost (somebody deleted the ticket, or no instance could renew it in time) the command is stopped: TERM,
 and KILL after --kill-after. Without a terminal all that it started is stopped with it. If this program itself is killed, the
-lock passes on after --expires, and the command goes on: give it an end of its own.
+lock passes on after --expires, and the command goes on: give it an end of its own. On a machine that was suspended the
+loss is noticed only once it runs again.
 
 Exit codes: the command's own, 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126, 127 the
 command cannot be run, is not there; 1 refused; 2 usage; 3 no instance answered, and nothing was run.
@@ -90,8 +91,9 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
     output.complain(visible(`the lock was lost before the command was run: ${error.message}`));
     return LOST;
   } finally {
+    const isReleased = await keeper.release();
     holder.stopListening();
-    if (!(await keeper.release()))
+    if (!isReleased)
       output.complain(`nobody could be told that the lock is free; it is in ${shortDuration(expiresMs)}`);
   }
 }
@@ -121,7 +123,7 @@ class Holder {
   async run(argv: readonly string[]): Promise<number> {
     const { clock, env, output } = this.#context;
     const { lost } = this.#keeper;
-    lost.throwIfAborted();
+    this.#keeper.confirm();
     this.#ending.signal.throwIfAborted();
     const command = new LocalCommand(argv, { clock, env: { ...env, CNAPI_TICKET: this.#keeper.uuid } });
     this.#command = command;

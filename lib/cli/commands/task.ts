@@ -46,6 +46,7 @@ async function followed({ client, output }: Context, id: string, { raw }: Option
     if (output.json) output.record(event);
     else if (event.name === 'output') live.write(event.data);
     else if (event.name !== 'end') output.note(storyOf(event));
+    await output.ready();
     if (event.name !== 'end') continue;
     if (!output.json) live.end(event.data.result);
     const message = errorOf(event.data);

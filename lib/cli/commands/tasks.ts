@@ -6,6 +6,8 @@ import { examples, type Runner } from '../runner.ts';
 import { UsageError } from '../usage-error.ts';
 import { showTasks } from './server.ts';
 
+const MAX_TASKS = 1000;
+
 export function tasksCommand(runner: Runner): Command {
   const command = new Command('tasks')
     .description("Lists a server's tasks, newest first.")
@@ -24,8 +26,8 @@ async function tasks(
   if (!/^\d{1,4}$/.test(limit) || Number(limit) < 1 || Number(limit) > 1000)
     throw new UsageError(`--limit ${limit} is not a number from 1 to 1000`);
   const { uuid } = await findServer(client, String(name));
-  const all = await client.taskHistory(uuid, Number(limit));
-  const shown = all.filter(({ status }) => !active || status === 'active');
+  const all = await client.taskHistory(uuid, active ? MAX_TASKS : Number(limit));
+  const shown = all.filter(({ status }) => !active || status === 'active').slice(0, Number(limit));
   if (output.json) return output.document(shown);
   showTasks(output, shown);
   if (shown.length === 0) output.note('It has no such tasks');

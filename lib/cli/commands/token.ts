@@ -1,5 +1,6 @@
 /** `cnapi token`: credentials for callers and agents. */
-import { open, unlink } from 'node:fs/promises';
+import { mkdir, open, unlink } from 'node:fs/promises';
+import path from 'node:path';
 import { Command } from 'commander';
 import type { CreatedToken, Token } from '../../client/answers.ts';
 import type { Role } from '../../direct-token.ts';
@@ -108,6 +109,7 @@ async function createDirectly(config: string, { name, role, expires_in, server_u
 
 async function opened(file: string) {
   try {
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     return await open(file, 'wx', 0o600);
   } catch (cause) {
     throw new UsageError(`--file ${file} cannot be made: ${messageOf(cause)}`, { cause });

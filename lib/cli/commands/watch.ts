@@ -33,7 +33,8 @@ export function watchCommand(runner: Runner): Command {
 
 async function watch(context: Context, _: unknown, { interval, once = false }: Options): Promise<number> {
   const intervalMs = parseDuration(interval, '--interval');
-  if (intervalMs < 200) throw new UsageError(`--interval ${interval} is shorter than 200ms`);
+  if (intervalMs < 200 || intervalMs > 86_400_000)
+    throw new UsageError(`--interval ${interval} is not between 200ms and 1d`);
   if (once) {
     const view = await look(context, undefined);
     show(context, view);
@@ -65,11 +66,12 @@ class Watch {
     const stop = onEndingSignal((signal) => this.#end(exitCodeOfSignal(signal)));
     const following = this.#followTasks();
     const redraw = () => this.#draw();
+    const ended = new Promise<void>((resolve) => this.#ending.signal.addEventListener('abort', () => resolve()));
     this.#screen?.open();
     process.stdout.on('resize', redraw);
     try {
       while (!this.#ending.signal.aborted) {
-        await this.#look();
+        await Promise.race([this.#look(), ended]);
         await clock.sleep(this.#intervalMs, this.#ending.signal);
       }
     } finally {
@@ -169,5 +171,5 @@ function show({ output, clock }: Context, view: FleetView): void {
     bold: (text: string) => output.paint('bold', text),
     red: (text: string) => output.paint('red', text),
   };
-  for (const line of screenOf(view, { width: output.columns ?? 80, time, paint })) output.line(line);
+  for (const line of screenOf(view, { width: output.columns ?? 80, time, paint })) output.raw(`${line}\n`);
 }

@@ -1,0 +1,151 @@
+/** Slow readers, many streams, answers that are lost or hostile: instances as a test says, the program as it is. */
+import type { ServerResponse } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { FleetRun } from '../../lib/cli/fleet-run.ts';
+import { safeJson } from '../../lib/cli/visible.ts';
+import { CnapiClient } from '../../lib/client/client.ts';
+import { follow } from '../../lib/client/follow.ts';
+import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemRandom as random } from '../../lib/ports/random.ts';
+import { caller, type Heard, json, scripted } from '../client/rig.ts';
+import { until } from '../support/until.ts';
+import { Cli } from './rig.ts';
+
+const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+const TICKET = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
+const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
+
+function servers(...hostnames: string[]) {
+  return hostnames.map((hostname, at) => ({
+    uuid: UUID.slice(0, -4) + String(at).padStart(4, '0'),
+    hostname,
+    status: 'running',
+  }));
+}
+
+t.test('a slow reader of a pipe gets all of it', async (t) => {
+  const many = servers(...Array.from({ length: 900 }, (_, at) => `${at}-${'x'.repeat(500)}`));
+  const instance = await scripted(t, (response) => json(response, 200, many));
+  const running = new Cli(t, [instance.url]).start(['servers', '--json']);
+  running.child.stdout?.pause();
+  await until(() => instance.heard.length > 0, 'the question');
+  await sleep(500);
+  running.child.stdout?.resume();
+  const { code, stdout } = await running.ended;
+  t.equal(code, 0);
+  t.equal((JSON.parse(stdout) as unknown[]).length, 900);
+});
+
+t.test('streams do not stand in the way of what is asked meanwhile', async (t) => {
+  const open: ServerResponse[] = [];
+  const instance = await scripted(t, (response, { path }) => {
+    if (path !== '/events') return json(response, 200, {});
+    open.push(response.writeHead(200, { 'content-type': 'text/event-stream' }));
+    response.write('data: one\n\n');
+  });
+  const client = caller(t, [instance.url]);
+  const streams = Array.from({ length: 100 }, () => follow(client, { path: '/events' }));
+  await Promise.all(streams.map((stream) => stream.next()));
+  t.equal(open.length, 100);
+  t.equal((await client.call({ method: 'POST', path: '/tasks/x/cancel', repeatable: true })).status, 200);
+  for (const response of open) response.destroy();
+  await instance.stop();
+});
+
+t.test(
+  'of a task that goes on while nobody may follow it, the end is not known, and nothing is called failed',
+  async (t) => {
+    const rows: [string, number, number][] = [
+      ['following is refused', 202, 401],
+      ['whether it was made is not known', 503, 200],
+    ];
+    for (const [what, created, followed] of rows) {
+      const instance = await scripted(t, (response, { path }) => {
+        if (path.endsWith('/events')) return json(response, followed, NOT_NOW);
+        json(response, created, created === 202 ? { id: TICKET } : NOT_NOW);
+      });
+      const client = new CnapiClient({
+        place: { urls: [instance.url] },
+        credentials: { token: undefined, ca: undefined },
+        clock,
+        random,
+      });
+      t.teardown(() => client.close());
+      const listener = { onStart() {}, onBroken() {}, onEnd() {}, onOutput: async () => undefined };
+      const command = { params: {}, timeoutMs: undefined, ticketUuid: undefined, detach: false };
+      const [ending] = await new FleetRun({ client, random, listener }).run(servers('web'), command, 1);
+      t.equal(ending?.kind, 'unknown', what);
+    }
+  },
+);
+
+t.test('a place in a queue that was taken while Ctrl-C came is given back', async (t) => {
+  let held: ServerResponse | undefined;
+  const instance = await scripted(t, (response, { method, path }) => {
+    if (path === '/instances') return json(response, 200, []);
+    if (method === 'POST') held = response;
+    else response.writeHead(204).end();
+  });
+  const running = new Cli(t, [instance.url]).start(['lock', 'default', 'a', 'b', '--', 'echo', 'ran']);
+  const answer = await until(() => held, 'the create');
+  running.child.kill('SIGINT');
+  await sleep(100);
+  json(answer, 202, { uuid: TICKET, queue: [] });
+  t.match(await running.ended, { code: 130, stdout: '' });
+  t.ok(instance.heard.some(({ method, path }: Heard) => method === 'PUT' && path === `/tickets/${TICKET}/release`));
+});
+
+t.test('a ticket whose create was answered by nobody is found, not taken twice', async (t) => {
+  let created: Heard | undefined;
+  let isActive = false;
+  const instance = await scripted(t, (response, heard) => {
+    const { method, path } = heard;
+    if (path === '/instances') return json(response, 200, []);
+    if (method === 'POST' && path.endsWith('/tickets')) {
+      created ??= heard;
+      return void response.destroy();
+    }
+    if (method === 'GET' && path.startsWith('/servers/default/tickets')) {
+      const times = { expires_at: '2030-01-01T00:00:00Z', created_at: '2030-01-01T00:00:00Z' };
+      const reqid = created?.headers['x-request-id'];
+      const ticket = { uuid: TICKET, server_uuid: 'default', scope: 'a', id: 'b', status: 'active', reqid, ...times };
+      return json(response, 200, created ? [{ ...ticket, uuid: UUID, reqid: 'another' }, ticket] : []);
+    }
+    isActive ||= path.startsWith(`/tickets/${TICKET}/wait`);
+    response.writeHead(204).end();
+  });
+  const cli = new Cli(t, [instance.url]);
+  t.match(await cli.run('lock', 'default', 'a', 'b', '--', 'sh', '-c', 'echo $CNAPI_TICKET'), {
+    code: 0,
+    stdout: `${TICKET}\n`,
+  });
+  t.equal(instance.heard.filter(({ method, path }) => method === 'POST' && path.endsWith('/tickets')).length, 1);
+  t.ok(isActive);
+});
+
+t.test('hostile names are not offered to a shell, and do not steer the terminal in JSON either', async (t) => {
+  const hostile = ['-$(touch x)\nweb;reboot', '$(id)', '`id`', 'a b', '--all', 'good-1'];
+  const instance = await scripted(t, (response) => json(response, 200, servers(...hostile)));
+  const { stdout } = await new Cli(t, [instance.url]).run('__complete', '--', 'exec', '');
+  t.equal(stdout, 'good-1\n');
+  const text = 'a\u009b31m\u202eb\x1b[2J';
+  t.match(safeJson({ text }), /^[\x20-\x7e]*$/);
+  t.equal(JSON.parse(safeJson({ text }, 2)).text, text);
+});
+
+t.test('a misspelt property is nobody, not everybody', async (t) => {
+  const instance = await scripted(t, (response) => json(response, 200, servers('web-1', 'web-2')));
+  const cli = new Cli(t, [instance.url]);
+  t.match(await cli.run('exec', '--where', 'hostnam!=web-1', '--', 'reboot'), {
+    code: 2,
+    stderr: /No server has a property hostnam/,
+  });
+  t.ok(instance.heard.every(({ method }) => method === 'GET'));
+});
+
+t.test('a token does not go out in plain text where TLS was asked for', async (t) => {
+  const instance = await scripted(t, (response) => json(response, 200, []));
+  t.match(await new Cli(t, [instance.url]).run('servers', '--tls'), { code: 2, stderr: /write https:/ });
+  t.equal(instance.heard.length, 0);
+});
