@@ -134,6 +134,21 @@ t.test('hostile names are not offered to a shell, and do not steer the terminal 
   t.equal(JSON.parse(safeJson({ text }, 2)).text, text);
 });
 
+t.test('of several, one that is refused does not keep the others', async (t) => {
+  const instance = await scripted(t, (response, { path }) =>
+    path.endsWith(TICKET)
+      ? void response.writeHead(204).end()
+      : json(response, 404, { code: 'ResourceNotFound', message: 'gone' }),
+  );
+  for (const command of [['unlock'], ['token', 'revoke']]) {
+    const { code, stdout, stderr } = await new Cli(t, [instance.url]).run(...command, UUID, TICKET);
+    t.equal(code, 1);
+    t.match(stderr, 'gone (ResourceNotFound');
+    t.match(stdout, TICKET);
+    t.notMatch(stdout, UUID);
+  }
+});
+
 t.test('a misspelt property is nobody, not everybody', async (t) => {
   const instance = await scripted(t, (response) => json(response, 200, servers('web-1', 'web-2')));
   const cli = new Cli(t, [instance.url]);

@@ -7,6 +7,7 @@ import type { Role } from '../../direct-token.ts';
 import { messageOf } from '../../errors.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
+import { forEach } from '../each.ts';
 import { findServer, isUuid } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
 import type { Column } from '../table.ts';
@@ -142,15 +143,16 @@ async function list({ client, output, clock }: Context, _: unknown, { all = fals
   if (tokens.length === 0) output.note('There is no token');
 }
 
-async function revoke({ client, output }: Context, [given]: readonly unknown[]): Promise<void> {
+async function revoke({ client, output }: Context, [given]: readonly unknown[]): Promise<number> {
   const names = given as string[];
   const known = names.every(isUuid) ? [] : (await client.tokens()).filter(({ revoked_at }) => !revoked_at);
   const uuids = names.map((name) => (isUuid(name) ? name.toLowerCase() : named(known, name)));
-  for (const uuid of uuids) {
+  const { done: revoked, exitCode } = await forEach(output, uuids, async (uuid) => {
     await client.revokeToken(uuid);
     if (!output.json) output.line(`${uuid} is revoked`);
-  }
-  if (output.json) output.document({ revoked: uuids });
+  });
+  if (output.json) output.document({ revoked });
+  return exitCode;
 }
 
 function named(tokens: readonly Token[], name: string): string {

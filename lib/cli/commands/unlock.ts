@@ -1,8 +1,8 @@
 /** `cnapi unlock`: takes a lock from a holder that is gone, or a ticket out of its queue. */
 import { Command } from 'commander';
 import type { Context } from '../context.ts';
+import { forEach } from '../each.ts';
 import { examples, type Runner } from '../runner.ts';
-import { visible } from '../visible.ts';
 
 export function unlockCommand(runner: Runner): Command {
   const command = new Command('unlock')
@@ -14,11 +14,11 @@ export function unlockCommand(runner: Runner): Command {
   return examples(command, ['cnapi unlock 9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10']);
 }
 
-async function unlock({ client, output }: Context, [uuids]: readonly unknown[]): Promise<void> {
-  const deleted = uuids as string[];
-  for (const uuid of deleted) {
+async function unlock({ client, output }: Context, [uuids]: readonly unknown[]): Promise<number> {
+  const { done: deleted, exitCode } = await forEach(output, uuids as string[], async (uuid) => {
     await client.deleteTicket(uuid);
-    if (!output.json) output.line(`${visible(uuid)} is deleted`);
-  }
+    if (!output.json) output.line(`${uuid} is deleted`);
+  });
   if (output.json) output.document({ deleted });
+  return exitCode;
 }
