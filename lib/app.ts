@@ -254,9 +254,9 @@ export class App {
     return new PromotionWatch({
       database: this.#database,
       sessions: roster.sessions,
-      run: () => roster.instances.run,
       addresses: () => roster.addresses(),
       periodMs: config.slowPollMs,
+      askAgainMs: config.reconnectMaxMs,
       clock,
       log,
     });

@@ -8,6 +8,7 @@
  */
 import { DatabaseUnavailableError, messageOf } from './errors.ts';
 import type { Logger } from './log.ts';
+import { IN_RECOVERY, NOT_TOLD, TIMELINE } from './moray/client.ts';
 import { type Queryable, sqlStateOf } from './moray/database.ts';
 import type { Clock } from './ports/clock.ts';
 import type { Session, SessionTable } from './roster/session.ts';
@@ -17,10 +18,11 @@ import type { Address } from './wire/frames.ts';
 export interface PromotionWatchDeps {
   database: Queryable;
   sessions: SessionTable;
-  run: () => string;
   /** Where agents may go; this instance among them. */
   addresses: () => Address[];
   periodMs: number;
+  /** Longest pause before an agent that found no place is asked again. */
+  askAgainMs: number;
   clock: Clock;
   log: Logger;
 }
@@ -31,9 +33,9 @@ const ASKED_AT_ONCE = 200;
 export class PromotionWatch {
   readonly #deps: PromotionWatchDeps;
   readonly #stopping = new AbortController();
-  /** To be compared; those asked last at the end. */
-  readonly #open = new Set<Session>();
-  #timeline: string | undefined;
+  /** To be compared; when each may be asked, and how long a pause follows. */
+  readonly #open = new Map<Session, { dueAt: number; pauseMs: number }>();
+  #timeline: number | undefined;
   #running: Promise<void> | undefined;
 
   constructor(deps: PromotionWatchDeps) {
@@ -56,10 +58,12 @@ export class PromotionWatch {
       try {
         await this.#look();
       } catch (error) {
-        if (!(error instanceof DatabaseUnavailableError)) {
+        if (NOT_TOLD.includes(sqlStateOf(error) ?? '')) {
           log.warn({ reason: messageOf(error) }, 'database: it does not tell its timeline; promotions pass unnoticed');
           return;
         }
+        if (!(error instanceof DatabaseUnavailableError))
+          log.error({ err: error }, 'database: promotions cannot be watched');
       }
       this.#ask();
       await clock.sleep(this.#open.size > 0 ? PACE_MS : periodMs, signal);
@@ -67,13 +71,14 @@ export class PromotionWatch {
   }
 
   async #look(): Promise<void> {
-    const { database, log, run, sessions } = this.#deps;
+    const { clock, database, log, sessions } = this.#deps;
     const timeline = await readTimeline(database);
-    if (timeline === undefined) return;
-    if (this.#timeline !== undefined && timeline !== this.#timeline) {
-      for (const serverUuid of await readServersAtWork(database, run())) {
+    if (timeline === undefined || timeline === this.#timeline) return;
+    if (this.#timeline !== undefined) {
+      const mine = [...sessions.all()].map(({ serverUuid }) => serverUuid);
+      for (const serverUuid of await readServersAtWork(database, mine)) {
         const session = sessions.get(serverUuid);
-        if (session !== undefined) this.#open.add(session);
+        if (session !== undefined) this.#open.set(session, { dueAt: clock.now(), pauseMs: PACE_MS });
       }
       const timelines = { from: this.#timeline, to: timeline };
       log.warn(
@@ -85,28 +90,27 @@ export class PromotionWatch {
   }
 
   #ask(): void {
-    for (const session of this.#open) if (session.isEnded) this.#open.delete(session);
-    const due = [...this.#open].filter(({ isInventoried }) => isInventoried).slice(0, ASKED_AT_ONCE);
-    for (const session of due) {
-      this.#open.delete(session);
-      this.#open.add(session);
-      session.socket.askToLeave(
-        'the database is another server now; come again with an inventory',
-        this.#deps.addresses(),
-      );
+    const { addresses, askAgainMs, clock } = this.#deps;
+    const now = clock.now();
+    let asked = 0;
+    for (const [session, { dueAt, pauseMs }] of this.#open) {
+      if (session.isEnded) this.#open.delete(session);
+      else if (session.isInventoried && dueAt <= now && asked < ASKED_AT_ONCE) {
+        asked += 1;
+        this.#open.set(session, { dueAt: now + pauseMs, pauseMs: Math.min(2 * pauseMs, askAgainMs) });
+        session.socket.askToLeave('the database is another server now; come again with an inventory', addresses());
+      }
     }
   }
 }
 
-/** Each promotion begins a new one. Undefined on a server in recovery. */
-async function readTimeline(database: Queryable): Promise<string | undefined> {
+/** Undefined on a server in recovery. */
+async function readTimeline(database: Queryable): Promise<number | undefined> {
   try {
-    const { rows } = await database.query<{ timeline: string }>(
-      `select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline`,
-    );
-    return rows[0]?.timeline;
+    const { rows } = await database.query<{ timeline: string }>(TIMELINE);
+    return Number.parseInt(rows[0]?.timeline ?? '', 16);
   } catch (error) {
-    if (sqlStateOf(error) === '55000') return undefined;
+    if (sqlStateOf(error) === IN_RECOVERY) return undefined;
     throw error;
   }
 }

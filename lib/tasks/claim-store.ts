@@ -155,13 +155,13 @@ export async function readInherited(
   return rows;
 }
 
-/** Servers under this run with tasks that an agent was given; what was posted is its poster's. */
-export async function readServersAtWork(database: Queryable, run: string): Promise<string[]> {
+/** Those of the servers with tasks that an agent was given; what was posted is its poster's. */
+export async function readServersAtWork(database: Queryable, serverUuids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
-    `select r.server_uuid from cnapi_roster_authority r
-       where r.run = $1::uuid and exists (
-         select 1 from cnapi_tasks t where t.server_uuid = r.server_uuid and t.state = 'claimed' and t.posted_by is null)`,
-    [run],
+    `select mine.server_uuid from unnest($1::uuid[]) as mine (server_uuid)
+       where exists (select 1 from cnapi_tasks t
+         where t.server_uuid = mine.server_uuid and t.state = 'claimed' and t.posted_by is null)`,
+    [serverUuids],
   );
   return rows.map((row) => row.server_uuid);
 }

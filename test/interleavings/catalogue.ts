@@ -9,6 +9,7 @@ const root = path.resolve(import.meta.dirname, '../..');
 
 /** Modules that ask a database, and are no stores of coordination; each with the reason. */
 export const otherModules: Readonly<Record<string, string>> = {
+  'lib/moray/client.ts': 'asks a host for its timeline; no rows',
   'lib/moray/pool.ts': 'runs the statements of others',
   'lib/moray/migrations.ts': 'changes the schema, under a lock of its own, before anything else runs',
   'lib/moray/bucket-schema.ts': 'changes the schema of buckets',

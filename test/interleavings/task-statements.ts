@@ -182,7 +182,7 @@ const tasks: Statement[] = [
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], told: (ids) => ends(ids) },
   }),
   reads(readBusyServers, ({ me }) => [me.run]),
-  reads(readServersAtWork, ({ me }) => [me.run]),
+  reads(readServersAtWork, ({ seat }) => [[seat.serverUuid]]),
   reads(readInherited, ({ seats }) => [seats, 100]),
   reads(readEnded, (world) => [world.tasks('ended').map(({ id }) => id)]),
   reads(readTask, (world) => [world.task('queued')?.id ?? world.uuid()]),
