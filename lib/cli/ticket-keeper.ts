@@ -88,25 +88,30 @@ export class TicketKeeper {
     }
   }
 
-  /** True when it is active, false when it is not by `until` (of the clock). @throws LockLostError; the signal's reason */
+  /** True when it is active, false when it is not by `until` (of the clock). @throws LockLostError, NoAnswerError, ApiError; the signal's reason */
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
     const { client, clock, note } = this.#deps;
     const either = AbortSignal.any([signal, this.lost]);
     let said = '';
+    let unanswered: unknown;
     while (clock.now() < until) {
       const seconds = Math.max(0, Math.min(WAIT_SECONDS, Math.ceil((until - clock.now()) / 1000)));
       try {
         if ((await client.waitTicket(this.uuid, said === '' ? 0 : seconds, either)) === 'active') return true;
+        unanswered = undefined;
         const place = await this.#place();
         if (place !== said) note(place);
         said = place;
       } catch (error) {
         either.throwIfAborted();
         if (!isPassing(error)) throw new LockLostError(`ticket ${this.uuid} is over: ${messageOf(error)}`);
+        unanswered = error;
         await clock.sleep(PAUSE_MS, either);
       }
       either.throwIfAborted();
     }
+    // That it is not our turn must have been said by somebody.
+    if (unanswered !== undefined) throw unanswered;
     return false;
   }
 

@@ -183,7 +183,14 @@ export class CnapiClient {
     const path = `/tickets/${segment(uuid)}/wait?timeout=${seconds}`;
     const withinMs = (seconds + 15) * 1000;
     try {
-      await this.caller.call({ method: 'GET', path, withinMs, ownConnection: true, ...(signal && { signal }) });
+      await this.caller.call({
+        method: 'GET',
+        path,
+        withinMs,
+        patienceMs: 0,
+        ownConnection: true,
+        ...(signal && { signal }),
+      });
       return 'active';
     } catch (error) {
       if (error instanceof ApiError && error.statusCode === 408) return 'queued';

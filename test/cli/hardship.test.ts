@@ -134,6 +134,21 @@ t.test('hostile names are not offered to a shell, and do not steer the terminal 
   t.equal(JSON.parse(safeJson({ text }, 2)).text, text);
 });
 
+t.test('that there is no lock in time is said only when somebody said so', async (t) => {
+  const instance = await scripted(t, (response, { method, path }) => {
+    if (path === '/instances') return json(response, 200, []);
+    if (method === 'POST') return json(response, 202, { uuid: TICKET, queue: [] });
+    if (path.includes('/wait')) return response.destroy();
+    response.writeHead(204).end();
+  });
+  const cli = new Cli(t, [instance.url]);
+  t.match(await cli.run('lock', 'default', 'a', 'b', '--wait', '0', '--', 'echo', 'ran'), { code: 3, stdout: '' });
+  t.ok(
+    instance.heard.some(({ method }) => method === 'PUT'),
+    'and the place is given back',
+  );
+});
+
 t.test('of several, one that is refused does not keep the others', async (t) => {
   const instance = await scripted(t, (response, { path }) =>
     path.endsWith(TICKET)
