@@ -9,13 +9,14 @@ import type { Gate } from '../access/gate.ts';
 import { plainAddress } from '../access/networks.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { AuditLog, AuditOutcome, AuditSubject } from '../audit/audit-log.ts';
-import type { CnapiError } from '../errors.ts';
+import { type CnapiError, DatabaseUnavailableError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
 import { answer, type RoutedExchange } from './pipeline.ts';
 import { changesSomething, needOf, type Reply, type Route } from './route.ts';
 import { isUuid } from './rules.ts';
+import type { Services } from './services.ts';
 
 /** What was asked for goes on no longer, because its token has ended. */
 export class TokenEndedError extends UnauthorizedError {
@@ -72,6 +73,7 @@ export class Entrance {
     const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
     try {
       const actor = await this.#enter(route, routed, record);
+      if (record !== undefined) refuseWhileSick(routed.services);
       const hooks = record && { begin: () => record.begin(), concerns: (object: string) => record.concerns(object) };
       const reply = await answer(route, { ...routed, ...hooks, actor });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
@@ -195,6 +197,14 @@ class Record {
 /** A path may hold any character, and no database keeps all of them. */
 function keepable(text: string | undefined): string | undefined {
   return text?.replace(/[^\P{C}]/gu, '?').slice(0, MAX_PATH_CHARS);
+}
+
+/**
+ * An instance whose beats fail changes nothing: each change would hold a connection of the database that may wait there for a
+ * standby that is away, unseen, long after its caller has left. @throws DatabaseUnavailableError
+ */
+function refuseWhileSick({ health }: Services): void {
+  if (!health().database) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
 }
 
 /** What it made, if it says so. */

@@ -177,6 +177,7 @@ export class Authority {
         { hello, socket, isOpen },
         { code: 'superseded', message: 'a later connection was accepted' },
       );
+    this.#deps.verdicts.forget(hello.serverUuid);
     if (added.replaced !== undefined)
       this.#deps.verdicts.supersede(added.replaced, `replaced by epoch ${accepted.epoch}`);
     this.#deps.log.info(

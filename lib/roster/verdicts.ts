@@ -67,6 +67,14 @@ export class Verdicts {
     this.#deps.log.info({ server_uuid: session.serverUuid, epoch: session.epoch, why }, 'session: live -> superseded');
   }
 
+  /**
+   * The server's agent was accepted here again, by a higher epoch: a verdict that still waits could not apply. After a failover to a
+   * standby that was behind, the epoch is perhaps not higher, and it would.
+   */
+  forget(serverUuid: string): void {
+    this.#queued.delete(serverUuid);
+  }
+
   /** From now on nothing is written: of the agents that a leaving instance leaves behind it has no verdicts. */
   async stop(): Promise<void> {
     this.#stopping.abort();

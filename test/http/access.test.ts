@@ -222,6 +222,17 @@ t.test('the task behind a command that answers with its output is in the audit',
   t.equal(record?.object, tasks.ids[0]);
 });
 
+t.test('an instance whose database is away changes nothing, and reads what it can', async (t) => {
+  const { call, addServer, health, tasks } = await startApi(t);
+  await addServer(SERVER);
+  health.database = false;
+  const answer = await call('POST', `/servers/${SERVER}/nop`, {});
+  t.match(answer, { status: 503, body: { code: 'ServiceUnavailable' } });
+  t.equal(answer.headers.get('retry-after'), '1');
+  t.equal(tasks.created.length, 0);
+  t.equal((await call('GET', `/servers/${SERVER}`)).status, 200);
+});
+
 t.test('where access is open changes are in the audit, too', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);

@@ -95,3 +95,15 @@ t.test(
     t.same([world.written, verdicts.queued], [['server'], 0]);
   },
 );
+
+t.test('a verdict that waits is forgotten when its server’s agent was accepted anew', async (t) => {
+  const { clock, verdicts, world, connect } = newVerdicts();
+  world.isDatabaseAway = true;
+  verdicts.lose(connect('server', 5), 'closed');
+  verdicts.lose(connect('other'), 'closed');
+  await clock.advance(0);
+  verdicts.forget('server');
+  world.isDatabaseAway = false;
+  await clock.advance(1000);
+  t.same(world.written, ['other']);
+});
