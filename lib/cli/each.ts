@@ -1,24 +1,36 @@
-/** The same for several objects: one that is refused does not keep the others from it. */
-import { ApiError } from '../client/client-errors.ts';
+/**
+ * The same for several objects: one that is refused does not keep the others from it, and neither does a reader that left. When
+ * nobody answers it ends there.
+ */
+import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { complaintOf, complaintText } from './complaint.ts';
 import type { Output } from './output.ts';
 import { EXIT } from './usage-error.ts';
 
-/** Gives those for which it was done, and the exit code. @throws NoAnswerError at once */
-export async function forEach(
+export interface Done<Result> {
+  /** One for each that it was done for, in order. */
+  results: Result[];
+  refused: { id: string; error: ApiError | NoAnswerError }[];
+  exitCode: number;
+}
+
+export async function forEach<Result>(
   output: Output,
   ids: readonly string[],
-  work: (id: string) => Promise<void>,
-): Promise<{ done: string[]; exitCode: number }> {
-  const done: string[] = [];
+  work: (id: string) => Promise<Result>,
+): Promise<Done<Result>> {
+  output.onReaderGone = () => undefined;
+  const results: Result[] = [];
+  const refused: Done<Result>['refused'] = [];
   for (const id of ids) {
     try {
-      await work(id);
-      done.push(id);
+      results.push(await work(id));
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
+      if (!(error instanceof ApiError || error instanceof NoAnswerError)) throw error;
       output.complain(complaintText(complaintOf(error)));
+      refused.push({ id, error });
+      if (error instanceof NoAnswerError) return { results, refused, exitCode: EXIT.noAnswer };
     }
   }
-  return { done, exitCode: done.length === ids.length ? EXIT.ok : EXIT.failed };
+  return { results, refused, exitCode: refused.length === 0 ? EXIT.ok : EXIT.failed };
 }

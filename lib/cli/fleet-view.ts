@@ -1,7 +1,7 @@
 /** What `cnapi watch` shows: the instances, the fleet in numbers, what is not up, what runs. Pure. */
 import type { Instance, Queue, Server } from '../client/answers.ts';
 import { shortTime } from './duration.ts';
-import { type Column, table } from './table.ts';
+import { type Column, clipped, table } from './table.ts';
 import { visible } from './visible.ts';
 
 export interface RunningTask {
@@ -59,10 +59,12 @@ export function screenOf(
 ): string[] {
   const { instances, total, counts, away, queues, tasks, trouble } = view;
   const title = 'cnapi watch   q to leave';
+  const clip = (line: string) => clipped(line, width);
   const held = queues.filter(({ holder }) => holder !== null).length;
-  const lines = [paint.bold(title + shortTime(time).padStart(Math.max(1, width - title.length))), ''];
-  if (trouble !== undefined) lines.push(paint.red(visible(trouble).slice(0, width)), '');
-  lines.push(`servers  ${statusText(total, counts)}`, `locks    ${held} held, ${waiting(queues)} waiting`, '');
+  const lines = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
+  if (trouble !== undefined) lines.push(paint.red(clip(visible(trouble))), '');
+  const numbers = [`servers  ${statusText(total, counts)}`, `locks    ${held} held, ${waiting(queues)} waiting`];
+  lines.push(...numbers.map(clip), '');
   lines.push(...section(INSTANCES, instances, width, paint));
   if (away.length > 0) lines.push('', ...section(AWAY, away, width, paint));
   if (tasks !== undefined && tasks.length > 0) lines.push('', ...section(TASKS, tasks, width, paint));
@@ -70,7 +72,7 @@ export function screenOf(
 }
 
 function section<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width: number, paint: Paint): string[] {
-  const [head = '', ...lines] = table(columns, rows, width);
+  const [head = '', ...lines] = table(columns, rows, width).map((line) => clipped(line, width));
   return [paint.bold(head), ...lines];
 }
 

@@ -2,8 +2,6 @@
  * The terminal as a screen that is drawn over and over. Uses the alternate screen, so that what stood there before is there
  * afterwards, and gives everything back in `close()`: screen, cursor, keys. Whoever opens it closes it on every way out.
  */
-import { widthOf } from './table.ts';
-
 const ENTER = '\x1b[?1049h\x1b[?25l';
 const LEAVE = '\x1b[?25h\x1b[?1049l';
 
@@ -49,17 +47,4 @@ export class Screen {
     }
     process.stdout.write(LEAVE);
   };
-}
-
-/** Not longer than the screen is wide, or it would take two lines. Of text without colours. */
-export function clipped(line: string, width: number): string {
-  if (widthOf(line) <= width) return line;
-  let kept = '';
-  let used = 0;
-  for (const character of line) {
-    used += widthOf(character);
-    if (used > width) break;
-    kept += character;
-  }
-  return kept;
 }

@@ -85,3 +85,16 @@ export function widthOf(text: string): number {
   for (const character of text) width += NONE.test(character) ? 0 : WIDE.test(character) ? 2 : 1;
   return width;
 }
+
+/** Not longer than the screen is wide, or it would take two lines. Of text without colours. */
+export function clipped(line: string, width: number): string {
+  if (widthOf(line) <= width) return line;
+  let kept = '';
+  let used = 0;
+  for (const character of line) {
+    used += widthOf(character);
+    if (used > width) break;
+    kept += character;
+  }
+  return kept;
+}

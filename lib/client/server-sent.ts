@@ -1,5 +1,7 @@
 /** Server-sent events out of the pieces of a body (HTML standard, section 9.2), bounded. Pure; used by follow.ts. */
 
+import { CnapiError } from '../errors.ts';
+
 export interface ServerSentEvent {
   id: string | undefined;
   name: string;
@@ -9,9 +11,10 @@ export interface ServerSentEvent {
 /** A task's end comes in one event, with all of its output that was kept, as JSON. */
 const MAX_EVENT_CHARACTERS = 32 * 1024 * 1024;
 
-export class EventTooLargeError extends Error {
+/** Asked for again it would be as large. */
+export class EventTooLargeError extends CnapiError {
   constructor() {
-    super(`an event has more than ${MAX_EVENT_CHARACTERS} characters`);
+    super('EventTooLarge', 502, `an event has more than ${MAX_EVENT_CHARACTERS} characters`);
   }
 }
 

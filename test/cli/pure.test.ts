@@ -2,6 +2,7 @@
 import t from 'tap';
 import { complete, isPlainWord } from '../../lib/cli/complete.ts';
 import { parseDuration, parseTime, shortDuration, shortTime } from '../../lib/cli/duration.ts';
+import { screenOf } from '../../lib/cli/fleet-view.ts';
 import { createProgram } from '../../lib/cli/program.ts';
 import { facts, table, widthOf } from '../../lib/cli/table.ts';
 import { errorOf, hasSucceeded } from '../../lib/cli/task-end.ts';
@@ -15,6 +16,26 @@ t.test('nothing that came from elsewhere steers the terminal', (t) => {
   t.equal(visible(hostile), 'a\\x1b]0;title\\x07b\\x9b31m\\u202ec\\r\\n\\x00');
   t.equal(visibleLines('one\r\ntwo\tx\rthree\x1b[2J\n'), 'one\ntwo\tx\\rthree\\x1b[2J\n');
   t.equal(visible('grüße 日本'), 'grüße 日本');
+  t.end();
+});
+
+t.test('the screen of the watch is never wider than the terminal, whatever the fleet is called', (t) => {
+  const instance = { uuid: UUID, url: `http://${'x'.repeat(90)}:8080`, state: 'live', agents: 5, lease_age_ms: 10 };
+  const view = {
+    instances: [{ ...instance, run: UUID, pid: 1, version: '0.2.0', started: '2030-01-01T00:00:00Z' }],
+    total: 2,
+    counts: { running: 1, unknown: 1 },
+    away: [{ uuid: UUID, hostname: `日本\x1b[2J${'y'.repeat(90)}`, status: 'unknown' }],
+    queues: [],
+    tasks: [{ id: UUID, task: 'z'.repeat(90), serverUuid: UUID, since: '2030-01-01T00:00:00Z' }],
+    trouble: `no answer\x1b]0;title\x07 ${'!'.repeat(90)}`,
+  };
+  const paint = { bold: (text: string) => text, red: (text: string) => text };
+  for (const width of [20, 72, 200])
+    for (const line of screenOf(view, { width, time: '2030-01-01T00:00:00.000Z', paint })) {
+      t.ok(widthOf(line) <= width, line);
+      t.notMatch(line, '\x1b');
+    }
   t.end();
 });
 

@@ -1,11 +1,9 @@
 /** `cnapi cancel`: asks for the end of tasks. */
 import { Command } from 'commander';
-import { ApiError } from '../../client/client-errors.ts';
-import { complaintOf, complaintText } from '../complaint.ts';
+import { ApiError, type NoAnswerError } from '../../client/client-errors.ts';
 import type { Context } from '../context.ts';
+import { forEach } from '../each.ts';
 import { examples, type Runner } from '../runner.ts';
-import { EXIT } from '../usage-error.ts';
-import { visible } from '../visible.ts';
 
 export function cancelCommand(runner: Runner): Command {
   const command = new Command('cancel')
@@ -18,19 +16,17 @@ export function cancelCommand(runner: Runner): Command {
 }
 
 async function cancel({ client, output }: Context, [ids]: readonly unknown[]): Promise<number> {
-  const results: unknown[] = [];
-  let exitCode: number = EXIT.ok;
-  for (const id of ids as string[]) {
-    try {
-      results.push(await client.cancelTask(id));
-      if (!output.json) output.line(`${visible(id)} is to be cancelled`);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      exitCode = EXIT.failed;
-      results.push({ id, error: { code: error.code, message: error.message, request_id: error.requestId } });
-      if (!output.json) output.complain(complaintText(complaintOf(error)));
-    }
-  }
-  if (output.json) output.document(results);
+  const { results, refused, exitCode } = await forEach(output, ids as string[], async (id) => {
+    const task = await client.cancelTask(id);
+    if (!output.json) output.line(`${id} is to be cancelled`);
+    return task;
+  });
+  const failures = refused.map(({ id, error }) => ({ id, error: told(error) }));
+  if (output.json) output.document([...results, ...failures]);
   return exitCode;
+}
+
+function told(error: ApiError | NoAnswerError) {
+  const { code, message } = error;
+  return error instanceof ApiError ? { code, message, request_id: error.requestId } : { code, message };
 }

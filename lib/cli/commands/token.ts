@@ -147,9 +147,10 @@ async function revoke({ client, output }: Context, [given]: readonly unknown[]):
   const names = given as string[];
   const known = names.every(isUuid) ? [] : (await client.tokens()).filter(({ revoked_at }) => !revoked_at);
   const uuids = names.map((name) => (isUuid(name) ? name.toLowerCase() : named(known, name)));
-  const { done: revoked, exitCode } = await forEach(output, uuids, async (uuid) => {
+  const { results: revoked, exitCode } = await forEach(output, uuids, async (uuid) => {
     await client.revokeToken(uuid);
     if (!output.json) output.line(`${uuid} is revoked`);
+    return uuid;
   });
   if (output.json) output.document({ revoked });
   return exitCode;

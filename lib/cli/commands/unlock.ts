@@ -15,9 +15,10 @@ export function unlockCommand(runner: Runner): Command {
 }
 
 async function unlock({ client, output }: Context, [uuids]: readonly unknown[]): Promise<number> {
-  const { done: deleted, exitCode } = await forEach(output, uuids as string[], async (uuid) => {
+  const { results: deleted, exitCode } = await forEach(output, uuids as string[], async (uuid) => {
     await client.deleteTicket(uuid);
     if (!output.json) output.line(`${uuid} is deleted`);
+    return uuid;
   });
   if (output.json) output.document({ deleted });
   return exitCode;

@@ -114,8 +114,11 @@ class Watch {
       const onOpen = () => {
         this.#tellsTasks = true;
       };
-      for await (const { data } of this.#context.client.events({ kind: ['task'] }, { signal, onOpen }))
-        this.#note(data);
+      for await (const { event, data } of this.#context.client.events({ kind: ['task'] }, { signal, onOpen })) {
+        // Ends may be among what is missing: rather fewer tasks than some that ended long ago.
+        if (event === 'gap') this.#tasks.clear();
+        else this.#note(data);
+      }
     } catch (error) {
       if (signal.aborted || error instanceof ApiError) return;
       this.#tellsTasks = false;
