@@ -174,15 +174,15 @@ end $$;
     was: 'this.#connections.delete(connection);\n    if (session',
     is: 'if (session',
   },
-  // From here on: what was found in the product while the simulation was written, as it was.
   {
-    name: 'an instance does not start when its database goes away while it is prepared',
+    name: 'an instance does not start while its database is away',
     breaks: 'I6',
-    firstSeed: 1,
-    file: 'lib/core.ts',
-    was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n        log.warn',
-    is: 'if (error !== undefined) throw error;\n        log.warn',
+    firstSeed: 19,
+    file: 'lib/moray/pool.ts',
+    was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n      if (delayMs',
+    is: 'if (error !== undefined) throw error;\n      if (delayMs',
   },
+  // From here on: what was found in the product while the simulation was written, as it was.
   {
     name: 'the tick in which the last byte came counts as silence',
     breaks: 'I1',

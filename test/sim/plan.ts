@@ -253,7 +253,8 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
     exitCode: random.chance(0.2) ? random.whole(1, 9) : 0,
     timeoutMs: isShort ? random.whole(500, 3_000) : isEndless ? ENDLESS_MS : 15_000,
     idempotent: random.chance(0.3),
-    key: random.chance(0.5),
+    // Nobody could cancel one whose answer was lost, without a key to ask again under.
+    key: random.chance(0.5) || isEndless,
     cancelAfterMs: isCancelled ? cancelTime(random.between(0, 4_000)) : undefined,
     waits: random.whole(1, 3),
   };
