@@ -1,16 +1,19 @@
 /**
  * Callers that know nothing but to go to the next instance when a connection is refused, as behind DNS. They ask without
- * pause over connections that they keep, and whatever else goes wrong is a failure.
+ * pause over connections that they keep, and whatever else goes wrong is a failure. A read that is cut off before its answer is asked
+ * again, once in a test: between an instance's last look before its door and the close the system may take a connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Zone } from './fleet-harness.ts';
 
 const PAUSE_MS = 20;
+const MOST_CUT = 1;
 
 export class PlainCaller {
   readonly failures: string[] = [];
   answers = 0;
   refused = 0;
+  #cut: string[] = [];
   readonly #urls: readonly string[];
   readonly #loops: Promise<void>[] = [];
   #next = 0;
@@ -33,6 +36,7 @@ export class PlainCaller {
   async finish(): Promise<string[]> {
     this.#isOver = true;
     await Promise.all(this.#loops);
+    if (this.#cut.length > MOST_CUT) this.failures.push(...this.#cut);
     if (this.answers === 0) this.failures.push('nothing was ever answered');
     return this.failures;
   }
@@ -61,9 +65,10 @@ export class PlainCaller {
         const { code, message, syscall } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
         // Reset while it connected is refused, too: nothing had been asked.
         const isRefused = code === 'ECONNREFUSED' || syscall === 'connect';
-        if (!isRefused) this.failures.push(`${method} ${path} at ${url}: ${code} ${message}`);
-        if (!isRefused) return undefined;
-        this.refused += 1;
+        const failure = `${method} ${path} at ${url}: ${code} ${message}`;
+        if (isRefused) this.refused += 1;
+        else if (method === 'GET' && code === 'ECONNRESET') this.#cut.push(failure);
+        else return void this.failures.push(failure);
       }
     }
     this.failures.push(`${method} ${path}: every instance refused`);
