@@ -1,11 +1,12 @@
 /**
- * `npm test`: type check, lint, import direction, and all tests on a real Postgres and a real Redis. With arguments it runs
- * just those test files. The last line is `N passed, N failed`; the exit code is 0 only if nothing failed.
+ * `npm test`: type check, lint, import direction, and the tests on a real Postgres and a real Redis, but for the longest, which are
+ * `.ci/run`'s. With arguments it runs just those test files. The last line is `N passed, N failed`; the exit code is 0 only if nothing failed.
  * Just before it, a line each says what failed; the details stand where they happened.
  */
 import path from 'node:path';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
 import { type Outcome, runCheck, staticChecks } from './checks.ts';
+import { select } from './long.ts';
 import { provideRedis } from './redis.ts';
 import { runTap } from './tap.ts';
 
@@ -13,7 +14,9 @@ const root = path.resolve(import.meta.dirname, '../..');
 const files = process.argv.slice(2);
 
 if (files.includes('--help')) {
-  console.log(`npm test                     type check, lint, import check, and all tests on a real Postgres and a real Redis
+  console.log(`npm test                     type check, lint, import check, and the tests on a real Postgres and a real Redis,
+                             but for the longest (tools/test/long.ts), which .ci/run adds
+npm test -- --all            those as well
 npm test -- FILE...          just these test files, e.g. test/roster/drain.test.ts; options of tap go to tap
 
 CNAPI_TEST_DATABASE_URL      use this Postgres instead of an embedded one
@@ -23,7 +26,10 @@ exit code: 0 nothing failed, 1 something did`);
   process.exit(0);
 }
 
-const checked = files.length === 0 ? await runChecks() : { passed: 0, failed: 0, failures: [] };
+const selection = select(files, { root, isWhole: process.env.CNAPI_TEST_NO_SKIP !== undefined });
+const checked = selection.args.every((argument) => argument.startsWith('--exclude='))
+  ? await runChecks()
+  : { passed: 0, failed: 0, failures: [] };
 const tested = await runTests();
 const failed = checked.failed + tested.failed;
 for (const failure of [...checked.failures, ...tested.failures]) console.log(`failed: ${failure}`);
@@ -45,7 +51,8 @@ async function runTests(): Promise<Outcome> {
   const postgres = given === undefined ? await startTestPostgres() : undefined;
   try {
     const env = { ...process.env, CNAPI_TEST_DATABASE_URL: given ?? postgres?.url };
-    const { skipped, ...outcome } = await runTap({ root, files, env });
+    const { skipped, ...outcome } = await runTap({ root, files: selection.args, env });
+    if (selection.left > 0) console.log(`left ${selection.left} long test files to .ci/run, or npm test -- --all`);
     for (const [reason, count] of skipped) console.log(`skipped ${count} tests: ${reason}`);
     return outcome;
   } finally {
