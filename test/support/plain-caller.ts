@@ -1,13 +1,14 @@
 /**
  * Callers that know nothing but to go to the next instance when a connection is refused, as behind DNS. They ask without
- * pause over connections that they keep, and whatever else goes wrong is a failure. A read that is cut off before its answer is asked
- * again, once in a test: between an instance's last look before its door and the close the system may take a connection.
+ * pause over connections that they keep, each task under a key of its own, and whatever else goes wrong is a failure. A request that is
+ * cut off before its answer is made again, one for each door that closes: between an instance's last look before its door
+ * and the close the system may take a connection (docs/operating.md, "A drain").
  */
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Zone } from './fleet-harness.ts';
 
 const PAUSE_MS = 20;
-const MOST_CUT = 1;
 
 export class PlainCaller {
   readonly failures: string[] = [];
@@ -36,7 +37,7 @@ export class PlainCaller {
   async finish(): Promise<string[]> {
     this.#isOver = true;
     await Promise.all(this.#loops);
-    if (this.#cut.length > MOST_CUT) this.failures.push(...this.#cut);
+    if (this.#cut.length > this.#urls.length) this.failures.push(...this.#cut);
     if (this.answers === 0) this.failures.push('nothing was ever answered');
     return this.failures;
   }
@@ -52,10 +53,11 @@ export class PlainCaller {
   }
 
   async #ask<Body>(method: string, path: string): Promise<Body | undefined> {
+    const headers = { 'Idempotency-Key': randomUUID() };
     for (let tries = 0; tries < 3 * this.#urls.length; tries++) {
       const url = this.#urls[this.#next++ % this.#urls.length] as string;
       try {
-        const response = await fetch(`${url}${path}`, { method, signal: AbortSignal.timeout(60_000) });
+        const response = await fetch(`${url}${path}`, { method, headers, signal: AbortSignal.timeout(60_000) });
         const text = await response.text();
         this.answers += 1;
         if (response.status < 300) return JSON.parse(text) as Body;
@@ -67,7 +69,7 @@ export class PlainCaller {
         const isRefused = code === 'ECONNREFUSED' || syscall === 'connect';
         const failure = `${method} ${path} at ${url}: ${code} ${message}`;
         if (isRefused) this.refused += 1;
-        else if (method === 'GET' && code === 'ECONNRESET') this.#cut.push(failure);
+        else if (code === 'ECONNRESET') this.#cut.push(failure);
         else return void this.failures.push(failure);
       }
     }
