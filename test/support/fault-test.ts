@@ -35,7 +35,13 @@ export function faultTest(name: string, plan: FaultPlan, play: (stage: Stage) =>
     await witness.start();
     await work.start();
     await sleep(2_000);
-    await play({ t, zone, witness, work });
+    try {
+      await play({ t, zone, witness, work });
+    } catch (error) {
+      work.abandon();
+      witness.abandon();
+      throw error;
+    }
     t.same(await work.finish(), [], 'every accepted task ended once and every wait was answered');
     t.same(await witness.finish(), [], 'no living server was ever unknown, and epochs only rose');
     t.comment(

@@ -108,6 +108,11 @@ export class Witness {
     return this.violations;
   }
 
+  /** For a test that has failed: looks no more, judges nothing. */
+  abandon(): void {
+    this.#stopping.abort();
+  }
+
   async #repeat(look: () => Promise<void>): Promise<void> {
     const { signal } = this.#stopping;
     while (!signal.aborted) {

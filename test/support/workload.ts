@@ -60,12 +60,13 @@ export class Workload {
   readonly #mayFail = new Map<string, readonly string[]>();
   #latestMs = 0;
   #count = 0;
+  readonly #abandoned = new AbortController();
   #isOver = false;
 
   constructor(plan: WorkloadPlan) {
     this.#plan = plan;
     const urls = plan.zone.instances.map(({ url }) => url);
-    this.#caller = new Caller({ urls, clock: systemClock });
+    this.#caller = new Caller({ urls, clock: systemClock, signal: this.#abandoned.signal });
     this.#effects = path.join(plan.zone.directory, 'effects');
     writeFileSync(this.#effects, '');
   }
@@ -145,6 +146,12 @@ export class Workload {
       if (!this.#keys.delete(key)) this.#report(`${id} was not asked for, or asked for once and created twice`);
     if (this.#accepted.length === 0) this.#report('no task was ever accepted');
     return this.violations;
+  }
+
+  /** For a test that has failed: nothing is asked any more, nothing judged. */
+  abandon(): void {
+    this.#isOver = true;
+    this.#abandoned.abort();
   }
 
   #lane(work: () => Promise<unknown>): void {

@@ -43,11 +43,14 @@ export class NoAnswerError extends Error {
 export class Caller {
   readonly #urls: readonly string[];
   readonly #clock: Clock;
+  readonly #signal: AbortSignal | undefined;
   #next = 0;
 
-  constructor({ urls, clock }: { urls: readonly string[]; clock: Clock }) {
+  /** Once `signal` is aborted nothing is asked any more, and what waits for an answer is given up. */
+  constructor({ urls, clock, signal }: { urls: readonly string[]; clock: Clock; signal?: AbortSignal }) {
     this.#urls = urls;
     this.#clock = clock;
+    this.#signal = signal;
   }
 
   /** Accepted for sure: 202 and the id; any other answer but a temporary one is returned as it is. */
@@ -83,7 +86,7 @@ export class Caller {
   ): Promise<Answer<Body>> {
     const deadline = this.#clock.now() + request.withinMs;
     for (let lastly = 'nobody was asked'; ; await this.#clock.sleep(PAUSE_MS)) {
-      if (this.#clock.now() > deadline) throw new NoAnswerError(`${method} ${path}`, lastly);
+      if (this.#clock.now() > deadline || this.#signal?.aborted) throw new NoAnswerError(`${method} ${path}`, lastly);
       const url = this.#urls[this.#next++ % this.#urls.length] as string;
       const askedAt = this.#clock.wallTime();
       try {
@@ -91,7 +94,10 @@ export class Caller {
           method,
           headers: { 'content-type': 'application/json', ...request.headers },
           ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
-          signal: AbortSignal.timeout(request.answerWithinMs ?? ANSWER_WITHIN_MS),
+          signal: AbortSignal.any([
+            AbortSignal.timeout(request.answerWithinMs ?? ANSWER_WITHIN_MS),
+            ...(this.#signal === undefined ? [] : [this.#signal]),
+          ]),
         });
         const text = await response.text();
         const body = (text === '' ? undefined : JSON.parse(text)) as Body;
