@@ -5,6 +5,7 @@
  */
 import path from 'node:path';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
+import { runAgain } from './again.ts';
 import { type Outcome, runCheck, staticChecks } from './checks.ts';
 import { select } from './long.ts';
 import { provideRedis } from './redis.ts';
@@ -12,6 +13,7 @@ import { runTap } from './tap.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const files = process.argv.slice(2);
+const isAgainAsked = process.env.CNAPI_TEST_AGAIN !== undefined;
 
 if (files.includes('--help')) {
   console.log(`npm test                     type check, lint, import check, and the tests on a real Postgres and a real Redis,
@@ -19,6 +21,7 @@ if (files.includes('--help')) {
 npm test -- --all            those as well
 npm test -- FILE...          just these test files, e.g. test/roster/drain.test.ts; options of tap go to tap
 
+CNAPI_TEST_AGAIN=1           one or two files that failed run once more, each by itself; those that pass then are called unsteady
 CNAPI_TEST_DATABASE_URL      use this Postgres instead of an embedded one
 REDIS_URL                    use this Redis; default: a redis-server or valkey-server on the PATH, else, as root on Debian or
                              Ubuntu, the package redis-server is installed; else the tests that want one are skipped
@@ -51,7 +54,13 @@ async function runTests(): Promise<Outcome> {
   const postgres = given === undefined ? await startTestPostgres() : undefined;
   try {
     const env = { ...process.env, CNAPI_TEST_DATABASE_URL: given ?? postgres?.url };
-    const { skipped, ...outcome } = await runTap({ root, files: selection.args, env });
+    const run = (files: readonly string[]) => runTap({ root, files, env });
+    const first = await run(selection.args);
+    const { totals, unsteady } = isAgainAsked
+      ? await runAgain(first, (file) => run([file]))
+      : { totals: first, unsteady: [] };
+    const { skipped, ...outcome } = totals;
+    for (const file of unsteady) console.log(`unsteady: ${file} failed above, and passed when it ran by itself`);
     if (selection.left > 0) console.log(`left ${selection.left} long test files to .ci/run, or npm test -- --all`);
     for (const [reason, count] of skipped) console.log(`skipped ${count} tests: ${reason}`);
     return outcome;

@@ -9,6 +9,7 @@ export interface TapTotals {
   skipped: Map<string, number>;
   /** What failed, one line each: file, test, assertion. */
   failures: readonly string[];
+  failedFiles: readonly string[];
 }
 
 const fileResult = /^(not )?ok \d+ - (\S+)(?: # time=([\d.]+m?s))?/;
@@ -25,7 +26,7 @@ export class TapReport {
   #details = false;
   #totals: { pass: number; fail: number } | undefined;
   readonly #failures: string[] = [];
-  #failedFiles = 0;
+  readonly #failedFiles: string[] = [];
 
   constructor(print: (text: string) => void) {
     this.#print = print;
@@ -48,15 +49,16 @@ export class TapReport {
   /** @param ok whether tap itself counted the run as good. */
   end(ok: boolean): TapTotals {
     if (this.#totals === undefined) for (const line of this.#lines) this.#print(line);
-    const failed = Math.max(this.#totals?.fail ?? 0, this.#failedFiles, ok ? 0 : 1);
-    return { passed: this.#totals?.pass ?? 0, failed, skipped: this.#skipped, failures: this.#failures };
+    const failed = Math.max(this.#totals?.fail ?? 0, this.#failedFiles.length, ok ? 0 : 1);
+    const passed = this.#totals?.pass ?? 0;
+    return { passed, failed, skipped: this.#skipped, failures: this.#failures, failedFiles: this.#failedFiles };
   }
 
   #finishFile([line, not, name, time]: RegExpExecArray): void {
     if (not === undefined) {
       this.#print(`ok ${name}${time === undefined ? '' : ` (${time})`}`);
     } else {
-      this.#failedFiles += 1;
+      this.#failedFiles.push(name ?? '');
       this.#failures.push(...failuresOf(name ?? '', this.#lines));
       for (const each of this.#lines) this.#print(each);
       this.#print(line);

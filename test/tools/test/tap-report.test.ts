@@ -19,7 +19,7 @@ ok 1 - test/a.test.ts # time=12.5ms
 
 t.test('a file that passed is one line, and skipped tests are counted by reason', async (t) => {
   const { totals, printed } = report(`${good}1..1\n# { total: 3, pass: 1, skip: 2 }`, true);
-  t.strictSame(totals, { passed: 1, failed: 0, skipped: new Map([['no redis', 2]]), failures: [] });
+  t.strictSame(totals, { passed: 1, failed: 0, skipped: new Map([['no redis', 2]]), failures: [], failedFiles: [] });
   t.strictSame(printed, ['ok test/a.test.ts (12.5ms)']);
 });
 
@@ -36,7 +36,7 @@ not ok 2 - test/b.test.ts # time=3s
   ...
 `;
   const { totals, printed } = report(`${good}${failed}1..2\n# { total: 4, pass: 1, fail: 1, skip: 2 }`, false);
-  t.strictSame([totals.passed, totals.failed], [1, 1]);
+  t.strictSame([totals.passed, totals.failed, totals.failedFiles], [1, 1, ['test/b.test.ts']]);
   t.match(printed.join('\n'), /diff: all[\s\S]*exitCode: 1/);
 });
 
