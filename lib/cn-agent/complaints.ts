@@ -1,5 +1,5 @@
 /** Warnings that an instance can cause at will, a few a minute: more tells nothing new, and fills the disk. */
-import type { Logger } from '../log.ts';
+import type { LogFields, Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 
 const MAX_A_PERIOD = 10;
@@ -15,7 +15,7 @@ export class Complaints {
   }
 
   /** The first line of a period says how many of the one before were left out. */
-  warn(fields: Record<string, unknown>, message: string): void {
+  warn(fields: LogFields, message: string): void {
     const now = this.#deps.clock.now();
     const unlogged = Math.max(0, this.#count - MAX_A_PERIOD);
     if (now >= this.#periodEndsAt) {

@@ -77,7 +77,7 @@ export class HttpPort {
     this.#server.listen({ host, port }, resolve);
     await promise;
     this.#server.on('error', (err) => log.error({ err }, 'http port'));
-    log.info(this.address, 'taking tasks over HTTP');
+    log.info({ ...this.address }, 'taking tasks over HTTP');
   }
 
   /** What is answered by now has a moment to go out; callers that still wait are cut off. */

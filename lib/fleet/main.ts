@@ -30,7 +30,7 @@ async function main(): Promise<void> {
   const started = fleet.start();
   void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent is on its way'));
   await toldToStop;
-  log.info(fleet.status(), 'fleet stops');
+  log.info({ ...fleet.status() }, 'fleet stops');
   await fleet.stop();
   process.exit(0);
 }

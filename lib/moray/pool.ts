@@ -276,7 +276,7 @@ export class PostgresDatabase implements Database {
     if (this.#lostSince === undefined) return;
     const lostMs = Math.round(this.#clock.now() - this.#lostSince);
     this.#lostSince = undefined;
-    this.#log.info({ lostMs }, 'database: lost -> available');
+    this.#log.info({ lost_ms: lostMs }, 'database: lost -> available');
   }
 }
 

@@ -202,7 +202,7 @@ export class Instances {
   async #declare(lapsed: { run: string; beat: number }[]): Promise<string[]> {
     const dead = await declareLapsed(this.#deps.database, lapsed);
     for (const run of dead)
-      this.#deps.log.warn({ run, leaseMs: this.#deps.times.leaseMs }, 'instance: live -> dead, its lease lapsed');
+      this.#deps.log.warn({ run, lease_ms: this.#deps.times.leaseMs }, 'instance: live -> dead, its lease lapsed');
     this.#live = this.#live.filter(({ run }) => !dead.includes(run));
     return dead;
   }
@@ -213,7 +213,10 @@ export class Instances {
     await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
     this.#run = newRun;
     this.#standingMs = 0;
-    this.#deps.log.warn({ oldRun, newRun }, 'instance: this run was declared dead, going on under a new one');
+    this.#deps.log.warn(
+      { old_run: oldRun, new_run: newRun },
+      'instance: this run was declared dead, going on under a new one',
+    );
     for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
   }
 
@@ -275,7 +278,7 @@ export class Instances {
   #noteStall(stalledMs: number): void {
     this.#standingMs = 0;
     this.#deps.log.warn(
-      { stalledMs: Math.round(stalledMs) },
+      { stalled_ms: Math.round(stalledMs) },
       'instance: this process stood still; it judges nobody it never held for a while',
     );
   }

@@ -216,7 +216,7 @@ export class Posts {
       const ids = await endDeadPosts(this.#deps.database, this.#deps.config.adoptGraceMs);
       if (ids.length === 0) return;
       this.#lost += ids.length;
-      this.#deps.log.warn({ taskIds: ids }, 'tasks ended whose poster is dead');
+      this.#deps.log.warn({ tasks: ids }, 'tasks ended whose poster is dead');
       this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
     }
   }
@@ -237,7 +237,7 @@ export class Posts {
     const timeoutMs = timeout_ms + this.#deps.config.taskOverdueMs;
     const end = await this.#deps.messenger.post(task, { timeoutMs, signal: post.giveUp.signal });
     const { outcome, error } = { error: undefined, ...end };
-    this.#deps.log.debug({ taskId: id, attempt, serverUuid, outcome, error }, 'task posted: ended');
+    this.#deps.log.debug({ task: id, req_id, attempt, server_uuid: serverUuid, outcome, error }, 'task posted: ended');
     this.#keepEnd(post, toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...end }));
     this.#record(post);
   }

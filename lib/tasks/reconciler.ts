@@ -152,8 +152,9 @@ export class Reconciler {
     });
   }
 
-  #log(taskId: string, attempt: number, { serverUuid, epoch }: TaskSession, decision: { kind: string }): void {
-    this.#deps.log.debug({ taskId, attempt, serverUuid, epoch, ...decision }, 'task at inventory');
+  #log(task: string, attempt: number, session: TaskSession, decision: { kind: string }): void {
+    const { serverUuid, epoch } = session;
+    this.#deps.log.debug({ task, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task at inventory');
   }
 
   /** Ended while the agent was away (timed out, say), and the agent still has it: it is to stop. */

@@ -120,7 +120,7 @@ export class Recorder {
       while (this.#gathered.size > 0) await this.#store(this.#take());
     } catch (error) {
       this.#deps.log.warn(
-        { reason: messageOf(error), tasks: this.#gathered.size },
+        { reason: messageOf(error), count: this.#gathered.size },
         'task reports left to their agents',
       );
     }
@@ -211,7 +211,7 @@ export class Recorder {
   #giveUp(batch: Gathered[], error: unknown): void {
     for (const { subject, size } of batch) {
       this.#size -= size;
-      this.#deps.log.error({ err: error, taskId: subject.id, attempt: subject.attempt }, 'task report not stored');
+      this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task report not stored');
     }
   }
 
