@@ -8,8 +8,8 @@ import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import type { Session } from '../../lib/roster/session.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
-import { eventually } from '../bus/eventually.ts';
 import { newMachine } from '../support/scripted-agent.ts';
+import { until } from '../support/until.ts';
 
 t.test('a peer that does not read is cut off before what waits for it fills the memory', async (t) => {
   const { serverUuid } = newMachine();
@@ -42,7 +42,7 @@ t.test('a peer that does not read is cut off before what waits for it fills the 
   }
   t.same(broken, ['slow-reader']);
   t.ok(taken >= 16, `${taken} MiB taken`);
-  await eventually(() => !connection.isOpen);
+  await until(() => !connection.isOpen);
   t.equal(connection.send(frame), false);
   t.same(broken, ['slow-reader'], 'it is said once');
   peer.terminate();

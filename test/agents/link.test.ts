@@ -7,10 +7,10 @@ import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import type { InstanceFrame } from '../../lib/wire/frames.ts';
-import { eventually } from '../bus/eventually.ts';
 import { raw } from '../http/support.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
+import { until } from '../support/until.ts';
 
 interface StatusChange {
   status: string;
@@ -25,7 +25,7 @@ t.test('the link of an agent', async (t) => {
   const history = async (app: TestApp, serverUuid: string) =>
     (await app.get<StatusChange[]>(`/servers/${serverUuid}/status-history`)).body;
   const reads = (app: TestApp, serverUuid: string, status: string, reason: string) =>
-    eventually(async () => {
+    until(async () => {
       const [newest] = await history(app, serverUuid);
       return newest?.status === status && newest.reason === reason;
     });
@@ -35,7 +35,7 @@ t.test('the link of an agent', async (t) => {
     const { agent, epoch } = await joinAgent(a.url, machine);
     t.equal(epoch, 1);
     t.match(await agent.next('welcome'), { cnapiUuid: a.cnapiUuid, sendSysinfo: true, heartbeatMs: 1000 });
-    await eventually(async () => (await b.get(`/servers/${machine.serverUuid}`)).status === 200);
+    await until(async () => (await b.get(`/servers/${machine.serverUuid}`)).status === 200);
     t.match((await b.get(`/servers/${machine.serverUuid}`)).body, { status: 'running', hostname: 'scripted' });
     const again = await joinAgent(a.url, machine, { conn: 2, epoch: 1, sysinfoDigest: 'one' });
     t.match(await again.agent.next('welcome'), { sendSysinfo: false, epoch: 2 });
@@ -45,7 +45,7 @@ t.test('the link of an agent', async (t) => {
   t.test('a heartbeat is answered with its sequence', async (t) => {
     const { agent } = await joinAgent(a.url, newMachine());
     agent.send({ type: 'heartbeat', sequence: 4711 });
-    await eventually(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
+    await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
     t.pass();
     agent.close();
   });
@@ -59,7 +59,7 @@ t.test('the link of an agent', async (t) => {
       agent.send({ type: 'heartbeat', sequence });
       agent.send({ type: `no-such-${sequence}` });
     }
-    await eventually(() => agent.frames.filter(isAnswer).length === 2 * pairs);
+    await until(() => agent.frames.filter(isAnswer).length === 2 * pairs);
     const said = agent.frames.filter(isAnswer).map((frame) => JSON.stringify(frame));
     const isMisplaced = (text: string, at: number) => !text.includes(String(1_000_000 + Math.floor(at / 2)));
     t.equal(said.find(isMisplaced), undefined);
@@ -133,7 +133,7 @@ t.test('the link of an agent', async (t) => {
   t.test('a journal rolled back is refused, and a new one taken', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
-    await eventually(async () => {
+    await until(async () => {
       const { rows } = await zone.database.query<{ inventory_epoch: number }>(
         'select inventory_epoch from cnapi_roster_authority where server_uuid = $1',
         [machine.serverUuid],
@@ -203,7 +203,7 @@ t.test('the link of an agent', async (t) => {
   t.test('a removed server loses its session wherever it is, and comes again above its epoch', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
-    await eventually(async () => (await b.get(`/servers/${machine.serverUuid}`)).status === 200);
+    await until(async () => (await b.get(`/servers/${machine.serverUuid}`)).status === 200);
     t.equal(await b.delete(`/servers/${machine.serverUuid}`), 200);
     await agent.end();
     t.match(await history(a, machine.serverUuid), [
@@ -260,11 +260,11 @@ t.test('what an agent says of its machine and no database can keep is told so, a
   };
   for (const [index, [name, text]] of Object.entries(texts).entries()) {
     agent.socket.send(text);
-    await eventually(() => agent.frames.filter(({ type }) => type === 'error').length === index + 1);
+    await until(() => agent.frames.filter(({ type }) => type === 'error').length === index + 1);
     t.match(agent.frames.at(-1), { type: 'error', code: 'not-kept' }, name);
   }
   agent.send({ type: 'heartbeat', sequence: 4711 });
-  await eventually(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
+  await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
   t.equal(agent.closed, undefined, 'its session stands');
   agent.close();
 });
@@ -281,7 +281,7 @@ t.test('an instance that stood still while an inventory was on its way does not 
   const end = performance.now() + 2500;
   while (performance.now() < end);
   agent.beat();
-  await eventually(
+  await until(
     async () => (await app.get<StatusChange[]>(`/servers/${machine.serverUuid}/status-history`)).status === 200,
   );
   await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -306,7 +306,7 @@ t.test('an inventory that the database does not take in time is taken later, and
   await new Promise((resolve) => setTimeout(resolve, 2600));
   await holder.query('commit');
   await holder.end();
-  await eventually(async () => {
+  await until(async () => {
     const { rows } = await zone.database.query<{ inventory_epoch: number }>(
       'select inventory_epoch from cnapi_roster_authority where server_uuid = $1',
       [machine.serverUuid],
@@ -329,7 +329,7 @@ t.test('a sysinfo that the database does not take in time is kept later, within 
   t.equal((await app.get(`/servers/${machine.serverUuid}`)).status, 404);
   await holder.query('commit');
   await holder.end();
-  await eventually(async () => (await app.get(`/servers/${machine.serverUuid}`)).status === 200);
+  await until(async () => (await app.get(`/servers/${machine.serverUuid}`)).status === 200);
   t.equal(agent.closed, undefined);
   agent.close();
 });

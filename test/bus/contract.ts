@@ -1,7 +1,7 @@
 /** What every bus must do; each implementation's test file runs it on two handles of one real or pretended server. */
 import type { Test } from 'tap';
 import type { Bus, BusMessage } from '../../lib/bus/bus.ts';
-import { eventually } from './eventually.ts';
+import { until } from '../support/until.ts';
 
 export interface BusSetup {
   /** A new, not yet started handle on the test's server; the contract stops it. */
@@ -27,9 +27,9 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const atBob = await hear(bob, 'task:1');
     const other = await hear(bob, 'task:2');
     alice.publish('task:1', { id: 1, text: 'ü “quoted” \\ \n' });
-    await eventually(() => atAlice.length === 1 && atBob.length === 1);
+    await until(() => atAlice.length === 1 && atBob.length === 1);
     bob.publish('task:2', { id: 2 });
-    await eventually(() => other.length === 1);
+    await until(() => other.length === 1);
     t.same(atAlice, [{ id: 1, text: 'ü “quoted” \\ \n' }]);
     t.same(atBob, atAlice);
     t.same(other, [{ id: 2 }]);
@@ -42,7 +42,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const second = await hear(bob, `${stem}2`);
     alice.publish(`${stem}1`, { n: 1 });
     alice.publish(`${stem}2`, { n: 2 });
-    await eventually(() => first.length === 1 && second.length === 1);
+    await until(() => first.length === 1 && second.length === 1);
     t.same([first, second], [[{ n: 1 }], [{ n: 2 }]]);
   });
 
@@ -51,9 +51,9 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const heard = await hear(bob, 'run:x');
     const sent = Array.from({ length: 500 }, (_, n) => ({ n }));
     for (const message of sent) alice.publish('run:x', message);
-    await eventually(() => heard.length === sent.length);
+    await until(() => heard.length === sent.length);
     t.same(heard, sent);
-    await eventually(() => alice.stats().published === sent.length);
+    await until(() => alice.stats().published === sent.length);
     t.match(alice.stats(), { published: 500, dropped: 0 });
     t.equal(bob.stats().received, 500);
   });
@@ -67,11 +67,11 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
       const second = await hear(bob, 'task:1');
       t.equal(bob.stats().topics, 1);
       alice.publish('task:1', { n: 1 });
-      await eventually(() => first.length === 1 && second.length === 1);
+      await until(() => first.length === 1 && second.length === 1);
       one.close();
       one.close();
       alice.publish('task:1', { n: 2 });
-      await eventually(() => second.length === 2);
+      await until(() => second.length === 2);
       t.same(first, [{ n: 1 }]);
     },
   );
@@ -86,7 +86,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     t.equal(bob.stats().topics, 0);
     const heard = await hear(bob, 'task:1');
     alice.publish('task:1', { n: 1 });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
   });
 
   await t.test('a handler that throws is no matter to the others', async (t) => {
@@ -97,7 +97,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const heard = await hear(bob, 'task:1');
     alice.publish('task:1', { n: 1 });
     alice.publish('task:1', { n: 2 });
-    await eventually(() => heard.length === 2);
+    await until(() => heard.length === 2);
   });
 
   await t.test(
@@ -114,7 +114,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
           },
         );
         t.equal(ready, 0, `not within subscribe, round ${round}`);
-        await eventually(() => ready === 1);
+        await until(() => ready === 1);
       }
     },
   );
@@ -133,23 +133,23 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
       () => undefined,
       () => (ready.second += 1),
     );
-    await eventually(() => ready.first === 1 && ready.second === 1);
+    await until(() => ready.first === 1 && ready.second === 1);
     await setup.interrupt();
-    await eventually(() => ready.first === 2 && ready.second === 2);
-    await eventually(() => alice.isHealthy() && bob.isHealthy());
+    await until(() => ready.first === 2 && ready.second === 2);
+    await until(() => alice.isHealthy() && bob.isHealthy());
     alice.publish('task:1', { n: 1 });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
     t.ok(bob.stats().reconnects >= 1);
   });
 
   await t.test('health is lost with the connection and comes back with it, and listeners hear of both', async (t) => {
     const { setup, alice } = await withBuses(t);
-    await eventually(() => alice.isHealthy());
+    await until(() => alice.isHealthy());
     const changes: boolean[] = [];
     alice.onHealthChange((healthy) => changes.push(healthy));
     alice.onHealthChange(() => t.fail('closed and yet told')).close();
     await setup.interrupt();
-    await eventually(() => changes.length >= 2 && alice.isHealthy());
+    await until(() => changes.length >= 2 && alice.isHealthy());
     t.same(changes.slice(0, 2), [false, true]);
   });
 
@@ -165,9 +165,9 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
       () => (ready += 1),
     );
     await bus.start();
-    await eventually(() => ready === 1);
+    await until(() => ready === 1);
     bus.publish('task:1', { n: 1 });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
   });
 
   await t.test('what cannot be sent is dropped and counted, and never thrown', async (t) => {
@@ -183,9 +183,9 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     for (let n = 0; n < 1_500; n++) alice.publish('task:2', { n });
     t.equal(alice.stats().dropped, 504, 'a thousand may be in flight');
     alice.publish('task:1', { n: 'one too many' });
-    await eventually(() => alice.stats().published === 1_000);
+    await until(() => alice.stats().published === 1_000);
     alice.publish('task:1', { text: 'x'.repeat(3_900) });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
     t.throws(() => alice.subscribe('Not a topic', () => undefined), TypeError);
     const unstarted = setup.open();
     unstarted.publish('task:1', {});
@@ -198,19 +198,19 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const bad = ['', 'no json', '{"cut":', '[]', 'null', '7', `{"text":"${'x'.repeat(4_000)}"}`];
     for (const payload of bad) await setup.sendRaw('task:1', payload);
     alice.publish('task:1', { n: 1 });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
     t.same(heard, [{ n: 1 }]);
     t.match(alice.stats(), { dropped: bad.length, received: 1 });
   });
 
   await t.test('stop sends what is in flight, is harmless twice, and leaves the bus deaf', async (t) => {
     const { alice, bob } = await withBuses(t);
-    await eventually(() => alice.isHealthy());
+    await until(() => alice.isHealthy());
     const heard = await hear(bob, 'task:1');
     alice.publish('task:1', { last: 'words' });
     await Promise.all([alice.stop(), alice.stop()]);
     await alice.stop();
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
     t.equal(alice.isHealthy(), false);
     alice.publish('task:1', {});
     t.equal(alice.stats().dropped, 1);
@@ -229,6 +229,6 @@ async function subscribeReady(bus: Bus, topic: string, onMessage: (message: BusM
   const subscription = bus.subscribe(topic, onMessage, () => {
     ready = true;
   });
-  await eventually(() => ready);
+  await until(() => ready);
   return subscription;
 }

@@ -3,8 +3,8 @@ import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
+import { until } from '../support/until.ts';
 import { busContract } from './contract.ts';
-import { eventually } from './eventually.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
@@ -26,7 +26,7 @@ t.test('health is proven as soon as the connection stands, not a period later', 
   const bus = createMemoryBus({ hub: new MemoryHub(), ...ports, beatMs: 3_600_000 });
   t.teardown(() => bus.stop());
   await bus.start();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
 });
 
 t.test('a frozen hub is noticed by its silence, given up, and found again', async (t) => {
@@ -34,12 +34,12 @@ t.test('a frozen hub is noticed by its silence, given up, and found again', asyn
   const bus = createMemoryBus({ hub, ...ports, beatMs: 20 });
   t.teardown(() => bus.stop());
   await bus.start();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
   hub.freeze();
-  await eventually(() => !bus.isHealthy());
+  await until(() => !bus.isHealthy());
   for (let n = 0; n < 1_200; n++) bus.publish('task:1', { n });
-  await eventually(() => bus.stats().dropped === 1_200);
+  await until(() => bus.stats().dropped === 1_200);
   hub.restore();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
   t.equal(bus.stats().reconnects, 1);
 });

@@ -5,8 +5,8 @@ import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { freshDatabase, startTestPostgres } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 import { busContract, hear } from './contract.ts';
-import { eventually } from './eventually.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
@@ -31,9 +31,9 @@ for (const name of ['cnapi-bus-listen', 'cnapi-bus-notify']) {
     await bus.start();
     const heard = await hear(bus, 'task:1');
     t.equal(await terminate(admin, name), 1);
-    await eventually(() => bus.stats().reconnects === 1 && bus.isHealthy());
+    await until(() => bus.stats().reconnects === 1 && bus.isHealthy());
     bus.publish('task:1', { n: 1 });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
   });
 }
 
@@ -50,9 +50,9 @@ t.test('thousands of topics stand again after a reconnect', async (t) => {
       () => undefined,
       () => (ready += 1),
     );
-  await eventually(() => ready === 3_000);
+  await until(() => ready === 3_000);
   await terminate(admin, 'cnapi-bus-%');
-  await eventually(() => ready === 6_000);
+  await until(() => ready === 6_000);
   t.equal(bus.stats().topics, 3_000);
 });
 
@@ -62,13 +62,13 @@ t.test('a frozen Postgres is noticed, and found again when it thaws', async (t) 
   const bus = createPostgresBus({ url: server.url, ...ports, beatMs: 100 });
   t.teardown(() => bus.stop());
   await bus.start();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
   server.freeze();
   for (let n = 0; n < 5_000; n++) bus.publish('task:2', { n });
   t.equal(bus.stats().dropped, 4_000);
-  await eventually(() => !bus.isHealthy() && bus.stats().dropped === 5_000);
+  await until(() => !bus.isHealthy() && bus.stats().dropped === 5_000);
   server.thaw();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
 });
 
 t.test('start returns without a Postgres, and stop ends it', async (t) => {

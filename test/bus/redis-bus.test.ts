@@ -7,8 +7,8 @@ import { silentLogger } from '../../lib/log.ts';
 import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { noRedis, noRedisServer, sharedRedisUrl, startTestRedis, uniquePrefix } from '../support/redis.ts';
+import { until } from '../support/until.ts';
 import { busContract, hear } from './contract.ts';
-import { eventually } from './eventually.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
@@ -43,9 +43,9 @@ t.test('instances under different prefixes do not hear each other', { skip: noRe
   const atAlice = await hear(alice, 'task:1');
   const atBob = await hear(bob, 'task:1');
   alice.publish('task:1', { from: 'alice' });
-  await eventually(() => atAlice.length === 1);
+  await until(() => atAlice.length === 1);
   bob.publish('task:1', { from: 'bob' });
-  await eventually(() => atBob.length === 1);
+  await until(() => atBob.length === 1);
   t.same([atAlice, atBob], [[{ from: 'alice' }], [{ from: 'bob' }]]);
 });
 
@@ -53,13 +53,13 @@ t.test('a killed Redis costs health only, and a restarted one is found', { skip:
   const { redis, bus } = await startBus(t);
   const heard = await hear(bus, 'task:1');
   await redis.stop();
-  await eventually(() => !bus.isHealthy());
+  await until(() => !bus.isHealthy());
   for (let n = 0; n < 100; n++) bus.publish('task:1', { n });
   t.equal(bus.stats().dropped, 100);
   await redis.restart();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
   bus.publish('task:1', { n: 'after' });
-  await eventually(() => heard.length === 1);
+  await until(() => heard.length === 1);
   t.equal(bus.stats().reconnects, 1);
 });
 
@@ -72,14 +72,14 @@ t.test(
     redis.freeze();
     for (let n = 0; n < 5_000; n++) bus.publish('task:2', { n, text: 'x'.repeat(1_000) });
     t.equal(bus.stats().dropped, 4_000);
-    await eventually(() => !bus.isHealthy());
-    await eventually(() => bus.stats().dropped === 5_000);
+    await until(() => !bus.isHealthy());
+    await until(() => bus.stats().dropped === 5_000);
     bus.publish('task:2', {});
     t.equal(bus.stats().dropped, 5_001, 'the connection was dropped');
     redis.thaw();
-    await eventually(() => bus.isHealthy());
+    await until(() => bus.isHealthy());
     bus.publish('task:1', { n: 'after' });
-    await eventually(() => heard.length === 1);
+    await until(() => heard.length === 1);
     t.equal(bus.stats().published, 1);
   },
 );
@@ -87,9 +87,9 @@ t.test(
 t.test('a Redis that freezes for a moment is healthy again without a reconnect', { skip: noRedisServer }, async (t) => {
   const { redis, bus } = await startBus(t, 300);
   redis.freeze();
-  await eventually(() => !bus.isHealthy());
+  await until(() => !bus.isHealthy());
   redis.thaw();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
   t.ok(bus.stats().reconnects <= 1, 'none, or one on a machine too busy to thaw in time');
 });
 
@@ -101,7 +101,7 @@ t.test('start returns without a Redis, and finds it when it comes', { skip: noRe
   await bus.start();
   t.equal(bus.isHealthy(), false);
   await redis.restart();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
 });
 
 t.test('a server that takes connections and never answers is left and tried again', async (t) => {
@@ -119,7 +119,7 @@ t.test('a server that takes connections and never answers is left and tried agai
   const bus = createRedisBus({ url, ...ports, clock: hasty });
   t.teardown(() => bus.stop());
   await bus.start();
-  await eventually(() => connections >= 6);
+  await until(() => connections >= 6);
   t.match(bus.stats(), { reconnects: 0 });
 });
 
@@ -140,6 +140,6 @@ async function startBus(t: Test, beatMs = 100) {
   const bus = createRedisBus({ url: redis.url, ...ports, beatMs });
   t.teardown(() => bus.stop());
   await bus.start();
-  await eventually(() => bus.isHealthy());
+  await until(() => bus.isHealthy());
   return { redis, bus };
 }

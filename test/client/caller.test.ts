@@ -1,5 +1,6 @@
 import t from 'tap';
 import { ApiError, NoAnswerError } from '../../lib/client/client-errors.ts';
+import { until } from '../support/until.ts';
 import { caller, json, refusing, scripted } from './rig.ts';
 
 const GET = { method: 'GET', path: '/servers' } as const;
@@ -106,7 +107,7 @@ t.test('who is told to stop stops, at once', async (t) => {
   const mute = await scripted(t, () => undefined);
   const stop = new AbortController();
   const waiting = caller(t, [mute.url]).call({ ...GET, signal: stop.signal });
-  while (mute.heard.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until(() => mute.heard.length > 0, 'it is asked');
   stop.abort(new Error('enough'));
   await t.rejects(waiting, { message: 'enough' });
 });

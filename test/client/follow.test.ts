@@ -1,6 +1,7 @@
 import t from 'tap';
 import { follow } from '../../lib/client/follow.ts';
 import { EventParser, EventTooLargeError } from '../../lib/client/server-sent.ts';
+import { until } from '../support/until.ts';
 import { caller, json, refusing, scripted } from './rig.ts';
 
 const STREAM = { 'content-type': 'text/event-stream' };
@@ -45,7 +46,7 @@ t.test('who stops reading closes the stream', async (t) => {
     response.write('data: one\n\n');
   });
   for await (const _ of follow(caller(t, [endless.url]), { path: '/events' })) break;
-  while (!closed) await new Promise((resolve) => setTimeout(resolve, 5));
+  await until(() => closed, 'the stream is closed');
 });
 
 t.test('events are the same however their bytes are cut', async (t) => {

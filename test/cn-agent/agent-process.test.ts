@@ -51,13 +51,8 @@ async function command(session: ScriptedSession, script: string): Promise<string
 
 const isAlive = async (pid: number) => !['Z', undefined].includes((await processFacts(pid))?.state);
 
-async function pidIn(path: string): Promise<number> {
-  for (;;) {
-    const pid = Number(await readFile(path, 'utf8').catch(() => ''));
-    if (pid > 0) return pid;
-    await new Promise((done) => setTimeout(done, 10));
-  }
-}
+const pidIn = (path: string): Promise<number> =>
+  until(async () => Number(await readFile(path, 'utf8').catch(() => '')) || undefined, `a pid in ${path}`);
 
 t.test('after kill -9 the next agent ends what was left running before it says so', async (t) => {
   const [data, one] = await Promise.all([folder(t), instance(t)]);

@@ -48,7 +48,7 @@ const aliveIn = async (group: ProcessGroup | undefined) =>
 
 /** A killed process takes a moment to be gone. */
 async function untilGone(group: ProcessGroup | undefined): Promise<void> {
-  while ((await aliveIn(group)) > 0) await new Promise((done) => setTimeout(done, 5));
+  await until(async () => (await aliveIn(group)) === 0, 'its processes are gone');
 }
 
 const stop = () => new TaskFailure('Cancelled', '');

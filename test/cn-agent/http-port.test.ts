@@ -11,7 +11,6 @@ import { silentLogger } from '../../lib/log.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
 import type { TaskFrame } from '../../lib/wire/frames.ts';
-import { eventually } from '../bus/eventually.ts';
 import { OldCnapi } from '../support/old-cnapi.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';
@@ -154,7 +153,7 @@ t.test('its history holds the last sixteen posted, and how they went', async (t)
   const running = ask('POST', '/tasks', task('sleep', { timeout: 60_000 }));
   running.catch(() => undefined);
   const history = async () => (await ask('GET', '/history')).body;
-  await eventually(async () => (await history()).at(-1).task === 'sleep');
+  await until(async () => (await history()).at(-1).task === 'sleep');
   const body = await history();
   t.equal(body.length, 16);
   const failed = body.find(({ status }: { status: string }) => status === 'failed');

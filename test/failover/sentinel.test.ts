@@ -1,10 +1,10 @@
 /** The Redis master is lost and Sentinel fails over, while waits and locks go on: the bus is well again by itself. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { eventually } from '../bus/eventually.ts';
 import { lacks } from '../support/debian-programs.ts';
-import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { startRedisGroup } from '../support/redis-group.ts';
+import { until } from '../support/until.ts';
 import { busHealth, startStage, untilBusesAreHealthy } from './stage.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -17,8 +17,8 @@ t.test('Sentinel fails over: waits go on, and the bus comes back at the new mast
   t.ok((await busHealth(zone)).every(Boolean), 'the bus is well');
   const killedAt = performance.now();
   await former.program.kill();
-  await eventually(async () => !(await busHealth(zone)).some(Boolean), HANG_MS);
-  await eventually(async () => (await group.master()) !== former, HANG_MS);
+  await until(async () => !(await busHealth(zone)).some(Boolean));
+  await until(async () => (await group.master()) !== former);
   const switchedMs = performance.now() - killedAt;
   await untilBusesAreHealthy(zone);
   const healthyMs = performance.now() - killedAt;

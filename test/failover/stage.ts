@@ -2,10 +2,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
 import type { Queryable } from '../../lib/moray/database.ts';
-import { eventually } from '../bus/eventually.ts';
 import { startZone, type Zone, type ZonePlan } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
 import { HANG_MS } from '../support/patience.ts';
+import { until } from '../support/until.ts';
 import { Witness } from '../support/witness.ts';
 import { Workload } from '../support/workload.ts';
 import { complaints } from '../waitlist/support/waitlist-database.ts';
@@ -63,8 +63,8 @@ export async function busHealth(zone: Zone): Promise<boolean[]> {
   );
 }
 
-export function untilBusesAreHealthy(zone: Zone): Promise<void> {
-  return eventually(async () => (await busHealth(zone)).every(Boolean));
+export async function untilBusesAreHealthy(zone: Zone): Promise<void> {
+  await until(async () => (await busHealth(zone)).every(Boolean), 'every bus to be healthy');
 }
 
 function queryableOf(zone: Zone): Queryable {

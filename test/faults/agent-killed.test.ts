@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PARALLEL_TASKS } from '../../lib/cn-agent/runner.ts';
-import { eventually } from '../bus/eventually.ts';
+import { until } from '../support/until.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
 
@@ -18,7 +18,7 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
   await t.test('its server is unknown at once; what ran ends as failure, what waited runs', async (t) => {
     // More than the agent runs at once, so that some are accepted and wait.
     const crowd = Array.from({ length: PARALLEL_TASKS + 8 }, () => work.command(serverUuid, 10));
-    await eventually(async () => {
+    await until(async () => {
       const [counts] = await zone.sql<{ started: number; waiting: number }>(STARTED_AND_WAITING, [serverUuid]);
       return counts !== undefined && counts.started >= PARALLEL_TASKS && counts.waiting > 2;
     });

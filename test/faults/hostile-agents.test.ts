@@ -3,7 +3,6 @@ import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
 import { encodeHeartbeat } from '../../lib/wire/codec.ts';
-import { eventually } from '../bus/eventually.ts';
 import { faultTest, type Stage } from '../support/fault-test.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
@@ -82,7 +81,7 @@ async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): 
           machine.serverUuid,
         ])
       )[0]?.status;
-    await eventually(async () => (await status()) === 'unknown');
+    await until(async () => (await status()) === 'unknown');
   }
   const machine = newMachine();
   await witness.excuse(machine.serverUuid);
@@ -141,7 +140,7 @@ async function floods(t: Test, { witness }: Stage, { url, program }: Instance): 
   const isServed = async (sequence: number) => {
     agent.send({ type: 'heartbeat', sequence });
     const answers = () => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === sequence);
-    await eventually(answers);
+    await until(answers);
   };
   const output = { name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: 'x'.repeat(15_000) };
   const floods: [string, (each: number) => void, number][] = [

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eventually } from '../bus/eventually.ts';
 import { faultTest } from '../support/fault-test.ts';
+import { until } from '../support/until.ts';
 
 interface InstanceView {
   uuid: string;
@@ -17,11 +17,11 @@ faultTest('an instance frozen for 20 s and thawed harms nobody', {}, async ({ t,
   const before = await runOfFrozen();
   frozen.program.freeze();
   await sleep(20_000);
-  await eventually(async () => (await runOfFrozen()) === undefined);
+  await until(async () => (await runOfFrozen()) === undefined);
   t.pass('meanwhile the others count its run as dead');
   frozen.program.thaw();
   await zone.ready(frozen);
-  await eventually(async () => ![before, undefined].includes(await runOfFrozen()));
+  await until(async () => ![before, undefined].includes(await runOfFrozen()));
   t.pass('it goes on under a new run');
   await sleep(10_000);
 });

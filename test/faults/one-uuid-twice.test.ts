@@ -1,15 +1,15 @@
 import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eventually } from '../bus/eventually.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
+import { until } from '../support/until.ts';
 
 faultTest('two agents with one server uuid', {}, async ({ t, zone, witness, work }) => {
   const { serverUuid, program: first } = zone.agents[0] as RealAgent;
   const clone = zone.addAgent(serverUuid).program;
 
   await t.test('the second is refused while the first answers, and says so', async (t) => {
-    await eventually(() => clone.log().some(({ msg }) => msg === 'another agent has this uuid'));
+    await until(() => clone.log().some(({ msg }) => msg === 'another agent has this uuid'));
     await sleep(6_000);
     t.notOk(clone.log().some(({ msg }) => msg === 'link is live'));
     const refusals = zone.instances.flatMap(({ program }) =>
@@ -22,7 +22,7 @@ faultTest('two agents with one server uuid', {}, async ({ t, zone, witness, work
     work.mayFail(serverUuid, ['OutcomeUnknown']);
     await witness.excuse(serverUuid);
     await first.kill();
-    await eventually(() => clone.log().some(({ msg }) => msg === 'link is live'));
+    await until(() => clone.log().some(({ msg }) => msg === 'link is live'));
     await witness.excuseEnds(serverUuid);
     t.equal((await work.command(serverUuid, 0.1))?.status, 'complete');
   });

@@ -2,11 +2,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import type { Task } from '../../lib/tasks/task.ts';
-import { eventually } from '../bus/eventually.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
 import { type OldAgent, startOldAgent } from '../support/old-agent.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
+import { until } from '../support/until.ts';
 
 async function post<Body>(url: string, body: object = {}): Promise<Body> {
   const headers = { 'content-type': 'application/json' };
@@ -54,10 +54,10 @@ t.test('instances that had posted tasks', { skip: noRedisServer, timeout }, asyn
   const [a, b, c] = zone.instances as [Instance, Instance, Instance];
   const agent = await joinOldAgent(t, zone);
   const untilDead = () =>
-    eventually(async () => (await zone.sql(`select 1 from cnapi_instances where state = 'dead'`)).length === 1);
+    until(async () => (await zone.sql(`select 1 from cnapi_instances where state = 'dead'`)).length === 1);
 
   const underLiveRun = (id: string) =>
-    eventually(async () => {
+    until(async () => {
       const sql = `select 1 from cnapi_tasks t join cnapi_instances i on i.run = t.posted_by where t.id = $1 and i.state = 'live'`;
       return (await zone.sql(sql, [id])).length === 1;
     });

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eventually } from '../bus/eventually.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { Zone } from '../support/fleet-harness.ts';
 import { HANG_MS } from '../support/patience.ts';
+import { until } from '../support/until.ts';
 
 const config = { balanceQuietMs: 3_000 };
 
@@ -26,12 +26,13 @@ faultTest(
     witness.watch(added);
     await zone.ready(added);
     const mean = 122 / 3;
-    await eventually(async () => (await agentsOf(zone, added.uuid)) > 0);
-    await eventually(async () => {
+    await until(async () => (await agentsOf(zone, added.uuid)) > 0);
+    const isShared = async () => {
       const counts = await Promise.all(zone.instances.map(({ uuid }) => agentsOf(zone, uuid)));
       return Math.max(...counts) <= Math.ceil(mean * 1.1 + 10);
-    }, 90_000 + HANG_MS);
-    await eventually(async () => {
+    };
+    await until(isShared, 'each instance to have its share', 90_000 + HANG_MS);
+    await until(async () => {
       const before = await epochs(zone);
       await sleep(3_000);
       return (await epochs(zone)) === before;

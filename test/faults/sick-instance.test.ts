@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eventually } from '../bus/eventually.ts';
 import { faultTest } from '../support/fault-test.ts';
 import { statusOf } from '../support/fleet-harness.ts';
+import { until } from '../support/until.ts';
 
 faultTest('an instance that alone loses the database', { databaseProxied: true }, async ({ t, zone }) => {
   const sick = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
@@ -10,8 +10,8 @@ faultTest('an instance that alone loses the database', { databaseProxied: true }
     return (await zone.sql<{ count: number }>(statement, [sick.uuid]))[0]?.count;
   };
   sick.databaseProxy?.swallow();
-  await eventually(async () => (await statusOf(`${sick.url}/ready`)) === 503);
-  await eventually(async () => (await agents()) === 0);
+  await until(async () => (await statusOf(`${sick.url}/ready`)) === 503);
+  await until(async () => (await agents()) === 0);
   t.pass('it says that it is not ready, and its agents have gone to the others');
   await sleep(8_000);
   sick.databaseProxy?.heal();

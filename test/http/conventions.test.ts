@@ -1,5 +1,6 @@
 import { connect } from 'node:net';
 import t from 'tap';
+import { until } from '../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 
 t.test('every reply carries the headers of the reference', async (t) => {
@@ -176,7 +177,7 @@ t.test('a caller that leaves in the middle of its body is no defect of ours', as
     setTimeout(() => socket.destroy(), 20);
   });
   const isLogged = () => logged.some(({ route, msg }) => route === 'SetLogLevel' && msg === 'request');
-  while (!isLogged()) await new Promise((done) => setTimeout(done, 5));
+  await until(isLogged, 'its request is logged');
   t.same(
     logged.filter(({ level }) => level === 'error'),
     [],

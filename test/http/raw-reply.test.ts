@@ -3,6 +3,7 @@ import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
 import { CnapiError } from '../../lib/errors.ts';
+import { until } from '../support/until.ts';
 import { type Api, raw, SERVER, startApi } from './support.ts';
 
 const full = new CnapiError('ServiceUnavailable', 503, 'the instance is full', { retryAfterSeconds: 1 });
@@ -93,10 +94,10 @@ t.test('a connection that asks and asks ahead is cut off, and its waits end with
   const ahead = (count: number) => `GET /tasks/${id}/wait?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n`.repeat(count);
   const moderate = connect(port, '127.0.0.1', () => moderate.write(ahead(10)));
   moderate.on('error', () => {});
-  while (tasks.waiting < 10) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.waiting >= 10, 'the moderate one waits ten times');
   t.equal(await raw(port, ahead(2000)), '', 'cut off');
-  while (tasks.waiting > 10) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.waiting <= 10, 'the other waits no more');
   moderate.destroy();
-  while (tasks.waiting > 0) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.waiting === 0, 'nobody waits');
   t.equal((await call('GET', '/ping')).status, 200);
 });

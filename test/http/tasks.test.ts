@@ -1,5 +1,6 @@
 import t from 'tap';
 import type { TaskEvent } from '../../lib/tasks/task.ts';
+import { until } from '../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 
 const finished = (event: Record<string, unknown>) => ({
@@ -202,10 +203,10 @@ t.test('a caller that leaves ends its wait, and no other', async (t) => {
   const other = call('GET', `/tasks/${id}/wait?timeout=60`);
   const abort = new AbortController();
   const leaving = fetch(`http://127.0.0.1:${port}/tasks/${id}/wait`, { signal: abort.signal }).catch(() => 'left');
-  while (tasks.waiting < 2) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.waiting === 2, 'both wait');
   abort.abort();
   t.equal(await leaving, 'left');
-  while (tasks.abandoned < 1) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.abandoned > 0, 'its wait is given up');
   Object.assign(tasks.all.get(id) ?? {}, finished({}));
   t.equal((await other).body.status, 'complete');
   t.equal(tasks.abandoned, 1);
@@ -216,7 +217,7 @@ t.test('an instance that stops answers its waits with 503', async (t) => {
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
   const wait = call('GET', `/tasks/${id}/wait`);
-  while (tasks.waiting < 1) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.waiting > 0, 'it waits');
   await listener.stop();
   await listener.stop();
   const { status, body, headers } = await wait;
@@ -229,7 +230,7 @@ t.test('an instance that stops while it runs a command says which task goes on, 
   const { call, addServer, tasks, listener } = await startApi(t);
   await addServer(SERVER);
   const running = call('POST', `/servers/${SERVER}/execute`, { script: 'reboot' });
-  while (tasks.waiting < 1) await new Promise((done) => setTimeout(done, 5));
+  await until(() => tasks.waiting > 0, 'it waits');
   await listener.stop();
   const { status, body, headers } = await running;
   t.equal(status, 503);

@@ -1,9 +1,9 @@
 /** Tasks that name a ticket, by every route that makes tasks; what decides is in test/tasks/ticketed-store.test.ts. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { eventually } from '../bus/eventually.ts';
 import { freshZone } from '../support/apps.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../support/scripted-agent.ts';
+import { until } from '../support/until.ts';
 import { call, SERVER, STRANGER, startApi } from './support.ts';
 
 const routes: [path: string, body: object, status: number][] = [
@@ -75,7 +75,7 @@ t.test('a request repeated by its key is answered with its task, though ticket a
   await call(url, 'DELETE', `/tickets/${ticket_uuid}`);
   t.match(await send(), { status: 202, body: { id } });
   agent.close();
-  await eventually(async () => (await call(url, 'GET', server)).body.status === 'unknown');
+  await until(async () => (await call(url, 'GET', server)).body.status === 'unknown');
   t.match(await send(), { status: 202, body: { id } });
 });
 
@@ -85,7 +85,7 @@ async function startServer(t: Test, url: string): Promise<{ agent: ScriptedAgent
   const { agent } = await joinAgent(url, machine);
   t.teardown(() => agent.close());
   const server = `/servers/${machine.serverUuid}`;
-  await eventually(async () => (await call(url, 'GET', server)).body.status === 'running');
+  await until(async () => (await call(url, 'GET', server)).body.status === 'running');
   return { agent, server };
 }
 

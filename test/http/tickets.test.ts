@@ -4,8 +4,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { eventually } from '../bus/eventually.ts';
 import { freshZone } from '../support/apps.ts';
+import { until } from '../support/until.ts';
 import { type Answer, call, STRANGER } from './support.ts';
 
 const HOUR = { expires_in: 3600 };
@@ -33,7 +33,7 @@ t.test('tickets', async (t) => {
   async function startWait(uuid: string, query = ''): Promise<{ answer: Promise<Answer> }> {
     const before = await waits(b);
     const answer = call(b, 'GET', `/tickets/${uuid}/wait${query}`);
-    await eventually(async () => (await waits(b)) > before);
+    await until(async () => (await waits(b)) > before);
     return { answer };
   }
 
@@ -147,7 +147,7 @@ t.test('tickets', async (t) => {
   t.test('as the reference: an expiry that is past is taken, and the ticket soon expires', async (t) => {
     const made = await call(a, 'POST', tickets, { scope: 's', id: 'past', expires_at: '2001-01-01T00:00:00Z' });
     t.match(made, { status: 202, body: { queue: [{ status: 'active', expires_at: '2001-01-01T00:00:00Z' }] } });
-    await eventually(async () => (await statusOf(made.body.uuid)) === 'expired');
+    await until(async () => (await statusOf(made.body.uuid)) === 'expired');
   });
 
   t.test('as the reference: a release is 204 whatever the status, and activates the next', async (t) => {
@@ -157,7 +157,7 @@ t.test('tickets', async (t) => {
     t.equal(await statusOf(second), 'active');
     t.equal((await release(first)).status, 204, 'again');
     const gone = await add(undefined, { expires_in: 0.001 });
-    await eventually(async () => (await statusOf(gone)) === 'expired');
+    await until(async () => (await statusOf(gone)) === 'expired');
     t.equal((await release(gone)).status, 204);
     t.equal(await statusOf(gone), 'expired', 'it has one end; there it becomes finished');
     t.equal((await call(a, 'PUT', `/tickets/${first}/release`)).status, 204, 'without a body, too');
@@ -256,7 +256,7 @@ t.test('tickets', async (t) => {
 
   t.test('where it waits for ever: a ticket that is deleted meanwhile is 404', async (t) => {
     // A wait counts before it has read its ticket: one that finds it gone at once is another case.
-    await eventually(async () => {
+    await until(async () => {
       const [, second] = await addQueued();
       const { answer } = await startWait(second);
       await call(a, 'DELETE', `/tickets/${second}`);
@@ -338,11 +338,11 @@ t.test('tickets', async (t) => {
     const { answer } = await startWait(second);
     const leave = new AbortController();
     const leaving = fetch(`${b}/tickets/${second}/wait`, { signal: leave.signal }).catch(() => 'left');
-    await eventually(async () => (await waits(b)) === 2);
+    await until(async () => (await waits(b)) === 2);
     t.match((await call(b, 'GET', '/metrics')).text, /^waitlist_waits\{[^}]*\} 2$/m);
     leave.abort();
     t.equal(await leaving, 'left');
-    await eventually(async () => (await waits(b)) === 1);
+    await until(async () => (await waits(b)) === 1);
     t.same((await call(b, 'GET', '/diagnostics')).body.pendingActivationsByServer, {});
     await call(a, 'DELETE', `/tickets/${second}`);
     t.equal((await answer).status, 404);
@@ -356,7 +356,7 @@ t.test('an instance that drains answers its ticket waits with 503, and another o
   const add = async () => (await call(other.url, 'POST', path, { scope: 's', id: 'i', ...HOUR })).body.uuid;
   const [first, second] = [await add(), await add()];
   const wait = call(leaving.url, 'GET', `/tickets/${second}/wait`);
-  await eventually(async () => (await waits(leaving.url)) === 1);
+  await until(async () => (await waits(leaving.url)) === 1);
   t.equal((await call(other.url, 'POST', `/instances/${leaving.cnapiUuid}/drain`)).status, 202);
   const { status, body, headers } = await wait;
   t.match({ status, body }, { status: 503, body: { code: 'InstanceDraining' } });
@@ -373,7 +373,7 @@ t.test('an instance that stops sends its ticket waits to another one', async (t)
   const add = async () => (await call(other.url, 'POST', path, { scope: 's', id: 'i', ...HOUR })).body.uuid;
   const [first, second] = [await add(), await add()];
   const wait = call(stopping.url, 'GET', `/tickets/${second}/wait`);
-  await eventually(async () => (await waits(stopping.url)) === 1);
+  await until(async () => (await waits(stopping.url)) === 1);
   await stopping.stop();
   t.match(await wait, { status: 503, body: { code: 'ServiceUnavailable' } });
   await call(other.url, 'PUT', `/tickets/${first}/release`);

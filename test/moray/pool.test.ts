@@ -6,8 +6,8 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { waitForDatabase } from '../../lib/moray/pool.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
-import { HANG_MS } from '../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 
 const waiting = { clock: systemClock, log: silentLogger };
 
@@ -244,12 +244,6 @@ function open(t: Test, url: string, options: Parameters<typeof openDatabase>[1] 
   const database = openDatabase(url, options);
   t.teardown(() => database.stop());
   return database;
-}
-
-async function until(isTrue: () => boolean): Promise<void> {
-  for (const deadline = Date.now() + HANG_MS; !isTrue(); await systemClock.sleep(10)) {
-    if (Date.now() > deadline) throw new Error('it does not come about');
-  }
 }
 
 /** Passes bytes on, until told to pass none; connections stay open, as through a network that drops everything. */

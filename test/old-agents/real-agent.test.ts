@@ -6,10 +6,10 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import type { Task } from '../../lib/tasks/task.ts';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
-import { eventually } from '../bus/eventually.ts';
 import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
 import { OldCnapi } from '../support/old-cnapi.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { until } from '../support/until.ts';
 
 interface RealAgent {
   serverUuid: string;
@@ -45,7 +45,7 @@ async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, re
     database.query<{ reason: string }>('select reason from cnapi_roster_authority where server_uuid = $1', [
       serverUuid,
     ]);
-  await eventually(async () => (await read()).rows[0]?.reason === reason);
+  await until(async () => (await read()).rows[0]?.reason === reason);
 }
 
 async function sightings({ database }: TestZone, { serverUuid }: RealAgent): Promise<number> {
@@ -78,7 +78,7 @@ t.test('our agent and instances, old and new', async (t) => {
     await untilReason(zone, agent, 'legacy-heartbeat');
     const { body: server } = await b.get<Record<string, unknown>>(`/servers/${agent.serverUuid}`);
     t.match(server, { status: 'running', sysinfo: { UUID: agent.serverUuid, 'Admin IP': '127.0.0.1' } });
-    await eventually(async () => {
+    await until(async () => {
       const { body } = await a.get<{ memory_total_bytes?: number; agents?: object[] }>(`/servers/${agent.serverUuid}`);
       return (body.memory_total_bytes ?? 0) > 0 && (body.agents ?? []).length === 1;
     });
@@ -88,7 +88,7 @@ t.test('our agent and instances, old and new', async (t) => {
       status: 'failure',
       history: [{ event: { error: { message: 'no luck' } } }, { name: 'finish' }],
     });
-    await eventually(async () => (await sightings(zone, agent)) > 3);
+    await until(async () => (await sightings(zone, agent)) > 3);
     t.same(await statuses(a, agent), ['running'], 'all the while');
     await program.kill();
     await untilReason(zone, agent, 'legacy-silent');
@@ -117,11 +117,11 @@ t.test('our agent and instances, old and new', async (t) => {
     t.teardown(() => old.stop());
     const agent = await realAgent(t);
     const first = agent.start([old.url], '--http-port', '0');
-    await eventually(() => old.statusOf(agent.serverUuid) === 'running');
+    await until(() => old.statusOf(agent.serverUuid) === 'running');
     await first.kill('SIGTERM');
     agent.start([old.url, ...urls], '--http-port', '0');
     await untilReason(zone, agent, 'connected');
-    await eventually(async () => (await b.get(`/servers/${agent.serverUuid}`)).status === 200);
+    await until(async () => (await b.get(`/servers/${agent.serverUuid}`)).status === 200);
     const posts = old.asked.length;
     t.match(await run(a, b, agent, 'nop'), { status: 'complete' });
     t.same([old.asked.length, await statuses(b, agent)], [posts, ['running']]);

@@ -238,7 +238,7 @@ t.test('tasks of old agents', async (t) => {
     await agent.holds('x');
     leaving.app.drain('a test');
     // All that is left for it to do is to wait: it takes no callers any more.
-    while (await isOpen(leaving)) await new Promise((resolve) => setTimeout(resolve, 50));
+    await until(async () => !(await isOpen(leaving)), 'its door is closed');
     await new Promise((resolve) => setTimeout(resolve, 300));
     agent.finish('x');
     t.match(await wait(b, id), { status: 'complete' });

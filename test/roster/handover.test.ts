@@ -1,9 +1,9 @@
 /** What the roster's drivers do when runs end: whole instances in process, real Postgres, graces cut short. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { eventually } from '../bus/eventually.ts';
 import { freshZone, type TestZone } from '../support/apps.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';
+import { until } from '../support/until.ts';
 
 interface Row {
   run: string;
@@ -27,7 +27,7 @@ t.test('an instance declared dead goes on under a new run, and its agents notice
   const { agent } = await joinAgent(app.url, machine);
   const before = await rowOf(zone, machine.serverUuid);
   await zone.database.query(`update cnapi_instances set state = 'dead' where run = $1`, [before.run]);
-  await eventually(async () => (await rowOf(zone, machine.serverUuid)).run !== before.run);
+  await until(async () => (await rowOf(zone, machine.serverUuid)).run !== before.run);
   const after = await rowOf(zone, machine.serverUuid);
   t.match(after, { epoch: before.epoch, status: 'running' });
   t.equal(agent.closed, undefined);
@@ -41,7 +41,7 @@ t.test('an instance declared dead goes on under a new run, and its agents notice
     [after.run],
   );
   agent.close();
-  await eventually(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
+  await until(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
 });
 
 t.test('what a dead run left behind is unknown after the grace, said by whoever is alive', async (t) => {
@@ -51,7 +51,7 @@ t.test('what a dead run left behind is unknown after the grace, said by whoever 
   await joinAgent(dead.url, machine);
   await dead.stop();
   t.match(await rowOf(zone, machine.serverUuid), { status: 'running' }, 'a stopping instance writes no verdicts');
-  await eventually(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
+  await until(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
   t.match(await rowOf(zone, machine.serverUuid), { reason: 'instance-lost', epoch: 1 });
   const { body } = await alive.get<{ cnapi_uuid: string }[]>(`/servers/${machine.serverUuid}/status-history`);
   t.equal(body[0]?.cnapi_uuid, alive.cnapiUuid);
@@ -67,7 +67,7 @@ t.test('a row of my own that no session of mine carries is judged as well', asyn
      values ($1, $2, $3, 5, 'running', 'connected', now())`,
     [serverUuid, app.cnapiUuid, body[0]?.run],
   );
-  await eventually(async () => (await rowOf(zone, serverUuid)).status === 'unknown');
+  await until(async () => (await rowOf(zone, serverUuid)).status === 'unknown');
   t.match(await rowOf(zone, serverUuid), { reason: 'session-lost', epoch: 5 });
 });
 
@@ -98,7 +98,7 @@ t.test('an instance whose lease lapses is declared dead by another, which has it
         [run],
       )
     ).rows[0];
-  await eventually(async () => (await app.get<{ run: string }[]>('/instances')).body.some((one) => one.run === run));
-  await eventually(async () => (await state())?.state === 'dead');
+  await until(async () => (await app.get<{ run: string }[]>('/instances')).body.some((one) => one.run === run));
+  await until(async () => (await state())?.state === 'dead');
   t.match(await state(), { end_reason: 'lapsed' });
 });

@@ -10,6 +10,7 @@ import t, { type Test } from 'tap';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { until } from '../support/until.ts';
 import { OldClient } from './old-client.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -154,8 +155,8 @@ async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
     rmSync(folder, { recursive: true, force: true });
   });
   agent.start();
-  while ((await get<{ status?: string }>(`/servers/${SERVER}`)).body.status !== 'running')
-    await new Promise((done) => setTimeout(done, 50));
+  const isRunning = async () => (await get<{ status?: string }>(`/servers/${SERVER}`)).body.status === 'running';
+  await until(isRunning, 'its agent has a session');
 }
 
 async function addServers({ database }: TestZone, count: number): Promise<void> {

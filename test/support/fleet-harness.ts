@@ -14,10 +14,10 @@ import { DatabaseClient } from '../../lib/moray/client.ts';
 import { DatabaseHosts } from '../../lib/moray/hosts.ts';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
 import type { Command } from '../../tools/start/child.ts';
-import { eventually } from '../bus/eventually.ts';
 import { CuttableProxy } from './cuttable-proxy.ts';
 import { startTestPostgres, type TestPostgres, type TestPostgresOptions } from './postgres-server.ts';
 import { startTestRedis, type TestRedis } from './redis.ts';
+import { until } from './until.ts';
 
 export interface ZonePlan {
   instances?: number;
@@ -164,20 +164,20 @@ export class Zone {
   }
 
   /** Resolves when the instance takes agents and callers. */
-  ready({ url, program }: Instance): Promise<void> {
-    return eventually(async () => {
+  async ready({ url, program }: Instance): Promise<void> {
+    await until(async () => {
       if (!program.isAlive) throw new Error(`${program.name} ended: ${program.log().at(-1)?.msg}`);
       return (await statusOf(`${url}/ready`)) === 200;
-    }, 60_000);
+    }, `${program.name} to be ready`);
   }
 
   /** Resolves when that many servers are known and `running`, as the first instance says. */
-  untilRunning(count: number): Promise<void> {
+  async untilRunning(count: number): Promise<void> {
     const url = `${this.instances[0]?.url}/servers?extras=status`;
-    return eventually(async () => {
+    await until(async () => {
       const servers = (await (await fetch(url)).json()) as { status: string }[];
       return servers.filter(({ status }) => status === 'running').length >= count;
-    }, 60_000);
+    }, `${count} servers to be running`);
   }
 
   /** Which instance holds the server now, by the roster. */

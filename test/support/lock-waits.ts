@@ -4,6 +4,7 @@
  * each of them see is what a busy moment would.
  */
 import pg from 'pg';
+import { until } from './until.ts';
 
 export interface Leg<Result> {
   name: string;
@@ -34,8 +35,7 @@ export async function runBehindLock<Results extends unknown[]>(
       });
       run.catch(() => {});
       running.push(run);
-      while (!isDone && (await countWaiting(observer)) <= waitingBefore)
-        await new Promise((resolve) => setTimeout(resolve, 2));
+      await until(async () => isDone || (await countWaiting(observer)) > waitingBefore, 'it waits for the lock');
     }
     await holder.query('commit');
     return (await Promise.all(running)) as Results;

@@ -3,11 +3,10 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import type { Program } from '../../tools/processes/program.ts';
-import { eventually } from '../bus/eventually.ts';
 import { Quarters } from './debian-programs.ts';
 import { freePort } from './fleet-harness.ts';
-import { HANG_MS } from './patience.ts';
 import type { Teardown } from './postgres.ts';
+import { until } from './until.ts';
 
 export interface Pooler {
   url: string;
@@ -47,10 +46,10 @@ export async function startPooler(t: Teardown, databaseUrl: string): Promise<Poo
   const url = `postgres://${username}@127.0.0.1:${port}/cnapi`;
   const start = async () => {
     program.start();
-    await eventually(async () => {
+    await until(async () => {
       if (!program.isAlive) throw new Error(`pgbouncer ended: ${program.log().at(-1)?.msg}`);
       return answers(url);
-    }, HANG_MS);
+    }, 'pgbouncer to answer');
   };
   await start();
   const restart = async () => {

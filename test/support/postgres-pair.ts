@@ -9,11 +9,10 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import type { Program } from '../../tools/processes/program.ts';
-import { eventually } from '../bus/eventually.ts';
 import { programFile, Quarters } from './debian-programs.ts';
 import { freePort } from './fleet-harness.ts';
-import { HANG_MS } from './patience.ts';
 import type { Teardown } from './postgres.ts';
+import { until } from './until.ts';
 
 interface Server {
   port: number;
@@ -72,7 +71,7 @@ export class PostgresPair {
     this.standby.program.start();
     await answers(this.standby);
     const isStreaming = `select 1 from pg_stat_replication where state = 'streaming' and sync_state = '${state}'`;
-    await eventually(async () => (await this.onPrimary(isStreaming)).length === 1, HANG_MS);
+    await until(async () => (await this.onPrimary(isStreaming)).length === 1);
   }
 
   onPrimary<Row extends object>(text: string): Promise<Row[]> {
@@ -87,14 +86,14 @@ export class PostgresPair {
   async untilReplayed(): Promise<void> {
     const [at] = await this.onPrimary<{ lsn: string }>('select pg_current_wal_flush_lsn()::text as lsn');
     const hasIt = `select 1 where pg_last_wal_replay_lsn() >= '${at?.lsn}'::pg_lsn`;
-    await eventually(async () => (await this.onStandby(hasIt)).length === 1, HANG_MS);
+    await until(async () => (await this.onStandby(hasIt)).length === 1);
   }
 
   /** From now on the standby hears nothing of what the primary does. */
   async parts(): Promise<void> {
     await this.onStandby("alter system set primary_conninfo = ''");
     await this.onStandby('select pg_reload_conf()');
-    await eventually(async () => (await this.onPrimary('select 1 from pg_stat_replication')).length === 0, HANG_MS);
+    await until(async () => (await this.onPrimary('select 1 from pg_stat_replication')).length === 0);
   }
 
   /** As if its machine had lost power and came back at once: whoever was connected is told so. */
@@ -147,10 +146,10 @@ async function serverOf(quarters: Quarters, name: string): Promise<Server> {
 }
 
 async function answers(server: Server): Promise<void> {
-  await eventually(async () => {
+  await until(async () => {
     if (!server.program.isAlive) throw new Error(`${server.program.name} ended: ${server.program.log().at(-1)?.msg}`);
     return (await ask(server, 'select 1').catch(() => [])).length === 1;
-  }, HANG_MS);
+  }, `${server.program.name} to answer`);
 }
 
 async function ask<Row extends object>({ url }: Server, text: string): Promise<Row[]> {

@@ -6,11 +6,10 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import type { Program } from '../../tools/processes/program.ts';
-import { eventually } from '../bus/eventually.ts';
 import { Quarters } from './debian-programs.ts';
 import { freePort } from './fleet-harness.ts';
-import { HANG_MS } from './patience.ts';
 import type { Teardown } from './postgres.ts';
+import { until } from './until.ts';
 
 interface Server {
   port: number;
@@ -46,8 +45,8 @@ export class RedisGroup {
   }
 
   /** Each Sentinel knows the replica and the two others, and so can fail over. */
-  untilWatched(): Promise<void> {
-    return eventually(async () => {
+  async untilWatched(): Promise<void> {
+    await until(async () => {
       const views = await Promise.all(
         this.sentinels.map(({ port }) => ask(port, SENTINEL_PASSWORD, 'SENTINEL', 'MASTER', MASTER)),
       );
@@ -56,7 +55,7 @@ export class RedisGroup {
         const field = (name: string) => fields[fields.indexOf(name) + 1];
         return field('num-slaves') === '1' && field('num-other-sentinels') === '2' && field('flags') === 'master';
       });
-    }, HANG_MS);
+    }, 'the Sentinels to know all there is');
   }
 
   /** The server that the Sentinels name. */
@@ -107,10 +106,10 @@ async function startServer(quarters: Quarters, name: string, lines: readonly str
   const program = quarters.program(name, 'redis-server', [file, ...(isSentinel ? ['--sentinel'] : [])]);
   program.start();
   const password = isSentinel ? SENTINEL_PASSWORD : PASSWORD;
-  await eventually(async () => {
+  await until(async () => {
     if (!program.isAlive) throw new Error(`${name} ended: ${program.log().at(-1)?.msg}`);
     return (await ask(port, password, 'PING').catch(() => undefined)) === 'PONG';
-  }, HANG_MS);
+  }, `${name} to answer`);
   return { port, program };
 }
 

@@ -8,7 +8,7 @@
  * as well (patience.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eventually } from '../bus/eventually.ts';
+import { until } from './until.ts';
 import type { Instance, Zone } from './fleet-harness.ts';
 import { HANG_MS } from './patience.ts';
 
@@ -76,10 +76,11 @@ export class Witness {
   /** The server counts as living again once its agent has a session after the excused one, which must come to pass. */
   async excuseEnds(serverUuid: string): Promise<void> {
     const lost = Math.max(...this.#excuses.filter((each) => each.serverUuid === serverUuid).map(({ epoch }) => epoch));
-    await eventually(async () => {
+    const isBack = async () => {
       const newest = await this.#newest(serverUuid);
       return newest?.status === 'running' && Number(newest.epoch) > lost;
-    }, 2 * HANG_MS);
+    };
+    await until(isBack, `a new session of ${serverUuid}`, 2 * HANG_MS);
     // Whoever asked just before may still answer what it read then.
     const to = Date.now() + 1_000;
     for (const excuse of this.#excuses) if (excuse.serverUuid === serverUuid) excuse.to = Math.min(excuse.to, to);
@@ -91,7 +92,7 @@ export class Witness {
     { sinceMs, promisedMs }: { sinceMs: number; promisedMs: number },
   ): Promise<string> {
     const isUnknown = async () => (await this.#newest(serverUuid))?.status === 'unknown';
-    await eventually(isUnknown, promisedMs + HANG_MS);
+    await until(isUnknown, `${serverUuid} to be unknown`, promisedMs + HANG_MS);
     const change = await this.#newest(serverUuid);
     const tookMs = (change?.since.getTime() ?? Number.POSITIVE_INFINITY) - sinceMs;
     this.#comment(`${serverUuid} became unknown after ${tookMs} ms, promised within ${promisedMs} ms`);

@@ -3,7 +3,7 @@ import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { LivingInstances } from '../../tools/living-instances.ts';
-import { HANG_MS } from '../support/patience.ts';
+import { until } from '../support/until.ts';
 
 interface Row {
   run: string;
@@ -51,14 +51,6 @@ function observed(t: { teardown(work: () => unknown): void }, table: Table): Liv
 }
 
 const ports = (living: LivingInstances) => living.instances.map(({ port }) => port);
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  for (let tries = 0; tries < HANG_MS / 10; tries++) {
-    if (condition()) return;
-    await systemClock.sleep(10);
-  }
-  throw new Error(`waited too long until ${what}`);
-}
 
 t.test('a run whose beat stands still is left out, and comes back when it beats', async (t) => {
   const table = new Table();

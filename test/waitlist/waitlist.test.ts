@@ -271,7 +271,7 @@ t.test('a wait outlasts an outage of the database; one whose time is up meanwhil
       () => true,
       () => false,
     );
-  while (!(await released()));
+  await until(released, 'it is released');
   t.match(await waiting, { outcome: 'active' });
 });
 

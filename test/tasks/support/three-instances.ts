@@ -4,6 +4,7 @@ import { MemoryHub } from '../../../lib/bus/memory-bus.ts';
 import type { Queryable } from '../../../lib/moray/database.ts';
 import type { TaskRow } from '../../../lib/tasks/task.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
 import { type FakeAgent, type InstanceOptions, startInstance } from './fake-agents.ts';
 import { migrations, row } from './task-database.ts';
 
@@ -30,5 +31,5 @@ export const holding = (agent: FakeAgent): FakeAgent => Object.assign(agent, { w
 
 /** Waits for a row's state. */
 export async function untilRow(database: Queryable, id: string, isReached: (task: TaskRow) => boolean): Promise<void> {
-  while (!isReached(await row(database, id))) await new Promise((resolve) => setTimeout(resolve, 5));
+  await until(async () => isReached(await row(database, id)), `task ${id}: ${isReached}`);
 }

@@ -2,11 +2,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import t from 'tap';
-import { systemClock } from '../../../lib/ports/clock.ts';
 import { cpuMsOf, treeOf } from '../../../tools/bench/cpu.ts';
 import { contend, handOver, type Lock } from '../../../tools/bench/peers/contention.ts';
 import { compare, type Side, takePairs, withAbsent } from '../../../tools/bench/peers/contest.ts';
 import { checkDone } from '../../../tools/bench/peers/figures/queues.ts';
+import { until } from '../../support/until.ts';
 
 function side(name: string, values: number[], log: string[]): Side {
   return {
@@ -100,6 +100,6 @@ t.test("CPU time is that of the processes named, and a process's tree has its ch
   const pids = treeOf(parent.pid ?? 0);
   t.equal(pids.length, 2);
   const before = cpuMsOf(pids);
-  while (cpuMsOf(pids) < before + 20) await systemClock.sleep(10);
+  await until(() => cpuMsOf(pids) >= before + 20, 'its loop has used 20 ms');
   t.equal(cpuMsOf([]), 0);
 });

@@ -1,16 +1,8 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
+import { until } from '../../support/until.ts';
 import { Checkout } from './checkout.ts';
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  for (let tries = 0; tries < 1200; tries++) {
-    if (condition()) return;
-    await sleep(50);
-  }
-  throw new Error(`waited too long until ${what}`);
-}
 
 t.test('the first run installs and names the Node to use; the second calls npm not at all', async (t) => {
   const checkout = new Checkout(t);

@@ -15,7 +15,8 @@ import { serviceName } from '../../../tools/start/programs.ts';
 import { answersReady } from '../../../tools/start/readiness.ts';
 import { Watch } from '../../../tools/start/watch.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { freePorts, type Teardown, until } from './support.ts';
+import { until } from '../../support/until.ts';
+import { freePorts, type Teardown } from './support.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 

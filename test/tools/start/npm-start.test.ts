@@ -6,7 +6,8 @@ import path from 'node:path';
 import t from 'tap';
 import { isTcpFree } from '../../../tools/start/ports.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { dataDirectory, freePorts, processesOf, Start, until, untilGone } from './support.ts';
+import { until } from '../../support/until.ts';
+import { dataDirectory, freePorts, processesOf, Start, untilGone } from './support.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 

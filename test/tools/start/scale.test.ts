@@ -4,7 +4,8 @@ import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { dataDirectory, freePorts, processesOf, Start, until, untilGone } from './support.ts';
+import { until } from '../../support/until.ts';
+import { dataDirectory, freePorts, processesOf, Start, untilGone } from './support.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 

@@ -9,6 +9,7 @@ import type { Ready } from '../../../tools/start/banner.ts';
 import type { Ending } from '../../../tools/start/ending.ts';
 import { isTcpFree, isUdpFree } from '../../../tools/start/ports.ts';
 import { HANG_MS } from '../../support/patience.ts';
+import { until } from '../../support/until.ts';
 
 const program = path.resolve(import.meta.dirname, '../../../tools/start/main.ts');
 
@@ -92,16 +93,4 @@ export async function untilGone(processes: readonly Ending[], withinMs: number):
   const deadline = Date.now() + withinMs;
   while (processes.some(isAlive) && Date.now() < deadline) await sleep(50);
   return processes.filter(isAlive).map(({ name }) => name);
-}
-
-export async function until<Value>(
-  look: () => Value | undefined | false | Promise<Value | undefined | false>,
-  what: string,
-  withinMs = HANG_MS,
-): Promise<Value> {
-  for (const deadline = Date.now() + withinMs; Date.now() < deadline; await sleep(50)) {
-    const found = await look();
-    if (found) return found;
-  }
-  throw new Error(`waited too long until ${what}`);
 }
