@@ -61,7 +61,7 @@ export class App {
   readonly #certificates: Certificates | undefined;
   /** So that no caller of this instance can hold up the end of a token. */
   readonly #accessDatabase: PostgresDatabase;
-  readonly #companion: Companion;
+  readonly #companions: Readonly<Record<string, Companion>>;
   readonly #signIn: SignIn;
   readonly #gate: Gate;
   readonly #audit: AuditLog;
@@ -85,7 +85,7 @@ export class App {
       },
       bus: this.#bus,
       door: () => this.#listener,
-      companion: () => this.#companion,
+      companions: () => this.#companions,
     });
     this.#certificates = this.#createCertificates();
     this.#accessDatabase = this.#openDatabase('cnapi access', SHORT);
@@ -95,7 +95,7 @@ export class App {
     this.#audit = new AuditLog({ database, cnapiUuid: config.cnapiUuid, clock, log });
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
-    this.#companion = this.#createCompanion();
+    this.#companions = this.#createCompanions();
   }
 
   /** Resolves when `stop()` has done its work. */
@@ -133,17 +133,20 @@ export class App {
     return this.stop();
   }
 
-  /** What runs beside the core, and ends before its databases do. */
-  #createCompanion(): Companion {
-    const parts = [this.#housekeeping, this.#signIn, this.#audit, this.#createPromotionWatch()];
-    return {
-      start: () => {
-        for (const part of parts) part.start();
-      },
+  /** What runs beside the core. */
+  #createCompanions(): Record<string, Companion> {
+    const signIn = {
+      start: () => this.#signIn.start(),
       stop: async () => {
-        await Promise.all(parts.map((part) => part.stop()));
+        await this.#signIn.stop();
         await this.#accessDatabase.stop();
       },
+    };
+    return {
+      housekeeping: this.#housekeeping,
+      'sign-in': signIn,
+      audit: this.#audit,
+      'promotion watch': this.#createPromotionWatch(),
     };
   }
 

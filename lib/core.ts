@@ -29,7 +29,7 @@ import { morayMigrations } from './moray/moray-schema.ts';
 import { waitForDatabase } from './moray/pool.ts';
 import { OldAgentCaller } from './old-agents/caller.ts';
 import { Observer } from './old-agents/observer.ts';
-import type { Clock } from './ports/clock.ts';
+import { type Clock, settlesWithin } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
 import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
@@ -78,7 +78,7 @@ export interface Door {
   stop(): Promise<void>;
 }
 
-/** Runs while the instance is live. */
+/** Runs while the instance is live, and ends before its databases do. */
 export interface Companion {
   start(): void;
   stop(): Promise<void>;
@@ -93,7 +93,8 @@ export interface CoreDeps {
   bus: Bus;
   /** Asked for from `start()` on. */
   door: () => Door;
-  companion?: () => Companion;
+  /** By their names. */
+  companions?: () => Readonly<Record<string, Companion>>;
 }
 
 /** A part that waits for a frozen database is left behind; its connections are cut at the end. */
@@ -225,9 +226,9 @@ export class Core {
   }
 
   #parts(): Record<string, { stop(): Promise<unknown> }> {
-    const { bus, companion } = this.#deps;
+    const { bus, companions } = this.#deps;
     return {
-      ...(companion === undefined ? {} : { housekeeping: companion() }),
+      ...companions?.(),
       tasks: this.tasks,
       waitlist: this.waitlist,
       events: this.events,
@@ -239,13 +240,13 @@ export class Core {
   }
 
   async #start(): Promise<void> {
-    const { bus, companion, config, door, log } = this.#deps;
+    const { bus, companions, config, door, log } = this.#deps;
     const { signal } = this.#stopping;
     try {
       await this.#prepareDatabase(signal);
       await bus.start();
       if (signal.aborted) return;
-      companion?.().start();
+      for (const companion of Object.values(companions?.() ?? {})) companion.start();
       await door().start();
       await this.roster.start(signal);
       if (signal.aborted) return;
@@ -280,11 +281,12 @@ export class Core {
   /** One part that does not stop cleanly, or in time, must not keep the others running. */
   async #quietly(part: string, work: Promise<unknown>): Promise<void> {
     const { clock, log } = this.#deps;
-    const done = new AbortController();
-    const settled = work
-      .catch((error: unknown) => log.warn({ part, reason: messageOf(error) }, 'stopping: part failed'))
-      .finally(() => done.abort());
-    await Promise.race([settled, clock.sleep(PART_STOPS_WITHIN_MS, done.signal)]);
+    try {
+      if (await settlesWithin(clock, PART_STOPS_WITHIN_MS, work)) return;
+      log.warn({ part, after_ms: PART_STOPS_WITHIN_MS }, 'stopping: part left behind');
+    } catch (error) {
+      log.warn({ part, reason: messageOf(error) }, 'stopping: part failed');
+    }
   }
 
   #identity() {

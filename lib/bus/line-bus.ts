@@ -10,7 +10,7 @@
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Clock, Timer } from '../ports/clock.ts';
+import { type Clock, settlesWithin, type Timer } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import { type Health, type HealthEvent, isGivenUp, lateTickPeriods, stepHealth, unprovenHealth } from './health.ts';
@@ -73,9 +73,7 @@ export class LineBus implements Bus {
     if (this.#running) return;
     const connected = Promise.withResolvers<void>();
     this.#running = this.#run(connected.resolve);
-    const patience = new AbortController();
-    await Promise.race([connected.promise, this.#clock.sleep(startPatienceMs, patience.signal)]);
-    patience.abort();
+    await settlesWithin(this.#clock, startPatienceMs, connected.promise);
   }
 
   async stop(): Promise<void> {
@@ -271,9 +269,7 @@ export class LineBus implements Bus {
 
   /** Gives what is in flight a moment to arrive. */
   async #drain(): Promise<void> {
-    const patience = new AbortController();
-    await Promise.race([Promise.all(this.#inFlight), this.#clock.sleep(stopPatienceMs, patience.signal)]);
-    patience.abort();
+    await settlesWithin(this.#clock, stopPatienceMs, Promise.all(this.#inFlight));
   }
 }
 

@@ -4,7 +4,7 @@
  * (already read), the pulse and the HTTP port (already listening); the agent owns the rest.
  */
 import type { Logger } from '../log.ts';
-import type { Clock } from '../ports/clock.ts';
+import { type Clock, settlesWithin } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
 import { type Credentials, NO_CREDENTIALS } from './credentials.ts';
@@ -161,7 +161,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
 
   async #stop(): Promise<void> {
     const { clock, httpPort } = this.#deps;
-    await within(clock, STOP_WITHIN_MS, this.#runner.stop());
+    await settlesWithin(clock, STOP_WITHIN_MS, this.#runner.stop());
     this.#posted.giveUp();
     await httpPort?.stop();
     await this.#oldScheme.stop();
@@ -261,10 +261,4 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   post(task: PostedTask): ReturnType<PostedTasks['post']> {
     return this.#posted.post(task);
   }
-}
-
-async function within(clock: Clock, ms: number, work: Promise<void>): Promise<void> {
-  const enough = new AbortController();
-  await Promise.race([work, clock.sleep(ms, enough.signal)]);
-  enough.abort();
 }

@@ -51,6 +51,17 @@ export const systemClock: Clock = {
   },
 };
 
+/** Whether `work` was done in time; rejects as it does. One that is late goes on, and nobody hears how it ends. */
+export async function settlesWithin(clock: Clock, withinMs: number, work: Promise<unknown>): Promise<boolean> {
+  const isOver = new AbortController();
+  const inTime = work.then(() => true);
+  try {
+    return await Promise.race([inTime, clock.sleep(withinMs, isOver.signal).then(() => false)]);
+  } finally {
+    isOver.abort();
+  }
+}
+
 /** ISO 8601 text of the wall clock now, as RFD 61's peers write their timestamps. */
 export function isoNow(clock: Clock): string {
   return new Date(clock.wallTime()).toISOString();

@@ -10,7 +10,7 @@ import type { Config } from '../config.ts';
 import type { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
+import { type Clock, settlesWithin } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import { Watches } from '../waits/watches.ts';
@@ -272,11 +272,10 @@ export class Tasks {
   }
 
   async #stop(): Promise<void> {
-    const isDone = new AbortController();
-    const parts = [this.#slowPoll.stop(), this.#watches.stop(), this.#dispatcher.stop()];
-    const all = Promise.all(parts).finally(() => isDone.abort());
-    await Promise.race([all, this.#deps.clock.sleep(STOPS_WITHIN_MS, isDone.signal)]);
-    if (!isDone.signal.aborted) this.#deps.log.warn('tasks: stopped without an answer from the database');
+    const { clock, log } = this.#deps;
+    const parts = Promise.all([this.#slowPoll.stop(), this.#watches.stop(), this.#dispatcher.stop()]);
+    if (!(await settlesWithin(clock, STOPS_WITHIN_MS, parts)))
+      log.warn('tasks: stopped without an answer from the database');
   }
 }
 

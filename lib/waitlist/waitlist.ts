@@ -9,7 +9,7 @@ import { TICKETS_TOPIC } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
+import { type Clock, settlesWithin } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { publishChanges } from '../waits/changes.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
@@ -278,11 +278,10 @@ export class Waitlist {
   }
 
   async #stop(): Promise<void> {
-    const isDone = new AbortController();
-    const parts = [this.#slowPoll.stop(), this.#director.stop(), this.#watches.stop()];
-    const all = Promise.all(parts).finally(() => isDone.abort());
-    await Promise.race([all, this.#deps.clock.sleep(STOPS_WITHIN_MS, isDone.signal)]);
-    if (!isDone.signal.aborted) this.#deps.log.warn('waitlist: stopped without an answer from the database');
+    const { clock, log } = this.#deps;
+    const parts = Promise.all([this.#slowPoll.stop(), this.#director.stop(), this.#watches.stop()]);
+    if (!(await settlesWithin(clock, STOPS_WITHIN_MS, parts)))
+      log.warn('waitlist: stopped without an answer from the database');
   }
 }
 
