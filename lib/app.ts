@@ -27,7 +27,7 @@ import { type Clock, isoNow } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
 import { PromotionWatch } from './promotion.ts';
 import { forgetEndedRuns } from './roster/instance-store.ts';
-import { forgetSightings } from './roster/sighting-store.ts';
+import { forgetSightings } from './old-agents/sighting-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
 import { VERSION } from './version.ts';
 

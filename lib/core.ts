@@ -33,7 +33,7 @@ import { type Clock, settlesWithin } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
 import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
-import { sightingMigrations } from './roster/sighting-schema.ts';
+import { sightingMigrations } from './old-agents/sighting-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
 import { taskMigrations } from './tasks/task-schema.ts';

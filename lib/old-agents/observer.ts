@@ -9,7 +9,7 @@ import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
-import { readSightedRows, recordSightings, recordSilences } from '../roster/sighting-store.ts';
+import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import type { Ticker } from '../roster/ticker.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';
 

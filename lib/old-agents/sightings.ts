@@ -12,7 +12,29 @@
  * A post of a server that is new, or that was quiet for lifetimeMs (it may be `unknown` by now), is urgent; the others are
  * recorded together, once per period. What changes with each post changes in place.
  */
-import type { RecordedSighting, SightedRow, Sighting } from '../roster/roster.ts';
+/** A post of an old agent, as evidence that its server is there. */
+export interface Sighting {
+  serverUuid: string;
+  /** How long ago it was heard, by the instance that heard it. */
+  ageMs: number;
+}
+
+/** What became of one. */
+export interface RecordedSighting {
+  serverUuid: string;
+  /** Of the roster's row if it is `running` by its sightings; null where a session outranks them, or later word. */
+  epoch: number | null;
+  sightings: number;
+  /** This statement made it `running`. */
+  cameBack: boolean;
+}
+
+/** A server that stands `running` by its sightings, and the count of them that was seen standing. */
+export interface SightedRow {
+  serverUuid: string;
+  epoch: number;
+  sightings: number;
+}
 
 export interface SightingLimits {
   /** A post older than this proves nothing any more, and a server that was quiet for so long may be `unknown`. */

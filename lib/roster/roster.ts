@@ -55,30 +55,6 @@ export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>):
   return run === null ? 'old' : 'linked';
 }
 
-/** A post of an old agent, as evidence that its server is there. */
-export interface Sighting {
-  serverUuid: string;
-  /** How long ago it was heard, by the instance that heard it. */
-  ageMs: number;
-}
-
-/** What became of one. */
-export interface RecordedSighting {
-  serverUuid: string;
-  /** Of the roster's row if it is `running` by its sightings; null where a session outranks them, or later word. */
-  epoch: number | null;
-  sightings: number;
-  /** This statement made it `running`. */
-  cameBack: boolean;
-}
-
-/** A server that stands `running` by its sightings, and the count of them that was seen standing. */
-export interface SightedRow {
-  serverUuid: string;
-  epoch: number;
-  sightings: number;
-}
-
 /** What names one session's hold on a row, and guards every statement about it. */
 export interface HeldRow {
   serverUuid: string;

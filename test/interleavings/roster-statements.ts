@@ -1,4 +1,11 @@
 /** Rows of the table: instances, the roster, sightings of old agents, servers. */
+
+import {
+  forgetSightings,
+  readSightedRows,
+  recordSightings,
+  recordSilences,
+} from '../../lib/old-agents/sighting-store.ts';
 import {
   declareLapsed,
   drainRun,
@@ -21,7 +28,6 @@ import {
   removeAuthority,
   renewRun,
 } from '../../lib/roster/roster-store.ts';
-import { forgetSightings, readSightedRows, recordSightings, recordSilences } from '../../lib/roster/sighting-store.ts';
 import { forgetStatusHistory, readStatusHistory } from '../../lib/roster/status-history.ts';
 import {
   deleteServer,

@@ -5,10 +5,10 @@
 import { randomUUID } from 'node:crypto';
 import { silentLogger } from '../../lib/log.ts';
 import type { Database } from '../../lib/moray/database.ts';
+import { recordSightings } from '../../lib/old-agents/sighting-store.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { declareLapsed, insertRun } from '../../lib/roster/instance-store.ts';
 import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/roster/roster-store.ts';
-import { recordSightings } from '../../lib/roster/sighting-store.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/tasks/claim-store.ts';
 import { claimPosts } from '../../lib/tasks/post-store.ts';

@@ -1,6 +1,5 @@
 import t from 'tap';
-import { Sightings } from '../../lib/old-agents/sightings.ts';
-import type { RecordedSighting, SightedRow } from '../../lib/roster/roster.ts';
+import { type RecordedSighting, type SightedRow, Sightings } from '../../lib/old-agents/sightings.ts';
 
 const LIMITS = { lifetimeMs: 11_000, silenceMs: 16_000, maxServers: 5, maxNew: 3 };
 const A = 'server-a';

@@ -2,15 +2,15 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { BucketStore } from '../../lib/moray/bucket-store.ts';
 import type { Database } from '../../lib/moray/database.ts';
-import { endRun } from '../../lib/roster/instance-store.ts';
-import { pollRows, recordLosses, recordOrphans, removeAuthority, renewRun } from '../../lib/roster/roster-store.ts';
 import {
   forgetSightings,
   readSightedRows,
   recordSightings,
   recordSilences,
   statusBucket,
-} from '../../lib/roster/sighting-store.ts';
+} from '../../lib/old-agents/sighting-store.ts';
+import { endRun } from '../../lib/roster/instance-store.ts';
+import { pollRows, recordLosses, recordOrphans, removeAuthority, renewRun } from '../../lib/roster/roster-store.ts';
 import { readStatusHistory } from '../../lib/roster/status-history.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';

@@ -4,9 +4,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
 import { endRun } from '../../lib/roster/instance-store.ts';
 import { recordLosses, recordOrphans, removeAuthority, renewRun } from '../../lib/roster/roster-store.ts';
-import { recordSightings, recordSilences } from '../../lib/roster/sighting-store.ts';
 import { type Leg, runBehindLock } from '../support/lock-waits.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { migrations, openFleet } from './sighting-support.ts';

@@ -3,12 +3,12 @@ import { randomUUID } from 'node:crypto';
 import { silentLogger } from '../../lib/log.ts';
 import type { Database } from '../../lib/moray/database.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { sightingMigrations } from '../../lib/old-agents/sighting-schema.ts';
+import { recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { insertRun } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { acceptSession, readRow, type Writer } from '../../lib/roster/roster-store.ts';
-import { sightingMigrations } from '../../lib/roster/sighting-schema.ts';
-import { recordSightings, recordSilences } from '../../lib/roster/sighting-store.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 

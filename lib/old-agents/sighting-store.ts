@@ -1,10 +1,10 @@
 /**
  * The statements over old agents' servers: sightings in, `unknown` out, and what stands `running` by its sightings alone.
- * Each is one statement, over many servers at once. Called by the observer of `lib/old-agents`.
+ * Each is one statement, over many servers at once. Called by the observer.
  */
 import { columnsBucket } from '../moray/bucket.ts';
 import type { Queryable } from '../moray/database.ts';
-import type { RecordedSighting, SightedRow, Sighting } from './roster.ts';
+import type { RecordedSighting, SightedRow, Sighting } from './sightings.ts';
 
 /** The reference's bucket of this name and its fields; written by `cnapi_record_sightings` only. */
 export const statusBucket = columnsBucket({
