@@ -1,8 +1,10 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PARALLEL_TASKS } from '../../lib/cn-agent/runner.ts';
-import { until } from '../support/until.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
+import { until } from '../support/until.ts';
 
 /** Of the tasks that the server's agent has accepted. */
 const STARTED_AND_WAITING = `
@@ -17,11 +19,12 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
 
   await t.test('its server is unknown at once; what ran ends as failure, what waited runs', async (t) => {
     // More than the agent runs at once, so that some are accepted and wait.
-    const crowd = Array.from({ length: PARALLEL_TASKS + 8 }, () => work.command(serverUuid, 10));
+    const leave = path.join(zone.directory, 'leave');
+    const crowd = Array.from({ length: PARALLEL_TASKS + 8 }, () => work.commandUntil(serverUuid, leave));
     await until(async () => {
       const [counts] = await zone.sql<{ started: number; waiting: number }>(STARTED_AND_WAITING, [serverUuid]);
       return counts !== undefined && counts.started >= PARALLEL_TASKS && counts.waiting > 2;
-    });
+    }, 'the agent works to its limit, and some wait');
     await witness.excuse(serverUuid);
     const sinceMs = Date.now();
     await agent.program.kill();
@@ -29,6 +32,7 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
     await sleep(3_000);
     agent.program.start();
     await witness.excuseEnds(serverUuid);
+    writeFileSync(leave, '');
     const outcomes = new Set((await Promise.all(crowd)).map((end) => end?.status));
     t.ok(outcomes.has('failure') && outcomes.has('complete'), 'some had started, some had not');
   });

@@ -1,7 +1,7 @@
 /** The table of statements is whole, and what it declares to be read only is. */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { findModules, findStatements, noStatements, otherModules } from './catalogue.ts';
+import { findFunctions, findModules, findStatements, noStatements, otherModules } from './catalogue.ts';
 import { worldOf } from './interleaving.ts';
 import { Lane } from './lane.ts';
 import { statements, writingCalls } from './statements.ts';
@@ -28,7 +28,8 @@ t.test('each function that a store exports has a row, and each row is one of the
 t.test('what is left out is there', async (t) => {
   const modules = findModules();
   for (const module of Object.keys(otherModules)) t.ok(modules.includes(module), `${module} still asks a database`);
-  t.equal(Object.keys(noStatements).length, 2);
+  const functions = (await findFunctions()).map(({ name }) => name);
+  for (const name of Object.keys(noStatements)) t.ok(functions.includes(name), `${name} is still a store's`);
 });
 
 t.test('the rows in a database', async (t) => {

@@ -37,12 +37,16 @@ export interface StoreExport {
 }
 
 export async function findStatements(): Promise<StoreExport[]> {
+  return (await findFunctions()).filter(({ name }) => !(name in noStatements));
+}
+
+export async function findFunctions(): Promise<StoreExport[]> {
   const found: StoreExport[] = [];
   for (const module of findModules()) {
     if (module in otherModules) continue;
     const exported: Record<string, unknown> = await import(path.join(root, module));
     for (const [name, value] of Object.entries(exported))
-      if (typeof value === 'function' && !(name in noStatements)) found.push({ module, name, value });
+      if (typeof value === 'function') found.push({ module, name, value });
   }
   return found;
 }

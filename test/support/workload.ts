@@ -105,8 +105,17 @@ export class Workload {
 
   /** A command that leaves its line at once, and then takes its time. */
   command(serverUuid: string, seconds: number): Promise<TaskBody | undefined> {
+    return this.#command(serverUuid, `sleep ${seconds}`);
+  }
+
+  /** One that goes on until that file is there, or some minutes. */
+  commandUntil(serverUuid: string, file: string): Promise<TaskBody | undefined> {
+    return this.#command(serverUuid, `tries=0; while [ ! -e ${file} ] && [ $((tries+=1)) -lt 600 ]; do sleep 0.5; done`);
+  }
+
+  #command(serverUuid: string, work: string): Promise<TaskBody | undefined> {
     const token = `token-${this.#count++}`;
-    const script = `#!/bin/sh\necho ${token} >> ${this.#effects}\nsleep ${seconds}\n`;
+    const script = `#!/bin/sh\necho ${token} >> ${this.#effects}\n${work}\n`;
     return this.task(serverUuid, { task: 'command_execute', params: { script } }, token);
   }
 
