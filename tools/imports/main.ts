@@ -1,8 +1,9 @@
 /** `npm run imports`: prints what is wrong with the shape of the code; exit code 1 if there is anything. */
 import path from 'node:path';
-import { checkTree } from './check.ts';
+import { checkTable, checkTree } from './check.ts';
 
-const complaints = checkTree(path.resolve(import.meta.dirname, '../..'));
+const root = path.resolve(import.meta.dirname, '../..');
+const complaints = [...checkTree(root), ...checkTable(root)];
 for (const complaint of complaints) console.error(complaint);
 console.error(complaints.length === 0 ? 'imports: as they should be' : `imports: ${complaints.length} to mend`);
 process.exitCode = complaints.length === 0 ? 0 : 1;

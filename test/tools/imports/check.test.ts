@@ -2,17 +2,23 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import t from 'tap';
-import { checkTree } from '../../../tools/imports/check.ts';
+import { checkTable, checkTree } from '../../../tools/imports/check.ts';
 import { importsOf } from '../../../tools/imports/source.ts';
 
-function complaints(t: { teardown(work: () => void): void }, files: Record<string, string>): string[] {
+interface Teardown {
+  teardown(work: () => void): void;
+}
+
+const complaints = (t: Teardown, files: Record<string, string>) => checkTree(tree(t, files));
+
+function tree(t: Teardown, files: Record<string, string>): string {
   const root = mkdtempSync(path.join(os.tmpdir(), 'cnapi-imports-'));
   t.teardown(() => rmSync(root, { recursive: true, force: true }));
   for (const [name, text] of Object.entries(files)) {
     mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
     writeFileSync(path.join(root, name), text);
   }
-  return checkTree(root);
+  return root;
 }
 
 const empty = 'export {};\n';
@@ -67,6 +73,15 @@ t.test('an import that runs the other way is named', async (t) => {
 
 t.test('a folder that nobody has placed is refused', async (t) => {
   t.match(complaints(t, { 'lib/utils/x.ts': empty }), [/lib\/utils has no line/]);
+});
+
+t.test('what a folder may import and does not is named', async (t) => {
+  const root = tree(t, {
+    'lib/tasks/dispatcher.ts': `import type { Clock } from '../ports/clock.ts';\nimport { x } from '../bus/bus.ts';`,
+    'lib/bus/bus.ts': empty,
+  });
+  const table = { tasks: ['ports', 'log.ts', 'bus', 'moray'], bus: ['ports'] };
+  t.strictSame(checkTable(root, table), ['tools/imports/layers.ts: tasks may import moray, and does not: take it out']);
 });
 
 t.test('a pure file that does I/O or knows its store is named', async (t) => {
