@@ -1,6 +1,6 @@
 /**
  * What an agent owes whoever asks about a task: a task frame or a cancel against what the journal has of its id. Pure;
- * carried out by runner.ts, which explains the attempts. DESIGN section 6.
+ * carried out by runner.ts, which explains the attempts. docs/design.md section 6.
  *
  *                     not known     accepted, running     ended           acknowledged
  *     task            take it       say that it is        tell its end    say that it has ended

@@ -1,7 +1,7 @@
 /**
  * Whether an agent that no instance takes speaks the older scheme meanwhile, and how long it waits before it looks for a
  * link again. An address is of the older kind when it answered the upgrade as one that does not know the route. Pure; used
- * by link.ts. DESIGN section 5, last paragraph.
+ * by link.ts. docs/design.md section 5, "Old agents".
  */
 import { type Endpoint, endpointKey } from './endpoints.ts';
 

@@ -1,6 +1,6 @@
 /**
  * What an agent remembers of its tasks, as data: records go in one after the other and fold into the state. Pure; kept on
- * disk by journal-file.ts and in memory by journal-memory.ts. DESIGN section 6.
+ * disk by journal-file.ts and in memory by journal-memory.ts. docs/design.md section 6.
  *
  *     (unknown) ── accepted ──► accepted ── started ──► running ── ended ──► ended ── acknowledged ──► (id kept 10 minutes)
  *         │                        └──────────────────────────────────────────▲

@@ -1,6 +1,6 @@
 /**
  * One agent's connection life as data: which instance it is with, and how it comes to the next one. Pure; `step` is
- * run by link-driver.ts, which owns the sockets, timers and the journal. DESIGN section 5, docs/agent-protocol.md.
+ * run by link-driver.ts, which owns the sockets, timers and the journal. docs/design.md section 5, docs/agent-protocol.md.
  *
  *            start           addresses          upgraded          welcome          journalled
  *     idle ────────► resolving ──────► connecting ──────► greeting ──────► journalling ────────► live

@@ -6,7 +6,7 @@ import { isIPv4 } from 'node:net';
 import type { ProcessGroup } from './journal.ts';
 import type { OutputStream } from './output.ts';
 
-/** A machine under the reference's key names (spec: sysinfo). */
+/** A machine under the reference's key names (docs/agent-protocol.md). */
 export type Sysinfo = Record<string, unknown>;
 
 /** Where tasks may be posted. */

@@ -6,7 +6,7 @@
  *
  * The journal is written before anything is said or started; a task that is not gated is queued while it is written, so that
  * with its lane free it is accepted and started by one write. An id that is running or has ended never starts again. Ends
- * are repeated to each new session until they are acknowledged. DESIGN section 6.
+ * are repeated to each new session until they are acknowledged. docs/design.md section 6.
  *
  * Attempts. Whoever asks is answered under the attempt it names, or its database would pass the answer over and ask for ever.
  * An attempt above the known one renumbers what is known, and starts nothing. One below is late, and a cancel of it is

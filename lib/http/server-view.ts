@@ -1,4 +1,4 @@
-/** What a list shows of a server: `extras` widen it, `fields` narrow it. Pure. Rules: spec section 3.2. */
+/** What a list shows of a server: `extras` widen it, `fields` narrow it. Pure. The rules are the reference's. */
 import type { ServerObject } from '../servers/server.ts';
 import type { Breadth } from '../servers/server-store.ts';
 

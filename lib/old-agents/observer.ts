@@ -3,14 +3,14 @@
  * has them recorded, follows what the other instances record, and says `unknown` of those that were silent everywhere. Any
  * instance judges any such server, also when the one that heard it last is dead; none does that has not stood long enough
  * (law 4). Per period it runs one statement for all its sightings and one read; a new server's first is written at once.
- * DESIGN section 5, "Old agents". What may fail is the database: then every silence starts anew.
+ * docs/design.md section 5, "Old agents". What may fail is the database: then every silence starts anew.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
-import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import type { Ticker } from '../roster/ticker.ts';
+import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';
 
 export interface ObserverTimes {

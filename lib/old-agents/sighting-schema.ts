@@ -1,5 +1,5 @@
 /**
- * Sightings of old agents (DESIGN section 5, "Old agents"): the table, under the reference's name, and the two functions
+ * Sightings of old agents (docs/design.md section 5, "Old agents"): the table, under the reference's name, and the two functions
  * that look at it and at the roster's rows together. Both lock in one order: rows of cnapi_status first, then rows of the
  * roster, each in key order; what they decide on is read after that (law 5).
  *

@@ -2,7 +2,7 @@
  * Takes authority for servers whose agents come to this instance: nearly all by one statement, those that come at once by
  * the same one; a look at the row when it stands against them, a probe when another incarnation of the same uuid holds it.
  * Bounded: so many accepts in flight, the rest wait in line, and those whose socket closed meanwhile are dropped.
- * DESIGN section 5, "Accept".
+ * docs/design.md section 5, "Accept".
  *
  *     hello ──▶ pending ──accept applied──▶ session
  *                  ├─row says no──▶ refused          ├─other incarnation──probe──▶ accept again, or refused

@@ -1,6 +1,6 @@
 /**
  * How instances even out after one has come: who sheds agents, how many, and to whom. Pure; asked once a second by
- * balancer.ts. DESIGN section 4, operating.md "Scaling".
+ * balancer.ts. docs/design.md section 5, "Evening out".
  */
 export interface Load {
   run: string;

@@ -1,5 +1,5 @@
 /**
- * Leases are counters (DESIGN section 5): each live run raises its beat; an observer that, over its own healthy ticks and
+ * Leases are counters (docs/design.md section 5): each live run raises its beat; an observer that, over its own healthy ticks and
  * its own successful reads, sees a beat stand still throughout `leaseMs` declares the lease lapsed. No clocks are
  * compared. Pure data: `countHealthyTick`, `readFailed` and `readBeats` are the events, the last one returns the edges.
  */

@@ -1,5 +1,5 @@
 /**
- * Ownerless rows (DESIGN section 5): rows that say `running` under a run that is dead, or under my run though no session
+ * Ownerless rows (docs/design.md section 5): rows that say `running` under a run that is dead, or under my run though no session
  * of mine carries their epoch. One that stays so throughout `graceMs` of the observer's healthy ticks, over an unbroken
  * row of successful reads, is due for `unknown`. Pure; the reaper reads, ticks and writes.
  */

@@ -1,7 +1,7 @@
 /**
  * The slow poll of the roster: compares this instance's sessions with the rows, both ways, and looks for rows that nobody
  * owns. It finds what the bus did not tell, and what a run that died left behind. Runs each `slowPollMs`, each second while
- * a row is ownerless, and at once when a run has ended. DESIGN section 5, "Ownerless rows".
+ * a row is ownerless, and at once when a run has ended. docs/design.md section 5, "Ownerless rows".
  */
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';

@@ -1,6 +1,6 @@
 /**
  * The words of the roster and its pure decisions: which instance acts for which server, under which epoch, and what an
- * agent that wants in is told. RFD 61 "Server Status"; DESIGN section 5. Used by the authority, the reaper and the routes.
+ * agent that wants in is told. RFD 61 "Server Status"; docs/design.md section 5. Used by the authority, the reaper and the routes.
  */
 import type { HelloFrame, RefusalCode } from '../wire/frames.ts';
 import { MAX_EPOCH_LEAD } from '../wire/limits.ts';

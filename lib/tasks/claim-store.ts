@@ -1,4 +1,4 @@
-/** SQL of the dispatcher: claim, send again, inventory, sweep. Fenced by the roster's row (DESIGN section 5). */
+/** SQL of the dispatcher: claim, send again, inventory, sweep. Fenced by the roster's row (docs/design.md section 5). */
 import type { Queryable } from '../moray/database.ts';
 import { type InheritedTask, type InventoryDecision, type JsonObject, taskEnds } from './task.ts';
 

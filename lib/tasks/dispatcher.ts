@@ -1,7 +1,7 @@
 /**
  * Gets tasks to the agents whose sessions this instance holds, and their reports into the database. Owns the claims, the
  * slow poll's share and the recorder; what it does is safe to do twice and on two instances at once, because each
- * statement is fenced by the roster's row or by the attempt (DESIGN section 6).
+ * statement is fenced by the roster's row or by the attempt (docs/design.md section 6).
  *
  *     hint (created here, or by bus) ─┐
  *     inventory ── reconciler ────────┼──▶ claim for those servers ──▶ `task`, `task_cancel` to their agents

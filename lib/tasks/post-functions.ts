@@ -1,5 +1,5 @@
 /**
- * The statements over several rows about posts: tasks that an instance hands to an old agent by one request (DESIGN
+ * The statements over several rows about posts: tasks that an instance hands to an old agent by one request (docs/design.md
  * section 5, "Old agents"). Functions of the database, as those of `task-functions.ts` are. Called by `post-store.ts`.
  */
 

@@ -1,6 +1,6 @@
 /**
  * Gives tasks to servers with old agents, which hold no session: claims what is queued for them, has each task posted,
- * once, and its end recorded (DESIGN section 5, "Old agents"). Any instance may claim, the row names the run that did,
+ * once, and its end recorded (docs/design.md section 5, "Old agents"). Any instance may claim, the row names the run that did,
  * and only that run's process posts. Owned by the dispatcher.
  *
  *     hint (created here, or offered by another instance) ─┐

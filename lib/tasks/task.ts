@@ -1,6 +1,6 @@
 /**
  * A task: one piece of work for one server's agent, durable, with exactly one end. Pure: its types, how it is served
- * (spec/cnapi-wire.md section 7) and what becomes of it when its server comes back (DESIGN section 6).
+ * (as the reference's, docs/compatibility.md) and what becomes of it when its server comes back (docs/design.md section 6).
  *
  *              claim: attempt + 1                  the agent's end; timed out; outcome unknown
  *     queued ─────────────────────▶ claimed ───────────────────────────────────────────────▶ ended
@@ -235,7 +235,7 @@ export type InventoryDecision =
   | { kind: 'fail'; error: TaskError };
 
 /**
- * What becomes of a claimed task once its agent, under a new epoch, has said what it knows (DESIGN section 6). Sound
+ * What becomes of a claimed task once its agent, under a new epoch, has said what it knows (docs/design.md section 6). Sound
  * because from its welcome on the agent refuses frames of lower epochs: what its inventory lacks cannot reach it later.
  */
 export function decideAtInventory(

@@ -1,6 +1,6 @@
 /**
  * A ticket: a place in a waitlist, the queue of one (server, scope, id). Whose ticket is active holds the lock. Pure: its
- * types, what it may become, and what a request for one must be (spec/cnapi-wire.md section 5).
+ * types, what it may become, and what a request for one must be (docs/compatibility.md).
  *
  *     created ──▶ queued ──it is the first──▶ active ──released──▶ finished
  *        │          ├──────────released─────────┼─────────────────────▲

@@ -1,6 +1,6 @@
 /**
  * The frames of the agent link: one JSON object each, `type` first. Both ends parse at the edge into these exact types;
- * keys a peer does not know are ignored, so that a newer peer can say more. DESIGN section 5, docs/agent-protocol.md.
+ * keys a peer does not know are ignored, so that a newer peer can say more. docs/design.md section 5, docs/agent-protocol.md.
  */
 import { z } from 'zod';
 import { MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK } from './limits.ts';

@@ -39,7 +39,7 @@ export interface FaultKind {
   prepare(stage: Stage): Harm;
 }
 
-/** DESIGN I1: silenceMs + checkMs, and a statement. */
+/** docs/design.md I1: silenceMs + checkMs, and a statement. */
 const DEAD_WITHIN_MS = 2_500;
 /** leaseMs + adoptGraceMs + 3 s; 18 s more where an observer has just started, or has just got its database back. */
 const LOST_WITHIN_MS = 13_000 + 18_000;

@@ -1,5 +1,5 @@
 /**
- * I2, I3 and I4 of DESIGN as questions to the database: each answers with complaints, none is good. They look at the rows and
+ * I2, I3 and I4 of docs/design.md as questions to the database: each answers with complaints, none is good. They look at the rows and
  * at the laboratory's log of their changes from `$1` on. Asked after each pair, and during and after the random mix.
  *
  * Two transactions that neither saw the other have each acted as if the other was not there; where one's guard is the

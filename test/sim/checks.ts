@@ -1,5 +1,5 @@
 /**
- * What must hold (DESIGN section 8), asked of every change as it commits, each second of virtual time, and at the end.
+ * What must hold (docs/design.md section 8), asked of every change as it commits, each second of virtual time, and at the end.
  * The checks know the whole world: what the database says, what each process holds, and what really happened on the servers.
  */
 import type { Change } from './changes.ts';

@@ -1,6 +1,6 @@
 /**
  * Watches a zone from outside while faults happen, and says what it saw that must not be. It asks every running instance for
- * every server's status, reads the roster, and at the end the status history. DESIGN section 8: I1 (a living server is never
+ * every server's status, reads the roster, and at the end the status history. docs/design.md section 8: I1 (a living server is never
  * `unknown`) and I2 (epochs only rise). A server whose agent a test kills, freezes or cuts off is excused for that time.
  *
  * That a dead server becomes `unknown`, why, and not before its agent was gone, are facts, and asserted. How long it took is
@@ -8,9 +8,9 @@
  * as well (patience.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { until } from './until.ts';
 import type { Instance, Zone } from './fleet-harness.ts';
 import { HANG_MS } from './patience.ts';
+import { until } from './until.ts';
 
 interface Excuse {
   serverUuid: string;

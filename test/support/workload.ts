@@ -1,7 +1,7 @@
 /**
  * Keeps a zone at work while faults happen: in each lane one task after the other, created through one instance and awaited
  * through another. Each command leaves one line in a file when it runs, so that what ran is known apart from what was said.
- * At the end everything accepted is held against the database and the lines. DESIGN section 8: I3, I5, I6.
+ * At the end everything accepted is held against the database and the lines. docs/design.md section 8: I3, I5, I6.
  *
  * A wait that nothing wakes and no slow poll looks after ends at its own timeout, which is far beyond both and beyond what a
  * starved machine adds: so it is told from one that was only late. How late the latest was is said in a comment.
@@ -110,7 +110,10 @@ export class Workload {
 
   /** One that goes on until that file is there, or some minutes. */
   commandUntil(serverUuid: string, file: string): Promise<TaskBody | undefined> {
-    return this.#command(serverUuid, `tries=0; while [ ! -e ${file} ] && [ $((tries+=1)) -lt 600 ]; do sleep 0.5; done`);
+    return this.#command(
+      serverUuid,
+      `tries=0; while [ ! -e ${file} ] && [ $((tries+=1)) -lt 600 ]; do sleep 0.5; done`,
+    );
   }
 
   #command(serverUuid: string, work: string): Promise<TaskBody | undefined> {

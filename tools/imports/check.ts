@@ -1,10 +1,14 @@
 /**
  * The shape of the code as the house style wants it: imports run one way, no cycle, pure files pure, files of readable
- * size; and that shape said no more loosely than it is. Both functions return complaints, a line each; none is good.
+ * size, no word of a file that is not there; and that shape said no more loosely than it is. Both functions return complaints,
+ * a line each; none is good.
  */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { base, limits, mayImport, pureBuiltins, pureFiles } from './layers.ts';
 import { readSources, type SourceFile } from './source.ts';
+
+const MENTION = /\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs)\b/g;
 
 export function checkTree(root: string): string[] {
   const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
@@ -14,6 +18,7 @@ export function checkTree(root: string): string[] {
     ...product.filter(({ name }) => pureFiles.includes(name)).flatMap(checkPurity),
     ...cyclesOf(product).map((cycle) => `import cycle: ${cycle.join(' → ')}`),
     ...sources.flatMap(checkLength),
+    ...sources.filter(({ name }) => !name.startsWith('test/tools/')).flatMap((source) => checkMentions(root, source)),
   ];
 }
 
@@ -57,6 +62,13 @@ function checkLength({ name, lines }: SourceFile): string[] {
   const excused = lines.slice(0, 20).some((line) => line.includes(`${limits.file} lines`));
   if (lines.length <= limits.file + 1 || excused) return [];
   return [`${name} has ${lines.length} lines: split it, or say in its header why it passes ${limits.file} lines`];
+}
+
+/** What a comment sends its reader to is there. */
+function checkMentions(root: string, { name, lines }: SourceFile): string[] {
+  const mentioned = new Set(lines.flatMap((line) => line.match(MENTION) ?? []));
+  const gone = [...mentioned].filter((file) => !existsSync(path.join(root, file)));
+  return gone.map((file) => `${name} speaks of ${file}, which is not there`);
 }
 
 /** Each cycle once, beginning with its first file by name. */

@@ -1,4 +1,4 @@
-/** One key, one task; a cancel ends its task, and nothing else is called cancelled. DESIGN section 6. */
+/** One key, one task; a cancel ends its task, and nothing else is called cancelled. docs/design.md section 6. */
 import type { Op } from '../history.ts';
 import { Verdicts } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';

@@ -1,6 +1,6 @@
 /**
  * A ticket is a lock: by what the clients were told, no two hold a queue's at the same time, and they hold it in the order in
- * which they came; by the database, a queue never stands still. DESIGN I4.
+ * which they came; by the database, a queue never stands still. docs/design.md I4.
  *
  * A ticket was surely active from the answer that said so until its release was asked for, or until the time up to which its
  * creation and renewals had surely prolonged it: counted from when they were asked, by the same machine's clock.

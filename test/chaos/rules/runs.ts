@@ -1,6 +1,6 @@
 /**
  * What commands did, by the lines they left, held against what was recorded of them: none runs twice, none begins or goes on
- * after its end, `complete` is told of what came to its end and of nothing else, and every failure has a cause. DESIGN I3.
+ * after its end, `complete` is told of what came to its end and of nothing else, and every failure has a cause. docs/design.md I3.
  */
 import type { Effect, Fault, Intent, StoredTask } from '../history.ts';
 import { Verdicts } from '../verdicts.ts';

@@ -1,4 +1,4 @@
-/** The status told the truth, within its bounds; and after every fault all is well again. DESIGN I1, I2, I6. */
+/** The status told the truth, within its bounds; and after every fault all is well again. docs/design.md I1, I2, I6. */
 import { type Fault, WORKLOADS } from '../history.ts';
 import { Verdicts } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';

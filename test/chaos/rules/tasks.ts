@@ -1,4 +1,4 @@
-/** Nothing that was accepted is missing, each task ends once, and whatever is said of it agrees. DESIGN I3, I6; laws 2, 6. */
+/** Nothing that was accepted is missing, each task ends once, and whatever is said of it agrees. docs/design.md I3, I6; laws 2, 6. */
 import type { Op } from '../history.ts';
 import { Verdicts } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';

@@ -1,9 +1,9 @@
-/** Waits end in time, and every request to an instance that nothing disturbs is answered, as the API has it. DESIGN I5. */
+/** Waits end in time, and every request to an instance that nothing disturbs is answered, as the API has it. docs/design.md I5. */
 import type { Op, Operation } from '../history.ts';
 import { Verdicts } from '../verdicts.ts';
 import type { World } from '../world.ts';
 
-/** DESIGN section 5: within that of its cause a wait ends though every message is lost. */
+/** docs/design.md section 5: within that of its cause a wait ends though every message is lost. */
 const SLOW_POLL_MS = 5_000;
 /** A wait whose cause came just before the database went reads it only a while after it is back. */
 const BEFORE_MS = 10_000;

@@ -1,4 +1,4 @@
-/** The worlds of tasks: DESIGN section 6, invariant I3, for one server's agent. */
+/** The worlds of tasks: docs/design.md section 6, invariant I3, for one server's agent. */
 import { type TaskError, taskEnds } from '../../../lib/tasks/task.ts';
 import type { Move, World } from '../explorer.ts';
 import { agentMoves } from './agent.ts';

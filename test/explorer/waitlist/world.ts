@@ -1,5 +1,5 @@
 /**
- * The waitlist's worlds: DESIGN section 7, invariants I4 and I5. One queue, callers that create a ticket, wait for it on an
+ * The waitlist's worlds: docs/design.md section 7, invariants I4 and I5. One queue, callers that create a ticket, wait for it on an
  * instance, hold it and release it. The rows are model.ts; what a wait makes of what it reads is the product's.
  */
 import {

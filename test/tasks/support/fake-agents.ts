@@ -1,6 +1,6 @@
 /**
  * Instances of the tasks subsystem over one database, and agents that come to them: the link without its sockets. An
- * agent behaves as the protocol asks (DESIGN section 5 and 6); what it does with an attempt is the test's to say.
+ * agent behaves as the protocol asks (docs/design.md section 5 and 6); what it does with an attempt is the test's to say.
  */
 import { randomUUID } from 'node:crypto';
 import type { Bus } from '../../../lib/bus/bus.ts';

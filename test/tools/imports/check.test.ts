@@ -102,6 +102,15 @@ t.test('a cycle is named once, with all its files', async (t) => {
   t.strictSame(found, ['import cycle: lib/wire/a.ts → lib/wire/b.ts → lib/wire/c.ts → lib/wire/a.ts']);
 });
 
+t.test('a file that is spoken of and is not there is named', async (t) => {
+  const found = complaints(t, {
+    'docs/design.md': '',
+    'lib/wire/frames.ts': '/** docs/design.md section 5, spec/wire.md, lib/wire/codec.ts. */',
+    'lib/wire/codec.ts': empty,
+  });
+  t.strictSame(found, ['lib/wire/frames.ts speaks of spec/wire.md, which is not there']);
+});
+
 t.test('a file past its length is named, unless its header says why', async (t) => {
   const long = 'export {};\n'.repeat(401);
   const found = complaints(t, {
