@@ -24,7 +24,8 @@ class Terminal {
         ([name, value]) => `${name}=${value}`,
       ),
     ];
-    this.#tmux('-f', '/dev/null', 'new-session', '-d', '-x', '100', '-y', '30', [...shell, "PS1='$ '", 'sh'].join(' '));
+    const session = ['new-session', '-d', '-c', folder, '-x', '100', '-y', '30'];
+    this.#tmux('-f', '/dev/null', ...session, [...shell, "PS1='$ '", 'sh'].join(' '));
     t.teardown(() => {
       this.#tmux('kill-server');
       rmSync(folder, { recursive: true, force: true });
