@@ -31,8 +31,6 @@ import { forgetSightings } from './old-agents/sighting-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
 import { VERSION } from './version.ts';
 
-export { migrations } from './core.ts';
-
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
   log: Logger;

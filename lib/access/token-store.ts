@@ -137,15 +137,6 @@ export async function noteUsed(database: Queryable, uuids: readonly string[]): P
   );
 }
 
-/** Whether anybody could sign in and make another token. */
-export async function hasAdmin(database: Queryable): Promise<boolean> {
-  const { rows } = await database.query(
-    `select 1 from cnapi_tokens where role = 'admin' and revoked_at is null
-       and (expires_at is null or expires_at > cnapi_now()) limit 1`,
-  );
-  return rows.length > 0;
-}
-
 /** Deletes at most `limit` that were revoked, or have expired, more than `days` ago. */
 export async function forgetTokens(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(

@@ -27,7 +27,7 @@ export interface ClaimedPosts {
 }
 
 /** Posted to one server and not ended, over all instances. An old agent starts a process for each at once. */
-export const MAX_POSTS_OF_SERVER: PostRoom = { posts: 128, bytes: 16 * 1024 * 1024 };
+const MAX_POSTS_OF_SERVER: PostRoom = { posts: 128, bytes: 16 * 1024 * 1024 };
 const MAX_ENDED_AT_ONCE = 500;
 
 /** Claims for this run what is queued for servers with old agents: for these, or for all. */

@@ -1,5 +1,5 @@
 /** A database with the product's tables for pgbench alone, on the Postgres that the zones use. */
-import { migrations } from '../../lib/app.ts';
+import { migrations } from '../../lib/core.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { migrate } from '../../lib/moray/migrations.ts';
