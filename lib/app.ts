@@ -1,6 +1,6 @@
 /**
- * One API instance, put together: the core, over real databases, a real bus and a restify listener, with metrics and
- * housekeeping. Only here do they meet. How it starts, drains and stops is the core's.
+ * One API instance, put together: the core, over real databases, a real bus and a restify listener, with access, audit, metrics,
+ * housekeeping and an eye on promotions. Only here do they meet. How it starts, drains and stops is the core's.
  */
 import { Gate } from './access/gate.ts';
 import { SignIn } from './access/sign-in.ts';
@@ -23,11 +23,11 @@ import type { Services } from './http/services.ts';
 import type { Logger } from './log.ts';
 import { DatabaseHosts } from './moray/hosts.ts';
 import { PostgresDatabase } from './moray/pool.ts';
+import { forgetSightings } from './old-agents/sighting-store.ts';
 import { type Clock, isoNow } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
 import { PromotionWatch } from './promotion.ts';
 import { forgetEndedRuns } from './roster/instance-store.ts';
-import { forgetSightings } from './old-agents/sighting-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
 import { VERSION } from './version.ts';
 

@@ -1,6 +1,6 @@
 /**
- * What an instance is without its edges to the machine: roster, tasks, waitlist, servers and the agent link, over
- * databases, a bus and a door that it is given. `app.ts` gives it real ones; the simulation gives it its own, so that these
+ * What an instance is without its edges to the machine: roster, tasks, waitlist, events, servers, the agent link and old
+ * agents, over databases, a bus and a door that it is given. `app.ts` gives it real ones; the simulation gives it its own, so that these
  * drivers run as they are on a virtual clock.
  *
  *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live ──stop()──▶ stopped
@@ -29,11 +29,11 @@ import { morayMigrations } from './moray/moray-schema.ts';
 import { waitForDatabase } from './moray/pool.ts';
 import { OldAgentCaller } from './old-agents/caller.ts';
 import { Observer } from './old-agents/observer.ts';
+import { sightingMigrations } from './old-agents/sighting-schema.ts';
 import { type Clock, settlesWithin } from './ports/clock.ts';
 import type { Random } from './ports/random.ts';
 import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
-import { sightingMigrations } from './old-agents/sighting-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
 import { taskMigrations } from './tasks/task-schema.ts';
