@@ -70,6 +70,7 @@ t.test('a certificate of a stranger is refused, told once with what to do, until
   const told = made.warnings().filter((line) => /--ca FILE names the CA to trust/.test(line));
   t.equal(told.length, 1);
   t.match(told[0], /unable to verify|certificate/);
+  t.notMatch(told[0], /[^\x20-\x7e]/, 'in letters that a keyboard has, for whoever looks for it');
   t.notOk(made.agent.isOldStyle);
   await writeFile(caFile, await readFile(authority.caFile));
   await one.session(0);
@@ -111,6 +112,7 @@ t.test('401, 403 and 429 are told once, never taken for the older kind, and a ne
     const made = await agentWith(t, [one], { tls: false, tokenFile: file });
     await until(() => one.upgrades >= 3, 'it to come again and again');
     t.equal(made.warnings().filter((line) => advice.test(line)).length, 1, `${status}`);
+    t.notMatch(made.warnings().join(), /[^\x20-\x7e]/, 'in letters that a keyboard has, for whoever looks for it');
     t.notOk(made.agent.isOldStyle);
     await writeFile(file, OTHER_TOKEN);
     await until(() => one.authorizations.includes(`Bearer ${OTHER_TOKEN}`), 'the new token');
