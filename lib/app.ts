@@ -240,8 +240,10 @@ export class App {
         audit_dropped_total: this.#audit.dropped,
         audit_refusals_unkept_total: this.#audit.unkept,
         instance_draining: Number(roster.drainer.isDraining),
-        ...(this.#certificates && { tls_certificate_expires_seconds: this.#certificates.expiresInSeconds }),
+        database_healthy: Number(roster.instances.isDatabaseWell),
         // Metrics ask for the names before there is a listener.
+        http_connections_cut_total: (this.#listener as HttpListener | undefined)?.cutConnections ?? 0,
+        ...(this.#certificates && { tls_certificate_expires_seconds: this.#certificates.expiresInSeconds }),
         ...(this.#certificates && {
           tls_handshakes_failed_total: (this.#listener as HttpListener | undefined)?.failedHandshakes ?? 0,
         }),

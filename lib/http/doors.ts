@@ -18,7 +18,7 @@ export interface DoorsOptions {
   host: string;
   /** 0: any that is free. */
   port: number;
-  /** Beyond them, whoever comes is cut off. */
+  /** Beyond them, whoever comes is cut off: there is no room for an answer either. */
   maxConnections: number;
   /** Loaded already; with them `http` is a server of TLS. */
   certificates?: Certificates | undefined;
@@ -31,6 +31,7 @@ const DOORS = 16;
 /** What the system takes before this process does. */
 const BACKLOG = 8192;
 const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
+const SAY_AGAIN_MS = 60_000;
 
 export class Doors {
   readonly #options: DoorsOptions;
@@ -38,6 +39,8 @@ export class Doors {
   readonly #handshakes: Handshakes | undefined;
   #open = 0;
   #taken = 0;
+  #cut = 0;
+  #sayAgainAt = 0;
 
   constructor(options: DoorsOptions) {
     this.#options = options;
@@ -48,6 +51,11 @@ export class Doors {
   /** Connections so far. */
   get taken(): number {
     return this.#taken;
+  }
+
+  /** Those that were one too many, so far. */
+  get cut(): number {
+    return this.#cut;
   }
 
   /** TLS handshakes under way, and those that failed so far. */
@@ -117,12 +125,21 @@ export class Doors {
 
   #take(socket: Socket): void {
     this.#taken += 1;
-    if (this.#open >= this.#options.maxConnections) {
-      socket.destroy();
-      return;
-    }
+    if (this.#open >= this.#options.maxConnections) return this.#cutOff(socket);
     this.#open += 1;
     socket.on('close', this.#left);
+  }
+
+  #cutOff(socket: Socket): void {
+    const { clock, log, maxConnections } = this.#options;
+    socket.destroy();
+    this.#cut += 1;
+    if (clock.now() < this.#sayAgainAt) return;
+    this.#sayAgainAt = clock.now() + SAY_AGAIN_MS;
+    log.warn(
+      { max_connections: maxConnections, cut: this.#cut },
+      'http: as many connections as it may have; whoever comes is cut off',
+    );
   }
 
   /** One for all of them. */

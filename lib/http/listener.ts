@@ -177,6 +177,11 @@ export class HttpListener {
     return this.#doors.failedHandshakes;
   }
 
+  /** Connections cut off without a word, because there were as many as may be. */
+  get cutConnections(): number {
+    return this.#doors.cut;
+  }
+
   get #scheme(): 'http' | 'https' {
     return this.#options.certificates ? 'https' : 'http';
   }

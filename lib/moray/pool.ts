@@ -55,6 +55,7 @@ interface Statement {
 
 const streamBatchRows = 100;
 const stopPatienceMs = 3_000;
+const sayAgainMs = 60_000;
 
 export class PostgresDatabase implements Database {
   readonly #pool: pg.Pool;
@@ -288,10 +289,12 @@ export interface WaitOptions {
 }
 
 /**
- * Resolves once the database answers; a database that is away is waited for without end.
+ * Resolves once the database answers; a database that is away is waited for without end, and that is said each minute.
  * @throws the signal's reason when aborted; a database's error that waiting does not mend (a wrong password, say).
  */
 export async function waitForDatabase({ database, clock, log, signal }: WaitOptions): Promise<void> {
+  const beganAt = clock.now();
+  let sayAgainAtMs = 0;
   for (let delayMs = 100; ; delayMs = Math.min(delayMs * 2, 2_000)) {
     signal?.throwIfAborted();
     try {
@@ -299,7 +302,12 @@ export async function waitForDatabase({ database, clock, log, signal }: WaitOpti
       return;
     } catch (error) {
       if (!(error instanceof DatabaseUnavailableError)) throw error;
-      if (delayMs === 100) log.info({ reason: messageOf(error.cause) }, 'waiting for the database');
+      const waitedMs = Math.round(clock.now() - beganAt);
+      if (waitedMs >= sayAgainAtMs) {
+        const fields = { reason: messageOf(error.cause), waited_ms: waitedMs };
+        log[sayAgainAtMs === 0 ? 'info' : 'warn'](fields, 'waiting for the database');
+        sayAgainAtMs = waitedMs + sayAgainMs;
+      }
       await clock.sleep(delayMs, signal);
     }
   }

@@ -3,8 +3,8 @@ import { createServer, get, type Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { Doors } from '../../lib/http/doors.ts';
-import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
 import { until } from '../support/until.ts';
 
 const host = '127.0.0.1';
@@ -12,9 +12,10 @@ const host = '127.0.0.1';
 async function openDoors(t: Test, { port = 0, maxConnections = 100 } = {}) {
   const http: Server = createServer((request, response) => response.end(request.url));
   t.teardown(() => http.closeAllConnections());
-  const doors = new Doors({ http, host, port, maxConnections, clock: systemClock, log: silentLogger });
+  const logged: Record<string, unknown>[] = [];
+  const doors = new Doors({ http, host, port, maxConnections, clock: systemClock, log: recordingLogger(logged) });
   t.teardown(() => doors.close());
-  return { doors, http, port: await doors.open() };
+  return { doors, http, logged, port: await doors.open() };
 }
 
 async function arrive(port: number) {
@@ -42,20 +43,26 @@ t.test('an address that is taken is refused, although doors are shared', async (
   t.equal((await openDoors(t)).port !== port, true);
 });
 
-t.test('there are no more connections than allowed, and one that ends makes room', async (t) => {
-  const { port } = await openDoors(t, { maxConnections: 20 });
-  const sockets = await Promise.all(Array.from({ length: 50 }, () => arrive(port)));
-  const isOpen = () => sockets.filter(({ closed }) => !closed);
-  await until(() => isOpen().length === 20, 'the others to be cut off');
-  for (const socket of isOpen().slice(0, 5)) socket.destroy();
-  await until(async () => {
-    const late = await arrive(port);
-    late.write('GET /late HTTP/1.1\r\nHost: here\r\n\r\n');
-    const heard = await Promise.race([once(late, 'data'), once(late, 'close')]);
-    return String(heard[0]).includes('200 OK');
-  }, 'a late one to be let in');
-  for (const socket of sockets) socket.destroy();
-});
+t.test(
+  'there are no more connections than allowed, which is counted and said, and one that ends makes room',
+  async (t) => {
+    const { doors, logged, port } = await openDoors(t, { maxConnections: 20 });
+    const sockets = await Promise.all(Array.from({ length: 50 }, () => arrive(port)));
+    const isOpen = () => sockets.filter(({ closed }) => !closed);
+    await until(() => isOpen().length === 20, 'the others to be cut off');
+    t.equal(doors.cut, 30);
+    t.match(logged, [{ level: 'warn', max_connections: 20, cut: 1, msg: /whoever comes is cut off/ }]);
+    t.equal(logged.length, 1, 'and not for each of them');
+    for (const socket of isOpen().slice(0, 5)) socket.destroy();
+    await until(async () => {
+      const late = await arrive(port);
+      late.write('GET /late HTTP/1.1\r\nHost: here\r\n\r\n');
+      const heard = await Promise.race([once(late, 'data'), once(late, 'close')]);
+      return String(heard[0]).includes('200 OK');
+    }, 'a late one to be let in');
+    for (const socket of sockets) socket.destroy();
+  },
+);
 
 t.test('closed doors let nobody in, and those inside stay', async (t) => {
   const { doors, port } = await openDoors(t);

@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { freshZone } from '../support/apps.ts';
 import { Authority, askOverTls } from '../support/certificates.ts';
+import { CuttableProxy } from '../support/cuttable-proxy.ts';
+import { until } from '../support/until.ts';
 
 /** What a client library brings along; the page has a line for each family. */
 const FAMILIES = ['process_', 'nodejs_'];
@@ -19,4 +21,20 @@ t.test('docs/metrics.md has every metric of GET /metrics, and no other', async (
   const cells = [...page.matchAll(/^\| (`[^|]*`) \|/gm)].map(([, cell]) => cell ?? '');
   const told = cells.flatMap((cell) => [...cell.matchAll(/`(\w+)`/g)].map(([, name]) => name ?? ''));
   t.same(told.toSorted(), own.toSorted());
+});
+
+t.test('database_healthy is 1 while the database answers this instance, and 0 while it does not', async (t) => {
+  const zone = await freshZone(t);
+  const { hostname: host, port } = new URL(zone.url);
+  const proxy = await CuttableProxy.start({ host: '127.0.0.1', port: 0, target: { host, port: Number(port) } });
+  const databaseUrl = Object.assign(new URL(zone.url), { hostname: '127.0.0.1', port: String(proxy.port) }).href;
+  const { url } = await zone.startApp({ databaseUrl });
+  const healthy = async () => {
+    const page = await (await fetch(`${url}/metrics`)).text();
+    return /^database_healthy\{[^}]*\} (\d)$/m.exec(page)?.[1];
+  };
+  t.equal(await healthy(), '1');
+  await proxy.stop();
+  await until(async () => (await healthy()) === '0', 'it to be 0');
+  t.equal((await fetch(`${url}/ready`)).status, 503);
 });

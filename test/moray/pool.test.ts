@@ -6,7 +6,9 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { waitForDatabase } from '../../lib/moray/pool.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
+import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
 import { until } from '../support/until.ts';
 
 const waiting = { clock: systemClock, log: silentLogger };
@@ -154,6 +156,30 @@ t.test('a database that crashes is waited for, and waiting can be given up', asy
   await t.rejects(wait, /stopping/);
   await server.start();
   await waitForDatabase({ database, ...waiting });
+});
+
+t.test('that a database is waited for is said at once, and again each minute', async (t) => {
+  const squatter = createServer();
+  await new Promise<void>((resolve) => void squatter.listen(0, '127.0.0.1', resolve));
+  const { port } = squatter.address() as { port: number };
+  await new Promise((resolve) => squatter.close(resolve));
+  const database = open(t, `postgres://127.0.0.1:${port}/nobody`);
+  const clock = new ManualClock();
+  const said: Record<string, unknown>[] = [];
+  const given = new AbortController();
+  const wait = waitForDatabase({ database, clock, log: recordingLogger(said), signal: given.signal });
+  await until(async () => {
+    await clock.advance(2_000);
+    return said.length === 3;
+  }, 'a third word of it');
+  t.match(said, [
+    { level: 'info', reason: /ECONNREFUSED/, msg: 'waiting for the database' },
+    { level: 'warn', reason: /ECONNREFUSED/, msg: 'waiting for the database' },
+    { level: 'warn', msg: 'waiting for the database' },
+  ]);
+  t.ok(Number(said[1]?.waited_ms) >= 60_000 && Number(said[2]?.waited_ms) - Number(said[1]?.waited_ms) >= 60_000);
+  given.abort(new Error('stopping'));
+  await t.rejects(wait, /stopping/);
 });
 
 t.test('a frozen database is noticed, and its connection replaced', async (t) => {
