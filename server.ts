@@ -10,8 +10,9 @@ import { systemRandom } from './lib/ports/random.ts';
 const HELP = `Usage: node server.ts [--config FILE]
 
 One cnapi API instance. FILE is JSON with camelCase keys; environment variables CNAPI_… go over it
-(databaseUrl is CNAPI_DATABASE_URL). The keys are described in docs/operating.md.
-SIGTERM drains it: its agents go to other instances, its callers are answered, then it ends; at most 75 seconds.
+(databaseUrl is CNAPI_DATABASE_URL). The keys are described in docs/configuration.md.
+SIGTERM drains it: its agents go to other instances, its callers are answered, then it ends; at most 15 s after
+drainWaitsMs, which makes 75 s by default.
 SIGINT stops it at once. SIGHUP has it read its TLS certificate anew, which it also does by itself when the files change.
 `;
 

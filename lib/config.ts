@@ -154,7 +154,9 @@ const schema = z.strictObject({
   drainAgentsMs: ms.default(30_000).describe('Of a drain, from its beginning: how long agents have to go elsewhere'),
   drainWaitsMs: ms
     .default(60_000)
-    .describe('Of a drain, from its beginning: when what still waits is answered; at least `drainAgentsMs`'),
+    .describe(
+      'Of a drain, from its beginning: when what still waits is answered; at least `drainAgentsMs`. The process is gone 15 s later: raise `TimeoutStopSec`, `timeout_seconds` or `--stop-timeout` (90 s) with it',
+    ),
   balanceQuietMs: ms
     .default(30_000)
     .describe(

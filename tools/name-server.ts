@@ -46,11 +46,13 @@ const nameServer = new NameServer({
   log,
 });
 
-await nameServer.start();
-living.start();
+const starting = nameServer.start();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void stop());
+await starting;
+living.start();
 
 async function stop(): Promise<void> {
+  await starting;
   await nameServer.stop();
   await living.stop();
   await database.stop();

@@ -157,9 +157,20 @@ t.test(
   async (t) => {
     for (const name of readdirSync(path.join(root, 'sapi_manifests'))) {
       const manifest = JSON.parse(read(`sapi_manifests/${name}/manifest.json`));
-      t.match(manifest, { name, post_cmd: `/usr/sbin/svcadm restart ${name}` });
+      t.match(manifest, { name, post_cmd: new RegExp(`(^|; )/usr/sbin/svcadm restart ${name}$`) });
       t.ok(read(`smf/manifests/${name}.xml`).includes(`value="${manifest.path}"`), name);
     }
+  },
+);
+
+t.test(
+  "the file with the database's password is for the group that the instance runs as, and for no others",
+  async (t) => {
+    const { path: file, post_cmd } = JSON.parse(read('sapi_manifests/cnapi/manifest.json'));
+    const group = /<method_credential user="\w+" group="(\w+)"/.exec(read('smf/manifests/cnapi.xml'))?.[1];
+    const [owned, moded, restarted] = post_cmd.split('; ');
+    t.same([owned, moded], [`/usr/bin/chgrp ${group} ${file}`, `/usr/bin/chmod 640 ${file}`]);
+    t.match(restarted, /svcadm restart/, 'before the instance reads it');
   },
 );
 
@@ -182,7 +193,8 @@ t.test('the systemd units start programs that exist, and give stopping its time'
     const unit = read(`deploy/systemd/${name}`);
     const program = /\/opt\/cnapi\/(\S+\.ts)/.exec(unit)?.[1] ?? '';
     t.ok(existsSync(path.join(root, program)), program);
-    t.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1]) >= longestDrainSeconds, name);
+    const isDrained = program !== 'tools/name-server.ts';
+    t.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1]) >= (isDrained ? longestDrainSeconds : 10), name);
     t.match(unit, /^Restart=always$/m, 'it is started again however it ends, also after a drain over REST');
     t.match(unit, /^StartLimitIntervalSec=0$/m, 'and never given up');
     t.match(/^KillSignal=(\w+)$/m.exec(unit)?.[1] ?? 'SIGTERM', 'SIGTERM', 'which is what systemd sends by itself');
@@ -209,9 +221,54 @@ t.test('systemd finds nothing wrong with the units, and the instance’s well ha
       name,
     );
   }
-  const unit = path.join(root, 'deploy/systemd/cnapi@.service');
-  const { status, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=20', unit], {
-    encoding: 'utf8',
+  for (const name of ['cnapi@.service', 'cnapi-name-server.service']) {
+    const unit = path.join(root, 'deploy/systemd', name);
+    const { status, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=20', unit], {
+      encoding: 'utf8',
+    });
+    t.equal(status, 0, `${name}: exposure of at most 2.0 ${stderr}`);
+  }
+});
+
+/** Each file of the project that this one is made of. */
+function partsOf(file: string, found = new Set<string>()): Set<string> {
+  if (found.has(file)) return found;
+  found.add(file);
+  for (const [, name = ''] of read(file).matchAll(/(?:from|import\() ?'(\.{1,2}\/[^']+)'/g))
+    partsOf(path.join(path.dirname(file), name), found);
+  return found;
+}
+
+t.test('the image has all parts of the programs that are run in it', async (t) => {
+  const copies = [...read('deploy/container/Containerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)];
+  const copied = copies.flatMap(([, names = '']) => names.split(' '));
+  const has = (file: string) => copied.some((name) => file === name || file.startsWith(`${name}/`));
+  for (const program of ['server.ts', 'tools/name-server.ts', 'deploy/container/health.ts', 'lib/cli/main.ts']) {
+    const parts = [...partsOf(program)];
+    t.ok(parts.length > 2, `${program} is followed`);
+    t.same(
+      parts.filter((file) => !has(file)),
+      [],
+      program,
+    );
+  }
+});
+
+t.test('the name server starts from the file that its unit gives as an example', async (t) => {
+  const { url } = await freshDatabase(t);
+  const folder = await mkdtemp(path.join(tmpdir(), 'name-server-'));
+  t.teardown(() => rm(folder, { recursive: true }));
+  const example = /^# {3}(\{.*\})$/m.exec(read('deploy/systemd/cnapi-name-server.service'))?.[1] ?? '';
+  const file = path.join(folder, 'name-server.json');
+  await writeFile(file, JSON.stringify({ ...JSON.parse(example), databaseUrl: url, host: '127.0.0.1', port: 0 }));
+  const child = spawn(process.execPath, [path.join(root, 'tools/name-server.ts'), '--config', file], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {},
   });
-  t.equal(status, 0, `exposure of at most 2.0 ${stderr}`);
+  const ended = once(child, 'exit');
+  t.teardown(() => child.kill('SIGKILL'));
+  for await (const line of createInterface({ input: child.stdout })) {
+    if (JSON.parse(line).msg === 'name server listening') child.kill('SIGTERM');
+  }
+  t.same(await ended, [0, null]);
 });

@@ -8,7 +8,7 @@ import { examples, type Runner } from '../runner.ts';
 import { EXIT } from '../usage-error.ts';
 
 const LOOK_MS = 500;
-/** A drain ends by itself after 75 s, and a lease after 5 s more. */
+/** With the times as they are by default a drain ends by itself after 75 s, and a lease after 5 s more. */
 const WITHIN_MS = 90_000;
 
 export function drainCommand(runner: Runner): Command {
