@@ -65,7 +65,7 @@ t.test('at a terminal', { skip }, async (t) => {
   const terminal = new Terminal(t, { CNAPI_URL: url, HOME: zone.directory, cnapi: CNAPI });
 
   await t.test('watch draws a screen, follows what happens, and leaves the terminal as it was', async (t) => {
-    terminal.type('echo before the watch; stty -a > stty-before');
+    terminal.type('echo before the watch; stty -a > ~/stty-before');
     await terminal.shows('before the watch\n');
     terminal.type('$cnapi watch --interval 300ms');
     const drawn = await terminal.shows(/servers {2}2, 2 running[\s\S]*INSTANCE/);
@@ -76,7 +76,7 @@ t.test('at a terminal', { skip }, async (t) => {
     t.match(gone, /NOT RUNNING[\s\S]*node-0 +unknown/);
     terminal.key('q');
     t.match(await terminal.shows('before the watch'), /\$cnapi watch --interval 300ms/);
-    terminal.type('stty -a > stty-after; cmp stty-before stty-after && echo the same');
+    terminal.type('stty -a > ~/stty-after; cmp ~/stty-before ~/stty-after && echo the same');
     await terminal.shows(/^the same$/m);
   });
 
