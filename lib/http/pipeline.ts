@@ -20,7 +20,7 @@ export interface RoutedExchange {
   exchange: Exchange;
   services: Services;
   actor: Actor;
-  /** Called when all rules are met, before anything is changed. */
+  /** Called when the parameters are as the route wants them, before anything is changed. */
   begin?(): Promise<void>;
   concerns?(object: string): void;
 }
@@ -40,13 +40,22 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   const { rawParams, services } = call;
   refuseUndeclared(route, rawParams);
   const ids = parsePathParams(route, rawParams);
-  const found = await checkPreconditions(route, ids, services);
-  const params = parseParams(route, rawParams) as never;
   refuseIfOver(call.signal);
-  await call.begin?.();
+  const parsed = (async () => parseParams(route, rawParams) as never)();
+  // Beside each other: the one is a commit, the other a look that need not wait for it.
+  const begun = parsed.then(() => call.begin?.());
+  const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, services), begun]);
+  const found = resultOf(precondition);
+  resultOf(begin);
+  const params = await parsed;
   refuseIfOver(call.signal);
   const concerns = call.concerns ?? (() => undefined);
   return route.handler({ ...call, concerns, params, server: found?.server, isRunning: found?.isRunning ?? false });
+}
+
+function resultOf<Value>(result: PromiseSettledResult<Value>): Value {
+  if (result.status === 'rejected') throw result.reason;
+  return result.value;
 }
 
 /** What came late finds the token ended, or the instance stopping. @throws the signal's reason */
