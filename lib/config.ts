@@ -51,12 +51,14 @@ const schema = z.strictObject({
   host: z
     .string()
     .min(1)
+    .max(255)
     .default('127.0.0.1')
     .describe('Address it listens on; loopback only while `access` is `open`'),
   port: port.default(8080).describe('Port for REST and the agent link alike; 0 takes a free one'),
   advertiseHost: z
     .string()
     .min(1)
+    .max(255)
     .optional()
     .describe(
       'Host that agents, callers (`GET /instances`) and the name server are given for it; `host` when absent, needed where that is 0.0.0.0 or ::',

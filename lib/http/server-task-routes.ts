@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { UnauthorizedError } from '../access/access-errors.ts';
 import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
 import { InvalidArgumentError, InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
 import { empty, ok, type RequestContext, type Route, route } from './route.ts';
 import {
@@ -39,9 +40,7 @@ class TaskGoesOnError extends CnapiError {
   }
 }
 
-const DAY_MS = 24 * 3_600_000;
-/** Whole days that a timer and an SQL integer can hold in milliseconds. */
-const MAX_TASK_TIMEOUT_MS = 24 * DAY_MS;
+const MAX_COMMAND_MS = 24 * 3_600_000;
 
 const notRunning = {
   ...noServer,
@@ -83,7 +82,7 @@ export const serverTaskRoutes: Route[] = [
       params: object().optional(),
       timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe('How long it may run; 3600000 when absent'),
+        .describe('How long it may run: a day at most; 3600000 when absent'),
       idempotent: boolean()
         .optional()
         .describe('May be run again when nobody can tell whether it ran; by the catalogue when absent'),
@@ -151,7 +150,7 @@ export const serverTaskRoutes: Route[] = [
       script: text().min(1, 'value is empty'),
       args: textArray().optional(),
       env: textMap().optional(),
-      timeout: integer('timeout', 1, DAY_MS).optional().describe('Milliseconds'),
+      timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
       json: booleanText().optional(),
     }),
     lenient: true,

@@ -10,6 +10,7 @@
  * With nobody to go to, agents are not told, and those that come are taken in: one that stands by itself may be all that
  * is left, and a sibling may come back before the agents' time is up.
  */
+import { MAX_GOAWAY_MS } from '../wire/limits.ts';
 import type { DrainAnswer } from './instance-store.ts';
 
 export type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';
@@ -145,7 +146,7 @@ function onMoving(state: DrainState, { agents, others }: DrainView, now: number,
   const atMost = Math.floor((Math.min(now - state.steppedAt, MAX_STEP_MS) * AGENTS_PER_SECOND) / 1000);
   if (others === 0) return stay({ ...state, steppedAt: now });
   if (agents === 0 || atMost === 0) return stay(state);
-  const withinMs = Math.ceil(leftMs) + AGENTS_GO_LATER_MS;
+  const withinMs = Math.min(Math.ceil(leftMs) + AGENTS_GO_LATER_MS, MAX_GOAWAY_MS);
   return { state: { ...state, steppedAt: now }, effects: [{ do: 'tell-agents', atMost, withinMs }] };
 }
 

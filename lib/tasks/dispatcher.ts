@@ -18,6 +18,7 @@ import type { Clock, Timer } from '../ports/clock.ts';
 import { publishChanges } from '../waits/changes.ts';
 import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
 import { taskCapability } from '../wire/tasks.ts';
 import { type ChangedTask, claimTasks, type Order, readBusyServers, resendTasks, sweepTasks } from './claim-store.ts';
 import type { TaskMessenger } from './messenger.ts';
@@ -276,7 +277,7 @@ export class Dispatcher {
       epoch,
       name,
       params,
-      timeoutMs: order.timeout_ms,
+      timeoutMs: Math.min(order.timeout_ms, MAX_TASK_TIMEOUT_MS),
       ...(order.req_id === null ? {} : { requestId: order.req_id }),
     });
   }

@@ -3,7 +3,7 @@
  * keys a peer does not know are ignored, so that a newer peer can say more. docs/design.md section 5, docs/agent-protocol.md.
  */
 import { z } from 'zod';
-import { MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK } from './limits.ts';
+import { MAX_GOAWAY_MS, MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK, MAX_TASK_TIMEOUT_MS } from './limits.ts';
 
 const uuid = z
   .string()
@@ -107,7 +107,7 @@ const task = z.object({
   epoch: epoch.min(1),
   name: word,
   params: jsonObject,
-  timeoutMs: periodMs,
+  timeoutMs: z.int().min(1).max(MAX_TASK_TIMEOUT_MS),
   requestId: z.string().max(200).optional(),
 });
 
@@ -159,7 +159,7 @@ const taskCancel = z.object({ type: z.literal('task_cancel'), id: uuid, attempt 
 const goaway = z.object({
   type: z.literal('goaway'),
   reason: text,
-  withinMs: z.int().min(0).max(3_600_000).optional(),
+  withinMs: z.int().min(0).max(MAX_GOAWAY_MS).optional(),
   addresses,
 });
 

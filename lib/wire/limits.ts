@@ -11,6 +11,10 @@ export const MAX_GREETING_BYTES = 64 * 1024;
 export const MAX_INVENTORY_TASKS = 5_000;
 /** Text of one live output event; the agent cuts its streams into pieces of at most this many UTF-16 units. */
 export const MAX_OUTPUT_CHUNK = 16 * 1024;
+/** Longest time that a task frame may give; an agent does not understand a frame with a longer one. */
+export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
+/** Longest time that an agent may be given to be gone. */
+export const MAX_GOAWAY_MS = 3_600_000;
 /** Kept of each output stream: the first and the last half of this many bytes. */
 export const MAX_OUTPUT_BYTES = 1024 * 1024;
 

@@ -8,6 +8,7 @@ import { migrate } from '../../lib/moray/migrations.ts';
 import type { TaskRequest } from '../../lib/tasks/task.ts';
 import { IdempotencyConflictError, TaskUnknownError } from '../../lib/tasks/task-errors.ts';
 import { WaitStoppedError } from '../../lib/waits/wait-errors.ts';
+import { encodeFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -36,6 +37,16 @@ t.test('created on one instance, run by the agent of another, awaited on a third
     { id, attempt: 1, epoch: 1, name: 'nop', params: { x: 1 }, timeoutMs: 3_600_000, requestId: 'req-9' },
   ]);
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
+});
+
+t.test('a timeout of 24 days, as was accepted once, goes out as the longest that an agent understands', async (t) => {
+  const { a } = await threeInstances(t);
+  const agent = new FakeAgent();
+  await agent.connect(a);
+  t.match(await run(a, nop(agent, { timeoutMs: 24 * 86_400_000 })), { status: 'complete' });
+  const [frame] = agent.received;
+  t.ok(frame && parseInstanceFrame(encodeFrame(frame)));
+  t.equal(frame?.timeoutMs, 86_400_000);
 });
 
 t.test('many waits for many tasks on all instances end', async (t) => {

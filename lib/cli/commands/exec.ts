@@ -4,6 +4,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { Command } from 'commander';
 import type { Server } from '../../client/answers.ts';
 import { messageOf } from '../../errors.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../wire/limits.ts';
 import type { Context } from '../context.ts';
 import { parseDuration } from '../duration.ts';
 import { findServers, labelsOf, selectServers } from '../find.ts';
@@ -31,7 +32,6 @@ interface Options {
 
 const MAX_SCRIPT_BYTES = 1024 * 1024;
 const MAX_CONCURRENCY = 500;
-const MAX_TIMEOUT_MS = 24 * 24 * 3_600_000;
 /** The words are arguments, so that no shell takes them apart. */
 const RUN_WORDS = '#!/bin/sh\nexec "$@"\n';
 
@@ -58,7 +58,7 @@ export function execCommand(runner: Runner): Command {
     .option('--where <name=pattern>', 'on those with this property, as in cnapi servers; may be given again', repeated)
     .option('--script <file>', 'run this file, - for standard input')
     .option('--env <name=value>', 'for the command; may be given again', repeated)
-    .option('--timeout <duration>', 'it is killed then (default: 1h)')
+    .option('--timeout <duration>', 'it is killed then; a day at most (default: 1h)')
     .option('--concurrency <count>', 'on so many servers at a time', '32')
     .option('--ticket <uuid>', 'only while this ticket is active (see cnapi lock)')
     .option('-d, --detach', 'print the ids of the tasks and do not wait')
@@ -116,8 +116,8 @@ async function serversOf({ client }: Context, names: readonly string[], options:
 async function commandOf({ rest }: Context, options: Options): Promise<FleetCommand> {
   const env = Object.fromEntries((options.env ?? []).map(variableOf));
   const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout, '--timeout');
-  if (timeoutMs !== undefined && (timeoutMs < 1 || timeoutMs > MAX_TIMEOUT_MS))
-    throw new UsageError(`--timeout ${options.timeout} is not between 1ms and 24d`);
+  if (timeoutMs !== undefined && (timeoutMs < 1 || timeoutMs > MAX_TASK_TIMEOUT_MS))
+    throw new UsageError(`--timeout ${options.timeout} is not between 1ms and 1d`);
   const params = { ...(await scriptOf(rest, options.script)), ...(Object.keys(env).length > 0 && { env }) };
   return { params, timeoutMs, ticketUuid: options.ticket, detach: options.detach === true };
 }
