@@ -253,11 +253,14 @@ export class App {
 
   #createPromotionWatch(): PromotionWatch {
     const { config, clock, log } = this.#deps;
-    const { roster } = this.#core;
+    const { link, roster } = this.#core;
     return new PromotionWatch({
       database: this.#database,
       sessions: roster.sessions,
+      cnapiUuid: config.cnapiUuid,
       addresses: () => roster.addresses(),
+      takesAgents: () => link.refusal() === undefined,
+      dismiss: (session, why) => roster.verdicts.supersede(session, why),
       periodMs: config.slowPollMs,
       askAgainMs: config.reconnectMaxMs,
       clock,

@@ -3,8 +3,11 @@
  * A standby that was behind has forgotten ends that were recorded and acknowledged: nobody would report them again, and such a
  * task would stand open until its timeout. So agents with open tasks are asked to come again, softly: a new session begins with
  * an inventory, and what that lacks is decided there (lib/tasks/reconciler.ts). After a synchronous standby nothing is lacking.
+ * One that has nowhere else to go stays. Asked in vain so often that those that could go have gone, it is told of this instance
+ * alone, and its session is closed without a verdict: it comes back at once.
  *
  *     reading the timeline each period ──another one──▶ agents with open tasks are asked, some each second, until they came
+ *                                                            └──three times in vain, while this one takes agents──▶ closed
  */
 import { DatabaseUnavailableError, messageOf } from './errors.ts';
 import type { Logger } from './log.ts';
@@ -18,8 +21,13 @@ import type { Address } from './wire/frames.ts';
 export interface PromotionWatchDeps {
   database: Queryable;
   sessions: SessionTable;
+  cnapiUuid: string;
   /** Where agents may go; this instance among them. */
   addresses: () => Address[];
+  /** Whether an agent that comes here now is taken in. */
+  takesAgents: () => boolean;
+  /** Ends a session without a verdict on its server. */
+  dismiss: (session: Session, why: string) => void;
   periodMs: number;
   /** Longest pause before an agent that found no place is asked again. */
   askAgainMs: number;
@@ -28,13 +36,23 @@ export interface PromotionWatchDeps {
 }
 
 const PACE_MS = 1_000;
+/** Or closed. */
 const ASKED_AT_ONCE = 200;
+const ASKED_IN_VAIN = 3;
+const REASON = 'the database is another server now; come again with an inventory';
+
+interface Asking {
+  dueAt: number;
+  /** Until it may be asked again. */
+  pauseMs: number;
+  asked: number;
+}
 
 export class PromotionWatch {
   readonly #deps: PromotionWatchDeps;
   readonly #stopping = new AbortController();
-  /** To be compared; when each may be asked, and how long a pause follows. */
-  readonly #open = new Map<Session, { dueAt: number; pauseMs: number }>();
+  /** To be compared. */
+  readonly #open = new Map<Session, Asking>();
   #timeline: number | undefined;
   #running: Promise<void> | undefined;
 
@@ -78,7 +96,7 @@ export class PromotionWatch {
       const mine = [...sessions.all()].map(({ serverUuid }) => serverUuid);
       for (const serverUuid of await readServersAtWork(database, mine)) {
         const session = sessions.get(serverUuid);
-        if (session !== undefined) this.#open.set(session, { dueAt: clock.now(), pauseMs: PACE_MS });
+        if (session !== undefined) this.#open.set(session, { dueAt: clock.now(), pauseMs: PACE_MS, asked: 0 });
       }
       const timelines = { from: this.#timeline, to: timeline };
       log.warn(
@@ -90,17 +108,27 @@ export class PromotionWatch {
   }
 
   #ask(): void {
-    const { addresses, askAgainMs, clock } = this.#deps;
+    const { askAgainMs, clock } = this.#deps;
     const now = clock.now();
     let asked = 0;
-    for (const [session, { dueAt, pauseMs }] of this.#open) {
+    for (const [session, asking] of this.#open) {
       if (session.isEnded) this.#open.delete(session);
-      else if (session.isInventoried && dueAt <= now && asked < ASKED_AT_ONCE) {
+      else if (session.isInventoried && asking.dueAt <= now && asked < ASKED_AT_ONCE) {
         asked += 1;
-        this.#open.set(session, { dueAt: now + pauseMs, pauseMs: Math.min(2 * pauseMs, askAgainMs) });
-        session.socket.askToLeave('the database is another server now; come again with an inventory', addresses());
+        this.#askOne(session, asking.asked);
+        const pauseMs = Math.min(2 * asking.pauseMs, askAgainMs);
+        this.#open.set(session, { dueAt: now + asking.pauseMs, pauseMs, asked: asking.asked + 1 });
       }
     }
+  }
+
+  #askOne(session: Session, before: number): void {
+    const { addresses, cnapiUuid, dismiss, takesAgents } = this.#deps;
+    const mayClose = before >= ASKED_IN_VAIN && takesAgents();
+    // It would try the others first, and one that is down but listed might cost it more than the grace it has.
+    const places = mayClose ? addresses().filter(({ uuid }) => uuid === cnapiUuid) : addresses();
+    session.socket.askToLeave(REASON, places);
+    if (mayClose) dismiss(session, REASON);
   }
 }
 
