@@ -45,23 +45,47 @@ const MAX_CANCELS_AT_ONCE = 5_000;
 /** Most unfinished tasks an agent is given; its journal holds more. */
 const MAX_CLAIMED_PER_SERVER = 4_000;
 
-/** Servers of this run that have a task which has not ended: of all others there is nothing to claim, send again or cancel. */
-export async function readBusyServers(database: Queryable, run: string): Promise<string[]> {
-  const { rows } = await database.query<{ server_uuid: string }>(
-    `select a.server_uuid from cnapi_roster_authority a
-       where a.run = $1::uuid and a.server_uuid in (
-         select server_uuid from cnapi_tasks where state = 'queued'
-         union all select server_uuid from cnapi_tasks where state = 'claimed')`,
-    [run],
-  );
-  return rows.map((row) => row.server_uuid);
+const DATABASE_MS = '(extract(epoch from cnapi_now()) * 1000)::float8 as "databaseMs"';
+
+/** The database's clock, in milliseconds. */
+export async function readDatabaseTime(database: Queryable): Promise<{ databaseMs: number }> {
+  const { rows } = await database.query<{ databaseMs: number }>(`select ${DATABASE_MS}`);
+  // A select without a table gives one row.
+  return rows[0] as { databaseMs: number };
 }
 
-/** Claims what is queued for these sessions; returns what to send, and cancels to send on. */
+export interface BusyServers {
+  serverUuids: string[];
+  /** The database's clock, in milliseconds. */
+  databaseMs: number;
+}
+
+/** Servers of this run that have a task which has not ended: of all others there is nothing to claim, send again or cancel. */
+export async function readBusyServers(database: Queryable, run: string): Promise<BusyServers> {
+  const { rows } = await database.query<BusyServers>(
+    `select ${DATABASE_MS}, array(
+       select a.server_uuid::text from cnapi_roster_authority a
+         where a.run = $1::uuid and a.server_uuid in (
+           select server_uuid from cnapi_tasks where state = 'queued'
+           union all select server_uuid from cnapi_tasks where state = 'claimed')) as "serverUuids"`,
+    [run],
+  );
+  // As above.
+  return rows[0] as BusyServers;
+}
+
+/**
+ * Claims what is queued for these sessions; returns what to send, and cancels to send on: those that were asked for, and of
+ * what is past its timeout by `overdueMs`; without that only the former.
+ */
 export async function claimTasks(
   database: Queryable,
   run: string,
-  { sessions, overdueMs, resendMs }: { sessions: readonly ClaimingSession[]; overdueMs: number; resendMs: number },
+  {
+    sessions,
+    overdueMs,
+    resendMs,
+  }: { sessions: readonly ClaimingSession[]; overdueMs: number | undefined; resendMs: number },
 ): Promise<Claim> {
   const { rows } = await database.query<Order | { what: 'full' | 'more' | 'later'; server_uuid: string }>(
     `select * from cnapi_claim_tasks($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
@@ -71,7 +95,7 @@ export async function claimTasks(
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),
       sessions.map((session) => session.journalId),
-      overdueMs,
+      overdueMs ?? null,
       resendMs,
       MAX_CLAIMED_PER_SERVER,
       MAX_PER_SERVER,
@@ -223,17 +247,23 @@ export async function readEnded(database: Queryable, ids: readonly string[]): Pr
   return new Set(rows.map((row) => row.id));
 }
 
+/** Undefined: not yet. */
+export interface SweepTimes {
+  startByMs: number | undefined;
+  overdueMs: number | undefined;
+}
+
 /** Ends some of what nobody takes and what nobody will report; returns the ids. Call it again until there are none. */
 export async function sweepTasks(
   database: Queryable,
-  { startByMs, overdueMs }: { startByMs: number; overdueMs: number },
+  { startByMs, overdueMs }: SweepTimes,
   most = MAX_SWEPT_AT_ONCE,
 ): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     `select cnapi_sweep_tasks($1::int, $2::int, $3::text, $4::text, $5::text, $6::int) as id`,
     [
-      startByMs,
-      overdueMs,
+      startByMs ?? null,
+      overdueMs ?? null,
       JSON.stringify(taskEnds.notTaken),
       JSON.stringify(taskEnds.notTakenAgain),
       JSON.stringify(taskEnds.timedOut),

@@ -20,7 +20,17 @@ import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
 import { taskCapability } from '../wire/tasks.ts';
-import { type ChangedTask, claimTasks, type Order, readBusyServers, resendTasks, sweepTasks } from './claim-store.ts';
+import {
+  type ChangedTask,
+  claimTasks,
+  type Order,
+  readBusyServers,
+  readDatabaseTime,
+  resendTasks,
+  type SweepTimes,
+  sweepTasks,
+} from './claim-store.ts';
+import { ClockSteps } from './clock-steps.ts';
 import type { TaskMessenger } from './messenger.ts';
 import { type PostStats, Posts } from './posts.ts';
 import { Reconciler } from './reconciler.ts';
@@ -65,8 +75,8 @@ const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_SERVERS_PER_POLL = 2_000;
 /** In one slow poll; what is left comes first in the next. */
 const MAX_RESEND_BATCHES = 20;
-/** Longer than any task waits: a day. */
-const NOT_YET_MS = 86_400_000;
+/** Ten times this, and the longest timeout that was ever stored, 24 days, is a whole number to SQL. */
+const MAX_OVERDUE_MS = 7_000_000;
 const MAX_SWEEP_BATCHES = 20;
 const CLAIM_LANES = 4;
 /** A row is in use for some milliseconds. */
@@ -86,6 +96,7 @@ export class Dispatcher {
   #again: Timer | undefined;
   /** This process's clock since when every poll has been answered. */
   #answersSince: number | undefined;
+  readonly #steps: ClockSteps;
   #sent = 0;
   #resent = 0;
   #swept = 0;
@@ -93,6 +104,7 @@ export class Dispatcher {
   constructor(deps: DispatcherDeps) {
     this.#deps = deps;
     const { database, clock, log, sessions } = deps;
+    this.#steps = new ClockSteps(MAX_TASK_TIMEOUT_MS + deps.config.taskOverdueMs);
     const onChanged = (changed: readonly ChangedTask[]) => this.announce(changed);
     this.#recorder = new Recorder({
       database,
@@ -219,13 +231,14 @@ export class Dispatcher {
     }
   }
 
-  async #claim(sessions: readonly TaskSession[]): Promise<void> {
+  /** With nothing for `overdueMs` only what was asked to end is told to. */
+  async #claim(sessions: readonly TaskSession[], overdueMs?: number): Promise<void> {
     if (sessions.length === 0) return;
     const { database, config } = this.#deps;
     const run = this.#deps.sessions.run();
     const { orders, full, more, later } = await claimTasks(database, run, {
       sessions,
-      overdueMs: config.taskOverdueMs,
+      overdueMs,
       resendMs: config.taskResendMs,
     });
     for (const order of orders) this.#carryOut(order);
@@ -293,23 +306,49 @@ export class Dispatcher {
 
   async #claimAll(): Promise<void> {
     const { database, sessions: all } = this.#deps;
-    const sessions = (await readBusyServers(database, all.run())).flatMap((serverUuid) => all.get(serverUuid) ?? []);
+    const { serverUuids } = await this.#readWithClock(() => readBusyServers(database, all.run()));
+    const sessions = serverUuids.flatMap((serverUuid) => all.get(serverUuid) ?? []);
     for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
+      if (start > 0) await this.#readWithClock(() => readDatabaseTime(database));
       const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
-      await this.#claim(some);
+      await this.#claim(some, this.#overdueMs());
       await this.#resend(some);
     }
   }
 
+  /** As after an outage: what was queued when the database's clock was set ahead is given its time anew. */
+  async #readWithClock<Answer extends { databaseMs: number }>(read: () => Promise<Answer>): Promise<Answer> {
+    const { clock, log } = this.#deps;
+    const askedAt = clock.now();
+    const answer = await read();
+    const answeredAt = clock.now();
+    if (this.#steps.read({ databaseMs: answer.databaseMs, askedAt, answeredAt })) {
+      this.#answersSince = undefined;
+      const aheadMs = this.#steps.aheadMs(answeredAt);
+      log.warn(
+        { ahead_ms: aheadMs },
+        'database: its clock was set ahead, or is that of another server; tasks are given as much longer',
+      );
+    }
+    return answer;
+  }
+
+  /** How long past its timeout a task is ended from here, as the database counts; undefined when it cannot be said. */
+  #overdueMs(): number | undefined {
+    const aheadMs = this.#steps.aheadMs(this.#deps.clock.now());
+    const overdueMs = this.#deps.config.taskOverdueMs + aheadMs;
+    return aheadMs > 0 && overdueMs > MAX_OVERDUE_MS ? undefined : overdueMs;
+  }
+
   /** Nobody could take or report anything while the database was away: what waited is given its time anew (law 4). */
-  #sweepTimes(): { startByMs: number; overdueMs: number } {
+  #sweepTimes(): SweepTimes {
     const { taskStartByMs, taskOverdueMs } = this.#deps.config;
     const now = this.#deps.clock.now();
     this.#answersSince ??= now;
     const answeredMs = now - this.#answersSince;
     return {
-      startByMs: answeredMs < taskStartByMs ? NOT_YET_MS : taskStartByMs,
-      overdueMs: answeredMs < taskOverdueMs ? NOT_YET_MS : taskOverdueMs,
+      startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs,
+      overdueMs: answeredMs < taskOverdueMs ? undefined : this.#overdueMs(),
     };
   }
 

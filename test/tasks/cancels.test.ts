@@ -1,10 +1,12 @@
 /** Cancels, over several instances, one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
+import { MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
-import { FakeAgent } from './support/fake-agents.ts';
-import { backdate, setUnknown } from './support/task-database.ts';
+import { FakeAgent, startInstance } from './support/fake-agents.ts';
+import { backdate, migrations, setUnknown } from './support/task-database.ts';
 import { holding, nop, patience, threeInstances, untilRow } from './support/three-instances.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -59,6 +61,39 @@ t.test('a cancel asked for while the agent is away reaches it at its next sessio
     status: 'failure',
     history: [{ event: { error: { code: 'Cancelled' } } }, {}],
   });
+});
+
+t.test("a step ahead of the database's clock ends nothing that has its time yet", async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const a = await startInstance(t, { database, hub: new MemoryHub() });
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const accepted = async (timeoutMs: number) => {
+    const { id } = await a.tasks.create(nop(agent, { timeoutMs }));
+    await untilRow(database, id, (task) => task.accepted_at !== null);
+    return id;
+  };
+  const isCancelled = (id: string) => until(() => agent.cancels.some((cancel) => cancel.id === id), 'its cancel');
+  const before = await accepted(60_000);
+  await backdate(database, before, 121_000);
+  a.tasks.pollSoon();
+  await isCancelled(before);
+  const [running, late] = [await accepted(60_000), await accepted(60_000)];
+  await database.query(
+    `create or replace function cnapi_now() returns timestamptz language sql stable
+       as $$ select clock_timestamp() + interval '1 hour' $$`,
+  );
+  await backdate(database, late, 121_000);
+  a.tasks.pollSoon();
+  await isCancelled(late);
+  const after = await accepted(60_000);
+  await a.tasks.cancel(after);
+  await isCancelled(after);
+  t.notOk(
+    agent.cancels.some(({ id }) => id === running),
+    'its agent has counted no minute',
+  );
+  t.match(await a.tasks.get(running), { status: 'active' });
 });
 
 t.test('a task that ended while its agent was away is cancelled there', async (t) => {

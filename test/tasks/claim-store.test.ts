@@ -71,13 +71,17 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const [mine, idle] = [await seat(db, { run }), await seat(db, { run })];
     const foreign = await seat(db);
     for (const { serverUuid } of [mine, mine, foreign]) await create(db, serverUuid);
-    t.same(await readBusyServers(db, run), [mine.serverUuid], 'queued, once for both; not of another run');
+    t.same(
+      (await readBusyServers(db, run)).serverUuids,
+      [mine.serverUuid],
+      'queued, once for both; not of another run',
+    );
     const orders = await claim(db, mine);
-    t.same(await readBusyServers(db, run), [mine.serverUuid], 'claimed');
+    t.same((await readBusyServers(db, run)).serverUuids, [mine.serverUuid], 'claimed');
     for (const { id, attempt } of orders) await record(db, mine, id, complete(), attempt);
-    t.same(await readBusyServers(db, run), [], 'ended');
+    t.same((await readBusyServers(db, run)).serverUuids, [], 'ended');
     await create(db, idle.serverUuid);
-    t.same(await readBusyServers(db, run), [idle.serverUuid]);
+    t.same((await readBusyServers(db, run)).serverUuids, [idle.serverUuid]);
   });
 
   t.test('a server is given no more params than its connection holds, until it accepts some', async (t) => {
@@ -239,6 +243,33 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       t.same(await record(db, mine, id, complete()), [], 'a late end changes nothing');
     },
   );
+
+  t.test('a timeout of 24 days, as was accepted once, makes no sweep and no claim fail', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid, { timeoutMs: 24 * 86_400_000 });
+    await claim(db, mine);
+    for (const overdueMs of [undefined, sweepTimes.overdueMs, 7_000_000]) {
+      t.same(await sweepTasks(db, { startByMs: undefined, overdueMs }), []);
+      t.same((await claimTasks(db, mine.run, { sessions: [mine], overdueMs, resendMs })).orders, []);
+    }
+    for (const ms of [2_000_000_000, 200_000_000]) await backdate(db, id, ms);
+    await setUnknown(db, mine.serverUuid);
+    t.same(await sweepTasks(db, { startByMs: undefined, overdueMs: undefined }), [], 'not yet');
+    t.same(await sweepTasks(db, sweepTimes), [id]);
+  });
+
+  t.test('without a time only what was asked to end is cancelled', async (t) => {
+    const mine = await seat(db);
+    const [late, unwanted] = [
+      await create(db, mine.serverUuid, { timeoutMs: 1000 }),
+      await create(db, mine.serverUuid),
+    ];
+    await claim(db, mine);
+    await backdate(db, late, 120_000);
+    await cancelTask(db, unwanted);
+    const { orders } = await claimTasks(db, mine.run, { sessions: [mine], overdueMs: undefined, resendMs });
+    t.strictSame([orders.length, orders[0]?.what, orders[0]?.id], [1, 'cancel', unwanted]);
+  });
 
   t.test('a sweep takes a bounded number, and the rest when it is called again', async (t) => {
     const mine = await seat(db);
