@@ -1,7 +1,6 @@
 /** The live sessions of this instance as the tasks subsystem sees them: those whose inventory has been taken. */
 import type { Session, SessionTable } from '../roster/session.ts';
 import type { TaskSession, TaskSessions } from '../tasks/sessions.ts';
-import { Connection } from './connection.ts';
 
 export class Registry implements TaskSessions {
   readonly #sessions: SessionTable;
@@ -62,6 +61,6 @@ class SessionView implements TaskSession {
 
   send(frame: Parameters<TaskSession['send']>[0]): boolean {
     const { isEnded, socket } = this.#session;
-    return !isEnded && socket instanceof Connection && socket.send(frame);
+    return !isEnded && socket.send(frame);
   }
 }

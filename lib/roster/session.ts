@@ -6,14 +6,16 @@
  *
  * The table is plain data: the authority adds, the verdicts and the reaper end, the link reads.
  */
-import type { Address } from '../wire/frames.ts';
+import type { Address, InstanceFrame } from '../wire/frames.ts';
 import type { LossReason } from './roster.ts';
 import type { Silence } from './silence.ts';
 
-/** What the roster may do to the connection behind a session. */
+/** What an instance may do to the connection behind a session. */
 export interface SessionSocket {
   /** This instance does not read from it at the moment: its silence means nothing. */
   readonly isUnread: boolean;
+  /** Queues the frame; false when the connection is closed or its peer does not take bytes any more. */
+  send(frame: InstanceFrame): boolean;
   /** Sends a probe that a living peer answers by itself. */
   probe(): void;
   /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */

@@ -4,7 +4,10 @@ import type { WebSocket } from 'ws';
 import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, pauseMsOf, payFor } from '../../lib/agents/allowance.ts';
 import { Latest } from '../../lib/agents/latest.ts';
 import { Pings } from '../../lib/agents/pings.ts';
+import { Registry } from '../../lib/agents/registry.ts';
+import { type Session, type SessionSocket, SessionTable } from '../../lib/roster/session.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
+import type { InstanceFrame } from '../../lib/wire/frames.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
 t.test('a burst is read at once, what goes beyond it later, and time refills', async (t) => {
@@ -29,6 +32,31 @@ function peer() {
   };
   return { take };
 }
+
+t.test(
+  'a task frame goes to the socket of its session, whatever that is made of, until the session ends',
+  async (t) => {
+    const sessions = new SessionTable();
+    const sent: InstanceFrame[] = [];
+    const socket: SessionSocket = {
+      isUnread: false,
+      send: (frame) => sent.push(frame) > 0,
+      probe: () => {},
+      answersProbe: async () => true,
+      askToLeave: () => {},
+      terminate: () => {},
+    };
+    const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
+    const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
+    session.isInventoried = true;
+    const view = new Registry({ sessions, run: () => 'r' }).get('s');
+    const ack: InstanceFrame = { type: 'task_ack', id: 'one', attempt: 1 };
+    t.equal(view?.send(ack), true);
+    sessions.end(session);
+    t.equal(view?.send(ack), false);
+    t.same(sent, [ack]);
+  },
+);
 
 t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
   const latest = new Latest<string>();

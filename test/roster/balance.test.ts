@@ -44,7 +44,14 @@ function balanced(agents: number) {
       asked.push(serverUuid);
       hints.push(...addresses);
     };
-    const socket = { isUnread: false, probe() {}, answersProbe: async () => true, askToLeave, terminate() {} };
+    const socket = {
+      isUnread: false,
+      send: () => true,
+      probe() {},
+      answersProbe: async () => true,
+      askToLeave,
+      terminate() {},
+    };
     const fields = {
       serverUuid,
       epoch: 1,

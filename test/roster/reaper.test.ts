@@ -56,7 +56,14 @@ function newReaper() {
 }
 
 function addSession(sessions: SessionTable, run: string): Session {
-  const socket = { isUnread: false, probe() {}, answersProbe: async () => true, askToLeave() {}, terminate() {} };
+  const socket = {
+    isUnread: false,
+    send: () => true,
+    probe() {},
+    answersProbe: async () => true,
+    askToLeave() {},
+    terminate() {},
+  };
   const fields = { serverUuid: 'server', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
   const added = sessions.add({ ...fields, socket, run, heardAt: 0 });
   return added?.session as Session;

@@ -28,7 +28,14 @@ function newVerdicts() {
   const database: Queryable = { query };
   const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: recordingLogger(logged) });
   const connect = (serverUuid: string, epoch = 1): Session => {
-    const socket = { isUnread: false, probe() {}, answersProbe: async () => true, askToLeave() {}, terminate() {} };
+    const socket = {
+      isUnread: false,
+      send: () => true,
+      probe() {},
+      answersProbe: async () => true,
+      askToLeave() {},
+      terminate() {},
+    };
     const fields = { serverUuid, epoch, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
     const added = sessions.add({ ...fields, socket, run: 'run', heardAt: 0 });
     return added?.session as Session;

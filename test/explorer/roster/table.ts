@@ -18,6 +18,7 @@ const socket: SessionSocket = {
   isUnread: false,
   probe: () => {},
   answersProbe: () => Promise.resolve(false),
+  send: () => true,
   askToLeave: () => {},
   terminate: () => {},
 };
