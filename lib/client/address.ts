@@ -2,6 +2,7 @@
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { resolveInstances } from '../dns/resolve.ts';
+import { serviceName } from '../dns/zone.ts';
 import { CnapiError } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
@@ -13,6 +14,8 @@ export interface Address {
   port: number;
   /** What the caller named: the server's name in TLS, and in messages. */
   name: string;
+  /** What its certificate may be for in place of `name`. */
+  otherNames?: readonly string[];
 }
 
 /** Where a caller says instances are. */
@@ -50,6 +53,13 @@ export function parseAddress(text: string): Address {
   return { secure, host: name, name, port: Number(url.port || (secure ? 443 : 80)) };
 }
 
+/** The names, not addresses, by which TLS is to know instances: a certificate for one of them is this zone's. @throws AddressError */
+export function tlsNamesOf(place: Place, secure: boolean): string[] {
+  if (!('urls' in place)) return secure ? [serviceName(place)] : [];
+  const given = place.urls.map(parseAddress).filter((address) => address.secure && isIP(address.name) === 0);
+  return [...new Set(given.map(({ name }) => name))];
+}
+
 /** The addresses to try, in order. @throws AddressError, NameResolutionError */
 export async function addressesOf(
   place: Place,
@@ -61,7 +71,7 @@ export async function addressesOf(
   }
   const { dns: server, datacenter, domain } = place;
   const found = await resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, clock, random });
-  const name = `cnapi.${datacenter}.${domain}`;
+  const name = serviceName(place);
   return found.slice(0, MAX_ADDRESSES).map(({ host, port }) => ({ secure, host, port, name: secure ? name : host }));
 }
 

@@ -12,7 +12,7 @@ import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
-import { type Address, addressesOf, addressKey, addressText, type Place } from './address.ts';
+import { type Address, addressesOf, addressKey, addressText, type Place, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
 import { CallFailure, Connections, type HttpCall } from './http-call.ts';
@@ -70,9 +70,14 @@ export class Caller {
     this.connections.close();
   }
 
-  /** Instances beside those that were named, so that one of them may go while something lasts. */
+  /**
+   * Instances beside those that were named, so that one of them may go while something lasts. They are of the same zone: a
+   * certificate for the name that stands for it is as good as one for what they call themselves.
+   */
   learn(addresses: readonly Address[]): void {
-    this.#learnt = addresses.slice(0, 100);
+    const { place, secure = false } = this.#deps;
+    const otherNames = tlsNamesOf(place, secure);
+    this.#learnt = addresses.slice(0, 100).map((one) => (one.secure ? { ...one, otherNames } : one));
   }
 
   /** The body of a 2xx answer, checked. @throws ApiError, NoAnswerError, UnexpectedAnswerError */
@@ -102,7 +107,7 @@ export class Caller {
     let refusal: ApiError | undefined;
     for (let round = 0; ; round++) {
       attempts = [];
-      for (const address of await this.#inOrder()) {
+      for (const address of await heeding(this.#inOrder(), call.signal)) {
         call.signal?.throwIfAborted();
         const result = await this.#attempt(address, call, take);
         if ('taken' in result) return result.taken;
@@ -167,9 +172,25 @@ export class Caller {
       // What was found before may well live, while the name server does not.
       if (this.#addresses.length === 0 && this.#learnt.length === 0) throw error;
     }
-    const all = new Map([...this.#addresses, ...this.#learnt].map((one) => [addressKey(one), one]));
+    const all = new Map(this.#addresses.map((one) => [addressKey(one), one]));
+    // What the caller named stays under the name that the caller gave it.
+    for (const one of this.#learnt) if (!all.has(addressKey(one))) all.set(addressKey(one), one);
     const first = all.get(this.#preferred);
     return first === undefined ? [...all.values()] : [first, ...[...all.values()].filter((one) => one !== first)];
+  }
+}
+
+/** Names are resolved by others, in their own time. @throws the signal's reason */
+async function heeding<Value>(work: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
+  if (signal === undefined) return work;
+  const { promise: stopped, reject } = Promise.withResolvers<never>();
+  const stop = () => reject(signal.reason);
+  if (signal.aborted) stop();
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    return await Promise.race([work, stopped]);
+  } finally {
+    signal.removeEventListener('abort', stop);
   }
 }
 

@@ -5,6 +5,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { isIP, type Socket } from 'node:net';
+import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Address } from './address.ts';
@@ -136,12 +137,23 @@ export class Connections {
       ...(call.signal === undefined ? {} : { signal: call.signal }),
     };
     if (!address.secure) return httpRequest({ ...options, agent: fresh ? false : this.#http });
-    const tls = {
-      ...(ca === undefined ? {} : { ca }),
-      servername: isIP(address.name) === 0 ? address.name : '',
-    };
+    const tls = { ...(ca === undefined ? {} : { ca }), ...identityOf(address) };
     return httpsRequest({ ...options, ...tls, agent: fresh ? false : this.#https });
   }
+}
+
+/** What to ask for, and what the certificate that comes must be for: any one of the address's names. */
+function identityOf({ name, otherNames = [] }: Address) {
+  const names = [name, ...otherNames];
+  const servername = names.find((one) => isIP(one) === 0) ?? '';
+  if (names.length === 1) return { servername };
+  return {
+    servername,
+    checkServerIdentity(_: string, certificate: PeerCertificate): Error | undefined {
+      const errors = names.map((one) => checkServerIdentity(one, certificate));
+      return errors.includes(undefined) ? undefined : errors[0];
+    },
+  };
 }
 
 function hostHeader({ name, port }: Address): string {

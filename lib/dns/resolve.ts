@@ -46,7 +46,7 @@ export async function resolveInstances(options: ResolveOptions): Promise<Resolve
   const name = `_http._tcp.${serviceName(options)}`;
   const asker = server === undefined ? undefined : { server: parseServer(server), timeoutMs, clock, random };
   try {
-    const found = asker ? await findByServer(asker, name) : await findBySystem(name, timeoutMs);
+    const found = asker ? await findByServer(asker, name) : await findBySystem(name, options);
     const uuidOf = (target: string) => uuidIn(target, serviceName(options));
     return shuffled(found, random).map(({ target, host, port }) => ({ uuid: uuidOf(target), host, port }));
   } catch (err) {
@@ -107,12 +107,19 @@ async function askWell(asker: Asker, name: string, type: 'SRV'): Promise<Decoded
   return reply;
 }
 
-async function findBySystem(name: string, timeoutMs: number): Promise<Found[]> {
+async function findBySystem(name: string, { timeoutMs, clock }: ResolveOptions): Promise<Found[]> {
   const services = await new Resolver({ timeout: timeoutMs, tries: 1 }).resolveSrv(name).catch(noneIfNoData);
-  const located = await Promise.allSettled(
-    services.map(async ({ name: target, port }) => ({ target, port, host: (await lookup(target)).address })),
+  const enough = new AbortController();
+  // The system takes its own time for an address; those that are known by then will do.
+  const late = clock.sleep(timeoutMs, enough.signal).then(() => undefined);
+  const located = await Promise.all(
+    services.map(async ({ name: target, port }) => {
+      const found = await Promise.race([lookup(target).catch(() => undefined), late]);
+      return found === undefined ? [] : [{ target, port, host: found.address }];
+    }),
   );
-  return located.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  enough.abort();
+  return located.flat();
 }
 
 function noneIfNoData(err: NodeJS.ErrnoException): SrvRecord[] {

@@ -1,7 +1,13 @@
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import t from 'tap';
+import { parseAddress } from '../../lib/client/address.ts';
 import { ApiError, NoAnswerError } from '../../lib/client/client-errors.ts';
+import { startNameServer } from '../dns/support.ts';
+import { Authority } from '../support/certificates.ts';
 import { until } from '../support/until.ts';
-import { caller, json, refusing, scripted } from './rig.ts';
+import { caller, callerAt, json, refusing, scripted } from './rig.ts';
 
 const GET = { method: 'GET', path: '/servers' } as const;
 const POST = { method: 'POST', path: '/servers', body: '{}' } as const;
@@ -116,4 +122,50 @@ t.test('a mute instance is given up in time', async (t) => {
   const mute = await scripted(t, () => undefined);
   const good = await scripted(t, (response) => json(response, 200, {}));
   t.equal((await caller(t, [mute.url, good.url]).call({ ...GET, withinMs: 50 })).address, good.url);
+});
+
+t.test(
+  'over TLS certificates are checked against the name that the caller gave, those of learnt instances too',
+  async (t) => {
+    const authority = await Authority.create(t);
+    const ca = readFileSync(authority.caFile, 'utf8');
+    const at = async (names: string) =>
+      scripted(t, (response) => json(response, 200, {}), await authority.issue({ names: `DNS:${names}` }));
+    const zone = { datacenter: 'east', domain: 'example.com' };
+    const [named, other, stranger] = [
+      await at('cnapi.east.example.com'),
+      await at('cnapi.east.example.com'),
+      await at('elsewhere.example.com'),
+    ];
+    const here = { uuid: crypto.randomUUID(), host: '127.0.0.1', port: Number(new URL(named.url).port) };
+    const names = await startNameServer(t, [here], { zone });
+    const client = callerAt(t, { dns: `127.0.0.1:${names.port}`, ...zone }, { ca });
+    client.learn([stranger, named, other].map(({ url }) => parseAddress(url)));
+    t.match((await client.call(GET)).address, /^https:..cnapi\.east\.example\.com:/);
+    t.equal((await client.call(GET)).status, 200, 'and once more, to whoever answered');
+    await named.stop();
+    t.equal((await client.call(GET)).address, other.url, 'one that is learnt only');
+    await other.stop();
+    const why = await client.call({ ...GET, patienceMs: 0 }).catch((error: unknown) => String(error));
+    t.match(why, /127\.0\.0\.1 is not in the cert's list|does not match certificate's altnames/);
+    t.equal(stranger.heard.length, 0, 'a certificate for something else is none');
+
+    const local = await at('localhost');
+    const byUrl = callerAt(t, { urls: [local.url.replace('127.0.0.1', 'localhost')] }, { ca });
+    byUrl.learn([parseAddress(local.url)]);
+    t.match((await byUrl.call(GET)).address, /localhost/);
+  },
+);
+
+t.test('who is told to stop stops while names are being resolved, too', async (t) => {
+  const mute = createSocket('udp4');
+  mute.bind(0, '127.0.0.1');
+  await once(mute, 'listening');
+  t.teardown(() => void mute.close());
+  const client = callerAt(t, { dns: `127.0.0.1:${mute.address().port}`, datacenter: 'east', domain: 'example.com' });
+  const stop = new AbortController();
+  const waiting = client.call({ ...GET, signal: stop.signal });
+  await Promise.race([once(mute, 'message'), waiting]);
+  stop.abort(new Error('enough'));
+  await t.rejects(waiting, { message: 'enough' });
 });

@@ -1,6 +1,9 @@
 /** A client, and addresses that answer, break off or refuse as a test says, over real sockets. */
+import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import type { Place } from '../../lib/client/address.ts';
 import { Caller } from '../../lib/client/caller.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
@@ -22,15 +25,20 @@ export interface Scripted {
 export async function scripted(
   t: Teardown,
   answer: (response: ServerResponse, heard: Heard) => void,
+  tls?: { certFile: string; keyFile: string },
 ): Promise<Scripted> {
   const heard: Heard[] = [];
-  const server = createServer(async (request, response) => {
+  const listener = async (request: IncomingMessage, response: ServerResponse) => {
     let body = '';
     for await (const chunk of request) body += chunk;
     const one = { method: request.method ?? '', path: request.url ?? '', headers: request.headers, body };
     heard.push(one);
     answer(response, one);
-  });
+  };
+  const server =
+    tls === undefined
+      ? createServer(listener)
+      : createTlsServer({ cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) }, listener);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const stop = () =>
     new Promise<void>((resolve) => {
@@ -38,7 +46,8 @@ export async function scripted(
       server.closeAllConnections();
     });
   t.teardown(stop);
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, heard, stop };
+  const scheme = tls === undefined ? 'http' : 'https';
+  return { url: `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`, heard, stop };
 }
 
 /** An address at which nobody listens: one that was just given back. */
@@ -61,12 +70,16 @@ export function json(
 }
 
 export function caller(t: Teardown, urls: readonly string[], token?: string): Caller {
-  const made = new Caller({
-    place: { urls },
-    credentials: { token, ca: undefined },
-    clock: systemClock,
-    random: systemRandom,
-  });
+  return callerAt(t, { urls }, { token });
+}
+
+export function callerAt(
+  t: Teardown,
+  place: Place,
+  { token, ca }: { token?: string | undefined; ca?: string } = {},
+): Caller {
+  const credentials = { token, ca };
+  const made = new Caller({ place, secure: ca !== undefined, credentials, clock: systemClock, random: systemRandom });
   t.teardown(() => made.close());
   return made;
 }
