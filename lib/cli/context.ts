@@ -31,10 +31,7 @@ export interface Context {
 
 export const LOCAL_URL = 'http://127.0.0.1:8080';
 
-export async function createContext(
-  options: GlobalOptions,
-  { env, rest }: Pick<Context, 'env' | 'rest'>,
-): Promise<Context> {
+export function createContext(options: GlobalOptions, { env, rest }: Pick<Context, 'env' | 'rest'>): Context {
   const color = options.color !== false;
   const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color });
   const place = placeOf(options, env);
@@ -44,7 +41,8 @@ export async function createContext(
   const client = new CnapiClient({
     place,
     secure,
-    credentials: await credentialsOf(env),
+    // Read at the first call: what asks nobody must work without, to mend them.
+    credentials: () => credentialsOf(env),
     clock: systemClock,
     random: systemRandom,
     agent: `cnapi-cli/${VERSION}`,

@@ -51,7 +51,7 @@ class Run implements Runner {
       if (!takesRest && this.#rest !== undefined)
         throw new UsageError(`${command.name()} takes nothing after --; see cnapi ${pathOf(command)} --help`);
       const options = command.optsWithGlobals<Options & GlobalOptions>();
-      this.context = await createContext(options, { env: process.env, rest: this.#rest });
+      this.context = createContext(options, { env: process.env, rest: this.#rest });
       this.exitCode = (await work(this.context, command.processedArgs, options)) ?? EXIT.ok;
     };
   }

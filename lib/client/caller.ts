@@ -21,7 +21,8 @@ export interface CallerDependencies {
   place: Place;
   /** Whether instances found by DNS speak TLS. */
   secure?: boolean;
-  credentials: Credentials;
+  /** A function is asked once, at the first call. */
+  credentials: Credentials | (() => Promise<Credentials>);
   clock: Clock;
   random: Random;
   /** Sent as User-Agent. */

@@ -40,13 +40,14 @@ export const MAX_BODY_BYTES = 64 * 1024 * 1024;
 /** Connections to all addresses, kept for requests that may be repeated. */
 export class Connections {
   readonly #clock: Clock;
-  readonly #credentials: Credentials;
+  readonly #given: Credentials | (() => Promise<Credentials>);
+  #credentials: Promise<Credentials> | undefined;
   readonly #http = new HttpAgent({ keepAlive: true, maxSockets: 64 });
   readonly #https = new HttpsAgent({ keepAlive: true, maxSockets: 64 });
 
-  constructor({ clock, credentials }: { clock: Clock; credentials: Credentials }) {
+  constructor({ clock, credentials }: { clock: Clock; credentials: Credentials | (() => Promise<Credentials>) }) {
     this.#clock = clock;
-    this.#credentials = credentials;
+    this.#given = credentials;
   }
 
   close(): void {
@@ -56,16 +57,18 @@ export class Connections {
 
   /**
    * The answer, its body still to be read. `fresh`: on a connection of its own, so that one that its other end was just
-   * closing does not leave it open whether the request arrived. @throws CallFailure
+   * closing does not leave it open whether the request arrived. @throws CallFailure, CredentialsError
    */
-  open(address: Address, call: HttpCall, { fresh }: { fresh: boolean }): Promise<IncomingMessage> {
+  async open(address: Address, call: HttpCall, { fresh }: { fresh: boolean }): Promise<IncomingMessage> {
+    this.#credentials ??= Promise.resolve(typeof this.#given === 'function' ? this.#given() : this.#given);
+    const credentials = await this.#credentials;
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
     let connected = false;
     const fail = (error: unknown) => {
       timer.cancel();
       reject(error instanceof CallFailure ? error : new CallFailure(reasonOf(error), connected, error));
     };
-    const request = this.#request(address, call, fresh);
+    const request = this.#request(address, call, { fresh, credentials });
     const late = () => {
       const why = connected ? `no answer within ${call.withinMs} ms` : `no connection within ${CONNECT_WITHIN_MS} ms`;
       request.destroy(new CallFailure(why, connected));
@@ -120,8 +123,8 @@ export class Connections {
     }
   }
 
-  #request(address: Address, call: HttpCall, fresh: boolean) {
-    const { token, ca } = this.#credentials;
+  #request(address: Address, call: HttpCall, { fresh, credentials }: { fresh: boolean; credentials: Credentials }) {
+    const { token, ca } = credentials;
     const options: RequestOptions = {
       host: address.host,
       port: address.port,

@@ -65,6 +65,10 @@ t.test('a token file that others may read is refused by name', async (t) => {
   t.equal(code, 2);
   t.match(stderr, /\.config\/cnapi\/token has mode 0644: others may use it; run chmod 600/);
   t.notMatch(stderr, 'hush');
+  t.match(await cli.run('completion', 'bash'), { code: 0 }, 'what asks nobody works without, also the way back in');
+  const created = await cli.run('token', 'create', 'x', '--role', 'admin', '--config', '/nowhere.json');
+  t.match(created, { code: /[12]/, stderr: /nowhere/ });
+  t.notMatch((await cli.run('doctor', '--config', '/nowhere.json')).stdout + created.stderr, /chmod/);
 });
 
 t.test('the program runs through a link, from wherever it is called', async (t) => {

@@ -47,7 +47,7 @@ export function completeCommand(runner: Runner, program: Command): Command {
 /** Nothing when nobody answers in time: a completion never complains. */
 async function asked(words: readonly string[], env: NodeJS.ProcessEnv, wanted: Wanted): Promise<string[]> {
   try {
-    const { client, clock } = await createContext(placeIn(words), { env, rest: undefined });
+    const { client, clock } = createContext(placeIn(words), { env, rest: undefined });
     const late = clock.sleep(WITHIN_MS).then(() => []);
     return await Promise.race([namesOf(client, wanted, words.at(-1) ?? ''), late]);
   } catch {
