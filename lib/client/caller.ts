@@ -106,6 +106,7 @@ export class Caller {
     const start = clock.now();
     let attempts: FailedAttempt[] = [];
     let refusal: ApiError | undefined;
+    let mayHaveArrived = false;
     for (let round = 0; ; round++) {
       attempts = [];
       for (const address of await heeding(this.#inOrder(), call.signal)) {
@@ -113,9 +114,11 @@ export class Caller {
         const result = await this.#attempt(address, call, take);
         if ('taken' in result) return result.taken;
         if (result.refusal !== undefined) {
+          result.refusal.mayBeDone = mayHaveArrived;
           if (!isRepeatable || result.refusal.statusCode !== 503) throw result.refusal;
           refusal = result.refusal;
         }
+        mayHaveArrived ||= result.mayHaveArrived;
         attempts.push({ address: addressText(address), ...result });
         if (!isRepeatable && result.mayHaveArrived) throw new NoAnswerError(what(call), attempts);
       }

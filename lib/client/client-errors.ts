@@ -12,6 +12,8 @@ export interface AnswerFacts {
 export class ApiError extends CnapiError {
   readonly address: string;
   readonly requestId: string | undefined;
+  /** An earlier attempt of the same call broke off: it may have done what this one was refused for. */
+  mayBeDone = false;
 
   constructor(code: string, statusCode: number, message: string, facts: AnswerFacts) {
     const { errors, retryAfterSeconds } = facts;

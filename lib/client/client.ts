@@ -135,9 +135,17 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path: `/tasks/${segment(id)}` }, taskAnswer);
   }
 
-  cancelTask(id: string): Promise<Task> {
+  /** Also when the answer was lost and the repeated request is refused because the first one ended the task. */
+  async cancelTask(id: string): Promise<Task> {
     const path = `/tasks/${segment(id)}/cancel`;
-    return this.caller.json({ method: 'POST', path, repeatable: true }, taskAnswer);
+    try {
+      return await this.caller.json({ method: 'POST', path, repeatable: true }, taskAnswer);
+    } catch (error) {
+      if (!(error instanceof ApiError && error.mayBeDone && error.code === 'TaskEnded')) throw error;
+      const task = await this.task(id);
+      if (task.cancel_requested !== true) throw error;
+      return task;
+    }
   }
 
   async *followTask(id: string, options: FollowOptions = {}): AsyncGenerator<TaskEvent> {
@@ -208,8 +216,11 @@ export class CnapiClient {
     await this.caller.call({ method: 'PUT', path: `/tickets/${segment(uuid)}/release`, ...limits });
   }
 
+  /** Also when the answer was lost, and the repeated request finds that it is gone. */
   async deleteTicket(uuid: string): Promise<void> {
-    await this.caller.call({ method: 'DELETE', path: `/tickets/${segment(uuid)}` });
+    await this.caller.call({ method: 'DELETE', path: `/tickets/${segment(uuid)}` }).catch((error: unknown) => {
+      if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
+    });
   }
 
   async queues(): Promise<Queue[]> {

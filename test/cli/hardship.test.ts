@@ -179,3 +179,29 @@ t.test('a token does not go out in plain text where TLS was asked for', async (t
   t.match(await new Cli(t, [instance.url]).run('servers', '--tls'), { code: 2, stderr: /write https:/ });
   t.equal(instance.heard.length, 0);
 });
+
+t.test('what was done by a request whose answer was lost is not told as refused', async (t) => {
+  const asked = new Set<string>();
+  const answer = (response: ServerResponse, { path }: Heard) => {
+    if (path === `/tasks/${TICKET}`) return json(response, 200, { ...task, cancel_requested: true });
+    if (path === `/tasks/${UUID}`) return json(response, 200, { ...task, id: UUID, cancel_requested: false });
+    if (asked.has(path))
+      return json(response, path.endsWith('/cancel') ? 409 : 404, refusals[path.split('/')[1] ?? '']);
+    asked.add(path);
+    response.destroy();
+  };
+  const [one, other] = [await scripted(t, answer), await scripted(t, answer)];
+  const times = { timestamp: '2030-01-01T00:00:00Z', history: [] };
+  const task = { id: TICKET, task: 'command_execute', server_uuid: UUID, status: 'failure', ...times };
+  const refusals: Record<string, object> = {
+    tasks: { code: 'TaskEnded', message: 'has ended already' },
+    tickets: { code: 'ResourceNotFound', message: 'gone' },
+    tokens: { code: 'ResourceNotFound', message: 'never was' },
+  };
+  const cli = new Cli(t, [one.url, other.url]);
+  t.match(await cli.run('unlock', TICKET, '--json'), { code: 0, stdout: `{"deleted":["${TICKET}"]}\n`, stderr: '' });
+  t.match(await cli.run('cancel', TICKET), { code: 0, stdout: `${TICKET} is to be cancelled\n`, stderr: '' });
+  t.match(await cli.run('cancel', UUID), { code: 1, stdout: '', stderr: /TaskEnded/ }, 'one that had ended by itself');
+  t.match(await cli.run('token', 'revoke', TICKET), { code: 1, stderr: /never was/ }, 'revoked ones are there still');
+  t.match(await cli.run('unlock', TICKET), { code: 1, stderr: /gone/ }, 'and who asks for what is gone is told so');
+});
