@@ -41,7 +41,7 @@ function textOf(value: unknown): string {
 }
 
 function fitted<Row>(columns: readonly Column<Row>[], cells: readonly string[][], width: number | undefined): number[] {
-  const widths = columns.map((_, at) => Math.max(...cells.map((line) => widthOf(line[at] ?? ''))));
+  const widths = columns.map((_, at) => widestOf(cells.map((line) => line[at] ?? '')));
   if (width === undefined) return widths;
   let excess = widths.reduce((sum, each) => sum + each, 0) + GAP.length * (columns.length - 1) - width;
   while (excess > 0) {
@@ -54,6 +54,13 @@ function fitted<Row>(columns: readonly Column<Row>[], cells: readonly string[][]
     excess--;
   }
   return widths;
+}
+
+/** A loop: a call takes only so many arguments. */
+function widestOf(texts: readonly string[]): number {
+  let widest = 0;
+  for (const text of texts) widest = Math.max(widest, widthOf(text));
+  return widest;
 }
 
 function shortened(cell: string, width: number): string {

@@ -63,6 +63,8 @@ t.test('a table fits where it is shown, and its ids stay whole', (t) => {
     'even where there is no room',
   );
   t.ok(table(columns, rows)[1]?.includes('x'.repeat(80)), 'as wide as it comes where no terminal is');
+  const many = Array.from({ length: 300_000 }, (_, count) => ({ uuid: UUID, count }));
+  t.equal(table(columns, many).length, 300_001, 'however many rows there are');
   t.equal(widthOf('日本é\u0301'), 5);
   t.strictSame(
     facts([
