@@ -205,3 +205,15 @@ t.test('what was done by a request whose answer was lost is not told as refused'
   t.match(await cli.run('token', 'revoke', TICKET), { code: 1, stderr: /never was/ }, 'revoked ones are there still');
   t.match(await cli.run('unlock', TICKET), { code: 1, stderr: /gone/ }, 'and who asks for what is gone is told so');
 });
+
+t.test('tasks that are not known are not told as none', async (t) => {
+  const [server] = servers('web-0');
+  const instance = await scripted(t, (response, { path }) => {
+    if (path.includes('/task-history')) return json(response, 500, { code: 'InternalError', message: 'a defect' });
+    json(response, 200, path.includes('/status-history') ? [] : path.startsWith('/servers/') ? server : [server]);
+  });
+  const { code, stdout, stderr } = await new Cli(t, [instance.url]).run('server', 'web-0', '--json');
+  t.equal(code, 0);
+  t.equal((JSON.parse(stdout) as { task_history: unknown }).task_history, null);
+  t.match(stderr, /its tasks are not known: a defect/);
+});

@@ -1,6 +1,7 @@
 /** `cnapi server`: one server, how its status came to be, and its last tasks. */
 import { Command } from 'commander';
 import type { StatusChange, TaskHistoryEntry } from '../../client/answers.ts';
+import { complaintOf, complaintText } from '../complaint.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { findServer } from '../find.ts';
@@ -21,9 +22,12 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
   const [found, changes, tasks] = await Promise.all([
     client.server(uuid),
     client.statusHistory(uuid, CHANGES),
-    client.taskHistory(uuid, CHANGES).catch(() => []),
+    client.taskHistory(uuid, CHANGES).catch((error: unknown) => {
+      output.complain(`its tasks are not known: ${complaintText(complaintOf(error))}`);
+      return undefined;
+    }),
   ]);
-  if (output.json) return output.document({ ...found, status_history: changes, task_history: tasks });
+  if (output.json) return output.document({ ...found, status_history: changes, task_history: tasks ?? null });
   const [latest] = changes;
   output.facts([
     ['uuid', found.uuid],
@@ -40,7 +44,7 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
     ['comments', found.comments],
   ]);
   showChanges(output, changes);
-  showTasks(output, tasks);
+  showTasks(output, tasks ?? []);
 }
 
 function showChanges(output: Context['output'], changes: readonly StatusChange[]): void {
