@@ -5,7 +5,7 @@
  *     waiting ──▶ asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no instance told its end)
  *        └──cancelled before it was asked──▶ failed
  */
-import type { Server } from '../client/answers.ts';
+import type { Server, TaskEvent } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { messageOf } from '../errors.ts';
@@ -29,9 +29,11 @@ export type Ending =
 export interface Listener {
   onStart(server: Server, id: string): void;
   /** Awaited: the next piece is asked for when this one has been taken. */
-  onOutput(server: Server, data: Readonly<Record<string, unknown>>): Promise<void>;
+  onOutput(server: Server, event: TaskEvent): Promise<void>;
   onEnd(server: Server, ending: Ending): void;
   onBroken(server: Server, why: string): void;
+  /** Nobody took the cancel: the task goes on. */
+  onNotCancelled(server: Server, id: string, why: string): void;
 }
 
 export interface FleetRunDependencies {
@@ -42,8 +44,12 @@ export interface FleetRunDependencies {
 
 export class FleetRun {
   readonly #deps: FleetRunDependencies;
-  /** Ids of tasks that have not ended, by server. */
-  readonly running = new Map<string, string>();
+  /** Ids of tasks that have not ended. */
+  readonly running = new Map<Server, string>();
+  /** Those that may be given a task at this moment. */
+  readonly asked = new Set<Server>();
+  /** How many have not been asked. */
+  waiting = 0;
   #isCancelled = false;
 
   constructor(deps: FleetRunDependencies) {
@@ -54,11 +60,13 @@ export class FleetRun {
   async run(servers: readonly Server[], command: FleetCommand, concurrency: number): Promise<Ending[]> {
     const endings: Ending[] = [];
     let next = 0;
+    this.waiting = servers.length;
     const lane = async () => {
       for (let at = next++; at < servers.length; at = next++) {
         const server = servers[at] as Server;
+        this.waiting--;
         const ending = await this.#runOn(server, command);
-        this.running.delete(server.uuid);
+        this.running.delete(server);
         endings[at] = ending;
         this.#deps.listener.onEnd(server, ending);
       }
@@ -67,11 +75,10 @@ export class FleetRun {
     return endings;
   }
 
-  /** Nothing more is started, and what runs is asked to end. Resolves to how many could not be asked. */
-  async cancel(): Promise<number> {
+  /** Nothing more is started, and what runs is asked to end. */
+  async cancel(): Promise<void> {
     this.#isCancelled = true;
-    const asked = await Promise.allSettled([...this.running.values()].map((id) => this.#cancel(id)));
-    return asked.filter(({ status }) => status === 'rejected').length;
+    await Promise.all([...this.running].map(([server, id]) => this.#cancel(server, id)));
   }
 
   async #runOn(server: Server, command: FleetCommand): Promise<Ending> {
@@ -81,26 +88,31 @@ export class FleetRun {
       id = await this.#start(server, command);
       this.#deps.listener.onStart(server, id);
       if (command.detach) return { kind: 'started', id };
-      this.running.set(server.uuid, id);
-      if (this.#isCancelled) await this.#cancel(id).catch(() => undefined);
+      this.running.set(server, id);
+      if (this.#isCancelled) await this.#cancel(server, id);
       return await this.#follow(server, id);
     } catch (error) {
       return endingOf(error, id);
     }
   }
 
-  #start({ uuid: serverUuid }: Server, { params, timeoutMs, ticketUuid }: FleetCommand): Promise<string> {
-    const idempotencyKey = this.#deps.random.uuid();
-    const request = { serverUuid, task: 'command_execute', params, timeoutMs, ticketUuid, idempotencyKey };
-    return this.#deps.client.createTask(request);
+  async #start(server: Server, { params, timeoutMs, ticketUuid }: FleetCommand): Promise<string> {
+    const { client, random } = this.#deps;
+    const about = { serverUuid: server.uuid, idempotencyKey: random.uuid() };
+    this.asked.add(server);
+    try {
+      return await client.createTask({ ...about, task: 'command_execute', params, timeoutMs, ticketUuid });
+    } finally {
+      this.asked.delete(server);
+    }
   }
 
   async #follow(server: Server, id: string): Promise<Ending> {
     const { client, listener } = this.#deps;
     const onBroken = (why: string) => listener.onBroken(server, why);
-    for await (const { name, data } of client.followTask(id, { onBroken })) {
-      if (name === 'output') await listener.onOutput(server, data);
-      if (name === 'end') return endedAs(id, data);
+    for await (const event of client.followTask(id, { onBroken })) {
+      if (event.name === 'output') await listener.onOutput(server, event);
+      if (event.name === 'end') return endedAs(id, event.data);
     }
     const { status, history } = await client.task(id);
     const finish = history.find((entry) => entry.name === 'finish')?.event;
@@ -109,9 +121,10 @@ export class FleetRun {
   }
 
   /** One that has ended meanwhile needs no cancel. */
-  async #cancel(id: string): Promise<void> {
+  async #cancel(server: Server, id: string): Promise<void> {
     await this.#deps.client.cancelTask(id).catch((error: unknown) => {
-      if (!(error instanceof ApiError && error.statusCode === 409)) throw error;
+      if (error instanceof ApiError && error.code === 'TaskEnded') return;
+      this.#deps.listener.onNotCancelled(server, id, messageOf(error));
     });
   }
 }

@@ -1,77 +1,103 @@
 /**
  * The output of a command on a server, as it comes: stdout to stdout, stderr to stderr, whole lines with a prefix when there
  * are several servers. To a terminal control characters are shown as escapes, because what a server prints must not
- * steer the terminal of whoever asks it; to a pipe or a file everything goes as it is, and so it does with `raw`.
+ * steer the terminal of whoever asks it; to a pipe or a file everything goes as it is, and so it does with `raw`. What is
+ * missing is told on stderr, never within the output.
  */
+import type { TaskEvent } from '../client/answers.ts';
+import type { Clock, Timer } from '../ports/clock.ts';
 import type { Output } from './output.ts';
+import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './output-sequence.ts';
 import { visibleLines } from './visible.ts';
 
-type StreamName = 'stdout' | 'stderr';
-
 interface Stream {
-  /** Bytes up to which all has been shown, or is known to be missing. */
-  shownBytes: number;
-  shownCharacters: number;
-  hasGap: boolean;
   /** The beginning of a line. */
   pending: string;
   lastWasLineEnd: boolean;
+  isToldHeld: boolean;
 }
 
 export interface LiveOutputOptions {
   raw: boolean;
   /** Before each line, made safe already. */
   prefix: string | undefined;
+  /** Whose output it is, for remarks; made safe already. */
+  label: string;
 }
 
 /** A line longer than this is shown in parts. */
 const MAX_PENDING = 64 * 1024;
+/** After a gap. Most commands have ended by then, and nothing is missing. */
+const HOLD_MS = 2000;
 
 export class LiveOutput {
   readonly #output: Output;
+  readonly #clock: Clock;
   readonly #options: LiveOutputOptions;
+  readonly #sequence = new OutputSequence();
   readonly #streams: Record<StreamName, Stream> = { stdout: newStream(), stderr: newStream() };
+  #timer: Timer | undefined;
 
-  constructor(output: Output, options: LiveOutputOptions) {
+  constructor({ output, clock }: { output: Output; clock: Clock }, options: LiveOutputOptions) {
     this.#output = output;
+    this.#clock = clock;
     this.#options = options;
   }
 
-  /** The data of an `output` event. */
-  write(data: Readonly<Record<string, unknown>>): void {
-    const { stream: name, offset, text, cut } = data;
-    if (name !== 'stdout' && name !== 'stderr') return;
-    const stream = this.#streams[name];
-    if (typeof cut === 'number') return this.#tellGap(name, stream, cut);
-    if (typeof text !== 'string') return;
-    if (typeof offset === 'number' && offset > stream.shownBytes)
-      this.#tellGap(name, stream, offset - stream.shownBytes);
-    stream.shownBytes += Buffer.byteLength(text);
-    stream.shownCharacters += text.length;
-    this.#show(name, stream, text);
+  /** An `output` event. */
+  write({ data, attempt }: Pick<TaskEvent, 'data' | 'attempt'>): void {
+    this.#take(this.#sequence.write(data, attempt));
+    if (STREAMS.some((name) => this.#sequence.isHolding(name)))
+      this.#timer ??= this.#clock.after(HOLD_MS, () => this.#heldForLong());
   }
 
   /** The result of the task: what of its output was not shown while it ran (an older agent shows none) comes now. */
   end(result: unknown): void {
-    for (const name of ['stdout', 'stderr'] as const) {
-      const stream = this.#streams[name];
-      const all = (result as Record<string, unknown> | null | undefined)?.[name];
-      if (typeof all === 'string' && !stream.hasGap && all.length > stream.shownCharacters)
-        this.#show(name, stream, all.slice(stream.shownCharacters));
-      if (stream.pending !== '') this.#emit(name, `${stream.pending}\n`);
-      stream.pending = '';
-      this.#endLine(name, stream);
+    this.#timer?.cancel();
+    this.#take(this.#sequence.end(result));
+    for (const name of STREAMS) {
+      this.#endPending(name);
+      this.#endLine(name);
     }
   }
 
-  #tellGap(name: StreamName, stream: Stream, bytes: number): void {
-    stream.hasGap = true;
-    stream.shownBytes += bytes;
-    this.#show(name, stream, `\n[… ${bytes} bytes not shown …]\n`);
+  /** Who looks on wants to see what comes now; who reads a pipe or a file wants all of it, in order. */
+  #heldForLong(): void {
+    this.#timer = undefined;
+    for (const name of STREAMS) {
+      if (!this.#sequence.isHolding(name)) continue;
+      if (terminalOf(name)) this.#take(this.#sequence.goOn(name));
+      else this.#tellHeld(name);
+    }
   }
 
-  #show(name: StreamName, stream: Stream, text: string): void {
-    if (text === '') return;
+  #tellHeld(name: StreamName): void {
+    const stream = this.#streams[name];
+    if (!stream.isToldHeld)
+      this.#tell('note', `some of ${name} did not come while it ran; the rest follows at its end`);
+    stream.isToldHeld = true;
+  }
+
+  #take(pieces: readonly OutputPiece[]): void {
+    for (const piece of pieces) {
+      if ('text' in piece) this.#show(piece.stream, piece.text);
+      else this.#tellCut(piece.stream, piece.cut);
+    }
+  }
+
+  #tellCut(name: StreamName, bytes: number | null): void {
+    this.#endPending(name);
+    this.#endLine(name);
+    if (bytes === null) this.#tell('complain', `some of ${name} may be missing; the task's result has what was kept`);
+    else this.#tell('complain', `${bytes} bytes of ${name} are missing here`);
+  }
+
+  #tell(how: 'note' | 'complain', text: string): void {
+    this.#output[how](this.#options.label === '' ? text : `${this.#options.label}: ${text}`);
+  }
+
+  #show(name: StreamName, text: string): void {
+    const stream = this.#streams[name];
     if (this.#options.prefix === undefined) {
       stream.lastWasLineEnd = text.endsWith('\n');
       return this.#emit(name, text);
@@ -79,21 +105,24 @@ export class LiveOutput {
     const lines = (stream.pending + text).split('\n');
     stream.pending = lines.pop() ?? '';
     if (lines.length > 0) this.#emit(name, `${lines.join('\n')}\n`);
-    if (stream.pending.length > MAX_PENDING) {
-      this.#emit(name, `${stream.pending}\n`);
-      stream.pending = '';
-    }
+    if (stream.pending.length > MAX_PENDING) this.#endPending(name);
+  }
+
+  #endPending(name: StreamName): void {
+    const stream = this.#streams[name];
+    if (stream.pending !== '') this.#emit(name, `${stream.pending}\n`);
+    stream.pending = '';
   }
 
   /** The shell's prompt, and what others say, begins on a line of its own. */
-  #endLine(name: StreamName, stream: Stream): void {
-    if (!stream.lastWasLineEnd && (name === 'stdout' ? process.stdout : process.stderr).isTTY) this.#emit(name, '\n');
+  #endLine(name: StreamName): void {
+    const stream = this.#streams[name];
+    if (!stream.lastWasLineEnd && terminalOf(name)) this.#emit(name, '\n');
     stream.lastWasLineEnd = true;
   }
 
   #emit(name: StreamName, text: string): void {
-    const isTerminal = (name === 'stdout' ? process.stdout : process.stderr).isTTY === true;
-    const safe = isTerminal && !this.#options.raw ? visibleLines(text) : text;
+    const safe = terminalOf(name) && !this.#options.raw ? visibleLines(text) : text;
     const { prefix } = this.#options;
     // By line feeds alone: what else a pattern takes for the end of a line is the command's own.
     const shown =
@@ -114,6 +143,8 @@ export function prefixOf(label: string, width: number): string {
   return `${label.padEnd(width)} | `;
 }
 
+const terminalOf = (name: StreamName): boolean => process[name].isTTY === true;
+
 function newStream(): Stream {
-  return { shownBytes: 0, shownCharacters: 0, hasGap: false, pending: '', lastWasLineEnd: true };
+  return { pending: '', lastWasLineEnd: true, isToldHeld: false };
 }

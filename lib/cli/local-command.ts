@@ -5,8 +5,8 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { constants } from 'node:os';
 import type { Clock } from '../ports/clock.ts';
+import { exitCodeOfSignal } from './signals.ts';
 
 export interface LocalCommandDependencies {
   clock: Clock;
@@ -54,7 +54,7 @@ export class LocalCommand {
   async #end(file: string): Promise<number> {
     try {
       const [code, signal] = (await once(this.#child, 'exit')) as [number | null, NodeJS.Signals | null];
-      return code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
+      return code ?? exitCodeOfSignal(signal ?? '');
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       process.stderr.write(`cnapi: ${JSON.stringify(file)} cannot be run: ${(error as Error).message}\n`);

@@ -8,6 +8,7 @@ import { type Context, createContext, type GlobalOptions } from './context.ts';
 import { flushed } from './output.ts';
 import { createProgram } from './program.ts';
 import type { Runner, Work } from './runner.ts';
+import { ignoreAsCalled } from './signals.ts';
 import { EXIT, UsageError } from './usage-error.ts';
 import { safeJson } from './visible.ts';
 
@@ -85,6 +86,7 @@ function complain(error: unknown, isJson: boolean): number {
   return exitCode;
 }
 
+ignoreAsCalled(process.env);
 const exitCode = await main(process.argv.slice(2));
 // A pipe takes 64 KiB at once, and an exit would drop the rest.
 await flushed();

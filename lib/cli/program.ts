@@ -26,6 +26,8 @@ Where the instances are, the first of these that is given:
   When one instance is gone, the next one is asked.
 Who you are:
   CNAPI_TOKEN, the file CNAPI_TOKEN_FILE, or ~/.config/cnapi/token (mode 0600). CNAPI_CA_FILE names the CA for https.
+Signals:
+  A lost terminal (SIGHUP) ends the program, not what it has asked for: tasks and drains go on. Under nohup it goes on, too.
 Exit codes:
   0 done, 1 failed or refused, 2 usage, 3 no instance answered. lock has more: cnapi lock --help
 `;

@@ -1,4 +1,6 @@
 /** What the end of a task says. Pure. */
+import { exitCodeOfSignal } from './signals.ts';
+
 type Json = Readonly<Record<string, unknown>>;
 
 /** Of the data of an `end` event: it was carried out, and if it was a command it ended with 0. */
@@ -10,7 +12,7 @@ export function hasSucceeded(end: Json): boolean {
 export function exitCodeOf(result: unknown): number | undefined {
   const { exitCode, signal } = (result ?? {}) as Json;
   if (typeof exitCode === 'number') return exitCode;
-  return typeof signal === 'string' ? 128 : undefined;
+  return typeof signal === 'string' ? exitCodeOfSignal(signal) : undefined;
 }
 
 /** Why it did not succeed; undefined if it did. */

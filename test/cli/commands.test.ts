@@ -1,4 +1,5 @@
 /** The commands against real instances and agents: one zone for all of them. */
+import { writeFileSync } from 'node:fs';
 import t from 'tap';
 import { processFacts } from '../../lib/cn-agent/proc.ts';
 import { startZone } from '../support/fleet-harness.ts';
@@ -45,6 +46,14 @@ t.test('a zone', async (t) => {
     t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 1, stderr: /TaskTimeout/ });
   });
 
+  await t.test('what is written faster than it is shown live is whole in a pipe, in order', async (t) => {
+    const burst = 'i=0; while [ $i -lt 3 ]; do seq -f "%0100g" 1 2000; sleep 0.12; i=$((i+1)); done';
+    const lines = Array.from({ length: 2000 }, (_, at) => `${String(at + 1).padStart(100, '0')}\n`).join('');
+    const { code, stdout, stderr } = await cli.run('exec', one, '--', burst);
+    t.strictSame([code, stderr], [0, '']);
+    t.ok(stdout === lines.repeat(3), 'every line, in order');
+  });
+
   await t.test('exec on many tells whose line each is, and how each ended', async (t) => {
     const { code, stdout, stderr } = await cli.run('exec', one, two, '--', `echo hello; test $PPID = 0 || exit 4`);
     t.equal(code, 1);
@@ -85,7 +94,23 @@ t.test('a zone', async (t) => {
     stubborn.child.kill('SIGINT');
     const { code, stderr } = await stubborn.ended;
     t.equal(code, 130);
-    t.match(stderr, /left: task [-0-9a-f]{36} may still run/);
+    t.match(stderr, /left: \S+: task [-0-9a-f]{36} may still run/);
+  });
+
+  await t.test('a lost terminal ends exec and not what runs, and under nohup exec stays', async (t) => {
+    const go = `${cli.home}/go`;
+    const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
+    const lost = cli.start(['exec', one, '--', script], { wrapper: true });
+    const kept = cli.start(['exec', two, '--', script], { wrapper: true, under: ['nohup'] });
+    await Promise.all([lost.says('begun'), kept.says('begun')]);
+    lost.child.kill('SIGHUP');
+    kept.child.kill('SIGHUP');
+    const { code, stderr } = await lost.ended;
+    t.equal(code, 129);
+    const [, id = ''] = /left: \S+: task ([-0-9a-f]{36}) may still run/.exec(stderr) ?? [];
+    writeFileSync(go, '');
+    t.match(await cli.run('task', id, '--follow'), { code: 0, stdout: 'begun\ndone\n' });
+    t.match(await kept.ended, { code: 0, stdout: 'begun\ndone\n' });
   });
 
   await t.test('a lock is held while the command runs, and its exit code is passed on', async (t) => {
@@ -96,10 +121,12 @@ t.test('a zone', async (t) => {
     t.strictSame(await cli.json('tickets'), [], 'and released');
     t.match(await cli.run('lock', one, 'vm', 'x', '--', 'no-such-command'), { code: 127 });
     t.match(await cli.run('lock', one, 'vm', 'x', '--', 'sh', '-c', 'kill -9 $$'), { code: 137 });
-    const holder = cli.start(['lock', 'default', 'vm', 'x', '--', 'sh', '-c', 'echo held; exec sleep 60']);
+    const script = 'trap "" HUP; echo held; exec sleep 60';
+    const holder = cli.start(['lock', 'default', 'vm', 'x', '--', 'sh', '-c', script]);
     await holder.says('held');
     t.match(await cli.run('lock', 'default', 'vm', 'x', '--wait', '0', '--', 'echo'), { code: 124, stdout: '' });
     t.match(await cli.run('lock', 'default', 'vm', 'x', '--wait', '0', '-E', '9', '--', 'echo'), { code: 9 });
+    holder.child.kill('SIGHUP');
     const next = cli.start(['lock', 'default', 'vm', 'x', '--', 'echo', 'mine']);
     await next.says('1 ahead, held by ticket');
     t.match(await cli.json('tickets'), [{ server_uuid: 'default', scope: 'vm', id: 'x', depth: 1 }]);

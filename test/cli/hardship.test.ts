@@ -1,7 +1,7 @@
 /** Slow readers, many streams, answers that are lost or hostile: instances as a test says, the program as it is. */
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { FleetRun } from '../../lib/cli/fleet-run.ts';
 import { safeJson } from '../../lib/cli/visible.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
@@ -10,7 +10,7 @@ import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
 import { caller, type Heard, json, scripted } from '../client/rig.ts';
 import { until } from '../support/until.ts';
-import { Cli } from './rig.ts';
+import { Cli, records } from './rig.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const TICKET = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
@@ -72,7 +72,13 @@ t.test(
         random,
       });
       t.teardown(() => client.close());
-      const listener = { onStart() {}, onBroken() {}, onEnd() {}, onOutput: async () => undefined };
+      const listener = {
+        onStart() {},
+        onBroken() {},
+        onEnd() {},
+        onNotCancelled() {},
+        onOutput: async () => undefined,
+      };
       const command = { params: {}, timeoutMs: undefined, ticketUuid: undefined, detach: false };
       const [ending] = await new FleetRun({ client, random, listener }).run(servers('web'), command, 1);
       t.equal(ending?.kind, 'unknown', what);
@@ -178,6 +184,115 @@ t.test('a token does not go out in plain text where TLS was asked for', async (t
   const instance = await scripted(t, (response) => json(response, 200, []));
   t.match(await new Cli(t, [instance.url]).run('servers', '--tls'), { code: 2, stderr: /write https:/ });
   t.equal(instance.heard.length, 0);
+});
+
+/** An instance with these servers, whose tasks say this, each event with its id. */
+async function telling(t: Test, hostnames: readonly string[], events: readonly Event[]) {
+  return scripted(t, (response, { method, path }) => {
+    if (method === 'POST') return json(response, 202, { id: TICKET });
+    if (path.startsWith('/servers')) return json(response, 200, servers(...hostnames));
+    if (!path.endsWith('/events')) return json(response, 200, []);
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(stream(events));
+  });
+}
+
+function stream(events: readonly Event[]): string {
+  const about = { attempt: 1, timestamp: '2030-01-01T00:00:00Z' };
+  return events.map((event, seq) => `id: ${seq}\ndata: ${JSON.stringify({ seq, ...about, ...event })}\n\n`).join('');
+}
+
+interface Event {
+  name: string;
+  data: object;
+}
+
+const output = (offset: number, text: string) => ({ name: 'output', data: { stream: 'stdout', offset, text } });
+const end = (result: object) => ({ name: 'end', data: { status: 'complete', result: { exitCode: 0, ...result } } });
+
+t.test('what exec prints is whole and in order, and what nobody has is told beside it', async (t) => {
+  const rows: [string, Event[], string, RegExp | ''][] = [
+    [
+      'a gap',
+      [output(0, 'one\n'), output(8, 'three\n'), end({ stdout: 'one\ntwo\nthree\n' })],
+      'one\ntwo\nthree\n',
+      '',
+    ],
+    ['twice', [output(0, 'one\n'), output(0, 'one\n'), end({ stdout: 'one\ntwo\n' })], 'one\ntwo\n', ''],
+    [
+      'not kept',
+      [output(0, 'one\n'), output(8, 'three\n'), end({})],
+      'one\nthree\n',
+      /web-0: 4 bytes of stdout are missing/,
+    ],
+  ];
+  for (const [what, events, text, complaint] of rows) {
+    const { url } = await telling(t, ['web-0'], events);
+    const cli = new Cli(t, [url]);
+    const [plain, inJson] = await Promise.all([
+      cli.run('exec', '--all', '--', 'x'),
+      cli.run('exec', '--all', '--json', '--', 'x'),
+    ]);
+    t.strictSame([plain.code, plain.stdout], [0, text], what);
+    if (complaint === '') t.equal(plain.stderr, '', what);
+    else t.match(plain.stderr, complaint, what);
+    const told = records<{ event: string; text?: string; cut?: number }>(inJson.stdout);
+    t.equal(told.map(({ text = '' }) => text).join(''), text, `${what}, in JSON`);
+    t.strictSame(
+      told.flatMap(({ cut }) => cut ?? []),
+      complaint === '' ? [] : [4],
+    );
+    t.match(told.at(-1), { event: 'end', outcome: 'ok' });
+  }
+});
+
+t.test('the beginning of a line is shown even when nobody tells how it ended', async (t) => {
+  const instance = await scripted(t, (response, { method, path, headers }) => {
+    if (method === 'POST') return json(response, 202, { id: TICKET });
+    if (path.startsWith('/servers')) return json(response, 200, servers('web-0', 'web-1'));
+    if (!path.endsWith('/events')) return json(response, 200, []);
+    if (headers['last-event-id'] !== undefined) return json(response, 401, NOT_NOW);
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(stream([output(0, 'half a line')]));
+  });
+  const { code, stdout } = await new Cli(t, [instance.url]).run('exec', '--all', '--', 'x');
+  t.equal(code, 3);
+  t.match(stdout, 'web-0 | half a line\n');
+  t.match(stdout, 'web-1 | half a line\n');
+});
+
+t.test('whoever leaves is told of every server that may have been given a task', async (t) => {
+  const creates: ServerResponse[] = [];
+  const instance = await scripted(t, (response, { method, path }) => {
+    if (path.startsWith('/servers') && method === 'GET') return json(response, 200, servers('web-0', 'web-1', 'web-2'));
+    if (path.endsWith('/tasks'))
+      return path.includes('0000/') ? json(response, 202, { id: TICKET }) : void creates.push(response);
+    if (path.endsWith('/cancel')) return json(response, 409, { code: 'TaskNotCancellable', message: 'an old agent' });
+    if (!path.endsWith('/events')) return json(response, 200, []);
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(stream([output(0, 'begun\n')]));
+  });
+  const cli = new Cli(t, [instance.url]);
+  const [first, second, third] = servers('0', '1', '2').map(({ uuid }) => uuid);
+  const signals = [['SIGINT', 'SIGINT'], ['SIGHUP']] as const;
+  for (const each of signals) {
+    creates.length = 0;
+    const running = cli.start(['exec', '--all', '--concurrency', '2', '--', 'x']);
+    await running.says('begun');
+    await until(() => creates.length === 1, 'a create that nobody answers');
+    for (const signal of each) {
+      running.child.kill(signal);
+      if (each.length > 1) await running.says('could not be asked to end: an old agent');
+    }
+    const { code, stderr } = await running.ended;
+    t.equal(code, each.length > 1 ? 130 : 129);
+    t.match(stderr, `left: web-0: task ${TICKET} may still run; cnapi task ${TICKET} tells`);
+    t.match(stderr, `left: web-1 may have been given a task; cnapi tasks ${second} tells`);
+    t.match(stderr, '1 of 3 servers were not asked');
+    t.notMatch(stderr, third);
+  }
+  t.ok(
+    first && instance.heard.filter(({ path }) => path.endsWith('/cancel')).length === 1,
+    'a lost terminal cancels nothing',
+  );
 });
 
 t.test('what was done by a request whose answer was lost is not told as refused', async (t) => {

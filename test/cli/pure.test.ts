@@ -4,8 +4,9 @@ import { complete, isPlainWord } from '../../lib/cli/complete.ts';
 import { parseDuration, parseTime, shortDuration, shortTime } from '../../lib/cli/duration.ts';
 import { screenOf } from '../../lib/cli/fleet-view.ts';
 import { createProgram } from '../../lib/cli/program.ts';
+import { ignoredIn } from '../../lib/cli/signals.ts';
 import { facts, table, widthOf } from '../../lib/cli/table.ts';
-import { errorOf, hasSucceeded } from '../../lib/cli/task-end.ts';
+import { errorOf, exitCodeOf, hasSucceeded } from '../../lib/cli/task-end.ts';
 import { visible, visibleLines } from '../../lib/cli/visible.ts';
 import { matches, parseWhere } from '../../lib/cli/where.ts';
 
@@ -134,6 +135,29 @@ t.test('how a task ended', (t) => {
     [{ status: 'failure', error: { code: 'TaskTimeout', message: 'too long' } }, 'too long (TaskTimeout)'],
   ];
   for (const [end, why] of failures) t.equal(errorOf(end as Record<string, unknown>), why);
+  const codes: [object | undefined, number | undefined][] = [
+    [{ exitCode: 3, signal: null }, 3],
+    [{ exitCode: null, signal: 'SIGKILL' }, 137],
+    [{ exitCode: null, signal: 'SIGTERM' }, 143],
+    [{ exitCode: null, signal: 'constructor' }, 128],
+    [{}, undefined],
+    [undefined, undefined],
+  ];
+  for (const [result, code] of codes) t.equal(exitCodeOf(result), code, JSON.stringify(result));
+  t.end();
+});
+
+t.test('which signals were ignored when the program was called', (t) => {
+  const rows: [string | undefined, string[]][] = [
+    ['00000001', ['SIGHUP']],
+    ['00000002', ['SIGINT']],
+    ['00004003', ['SIGINT', 'SIGTERM', 'SIGHUP']],
+    ['ffffbffc', []],
+    ['', []],
+    ['nonsense', []],
+    [undefined, []],
+  ];
+  for (const [mask, signals] of rows) t.strictSame(ignoredIn(mask), signals, mask ?? 'not told');
   t.end();
 });
 

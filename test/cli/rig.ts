@@ -50,11 +50,11 @@ export class Cli {
     return JSON.parse(stdout) as Value;
   }
 
-  start(args: readonly string[], { env = {}, input = '', wrapper = false } = {}): Running {
-    const command = wrapper
-      ? ([CNAPI, args] as const)
-      : ([process.execPath, ['--disable-warning=ExperimentalWarning', MAIN, ...args]] as const);
-    const child = spawn(command[0], command[1], { env: { ...this.#env, ...env }, cwd: this.home, stdio: 'pipe' });
+  /** `wrapper`: as people call it; `under`: a program that calls it, with its arguments. */
+  start(args: readonly string[], { env = {}, input = '', wrapper = false, under = [] as string[] } = {}): Running {
+    const program = wrapper ? [CNAPI] : [process.execPath, '--disable-warning=ExperimentalWarning', MAIN];
+    const [file = '', ...rest] = [...under, ...program, ...args];
+    const child = spawn(file, rest, { env: { ...this.#env, ...env }, cwd: this.home, stdio: 'pipe' });
     const said = { stdout: '', stderr: '' };
     for (const name of ['stdout', 'stderr'] as const)
       child[name].setEncoding('utf8').on('data', (piece) => {

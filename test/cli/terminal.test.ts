@@ -91,6 +91,14 @@ t.test('at a terminal', { skip }, async (t) => {
     await terminal.shows('ended with 130');
   });
 
+  await t.test('what came too fast to be shown live does not keep what follows from whoever looks on', async () => {
+    terminal.type('clear');
+    terminal.type(`$cnapi exec ${server?.serverUuid} -- 'seq 1 60000; sleep 1; echo still here; sleep 600'`);
+    await terminal.shows(/cnapi: \S+: \d+ bytes of stdout are missing here\n[\s\S]*still here/);
+    terminal.key('C-c');
+    await terminal.shows(/Cancelled\)/);
+  });
+
   await t.test('tables fit, uuids stay whole', async (t) => {
     terminal.type('clear; $cnapi instances; $cnapi servers');
     const shown = await terminal.shows(/UUID[\s\S]*node-0/);

@@ -17,7 +17,10 @@ export function drainCommand(runner: Runner): Command {
       'Drains an instance: its agents go to the others, its callers are answered, then it stops. Whoever looks after its process may start it again.',
     )
     .argument('<instance>', 'its uuid, the beginning of it, or HOST:PORT')
-    .option('--wait', 'until it has gone, 90 s at most; exit code 1 if it has not')
+    .option(
+      '--wait',
+      'until it has gone, 90 s at most; exit code 1 if it has not. The drain goes on if this is interrupted',
+    )
     .action(runner.action(drain));
   return examples(command, ['cnapi drain 10.0.0.11:8080 --wait']);
 }

@@ -11,6 +11,7 @@ import { findServers, labelsOf, selectServers } from '../find.ts';
 import { type Ending, type FleetCommand, FleetRun, type Listener } from '../fleet-run.ts';
 import { LiveOutput, prefixOf } from '../live-output.ts';
 import { flushed } from '../output.ts';
+import { OutputSequence } from '../output-sequence.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
 import { exitCodeOf } from '../task-end.ts';
@@ -42,11 +43,16 @@ pipes and the like work. With --script the words are the arguments of the script
 Commands run as the user of the agent, which is root in earnest.
 
 Output to a terminal has control characters shown as escapes such as \\x1b, unless --raw is given; to a pipe or a file it
-goes as it is. With several servers each line begins with the name of its server.
+goes as it is. With several servers each line begins with the name of its server. Up to 1 MiB of each stream is whole in
+the end: what did not come while the command ran follows at its end, in order. Of more, what is missing is told on
+stderr, or as "cut" in --json. What is not UTF-8 comes as U+FFFD.
 
-The first Ctrl-C cancels what runs and waits for its end, the second one leaves.
+The first Ctrl-C cancels what runs and waits for its end, the second one leaves; so does SIGTERM. A lost terminal (SIGHUP)
+cancels nothing: the program leaves, what runs goes on, and what waited for --concurrency is not started. Under nohup it
+stays to the end, and Ctrl-C reaches it no more than it does others when a script put it in the background.
 
-Exit codes: 0 it ended with 0 on all, 1 it failed on some, 2 usage, 3 of some nobody told how it ended, 130 interrupted.
+Exit codes: 0 it ended with 0 on all, 1 it failed on some, 2 usage, 3 of some nobody told how it ended, 128 + N if signal N
+ended it (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
 `;
 
 export function execCommand(runner: Runner): Command {
@@ -85,11 +91,11 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   let interruptedWith: number | undefined;
   const stop = onEndingSignal((signal, before) => {
     interruptedWith = exitCodeOfSignal(signal);
-    if (before > 0) return void leave(context, run, interruptedWith);
+    if (before > 0 || signal === 'SIGHUP') return void leave(context, run, { servers, code: interruptedWith });
     output.complain(
       `cancelling ${run.running.size} of ${servers.length}; once more to leave without waiting for their ends`,
     );
-    void run.cancel().then((missed) => missed > 0 && output.complain(`${missed} could not be asked to end`));
+    void run.cancel();
   });
   const endings = await run.run(servers, command, concurrency);
   stop();
@@ -97,10 +103,21 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   return interruptedWith ?? codeOf(endings);
 }
 
-async function leave({ output }: Context, run: FleetRun, code: number): Promise<never> {
-  for (const id of run.running.values()) output.complain(`left: task ${id} may still run; cnapi task ${id} tells`);
+/** What was begun goes on without us; nobody else is asked. */
+async function leave({ output }: Context, run: FleetRun, { servers, code }: Left): Promise<never> {
+  const told = toldOf(servers);
+  for (const [server, id] of run.running)
+    output.complain(`left: ${told(server)}: task ${id} may still run; cnapi task ${id} tells`);
+  for (const server of run.asked)
+    output.complain(`left: ${told(server)} may have been given a task; cnapi tasks ${server.uuid} tells`);
+  if (run.waiting > 0) output.complain(`${run.waiting} of ${servers.length} servers were not asked`);
   await flushed();
   process.exit(code);
+}
+
+interface Left {
+  servers: readonly Server[];
+  code: number;
 }
 
 async function serversOf({ client }: Context, names: readonly string[], options: Options): Promise<Server[]> {
@@ -153,40 +170,76 @@ function concurrencyOf(text: string): number {
   throw new UsageError(`--concurrency ${text} is not a number from 1 to ${MAX_CONCURRENCY}`);
 }
 
-function listenerOf({ output }: Context, servers: readonly Server[], options: Options): Listener {
-  const isOne = servers.length === 1;
+type Told = (server: Server) => string;
+
+function toldOf(servers: readonly Server[]): Told {
   const labels = labelsOf(servers);
-  const told = (server: Server) => visible(labels.get(server.uuid) ?? server.uuid);
-  const width = Math.max(...servers.map((server) => told(server).length));
-  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(told(server), width));
-  const lives = new Map<string, LiveOutput>();
-  const liveOf = (server: Server) => {
-    const live =
-      lives.get(server.uuid) ?? new LiveOutput(output, { raw: options.raw === true, prefix: prefix(server) });
-    lives.set(server.uuid, live);
-    return live;
+  return (server) => visible(labels.get(server.uuid) ?? server.uuid);
+}
+
+function listenerOf(context: Context, servers: readonly Server[], options: Options): Listener {
+  const { output } = context;
+  const told = toldOf(servers);
+  const remarks = {
+    onBroken: (server: Server, why: string) =>
+      output.note(`${told(server)}: ${visible(why)}; going on at another instance`),
+    onNotCancelled: (server: Server, id: string, why: string) =>
+      output.complain(`${told(server)}: task ${id} could not be asked to end: ${visible(why)}`),
   };
-  const record = (server: Server, event: string, about: object) =>
-    output.record({ event, server_uuid: server.uuid, hostname: server.hostname ?? null, ...about });
+  return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
+}
+
+type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'>;
+
+function recorded(output: Context['output']): Report {
+  const sequences = new Map<string, OutputSequence>();
+  const sequenceOf = ({ uuid }: Server) => made(sequences, uuid, () => new OutputSequence());
+  const record = ({ uuid, hostname }: Server, event: string, about: object) =>
+    output.record({ event, server_uuid: uuid, hostname: hostname ?? null, ...about });
   return {
-    onStart(server, id) {
-      if (output.json) record(server, 'start', { task: id });
-      else if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
-    },
-    onOutput(server, data) {
-      if (output.json) record(server, 'output', data);
-      else liveOf(server).write(data);
+    onStart: (server, id) => record(server, 'start', { task: id }),
+    onOutput(server, { data, attempt }) {
+      for (const piece of sequenceOf(server).write(data, attempt)) record(server, 'output', piece);
       return output.ready();
     },
-    onBroken: (server, why) => output.note(`${told(server)}: ${visible(why)}; going on at another instance`),
     onEnd(server, ending) {
-      if (output.json) return record(server, 'end', recordOf(ending));
-      if (ending.kind === 'ok' || ending.kind === 'failed') liveOf(server).end(ending.result);
+      for (const piece of sequenceOf(server).end(resultOf(ending))) record(server, 'output', piece);
+      sequences.delete(server.uuid);
+      record(server, 'end', recordOf(ending));
+    },
+  };
+}
+
+function shown(context: Context, servers: readonly Server[], options: Options): Report {
+  const { output } = context;
+  const isOne = servers.length === 1;
+  const told = toldOf(servers);
+  const width = servers.reduce((widest, server) => Math.max(widest, told(server).length), 0);
+  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(told(server), width));
+  const lives = new Map<string, LiveOutput>();
+  const about = (server: Server) => ({ raw: options.raw === true, prefix: prefix(server), label: told(server) });
+  const liveOf = (server: Server) => made(lives, server.uuid, () => new LiveOutput(context, about(server)));
+  return {
+    onStart(server, id) {
+      if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
+    },
+    onOutput(server, event) {
+      liveOf(server).write(event);
+      return output.ready();
+    },
+    onEnd(server, ending) {
+      liveOf(server).end(resultOf(ending));
       lives.delete(server.uuid);
       if (ending.kind === 'failed' || ending.kind === 'unknown')
         output.complain(`${told(server)}: ${visible(whyOf(ending))}`);
     },
   };
+}
+
+function made<Value>(all: Map<string, Value>, key: string, make: () => Value): Value {
+  const value = all.get(key) ?? make();
+  all.set(key, value);
+  return value;
 }
 
 function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string {
@@ -195,11 +248,13 @@ function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string 
   return `${ending.why}${request}${task}`;
 }
 
+/** Undefined when nobody told it. */
+const resultOf = (ending: Ending): unknown => ('result' in ending ? ending.result : undefined);
+
 function recordOf(ending: Ending): object {
   const { kind, id } = ending;
-  const result = 'result' in ending ? ending.result : undefined;
   const why = 'why' in ending ? { error: ending.why } : {};
-  return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(result) ?? null, ...why };
+  return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(resultOf(ending)) ?? null, ...why };
 }
 
 function summarize({ output }: Context, servers: readonly Server[], endings: readonly Ending[]): void {

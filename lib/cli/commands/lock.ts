@@ -31,6 +31,9 @@ and KILL after --kill-after. Without a terminal all that it started is stopped w
 lock passes on after --expires, and the command goes on: give it an end of its own. On a machine that was suspended the
 loss is noticed only once it runs again.
 
+INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until it has ended, however long that
+takes; while the lock is waited for they give the place back. Under nohup HUP is passed to nobody.
+
 Exit codes: the command's own, 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126, 127 the
 command cannot be run, is not there; 1 refused; 2 usage; 3 no instance answered, and nothing was run.
 `;

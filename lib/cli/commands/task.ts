@@ -20,6 +20,7 @@ export function taskCommand(runner: Runner): Command {
     .argument('<task>', 'its id')
     .option('-f, --follow', 'from its beginning until it ends; exit code 0 if it succeeded, else 1')
     .option('--raw', 'its output to the terminal as it is, control characters and all')
+    .addHelpText('after', '\nCtrl-C, or a lost terminal, ends the following, not the task: that is for cnapi cancel.')
     .action(runner.action(task));
   return examples(command, [
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
@@ -33,18 +34,19 @@ async function task(context: Context, [given]: readonly unknown[], options: Opti
   if (options.follow) return followed(context, id, options);
   const found = await client.task(id);
   if (output.json) output.document(found);
-  else show(output, found);
+  else show(context, found);
   return EXIT.ok;
 }
 
-async function followed({ client, output }: Context, id: string, { raw }: Options): Promise<number> {
+async function followed(context: Context, id: string, { raw }: Options): Promise<number> {
+  const { client, output } = context;
   const first = await client.task(id);
   await client.learnInstances().catch(() => undefined);
-  const live = new LiveOutput(output, { raw: raw === true, prefix: undefined });
+  const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
   const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
-    else if (event.name === 'output') live.write(event.data);
+    else if (event.name === 'output') live.write(event);
     else if (event.name !== 'end') output.note(storyOf(event));
     await output.ready();
     if (event.name !== 'end') continue;
@@ -54,7 +56,10 @@ async function followed({ client, output }: Context, id: string, { raw }: Option
     return hasSucceeded(event.data) ? EXIT.ok : EXIT.failed;
   }
   // Nothing came after the last event that was had: it ended meanwhile.
-  return (await client.task(id)).status === 'complete' ? EXIT.ok : EXIT.failed;
+  const { status, history } = await client.task(id);
+  const result = history.find(({ name }) => name === 'finish')?.event;
+  if (!output.json) live.end(result);
+  return hasSucceeded({ status, result }) ? EXIT.ok : EXIT.failed;
 }
 
 function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
@@ -64,13 +69,13 @@ function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
   return visible(`${shortTime(timestamp)} ${name}${about}${again}`);
 }
 
-function show(output: Context['output'], found: Task): void {
+function show(context: Context, found: Task): void {
   const finish = found.history.find(({ name }) => name === 'finish')?.event;
   const error = found.history.find(({ name }) => name === 'error')?.event.error as {
     message?: unknown;
     code?: unknown;
   };
-  output.facts([
+  context.output.facts([
     ['id', found.id],
     ['task', found.task],
     ['server', found.server_uuid],
@@ -84,6 +89,6 @@ function show(output: Context['output'], found: Task): void {
     ['request', found.req_id],
     ['ticket', found.ticket_uuid],
   ]);
-  const live = new LiveOutput(output, { raw: false, prefix: undefined });
+  const live = new LiveOutput(context, { raw: false, prefix: undefined, label: '' });
   if (finish !== undefined) live.end(finish);
 }

@@ -1,0 +1,250 @@
+/**
+ * What a command wrote, put together from what came while it ran and from what its result keeps: each stream in order and
+ * nothing twice. Pure; used by live-output.ts, and by commands/exec.ts for JSON.
+ *
+ * Live pieces may be missing (an agent shows so much in so long) or come twice (a report whose commit was not answered is
+ * stored again); their offsets tell. From a gap on the pieces are held back, because the result may have all of it. They
+ * are given without it, and the gap told, once the result cannot have it any more, at the end, or when `goOn` is called.
+ */
+import { createHash } from 'node:crypto';
+import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
+
+export type StreamName = 'stdout' | 'stderr';
+export const STREAMS = ['stdout', 'stderr'] as const;
+
+/** Text, or so many bytes that are missing there; null when it is not known whether any are. */
+export type OutputPiece =
+  | { stream: StreamName; offset: number; text: string }
+  | { stream: StreamName; offset: number; cut: number | null };
+
+export class OutputSequence {
+  #streams = newStreams();
+  #attempt = 0;
+
+  /** Of an `output` event. A new attempt begins anew. */
+  write(data: Readonly<Record<string, unknown>>, attempt: number): OutputPiece[] {
+    const { stream, offset, text } = data;
+    const before = attempt === this.#attempt ? [] : this.#beginAgain(attempt);
+    // One that tells of a cut has no text; the offset after it says the same.
+    if ((stream !== 'stdout' && stream !== 'stderr') || typeof text !== 'string') return before;
+    return [...before, ...this.#streams[stream].push(typeof offset === 'number' ? offset : undefined, text)];
+  }
+
+  isHolding(stream: StreamName): boolean {
+    return this.#streams[stream].isHolding;
+  }
+
+  /** What is held back, with its gap told. */
+  goOn(stream: StreamName): OutputPiece[] {
+    return this.#streams[stream].goOn();
+  }
+
+  /** The rest. Of the result of the task; undefined when it is not known. */
+  end(result: unknown): OutputPiece[] {
+    const texts = (result ?? {}) as Readonly<Record<string, unknown>>;
+    return STREAMS.flatMap((name) => {
+      const all = texts[name];
+      return this.#streams[name].end(typeof all === 'string' ? all : undefined);
+    });
+  }
+
+  #beginAgain(attempt: number): OutputPiece[] {
+    const rest = this.end(undefined);
+    this.#streams = newStreams();
+    this.#attempt = attempt;
+    return rest;
+  }
+}
+
+const newStreams = () => ({ stdout: new StreamSequence('stdout'), stderr: new StreamSequence('stderr') });
+
+/** Bytes of a stream that became a text: not one number when some of them were not UTF-8. */
+interface Range {
+  least: number;
+  most: number;
+}
+
+interface Source {
+  offset: number;
+  text: string;
+}
+
+/** Stands for one to three bytes that are not UTF-8. */
+const REPLACEMENT = '\ufffd';
+
+class StreamSequence {
+  readonly #name: StreamName;
+  /** Where in the stream the next text begins. */
+  #at: Range = { least: 0, most: 0 };
+  /** A replacement that came last: before a gap it may be the beginning of a character. */
+  #doubtful = '';
+  #held: Source[] = [];
+  #isWhole = true;
+  readonly #given = createHash('sha256');
+  #characters = 0;
+
+  constructor(name: StreamName) {
+    this.#name = name;
+  }
+
+  get isHolding(): boolean {
+    return this.#held.length > 0;
+  }
+
+  push(given: number | undefined, text: string): OutputPiece[] {
+    const offset = given ?? this.#reach.most;
+    if (this.isHolding || offset > this.#reach.most) return this.#hold({ offset, text });
+    return this.#take({ offset, text });
+  }
+
+  goOn(): OutputPiece[] {
+    const held = this.#held;
+    const [first] = held;
+    if (first === undefined) return [];
+    this.#held = [];
+    return [...this.#skipTo(first.offset), ...held.flatMap(({ offset, text }) => this.push(offset, text))];
+  }
+
+  end(all: string | undefined): OutputPiece[] {
+    if (all === undefined) return this.#withoutResult();
+    const { head, cut, tail } = partsOf(all);
+    const mayBeKnown = this.#isWhole && this.#characters <= head.length;
+    const isKnown = mayBeKnown && this.#isBeginningOf(head);
+    const isOther = !isKnown && (mayBeKnown || (this.#isWhole && cut === 0));
+    const rest = isKnown ? this.#giveHead(head) : [];
+    if (isKnown && cut === 0) return rest;
+    const isCounted = [lengthOf(head), lengthOf(tail), this.#at].every(isExact);
+    const last = { offset: lengthOf(head).most + cut, text: tail };
+    if (isCounted && !isOther) return [...rest, ...this.#merge([{ offset: 0, text: head }, last])];
+    if (isKnown) return [...rest, ...this.#skipTo(last.offset), ...this.#give(tail, last.offset)];
+    const total = lengthOf(head).least + cut + lengthOf(tail).least;
+    const shown = this.#withoutResult();
+    return !isOther && this.#at.most >= total ? shown : [...shown, this.#missing(null)];
+  }
+
+  /** Everything up to here has come. */
+  get #reach(): Range {
+    const { least, most } = this.#at;
+    return this.#doubtful === '' ? this.#at : { least: least + 1, most: most + 3 };
+  }
+
+  #take({ offset, text }: Source): OutputPiece[] {
+    const { least, most } = this.#reach;
+    const fresh = offset >= least ? text : withoutFirst(text, most - offset);
+    if (fresh === '') return [];
+    const isNext = fresh === text && this.#doubtful === '';
+    const all = this.#doubtful + fresh;
+    this.#doubtful = all.endsWith(REPLACEMENT) ? REPLACEMENT : '';
+    const pieces = this.#give(all.slice(0, all.length - this.#doubtful.length), isNext ? offset : this.#at.least);
+    const length = lengthOf(text);
+    const doubt = this.#doubtful === '' ? { least: 0, most: 0 } : { least: 1, most: 3 };
+    this.#at = { least: offset + length.least - doubt.least, most: offset + length.most - doubt.most };
+    return pieces;
+  }
+
+  /** Bounded: a result keeps the first and the last half of so much, so what lies further back comes no more. */
+  #hold(source: Source): OutputPiece[] {
+    this.#held.push(source);
+    const end = endOf(source);
+    const isInVain = end > MAX_OUTPUT_BYTES && end - this.#at.most > MAX_OUTPUT_BYTES / 2;
+    return isInVain ? this.goOn() : [];
+  }
+
+  #skipTo(offset: number): OutputPiece[] {
+    const pieces = [...this.#giveDoubtful(), this.#missing(offset - this.#at.most)];
+    this.#at = { least: offset, most: offset };
+    this.#isWhole = false;
+    return pieces;
+  }
+
+  #withoutResult(): OutputPiece[] {
+    const pieces: OutputPiece[] = [];
+    while (this.isHolding) pieces.push(...this.goOn());
+    return [...pieces, ...this.#giveDoubtful()];
+  }
+
+  #giveDoubtful(): OutputPiece[] {
+    const pieces = this.#give(this.#doubtful, this.#at.least);
+    this.#at = this.#reach;
+    this.#doubtful = '';
+    return pieces;
+  }
+
+  #giveHead(head: string): OutputPiece[] {
+    this.#doubtful = '';
+    const pieces = this.#give(head.slice(this.#characters), this.#at.least);
+    this.#at = lengthOf(head);
+    return pieces;
+  }
+
+  /** What is held and what the result kept, whichever has what comes next. */
+  #merge(kept: readonly Source[]): OutputPiece[] {
+    const pieces: OutputPiece[] = [];
+    const held = this.#held;
+    this.#held = [];
+    this.#doubtful = '';
+    for (let next = 0; ; ) {
+      const at = this.#reach.most;
+      const source = kept.find((one) => one.offset <= at && at < endOf(one)) ?? held[next];
+      if (source !== undefined && endOf(source) <= at) next++;
+      else if (source !== undefined && source.offset <= at) pieces.push(...this.#take(source));
+      else {
+        const starts = [...kept, ...(source === undefined ? [] : [source])].map(({ offset }) => offset);
+        const first = Math.min(...starts.filter((offset) => offset > at));
+        if (first === Number.POSITIVE_INFINITY) return [...pieces, ...this.#giveDoubtful()];
+        pieces.push(...this.#skipTo(first));
+      }
+    }
+  }
+
+  #isBeginningOf(head: string): boolean {
+    const same = createHash('sha256').update(head.slice(0, this.#characters));
+    return same.digest('hex') === this.#given.copy().digest('hex');
+  }
+
+  #give(text: string, offset: number): OutputPiece[] {
+    if (text === '') return [];
+    this.#given.update(text);
+    this.#characters += text.length;
+    return [{ stream: this.#name, offset, text }];
+  }
+
+  #missing(cut: number | null): OutputPiece {
+    return { stream: this.#name, offset: this.#at.most, cut };
+  }
+}
+
+function lengthOf(text: string): Range {
+  const most = Buffer.byteLength(text);
+  let replacements = 0;
+  for (let at = text.indexOf(REPLACEMENT); at >= 0; at = text.indexOf(REPLACEMENT, at + 1)) replacements++;
+  return { least: most - 2 * replacements, most };
+}
+
+const isExact = ({ least, most }: Range): boolean => least === most;
+const endOf = ({ offset, text }: Source): number => offset + Buffer.byteLength(text);
+
+/** Without the characters that lie within the first so many bytes. */
+function withoutFirst(text: string, bytes: number): string {
+  let at = 0;
+  let length = 0;
+  for (const character of text) {
+    length += Buffer.byteLength(character);
+    if (length > bytes) break;
+    at += character.length;
+  }
+  return text.slice(at);
+}
+
+const MARK = /\n\[… (\d+) bytes cut …\]\n/g;
+
+/** A result that was too long has its first and last half, with the mark of the cut in the middle. */
+function partsOf(all: string): { head: string; cut: number; tail: string } {
+  for (const mark of all.matchAll(MARK)) {
+    const head = all.slice(0, mark.index);
+    const tail = all.slice(mark.index + mark[0].length);
+    const [first, last] = [lengthOf(head), lengthOf(tail)];
+    if (first.least <= last.most + 6 && last.least <= first.most + 6) return { head, cut: Number(mark[1]), tail };
+  }
+  return { head: all, cut: 0, tail: '' };
+}
