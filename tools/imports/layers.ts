@@ -70,7 +70,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'cn-agent': [...base, 'wire', 'dns'],
   fleet: [...base, 'cn-agent'],
   client: [...base, 'dns'],
-  cli: [...base, 'dns', 'client', 'version.ts', 'direct-token.ts', 'doctor'],
+  cli: [...base, 'wire', 'dns', 'client', 'version.ts', 'direct-token.ts', 'doctor'],
 };
 
 /** Nouns whose pure file (types and decisions) may import neither stores nor anything that does I/O. */
