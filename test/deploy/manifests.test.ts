@@ -239,6 +239,15 @@ function partsOf(file: string, found = new Set<string>()): Set<string> {
   return found;
 }
 
+/** Of the packages that it is made of, those that the image's install leaves out. */
+function packagesNotInstalled(parts: readonly string[]): string[] {
+  const { dependencies } = JSON.parse(read('package.json')) as { dependencies: Record<string, string> };
+  const named = parts.flatMap((file) => [
+    ...read(file).matchAll(/^(?:import|\}) (?!type ).*?from '([a-z@][^':]*)';$/gm),
+  ]);
+  return named.map(([, name = '']) => name).filter((name) => !(name in dependencies));
+}
+
 t.test('the image has all parts of the programs that are run in it', async (t) => {
   const copies = [...read('deploy/container/Containerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)];
   const copied = copies.flatMap(([, names = '']) => names.split(' '));
@@ -246,6 +255,7 @@ t.test('the image has all parts of the programs that are run in it', async (t) =
   for (const program of ['server.ts', 'tools/name-server.ts', 'deploy/container/health.ts', 'lib/cli/main.ts']) {
     const parts = [...partsOf(program)];
     t.ok(parts.length > 2, `${program} is followed`);
+    t.same(packagesNotInstalled(parts), [], `${program}: its packages`);
     t.same(
       parts.filter((file) => !has(file)),
       [],
