@@ -104,7 +104,8 @@ export class Tasks {
       topic: TASK_ENDS_TOPIC,
       eventsTopic: taskTopic,
       read: async (ids) => (await readPositions(database, ids)).map((position) => [position.id, position]),
-      isBefore: (next, last) => next.lastSeq < last.lastSeq,
+      // The events of a standby that was behind begin to count anew below; an end is never a read that was overtaken.
+      isBefore: (next, last) => !next.isEnded && next.lastSeq < last.lastSeq,
     });
     this.#waiters = new Waiters(database, this.#watches);
     this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#watches.wake(id, ended) });

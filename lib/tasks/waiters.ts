@@ -68,7 +68,10 @@ export class Waiters {
     this.#follows += 1;
     try {
       for (let seq = afterSeq; ; ) {
-        await watch.until((position) => position === undefined || position.isEnded || position.lastSeq > seq, options);
+        const seen = await watch.until(
+          (position) => position === undefined || position.isEnded || position.lastSeq > seq,
+          options,
+        );
         const page = await readEvents(this.#database, id, { afterSeq: seq, limit: PAGE });
         if (page === undefined) throw new TaskNotFoundError(id);
         for (const event of page.events) {
@@ -76,7 +79,10 @@ export class Waiters {
           seq = event.seq;
           if (event.name === 'end') return;
         }
-        if (page.events.length === 0 && (page.isEnded || options.over?.aborted)) return;
+        if (page.events.length > 0) continue;
+        if (page.isEnded || options.over?.aborted) return;
+        // The database has fewer events than it had: a standby that was behind.
+        watch.doubt(seen);
       }
     } finally {
       this.#follows -= 1;

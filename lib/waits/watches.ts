@@ -248,6 +248,11 @@ export class Watch<Position> {
     if (this.#awaiter?.isReached(position)) this.#awaiter.settle();
   }
 
+  /** What was `seen` is not there: the next read counts, wherever it says that the thing stands. */
+  doubt(seen: Seen<Position> | undefined): void {
+    if (this.#seen === seen) this.#seen = undefined;
+  }
+
   fail(error: Error): void {
     this.#failure = error;
     this.#awaiter?.settle(error);

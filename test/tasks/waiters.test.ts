@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { MemoryHub } from '../../lib/bus/memory-bus.ts';
+import type { Database } from '../../lib/moray/database.ts';
 import type { TaskEvent } from '../../lib/tasks/task.ts';
 import { TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
 import { cancelTask } from '../../lib/tasks/task-store.ts';
@@ -32,6 +33,12 @@ async function instances(t: Test, options: Partial<InstanceOptions> = {}) {
 async function collect(events: AsyncIterable<TaskEvent>, into: TaskEvent[] = []): Promise<TaskEvent[]> {
   for await (const event of events) into.push(event);
   return into;
+}
+
+/** As it stands on a standby to which no more events had come. */
+async function goBack(database: Database, id: string, lastSeq: number): Promise<void> {
+  await database.query('delete from cnapi_task_events where task_id = $1::uuid and seq > $2::int', [id, lastSeq]);
+  await database.query('update cnapi_tasks set last_seq = $2::int where id = $1::uuid', [id, lastSeq]);
 }
 
 const names = (events: TaskEvent[]) => events.map((event) => event.name);
@@ -162,6 +169,42 @@ t.test('a stream is taken up where it was left, and ends at once when there is n
   t.same(await collect(b.tasks.follow(id, 99)), []);
   await t.rejects(collect(b.tasks.follow(randomUUID(), 0)), TaskNotFoundError);
   t.ok(quiet(b));
+});
+
+t.test('an end is heard though the database has gone back, as a standby that was behind', async (t) => {
+  const { b, agent, taken, database } = await instances(t);
+  const id = await taken();
+  const events: TaskEvent[] = [];
+  const waiting = b.tasks.wait(id, patience);
+  const following = collect(b.tasks.follow(id, 0), events);
+  agent.event(id, { name: 'started' });
+  await until(() => names(events).includes('started'), 'started');
+  await goBack(database, id, 0);
+  agent.complete(id);
+  t.match(await waiting, { status: 'complete' });
+  await following;
+  t.same(names(events), ['accepted', 'started'], 'the end has the number of an event that was read');
+  t.ok(quiet(b));
+});
+
+t.test('a stream whose next event is gone waits for what comes, and does not ask again and again', async (t) => {
+  const { b, agent, taken, database } = await instances(t);
+  const id = await taken();
+  for await (const { name } of b.tasks.follow(id, 0)) if (name === 'accepted') break;
+  await database.query('update cnapi_tasks set last_seq = 10 where id = $1::uuid', [id]);
+  const asked = t.capture(database, 'query', database.query.bind(database));
+  const following = collect(b.tasks.follow(id, 0));
+  let pages = 0;
+  const count = () => {
+    pages += asked().filter(({ args }) => args[0].includes('cnapi_task_events')).length;
+    return pages;
+  };
+  await until(() => count() > 1, 'the page that is empty');
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  t.ok(count() < 10, `${pages} pages were asked for`);
+  await goBack(database, id, 1);
+  agent.complete(id);
+  t.same(names(await following), ['accepted', 'end']);
 });
 
 t.test('a long stream is read page by page, none missing, and a reader may leave', async (t) => {
