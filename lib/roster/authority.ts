@@ -124,7 +124,7 @@ export class Authority {
       const taken = await this.#take(candidate.hello, replaces);
       if (taken !== undefined) return this.#register(candidate, taken);
       const row = await readRow(this.#deps.database, candidate.hello.serverUuid);
-      const decision = decideHello(row, candidate.hello);
+      const decision = decideHello(row, candidate.hello, replaces);
       if (decision.kind === 'refuse') return this.#refuse(candidate, decision.refusal);
       if (decision.kind === 'again') continue;
       if (await this.#deps.probes.isAlive(candidate.hello.serverUuid, decision))

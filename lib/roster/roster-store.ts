@@ -26,7 +26,8 @@ type Greeting = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journa
 /**
  * Authority goes to `writer` under a new epoch, for each server where nothing stands against it; returns those. A server
  * stands among the hellos once. Guard: a higher conn of the same incarnation; another incarnation only where the row's is
- * not connected, or is `replaces`, found dead by a probe; never a journal older than one already seen.
+ * not connected, or is `replaces`, found dead by a probe; never a journal older than the last one that gave its inventory,
+ * unless it is new: another one, of epoch 0.
  */
 export async function acceptSessions(
   database: Queryable,
@@ -61,10 +62,10 @@ export async function acceptSessions(
            when row.status = 'running' and row.run is not null then row.incarnation end,
          incarnation = excluded.incarnation,
          conn = excluded.conn,
-         inventory_epoch = case when row.journal_id = excluded.journal_id then row.inventory_epoch else 0 end,
          journal_id = excluded.journal_id
        where excluded.epoch - 1 <= row.epoch + $9::bigint
-         and not (row.journal_id is not distinct from excluded.journal_id and excluded.epoch - 1 < row.inventory_epoch)
+         and not (excluded.epoch - 1 < row.inventory_epoch
+           and (row.journal_id is not distinct from excluded.journal_id or excluded.epoch > 1))
          and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
            else row.incarnation is null or row.status = 'unknown' or row.run is null or row.incarnation = $8::uuid end
        returning server_uuid, epoch, incarnation, replaced

@@ -82,25 +82,39 @@ export type HelloDecision =
   /** Another incarnation of the uuid holds the row: ask whether it is alive, then replace it or be refused. */
   | { kind: 'probe'; incarnation: string; run: string; epoch: number };
 
-/** What the row says of a hello that the accept statement did not let through. */
-export function decideHello(standing: Standing | undefined, hello: Claim): HelloDecision {
+/**
+ * What the row says of a hello that the accept statement did not let through. `replaces`: the incarnation that a probe has
+ * just found dead.
+ */
+export function decideHello(
+  standing: Standing | undefined,
+  hello: Claim,
+  replaces: string | null = null,
+): HelloDecision {
   if (hello.epoch > (standing?.epoch ?? 0) + MAX_EPOCH_LEAD)
     return refuse('epoch-out-of-range', 'the journal holds an epoch far above the roster; begin a new one');
   if (standing === undefined) return { kind: 'again' };
-  if (standing.journalId === hello.journalId && hello.epoch < standing.inventoryEpoch) {
+  const isStale = hello.epoch < standing.inventoryEpoch;
+  if (isStale && standing.journalId === hello.journalId)
     return refuse('stale-journal', 'the journal is older than one already seen of the same id; begin a new one');
-  }
-  if (standing.incarnation === hello.incarnation) {
-    if ((standing.conn ?? 0) < hello.conn) return { kind: 'again' };
+  const before = decideIncarnation(standing, hello, replaces);
+  // Only one that would be let in begins a new journal: while another machine stands in its place, its own stays as it is.
+  if (before.kind === 'again' && isStale && hello.epoch > 0)
+    return refuse('stale-journal', 'another journal came after it, and gave its inventory; begin a new one');
+  return before;
+}
+
+function decideIncarnation(standing: Standing, hello: Claim, replaces: string | null): HelloDecision {
+  const { incarnation, run, status, epoch, conn } = standing;
+  if (incarnation === hello.incarnation) {
+    if ((conn ?? 0) < hello.conn) return { kind: 'again' };
     return {
       kind: 'refuse',
-      refusal: { code: 'superseded', message: 'a later connection was accepted', conn: standing.conn ?? 0 },
+      refusal: { code: 'superseded', message: 'a later connection was accepted', conn: conn ?? 0 },
     };
   }
-  const isHeld = standing.incarnation !== null && standing.run !== null && standing.status === 'running';
-  return isHeld
-    ? { kind: 'probe', incarnation: standing.incarnation as string, run: standing.run as string, epoch: standing.epoch }
-    : { kind: 'again' };
+  const isHeld = incarnation !== null && run !== null && status === 'running';
+  return isHeld && incarnation !== replaces ? { kind: 'probe', incarnation, run, epoch } : { kind: 'again' };
 }
 
 /** What a refused second incarnation is told. */

@@ -130,22 +130,44 @@ t.test('the link of an agent', async (t) => {
     first.socket.terminate();
   });
 
+  const inventoried = (serverUuid: string, epoch: number) =>
+    until(async () => {
+      const { rows } = await zone.database.query<{ inventory_epoch: number }>(
+        'select inventory_epoch from cnapi_roster_authority where server_uuid = $1',
+        [serverUuid],
+      );
+      return rows[0]?.inventory_epoch === epoch;
+    });
+
   t.test('a journal rolled back is refused, and a new one taken', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
-    await until(async () => {
-      const { rows } = await zone.database.query<{ inventory_epoch: number }>(
-        'select inventory_epoch from cnapi_roster_authority where server_uuid = $1',
-        [machine.serverUuid],
-      );
-      return rows[0]?.inventory_epoch === 1;
-    });
+    await inventoried(machine.serverUuid, 1);
     const copy = await new ScriptedAgent(a.url, machine).open();
     copy.hello({ conn: 2, epoch: 0 });
     t.match(await copy.next('refuse'), { code: 'stale-journal' });
     const { epoch } = await joinAgent(a.url, machine, { conn: 3, epoch: 0, journalId: randomUUID() });
     t.equal(epoch, 2);
     agent.close();
+  });
+
+  t.test('an older journal is refused after a new one has taken its place, but not for one that lives', async (t) => {
+    const machine = newMachine();
+    await joinAgent(a.url, machine);
+    await inventoried(machine.serverUuid, 1);
+    const { agent: anew } = await joinAgent(a.url, { ...machine, journalId: randomUUID() }, { conn: 2 });
+    await inventoried(machine.serverUuid, 2);
+    const answers = async (fields: object, conn: number) => {
+      const restored = await new ScriptedAgent(b.url, { ...machine, ...fields }).open();
+      restored.hello({ conn, epoch: 1 });
+      return restored.next('refuse');
+    };
+    const twin = { incarnation: randomUUID() };
+    t.match(await answers({}, 3), { code: 'stale-journal' });
+    t.match(await answers(twin, 1), { code: 'incarnation-alive' });
+    anew.fallSilent();
+    t.match(await answers(twin, 2), { code: 'stale-journal' });
+    anew.socket.terminate();
   });
 
   t.test('no inventory: the session is closed and its server unknown', async (t) => {

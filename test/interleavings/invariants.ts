@@ -62,7 +62,7 @@ const roster: Record<string, string> = {
   'an inventory was recorded under an epoch that is over': `
     select (r.now).server_uuid::text from lab.roster_authority_log r
       where r.id > $1 and (r.now).inventory_epoch <> (r.was).inventory_epoch
-        and (r.now).inventory_epoch not in (0, (r.was).epoch)`,
+        and (r.now).inventory_epoch <> (r.was).epoch`,
   'the history does not say what the row says': `
     select a.server_uuid::text from cnapi_roster_authority a
       cross join lateral (select h.status from cnapi_status_history h where h.server_uuid = a.server_uuid

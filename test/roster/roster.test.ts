@@ -12,7 +12,7 @@ const row: Standing = {
   inventoryEpoch: 10,
 };
 
-const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; expect: object }[] = [
+const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; replaces?: string; expect: object }[] = [
   { name: 'a server nobody knows is accepted', expect: { kind: 'again' } },
   { name: 'a later conn of the same incarnation is accepted', row, expect: { kind: 'again' } },
   {
@@ -47,9 +47,46 @@ const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; expec
     expect: { kind: 'refuse', refusal: { code: 'stale-journal' } },
   },
   {
-    name: 'another journal of a lower epoch is none of that',
+    name: 'a journal that was begun anew is none of that',
     row,
     hello: { epoch: 0, journalId: 'journal-b' },
+    expect: { kind: 'again' },
+  },
+  {
+    name: 'another journal that is older than the last inventory is stale, though the row knows it no more',
+    row,
+    hello: { epoch: 9, journalId: 'journal-b' },
+    expect: { kind: 'refuse', refusal: { code: 'stale-journal' } },
+  },
+  {
+    name: 'another journal as old as the last inventory is accepted: nobody has answered for its tasks',
+    row: { ...row, epoch: 11 },
+    hello: { journalId: 'journal-b' },
+    expect: { kind: 'again' },
+  },
+  {
+    name: 'the older journal of a second machine stays good while the other one may be alive',
+    row: { ...row, incarnation: 'inc-b' },
+    hello: { epoch: 9, journalId: 'journal-b' },
+    expect: { kind: 'probe', incarnation: 'inc-b' },
+  },
+  {
+    name: 'it is stale once a probe has found the other one dead',
+    row: { ...row, incarnation: 'inc-b' },
+    hello: { epoch: 9, journalId: 'journal-b' },
+    replaces: 'inc-b',
+    expect: { kind: 'refuse', refusal: { code: 'stale-journal' } },
+  },
+  {
+    name: 'a copy of the journal is stale before anybody is asked',
+    row: { ...row, incarnation: 'inc-b' },
+    hello: { epoch: 9 },
+    expect: { kind: 'refuse', refusal: { code: 'stale-journal' } },
+  },
+  {
+    name: 'an incarnation that a probe has found dead is replaced',
+    row: { ...row, incarnation: 'inc-b' },
+    replaces: 'inc-b',
     expect: { kind: 'again' },
   },
   {
@@ -65,9 +102,9 @@ const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; expec
   },
 ];
 
-for (const { name, row: standing, hello, expect } of table) {
+for (const { name, row: standing, hello, replaces, expect } of table) {
   t.test(name, async (t) => {
-    t.match(decideHello(standing, { ...mine, ...hello }), expect);
+    t.match(decideHello(standing, { ...mine, ...hello }, replaces), expect);
   });
 }
 

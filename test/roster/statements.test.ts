@@ -120,9 +120,27 @@ for (const [kind, open] of databases) {
       t.same(await recordInventories(database, [{ serverUuid, run: writer.run, epoch: 2 }]), [serverUuid]);
       t.equal(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 1 }, null), undefined);
       t.match(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 2 }, null), { epoch: 3 });
-      t.match(await acceptSession(database, writer, { ...hello, conn: 4, epoch: 0, journalId: randomUUID() }, null), {
-        epoch: 4,
-      });
+      const anew = { ...hello, epoch: 0, journalId: randomUUID() };
+      t.match(await acceptSession(database, writer, { ...anew, conn: 4 }, null), { epoch: 4 });
+    });
+
+    t.test('an older journal is not let in either after another one has taken its place', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      const { serverUuid } = hello;
+      const accept = (fields: Partial<typeof hello>) => acceptSession(database, writer, { ...hello, ...fields }, null);
+      const record = (epoch: number) => recordInventories(database, [{ serverUuid, run: writer.run, epoch }]);
+      await accept({});
+      await accept({ conn: 2, epoch: 1 });
+      t.same(await record(2), [serverUuid]);
+      const anew = { epoch: 0, journalId: randomUUID() };
+      t.match(await accept({ conn: 3, ...anew }), { epoch: 3 });
+      t.equal(await accept({ conn: 4, epoch: 1 }), undefined, 'not even before the new one has given its inventory');
+      t.match(await readRow(database, serverUuid), { epoch: 3, inventoryEpoch: 2, journalId: anew.journalId });
+      t.match(await accept({ conn: 4, epoch: 2 }), { epoch: 4 }, 'the one before it is good until then');
+      t.match(await accept({ conn: 5, ...anew, journalId: randomUUID() }), { epoch: 5 });
+      t.same(await record(5), [serverUuid]);
+      t.equal(await accept({ conn: 6, epoch: 4 }), undefined, 'and not after it');
     });
 
     t.test('a loss applies to its own run and epoch only, and the history keeps each change of status', async (t) => {

@@ -28,7 +28,7 @@ export function accept(
   if (row === undefined) return acceptNew(run, hello);
   if (hello.epoch > row.epoch + MAX_EPOCH_LEAD) return undefined;
   const isSameJournal = row.journalId === hello.journalId;
-  if (isSameJournal && hello.epoch < row.inventoryEpoch) return undefined;
+  if (hello.epoch < row.inventoryEpoch && (isSameJournal || hello.epoch > 0)) return undefined;
   const isSame = row.incarnation === hello.incarnation;
   const isHeld = row.incarnation !== null && row.status === 'running' && row.run !== null;
   if (isSame ? (row.conn ?? 0) >= hello.conn : isHeld && row.incarnation !== replaces) return undefined;
@@ -43,7 +43,7 @@ export function accept(
       incarnation: hello.incarnation,
       conn: hello.conn,
       journalId: hello.journalId,
-      inventoryEpoch: isSameJournal ? row.inventoryEpoch : 0,
+      inventoryEpoch: row.inventoryEpoch,
       replaced,
     },
     previousRun: row.run,

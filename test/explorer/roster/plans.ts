@@ -127,8 +127,8 @@ export const brokenRosters: BrokenWorld[] = [
     run: () =>
       planOf(
         withRules(rollBack, {
-          decideHello: (standing, hello) => {
-            const decision = decideHello(standing, hello);
+          decideHello: (standing, hello, replaces) => {
+            const decision = decideHello(standing, hello, replaces);
             if (decision.kind !== 'refuse' || decision.refusal.code !== 'stale-journal') return decision;
             return { kind: 'refuse', refusal: { ...decision.refusal, code: 'protocol' } };
           },
