@@ -22,7 +22,7 @@ import {
   toEvent,
   withoutResult,
 } from './report.ts';
-import { recordReports } from './report-store.ts';
+import { type AttemptReport, recordRepeatedReports, recordReports } from './report-store.ts';
 import type { TaskSession } from './sessions.ts';
 import type { TaskError } from './task.ts';
 
@@ -40,6 +40,10 @@ export interface RecorderDeps {
 interface Gathered {
   subject: ReportSubject;
   events: EventReport[];
+  /** So many of them have been sent before, and may be stored: the answer did not come. */
+  sentEvents: number;
+  /** Some of it has been sent before. */
+  wasSent: boolean;
   end?: EndReport;
   /** Tells whoever reported the end that it is recorded. */
   acknowledge?: () => void;
@@ -90,7 +94,7 @@ export class Recorder {
       return;
     }
     const gathered = this.#of({ id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt });
-    addEvent(gathered.events, report);
+    addEvent(gathered.events, report, gathered.sentEvents);
     this.#grow(gathered, size);
     this.#runner.kick(GATHER_MS);
   }
@@ -146,7 +150,7 @@ export class Recorder {
     const key = keyOf(subject);
     let gathered = this.#gathered.get(key);
     if (gathered === undefined) {
-      gathered = { subject, events: [], size: 0 };
+      gathered = { subject, events: [], sentEvents: 0, wasSent: false, size: 0 };
       this.#gathered.set(key, gathered);
     }
     return gathered;
@@ -172,7 +176,7 @@ export class Recorder {
   /** @throws DatabaseUnavailableError; the batch is gathered again then. */
   async #store(batch: Gathered[]): Promise<void> {
     try {
-      const changed = await recordReports(this.#deps.database, batch.flatMap(reportsOf));
+      const changed = await this.#record(batch);
       this.#finish(batch);
       this.#deps.onChanged(changed);
       this.#deps.onStored(batch.map(({ subject }) => subject.serverUuid));
@@ -186,12 +190,21 @@ export class Recorder {
     }
   }
 
+  #record(batch: readonly Gathered[]): Promise<ChangedTask[]> {
+    const { database } = this.#deps;
+    const reports = batch.flatMap(reportsOf);
+    return batch.some(({ wasSent }) => wasSent)
+      ? recordRepeatedReports(database, reports)
+      : recordReports(database, reports);
+  }
+
   /** Of what the database will not have, the end at least: without it the task would never end. */
   async #storeBare(batch: Gathered[], error: unknown): Promise<void> {
     const [gathered] = batch;
     if (gathered?.end === undefined || gathered.isBare || !isUnfit(error)) return this.#giveUp(batch, error);
     gathered.isBare = true;
     gathered.events = [];
+    gathered.sentEvents = 0;
     gathered.end = withoutResult(gathered.end, messageOf(error));
     await this.#store(batch);
   }
@@ -225,6 +238,10 @@ export class Recorder {
   /** In front of what has come for the same attempt since. */
   #putBack(batch: Gathered[]): void {
     const later = this.#gathered;
+    for (const gathered of batch) {
+      gathered.sentEvents = gathered.events.length;
+      gathered.wasSent = true;
+    }
     this.#gathered = new Map(batch.map((gathered) => [keyOf(gathered.subject), gathered]));
     for (const [key, gathered] of later) {
       const earlier = this.#gathered.get(key);
@@ -246,6 +263,7 @@ const isUnfit = (error: unknown): boolean => /^(22|54)/.test(sqlStateOf(error) ?
 
 const keyOf = (subject: ReportSubject): string => `${subject.serverUuid} ${subject.id} ${subject.attempt}`;
 
-function reportsOf({ subject, events, end }: Gathered): { subject: ReportSubject; report: Report }[] {
-  return [...events, ...(end === undefined ? [] : [end])].map((report) => ({ subject, report }));
+function reportsOf({ subject, events, sentEvents, end }: Gathered): (AttemptReport & { isRepeated: boolean })[] {
+  const reports: Report[] = end === undefined ? events : [...events, end];
+  return reports.map((report, at) => ({ subject, report, isRepeated: at < sentEvents }));
 }

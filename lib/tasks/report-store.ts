@@ -12,32 +12,56 @@ export interface OutputBounds {
 
 const defaultBounds: OutputBounds = { halfBytes: MAX_OUTPUT_BYTES / 2, halfPieces: 5_000 };
 
+/** A report of an attempt. */
+export interface AttemptReport {
+  subject: ReportSubject;
+  report: Report;
+}
+
 /** Stores reports in the order given, passing over those not for the present attempt; returns the tasks that changed. */
 export async function recordReports(
   database: Queryable,
-  reports: readonly { subject: ReportSubject; report: Report }[],
+  reports: readonly AttemptReport[],
   bounds: OutputBounds = defaultBounds,
 ): Promise<ChangedTask[]> {
   const { rows } = await database.query<ChangedTask>(
     `select * from cnapi_record_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
        $8::text[], $9::bigint[], $10::int[], $11::int, $12::int)`,
-    [
-      reports.map(({ subject }) => subject.id),
-      reports.map(({ subject }) => subject.serverUuid),
-      reports.map(({ subject }) => subject.attempt),
-      reports.map(({ report }) => report.name),
-      reports.map(({ report }) => report.reportedAt.replaceAll('\0', '')),
-      reports.map(({ report }) => json(dataOf(report))),
-      reports.map(({ report }) => ('resultJson' in report ? (report.resultJson ?? null) : null)),
-      reports.map(({ report }) => (report.name === 'output' ? report.stream : null)),
-      reports.map(({ report }) => (report.name === 'output' ? report.offset : null)),
-      reports.map(({ report }) => (report.name === 'output' ? report.bytes : 0)),
-      bounds.halfBytes,
-      bounds.halfPieces,
-    ],
+    valuesOf(reports, bounds),
     { name: 'record reports' },
   );
   return rows;
+}
+
+/** The same where some have been sent before and may be stored; returns all their tasks, as they are now. */
+export async function recordRepeatedReports(
+  database: Queryable,
+  reports: readonly (AttemptReport & { isRepeated: boolean })[],
+  bounds: OutputBounds = defaultBounds,
+): Promise<ChangedTask[]> {
+  const { rows } = await database.query<ChangedTask>(
+    `select * from cnapi_record_repeated_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+       $7::text[], $8::text[], $9::bigint[], $10::int[], $11::int, $12::int, $13::boolean[])`,
+    [...valuesOf(reports, bounds), reports.map(({ isRepeated }) => isRepeated)],
+  );
+  return rows;
+}
+
+function valuesOf(reports: readonly AttemptReport[], bounds: OutputBounds): unknown[] {
+  return [
+    reports.map(({ subject }) => subject.id),
+    reports.map(({ subject }) => subject.serverUuid),
+    reports.map(({ subject }) => subject.attempt),
+    reports.map(({ report }) => report.name),
+    reports.map(({ report }) => report.reportedAt.replaceAll('\0', '')),
+    reports.map(({ report }) => json(dataOf(report))),
+    reports.map(({ report }) => ('resultJson' in report ? (report.resultJson ?? null) : null)),
+    reports.map(({ report }) => (report.name === 'output' ? report.stream : null)),
+    reports.map(({ report }) => (report.name === 'output' ? report.offset : null)),
+    reports.map(({ report }) => (report.name === 'output' ? report.bytes : 0)),
+    bounds.halfBytes,
+    bounds.halfPieces,
+  ];
 }
 
 /** What goes into the event; of an end, its error. */

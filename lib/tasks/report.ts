@@ -56,9 +56,9 @@ export function withoutResult(end: EndReport, reason: string): EndReport {
   return { ...end, resultJson: notKept(reason) };
 }
 
-/** Of progress only the newest counts; output that follows on goes into one piece. */
-export function addEvent(events: EventReport[], report: EventReport): void {
-  const last = events.at(-1);
+/** Of progress only the newest counts; output that follows on goes into one piece. The first `fixed` stay as they are. */
+export function addEvent(events: EventReport[], report: EventReport, fixed = 0): void {
+  const last = events.length > fixed ? events.at(-1) : undefined;
   if (report.name === 'progress' && last?.name === 'progress') events[events.length - 1] = report;
   else if (report.name === 'output' && last?.name === 'output' && followsOn(last, report))
     events[events.length - 1] = { ...last, text: last.text + report.text, bytes: last.bytes + report.bytes };

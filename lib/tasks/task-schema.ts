@@ -8,6 +8,7 @@
 import type { Migration } from '../moray/migrations.ts';
 import { claimPassedOverFunction } from './claim-function.ts';
 import { posts } from './post-functions.ts';
+import { repeatFunction } from './repeat-function.ts';
 import {
   claimFunction,
   claimLaterFunction,
@@ -120,4 +121,5 @@ export const taskMigrations: Migration[] = [
   { number: 38, name: 'posts of tasks', sql: posts },
   { number: 39, name: 'cancels that were passed over', sql: claimLaterFunction },
   { number: 60, name: 'queued tasks that were passed over', sql: claimPassedOverFunction },
+  { number: 67, name: 'task reports that may be stored already', sql: repeatFunction },
 ];

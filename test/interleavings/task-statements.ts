@@ -15,7 +15,7 @@ import {
 } from '../../lib/tasks/claim-store.ts';
 import { claimPosts, endDeadPosts, movePosts, type PostRoom, readLostPosts } from '../../lib/tasks/post-store.ts';
 import type { Report } from '../../lib/tasks/report.ts';
-import { recordReports } from '../../lib/tasks/report-store.ts';
+import { recordRepeatedReports, recordReports } from '../../lib/tasks/report-store.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/tasks/task.ts';
 import {
   cancelTask,
@@ -178,6 +178,15 @@ const tasks: Statement[] = [
     "an earlier session's end": report('inherited', [complete]),
     "a late agent's end": report('overdue', [complete]),
     "a poster's end": report('posted', [complete]),
+  }),
+  writes(recordRepeatedReports, {
+    'output, once more': {
+      args(world) {
+        const tasks = some(world.inOrder(world.tasks('started')));
+        return tasks && [tasks.map((subject) => ({ subject, report: output, isRepeated: true }))];
+      },
+      weight: 20,
+    },
   }),
   writes(sweepTasks, {
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], told: (ids) => ends(ids) },

@@ -15,13 +15,17 @@ function setUp(
   answer: (names: string[], ids: string[]) => void = () => {},
 ) {
   const statements: string[][] = [];
+  /** Of each statement, whether it was one of reports that may be stored already, and which. */
+  const repeated: unknown[] = [];
   const acknowledged: string[] = [];
   const database: Queryable = {
     async query(_text, values) {
       const [ids, , , names] = values as [string[], unknown, unknown, string[]];
+      const isRepeated = values?.[12];
       await new Promise((resolve) => setImmediate(resolve));
       answer(names, ids);
       statements.push(names);
+      repeated.push(isRepeated);
       return { rows: [], rowCount: 0 };
     },
   };
@@ -40,7 +44,7 @@ function setUp(
     capabilities: new Set(),
     send: (frame) => acknowledged.push(frame.id) > 0,
   };
-  return { recorder, session, statements, acknowledged };
+  return { recorder, session, statements, repeated, acknowledged };
 }
 
 const output = (id: string, offset: number, text: string, stream: 'stdout' | 'stderr' = 'stdout'): TaskEventFrame => ({
@@ -86,6 +90,24 @@ t.test('while the database is away an end waits unacknowledged, what came later 
   isAway = false;
   await until(() => acknowledged.length > 0, 'the acknowledgement');
   t.same(statements, [['started', 'output', 'complete']]);
+});
+
+t.test('what was sent without an answer is sent again as it was, and marked', async (t) => {
+  let failures = 0;
+  const { recorder, session, statements, repeated, acknowledged } = setUp(t, () => {
+    if (failures++ === 0) throw new DatabaseUnavailableError();
+  });
+  recorder.event(session, output('x', 0, 'one'));
+  await until(() => failures === 1, 'the statement whose answer is lost');
+  await new Promise((resolve) => setImmediate(resolve));
+  recorder.event(session, output('x', 3, 'two'));
+  recorder.event(session, output('x', 6, 'three'));
+  recorder.end(session, end('x'));
+  await until(() => acknowledged.length === 1, 'the acknowledgement');
+  recorder.end(session, end('y'));
+  await until(() => acknowledged.length === 2, 'the next one');
+  t.same(statements, [['output', 'output', 'complete'], ['complete']]);
+  t.same(repeated, [[true, false, false], undefined]);
 });
 
 t.test('a report the database will not have does not hold up the others', async (t) => {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import type { Database } from '../../lib/moray/database.ts';
 import type { Report } from '../../lib/tasks/report.ts';
-import { recordReports } from '../../lib/tasks/report-store.ts';
+import { recordRepeatedReports, recordReports } from '../../lib/tasks/report-store.ts';
 import { toTask } from '../../lib/tasks/task.ts';
 import { readEvents } from '../../lib/tasks/task-store.ts';
 import { freshPglite } from '../support/pglite.ts';
@@ -127,6 +127,50 @@ async function reportTests(t: Test, db: Database): Promise<void> {
     );
     t.equal(page?.events.filter((event) => event.data.stream === 'stderr').length, 1, 'the other stream is whole');
     t.equal(page?.events.at(-1)?.name, 'end');
+  });
+
+  t.test('reports that may be stored already are stored once, and their tasks told as they are', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await claim(db, mine);
+    const subject = { id, serverUuid: mine.serverUuid, attempt: 1 };
+    const piece = (offset: number, text: string, stream = 'stdout') =>
+      ({ name: 'output', reportedAt: '', stream, offset, text, bytes: text.length }) as Report;
+    const of = (reports: Report[]) => reports.map((report) => ({ subject, report }));
+    const sent = of([{ name: 'started', reportedAt: '' }, piece(0, 'one'), piece(3, 'two'), piece(0, 'err', 'stderr')]);
+    const again = sent.map((report) => ({ ...report, isRepeated: true }));
+    const first = (reports: Report[]) => of(reports).map((report) => ({ ...report, isRepeated: false }));
+    const stored = async () => {
+      const page = await readEvents(db, id, { afterSeq: 0, limit: 100 });
+      return page?.events.map(({ name, data }) => data.text ?? name);
+    };
+    t.same(await recordRepeatedReports(db, again), [{ id, ended: false }], 'which had never arrived');
+    t.same(await stored(), ['started', 'one', 'two', 'err']);
+    t.same(await recordRepeatedReports(db, again), [{ id, ended: false }], 'which had');
+    t.same(await stored(), ['started', 'one', 'two', 'err']);
+    const end = { name: 'complete', reportedAt: '', resultJson: '{}' } as const;
+    const more = [...again, ...first([piece(6, 'six'), piece(3, 'err', 'stderr'), end])];
+    t.same(await recordRepeatedReports(db, more), [{ id, ended: true }]);
+    t.same(await stored(), ['started', 'one', 'two', 'err', 'six', 'err', 'end']);
+    t.same(await recordRepeatedReports(db, again), [{ id, ended: true }], 'an end whose record nobody heard of');
+    t.equal((await stored())?.length, 7);
+  });
+
+  t.test('output that was cut as it was stored is not stored again', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid);
+    await claim(db, mine);
+    const subject = { id, serverUuid: mine.serverUuid, attempt: 1 };
+    const sent = Array.from({ length: 50 }, (_, n) => {
+      const report = { name: 'output', reportedAt: '', stream: 'stdout', offset: 10 * n, text: `${n}`, bytes: 10 };
+      return { subject, report: report as Report, isRepeated: true };
+    });
+    const bounds = { halfBytes: 30, halfPieces: 1000 };
+    await recordReports(db, sent, bounds);
+    const before = (await readEvents(db, id, { afterSeq: 0, limit: 100 }))?.events;
+    t.equal(before?.length, 7);
+    await recordRepeatedReports(db, sent, bounds);
+    t.same((await readEvents(db, id, { afterSeq: 0, limit: 100 }))?.events, before);
   });
 
   t.test('output of many small pieces is bounded too', async (t) => {
