@@ -17,11 +17,12 @@ import type { Dial } from './link-socket.ts';
 import type { Machine } from './machine.ts';
 import { OldCnapi } from './old-cnapi.ts';
 import { OldScheme } from './old-scheme.ts';
+import type { Outbox } from './outbox.ts';
 import { isPostedId } from './posted-id.ts';
 import { forgetPosted, type PostedTask, PostedTasks } from './posted-tasks.ts';
 import type { Pulse, Pulsed } from './pulse.ts';
 import { Reports } from './reports.ts';
-import { type Outbox, Runner } from './runner.ts';
+import { Runner } from './runner.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
 
 export interface AgentDeps {

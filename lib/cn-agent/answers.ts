@@ -12,8 +12,8 @@ import type { Attempt } from './task-end.ts';
 
 export type TaskAnswer =
   | { do: 'take' }
-  | { do: 'say-accepted'; known: JournalTask }
-  | { do: 'tell-end'; known: JournalTask }
+  | { do: 'say-accepted' }
+  | { do: 'tell-end'; known: Extract<JournalTask, { state: 'ended' }> }
   | { do: 'say-ended' };
 
 export type CancelAnswer =
@@ -36,7 +36,7 @@ export function renumberingOf(
 export function answerTask({ tasks, acknowledged }: JournalState, { id }: Attempt): TaskAnswer {
   const known = tasks.get(id);
   if (known === undefined) return acknowledged.has(id) ? { do: 'say-ended' } : { do: 'take' };
-  return known.state === 'ended' ? { do: 'tell-end', known } : { do: 'say-accepted', known };
+  return known.state === 'ended' ? { do: 'tell-end', known } : { do: 'say-accepted' };
 }
 
 export function answerCancel({ tasks, acknowledged }: JournalState, { id, attempt }: Attempt): CancelAnswer {

@@ -9,38 +9,25 @@
  * are repeated to each new session until they are acknowledged. docs/design.md section 6.
  *
  * Attempts. Whoever asks is answered under the attempt it names, or its database would pass the answer over and ask for ever.
- * An attempt above the known one renumbers what is known, and starts nothing. One below is late, and a cancel of it is
- * nothing to the one above.
+ * An attempt above the known one renumbers what is known, and starts nothing. One below is of a database that has gone back (a
+ * standby that was behind): what runs is reported under it from then on. A cancel of one below is late, and nothing to the one
+ * above, unless that one was asked for since.
  */
 import type { Logger } from '../log.ts';
 import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
-import type {
-  AgentFrame,
-  TaskAckFrame,
-  TaskCancelFrame,
-  TaskEndFrame,
-  TaskEventFrame,
-  TaskFrame,
-} from '../wire/frames.ts';
+import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../wire/frames.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { Complaints } from './complaints.ts';
 import { isTooDeep } from './depth.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from './journal.ts';
 import { Lane } from './lane.ts';
 import type { Machine } from './machine.ts';
+import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import type { Catalogue } from './tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from './tasks/task.ts';
-
-/** Where frames go: to whoever gave the task, or the newest session of that kind. */
-export interface Outbox {
-  readonly maxFrameBytes: number;
-  /** True while what is said of the task would be taken without piling up. */
-  hasRoomFor(taskId: string): boolean;
-  /** False when there is nobody to hear it. */
-  send(frame: AgentFrame): boolean;
-}
+import { Unjournalled } from './unjournalled.ts';
 
 export interface RunnerDeps {
   clock: Clock;
@@ -70,7 +57,6 @@ interface Work {
 export const PARALLEL_TASKS = 16;
 /** An end that is not acknowledged goes out again this often, should the instance have lost it. */
 const REPEAT_ENDS_MS = 15_000;
-const MAX_UNJOURNALLED = 10_000;
 
 export class Runner {
   readonly #deps: RunnerDeps;
@@ -85,8 +71,7 @@ export class Runner {
   readonly #untold = new Set<string>();
   /** Ended ids whose end is on its way to the disk. */
   readonly #journalling = new Set<string>();
-  /** Ends of tasks the full journal could not take: the same attempt gets the same answer, never a run. */
-  readonly #unjournalled = new Map<string, TaskEndFrame>();
+  readonly #unjournalled = new Unjournalled();
   #repeatAt = 0;
   #paused = false;
   #stopping = false;
@@ -146,6 +131,8 @@ export class Runner {
   onCancel(frame: TaskCancelFrame): void {
     const { journal, clock, outbox } = this.#deps;
     this.#renumber(frame);
+    const work = this.#works.get(frame.id);
+    if (work?.frame.attempt === frame.attempt) return this.#abort(work, cancelled());
     const answer = answerCancel(journal.state, frame);
     if (answer.do === 'tell-end') this.#tellAgain(frame.id);
     else if (answer.do === 'end') this.#cancelKnown(answer.known);
@@ -201,10 +188,23 @@ export class Runner {
     this.#renumber(frame);
     const answer = answerTask(journal.state, frame);
     if (answer.do === 'take') return this.#repeatUnjournalled(frame);
-    if (answer.do === 'tell-end') this.#tellAgain(frame.id);
+    if (answer.do === 'tell-end') this.#tellAs(frame, answer.known.end);
     else if (answer.do === 'say-ended') outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
-    else if (this.#works.get(frame.id)?.isAccepted !== false) this.#event(answer.known, { name: 'accepted' });
+    else this.#sayAccepted(frame);
     return true;
+  }
+
+  #sayAccepted({ id, attempt }: Attempt): void {
+    const work = this.#works.get(id);
+    if (work) work.frame = { ...work.frame, attempt };
+    if (work?.isAccepted !== false) this.#event({ id, attempt }, { name: 'accepted' });
+  }
+
+  /** An acknowledgement of a lower attempt is not one of the journal's: the end is told again, under that. */
+  #tellAs({ id, attempt }: Attempt, end: TaskEndFrame): void {
+    const { outbox } = this.#deps;
+    if (attempt === end.attempt) this.#tellAgain(id);
+    else if (!this.#journalling.has(id)) outbox.send(fitEnd({ ...end, attempt }, outbox.maxFrameBytes));
   }
 
   /** When a higher attempt is asked for, what is known stands under that number from now on. */
@@ -226,12 +226,10 @@ export class Runner {
     this.#tellEnds();
   }
 
-  /** Nothing of such an attempt ran, so the next one is a new chance. */
-  #repeatUnjournalled({ id, attempt }: Attempt): boolean {
-    const end = this.#unjournalled.get(id);
-    if (!end || attempt > end.attempt) return false;
-    this.#deps.outbox.send({ ...end, attempt });
-    return true;
+  #repeatUnjournalled(attempt: Attempt): boolean {
+    const end = this.#unjournalled.endOf(attempt);
+    if (end) this.#deps.outbox.send(end);
+    return end !== undefined;
   }
 
   /** What its lane has room for is journalled as accepted and as started in one write; a gated task has processes first. */
@@ -349,9 +347,7 @@ export class Runner {
   }
 
   #sayUnjournalled(end: TaskEndFrame): void {
-    const oldest = this.#unjournalled.keys().next();
-    if (this.#unjournalled.size >= MAX_UNJOURNALLED && !oldest.done) this.#unjournalled.delete(oldest.value);
-    this.#unjournalled.set(end.id, end);
+    this.#unjournalled.add(end);
     this.#deps.outbox.send(end);
   }
 

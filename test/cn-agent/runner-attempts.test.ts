@@ -28,6 +28,30 @@ t.test('a higher attempt of a known task starts nothing: what is known goes on u
   t.equal(runs.length, 1);
 });
 
+t.test(
+  'a lower attempt is of a database that has gone back: it is answered, and reported to, under that',
+  async (t) => {
+    const { give, runs, sent, ends, end, runner, journal } = setUp(t);
+    const id = give({ attempt: 3 });
+    await until(() => runs.length === 1, 'a run');
+    give({ id, attempt: 2 });
+    t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
+    runs[0]?.finish();
+    t.match(await end(id), { attempt: 2, outcome: 'complete' });
+    give({ id, attempt: 1 });
+    t.match(ends(id).at(-1), { attempt: 1, outcome: 'complete' }, 'so is one that has ended');
+    runner.onAck({ type: 'task_ack', id, attempt: 1 });
+    t.equal(journal.state.tasks.size, 1);
+    runner.onAck({ type: 'task_ack', id, attempt: 2 });
+    t.equal(journal.state.tasks.size, 0);
+    t.equal(runs.length, 1);
+    const cancelled = give({ name: 'slow', attempt: 3 });
+    give({ id: cancelled, name: 'slow', attempt: 2 });
+    runner.onCancel({ type: 'task_cancel', id: cancelled, attempt: 2 });
+    t.match(await end(cancelled), { attempt: 2, error: { code: 'Cancelled' } }, 'and can be cancelled under it');
+  },
+);
+
 t.test('a cancel is for the attempt it names or a lower one: one of an attempt that is over comes late', async (t) => {
   const { give, end, runner, sent, journal } = setUp(t);
   const id = give({ name: 'slow', attempt: 2 });

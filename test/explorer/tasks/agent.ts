@@ -136,7 +136,7 @@ function given(rules: Rules, before: State, frame: Extract<DownFrame, { type: 't
     }
     case 'say-accepted': {
       if (!state.agent.disk.tasks.has(id)) return state;
-      return report(state, { type: 'accepted', id, attempt: answer.known.attempt });
+      return report(state, { type: 'accepted', id, attempt });
     }
     case 'tell-end':
       return toldEnd(state, id);
