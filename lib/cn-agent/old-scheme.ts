@@ -11,11 +11,11 @@ import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { digestOf } from '../wire/canonical-json.ts';
 import type { Machine } from './machine.ts';
 import type { OldCnapi } from './old-cnapi.ts';
 import { adviceOn } from './refusals.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from './reports.ts';
-import { digestOf } from './sysinfo-digest.ts';
 
 export interface OldSchemeDeps {
   clock: Clock;

@@ -3,9 +3,9 @@
  * minute), status at the start of a session, on a change worth telling (looked at each 5 s), and each minute.
  */
 import type { Logger } from '../log.ts';
+import { digestOf } from '../wire/canonical-json.ts';
 import type { Link } from './link-driver.ts';
 import type { Machine, Sysinfo } from './machine.ts';
-import { digestOf } from './sysinfo-digest.ts';
 
 export interface ReportsDeps {
   machine: Machine;

@@ -11,6 +11,7 @@ import { BucketStore } from '../moray/bucket-store.ts';
 import type { Database } from '../moray/database.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../moray/moray-errors.ts';
 import { type Clock, isoNow } from '../ports/clock.ts';
+import { canonicalJson, digestOf } from '../wire/canonical-json.ts';
 import { ReportQueue } from './report-queue.ts';
 import {
   applySysinfo,
@@ -26,7 +27,6 @@ import {
 import { serversBucket } from './server-schema.ts';
 import * as store from './server-store.ts';
 import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts';
-import { canonicalJson, sysinfoDigest } from './sysinfo-digest.ts';
 
 export interface ServersDeps {
   database: Database;
@@ -136,7 +136,7 @@ export class Servers {
    * agent's own, by which it knows whether to send it again. True when the server was created.
    * @throws SysinfoMismatchError
    */
-  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = sysinfoDigest(sysinfo)): Promise<boolean> {
+  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = digestOf(sysinfo)): Promise<boolean> {
     const named = sysinfo.UUID;
     if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
       throw new SysinfoMismatchError(serverUuid, named);

@@ -3,7 +3,6 @@
  * link hands in inventories, events and ends; whoever hears the bus for this run hands in hints. Any instance answers for
  * any task (law 2). Needs `taskMigrations` and the roster's table.
  */
-import { createHash } from 'node:crypto';
 import type { Bus } from '../bus/bus.ts';
 import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
@@ -14,6 +13,7 @@ import { type Clock, settlesWithin } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import { Watches } from '../waits/watches.ts';
+import { digestOf } from '../wire/canonical-json.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { taskCapability, taskKind } from '../wire/tasks.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
@@ -290,16 +290,7 @@ function toNewTask(request: TaskRequest, id: string): NewTask {
   const { serverUuid, name, params, idempotencyKey, requestId, ticketUuid } = request;
   const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
   const idempotent = request.idempotent ?? taskKind(name).idempotent;
-  const requestHash = createHash('sha256')
-    .update(canonicalJson([name, params, timeoutMs, idempotent, ...(ticketUuid === undefined ? [] : [ticketUuid])]))
-    .digest('hex');
+  const asked = [name, params, timeoutMs, idempotent];
+  const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
   return { id, serverUuid, name, params, timeoutMs, idempotent, idempotencyKey, requestHash, requestId, ticketUuid };
-}
-
-/** The same text for equal values, whatever the order of their keys. */
-function canonicalJson(value: unknown): string {
-  return JSON.stringify(value, (_key, part: unknown) => {
-    if (typeof part !== 'object' || part === null || Array.isArray(part)) return part;
-    return Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
-  });
 }

@@ -25,7 +25,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   waitlist: [...base, 'config.ts', 'moray', 'bus', 'waits'],
   events: [...base, 'config.ts', 'moray', 'bus', 'waits'],
   roster: [...base, 'wire', 'moray', 'bus'],
-  servers: [...base, 'moray'],
+  servers: [...base, 'wire', 'moray'],
   'old-agents': [...base, 'moray', 'access', 'tasks', 'roster', 'servers'],
   agents: [...base, 'wire', 'tasks', 'roster'],
   http: [...base, 'wire', 'bus', 'access', 'audit', 'tasks', 'waitlist', 'events', 'roster', 'servers', 'old-agents'],
