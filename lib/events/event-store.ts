@@ -33,26 +33,29 @@ export async function readLog(database: Queryable, id: number): Promise<LogState
   return { last, oldest, storedAt: stored_at ?? undefined };
 }
 
+/** Both included. */
 export interface EventRange {
-  after: number;
-  /** This one included. */
+  from: number;
   upTo: number;
   limit: number;
 }
 
-/** In order, those of the range that are wanted and kept; gaps always. */
+/**
+ * In order, those of the range that are wanted and kept. Gaps always, and the range's two ends, wanted or not: by the first one
+ * a reader sees, in the same look, that this is still the log that it has read so far; by the last one it will see so next time.
+ */
 export async function readEventPage(
   database: Queryable,
   { kinds, serverUuid }: EventFilter,
-  { after, upTo, limit }: EventRange,
+  { from, upTo, limit }: EventRange,
 ): Promise<LoggedEvent[]> {
   const { rows } = await database.query<StoredEvent>(
     `select id, kind, server_uuid, stored_at, body from cnapi_events
-     where id > $1::bigint and id <= $2::bigint
-       and (kind = 'gap' or (($3::text[] is null or kind = any ($3::text[])) and ($4::text is null or server_uuid = $4::text)))
+     where id >= $1::bigint and id <= $2::bigint
+       and (id in ($1::bigint, $2::bigint) or kind = 'gap' or (($3::text[] is null or kind = any ($3::text[])) and ($4::text is null or server_uuid = $4::text)))
      order by id limit $5::int`,
-    [after, upTo, kinds === undefined ? null : [...kinds], serverUuid ?? null, limit],
-    { name: 'read events' },
+    [from, upTo, kinds === undefined ? null : [...kinds], serverUuid ?? null, limit],
+    { name: 'read a range of events' },
   );
   return rows.map(({ server_uuid, stored_at, ...row }) => ({ ...row, serverUuid: server_uuid, storedAt: stored_at }));
 }

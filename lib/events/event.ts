@@ -54,6 +54,11 @@ export function parsePosition(text: string): Position | undefined {
   return { id: Number(id), storedAtMs: time === undefined ? 0 : Number.parseInt(time, 36) };
 }
 
+/** Whether this event has the position's number and is another one: the log was set back, and the number given anew. */
+export function isAnother(event: LoggedEvent | undefined, { id, storedAtMs }: Position): boolean {
+  return event !== undefined && event.id === id && storedAtMs !== 0 && event.storedAt.getTime() !== storedAtMs;
+}
+
 /** What the log holds, and what it knows of one event. */
 export interface LogState {
   /** The last event's id; 0 before the first. */

@@ -12,6 +12,7 @@ import { SlowPoll } from '../waits/slow-poll.ts';
 import {
   type EventFilter,
   formatPosition,
+  isAnother,
   isWanted,
   type LoggedEvent,
   type Position,
@@ -21,7 +22,7 @@ import {
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
 import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from './event-store.ts';
-import { Reader } from './reader.ts';
+import { type News, Reader } from './reader.ts';
 
 export interface EventsDeps {
   database: Database;
@@ -121,9 +122,14 @@ export class Events {
     signal?: AbortSignal,
   ): Promise<AsyncIterable<ToldEvent>> {
     if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
-    if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
-    const from = position === undefined ? await this.#now() : await this.#find(position);
-    return this.#tell(filter, from, { isNew: position === undefined, signal });
+    const leavePlace = this.#takePlace(signal);
+    try {
+      const from = position === undefined ? await this.#now() : await this.#find(position);
+      return this.#tell(filter, from, { isNew: position === undefined, signal, leavePlace });
+    } catch (error) {
+      leavePlace();
+      throw error;
+    }
   }
 
   /** Deletes one batch of the events older than `days`; returns how many went. */
@@ -135,11 +141,28 @@ export class Events {
     return { followers: this.#followers, numbered: this.#numbered, gaps: this.#gaps, lagMs: this.#lagMs };
   }
 
+  /** Counted from now on, until the result is called, or a caller leaves for whom nothing was ever told. */
+  #takePlace(signal: AbortSignal | undefined): () => void {
+    if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
+    this.#followers += 1;
+    let isTaken = true;
+    const leave = () => {
+      if (isTaken) this.#followers -= 1;
+      isTaken = false;
+      signal?.removeEventListener('abort', leave);
+    };
+    signal?.addEventListener('abort', leave);
+    if (signal?.aborted) leave();
+    return leave;
+  }
+
   /** With its time, so that it is known again. */
   async #now(): Promise<Position> {
-    const id = await this.#number();
-    const { storedAt } = await readLog(this.#deps.database, id);
-    return { id, storedAtMs: storedAt?.getTime() ?? 0 };
+    for (let id = await this.#number(); ; ) {
+      const { last, storedAt } = await readLog(this.#deps.database, id);
+      if (id <= last) return { id, storedAtMs: storedAt?.getTime() ?? 0 };
+      id = last;
+    }
   }
 
   async #find(text: string): Promise<Position> {
@@ -150,60 +173,56 @@ export class Events {
     return position;
   }
 
-  async *#tell(
-    filter: EventFilter,
-    from: Position,
-    { isNew, signal }: { isNew: boolean; signal: AbortSignal | undefined },
-  ): AsyncGenerator<ToldEvent, void, undefined> {
-    if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
+  async *#tell(filter: EventFilter, from: Position, follower: Follower): AsyncGenerator<ToldEvent, void, undefined> {
+    const { isNew, signal, leavePlace } = follower;
     const turn = new Turn([this.#leaving.signal, this.#log.signal, ...(signal === undefined ? [] : [signal])]);
     const leave = this.#reader.listen(() => turn.next());
-    this.#followers += 1;
     try {
       // One that loses its connection before the first event goes on from here, too.
       if (isNew) yield { position: formatPosition(from), event: undefined };
-      for (let at = from.id, told = at; !turn.isOver; ) {
+      for (let at = from, told = at.id; !turn.isOver; ) {
         const page = this.#fromWindow(at, filter) ?? (await this.#logReads.run(() => this.#fromLog(at, filter)));
+        if (page === 'foreign') return;
         for (const event of page.events) {
           if (turn.isOver) return;
           yield { position: formatPosition(positionOf(event)), event };
           told = event.id;
         }
         at = page.upTo;
-        if (page.last !== undefined && at - told >= POSITION_EVERY) {
-          yield { position: formatPosition(positionOf(page.last)), event: undefined };
-          told = at;
+        if (at.id - told >= POSITION_EVERY) {
+          yield { position: formatPosition(at), event: undefined };
+          told = at.id;
         }
-        if (page.isEnd) await turn.wait(() => this.#reader.isPast(at));
+        if (page.isEnd) await turn.wait(() => this.#reader.isPast(at.id));
       }
     } finally {
-      this.#followers -= 1;
+      leavePlace();
       leave();
       turn.end();
     }
   }
 
-  #fromWindow(after: number, filter: EventFilter): Page | undefined {
-    const news = this.#reader.since(after);
-    if (news === undefined) return undefined;
-    const last = news.at(-1);
-    return { events: news.filter((event) => isWanted(event, filter)), upTo: last?.id ?? after, last, isEnd: true };
+  #fromWindow(at: Position, filter: EventFilter): Page | 'foreign' | undefined {
+    const news = this.#reader.since(at, PAGE);
+    return typeof news === 'object' ? pageOf(news, at, filter) : news;
   }
 
-  async #fromLog(after: number, filter: EventFilter): Promise<Page> {
+  /** What was read and what is asked after it may be of two databases, if one was promoted meanwhile: each is held to `at`. */
+  async #fromLog(at: Position, filter: EventFilter): Promise<Page | 'foreign'> {
     const { database, clock } = this.#deps;
     const { last } = await readLog(database, 0);
-    const end = Math.min(last, after + SCAN);
-    const events = await readEventPage(database, filter, { after, upTo: end, limit: PAGE });
-    const upTo = events.length < PAGE ? end : (events.at(-1)?.id ?? end);
+    const upTo = Math.min(last, at.id + SCAN);
+    const events = await readEventPage(database, filter, { from: at.id, upTo, limit: PAGE });
     // Asked afterwards: what was deleted meanwhile was perhaps not read.
-    const { oldest } = await readLog(database, 0);
-    const page = { events, upTo, last: undefined, isEnd: upTo >= last };
-    if (after + 1 >= oldest) return page;
+    const log = await readLog(database, at.id);
+    const { oldest } = log;
+    if (isAnother(events[0], at) || standingOf(at, log) === 'foreign') return 'foreign';
+    if (at.id + 1 >= oldest) return pageOf({ events, isEnd: (events.at(-1)?.id ?? at.id) >= last }, at, filter);
     this.#gaps += 1;
     const { storedAt = new Date(clock.wallTime()) } = await readLog(database, oldest);
     const kept = events.filter(({ id }) => id >= oldest);
-    return { ...page, events: [gapBefore(oldest, storedAt), ...kept], upTo: Math.max(upTo, oldest - 1), isEnd: false };
+    const page = pageOf({ events: kept, isEnd: false }, { id: oldest - 1, storedAtMs: 0 }, filter);
+    return { ...page, events: [gapBefore(oldest, storedAt), ...page.events] };
   }
 
   async #number(): Promise<number> {
@@ -229,13 +248,28 @@ export class Events {
   }
 }
 
+interface Follower {
+  isNew: boolean;
+  signal: AbortSignal | undefined;
+  leavePlace: () => void;
+}
+
 interface Page {
   events: LoggedEvent[];
   /** Nothing wanted is between the page's events and this one. */
-  upTo: number;
-  /** The last event seen, wanted or not. */
-  last: LoggedEvent | undefined;
+  upTo: Position;
   isEnd: boolean;
+}
+
+/** What is after `at`, and wanted; the last one says up to where that holds. */
+function pageOf({ events, isEnd }: News, at: Position, filter: EventFilter): Page {
+  const news = events.filter(({ id }) => id > at.id);
+  const last = news.at(-1);
+  return {
+    events: news.filter((event) => isWanted(event, filter)),
+    upTo: last === undefined ? at : positionOf(last),
+    isEnd,
+  };
 }
 
 function gapBefore(oldest: number, storedAt: Date): LoggedEvent {

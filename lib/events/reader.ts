@@ -1,15 +1,17 @@
 /**
  * Reads the log once for all followers of this instance, while there are any: each period it has told changes numbered and
  * takes in what is new, into a window of bounded size. A follower takes from the window at its own pace; one that has
- * fallen out of it reads the log itself, so that nothing is ever kept for a slow one. A log that was set back (a standby
- * that was behind was promoted) gives the same ids to other events: it is taken in anew, and that is said.
+ * fallen out of it reads the log itself, so that nothing is ever kept for a slow one.
+ *
+ * A log that was set back (a standby that was behind was promoted) gives the same ids to other events. So each look begins with
+ * the event that was the last one taken in: if it is another now, the log is taken in anew, and that is said.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { LoggedEvent } from './event.ts';
-import { readEventPage, readLog } from './event-store.ts';
+import { isAnother, type LoggedEvent, type Position, positionOf } from './event.ts';
+import { readEventPage } from './event-store.ts';
 
 export interface ReaderDeps {
   database: Queryable;
@@ -21,6 +23,13 @@ export interface ReaderDeps {
   onSetBack(): void;
 }
 
+/** What a follower finds in the window. */
+export interface News {
+  events: LoggedEvent[];
+  /** There is nothing after them yet. */
+  isEnd: boolean;
+}
+
 export const READ_MS = 150;
 const PAGE = 1_000;
 export const WINDOW = 4_000;
@@ -29,11 +38,10 @@ export class Reader {
   readonly #deps: ReaderDeps;
   readonly #stopping = new AbortController();
   readonly #listeners = new Set<() => void>();
+  /** Without holes; ends with the last event taken in, where that was kept. */
   #window: LoggedEvent[] = [];
   /** The last event taken in; undefined while nobody follows. */
-  #last: number | undefined;
-  /** When that event was stored; undefined when it was not kept. */
-  #lastStoredAtMs: number | undefined;
+  #last: Position | undefined;
   #running: Promise<void> | undefined;
   #isFailing = false;
 
@@ -49,13 +57,21 @@ export class Reader {
   }
 
   isPast(id: number): boolean {
-    return this.#last !== undefined && id < this.#last;
+    return this.#last !== undefined && id < this.#last.id;
   }
 
-  /** Everything after `id` that was taken in so far; undefined when the window does not go back to it. */
-  since(id: number): LoggedEvent[] | undefined {
-    if (this.#last === undefined || id < this.#last - this.#window.length) return undefined;
-    return id >= this.#last ? [] : this.#window.slice(id - this.#last);
+  /**
+   * At most `limit` of what was taken in after `position`. Undefined when the window does not hold its event; `foreign` when
+   * that number is another event's now.
+   */
+  since(position: Position, limit: number): News | 'foreign' | undefined {
+    const [first] = this.#window;
+    const place = position.id - (first?.id ?? position.id);
+    const known = this.#window[place];
+    if (known === undefined) return undefined;
+    if (isAnother(known, position)) return 'foreign';
+    const end = place + 1 + limit;
+    return { events: this.#window.slice(place + 1, end), isEnd: end >= this.#window.length };
   }
 
   async stop(): Promise<void> {
@@ -89,39 +105,37 @@ export class Reader {
 
   async #takeIn(): Promise<void> {
     const last = await this.#deps.number();
-    if (this.#last === undefined) await this.#begin(last);
-    else if (await this.#isSetBack(this.#last, last)) {
-      await this.#begin(last);
-      this.#deps.onSetBack();
-    }
-    if (this.#last === undefined) return;
-    while (this.#last < last && !this.#stopping.signal.aborted) {
-      const page = await readEventPage(this.#deps.database, {}, { after: this.#last, upTo: last, limit: PAGE });
-      const newest = page.at(-1);
-      // Trimmed meanwhile: followers read on their own, and are told of the gap.
-      if (page.length !== (newest?.id ?? last) - this.#last) this.#window = [];
-      this.#last = newest?.id ?? last;
-      this.#lastStoredAtMs = newest?.storedAt.getTime();
-      this.#window = newest === undefined ? [] : [...this.#window, ...page].slice(-WINDOW);
+    if (this.#last === undefined) return this.#begin(last);
+    let at: Position = this.#last;
+    do {
+      const range = { from: at.id, upTo: last, limit: PAGE };
+      const page = last < at.id ? [] : await readEventPage(this.#deps.database, {}, range);
+      if (last < at.id || isAnother(page[0], at)) {
+        await this.#begin(last);
+        return this.#deps.onSetBack();
+      }
+      if (last === at.id) return;
+      at = this.#add(page, at) ?? { id: last, storedAtMs: 0 };
+      this.#last = at;
       this.#tell();
-    }
+    } while (at.id < last && !this.#stopping.signal.aborted);
+  }
+
+  /** Returns where it stands then; undefined when nothing of the page is kept any more. */
+  #add(page: readonly LoggedEvent[], at: Position): Position | undefined {
+    const news = page.filter(({ id }) => id > at.id);
+    const newest = news.at(-1);
+    // Trimmed meanwhile: followers read on their own, and are told of the gap.
+    const before = page[0]?.id === at.id ? this.#window : [];
+    this.#window = newest === undefined ? [] : [...before, ...news].slice(-WINDOW);
+    return newest && positionOf(newest);
   }
 
   async #begin(last: number): Promise<void> {
-    this.#lastStoredAtMs = await this.#storedAtMs(last);
-    this.#window = [];
-    this.#last = last;
+    this.#window = await readEventPage(this.#deps.database, {}, { from: last, upTo: last, limit: 1 });
+    const [event] = this.#window;
+    this.#last = event === undefined ? { id: last, storedAtMs: 0 } : positionOf(event);
     this.#tell();
-  }
-
-  async #isSetBack(seen: number, last: number): Promise<boolean> {
-    if (last <= seen || this.#lastStoredAtMs === undefined) return last < seen;
-    const storedAtMs = await this.#storedAtMs(seen);
-    return storedAtMs !== undefined && storedAtMs !== this.#lastStoredAtMs;
-  }
-
-  async #storedAtMs(id: number): Promise<number | undefined> {
-    return (await readLog(this.#deps.database, id)).storedAt?.getTime();
   }
 
   #tell(): void {

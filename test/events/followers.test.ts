@@ -3,10 +3,11 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { migrations } from '../../lib/core.ts';
-import { parsePosition } from '../../lib/events/event.ts';
+import { formatPosition, parsePosition, positionOf } from '../../lib/events/event.ts';
 import { TooManyFollowersError } from '../../lib/events/event-errors.ts';
-import { forgetEvents } from '../../lib/events/event-store.ts';
+import { forgetEvents, numberEvents, readEventPage } from '../../lib/events/event-store.ts';
 import { Events, type EventsDeps, type ToldEvent } from '../../lib/events/events.ts';
+import { Reader, WINDOW } from '../../lib/events/reader.ts';
 import { silentLogger as log } from '../../lib/log.ts';
 import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
@@ -60,6 +61,24 @@ t.test('a slow follower gets everything, though nothing is kept for it', async (
   t.same(idsOf(await take(slow, MANY)), range(2, MANY + 1));
   await quick.return?.();
   await slow.return?.();
+});
+
+t.test('what a follower takes from the window at once is little, however much there is', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const number = async () => (await numberEvents(database, 5_000)).last;
+  const reader = new Reader({ database, clock, log, number, onSetBack: () => t.fail('nothing was set back') });
+  t.teardown(() => reader.stop());
+  await addTasks(database, 1);
+  await number();
+  const stopListening = reader.listen(() => undefined);
+  t.teardown(stopListening);
+  const from = { id: 1, storedAtMs: 0 };
+  await until(() => reader.since(from, 1) !== undefined, 'the first');
+  await addTasks(database, WINDOW - 1);
+  await until(() => reader.isPast(WINDOW - 1), 'all of them');
+  const news = reader.since(from, 100);
+  t.match(news, { events: { length: 100 }, isEnd: false });
+  t.match(reader.since({ id: WINDOW - 10, storedAtMs: 0 }, 100), { events: { length: 10 }, isEnd: true });
 });
 
 t.test('one whose filter lets little through is told now and then where it stands', async (t) => {
@@ -116,6 +135,14 @@ t.test('followers are bounded, and end when their instance leaves', async (t) =>
   await t.rejects(events.follow({}, undefined), TooManyFollowersError);
   const abort = new AbortController();
   await follower.return?.();
+  const left = new AbortController();
+  const both = await Promise.allSettled([1, 2].map(() => events.follow({}, undefined, left.signal)));
+  t.same(
+    both.map(({ status }) => status).sort(),
+    ['fulfilled', 'rejected'],
+    'those that come at once are counted, too',
+  );
+  left.abort();
   t.equal(events.stats().followers, 0);
   const again = (await events.follow({}, undefined, abort.signal))[Symbol.asyncIterator]();
   await again.next();
@@ -141,6 +168,41 @@ t.test('a new follower whose first position is of before the log was set back is
   await database.query(`update cnapi_events set stored_at = stored_at - interval '1 second'`);
   await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
 });
+
+/** As by a promoted standby that was behind: the last events are gone, and others get their numbers. */
+async function setBack(database: Database, to: number, regrown: number): Promise<void> {
+  await numberEvents(database, 5_000);
+  await database.query('delete from cnapi_events where id > $1::bigint', [to]);
+  await database.query('update cnapi_event_log set last_id = $1::bigint', [to]);
+  await addTasks(database, regrown);
+  await numberEvents(database, 5_000);
+}
+
+t.test(
+  'a follower that was ahead of its instance when the log was set back is told nothing over what it lacks',
+  async (t) => {
+    for (const hasBegun of [false, true]) {
+      await t.test(hasBegun ? 'and others have read on' : 'and it is the first that reads', async (t) => {
+        const { database, events } = await startEvents(t);
+        await addTasks(database, 5);
+        await numberEvents(database, 5_000);
+        const [fifth] = await readEventPage(database, {}, { from: 5, upTo: 5, limit: 1 });
+        const position = fifth && formatPosition(positionOf(fifth));
+        const resumed = (await events.follow({}, position))[Symbol.asyncIterator]();
+        const begun = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+        await setBack(database, 2, 0);
+        const other = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+        if (hasBegun) await other.next();
+        await setBack(database, 2, 4);
+        if (hasBegun) t.same(idsOf(await take(other, 4)), [3, 4, 5, 6]);
+        t.same(idsOf(await take(resumed, 1)), [], 'it went on');
+        t.same(idsOf(await take(begun, 1)), [], 'it began');
+        await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
+        await other.return?.();
+      });
+    }
+  },
+);
 
 t.test('a run that is renewed is live from now on, whenever its instance started', async (t) => {
   const { database, events } = await startEvents(t);

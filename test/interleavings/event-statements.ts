@@ -7,5 +7,5 @@ export const eventStatements: readonly Statement[] = [
   writes(trimEvents, { 'all but one': { args: () => [1, 1_000] } }),
   writes(forgetEvents, { 'of today': { args: () => [0, 1_000] } }),
   reads(readLog, () => [1]),
-  reads(readEventPage, () => [{}, { after: 0, upTo: 1_000, limit: 10 }]),
+  reads(readEventPage, () => [{}, { from: 0, upTo: 1_000, limit: 10 }]),
 ];
