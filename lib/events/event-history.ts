@@ -147,3 +147,56 @@ create trigger cnapi_tell_moved after update on cnapi_instances for each row
   when (old.state <> new.state or (old.draining_since is null) <> (new.draining_since is null))
   execute function cnapi_tell_instance();
 `;
+
+/** Of step 82. Its gap came before the changes that had waited, which are older than what is missing. */
+export const firstBound = `
+alter table cnapi_event_log add column if not exists moved_id bigint not null default 0;
+update cnapi_event_log set moved_id = (select last_value from cnapi_event_outbox_id_seq);
+
+create or replace function cnapi_number_events(p_most int) returns table (numbered int, last_id bigint, waited_ms bigint)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  log cnapi_event_log;
+  moment timestamptz := cnapi_now();
+  reached bigint;
+  moved int;
+  waited interval;
+begin
+  select * into log from cnapi_event_log;
+  if log.numbered_at > moment - interval '1 minute' and not exists (select 1 from cnapi_event_outbox)
+    and not exists (select 1 from cnapi_event_misses) then
+    return query select 0, log.last_id, 0::bigint;
+    return;
+  end if;
+  select * into log from cnapi_event_log for update skip locked;
+  if not found then
+    return query select 0, l.last_id, 0::bigint from cnapi_event_log l;
+    return;
+  end if;
+  moment := cnapi_now();
+  select s.last_value into reached from cnapi_event_outbox_id_seq s;
+  delete from cnapi_event_misses;
+  if found then
+    log.last_id := log.last_id + 1;
+    insert into cnapi_events (id, kind, stored_at, body) values (log.last_id, 'gap', moment, jsonb_build_object('message',
+      format('No instance kept the log of events since %s: changes between then and now may be missing',
+        to_char(log.numbered_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+  end if;
+  with taken as (
+    delete from cnapi_event_outbox o
+      where o.id = any (array(select w.id from cnapi_event_outbox w order by w.id limit p_most))
+      returning o.*
+  ), added as (
+    insert into cnapi_events (id, kind, server_uuid, stored_at, body)
+      select log.last_id + row_number() over (order by t.id), t.kind, t.server_uuid, t.stored_at, t.body from taken t
+      returning stored_at
+  )
+  select count(*), moment - (select min(a.stored_at) from added a), max(t.id) into moved, waited, log.moved_id from taken t;
+  if moved < p_most then
+    log.moved_id := reached;
+  end if;
+  update cnapi_event_log l set last_id = log.last_id + moved, numbered_at = moment, moved_id = log.moved_id;
+  return query select moved, log.last_id + moved, coalesce(extract(epoch from waited) * 1000, 0)::bigint;
+end $$;
+`;

@@ -8,20 +8,18 @@
  * under the lock of one row (law 5). Of one object the outbox is in order: its row is locked when the id is taken.
  */
 import type { Migration } from '../moray/migrations.ts';
-import { firstInstance, firstLog, firstStatus, firstTask, firstTicket } from './event-history.ts';
+import { firstBound, firstInstance, firstLog, firstStatus, firstTask, firstTicket } from './event-history.ts';
 
 /** What waits in the outbox at most, as long as nobody numbers it: all that run are of a version before events. */
 export const OUTBOX_BOUND = 100_000;
 
 /**
  * `numbered_at`: when an instance last looked, within a minute. `moved_id`: the last one that left the outbox; a change is
- * told while the outbox's ids are not too far from it, else a row in `cnapi_event_misses` says that some were not. Ids in
- * `cnapi_events` have no holes.
+ * told while the outbox's ids are not too far from it, else a row in `cnapi_event_misses` says that some were not. The gap that
+ * tells readers so comes after all that had waited: what is missing is younger, and who reads everything anew at the gap must
+ * not be told older changes afterwards. Ids in `cnapi_events` have no holes.
  */
 const numbering = `
-alter table cnapi_event_log add column if not exists moved_id bigint not null default 0;
-update cnapi_event_log set moved_id = (select last_value from cnapi_event_outbox_id_seq);
-
 create or replace function cnapi_number_events(p_most int) returns table (numbered int, last_id bigint, waited_ms bigint)
 language plpgsql volatile as $$
 #variable_conflict use_column
@@ -31,6 +29,7 @@ declare
   reached bigint;
   moved int;
   waited interval;
+  missed_since timestamptz;
 begin
   select * into log from cnapi_event_log;
   if log.numbered_at > moment - interval '1 minute' and not exists (select 1 from cnapi_event_outbox)
@@ -45,13 +44,6 @@ begin
   end if;
   moment := cnapi_now();
   select s.last_value into reached from cnapi_event_outbox_id_seq s;
-  delete from cnapi_event_misses;
-  if found then
-    log.last_id := log.last_id + 1;
-    insert into cnapi_events (id, kind, stored_at, body) values (log.last_id, 'gap', moment, jsonb_build_object('message',
-      format('No instance kept the log of events since %s: changes between then and now may be missing',
-        to_char(log.numbered_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
-  end if;
   with taken as (
     delete from cnapi_event_outbox o
       where o.id = any (array(select w.id from cnapi_event_outbox w order by w.id limit p_most))
@@ -62,11 +54,20 @@ begin
       returning stored_at
   )
   select count(*), moment - (select min(a.stored_at) from added a), max(t.id) into moved, waited, log.moved_id from taken t;
+  log.last_id := log.last_id + moved;
   if moved < p_most then
     log.moved_id := reached;
+    with said as (delete from cnapi_event_misses returning since)
+    select min(s.since) into missed_since from said s;
+    if missed_since is not null then
+      log.last_id := log.last_id + 1;
+      insert into cnapi_events (id, kind, stored_at, body) values (log.last_id, 'gap', moment, jsonb_build_object('message',
+        format('No instance kept the log of events in time: changes since %s may be missing, up to now',
+          to_char(missed_since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+    end if;
   end if;
-  update cnapi_event_log l set last_id = log.last_id + moved, numbered_at = moment, moved_id = log.moved_id;
-  return query select moved, log.last_id + moved, coalesce(extract(epoch from waited) * 1000, 0)::bigint;
+  update cnapi_event_log l set last_id = log.last_id, numbered_at = moment, moved_id = log.moved_id;
+  return query select moved, log.last_id, coalesce(extract(epoch from waited) * 1000, 0)::bigint;
 end $$;
 `;
 
@@ -135,6 +136,7 @@ export const eventMigrations: Migration[] = [
   {
     number: 82,
     name: 'the outbox of events is bounded by length',
-    sql: numbering + status + task + ticket + instance,
+    sql: firstBound + status + task + ticket + instance,
   },
+  { number: 83, name: 'a gap is told after what had waited', sql: numbering },
 ];

@@ -5,6 +5,7 @@ import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { migrations } from '../../lib/core.ts';
 import { formatPosition, parsePosition, positionOf } from '../../lib/events/event.ts';
 import { TooManyFollowersError } from '../../lib/events/event-errors.ts';
+import { OUTBOX_BOUND } from '../../lib/events/event-schema.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../lib/events/event-store.ts';
 import { Events, type EventsDeps, type ToldEvent } from '../../lib/events/events.ts';
 import { Reader, WINDOW } from '../../lib/events/reader.ts';
@@ -203,6 +204,22 @@ t.test(
     }
   },
 );
+
+t.test('a gap is told after all that had waited, and before what comes then', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const kinds = async () =>
+    (await database.query<{ kind: string }>('select kind from cnapi_events order by id')).rows.map(({ kind }) => kind);
+  await addTasks(database, 5);
+  // As if they were as many as are ever let wait.
+  await database.query('update cnapi_event_log set moved_id = moved_id - $1::int', [OUTBOX_BOUND]);
+  await addTasks(database, 3);
+  t.equal((await numberEvents(database, 2)).last, 2);
+  t.equal((await numberEvents(database, 2)).last, 4);
+  t.same(await numberEvents(database, 2).then(({ numbered, last }) => ({ numbered, last })), { numbered: 1, last: 6 });
+  await addTasks(database, 1);
+  await numberEvents(database, 2);
+  t.same(await kinds(), ['task', 'task', 'task', 'task', 'task', 'gap', 'task']);
+});
 
 t.test('a run that is renewed is live from now on, whenever its instance started', async (t) => {
   const { database, events } = await startEvents(t);
