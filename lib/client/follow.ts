@@ -16,7 +16,7 @@ export interface FollowRequest {
   patienceMs?: number;
   /** Called when the stream broke off, before it is taken up again. */
   onBroken?: ((why: string) => void) | undefined;
-  /** Called when a stream has opened. */
+  /** Called when a stream has opened and told where it stands: it goes on from there, whatever becomes of its instance. */
   onOpen?: (() => void) | undefined;
 }
 
@@ -34,11 +34,18 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
     const call = { method: 'GET', path, headers, ownConnection: true, ...patience, ...(signal && { signal }) } as const;
     const response = await caller.open(call, async (opened: IncomingMessage) => opened);
     if (response.statusCode === 204) return void response.resume();
-    request.onOpen?.();
+    let isOpen = false;
+    const stands = () => {
+      if (!isOpen) request.onOpen?.();
+      isOpen = true;
+    };
+    if (after !== undefined) stands();
     const parser = new EventParser();
     try {
       for await (const piece of caller.connections.pieces(response, SILENCE_MS)) {
-        for (const event of parser.push(piece)) {
+        const events = parser.push(piece);
+        if (parser.lastId !== undefined) stands();
+        for (const event of events) {
           after = event.id ?? after;
           yield event;
         }

@@ -31,7 +31,10 @@ export async function sendEvents(
     if (response.writableLength === 0) response.write(': still here\n\n');
   });
   try {
-    response.flushHeaders();
+    // What comes at once goes out in one write with them: a reader that has the headers has what it can go on from.
+    clock.afterPoll(() => {
+      if (!response.headersSent && !response.destroyed) response.flushHeaders();
+    });
     for await (const event of events) {
       if (signal.aborted || response.destroyed) break;
       if (response.write(frame(event)) || (await drained(response, clock, STUCK_READER_MS, signal))) continue;

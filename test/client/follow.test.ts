@@ -30,6 +30,29 @@ t.test('a stream that breaks off goes on at the next instance, after the last ev
   t.equal(why.length, 2);
 });
 
+t.test('a stream is said to stand once it has told where, and not by its headers', async (t) => {
+  const said: string[] = [];
+  const first = await scripted(t, (response) => {
+    response.writeHead(200, STREAM);
+    response.write(': nothing yet\n\n');
+    setTimeout(() => response.destroy(), 20);
+  });
+  const second = await scripted(t, (response, { headers }) => {
+    if (headers['last-event-id'] === '2') return void response.writeHead(204).end();
+    response.writeHead(200, STREAM);
+    response.end('id: 1\n\nid: 2\ndata: two\n\n');
+  });
+  const onOpen = () => void said.push('open');
+  const onBroken = () => {
+    said.push('broken');
+    void first.stop();
+  };
+  for await (const { data } of follow(caller(t, [first.url, second.url]), { path: '/events', onOpen, onBroken }))
+    said.push(data);
+  t.strictSame(said, ['broken', 'open', 'two', 'broken']);
+  t.equal(second.heard[0]?.headers['last-event-id'], undefined);
+});
+
 t.test('what is no passing trouble ends it', async (t) => {
   const gone = await scripted(t, (response) => json(response, 404, { code: 'ResourceNotFound', message: 'no' }));
   await t.rejects(follow(caller(t, [gone.url]), { path: '/events' }).next(), { code: 'ResourceNotFound' });

@@ -29,7 +29,9 @@ class ManualClock implements Clock {
   every(periodMs: number, callback: () => void) {
     return this.#arm({ at: this.#now + periodMs, periodMs, callback });
   }
-  afterPoll = (callback: () => void) => callback();
+  /** At once, unless it is told to hold them back. */
+  polls: (() => void)[] | undefined;
+  afterPoll = (callback: () => void) => (this.polls === undefined ? callback() : void this.polls.push(callback));
   sleep = () => Promise.reject(new Error('not used'));
 
   advance(ms: number): void {
@@ -85,6 +87,37 @@ async function stream(t: Teardown, events: AsyncIterable<ServerSentEvent>, isRea
 }
 
 const event = (seq: number, data: unknown = {}): ServerSentEvent => ({ id: String(seq), name: 'output', data });
+
+t.test('the headers go out with an event that comes at once, and by themselves when none does', async (t) => {
+  for (const comesAtOnce of [true, false]) {
+    const clock = new ManualClock();
+    clock.polls = [];
+    const end = Promise.withResolvers<void>();
+    const source = (async function* () {
+      if (comesAtOnce) yield { id: '7' };
+      await end.promise;
+    })();
+    const answering = Promise.withResolvers<ServerResponse>();
+    const server = createServer((_, response) => {
+      void sendEvents(response, source, { clock, signal: new AbortController().signal });
+      t.equal(response.headersSent, false, 'nothing is out that could be all that comes');
+      answering.resolve(response);
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const asking = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
+    const answered = new Promise<IncomingMessage>((done) => asking.once('response', done));
+    const response = await answering.promise;
+    if (comesAtOnce) await until(() => response.headersSent, 'both');
+    else for (const poll of clock.polls) poll();
+    const reader = await answered;
+    end.resolve();
+    let seen = '';
+    for await (const piece of reader) seen += piece;
+    t.equal(seen, comesAtOnce ? 'id: 7\n\n' : '');
+    for (const poll of clock.polls) poll();
+    server.close();
+  }
+});
 
 t.test('a quiet stream shows that it lives, and leaves no timer behind', async (t) => {
   const end = Promise.withResolvers<void>();
