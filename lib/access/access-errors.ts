@@ -9,6 +9,15 @@ export class UnauthorizedError extends CnapiError {
   }
 }
 
+/** 401: what was let in, and perhaps begun, goes on no longer, because its token has ended. */
+export class TokenEndedError extends CnapiError {
+  /** `taskId`: what it has made, which goes on. */
+  constructor(taskId?: string) {
+    const goesOn = taskId === undefined ? '' : `; task ${taskId} goes on, and GET /tasks/${taskId} tells its end`;
+    super('TokenEnded', 401, `The token was revoked, or has expired, meanwhile${goesOn}`);
+  }
+}
+
 /** 403: a good token, for less than this. */
 export class RoleTooSmallError extends CnapiError {
   constructor(actor: Actor, need: Need) {

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import { TooManyRequestsError, UnauthorizedError } from '../access/access-errors.ts';
+import { TokenEndedError, TooManyRequestsError } from '../access/access-errors.ts';
 import type { Gate } from '../access/gate.ts';
 import { plainAddress } from '../access/networks.ts';
 import { type Actor, OPEN } from '../access/token.ts';
@@ -17,13 +17,6 @@ import { answer, type RoutedExchange } from './pipeline.ts';
 import { changesSomething, needOf, type Reply, type Route } from './route.ts';
 import { isUuid } from './rules.ts';
 import type { Services } from './services.ts';
-
-/** What was asked for goes on no longer, because its token has ended. */
-export class TokenEndedError extends UnauthorizedError {
-  constructor() {
-    super('The token was revoked, or has expired, meanwhile');
-  }
-}
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 

@@ -67,7 +67,9 @@ const textHeader = { schema: { type: 'string' } };
 
 /** Where tokens are asked for, any request may be answered with these. */
 const refusals = {
-  Unauthorized: refusal('No token, or none that is good', { 'WWW-Authenticate': textHeader }),
+  Unauthorized: refusal('No token, or none that is good; `TokenEnded`: it ended while the request was carried out', {
+    'WWW-Authenticate': textHeader,
+  }),
   Forbidden: refusal("The token's role is too small, or the request came from where none may"),
   TooManyRequests: refusal('Of this address; again after `Retry-After` seconds', { 'Retry-After': textHeader }),
 };

@@ -3,7 +3,7 @@
  * task and wait. Either way the task is durable: a caller that leaves, or an instance that dies, does not undo it.
  */
 import { z } from 'zod';
-import { UnauthorizedError } from '../access/access-errors.ts';
+import { TokenEndedError } from '../access/access-errors.ts';
 import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
@@ -245,7 +245,7 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
   });
 }
 
-/** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time, TaskGoesOnError */
+/** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time, TaskGoesOnError, TokenEndedError */
 async function runTask(
   {
     params,
@@ -264,7 +264,7 @@ async function runTask(
   const over = services.waitsOver;
   const waiting = services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
   const task = await waiting.catch((error: unknown) => {
-    if (signal.reason instanceof UnauthorizedError) throw signal.reason;
+    if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);
     throw signal.aborted ? new TaskGoesOnError(id) : error;
   });
   if (task.status === 'active' && over.aborted) throw new TaskGoesOnError(id);

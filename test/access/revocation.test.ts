@@ -86,5 +86,5 @@ t.test('a wait at the other instance ends when its token is revoked', async (t) 
   await fetch(`${a.url}/tokens/${operator.uuid}`, { method: 'DELETE', headers: admin.headers });
   const answer = await wait;
   t.equal(answer.status, 401);
-  t.match(await answer.json(), { code: 'Unauthorized' });
+  t.match(await answer.json(), { code: 'TokenEnded' });
 });

@@ -223,6 +223,22 @@ t.test('the task behind a command that answers with its output is in the audit',
   t.equal(record?.object, tasks.ids[0]);
 });
 
+t.test('a command that was begun when its token ended is told and kept as such, with its task', async (t) => {
+  const { call, as, addServer, audit, tasks, tokens } = await start(t);
+  await addServer(SERVER);
+  const { headers, uuid, name } = await as('operator');
+  const answer = call('POST', `/servers/${SERVER}/execute`, { script: 'sleep 60' }, headers);
+  await until(() => tasks.waiting === 1, 'it to run');
+  await tokens.revoke(uuid);
+  const [id] = tasks.ids;
+  t.match(await answer, { status: 401, body: { code: 'TokenEnded', message: new RegExp(`task ${id} goes on`) } });
+  const [record] = await until(async () => {
+    const found = await audit('action=CommandExecute');
+    return found[0]?.status === 401 ? found : undefined;
+  }, 'its outcome');
+  t.match(record, { actor: name, code: 'TokenEnded', object: id });
+});
+
 t.test('an instance whose database is away changes nothing, and reads what it can', async (t) => {
   const { call, addServer, health, tasks } = await startApi(t);
   await addServer(SERVER);
@@ -280,7 +296,7 @@ t.test('a link and a wait that a token opened end with it', async (t) => {
   const { body: task } = await call('POST', `/servers/${SERVER}/nop`, {}, operator.headers);
   const wait = call('GET', `/tasks/${task.id}/wait`, undefined, operator.headers);
   await tokens.revoke(operator.uuid);
-  t.match(await wait, { status: 401, body: { code: 'Unauthorized', message: /revoked/ } });
+  t.match(await wait, { status: 401, body: { code: 'TokenEnded', message: /revoked/ } });
 });
 
 t.test('too many requests of one source are 429 with the time to wait, and others are served', async (t) => {
