@@ -90,7 +90,7 @@ export class App {
     const database = this.#database;
     this.#signIn = new SignIn({ database: this.#accessDatabase, clock, log });
     this.#gate = new Gate({ config, clock, signIn: this.#signIn });
-    this.#audit = new AuditLog({ database, cnapiUuid: config.cnapiUuid, clock, log });
+    this.#audit = new AuditLog({ database, cnapiUuid: config.cnapiUuid, clock, random, log });
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
     this.#companions = this.#createCompanions();

@@ -5,7 +5,7 @@
  */
 import type { Token } from './access/token.ts';
 import { type TokenRequest, Tokens } from './access/tokens.ts';
-import { AuditLog } from './audit/audit-log.ts';
+import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
 import { loadConfig } from './config.ts';
 import { migrations } from './core.ts';
 import { silentLogger } from './log.ts';
@@ -29,8 +29,10 @@ export async function createTokenDirectly(
   const options = { url, pooler, applicationName: 'cnapi token', maxConnections: 2, clock, log: silentLogger };
   await using database = new PostgresDatabase(options);
   await migrate(database, migrations, { log: silentLogger });
-  const audit = new AuditLog({ database, cnapiUuid: config.cnapiUuid ?? NO_INSTANCE, clock, log: silentLogger });
-  const id = await audit.begin({
+  const cnapiUuid = config.cnapiUuid ?? NO_INSTANCE;
+  const audit = new AuditLog({ database, cnapiUuid, clock, random, log: silentLogger });
+  const subject: AuditSubject = {
+    key: audit.newKey(),
     actor: ACTOR,
     roles: ['admin'],
     tokenUuid: undefined,
@@ -41,14 +43,15 @@ export async function createTokenDirectly(
     object: undefined,
     requestId: random.uuid(),
     source: 'local',
-  });
+  };
   try {
+    await audit.begin(subject);
     const made = await new Tokens({ database, random }).create({ ...request, createdBy: ACTOR });
-    audit.end(id, { status: 201, code: undefined, object: made.uuid });
+    audit.end(subject, { status: 201, code: undefined, object: made.uuid });
     return made;
   } catch (error) {
     const { statusCode = 500, code = 'InternalError' } = error as { statusCode?: number; code?: string };
-    audit.end(id, { status: statusCode, code, object: undefined });
+    audit.refuse(subject, { status: statusCode, code, object: undefined }, { mayHaveBegun: true });
     throw error;
   } finally {
     await audit.stop();

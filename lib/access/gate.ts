@@ -137,6 +137,12 @@ export class Gate {
     if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
   }
 
+  /** Whose token that is, good or not by now; decides nothing. Undefined when this instance has not seen it to be good. */
+  remembered([header, ...others]: readonly string[]): Actor | undefined {
+    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
+    return token === undefined ? undefined : this.#signIn.remembered(token);
+  }
+
   /** For what lasts: see `SignIn.hold`. */
   hold(actor: Actor, onEnded: () => void): () => void {
     return this.#signIn.hold(actor, onEnded);
@@ -160,9 +166,8 @@ export class Gate {
     );
   }
 
-  #isRemembered([header, ...others]: readonly string[]): boolean {
-    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
-    return token !== undefined && this.#signIn.isRemembered(token);
+  #isRemembered(authorization: readonly string[]): boolean {
+    return this.remembered(authorization) !== undefined;
   }
 
   #trusted(address: string): Actor {

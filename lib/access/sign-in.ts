@@ -75,11 +75,13 @@ export class SignIn {
     await this.#noteUsed();
   }
 
-  /** True for a token that this instance has seen to be good, however long ago: worth a question to the database. */
-  isRemembered(text: string): boolean {
+  /** Whose token it is, if this instance has seen it to be good, however long ago: worth a question to the database. */
+  remembered(text: string): Actor | undefined {
     const token = parseToken(text);
     const known = token === undefined ? undefined : this.#remembered.get(token.uuid);
-    return token !== undefined && known !== undefined && isSecret(token.secret, known.secretHash);
+    return token !== undefined && known !== undefined && isSecret(token.secret, known.secretHash)
+      ? actorOf(known)
+      : undefined;
   }
 
   /**
@@ -92,8 +94,7 @@ export class SignIn {
     const known = await this.#known(token, mayBeOld);
     if (known === undefined || !isSecret(token.secret, known.secretHash) || known.isOver) return undefined;
     this.#used.add(known.uuid);
-    const { name, role, uuid, serverUuid } = known;
-    return { name, roles: [role], tokenUuid: uuid, ...(serverUuid === null ? {} : { serverUuid }) };
+    return actorOf(known);
   }
 
   /** Calls `onEnded` once when the actor's token ends, unless the returned function was called before. */
@@ -216,4 +217,8 @@ export class SignIn {
     else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error.cause) }, what);
     this.#isFailing = true;
   }
+}
+
+function actorOf({ name, role, uuid, serverUuid }: KnownToken): Actor {
+  return { name, roles: [role], tokenUuid: uuid, ...(serverUuid === null ? {} : { serverUuid }) };
 }

@@ -5,19 +5,26 @@
  *
  *     (turned away) ──refuse──▶ written with its outcome
  *     (let in) ──begin──▶ written, without outcome ──end──▶ outcome written, within a second
+ *                 │                                  ╱
+ *                 └─no answer──▶ perhaps written ──refuse
  *                                        └──the instance dies──▶ stays without: whether it happened is to be looked up
  */
+import { sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
 import { DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { Batcher } from '../moray/batcher.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
+import type { Random } from '../ports/random.ts';
 import {
   type AuditEnd,
   type AuditFilter,
+  type AuditOutcome,
   type AuditRecord,
+  type AuditRefusal,
   type AuditStart,
+  insertRefusals,
   insertStarts,
   listAudit,
   recordEnds,
@@ -27,12 +34,12 @@ export interface AuditLogDeps {
   database: Queryable;
   cnapiUuid: string;
   clock: Clock;
+  random: Random;
   log: Logger;
 }
 
-/** What the listener knows when it begins. */
-export type AuditSubject = Omit<AuditStart, 'key' | 'instance'>;
-export type AuditOutcome = Omit<AuditEnd, 'id'>;
+/** What the listener knows when it begins; `key` from `newKey`. */
+export type AuditSubject = Omit<AuditStart, 'instance'>;
 
 const FLUSH_MS = 200;
 const MAX_BATCH = 500;
@@ -43,10 +50,9 @@ const STRANGERS = { perSecond: 1 / 6, burst: 60 };
 
 export class AuditLog {
   readonly #deps: AuditLogDeps;
-  readonly #starting: Batcher<AuditStart, number>;
+  readonly #starting: Batcher<AuditStart, true>;
   readonly #ends: AuditEnd[] = [];
-  readonly #refused: { start: AuditStart; outcome: AuditOutcome }[] = [];
-  #keys = 0;
+  readonly #refused: AuditRefusal[] = [];
   readonly #strangers = new SourceBuckets(STRANGERS);
   #dropped = 0;
   #unkept = 0;
@@ -59,7 +65,10 @@ export class AuditLog {
     this.#starting = new Batcher({
       clock: deps.clock,
       keyOf: ({ key }) => key,
-      ask: (starts) => insertStarts(deps.database, starts),
+      ask: async (starts) => {
+        await insertStarts(deps.database, starts);
+        return new Map(starts.map(({ key }) => [key, true]));
+      },
       maxBatch: MAX_BATCH,
       gapMs: 0,
     });
@@ -86,20 +95,23 @@ export class AuditLog {
     await this.#flush();
   }
 
-  /** Resolves, with the record's id, once that is committed. @throws DatabaseUnavailableError */
-  async begin(subject: AuditSubject): Promise<number> {
-    const id = await this.#starting.ask(this.#startOf(subject));
-    if (id === undefined) throw new Error(`audit of ${subject.action}: the database gave no id`);
-    return id;
+  newKey(): string {
+    return this.#deps.random.uuid();
   }
 
-  end(id: number, outcome: AuditOutcome): void {
-    if (this.#hasRoom(this.#ends)) this.#ends.push({ id, ...outcome });
+  /** Resolves once the record is committed. @throws DatabaseUnavailableError; it may be there all the same: tell `refuse` so */
+  async begin(subject: AuditSubject): Promise<void> {
+    await this.#starting.ask(this.#startOf(subject));
   }
 
-  refuse(subject: AuditSubject, outcome: AuditOutcome): void {
-    const isStranger = subject.tokenUuid === undefined;
-    if (isStranger && this.#strangers.take(subject.source, this.#deps.clock.now()) > 0) this.#unkept += 1;
+  end({ requestId, key }: AuditSubject, outcome: AuditOutcome): void {
+    if (this.#hasRoom(this.#ends)) this.#ends.push({ requestId, key, ...outcome });
+  }
+
+  /** `mayHaveBegun`: its `begin` failed, which says nothing of its record. */
+  refuse(subject: AuditSubject, outcome: AuditOutcome, { mayHaveBegun = false } = {}): void {
+    const isStranger = subject.tokenUuid === undefined && !mayHaveBegun;
+    if (isStranger && this.#strangers.take(sourceOf(subject.source), this.#deps.clock.now()) > 0) this.#unkept += 1;
     else if (this.#hasRoom(this.#refused)) this.#refused.push({ start: this.#startOf(subject), outcome });
   }
 
@@ -108,8 +120,7 @@ export class AuditLog {
   }
 
   #startOf(subject: AuditSubject): AuditStart {
-    this.#keys += 1;
-    return { ...subject, key: String(this.#keys), instance: this.#deps.cnapiUuid };
+    return { ...subject, instance: this.#deps.cnapiUuid };
   }
 
   #hasRoom(waiting: readonly unknown[]): boolean {
@@ -126,15 +137,16 @@ export class AuditLog {
 
   /** What the database is away for stays, in order, for the next time. */
   async #flush(): Promise<void> {
+    const { database, log } = this.#deps;
     try {
       // Each outcome before any refusal: those are anybody's to make.
       do {
-        while (this.#ends.length > 0) await this.#taken(this.#ends, (batch) => recordEnds(this.#deps.database, batch));
-        if (this.#refused.length > 0) await this.#taken(this.#refused, (batch) => this.#writeRefused(batch));
+        while (this.#ends.length > 0) await this.#taken(this.#ends, (batch) => recordEnds(database, batch));
+        if (this.#refused.length > 0) await this.#taken(this.#refused, (batch) => insertRefusals(database, batch));
       } while (this.#ends.length > 0 || this.#refused.length > 0);
       this.#isFailing = false;
     } catch (error) {
-      if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error) }, 'audit: outcomes wait for the database');
+      if (!this.#isFailing) log.warn({ reason: messageOf(error) }, 'audit: outcomes wait for the database');
       this.#isFailing = true;
     }
   }
@@ -161,17 +173,6 @@ export class AuditLog {
       if (error instanceof DatabaseUnavailableError) throw error;
       this.#dropped += 1;
       this.#deps.log.error({ err: error }, 'audit: the database refuses a record');
-    }
-  }
-
-  async #writeRefused(batch: readonly { start: AuditStart; outcome: AuditOutcome }[]): Promise<void> {
-    const ids = await insertStarts(
-      this.#deps.database,
-      batch.map(({ start }) => start),
-    );
-    for (const { start, outcome } of batch) {
-      const id = ids.get(start.key);
-      if (id !== undefined) this.#ends.push({ id, ...outcome });
     }
   }
 }

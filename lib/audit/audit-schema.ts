@@ -29,4 +29,19 @@ create index cnapi_audit_server on cnapi_audit (server_uuid, id) where server_uu
 create index cnapi_audit_action on cnapi_audit (action, id);
 `;
 
-export const auditMigrations: Migration[] = [{ number: 75, name: 'audit', sql: audit }];
+/**
+ * `key` is the record's own, given by its instance: when the answer to a write was lost, the same record is found again, and no
+ * other one that a database which was set back gave the same id. Null in records of before. By its request a record is found
+ * with its key and without, by its object in both directions. Writers wait while the indexes are made: nothing in a database
+ * that comes from 0.1, which kept no audit.
+ */
+const keyed = `
+alter table cnapi_audit add column if not exists key uuid;
+create unique index if not exists cnapi_audit_request on cnapi_audit (request_id, key);
+create index if not exists cnapi_audit_object on cnapi_audit (object, id) where object is not null;
+`;
+
+export const auditMigrations: Migration[] = [
+  { number: 75, name: 'audit', sql: audit },
+  { number: 110, name: 'records are found by their request and object', sql: keyed },
+];

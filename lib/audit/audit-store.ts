@@ -2,7 +2,7 @@
 import type { Queryable } from '../moray/database.ts';
 
 export interface AuditStart {
-  /** Names it among those written with it. */
+  /** A uuid of its own. */
   key: string;
   actor: string;
   roles: readonly string[];
@@ -18,12 +18,20 @@ export interface AuditStart {
   instance: string;
 }
 
-export interface AuditEnd {
-  id: number;
+export interface AuditOutcome {
   status: number;
   /** Of the error, if it is one. */
   code: string | undefined;
   object: string | undefined;
+}
+
+/** The outcome of the record of this request with this key. */
+export interface AuditEnd extends AuditOutcome, Pick<AuditStart, 'requestId' | 'key'> {}
+
+/** Turned away before it began, or begun as far as the database knows, which did not say so. */
+export interface AuditRefusal {
+  start: AuditStart;
+  outcome: AuditOutcome;
 }
 
 /** As GET /audit has it. */
@@ -61,38 +69,53 @@ export interface AuditFilter {
   limit: number;
 }
 
-/** Returns the ids by key. */
-export async function insertStarts(database: Queryable, starts: readonly AuditStart[]): Promise<Map<string, number>> {
-  const { rows } = await database.query<{ key: string; id: number }>(
-    `with given as (
-       select nextval(pg_get_serial_sequence('cnapi_audit', 'id')) as id, start.*
-       from unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[],
-         $10::text[], $11::text[], $12::uuid[])
-         start (key, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance)
-     ), kept as (
-       insert into cnapi_audit (id, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance)
-       overriding system value
-       select id, actor, string_to_array(roles, ','), token_uuid, action, method, path, server_uuid, object, request_id, source,
-         instance
-       from given
-     )
-     select key, id from given`,
+const COLUMNS = `key, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance`;
+const GIVEN = `$1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[],
+  $11::text[], $12::uuid[]`;
+const VALUES = COLUMNS.replace('roles', `string_to_array(roles, ',')`);
+
+/** Again is harmless. */
+export async function insertStarts(database: Queryable, starts: readonly AuditStart[]): Promise<void> {
+  await database.query(
+    `insert into cnapi_audit (${COLUMNS})
+     select ${VALUES} from unnest(${GIVEN}) start (${COLUMNS})
+     on conflict (request_id, key) do nothing`,
+    given(starts),
+  );
+}
+
+/** Each with its outcome. Again is harmless; a record that was begun is not made anew, and the first outcome stays. */
+export async function insertRefusals(database: Queryable, refusals: readonly AuditRefusal[]): Promise<void> {
+  const outcomes = refusals.map(({ outcome }) => outcome);
+  await database.query(
+    `insert into cnapi_audit as audit (${COLUMNS}, status, code, ended_at)
+     select ${VALUES}, status, code, cnapi_now()
+     from unnest(${GIVEN}, $13::int[], $14::text[]) refused (${COLUMNS}, status, code)
+     on conflict (request_id, key) do update set status = excluded.status, code = excluded.code, ended_at = excluded.ended_at
+       where audit.status is null`,
     [
-      starts.map(({ key }) => key),
-      starts.map(({ actor }) => actor),
-      starts.map(({ roles }) => roles.join(',')),
-      starts.map(({ tokenUuid }) => tokenUuid ?? null),
-      starts.map(({ action }) => action),
-      starts.map(({ method }) => method),
-      starts.map(({ path }) => path),
-      starts.map(({ serverUuid }) => serverUuid ?? null),
-      starts.map(({ object }) => object ?? null),
-      starts.map(({ requestId }) => requestId),
-      starts.map(({ source }) => source),
-      starts.map(({ instance }) => instance),
+      ...given(refusals.map(({ start }) => start)),
+      outcomes.map(({ status }) => status),
+      outcomes.map(({ code }) => code ?? null),
     ],
   );
-  return new Map(rows.map(({ key, id }) => [key, id]));
+}
+
+function given(starts: readonly AuditStart[]): unknown[] {
+  return [
+    starts.map(({ key }) => key),
+    starts.map(({ actor }) => actor),
+    starts.map(({ roles }) => roles.join(',')),
+    starts.map(({ tokenUuid }) => tokenUuid ?? null),
+    starts.map(({ action }) => action),
+    starts.map(({ method }) => method),
+    starts.map(({ path }) => path),
+    starts.map(({ serverUuid }) => serverUuid ?? null),
+    starts.map(({ object }) => object ?? null),
+    starts.map(({ requestId }) => requestId),
+    starts.map(({ source }) => source),
+    starts.map(({ instance }) => instance),
+  ];
 }
 
 /** Each row gets one outcome; the first stays. */
@@ -100,10 +123,11 @@ export async function recordEnds(database: Queryable, ends: readonly AuditEnd[])
   await database.query(
     `update cnapi_audit audit
      set status = done.status, code = done.code, object = coalesce(done.object, audit.object), ended_at = cnapi_now()
-     from unnest($1::bigint[], $2::int[], $3::text[], $4::text[]) done (id, status, code, object)
-     where audit.id = done.id and audit.status is null`,
+     from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[]) done (request_id, key, status, code, object)
+     where audit.request_id = done.request_id and audit.key = done.key and audit.status is null`,
     [
-      ends.map(({ id }) => id),
+      ends.map(({ requestId }) => requestId),
+      ends.map(({ key }) => key),
       ends.map(({ status }) => status),
       ends.map(({ code }) => code ?? null),
       ends.map(({ object }) => object ?? null),

@@ -8,7 +8,8 @@ import { TokenEndedError, TooManyRequestsError } from '../access/access-errors.t
 import type { Gate } from '../access/gate.ts';
 import { plainAddress } from '../access/networks.ts';
 import { type Actor, OPEN } from '../access/token.ts';
-import type { AuditLog, AuditOutcome, AuditSubject } from '../audit/audit-log.ts';
+import type { AuditLog, AuditSubject } from '../audit/audit-log.ts';
+import type { AuditOutcome } from '../audit/audit-store.ts';
 import { type CnapiError, DatabaseUnavailableError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
@@ -113,7 +114,12 @@ export class Entrance {
       serverUuid: path.server_uuid?.toLowerCase(),
       mayBeOld: route.withoutDatabase === true,
     };
-    const actor = await this.#gate.signIn(entry);
+    const actor = await this.#gate.signIn(entry).catch((error: unknown) => {
+      // Turned away, and known all the same: the record says who it was.
+      const known = error instanceof DatabaseUnavailableError ? this.#gate.remembered(entry.authorization) : undefined;
+      if (known !== undefined) record?.by(known);
+      throw error;
+    });
     exchange.actor = actor;
     record?.by(actor);
     this.#gate.admit(actor, entry);
@@ -144,13 +150,15 @@ function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
 class Record {
   readonly #audit: AuditLog;
   readonly #subject: AuditSubject;
-  #id: number | undefined;
+  #isTried = false;
+  #isBegun = false;
   #made: string | undefined;
 
   constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
     const { server_uuid: serverUuid, ...others } = path;
     this.#audit = audit;
     this.#subject = {
+      key: audit.newKey(),
       actor: 'nobody',
       roles: [],
       tokenUuid: undefined,
@@ -169,7 +177,7 @@ class Record {
   }
 
   get isBegun(): boolean {
-    return this.#id !== undefined;
+    return this.#isBegun;
   }
 
   concerns(object: string): void {
@@ -178,12 +186,14 @@ class Record {
 
   /** @throws DatabaseUnavailableError */
   async begin(): Promise<void> {
-    this.#id = await this.#audit.begin(this.#subject);
+    this.#isTried = true;
+    await this.#audit.begin(this.#subject);
+    this.#isBegun = true;
   }
 
   end(outcome: AuditOutcome): void {
-    if (this.#id === undefined) this.#audit.refuse(this.#subject, outcome);
-    else this.#audit.end(this.#id, { ...outcome, object: outcome.object ?? this.#made });
+    if (this.#isBegun) this.#audit.end(this.#subject, { ...outcome, object: outcome.object ?? this.#made });
+    else this.#audit.refuse(this.#subject, outcome, { mayHaveBegun: this.#isTried });
   }
 }
 

@@ -87,8 +87,8 @@ t.test('the tokens that there are when it starts are no strangers', async (t) =>
   const other = new SignIn({ database, clock, log: silentLogger });
   other.start();
   t.teardown(() => other.stop());
-  await until(async () => other.isRemembered(token), 'them to be read');
-  t.equal(other.isRemembered(over.token), false);
+  await until(async () => other.remembered(token), 'them to be read');
+  t.equal(other.remembered(over.token), undefined);
 });
 
 t.test('what is held for a token ends when that is revoked, by whichever instance', async (t) => {
@@ -165,8 +165,8 @@ t.test(
     await t.rejects(signIn.whoIs(known.token), DatabaseUnavailableError);
     await t.rejects(signIn.whoIs(stranger.token, { mayBeOld: true }), DatabaseUnavailableError);
     t.equal((await signIn.whoIs(known.token, { mayBeOld: true }))?.name, 'a');
-    t.equal(signIn.isRemembered(known.token), true);
-    t.equal(signIn.isRemembered(stranger.token), false);
+    t.match(signIn.remembered(known.token), { tokenUuid: known.uuid });
+    t.equal(signIn.remembered(stranger.token), undefined);
   },
 );
 

@@ -3,14 +3,16 @@ import { createConnection } from 'node:net';
 import t, { type Test } from 'tap';
 import { parseToken, permits, type Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { changesSomething, needOf } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { until } from '../support/until.ts';
 import { type ApiOptions, raw, SERVER, STRANGER, startApi } from './support.ts';
 
-async function start(t: Test, config: ApiOptions['config'] = {}) {
-  const api = await startApi(t, { config: { access: 'tokens', ...config } });
+async function start(t: Test, config: ApiOptions['config'] = {}, options: ApiOptions = {}) {
+  const api = await startApi(t, { ...options, config: { access: 'tokens', ...config } });
   const tokens = new Tokens({ database: api.database.database, random: systemRandom });
   const as = async (role: Role, serverUuid?: string) => {
     const made = await tokens.create({
@@ -222,6 +224,35 @@ t.test('the task behind a command that answers with its output is in the audit',
   }, 'its outcome');
   t.equal(record?.object, tasks.ids[0]);
 });
+
+t.test(
+  'who is turned away because the database is away is named in the audit, if this instance knows them',
+  async (t) => {
+    const link = { isCut: false };
+    const cut = () => Promise.reject(new DatabaseUnavailableError(new Error('cut')));
+    const accessDatabase = (database: Queryable): Queryable => ({
+      query: (...statement) => (link.isCut ? cut() : database.query<never>(...statement)),
+    });
+    const { call, as, addServer, audit } = await start(t, {}, { accessDatabase });
+    await addServer(SERVER);
+    const [known, unknown] = [await as('operator'), await as('operator')];
+    t.equal((await call('GET', '/servers', undefined, known.headers)).status, 200);
+    link.isCut = true;
+    for (const { headers } of [known, unknown])
+      await until(
+        async () => (await call('POST', `/servers/${SERVER}/nop`, {}, headers)).status === 503,
+        'it to be away',
+      );
+    link.isCut = false;
+    const records = await until(async () => {
+      const found = await audit();
+      return found.some(({ actor }) => actor === 'nobody') ? found : undefined;
+    }, 'the records');
+    const [stranger, mine] = records;
+    t.match(stranger, { actor: 'nobody', token_uuid: null, status: 503 });
+    t.match(mine, { actor: known.name, token_uuid: known.uuid, roles: ['operator'], status: 503 });
+  },
+);
 
 t.test('a command that was begun when its token ended is told and kept as such, with its task', async (t) => {
   const { call, as, addServer, audit, tasks, tokens } = await start(t);

@@ -16,6 +16,7 @@ import type { Route } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
 import type { Services } from '../../lib/http/services.ts';
 import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { sightingMigrations } from '../../lib/old-agents/sighting-schema.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
@@ -64,6 +65,8 @@ export interface ApiOptions {
   /** What the link says to each agent that comes; by default it takes them all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
+  /** Tokens are looked up through this one. */
+  accessDatabase?: (database: Queryable) => Queryable;
 }
 
 const OPEN_GATE: GateConfig = {
@@ -97,8 +100,15 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     pool: () => database.stats,
     counters: () => ({ roster_verdicts_queued: 5 }),
   });
-  const signIn = new SignIn({ database, clock: systemClock, log: silentLogger });
-  const audit = new AuditLog({ database, cnapiUuid: SERVER, clock: systemClock, log: silentLogger });
+  const accessDatabase = options.accessDatabase?.(database) ?? database;
+  const signIn = new SignIn({ database: accessDatabase, clock: systemClock, log: silentLogger });
+  const audit = new AuditLog({
+    database,
+    cnapiUuid: SERVER,
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLogger,
+  });
   const gate = new Gate({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
   signIn.start();
   audit.start();
