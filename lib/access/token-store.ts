@@ -33,8 +33,9 @@ interface StoredToken extends Omit<Token, 'created_at' | 'expires_at' | 'last_us
 
 const COLUMNS = 'uuid, name, role, server_uuid, created_at, created_by, expires_at, last_used_at, revoked_at';
 
-const KNOWN = `uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash",
-  revoked_at is not null or coalesce(expires_at <= cnapi_now(), false) as "isOver"`;
+const IS_OVER = 'revoked_at is not null or coalesce(expires_at <= cnapi_now(), false)';
+
+const KNOWN = `uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash", ${IS_OVER} as "isOver"`;
 
 /** @throws TokenNameTakenError */
 export async function insertToken(database: Queryable, token: NewToken): Promise<Token> {
@@ -58,12 +59,30 @@ export async function insertToken(database: Queryable, token: NewToken): Promise
   return tokenOf(stored);
 }
 
+export interface TokenFilter {
+  name?: string | undefined;
+  /** Revoked or expired. */
+  isOver?: boolean | undefined;
+  /** Only older ones than this token, whose place in the list never changes. */
+  after?: string | undefined;
+  limit: number;
+}
+
 /** Newest first. */
-export async function listTokens(database: Queryable): Promise<Token[]> {
+export async function listTokens(database: Queryable, filter: TokenFilter): Promise<Token[]> {
   const { rows } = await database.query<StoredToken>(
-    `select ${COLUMNS} from cnapi_tokens order by created_at desc, uuid limit 10000`,
+    `select ${COLUMNS} from cnapi_tokens
+     where ($1::text is null or name = $1) and ($2::boolean is null or (${IS_OVER}) = $2)
+       and ($3::uuid is null or (created_at, uuid) < (select created_at, uuid from cnapi_tokens where uuid = $3::uuid))
+     order by created_at desc, uuid desc limit $4::int`,
+    [filter.name ?? null, filter.isOver ?? null, filter.after ?? null, filter.limit],
   );
   return rows.map(tokenOf);
+}
+
+export async function isToken(database: Queryable, uuid: string): Promise<boolean> {
+  const { rows } = await database.query('select 1 from cnapi_tokens where uuid = $1::uuid', [uuid]);
+  return rows.length > 0;
 }
 
 /** False when there is none of that uuid; again changes nothing. */

@@ -4,7 +4,7 @@ import type { Queryable } from '../moray/database.ts';
 import type { Random } from '../ports/random.ts';
 import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
 import { formatToken, hashSecret, type Role, reasonNotAName, type Token } from './token.ts';
-import { insertToken, listTokens, revokeToken } from './token-store.ts';
+import { insertToken, isToken, listTokens, revokeToken, type TokenFilter } from './token-store.ts';
 
 export interface TokenRequest {
   name: string;
@@ -40,8 +40,11 @@ export class Tokens {
     return { ...(await insertToken(this.#database, fields)), token: formatToken({ uuid, secret }) };
   }
 
-  list(): Promise<Token[]> {
-    return listTokens(this.#database);
+  /** Newest first. @throws TokenNotFoundError when the one to go on after is there no more */
+  async list(filter: TokenFilter): Promise<Token[]> {
+    const { after } = filter;
+    if (after !== undefined && !(await isToken(this.#database, after))) throw new TokenNotFoundError(after);
+    return listTokens(this.#database, filter);
   }
 
   /** Within a second no instance takes it any more. Again is harmless. @throws TokenNotFoundError */

@@ -23,6 +23,7 @@ import {
   type Task,
   type TaskEvent,
   type Ticket,
+  type Token,
   taskAnswer,
   taskEventAnswer,
   taskHistoryAnswer,
@@ -254,8 +255,19 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path: `/audit${queryOf(query)}` }, z.array(auditAnswer));
   }
 
-  tokens() {
-    return this.caller.json({ method: 'GET', path: '/tokens' }, z.array(tokenAnswer));
+  /** One page. */
+  tokens(query: Query = {}): Promise<Token[]> {
+    return this.caller.json({ method: 'GET', path: `/tokens${queryOf(query)}` }, z.array(tokenAnswer));
+  }
+
+  /** All of them, page by page, newest first. */
+  async *allTokens(query: Query = {}): AsyncGenerator<Token> {
+    for (let after: string | undefined; ; ) {
+      const page = await this.tokens({ ...query, limit: PAGE, after });
+      yield* page;
+      if (page.length < PAGE) return;
+      after = page.at(-1)?.uuid;
+    }
   }
 
   createToken(request: {

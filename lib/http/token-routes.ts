@@ -3,9 +3,10 @@ import { z } from 'zod';
 import { reasonNotAName, TOKEN_ROLES } from '../access/token.ts';
 import { InvalidParametersError } from './http-errors.ts';
 import { empty, ok, type Route, route } from './route.ts';
-import { integer, uuid } from './rules.ts';
+import { booleanText, boundedText, integer, uuid } from './rules.ts';
 
 const LONGEST_SECONDS = 10 * 365 * 86_400;
+const MAX_PAGE = 10_000;
 
 const role = () => z.enum(TOKEN_ROLES, `value is not one of ${TOKEN_ROLES.join(', ')}`);
 const time = z.string().nullable();
@@ -82,14 +83,29 @@ export const tokenRoutes: Route[] = [
     name: 'ListTokens',
     method: 'GET',
     path: '/tokens',
-    summary: 'All tokens, newest first, without their texts',
+    summary: 'Tokens, newest first, without their texts',
     tag: 'access',
     origin: 'own',
     need: 'admin',
-    params: z.object({}),
+    params: z.object({
+      name: boundedText(100)
+        .optional()
+        .describe('Of this name: at most one that is not revoked, and those that had it before'),
+      ended: booleanText()
+        .optional()
+        .describe('Only those that are revoked or expired (true), or that are not (false)'),
+      after: uuid().optional().describe('The page after the one that ends with this token'),
+      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${MAX_PAGE} when absent, and at most`),
+    }),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(token), example: [example] } },
-    handler: async ({ services }) => ok(await services.tokens.list()),
+    responses: {
+      200: { description: 'OK', schema: z.array(token), example: [example] },
+      404: { description: 'The token to go on after is kept no more; begin anew' },
+    },
+    async handler({ params, services }) {
+      const { ended: isOver, limit = MAX_PAGE, ...others } = params;
+      return ok(await services.tokens.list({ ...others, isOver, limit }));
+    },
   }),
   route({
     name: 'RevokeToken',

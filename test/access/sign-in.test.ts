@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap';
 import { SignIn } from '../../lib/access/sign-in.ts';
 import { tokenMigrations } from '../../lib/access/token-schema.ts';
+import type { TokenFilter } from '../../lib/access/token-store.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
@@ -173,10 +174,10 @@ t.test(
 t.test('the last use is noted to the minute', async (t) => {
   const { clock, signIn, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  t.equal((await tokens.list())[0]?.last_used_at, null);
+  t.equal((await tokens.list({ limit: 10 }))[0]?.last_used_at, null);
   await signIn.whoIs(token);
   await clock.advance(20_000);
-  await until(async () => (await tokens.list())[0]?.last_used_at !== null, 'the use to be noted');
+  await until(async () => (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null, 'the use to be noted');
 });
 
 t.test('of the tokens that are not revoked each has its own name', async (t) => {
@@ -187,6 +188,25 @@ t.test('of the tokens that are not revoked each has its own name', async (t) => 
   await tokens.revoke(uuid);
   await tokens.revoke(uuid);
   await tokens.create(request);
-  t.equal((await tokens.list()).length, 2);
+  t.equal((await tokens.list({ limit: 10 })).length, 2);
   await t.rejects(tokens.revoke(SERVER), { code: 'ResourceNotFound' });
+});
+
+t.test('tokens are found by name, and page by page, however many there are and whatever ends meanwhile', async (t) => {
+  const { tokens } = await start(t);
+  const make = async (name: string) => (await tokens.create({ name, role: 'reader', createdBy: 'the test' })).uuid;
+  const list = async (filter: Partial<TokenFilter>) => {
+    const listed = await tokens.list({ limit: 10, ...filter });
+    return listed.map(({ name, revoked_at }) => (revoked_at === null ? name : `${name}, revoked`));
+  };
+  await tokens.revoke(await make('a'));
+  const [b, , d] = [await make('b'), await make('c'), await make('d')];
+  await make('a');
+  t.same(await list({ name: 'a' }), ['a', 'a, revoked']);
+  t.same(await list({ isOver: false, limit: 2 }), ['a', 'd']);
+  t.same(await list({ isOver: true }), ['a, revoked']);
+  await tokens.revoke(d);
+  t.same(await list({ isOver: false, limit: 2, after: d }), ['c', 'b'], 'after one that has ended since');
+  t.same(await list({ after: b }), ['a, revoked']);
+  await t.rejects(list({ after: SERVER }), { code: 'ResourceNotFound', statusCode: 404 });
 });

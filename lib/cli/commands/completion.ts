@@ -76,7 +76,7 @@ async function namesOf(client: CnapiClient, wanted: Wanted, typed: string): Prom
     case 'ticket':
       return (await client.queues()).flatMap(({ holder }) => (holder === null ? [] : [holder.uuid]));
     case 'token':
-      return (await client.tokens()).filter(({ revoked_at }) => !revoked_at).map(({ name }) => name);
+      return (await client.tokens({ ended: false })).map(({ name }) => name);
     default:
       return wanted satisfies never;
   }

@@ -52,7 +52,7 @@ function listCommand(runner: Runner): Command {
 function revokeCommand(runner: Runner): Command {
   const command = new Command('revoke')
     .description('Revokes tokens: every instance refuses them within a second.')
-    .argument('<token...>', 'uuids, or names where only one goes by it')
+    .argument('<token...>', 'uuids, or names: the one that is not revoked')
     .action(runner.action(revoke));
   return examples(command, ['cnapi token revoke deploy']);
 }
@@ -134,10 +134,9 @@ const TOKEN: readonly Column<Token>[] = [
   { head: 'REVOKED', of: ({ revoked_at }) => shortTime(revoked_at) },
 ];
 
-async function list({ client, output, clock }: Context, _: unknown, { all = false }: { all?: boolean }): Promise<void> {
-  const isGood = ({ revoked_at, expires_at }: Token) =>
-    !revoked_at && (!expires_at || Date.parse(expires_at) > clock.wallTime());
-  const tokens = (await client.tokens()).filter((token) => all || isGood(token));
+async function list({ client, output }: Context, _: unknown, { all = false }: { all?: boolean }): Promise<void> {
+  const tokens: Token[] = [];
+  for await (const token of client.allTokens(all ? {} : { ended: false })) tokens.push(token);
   if (output.json) return output.document(tokens);
   output.table(all ? TOKEN : TOKEN.slice(0, -1), tokens);
   if (tokens.length === 0) output.note('There is no token');
@@ -145,8 +144,9 @@ async function list({ client, output, clock }: Context, _: unknown, { all = fals
 
 async function revoke({ client, output }: Context, [given]: readonly unknown[]): Promise<number> {
   const names = given as string[];
-  const known = names.every(isUuid) ? [] : (await client.tokens()).filter(({ revoked_at }) => !revoked_at);
-  const uuids = names.map((name) => (isUuid(name) ? name.toLowerCase() : named(known, name)));
+  const uuids: string[] = [];
+  // All of them before the first is revoked: a name that is none changes nothing.
+  for (const name of names) uuids.push(isUuid(name) ? name.toLowerCase() : await named(client, name));
   const { results: revoked, exitCode } = await forEach(output, uuids, async (uuid) => {
     await client.revokeToken(uuid);
     if (!output.json) output.line(`${uuid} is revoked`);
@@ -156,9 +156,9 @@ async function revoke({ client, output }: Context, [given]: readonly unknown[]):
   return exitCode;
 }
 
-function named(tokens: readonly Token[], name: string): string {
-  const [found, ...others] = tokens.filter((token) => token.name === name);
+/** Of those that are not revoked only one has the name; it may have expired. */
+async function named(client: Context['client'], name: string): Promise<string> {
+  const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
   if (found === undefined) throw new UsageError(`There is no token ${visible(name)}; cnapi token list shows them`);
-  if (others.length > 0) throw new UsageError(`Several tokens are called ${visible(name)}; give a uuid`);
   return found.uuid;
 }
