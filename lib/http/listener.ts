@@ -216,7 +216,8 @@ export class HttpListener {
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('connection', (socket) => entrance.connected(socket));
     http.on('checkExpectation', (request, response) => {
-      void this.#exchange(request, response).send(errorReply(new ExpectationFailedError()));
+      const refusal = entrance.tooMuch(request) ?? new ExpectationFailedError();
+      void this.#exchange(request, response).send(errorReply(refusal));
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
@@ -259,9 +260,10 @@ export class HttpListener {
     }
   }
 
-  /** True to go on to routing. A refused upgrade has no response worth the name: it is answered on the bare socket. */
+  /** True to go on to routing; counted whatever it is. A refused upgrade has no response worth the name: it is answered on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const reason = reasonToRefuse(knockOf(request, this.#scheme), this.#own) ?? this.#options.entrance.tooMuch(request);
+    const tooMuch = this.#options.entrance.tooMuch(request);
+    const reason = tooMuch ?? reasonToRefuse(knockOf(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nobody else listens from here until the link has it, and a caller may reset the connection at any moment.
       request.socket.on('error', destroyThis);

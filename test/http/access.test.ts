@@ -354,6 +354,16 @@ t.test('too many requests of one source are 429 with the time to wait, and other
   t.match(limited[0]?.headers.get('retry-after'), /^\d+$/);
 });
 
+t.test('what the front door turns away counts as well', async (t) => {
+  const { port } = await start(t, { requestsPerSecond: 1 });
+  const ask = async (head: string) =>
+    (await raw(port, `GET /ping HTTP/1.1\r\n${head}Connection: close\r\n\r\n`)).split(' ')[1];
+  for (const head of ['Host: evil.example\r\n', 'Host: localhost\r\nExpect: everything\r\n']) {
+    const answers = await Promise.all(Array.from({ length: 10 }, () => ask(head)));
+    t.ok(answers.filter((status) => status === '429').length >= 5, `${head}: ${answers}`);
+  }
+});
+
 t.test('too many connections of one source are 429, until some of them are gone', async (t) => {
   const { port } = await start(t, { connectionsPerSource: 3 });
   const sockets = Array.from({ length: 3 }, () => createConnection(port, '127.0.0.1'));
