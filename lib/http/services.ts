@@ -39,7 +39,7 @@ export interface Services {
   };
   waitlist: Pick<
     Waitlist,
-    'create' | 'get' | 'list' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll' | 'stats'
+    'create' | 'get' | 'list' | 'listOpen' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll' | 'stats'
   >;
   events: Pick<Events, 'follow'>;
   oldAgentCaller: Pick<OldAgentCaller, 'has' | 'history' | 'setPaused'>;

@@ -7,7 +7,17 @@ import { z } from 'zod';
 import type { ExpiryRequest } from '../waitlist/ticket.ts';
 import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from './http-errors.ts';
 import { empty, ok, type Route, route } from './route.ts';
-import { integer, MAX_WAIT_SECONDS, number, object, text, uuid, uuidOrDefault, waitSeconds } from './rules.ts';
+import {
+  booleanText,
+  integer,
+  MAX_WAIT_SECONDS,
+  number,
+  object,
+  text,
+  uuid,
+  uuidOrDefault,
+  waitSeconds,
+} from './rules.ts';
 import { MAX_LIST, noServer } from './server-routes.ts';
 import { answerWait } from './ticket-waits.ts';
 
@@ -97,7 +107,7 @@ export const ticketRoutes: Route[] = [
     name: 'ListTickets',
     method: 'GET',
     path: '/servers/:server_uuid/tickets',
-    summary: "A server's tickets of every status, in the order of their creation",
+    summary: "A server's tickets of every status, or those that are active or queued, in the order of their creation",
     tag: 'waitlist',
     origin: 'reference',
     params: z.object({
@@ -106,12 +116,21 @@ export const ticketRoutes: Route[] = [
       offset: integer('offset', 0, 1_000_000_000).optional(),
       attribute: text().optional().describe('No effect'),
       order: text().optional().describe('No effect'),
+      open: booleanText()
+        .optional()
+        .describe('`true`: only those that are active or queued; those below go with it alone'),
+      scope: text().optional().describe('Of the queues of this scope'),
+      id: text().optional().describe('Of the queues of this id'),
+      reqid: text().optional().describe('Made by the request with this `x-request-id`'),
     }),
     preconditions: ['server'],
     responses: { 200: { description: 'OK', schema: z.array(ticketSchema), example: [ticketExample] }, ...noServer },
     async handler({ params, services }) {
-      const { server_uuid, limit = MAX_LIST, offset = 0 } = params;
+      const { server_uuid, limit = MAX_LIST, offset = 0, open = false, scope, id, reqid: reqId } = params;
       if (limit > MAX_LIST) throw new InvalidArgumentError(`limit must be less than ${MAX_LIST}`);
+      if (open) return ok(await services.waitlist.listOpen(server_uuid, { scope, id, reqId, limit, offset }));
+      if ((scope ?? id ?? reqId) !== undefined)
+        throw new InvalidArgumentError('scope, id and reqid are for open tickets: say open=true as well');
       return ok(await services.waitlist.list(server_uuid, { limit, offset }));
     },
   }),

@@ -250,6 +250,40 @@ export async function listTickets(
   return rows;
 }
 
+/** Which of a server's tickets; what is absent is any. */
+export interface OpenTicketFilter {
+  scope?: string | undefined;
+  id?: string | undefined;
+  reqId?: string | undefined;
+}
+
+/**
+ * Those that are active or queued, in the order of their creation. By the rows of their queues: what has ended, which is a
+ * hundred times as much in a busy place, is not looked at.
+ */
+export async function listOpenTickets(
+  database: Queryable,
+  serverUuid: string,
+  { scope, id, reqId, limit, offset }: OpenTicketFilter & { limit: number; offset: number },
+): Promise<TicketRow[]> {
+  const { rows } = await database.query<TicketRow>(
+    `select ${servedColumns}
+       from (
+         select key from cnapi_waitlist_queues
+           where server_uuid = $1::text and ($2::text is null or scope = $2::text) and ($3::text is null or id = $3::text)
+       ) as q
+         cross join lateral (
+           select * from cnapi_waitlist_tickets a where a.queue = q.key and a.status = 'active'
+           union all
+           select * from cnapi_waitlist_tickets w where w.queue = q.key and w.status = 'queued'
+         ) as t
+       where $4::text is null or t.reqid = $4::text
+       order by created_at, place, uuid limit $5::int offset $6::bigint`,
+    [serverUuid, scope ?? null, id ?? null, reqId ?? null, limit, offset],
+  );
+  return rows;
+}
+
 export interface QueueRow {
   server_uuid: string;
   scope: string;

@@ -36,9 +36,11 @@ import {
   deleteOldTickets,
   deleteQueues,
   deleteTicket,
+  listOpenTickets,
   listQueues,
   listTickets,
   type MovedTicket,
+  type OpenTicketFilter,
   type QueueRow,
   readNow,
   readStandings,
@@ -178,6 +180,11 @@ export class Waitlist {
   /** The server's tickets of every status, in the order of their creation. */
   async list(serverUuid: string, page: Page): Promise<Ticket[]> {
     return (await listTickets(this.#deps.database, serverUuid, page)).map(toTicket);
+  }
+
+  /** Those of them that are active or queued. */
+  async listOpen(serverUuid: string, filter: Page & OpenTicketFilter): Promise<Ticket[]> {
+    return (await listOpenTickets(this.#deps.database, serverUuid, filter)).map(toTicket);
   }
 
   /** The queues that somebody holds, by server, scope and id. */

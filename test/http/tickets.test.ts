@@ -119,9 +119,9 @@ t.test('tickets', async (t) => {
         limit,
       );
     t.equal((await call(b, 'GET', `${list}?offset=-1`)).status, 500);
-    t.match((await call(b, 'GET', `${list}?scope=s`)).body, {
+    t.match((await call(b, 'GET', `${list}?status=active`)).body, {
       code: 'InvalidArgument',
-      message: 'scope is not an explicitly defined parameter',
+      message: 'status is not an explicitly defined parameter',
     });
   });
 

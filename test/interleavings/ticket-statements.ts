@@ -6,6 +6,7 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
+  listOpenTickets,
   listQueues,
   listTickets,
   type MovedTicket,
@@ -101,5 +102,6 @@ export const ticketStatements: readonly Statement[] = [
   reads(readTicket, (world) => [world.ticket('active') ?? world.uuid()]),
   reads(readStandings, (world) => [[world.ticket('active') ?? world.uuid()]]),
   reads(listTickets, ({ seat }) => [seat.serverUuid, { limit: 100, offset: 0 }]),
+  reads(listOpenTickets, ({ seat }) => [seat.serverUuid, { limit: 100, offset: 0 }]),
   reads(listQueues, () => [{ limit: 100, offset: 0 }]),
 ];
