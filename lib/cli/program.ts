@@ -22,7 +22,7 @@ import type { Runner } from './runner.ts';
 
 const ABOUT = `
 Where the instances are, the first of these that is given:
-  --url URL, --dns HOST:PORT and --dns-name NAME, CNAPI_URL, CNAPI_DNS and CNAPI_DNS_NAME, else http://127.0.0.1:8080.
+  --url URL, --dns ADDRESS:PORT and --dns-name NAME, CNAPI_URL, CNAPI_DNS and CNAPI_DNS_NAME, else http://127.0.0.1:8080.
   When one instance is gone, the next one is asked.
 Who you are:
   CNAPI_TOKEN, the file CNAPI_TOKEN_FILE, or ~/.config/cnapi/token (mode 0600). CNAPI_CA_FILE names the CA for https.
@@ -41,7 +41,7 @@ export function createProgram(runner: Runner): Command {
         (url: string, others: string[] | undefined) => [...(others ?? []), url],
       ),
     )
-    .option('--dns <host:port>', "a name server that knows the instances (default: the system's)")
+    .option('--dns <address:port>', "a name server that knows the instances (default: the system's)")
     .option('--dns-name <name>', 'their name there (default: cnapi.local.cnapi.internal)')
     .option('--tls', 'instances found by DNS speak TLS (also CNAPI_TLS=1)')
     .option('--json', 'for programs: one JSON document, or one a line where things go on')

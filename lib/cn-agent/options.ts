@@ -42,7 +42,7 @@ export const AGENT_USAGE = `Usage: npm run agent -- [options]
 The agent of this machine: holds a connection to an instance of cnapi and does the work it brings.
 
 Where the instances are, one of
-  --dns HOST:PORT      name server to ask (default: the system's), with
+  --dns ADDRESS:PORT   name server to ask (default: the system's), with
     --datacenter NAME    default local
     --domain NAME        default cnapi.internal
   --url URL            an instance, http://HOST:PORT or https://HOST:PORT; may be given several times
@@ -144,7 +144,7 @@ export function discoveryOf(values: DiscoveryValues): Discovery {
     throw new AgentUsageError('--url does not go with --dns, --datacenter, --domain');
   if (url.length > 0) return { endpoints: url.map(endpointOf) };
   if (byName === undefined)
-    throw new AgentUsageError('Where the instances are is missing: give --dns HOST:PORT or --url URL');
+    throw new AgentUsageError('Where the instances are is missing: give --dns ADDRESS:PORT or --url URL');
   if (dns !== undefined && !isHostAndPort(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
   return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
 }

@@ -67,7 +67,7 @@ t.test(
 t.test('what is wrong with it is said by the name of the option', async (t) => {
   const rows: [string[], RegExp][] = [
     [['--url', 'http://h'], /--data/],
-    [['--data', 'd'], /--dns HOST:PORT or --url/],
+    [['--data', 'd'], /--dns ADDRESS:PORT or --url/],
     [['--data', 'd', '--url', 'ftp://h'], /--url ftp:/],
     [['--data', 'd', '--url', 'http://h:80/path'], /--url http:.*path is not http:..HOST:PORT/],
     [['--data', 'd', '--url', 'https://h', '--url', 'http://h'], /--url: all of them are http:.. or all are https:/],
