@@ -38,15 +38,31 @@ export class LocalCommand {
     if (this.#isGroup || signal !== 'SIGINT') this.#kill(signal);
   }
 
-  /** TERM, and KILL after `killAfterMs`; resolves when it has ended. */
+  /** At a terminal Ctrl-Z has reached it by itself, and it may want to tidy up before it stands still. */
+  onStop(): void {
+    if (this.#isGroup) this.pause();
+  }
+
+  /** Stands still until `resume`. */
+  pause(): void {
+    this.#kill('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#kill('SIGCONT');
+  }
+
+  /** TERM, and KILL after `killAfterMs`, whether it stands still or not; resolves when it has ended. */
   async stop(killAfterMs: number): Promise<void> {
+    const start = this.#clock.now();
     this.#kill('SIGTERM');
+    this.resume();
     const timer = this.#clock.after(killAfterMs, () => this.#kill('SIGKILL'));
     await this.ended;
     timer.cancel();
-    // What it has started may have outlived it.
+    // What it has started may have outlived it; it gets no more time than the command itself.
     if (this.#isGroup && this.#signalGroup('SIGTERM')) {
-      await this.#clock.sleep(Math.min(killAfterMs, 500));
+      await this.#clock.sleep(Math.min(start + killAfterMs - this.#clock.now(), 500));
       this.#signalGroup('SIGKILL');
     }
   }

@@ -41,3 +41,13 @@ export function onEndingSignal(listener: (signal: EndingSignal, before: number) 
   });
   return () => each.forEach((stop) => void stop());
 }
+
+/** Ctrl-Z, and `fg` or `bg`: this process stands still as it would by itself, and `onStop` is called just before, `onContinue` when it goes on. */
+export function onStandstill({ onStop, onContinue }: { onStop: () => void; onContinue: () => void }): () => void {
+  const stop = () => {
+    onStop();
+    process.kill(process.pid, 'SIGSTOP');
+  };
+  process.on('SIGTSTP', stop).on('SIGCONT', onContinue);
+  return () => void process.off('SIGTSTP', stop).off('SIGCONT', onContinue);
+}

@@ -7,10 +7,12 @@
  *                  └──────────┴── deleted, expired, not renewed in time ──▶ lost
  */
 import type { Ticket } from '../client/answers.ts';
-import type { CnapiClient } from '../client/client.ts';
+import type { CnapiClient, Limits } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import { PassedTime } from './passed-time.ts';
+import { tellPlace } from './place-teller.ts';
 
 export interface KeeperDependencies {
   client: CnapiClient;
@@ -48,7 +50,10 @@ export class TicketKeeper {
   readonly #request: KeeperRequest;
   readonly #lost = new AbortController();
   readonly #done = new AbortController();
+  readonly #passed: PassedTime;
   #uuid: string | undefined;
+  /** As it was when the ticket was made; empty where that was not answered. */
+  #queue: readonly Ticket[] = [];
   #isUncertain = false;
   #goodUntil = 0;
   #renewing: Promise<void> | undefined;
@@ -56,6 +61,7 @@ export class TicketKeeper {
   constructor(deps: KeeperDependencies, request: KeeperRequest) {
     this.#deps = deps;
     this.#request = request;
+    this.#passed = new PassedTime(deps.clock);
   }
 
   /** Its reason is a LockLostError. */
@@ -71,9 +77,9 @@ export class TicketKeeper {
   /** Takes a place and keeps it from then on. @throws ApiError, NoAnswerError; the signal's reason */
   async take(signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
-    const start = clock.now();
+    const start = this.#passed.now();
     for (;;) {
-      const sentAt = clock.now();
+      const sentAt = this.#passed.now();
       // Not cut short: a ticket that was made must be known, to be given back.
       const taken = await this.#tryToTake(start);
       if (taken !== undefined) {
@@ -90,18 +96,28 @@ export class TicketKeeper {
 
   /** True when it is active, false when it is not by `until` (of the clock). @throws LockLostError, NoAnswerError, ApiError; the signal's reason */
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
-    const { client, clock, note } = this.#deps;
-    const either = AbortSignal.any([signal, this.lost]);
-    let said = '';
+    const over = new AbortController();
+    const either = AbortSignal.any([signal, this.lost, over.signal]);
+    const telling = tellPlace(
+      this.#deps,
+      { ...this.#request, uuid: this.uuid },
+      { queue: this.#queue, signal: either },
+    );
+    try {
+      return await this.#wait(until, either);
+    } finally {
+      over.abort();
+      await telling;
+    }
+  }
+
+  async #wait(until: number, either: AbortSignal): Promise<boolean> {
+    const { client, clock } = this.#deps;
     let unanswered: unknown;
-    while (clock.now() < until) {
-      const seconds = Math.max(0, Math.min(WAIT_SECONDS, Math.ceil((until - clock.now()) / 1000)));
+    for (let seconds = 0; clock.now() < until; seconds = secondsTo(until, clock)) {
       try {
-        if ((await client.waitTicket(this.uuid, said === '' ? 0 : seconds, either)) === 'active') return true;
+        if ((await client.waitTicket(this.uuid, seconds, either)) === 'active') return true;
         unanswered = undefined;
-        const place = await this.#place();
-        if (place !== said) note(place);
-        said = place;
       } catch (error) {
         either.throwIfAborted();
         if (!isPassing(error)) throw new LockLostError(`ticket ${this.uuid} is over: ${messageOf(error)}`);
@@ -117,9 +133,37 @@ export class TicketKeeper {
 
   /** @throws LockLostError when it can no longer be counted on: this process may have stood still for a while. */
   confirm(): void {
-    if (this.#deps.clock.now() >= this.#goodUntil - this.#request.marginMs)
-      this.#lose(`ticket ${this.uuid} could not be renewed in time`);
+    if (this.#leftMs() <= 0) this.#lose(`ticket ${this.uuid} could not be renewed in time`);
     this.lost.throwIfAborted();
+  }
+
+  /** Once the work is done: whether it was done under the lock to its end. @throws LockLostError */
+  async confirmToTheEnd(): Promise<void> {
+    const { client, clock } = this.#deps;
+    const enough = new AbortController();
+    const timer = clock.after(MOST_WITHIN_MS, () => enough.abort(new Error('no time left')));
+    try {
+      const { status } = await client.ticket(this.uuid, this.#limits(enough.signal));
+      // Whatever was feared meanwhile: what has ended does not become active again.
+      if (status === 'active') return;
+      this.#lose(`ticket ${this.uuid} is ${status}`);
+    } catch (error) {
+      if (isOver(error)) this.#lose(error.message);
+    } finally {
+      timer.cancel();
+    }
+    this.confirm();
+  }
+
+  /** Resolves when it has been renewed from now on: before that nobody knows what became of it while we stood still. @throws LockLostError */
+  async renewAnew(): Promise<void> {
+    for (;;) {
+      this.confirm();
+      const isRenewed = await this.#within((signal) => this.#renew(signal));
+      if (this.#done.signal.aborted) return;
+      if (isRenewed) return this.confirm();
+      await this.#deps.clock.sleep(PAUSE_MS, this.lost);
+    }
   }
 
   /** Gives the lock, or the place, back. False when nobody could be told: it passes on when the ticket expires. */
@@ -133,7 +177,7 @@ export class TicketKeeper {
     try {
       if (this.#uuid !== undefined) await client.releaseTicket(this.#uuid, limits).catch(unlessGone);
       if (this.#isUncertain)
-        for (const one of await this.#mine()) await client.deleteTicket(one.uuid).catch(unlessGone);
+        for (const one of await this.#mine(limits)) await client.deleteTicket(one.uuid, limits).catch(unlessGone);
       return true;
     } catch {
       return false;
@@ -144,71 +188,59 @@ export class TicketKeeper {
 
   /** Undefined: nobody knows, try again. */
   async #tryToTake(start: number): Promise<string | undefined> {
-    const { client, clock } = this.#deps;
     const { serverUuid, scope, id, action, expiresMs, requestId } = this.#request;
     try {
       // An answer that was lost may have made a ticket: it is found by the request's id.
       const [earlier] = this.#isUncertain ? await this.#mine() : [];
       if (earlier !== undefined) return earlier.uuid;
       const request = { serverUuid, scope, id, action, expiresInSeconds: expiresMs / 1000, requestId };
-      return (await client.createTicket(request)).uuid;
+      const { uuid, queue } = await this.#deps.client.createTicket(request);
+      this.#queue = queue;
+      return uuid;
     } catch (error) {
       if (!isPassing(error)) throw error;
       this.#isUncertain ||= !(error instanceof NoAnswerError) || error.mayHaveArrived;
-      if (!this.#isUncertain || clock.now() - start > TAKE_WITHIN_MS) throw error;
+      if (!this.#isUncertain || this.#passed.now() - start > TAKE_WITHIN_MS) throw error;
       return undefined;
     }
   }
 
-  async #mine(): Promise<Ticket[]> {
-    const { serverUuid, requestId } = this.#request;
-    const all = await this.#deps.client.tickets(serverUuid);
-    return all.filter(({ reqid, status }) => reqid === requestId && (status === 'queued' || status === 'active'));
-  }
-
-  async #place(): Promise<string> {
-    const { serverUuid, scope, id } = this.#request;
-    const all = await this.#deps.client.tickets(serverUuid);
-    const queue = all.filter(
-      (one) => one.scope === scope && one.id === id && ['queued', 'active'].includes(one.status),
-    );
-    const ahead = queue.findIndex(({ uuid }) => uuid === this.uuid);
-    const holder = queue.find(({ status }) => status === 'active');
-    const held =
-      holder === undefined ? '' : `, held by ticket ${holder.uuid}${holder.action ? ` (${holder.action})` : ''}`;
-    return ahead <= 0 ? 'waiting for the lock: next' : `waiting for the lock: ${ahead} ahead${held}`;
+  #mine(limits: Limits = {}): Promise<Ticket[]> {
+    const { serverUuid, scope, id, requestId: reqid } = this.#request;
+    return this.#deps.client.openTickets(serverUuid, { scope, id, reqid }, limits);
   }
 
   /** Renews in time, and looks more often whether it is there still. */
   async #keep(): Promise<void> {
     const { clock } = this.#deps;
-    const { expiresMs, marginMs } = this.#request;
     const done = this.#done.signal;
-    const renewMs = expiresMs / 3;
-    let renewAt = clock.now() + (this.#isUncertain ? 0 : renewMs);
+    const renewMs = (this.#request.expiresMs - this.#request.marginMs) / 3;
+    let renewAt = this.#passed.now() + (this.#isUncertain ? 0 : renewMs);
     while (!done.aborted && !this.lost.aborted) {
-      const pauseMs = Math.min(LOOK_MS, renewMs, Math.max(0, this.#goodUntil - marginMs - clock.now()));
+      const pauseMs = Math.min(LOOK_MS, renewMs, Math.max(0, this.#leftMs()));
       await clock.sleep(Math.max(50, pauseMs), done);
       if (done.aborted) return;
-      const isDue = clock.now() >= renewAt;
+      const isDue = this.#passed.now() >= renewAt;
       const isKnown = await this.#within(isDue ? (signal) => this.#renew(signal) : (signal) => this.#look(signal));
-      if (isDue && isKnown) renewAt = clock.now() + renewMs;
-      if (!done.aborted && clock.now() >= this.#goodUntil - marginMs)
-        this.#lose(`ticket ${this.uuid} could not be renewed in time`);
+      if (isDue && isKnown) renewAt = this.#passed.now() + renewMs;
+      if (!done.aborted && this.#leftMs() <= 0) this.#lose(`ticket ${this.uuid} could not be renewed in time`);
     }
+  }
+
+  /** How long the lock can still be counted on. */
+  #leftMs(): number {
+    return this.#goodUntil - this.#request.marginMs - this.#passed.now();
   }
 
   /** Whether an instance told. Never lasts longer than the lock can be counted on. */
   async #within(ask: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
-    const { clock } = this.#deps;
     const enough = new AbortController();
-    const leftMs = this.#goodUntil - this.#request.marginMs - clock.now();
-    const timer = clock.after(Math.max(0, leftMs), () => enough.abort(new Error('no time left')));
+    const timer = this.#deps.clock.after(Math.max(0, this.#leftMs()), () => enough.abort(new Error('no time left')));
     try {
       await ask(AbortSignal.any([enough.signal, this.#done.signal]));
       return true;
     } catch (error) {
-      if (error instanceof ApiError && [404, 409].includes(error.statusCode)) this.#lose(error.message);
+      if (isOver(error)) this.#lose(error.message);
       return false;
     } finally {
       timer.cancel();
@@ -216,9 +248,8 @@ export class TicketKeeper {
   }
 
   async #renew(signal: AbortSignal): Promise<void> {
-    const { client, clock } = this.#deps;
-    const sentAt = clock.now();
-    await client.renewTicket(this.uuid, this.#request.expiresMs / 1000, this.#limits(signal));
+    const sentAt = this.#passed.now();
+    await this.#deps.client.renewTicket(this.uuid, this.#request.expiresMs / 1000, this.#limits(signal));
     this.#goodUntil = sentAt + this.#request.expiresMs;
   }
 
@@ -243,6 +274,15 @@ function isPassing(error: unknown): boolean {
   return (
     error instanceof NoAnswerError || (error instanceof ApiError && [502, 503, 504, 429].includes(error.statusCode))
   );
+}
+
+/** An instance says that it has ended, or that there is none. */
+function isOver(error: unknown): error is ApiError {
+  return error instanceof ApiError && [404, 409].includes(error.statusCode);
+}
+
+function secondsTo(until: number, clock: Clock): number {
+  return Math.max(0, Math.min(WAIT_SECONDS, Math.ceil((until - clock.now()) / 1000)));
 }
 
 function unlessGone(error: unknown): void {

@@ -58,6 +58,13 @@ export interface TicketRequest {
   requestId: string;
 }
 
+/** Which of a server's open tickets; what is absent is any. */
+export interface OpenTickets {
+  scope?: string;
+  id?: string;
+  reqid?: string;
+}
+
 /** How long a call may take, where that matters. */
 export type Limits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
@@ -172,15 +179,44 @@ export class CnapiClient {
     return this.caller.json({ method: 'POST', path, body, headers }, createdTicketAnswer);
   }
 
-  /** All of a server's, of every status, in the order of their creation. */
-  async tickets(serverUuid: string): Promise<Ticket[]> {
+  /** All of a server's, of every status, in the order of their creation: there may be very many. */
+  tickets(serverUuid: string, limits: Limits = {}): Promise<Ticket[]> {
+    return this.#ticketPages(serverUuid, {}, limits);
+  }
+
+  /** Those that are active or queued. Instances of earlier versions cannot choose: there all are read, and sifted here. */
+  async openTickets(serverUuid: string, wanted: OpenTickets = {}, limits: Limits = {}): Promise<Ticket[]> {
+    const isWanted = ({ status, ...ticket }: Ticket) =>
+      (status === 'active' || status === 'queued') &&
+      (['scope', 'id', 'reqid'] as const).every((key) => wanted[key] === undefined || ticket[key] === wanted[key]);
+    const found = await this.#ticketPages(serverUuid, { open: true, ...wanted }, limits).catch((error: unknown) => {
+      if (!(error instanceof ApiError && error.code === 'InvalidArgument')) throw error;
+      return this.tickets(serverUuid, limits);
+    });
+    return found.filter(isWanted);
+  }
+
+  /** The first of a queue: its holder, and those that wait. @throws ApiError InvalidArgument by an instance of an earlier version */
+  queueHead(
+    { serverUuid, scope, id }: Pick<TicketRequest, 'serverUuid' | 'scope' | 'id'>,
+    limit: number,
+    limits: Limits,
+  ) {
+    return this.#ticketPage(serverUuid, { open: true, scope, id, limit }, limits);
+  }
+
+  async #ticketPages(serverUuid: string, query: Query, limits: Limits): Promise<Ticket[]> {
     const all: Ticket[] = [];
     for (let offset = 0; ; offset += PAGE) {
-      const path = `/servers/${segment(serverUuid)}/tickets?limit=${PAGE}&offset=${offset}`;
-      const page = await this.caller.json({ method: 'GET', path }, z.array(ticketAnswer));
+      const page = await this.#ticketPage(serverUuid, { ...query, limit: PAGE, offset }, limits);
       all.push(...page);
       if (page.length < PAGE) return all;
     }
+  }
+
+  #ticketPage(serverUuid: string, query: Query, limits: Limits): Promise<Ticket[]> {
+    const path = `/servers/${segment(serverUuid)}/tickets${queryOf(query)}`;
+    return this.caller.json({ method: 'GET', path, ...limits }, z.array(ticketAnswer));
   }
 
   ticket(uuid: string, limits: Limits = {}): Promise<Ticket> {
@@ -218,8 +254,9 @@ export class CnapiClient {
   }
 
   /** Also when the answer was lost, and the repeated request finds that it is gone. */
-  async deleteTicket(uuid: string): Promise<void> {
-    await this.caller.call({ method: 'DELETE', path: `/tickets/${segment(uuid)}` }).catch((error: unknown) => {
+  async deleteTicket(uuid: string, limits: Limits = {}): Promise<void> {
+    const path = `/tickets/${segment(uuid)}`;
+    await this.caller.call({ method: 'DELETE', path, ...limits }).catch((error: unknown) => {
       if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
     });
   }

@@ -5,7 +5,7 @@ import { parseDuration, shortDuration } from '../duration.ts';
 import { findServer } from '../find.ts';
 import { LocalCommand } from '../local-command.ts';
 import { examples, type Runner } from '../runner.ts';
-import { type EndingSignal, exitCodeOfSignal, onEndingSignal } from '../signals.ts';
+import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onStandstill } from '../signals.ts';
 import { LockLostError, TicketKeeper } from '../ticket-keeper.ts';
 import { UsageError } from '../usage-error.ts';
 import { visible } from '../visible.ts';
@@ -20,6 +20,8 @@ interface Options {
 /** Beside the command's own. */
 const LOST = 125;
 const LEAST_EXPIRY_MS = 3000;
+/** Until the command is told to end, and until it is gone once it is killed. */
+const STOPPING_MS = 1000;
 
 const MORE = `
 Takes a ticket in the queue of (server, scope, id), waits until it is its turn, runs the command here, renews the ticket
@@ -27,9 +29,11 @@ meanwhile and releases it afterwards. \`default\` as server is for locks of the 
 ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only while the lock is held.
 
 When the lock is lost (somebody deleted the ticket, or no instance could renew it in time) the command is stopped: TERM,
-and KILL after --kill-after. Without a terminal all that it started is stopped with it. If this program itself is killed, the
-lock passes on after --expires, and the command goes on: give it an end of its own. On a machine that was suspended the
-loss is noticed only once it runs again.
+and KILL after --kill-after, so early that it has ended before others may have the lock. Without a terminal all that it
+started is stopped with it. When the command ends by itself its lock is looked at once more: 125 if it was lost before.
+Ctrl-Z stops both; after fg the command goes on once the ticket is renewed, and is stopped if that is too late.
+If this program itself is killed or gets STOP, the lock passes on after --expires, and the command goes on: give it an end of
+its own. On a machine that was suspended the loss is noticed only once it runs again.
 
 INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until it has ended, however long that
 takes; while the lock is waited for they give the place back. Under nohup HUP is passed to nobody.
@@ -67,7 +71,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   const [file] = rest ?? [];
   if (rest === undefined || file === undefined || file === '')
     throw new UsageError('What is to be run while the lock is held? Write it after --');
-  const { expiresMs, waitMs, killAfterMs, conflict } = timesOf(options);
+  const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = timesOf(options);
   const serverUuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
   await client.learnInstances().catch(() => undefined);
   const keeper = new TicketKeeper(
@@ -78,7 +82,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
       id: String(id),
       action: `cnapi lock: ${file}`.slice(0, 60),
       expiresMs,
-      marginMs: killAfterMs,
+      marginMs,
       requestId: random.uuid(),
     },
   );
@@ -106,7 +110,7 @@ class Holder {
   readonly #keeper: TicketKeeper;
   readonly #killAfterMs: number;
   readonly #ending = new AbortController();
-  readonly stopListening: () => void;
+  readonly #stops: readonly (() => void)[];
   endedBy: EndingSignal | undefined;
   #command: LocalCommand | undefined;
 
@@ -114,7 +118,14 @@ class Holder {
     this.#context = context;
     this.#keeper = keeper;
     this.#killAfterMs = killAfterMs;
-    this.stopListening = onEndingSignal((signal) => this.#onSignal(signal));
+    this.#stops = [
+      onEndingSignal((signal) => this.#onSignal(signal)),
+      onStandstill({ onStop: () => this.#command?.onStop(), onContinue: () => void this.#goOn() }),
+    ];
+  }
+
+  stopListening(): void {
+    for (const stop of this.#stops) stop();
   }
 
   async take(until: number): Promise<boolean> {
@@ -133,10 +144,34 @@ class Holder {
     const { promise: isLost, resolve } = Promise.withResolvers<'lost'>();
     lost.addEventListener('abort', () => resolve('lost'), { once: true });
     const first = await Promise.race([command.ended, isLost]);
-    if (first !== 'lost') return first;
+    if (first !== 'lost') return (await this.#isHeldToTheEnd()) ? first : LOST;
     output.complain(visible(`the lock is lost, the command is stopped: ${(lost.reason as LockLostError).message}`));
     await command.stop(this.#killAfterMs);
     return LOST;
+  }
+
+  async #isHeldToTheEnd(): Promise<boolean> {
+    try {
+      await this.#keeper.confirmToTheEnd();
+      return true;
+    } catch (error) {
+      if (!(error instanceof LockLostError)) throw error;
+      this.#context.output.complain(visible(`the lock was lost before the command ended: ${error.message}`));
+      return false;
+    }
+  }
+
+  /** After a standstill the command goes on only under a lock that is known to be ours still; if it is lost, `run` ends it. */
+  async #goOn(): Promise<void> {
+    const command = this.#command;
+    if (command === undefined) return;
+    command.pause();
+    try {
+      await this.#keeper.renewAnew();
+      command.resume();
+    } catch (error) {
+      if (!(error instanceof LockLostError)) throw error;
+    }
   }
 
   /** While it waits: gives its place back. While the command runs: the command's to end of. */
@@ -147,17 +182,19 @@ class Holder {
   }
 }
 
-function timesOf({ expires, wait, killAfter, conflictExitCode }: Options) {
+export function timesOf({ expires, wait, killAfter, conflictExitCode }: Options) {
   const expiresMs = parseDuration(expires, '--expires');
   if (expiresMs < LEAST_EXPIRY_MS || expiresMs > 86_400_000)
     throw new UsageError(`--expires ${expires} is not between 3s and 1d; the lock is renewed while the command runs`);
   const conflict = Number(conflictExitCode);
   if (!/^\d{1,3}$/.test(conflictExitCode) || conflict > 255)
     throw new UsageError(`--conflict-exit-code ${conflictExitCode} is not a number from 0 to 255`);
+  const killAfterMs = Math.min(parseDuration(killAfter, '--kill-after'), expiresMs / 4);
   return {
     expiresMs,
     conflict,
     waitMs: wait === undefined ? Number.POSITIVE_INFINITY : parseDuration(wait, '--wait'),
-    killAfterMs: Math.min(parseDuration(killAfter, '--kill-after'), expiresMs / 4),
+    killAfterMs,
+    marginMs: killAfterMs + Math.min(STOPPING_MS, expiresMs / 6),
   };
 }

@@ -51,8 +51,7 @@ async function tickets(
     return;
   }
   const uuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
-  const found = await client.tickets(uuid);
-  const shown = found.filter(({ status }) => everything || status === 'active' || status === 'queued');
+  const shown = everything ? await client.tickets(uuid) : await client.openTickets(uuid);
   if (output.json) return output.document(shown);
   output.table(TICKET, shown);
   if (shown.length === 0) output.note('It has no such tickets');

@@ -1,0 +1,202 @@
+/** `cnapi lock` beside instances that answer as a test says: what it makes of a lock that is lost, and of standing still. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import t, { type Test } from 'tap';
+import { timesOf } from '../../lib/cli/commands/lock.ts';
+import { PassedTime } from '../../lib/cli/passed-time.ts';
+import { placeIn } from '../../lib/cli/place-teller.ts';
+import { TicketKeeper } from '../../lib/cli/ticket-keeper.ts';
+import type { Ticket } from '../../lib/client/answers.ts';
+import { CnapiClient } from '../../lib/client/client.ts';
+import { type Clock, systemClock } from '../../lib/ports/clock.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { type Heard, json, scripted } from '../client/rig.ts';
+import { until } from '../support/until.ts';
+import { Cli } from './rig.ts';
+
+const TICKET = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
+const LOCK = ['lock', 'default', 'a', 'b'];
+
+function ticket(status: Ticket['status'], uuid = TICKET): Ticket {
+  const times = { expires_at: '2030-01-01T00:00:00Z', created_at: '2030-01-01T00:00:00Z' };
+  return { uuid, server_uuid: 'default', scope: 'a', id: 'b', action: 'deploy', status, ...times };
+}
+
+const isOf = ({ method, path }: Heard, wanted: string) => `${method} ${path.split('?')[0]}` === wanted;
+
+/** An instance whose only ticket is taken, active and renewed, but for what `instead` answers (and says so). */
+function lockServer(t: Test, instead: (response: ServerResponse, heard: Heard) => unknown, queue: Ticket[] = []) {
+  return scripted(t, (response, heard) => {
+    if (instead(response, heard) === true) return;
+    if (heard.path === '/instances') return json(response, 200, []);
+    if (isOf(heard, 'POST /servers/default/tickets')) return json(response, 202, { uuid: TICKET, queue });
+    if (isOf(heard, `GET /tickets/${TICKET}`) || isOf(heard, `POST /tickets/${TICKET}/renew`))
+      return json(response, 200, ticket('active'));
+    response.writeHead(204).end();
+  });
+}
+
+t.test('a command that ends after its lock was lost has not succeeded', async (t) => {
+  const gone = { code: 'ResourceNotFound', message: `no such ticket ${TICKET}` };
+  const rows: [string, (response: ServerResponse) => void, { code: number; stderr?: RegExp }][] = [
+    [
+      'it expired',
+      (response) => json(response, 200, ticket('expired')),
+      { code: 125, stderr: /before the command ended: ticket .* is expired/ },
+    ],
+    [
+      'somebody deleted it',
+      (response) => json(response, 404, gone),
+      { code: 125, stderr: /before the command ended: no such ticket/ },
+    ],
+    ['it is there', (response) => json(response, 200, ticket('active')), { code: 0 }],
+    ['nobody tells, and it was good for a minute', (response) => void response.destroy(), { code: 0 }],
+  ];
+  const each = rows.map(async ([name, answer, expected]) => {
+    const instance = await lockServer(t, (response, heard) => {
+      if (!isOf(heard, `GET /tickets/${TICKET}`)) return false;
+      answer(response);
+      return true;
+    });
+    t.match(await new Cli(t, [instance.url]).run(...LOCK, '--', 'echo', 'ran'), { stdout: 'ran\n', ...expected }, name);
+    t.ok(
+      instance.heard.some((heard) => isOf(heard, `PUT /tickets/${TICKET}/release`)),
+      `${name}: it is given back`,
+    );
+  });
+  await Promise.all(each);
+});
+
+t.test('who stands still has the command stand still, which goes on only under a lock that is renewed', async (t) => {
+  const stateOf = (pid: number | undefined) => / ([A-Z]) /.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
+  for (const isLost of [false, true]) {
+    let isStill = false;
+    let command = 0;
+    const states: (string | undefined)[] = [];
+    const instance = await lockServer(t, (response, heard) => {
+      if (!isStill || !isOf(heard, `POST /tickets/${TICKET}/renew`)) return false;
+      states.push(stateOf(command));
+      json(response, isLost ? 409 : 200, isLost ? { code: 'TicketEnded', message: 'it is over' } : ticket('active'));
+      return true;
+    });
+    const cli = new Cli(t, [instance.url]);
+    // Without a child of its own: a shell that starts one is not seen to stand still.
+    const script = 'echo "is $$"; while [ ! -e go ]; do :; done; touch over; echo over';
+    const running = cli.start([...LOCK, '--', 'sh', '-c', script]);
+    await running.says(/is \d+\n/);
+    command = Number(/is (\d+)/.exec(running.stdout())?.[1]);
+    running.child.kill('SIGTSTP');
+    await until(() => stateOf(running.child.pid) === 'T' && stateOf(command) === 'T', 'both to stand still');
+    writeFileSync(`${cli.home}/go`, '');
+    isStill = true;
+    running.child.kill('SIGCONT');
+    const { code, stderr } = await running.ended;
+    t.equal(states[0], 'T', 'it is renewed while the command stands still');
+    t.equal(code, isLost ? 125 : 0);
+    t.equal(existsSync(`${cli.home}/over`), !isLost, isLost ? 'it did not go on' : 'it went on');
+    if (isLost) t.match(stderr, 'the lock is lost, the command is stopped: it is over');
+  }
+});
+
+t.test('time that a suspended machine slept through has passed', async (t) => {
+  const asleep = { ms: 0 };
+  const clock: Clock = { ...systemClock, wallTime: () => systemClock.wallTime() + asleep.ms };
+  const passed = new PassedTime(clock);
+  const start = passed.now();
+  asleep.ms = 60_000;
+  t.ok(passed.now() - start >= 60_000);
+  asleep.ms = -60_000;
+  const before = passed.now();
+  t.ok(before - start >= 60_000 && passed.now() - before < 60_000, 'a clock that is set back counts nothing');
+
+  asleep.ms = 0;
+  const mute = { isMute: false };
+  const instance = await lockServer(t, () => mute.isMute);
+  const client = new CnapiClient({
+    place: { urls: [instance.url] },
+    credentials: { token: undefined, ca: undefined },
+    clock,
+    random: systemRandom,
+  });
+  t.teardown(() => client.close());
+  const keeper = new TicketKeeper(
+    { client, clock, note: () => undefined },
+    { serverUuid: 'default', scope: 'a', id: 'b', action: 'x', expiresMs: 3_600_000, marginMs: 1000, requestId: 'r' },
+  );
+  await keeper.take(new AbortController().signal);
+  keeper.confirm();
+  mute.isMute = true;
+  asleep.ms = 3_600_000;
+  await until(() => keeper.lost.aborted, 'the loss to be noticed');
+  t.throws(() => keeper.confirm(), /could not be renewed in time/);
+  mute.isMute = false;
+  await keeper.release();
+});
+
+t.test('a lost lock leaves time to stop the command, even to kill it at once, and time to renew it', (t) => {
+  for (const expires of ['3s', '4s', '60s', '1d'])
+    for (const killAfter of ['0', '1s', '5s', '1h']) {
+      const { expiresMs, killAfterMs, marginMs } = timesOf({ expires, killAfter, conflictExitCode: '124' });
+      t.ok(marginMs >= killAfterMs + Math.min(1000, expiresMs / 6), `${expires} ${killAfter}`);
+      t.ok(marginMs <= expiresMs / 2, `${expires} ${killAfter}`);
+    }
+  t.end();
+});
+
+t.test('a lock that is ours is not kept waiting for a remark, nor a server’s past read for one', async (t) => {
+  const holder = ticket('active', '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b11');
+  for (const queue of [[], [holder, ticket('queued')]]) {
+    let asked: Heard | undefined;
+    const instance = await lockServer(
+      t,
+      (response, heard) => {
+        if (isOf(heard, 'GET /servers/default/tickets')) asked = heard;
+        else if (heard.path.endsWith('/wait?timeout=0'))
+          json(response, 408, { code: 'TicketWaitTimeout', message: 'not yet' });
+        // The remark has been asked for by now, and nobody answers.
+        else if (queue.length === 0 && heard.path.includes('/wait'))
+          until(() => asked, 'the remark').then(() => response.writeHead(204).end());
+        else return false;
+        return true;
+      },
+      queue,
+    );
+    const { code, stdout, stderr } = await new Cli(t, [instance.url]).run(...LOCK, '--', 'echo', 'ran');
+    t.match({ code, stdout }, { code: 0, stdout: 'ran\n' });
+    if (queue.length > 0) t.match(stderr, `waiting for the lock: 1 ahead, held by ticket ${holder.uuid} (deploy)`);
+    else t.match(asked?.path, /open=true&scope=a&id=b/);
+  }
+});
+
+t.test('a place is told up to a hundred', (t) => {
+  const others = (count: number) =>
+    Array.from({ length: count }, (_, at) => ticket(at === 0 ? 'active' : 'queued', `${at}`));
+  t.match(placeIn([...others(7), ticket('queued')], TICKET), /: 7 ahead, held by ticket 0 \(deploy\)/);
+  t.match(placeIn(others(101), TICKET), /: more than 100 ahead/);
+  t.equal(placeIn([ticket('active')], TICKET), undefined, 'it is ours');
+  t.equal(placeIn(others(3), TICKET), undefined, 'it is in this queue no more');
+  t.end();
+});
+
+t.test('where instances cannot choose tickets yet, those of others are not taken for ours', async (t) => {
+  const requests: Heard[] = [];
+  const instance = await lockServer(t, (response, heard) => {
+    requests.push(heard);
+    const created = requests.find((one) => isOf(one, 'POST /servers/default/tickets'));
+    if (heard === created) response.destroy();
+    else if (heard.path.includes('open=true'))
+      json(response, 409, { code: 'InvalidArgument', message: 'open is not an explicitly defined parameter' });
+    else if (isOf(heard, 'GET /servers/default/tickets')) {
+      const reqid = String(created?.headers['x-request-id']);
+      const others = [
+        { ...ticket('active', 'other'), reqid: 'other' },
+        { ...ticket('finished', 'past'), reqid },
+      ];
+      json(response, 200, [...others, { ...ticket('active'), reqid }]);
+    } else return false;
+    return true;
+  });
+  const ran = await new Cli(t, [instance.url]).run(...LOCK, '--', 'sh', '-c', 'echo $CNAPI_TICKET');
+  t.match(ran, { code: 0, stdout: `${TICKET}\n` });
+  t.equal(requests.filter((one) => isOf(one, 'POST /servers/default/tickets')).length, 1);
+});
