@@ -268,7 +268,9 @@ t.test('whoever leaves is told of every server that may have been given a task',
       return path.includes('0000/') ? json(response, 202, { id: TICKET }) : void creates.push(response);
     if (path.endsWith('/cancel')) return json(response, 409, { code: 'TaskNotCancellable', message: 'an old agent' });
     if (!path.endsWith('/events')) return json(response, 200, []);
-    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(stream([output(0, 'begun\n')]));
+    response
+      .writeHead(200, { 'content-type': 'text/event-stream' })
+      .write(stream([output(0, 'begun\n'), output(9, 'later\n')]));
   });
   const cli = new Cli(t, [instance.url]);
   const [first, second, third] = servers('0', '1', '2').map(({ uuid }) => uuid);
@@ -282,8 +284,9 @@ t.test('whoever leaves is told of every server that may have been given a task',
       running.child.kill(signal);
       if (each.length > 1) await running.says('could not be asked to end: an old agent');
     }
-    const { code, stderr } = await running.ended;
+    const { code, stdout, stderr } = await running.ended;
     t.equal(code, each.length > 1 ? 130 : 129);
+    t.match(stdout, 'later', 'what was held back after a gap');
     t.match(stderr, `left: web-0: task ${TICKET} may still run; cnapi task ${TICKET} tells`);
     t.match(stderr, `left: web-1 may have been given a task; cnapi tasks ${second} tells`);
     t.match(stderr, '1 of 3 servers were not asked');

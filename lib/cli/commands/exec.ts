@@ -87,11 +87,15 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const servers = await serversOf(context, names as string[], options);
   await client.learnInstances().catch(() => undefined);
   output.onReaderGone = () => undefined;
-  const run = new FleetRun({ client, random, listener: listenerOf(context, servers, options) });
+  const listener = listenerOf(context, servers, options);
+  const run = new FleetRun({ client, random, listener });
   let interruptedWith: number | undefined;
   const stop = onEndingSignal((signal, before) => {
     interruptedWith = exitCodeOfSignal(signal);
-    if (before > 0 || signal === 'SIGHUP') return void leave(context, run, { servers, code: interruptedWith });
+    if (before > 0 || signal === 'SIGHUP') {
+      listener.onLeave();
+      return void leave(context, run, { servers, code: interruptedWith });
+    }
     output.complain(
       `cancelling ${run.running.size} of ${servers.length}; once more to leave without waiting for their ends`,
     );
@@ -177,7 +181,12 @@ function toldOf(servers: readonly Server[]): Told {
   return (server) => visible(labels.get(server.uuid) ?? server.uuid);
 }
 
-function listenerOf(context: Context, servers: readonly Server[], options: Options): Listener {
+/** `onLeave`: nothing more is said of any server; what was held back is shown. */
+interface Leavable {
+  onLeave(): void;
+}
+
+function listenerOf(context: Context, servers: readonly Server[], options: Options): Listener & Leavable {
   const { output } = context;
   const told = toldOf(servers);
   const remarks = {
@@ -189,13 +198,17 @@ function listenerOf(context: Context, servers: readonly Server[], options: Optio
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }
 
-type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'>;
+type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'> & Leavable;
 
 function recorded(output: Context['output']): Report {
-  const sequences = new Map<string, OutputSequence>();
-  const sequenceOf = ({ uuid }: Server) => made(sequences, uuid, () => new OutputSequence());
+  const sequences = new Map<Server, OutputSequence>();
+  const sequenceOf = (server: Server) => made(sequences, server, () => new OutputSequence());
   const record = ({ uuid, hostname }: Server, event: string, about: object) =>
     output.record({ event, server_uuid: uuid, hostname: hostname ?? null, ...about });
+  const end = (server: Server, result: unknown) => {
+    for (const piece of sequenceOf(server).end(result)) record(server, 'output', piece);
+    sequences.delete(server);
+  };
   return {
     onStart: (server, id) => record(server, 'start', { task: id }),
     onOutput(server, { data, attempt }) {
@@ -203,10 +216,10 @@ function recorded(output: Context['output']): Report {
       return output.ready();
     },
     onEnd(server, ending) {
-      for (const piece of sequenceOf(server).end(resultOf(ending))) record(server, 'output', piece);
-      sequences.delete(server.uuid);
+      end(server, resultOf(ending));
       record(server, 'end', recordOf(ending));
     },
+    onLeave: () => [...sequences.keys()].forEach((server) => void end(server, undefined)),
   };
 }
 
@@ -216,9 +229,9 @@ function shown(context: Context, servers: readonly Server[], options: Options): 
   const told = toldOf(servers);
   const width = servers.reduce((widest, server) => Math.max(widest, told(server).length), 0);
   const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(told(server), width));
-  const lives = new Map<string, LiveOutput>();
+  const lives = new Map<Server, LiveOutput>();
   const about = (server: Server) => ({ raw: options.raw === true, prefix: prefix(server), label: told(server) });
-  const liveOf = (server: Server) => made(lives, server.uuid, () => new LiveOutput(context, about(server)));
+  const liveOf = (server: Server) => made(lives, server, () => new LiveOutput(context, about(server)));
   return {
     onStart(server, id) {
       if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
@@ -229,14 +242,18 @@ function shown(context: Context, servers: readonly Server[], options: Options): 
     },
     onEnd(server, ending) {
       liveOf(server).end(resultOf(ending));
-      lives.delete(server.uuid);
+      lives.delete(server);
       if (ending.kind === 'failed' || ending.kind === 'unknown')
         output.complain(`${told(server)}: ${visible(whyOf(ending))}`);
+    },
+    onLeave() {
+      for (const live of lives.values()) live.end(undefined);
+      lives.clear();
     },
   };
 }
 
-function made<Value>(all: Map<string, Value>, key: string, make: () => Value): Value {
+function made<Key, Value>(all: Map<Key, Value>, key: Key, make: () => Value): Value {
   const value = all.get(key) ?? make();
   all.set(key, value);
   return value;

@@ -4,7 +4,9 @@ import type { Task, TaskEvent } from '../../client/answers.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { LiveOutput } from '../live-output.ts';
+import { flushed } from '../output.ts';
 import { examples, type Runner } from '../runner.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
 import { errorOf, exitCodeOf, hasSucceeded } from '../task-end.ts';
 import { EXIT } from '../usage-error.ts';
 import { visible } from '../visible.ts';
@@ -43,6 +45,11 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   const first = await client.task(id);
   await client.learnInstances().catch(() => undefined);
   const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
+  // What is held back after a gap is shown to whoever leaves.
+  const stop = onEndingSignal((signal) => {
+    if (!output.json) live.end(undefined);
+    void flushed().then(() => process.exit(exitCodeOfSignal(signal)));
+  });
   const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
@@ -50,6 +57,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
     else if (event.name !== 'end') output.note(storyOf(event));
     await output.ready();
     if (event.name !== 'end') continue;
+    stop();
     if (!output.json) live.end(event.data.result);
     const message = errorOf(event.data);
     if (message !== undefined && !output.json) output.complain(`${first.task} failed: ${visible(message)}`);
@@ -57,6 +65,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   }
   // Nothing came after the last event that was had: it ended meanwhile.
   const { status, history } = await client.task(id);
+  stop();
   const result = history.find(({ name }) => name === 'finish')?.event;
   if (!output.json) live.end(result);
   return hasSucceeded({ status, result }) ? EXIT.ok : EXIT.failed;
