@@ -19,6 +19,9 @@ interface Options {
 
 const MAX_AWAY = 200;
 const MAX_TASKS = 500;
+const PAUSE_MS = 2000;
+/** Not signed in, not allowed, not there: it would be the same again. */
+const FOR_GOOD = [401, 403, 404];
 
 export function watchCommand(runner: Runner): Command {
   const command = new Command('watch')
@@ -107,21 +110,27 @@ class Watch {
     this.#screen?.draw(screenOf(this.#last, { width: output.columns ?? 80, time: isoNow(clock), paint }));
   }
 
-  /** Without GET /events the rest is shown all the same. */
+  /** Without GET /events the rest is shown all the same; where it fails for a while it is begun anew. */
   async #followTasks(): Promise<void> {
     const { signal } = this.#ending;
-    try {
-      const onOpen = () => {
-        this.#tellsTasks = true;
-      };
-      for await (const { event, data } of this.#context.client.events({ kind: ['task'] }, { signal, onOpen })) {
-        // Ends may be among what is missing: rather fewer tasks than some that ended long ago.
-        if (event === 'gap') this.#tasks.clear();
-        else this.#note(data);
-      }
-    } catch (error) {
-      if (signal.aborted || error instanceof ApiError) return;
+    while (!signal.aborted) {
+      const error = await this.#followOnce().catch((thrown: unknown) => thrown);
       this.#tellsTasks = false;
+      this.#tasks.clear();
+      if (error instanceof ApiError && FOR_GOOD.includes(error.statusCode)) return;
+      await this.#context.clock.sleep(PAUSE_MS, signal);
+    }
+  }
+
+  async #followOnce(): Promise<void> {
+    const { signal } = this.#ending;
+    const onOpen = () => {
+      this.#tellsTasks = true;
+    };
+    for await (const { event, data } of this.#context.client.events({ kind: ['task'] }, { signal, onOpen })) {
+      // Ends may be among what is missing: rather fewer tasks than some that ended long ago.
+      if (event === 'gap') this.#tasks.clear();
+      else this.#note(data);
     }
   }
 
