@@ -19,6 +19,8 @@ interface About {
   synchronousCommit: string;
   standbyNames: string;
   standbys: number;
+  /** Of the standbys, those that commits wait for; null where this user may not see which those are. */
+  synchronous: number | null;
   isStandby: boolean;
   isReadOnly: boolean;
   mayCreate: boolean;
@@ -32,6 +34,8 @@ const ABOUT = `select current_setting('server_version_num')::int / 10000 as vers
   current_setting('synchronous_commit') as "synchronousCommit",
   current_setting('synchronous_standby_names') as "standbyNames",
   (select count(*) from pg_stat_replication)::int as standbys,
+  (select case when count(*) = count(sync_state) then count(*) filter (where sync_state in ('sync', 'quorum')) end
+     from pg_stat_replication)::int as synchronous,
   pg_is_in_recovery() as "isStandby",
   current_setting('transaction_read_only')::bool as "isReadOnly",
   coalesce(has_schema_privilege(current_schema(), 'create') and has_schema_privilege(current_schema(), 'usage'), false) as "mayCreate",
@@ -152,14 +156,33 @@ function aboutConnections(
   return part.ok(text);
 }
 
-function aboutDurability(part: Findings, { synchronousCommit, standbyNames, standbys }: About): Finding {
+function aboutDurability(part: Findings, about: About): Finding {
+  const { synchronousCommit, standbyNames, standbys } = about;
   if (synchronousCommit === 'off')
     return part.warn('synchronous_commit is off: a crash loses what was accepted last', 'set it to on');
-  if (standbyNames !== '') return part.ok(`synchronous_commit is ${synchronousCommit}, with standbys ${standbyNames}`);
+  if (standbyNames !== '') return aboutSynchronous(part, about);
   if (standbys === 0) return part.ok('no standby: what is accepted is as durable as its disk; have backups');
   return part.warn(
     `${standbys} standbys, none of them synchronous: a failover loses what was accepted last`,
     'set synchronous_standby_names, or read in docs/failover.md what that means',
+  );
+}
+
+function aboutSynchronous(part: Findings, about: About): Finding {
+  const { synchronousCommit, standbyNames, standbys, synchronous } = about;
+  const text = `synchronous_commit is ${synchronousCommit}, synchronous_standby_names ${standbyNames}`;
+  if (synchronousCommit === 'local')
+    return part.warn(
+      `${text}: no commit waits for a standby, and a failover loses what was accepted last`,
+      'set synchronous_commit to on',
+    );
+  const there = synchronous ?? standbys;
+  const wanted = Number(/^\s*(?:first|any)?\s*(\d+)\s*\(/i.exec(standbyNames)?.[1] ?? 1);
+  if (there >= wanted)
+    return part.ok(`${text}; ${there} connected${synchronous === null ? ', which ones only a monitor may see' : ''}`);
+  return part.fail(
+    `${text}, of which ${there} are connected and ${wanted} must be: no commit ever ends`,
+    'start or connect the standby, or set synchronous_standby_names for those that are there (docs/failover.md)',
   );
 }
 

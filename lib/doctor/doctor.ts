@@ -55,7 +55,7 @@ async function examineAll(deps: DoctorDeps, config: Config): Promise<Finding[]> 
     access: () => checkAccess(database, config),
     bus: () => askBus(deps, config),
     dns: () => checkName(database, config, deps),
-    port: () => checkPort(config, clock),
+    port: () => checkPort(database, config, clock),
     instances: () => checkPeers(database, clock),
     certificate: () => checkCertificate(config, clock.wallTime()),
     machine: () => checkMachine(config),

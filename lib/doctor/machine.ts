@@ -43,16 +43,19 @@ async function said(program: string, args: string[]): Promise<string | undefined
   }
 }
 
-/** Those of whoever asks: a service may have others. */
+/** Those of the shell that asks: a service has its own, which cannot be told from here. */
 async function checkDescriptors({ maxAgents }: Config): Promise<Finding> {
   const part = findings('limits');
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const most = /^Max open files\s+\S+\s+(\S+)/m.exec(limits)?.[1];
   if (most === undefined) return part.ok('how many files may be open cannot be told here');
   const wanted = maxAgents + FURTHER_DESCRIPTORS;
-  const text = `${most} open files are allowed here; ${maxAgents} agents (maxAgents) want ${wanted}`;
+  const text = `this shell may open ${most} files; an instance with ${maxAgents} agents (maxAgents) wants ${wanted}`;
   if (most === 'unlimited' || Number(most) >= wanted) return part.ok(text);
-  return part.warn(text, 'raise it where the instance is started (systemd: LimitNOFILE), or lower maxAgents');
+  return part.warn(
+    text,
+    'if the instance is started from a shell: ulimit -n there, or a lower maxAgents; a service has a limit of its own (systemd: LimitNOFILE)',
+  );
 }
 
 function checkMemory({ maxAgents, tlsCertFile }: Config): Finding {

@@ -1,14 +1,14 @@
 /** The name that stands for the instances, the port of this one, and how the others' clocks stand. */
-import { request as plainRequest } from 'node:http';
+import { type IncomingMessage, request as plainRequest } from 'node:http';
 import { request as tlsRequest } from 'node:https';
 import { createServer } from 'node:net';
 import type { Config } from '../config.ts';
 import { resolveInstances } from '../dns/resolve.ts';
 import { messageOf } from '../errors.ts';
-import type { Queryable } from '../moray/database.ts';
+import { type Queryable, sqlStateOf } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
-import { readLive } from '../roster/instance-store.ts';
+import { type InstanceRow, readLive } from '../roster/instance-store.ts';
 import { serviceNameOf } from './files.ts';
 import { type Finding, findings } from './finding.ts';
 
@@ -23,6 +23,7 @@ const ANSWER_WITHIN_MS = 3000;
 /** A Date header has whole seconds. */
 const MUCH_SKEW_MS = 2500;
 const MOST_INSTANCES = 20;
+const MOST_CHARACTERS = 10_000;
 
 /** Clients that are given URLs need no name: what is wrong with it is a warning. */
 export async function checkName(database: Queryable, config: Config, ports: NetworkPorts): Promise<Finding[]> {
@@ -52,7 +53,7 @@ export async function checkName(database: Queryable, config: Config, ports: Netw
   }
 }
 
-export async function checkPort(config: Config, clock: Clock): Promise<Finding[]> {
+export async function checkPort(database: Queryable, config: Config, clock: Clock): Promise<Finding[]> {
   const part = findings('port');
   const { host, port } = config;
   const at = `${host}:${port}`;
@@ -74,8 +75,29 @@ export async function checkPort(config: Config, clock: Clock): Promise<Finding[]
     ];
   if (failure.code !== 'EADDRINUSE') return [part.fail(`${at}: ${failure.message}`, 'mend host or port')];
   const answer = await ping(urlOf(config), clock).catch(() => undefined);
-  if (answer?.isCnapi) return [part.ok(`an instance answers at ${at}`)];
+  if (answer?.isCnapi) return [await aboutHolder(database, config, at)];
   return [part.fail(`something else holds ${at}`, `end it (ss -ltnp shows who it is), or take another port`)];
+}
+
+/** That it is a cnapi does not say that it is the one of this configuration. */
+async function aboutHolder(database: Queryable, config: Config, at: string): Promise<Finding> {
+  const part = findings('port');
+  const { cnapiUuid, host, advertiseHost = host, port } = config;
+  // Without the table nobody lives in this database.
+  const live = await readLive(database).catch((error) => (sqlStateOf(error) === '42P01' ? [] : undefined));
+  if (live === undefined)
+    return part.warn(`an instance answers at ${at}; which one cannot be read`, 'mend the database first');
+  const onPort = live.filter((one) => one.port === port);
+  const there = onPort.filter((one) => one.host === advertiseHost);
+  const [other] = there;
+  const isOwn = (one: InstanceRow) => cnapiUuid === undefined || one.cnapiUuid === cnapiUuid;
+  // Its row may still have the host of the configuration that it was started with.
+  if (there.some(isOwn) || (other === undefined && onPort.some(isOwn)))
+    return part.ok(`this instance answers at ${at}`);
+  return part.fail(
+    `another instance ${other === undefined ? '' : `(${other.cnapiUuid}) `}holds ${at}: this one cannot start there`,
+    'give each instance a port and a cnapiUuid of its own, or mend databaseUrl if it is not the one of that instance',
+  );
 }
 
 /** Nothing hangs on it but times that people compare. */
@@ -86,6 +108,10 @@ export async function checkPeers(database: Queryable, clock: Clock): Promise<Fin
     const answer = await ping(url, clock).catch((error: unknown) => messageOf(error));
     if (typeof answer === 'string')
       return part.warn(`${url} does not answer: ${answer}`, 'see that it runs and can be reached from here');
+    if (!answer.isCnapi)
+      return part.warn(`something else than cnapi answers at ${url}`, 'see what listens there, or stands between');
+    if (!answer.isReady)
+      return part.warn(`${url} answers that it is not ready`, `GET ${url}/ready and its log say why`);
     const text = `${url} answers; its clock is ${Math.abs(answer.skewMs) < MUCH_SKEW_MS ? 'this machine’s' : `${Math.round(answer.skewMs / 1000)} s off`}`;
     if (Math.abs(answer.skewMs) < MUCH_SKEW_MS) return part.ok(text);
     return part.warn(text, 'have both machines’ clocks synchronised (chrony, systemd-timesyncd)');
@@ -100,15 +126,24 @@ function urlOf({ host, port, tlsCertFile }: Config): string {
   return `${tlsCertFile === undefined ? 'http' : 'https'}://${name.includes(':') ? `[${name}]` : name}:${port}`;
 }
 
+interface Pong {
+  isCnapi: boolean;
+  isReady: boolean;
+  skewMs: number;
+}
+
 /** Nothing is told to whoever answers, so its certificate need not be proved: certificate.ts has looked at ours. */
-function ping(url: string, clock: Clock): Promise<{ isCnapi: boolean; skewMs: number }> {
-  const { promise, resolve, reject } = Promise.withResolvers<{ isCnapi: boolean; skewMs: number }>();
+function ping(url: string, clock: Clock): Promise<Pong> {
+  const { promise, resolve, reject } = Promise.withResolvers<Pong>();
   const ask = url.startsWith('https:') ? tlsRequest : plainRequest;
   const asked = ask(`${url}/ping`, { agent: false, rejectUnauthorized: false }, (response) => {
-    response.resume();
     const skewMs = Date.parse(response.headers.date ?? '') - clock.wallTime();
     const isCnapi = /^cnapi\b/i.test(String(response.headers.server ?? ''));
-    resolve({ isCnapi, skewMs: Number.isNaN(skewMs) ? 0 : skewMs });
+    const isReady = (text: string) => response.statusCode === 200 && readyIn(text);
+    textOf(response).then(
+      (text) => resolve({ isCnapi, isReady: isReady(text), skewMs: Number.isNaN(skewMs) ? 0 : skewMs }),
+      reject,
+    );
   });
   const timer = clock.after(ANSWER_WITHIN_MS, () =>
     asked.destroy(new Error(`no answer within ${ANSWER_WITHIN_MS} ms`)),
@@ -117,4 +152,22 @@ function ping(url: string, clock: Clock): Promise<{ isCnapi: boolean; skewMs: nu
   asked.on('close', () => timer.cancel());
   asked.end();
   return promise;
+}
+
+/** The first of it: it may be anybody's. */
+async function textOf(response: IncomingMessage): Promise<string> {
+  let text = '';
+  for await (const piece of response.setEncoding('utf8')) {
+    text += piece;
+    if (text.length > MOST_CHARACTERS) break;
+  }
+  return text;
+}
+
+function readyIn(text: string): boolean {
+  try {
+    return (JSON.parse(text) as { ready?: unknown } | null)?.ready === true;
+  } catch {
+    return false;
+  }
 }

@@ -106,6 +106,12 @@ t.test('at a terminal', { skip }, async (t) => {
     t.match(shown, server?.serverUuid);
   });
 
+  await t.test('the doctor’s findings are in colour, not in escapes', async (t) => {
+    terminal.type('clear; $cnapi doctor');
+    const shown = await terminal.shows(/^fail {2}config .*databaseUrl/m);
+    t.notMatch(shown, 'x1b');
+  });
+
   await t.test('a command under a lock reads from the terminal', async () => {
     terminal.type('clear; $cnapi lock default a b -- sh -c \'echo ready; read line; echo "got $line"\'');
     await terminal.shows('ready');

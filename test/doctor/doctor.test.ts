@@ -12,6 +12,8 @@ import { examine } from '../../lib/doctor/doctor.ts';
 import type { Finding } from '../../lib/doctor/finding.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
+import { insertRun } from '../../lib/roster/instance-store.ts';
+import { json, scripted } from '../client/rig.ts';
 import { startNameServer } from '../dns/support.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
@@ -93,11 +95,11 @@ t.test('with an instance that is well, all is well', { skip: noRedis }, async (t
     /^ok {4}database .*14 connections for this instance/m,
     /^ok {4}access .*1 of them good for an admin/m,
     /^ok {4}bus .*Redis brought a message back in/m,
-    /^ok {4}port .*an instance answers at/m,
+    /^ok {4}port .*this instance answers at/m,
     /^ok {4}instances .*https:\/\/127\.0\.0\.1:\d+ answers; its clock is this machine/m,
     /^ok {4}certificate .*valid until .*, 6 days from now|^warn {2}certificate .*valid until/m,
     /^ok {4}certificate .*for 127\.0\.0\.1 and cnapi\.east\.example\.com/m,
-    /^ok {4}limits .*open files|^warn {2}limits .*open files/m,
+    /^(ok {4}|warn {2})limits .*may open \S+ files/m,
   ])
     t.match(stdout, line);
   t.match(stderr, /\d+ well, \d+ to look at, 0 to mend/);
@@ -128,6 +130,19 @@ t.test('a password that is wrong is told from a user that is not there', async (
   t.notMatch(JSON.stringify(await refused()), /wrong/, 'the password is in no finding');
   const [right] = (await diagnose(t, { databaseUrl: as('right') })).filter(({ part }) => part === 'database');
   t.match(right, { level: 'fail', found: /guarded may not create tables there/, todo: /grant create, usage/ });
+
+  const durability = (commit: string, names: string) =>
+    until(async () => {
+      await database.query(`alter system set synchronous_standby_names = '${names}'`);
+      await database.query('select pg_reload_conf()');
+      const all = await diagnose(t, { databaseUrl: `${server.url}?options=-c%20synchronous_commit%3D${commit}` });
+      return all.find(({ found }) => found.startsWith(`synchronous_commit is ${commit}`) && found.includes(names));
+    }, `${commit} ${names}`);
+  t.match(await durability('on', 'any 2 (b, c)'), {
+    level: 'fail',
+    found: /0 are connected and 2 must be: no commit ever ends/,
+  });
+  t.match(await durability('local', 'b'), { level: 'warn', found: /no commit waits for a standby/ });
 });
 
 t.test('the name is asked for, and compared with who lives', async (t) => {
@@ -145,6 +160,53 @@ t.test('the name is asked for, and compared with who lives', async (t) => {
   t.match(await nameOf(), { level: 'warn', found: /of which it lacks 127\.0\.0\.1:/ });
   const gone = { ...here, uuid: crypto.randomUUID(), port: 1 };
   t.match(await nameOf(here, gone), { level: 'warn', found: /nobody lives at 127\.0\.0\.1:1/ });
+});
+
+t.test('who answers must be who should', async (t) => {
+  const zone = await freshZone(t);
+  const { url, cnapiUuid, stop } = await zone.startApp();
+  const port = Number(new URL(url).port);
+  const of = async (part: string, config: Record<string, unknown>) =>
+    (await diagnose(t, { databaseUrl: zone.url, ...config })).filter((one) => one.part === part);
+  const [[own], [copied], [elsewhere]] = await Promise.all([
+    of('port', { port, cnapiUuid }),
+    of('port', { port, cnapiUuid: crypto.randomUUID() }),
+    of('port', { port, cnapiUuid, databaseUrl: (await freshDatabase(t)).url }),
+  ]);
+  t.match(own, { level: 'ok', found: /^this instance answers/ });
+  t.match(copied, {
+    level: 'fail',
+    found: new RegExp(`another instance \\(${cnapiUuid}\\) holds`),
+    todo: /port and a cnapiUuid of its own/,
+  });
+  t.match(elsewhere, { level: 'fail', found: /^another instance holds/ }, 'it lives in another database');
+  t.match(await of('instances', {}), [{ level: 'ok', found: `${url} answers` }]);
+
+  await stop();
+  const answers = async (headers: Record<string, string>, body: unknown) => {
+    const server = await scripted(t, (response) => json(response, 200, body, headers));
+    const identity = {
+      cnapiUuid: crypto.randomUUID(),
+      url: server.url,
+      host: '127.0.0.1',
+      port: 1,
+      pid: 1,
+      version: '0.2.0',
+    };
+    await insertRun(zone.database, crypto.randomUUID(), identity, null);
+    return server.url;
+  };
+  const stranger = await answers({}, { ready: true });
+  const unwell = await answers({ server: 'cnapi/0.2.0' }, { ready: false });
+  const found = await of('instances', {});
+  t.match(
+    found.find((one) => one.found.includes(stranger)),
+    { level: 'warn', found: /something else than cnapi answers/ },
+  );
+  t.match(
+    found.find((one) => one.found.includes(unwell)),
+    { level: 'warn', found: /not ready/ },
+  );
 });
 
 t.test('what is broken is named, with what to do', async (t) => {

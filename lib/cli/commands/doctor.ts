@@ -41,7 +41,7 @@ const COLORS: Record<Level, Color> = { ok: 'green', warn: 'yellow', fail: 'red' 
 
 function show({ output }: Context, found: readonly Finding[]): void {
   for (const { part, level, found: text, todo } of found) {
-    output.line(`${output.paint(COLORS[level], level.padEnd(4))}  ${part.padEnd(11)}  ${visible(text)}`);
+    output.raw(`${output.paint(COLORS[level], level.padEnd(4))}  ${part.padEnd(11)}  ${visible(text)}\n`);
     if (todo !== undefined) output.line(`${' '.repeat(19)}${visible(todo)}`);
   }
   const count = (wanted: Level) => found.filter(({ level }) => level === wanted).length;
