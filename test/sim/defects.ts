@@ -179,8 +179,8 @@ end $$;
     breaks: 'I6',
     firstSeed: 19,
     file: 'lib/moray/pool.ts',
-    was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n      if (delayMs',
-    is: 'if (error !== undefined) throw error;\n      if (delayMs',
+    was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n      const waitedMs',
+    is: 'if (error !== undefined) throw error;\n      const waitedMs',
   },
   // From here on: what was found in the product while the simulation was written, as it was.
   {
