@@ -31,7 +31,8 @@ ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only whi
 When the lock is lost (somebody deleted the ticket, or no instance could renew it in time) the command is stopped: TERM,
 and KILL after --kill-after, so early that it has ended before others may have the lock. Without a terminal all that it
 started is stopped with it. When the command ends by itself its lock is looked at once more: 125 if it was lost before.
-Ctrl-Z stops both; after fg the command goes on once the ticket is renewed, and is stopped if that is too late.
+Ctrl-Z stops both; after fg the command goes on once the ticket is renewed, and is stopped if that is too late. At a terminal
+fg wakes the command as well, so that it runs for a moment before it is held.
 If this program itself is killed or gets STOP, the lock passes on after --expires, and the command goes on: give it an end of
 its own. On a machine that was suspended the loss is noticed only once it runs again.
 
