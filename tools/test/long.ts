@@ -7,6 +7,7 @@ import { globSync } from 'node:fs';
 export const LONG = [
   'test/**/defects.test.ts',
   'test/failover/*.test.ts',
+  'test/fuzz/fuzz.test.ts',
   'test/interleavings/mix.test.ts',
   'test/upgrade/*.test.ts',
   'test/waitlist/stress.test.ts',
