@@ -14,10 +14,10 @@ export interface TwiceTold {
   unsteady: readonly string[];
 }
 
-/** Runs what failed by `run`, if it is that few, and takes its word for what it said before. */
+/** Runs what failed by `run`, if it is that few of a run that came to its end, and takes its word for what it said before. */
 export async function runAgain(first: TapTotals, run: (file: string) => Promise<TapTotals>): Promise<TwiceTold> {
   const files = first.failedFiles;
-  if (files.length === 0 || files.length > MOST_AGAIN) return { totals: first, unsteady: [] };
+  if (!first.isWhole || files.length === 0 || files.length > MOST_AGAIN) return { totals: first, unsteady: [] };
   const second: TapTotals[] = [];
   for (const file of files) second.push(await run(file));
   const failures = second.flatMap((each) => each.failures);

@@ -10,6 +10,8 @@ export interface TapTotals {
   /** What failed, one line each: file, test, assertion. */
   failures: readonly string[];
   failedFiles: readonly string[];
+  /** It came to its end: every file was run. */
+  isWhole: boolean;
 }
 
 const fileResult = /^(not )?ok \d+ - (\S+)(?: # time=([\d.]+m?s))?/;
@@ -51,7 +53,15 @@ export class TapReport {
     if (this.#totals === undefined) for (const line of this.#lines) this.#print(line);
     const failed = Math.max(this.#totals?.fail ?? 0, this.#failedFiles.length, ok ? 0 : 1);
     const passed = this.#totals?.pass ?? 0;
-    return { passed, failed, skipped: this.#skipped, failures: this.#failures, failedFiles: this.#failedFiles };
+    const isWhole = this.#totals !== undefined;
+    return {
+      passed,
+      failed,
+      skipped: this.#skipped,
+      failures: this.#failures,
+      failedFiles: this.#failedFiles,
+      isWhole,
+    };
   }
 
   #finishFile([line, not, name, time]: RegExpExecArray): void {

@@ -14,9 +14,16 @@ export async function runTap({ root, files, env }: TapRun): Promise<TapTotals> {
   const args = ['node_modules/tap/dist/esm/run.mjs', '--reporter=tap', ...files];
   const child = spawn(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
   const signals = ['SIGINT', 'SIGTERM'] as const;
-  for (const signal of signals) process.on(signal, () => child.kill(signal));
+  let isStopped = false;
+  const stop = (signal: NodeJS.Signals) => {
+    isStopped = true;
+    child.kill(signal);
+  };
+  for (const signal of signals) process.on(signal, stop);
   const ended = new Promise<boolean>((resolve) => child.once('close', (code) => resolve(code === 0)));
   const report = new TapReport((text) => console.log(text));
   for await (const line of createInterface({ input: child.stdout })) report.take(line);
-  return report.end(await ended);
+  const totals = report.end(await ended);
+  for (const signal of signals) process.off(signal, stop);
+  return isStopped ? { ...totals, isWhole: false } : totals;
 }

@@ -3,7 +3,14 @@ import { MOST_AGAIN, runAgain } from '../../../tools/test/again.ts';
 
 function totals(passed: number, failedFiles: readonly string[]) {
   const failures = failedFiles.map((file) => `${file} › an assertion`);
-  return { passed, failed: failedFiles.length, failedFiles, failures, skipped: new Map<string, number>() };
+  return {
+    passed,
+    failed: failedFiles.length,
+    failedFiles,
+    failures,
+    isWhole: true,
+    skipped: new Map<string, number>(),
+  };
 }
 
 /** How often each was run, and what it said. */
@@ -28,11 +35,15 @@ t.test('a file that fails twice has failed', async (t) => {
   t.same(told, { totals: totals(10, ['b']), unsteady: ['a'] });
 });
 
-t.test('nothing runs twice when nothing failed, when too much did, and when it was no file', async (t) => {
-  const many = Array.from({ length: MOST_AGAIN + 1 }, (_, index) => `file ${index}`);
-  for (const first of [totals(10, []), totals(10, many), { ...totals(10, []), failed: 1 }]) {
-    const { ran, run } = runner([]);
-    t.same(await runAgain(first, run), { totals: first, unsteady: [] });
-    t.same(ran, []);
-  }
-});
+t.test(
+  'nothing runs twice when nothing failed, when too much did, when it was no file, and after a run that was cut short',
+  async (t) => {
+    const many = Array.from({ length: MOST_AGAIN + 1 }, (_, index) => `file ${index}`);
+    const cutShort = { ...totals(10, ['a']), isWhole: false };
+    for (const first of [totals(10, []), totals(10, many), { ...totals(10, []), failed: 1 }, cutShort]) {
+      const { ran, run } = runner([]);
+      t.same(await runAgain(first, run), { totals: first, unsteady: [] });
+      t.same(ran, []);
+    }
+  },
+);

@@ -19,7 +19,14 @@ ok 1 - test/a.test.ts # time=12.5ms
 
 t.test('a file that passed is one line, and skipped tests are counted by reason', async (t) => {
   const { totals, printed } = report(`${good}1..1\n# { total: 3, pass: 1, skip: 2 }`, true);
-  t.strictSame(totals, { passed: 1, failed: 0, skipped: new Map([['no redis', 2]]), failures: [], failedFiles: [] });
+  t.strictSame(totals, {
+    passed: 1,
+    failed: 0,
+    skipped: new Map([['no redis', 2]]),
+    failures: [],
+    failedFiles: [],
+    isWhole: true,
+  });
   t.strictSame(printed, ['ok test/a.test.ts (12.5ms)']);
 });
 
@@ -78,6 +85,6 @@ t.test('a file that ended badly without a failed assertion counts as failed', as
 
 t.test('a run that broke off counts as failed and shows what there was', async (t) => {
   const { totals, printed } = report('TAP version 14\nsomething broke', false);
-  t.strictSame([totals.passed, totals.failed], [0, 1]);
+  t.strictSame([totals.passed, totals.failed, totals.isWhole], [0, 1, false]);
   t.match(printed, ['TAP version 14', 'something broke']);
 });
