@@ -14,7 +14,7 @@ import { type CnapiError, DatabaseUnavailableError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
-import { answer, type RoutedExchange } from './pipeline.ts';
+import { answer, type ChangeRecord, type RoutedExchange } from './pipeline.ts';
 import { changesSomething, needOf, type Reply, type Route } from './route.ts';
 import { isUuid } from './rules.ts';
 import type { Services } from './services.ts';
@@ -62,20 +62,19 @@ export class Entrance {
   }
 
   /** @throws whatever refuses it, or the route does */
-  async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'begin' | 'concerns'>): Promise<Reply> {
+  async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
     if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
     try {
       const actor = await this.#enter(route, routed, record);
       if (record !== undefined) refuseWhileSick(routed.services);
-      const hooks = record && { begin: () => record.begin(), concerns: (object: string) => record.concerns(object) };
-      const reply = await answer(route, { ...routed, ...hooks, actor });
+      const reply = await answer(route, { ...routed, record, actor });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
     } catch (error) {
       const { status, body } = errorReply(error);
       const { code } = body as { code: string };
-      const isUnheard = routed.exchange.hasCallerLeft && record?.isBegun === true;
+      const isUnheard = routed.exchange.hasCallerLeft && record?.isCarried === true;
       if (!(error instanceof TooManyRequestsError))
         record?.end(isUnheard ? CALLER_LEFT : { status, code, object: undefined });
       throw error;
@@ -147,11 +146,13 @@ function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
 }
 
 /** What the audit has of one request. */
-class Record {
+class Record implements ChangeRecord {
   readonly #audit: AuditLog;
   readonly #subject: AuditSubject;
   #isTried = false;
   #isBegun = false;
+  /** Something may have been changed. */
+  isCarried = false;
   #made: string | undefined;
 
   constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
@@ -176,8 +177,8 @@ class Record {
     Object.assign(this.#subject, { actor: name, roles, tokenUuid });
   }
 
-  get isBegun(): boolean {
-    return this.#isBegun;
+  carried(): void {
+    this.isCarried = true;
   }
 
   concerns(object: string): void {

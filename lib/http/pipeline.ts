@@ -20,15 +20,23 @@ export interface RoutedExchange {
   exchange: Exchange;
   services: Services;
   actor: Actor;
-  /** Called when the parameters are as the route wants them, before anything is changed. */
-  begin?(): Promise<void>;
-  concerns?(object: string): void;
+  record?: ChangeRecord | undefined;
+}
+
+/** What the audit is told of a request that may change something. */
+export interface ChangeRecord {
+  /** When the parameters are as the route wants them, before anything is changed. */
+  begin(): Promise<void>;
+  /** When all rules are met: what follows may change something. */
+  carried(): void;
+  /** What it makes, for one that has no answer. */
+  concerns(object: string): void;
 }
 
 /** A request whose parameters are gathered, however it came. */
 export interface Call
   extends Pick<RequestContext<never>, 'rawParams' | 'services' | 'actor' | 'requestId' | 'header' | 'signal'>,
-    Pick<RoutedExchange, 'begin' | 'concerns'> {}
+    Pick<RoutedExchange, 'record'> {}
 
 export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
   const { requestId, signal } = exchange;
@@ -37,19 +45,20 @@ export async function answer(route: Route, { request, path, exchange, ...rest }:
 }
 
 export async function carryOut(route: Route, call: Call): Promise<Reply> {
-  const { rawParams, services } = call;
+  const { rawParams, services, record } = call;
   refuseUndeclared(route, rawParams);
   const ids = parsePathParams(route, rawParams);
   refuseIfOver(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
   // Beside each other: the one is a commit, the other a look that need not wait for it.
-  const begun = parsed.then(() => call.begin?.());
+  const begun = parsed.then(() => record?.begin());
   const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, services), begun]);
   const found = resultOf(precondition);
   resultOf(begin);
   const params = await parsed;
   refuseIfOver(call.signal);
-  const concerns = call.concerns ?? (() => undefined);
+  record?.carried();
+  const concerns = (object: string) => record?.concerns(object);
   return route.handler({ ...call, concerns, params, server: found?.server, isRunning: found?.isRunning ?? false });
 }
 

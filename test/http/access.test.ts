@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { createConnection } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { parseToken, permits, type Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
@@ -177,6 +178,30 @@ t.test('what is refused is in the audit as well, and what reads or beats is not'
     ]),
   );
 });
+
+t.test(
+  'who left before the request was refused has it in the audit as refused, not as perhaps carried out',
+  async (t) => {
+    const asked = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    const get = async () => {
+      asked.resolve();
+      await go.promise;
+      return undefined;
+    };
+    const { url, audit } = await start(t, { access: 'open' }, { services: { servers: { get } as never } });
+    const leaving = new AbortController();
+    const answer = fetch(`${url}/servers/${STRANGER}/nop`, { method: 'POST', signal: leaving.signal });
+    await asked.promise;
+    leaving.abort();
+    await t.rejects(answer);
+    // The instance hears of it in a moment; if it has not, this shows nothing.
+    await sleep(200);
+    go.resolve();
+    const record = await until(async () => (await audit()).find(({ status }) => status !== null), 'the outcome');
+    t.match(record, { action: 'NopTask', status: 404, code: 'ResourceNotFound' });
+  },
+);
 
 t.test('what no database can keep in a path is no defect of the audit', async (t) => {
   const { call, logged } = await startApi(t);
