@@ -4,6 +4,7 @@
  * forgets that at its start, so tools/cnapi reads it before and leaves it in the environment.
  */
 import { constants } from 'node:os';
+import type { Clock } from '../ports/clock.ts';
 
 export const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 export type EndingSignal = (typeof ENDING)[number];
@@ -42,12 +43,29 @@ export function onEndingSignal(listener: (signal: EndingSignal, before: number) 
   return () => each.forEach((stop) => void stop());
 }
 
-/** Ctrl-Z, and `fg` or `bg`: this process stands still as it would by itself, and `onStop` is called just before, `onContinue` when it goes on. */
-export function onStandstill({ onStop, onContinue }: { onStop: () => void; onContinue: () => void }): () => void {
+export interface Standstill {
+  clock: Clock;
+  onStop: () => void;
+  onContinue: () => void;
+}
+
+/**
+ * Ctrl-Z, and `fg` or `bg`: this process stands still as it would by itself, and `onStop` is called just before, `onContinue`
+ * when it goes on. At a terminal with no shell that could wake it again (ssh -t, docker exec -it) nothing stands still: the
+ * kernel drops TSTP there, for us as for the command, but never STOP.
+ */
+export function onStandstill({ clock, onStop, onContinue }: Standstill): () => void {
+  let isOver = false;
   const stop = () => {
     onStop();
-    process.kill(process.pid, 'SIGSTOP');
+    if (process.stdin.isTTY !== true) return void process.kill(process.pid, 'SIGSTOP');
+    process.off('SIGTSTP', stop);
+    process.kill(process.pid, 'SIGTSTP');
+    clock.afterPoll(() => void (isOver || process.on('SIGTSTP', stop)));
   };
   process.on('SIGTSTP', stop).on('SIGCONT', onContinue);
-  return () => void process.off('SIGTSTP', stop).off('SIGCONT', onContinue);
+  return () => {
+    isOver = true;
+    process.off('SIGTSTP', stop).off('SIGCONT', onContinue);
+  };
 }

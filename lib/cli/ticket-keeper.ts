@@ -56,6 +56,8 @@ export class TicketKeeper {
   #queue: readonly Ticket[] = [];
   #isUncertain = false;
   #goodUntil = 0;
+  /** What an instance said of its end, as against what the time says. */
+  #told: LockLostError | undefined;
   #renewing: Promise<void> | undefined;
 
   constructor(deps: KeeperDependencies, request: KeeperRequest) {
@@ -133,13 +135,14 @@ export class TicketKeeper {
 
   /** @throws LockLostError when it can no longer be counted on: this process may have stood still for a while. */
   confirm(): void {
-    if (this.#leftMs() <= 0) this.#lose(`ticket ${this.uuid} could not be renewed in time`);
+    this.#loseInTime();
     this.lost.throwIfAborted();
   }
 
   /** Once the work is done: whether it was done under the lock to its end. @throws LockLostError */
   async confirmToTheEnd(): Promise<void> {
     const { client, clock } = this.#deps;
+    const wasGood = !this.lost.aborted && this.#leftMs() > 0;
     const enough = new AbortController();
     const timer = clock.after(MOST_WITHIN_MS, () => enough.abort(new Error('no time left')));
     try {
@@ -152,7 +155,9 @@ export class TicketKeeper {
     } finally {
       timer.cancel();
     }
-    this.confirm();
+    if (this.#told !== undefined) throw this.#told;
+    // The time that passed while nobody answered passed after the work was done.
+    if (!wasGood) this.confirm();
   }
 
   /** Resolves when it has been renewed from now on: before that nobody knows what became of it while we stood still. @throws LockLostError */
@@ -223,7 +228,7 @@ export class TicketKeeper {
       const isDue = this.#passed.now() >= renewAt;
       const isKnown = await this.#within(isDue ? (signal) => this.#renew(signal) : (signal) => this.#look(signal));
       if (isDue && isKnown) renewAt = this.#passed.now() + renewMs;
-      if (!done.aborted && this.#leftMs() <= 0) this.#lose(`ticket ${this.uuid} could not be renewed in time`);
+      this.#loseInTime();
     }
   }
 
@@ -264,8 +269,15 @@ export class TicketKeeper {
     return { signal, withinMs, patienceMs: 0 };
   }
 
+  #loseInTime(): void {
+    if (this.#leftMs() > 0 || this.#done.signal.aborted) return;
+    this.#lost.abort(new LockLostError(`ticket ${this.uuid} could not be renewed in time`));
+  }
+
   #lose(why: string): void {
-    if (!this.#done.signal.aborted) this.#lost.abort(new LockLostError(why));
+    if (this.#done.signal.aborted) return;
+    this.#told ??= new LockLostError(why);
+    this.#lost.abort(this.#told);
   }
 }
 

@@ -10,7 +10,7 @@ export interface Timer {
 export interface Clock {
   /** Monotonic milliseconds; never jumps, never compared with another process's. */
   now(): number;
-  /** Milliseconds since the epoch by this machine's wall clock; for display and the wire, never for a decision. */
+  /** Milliseconds since the epoch by this machine's wall clock; for display and the wire, never for a decision (but for passed-time.ts of lib/cli). */
   wallTime(): number;
   /** Calls `callback` once after `delayMs`. */
   after(delayMs: number, callback: () => void): Timer;

@@ -126,9 +126,14 @@ t.test('time that a suspended machine slept through has passed', async (t) => {
   await keeper.take(new AbortController().signal);
   keeper.confirm();
   mute.isMute = true;
+  const confirmed = keeper.confirmToTheEnd().then(
+    () => 'held',
+    (error: Error) => error.message,
+  );
   asleep.ms = 3_600_000;
   await until(() => keeper.lost.aborted, 'the loss to be noticed');
   t.throws(() => keeper.confirm(), /could not be renewed in time/);
+  t.equal(await confirmed, 'held', 'what ran out while nobody answered, after the end, is not held against it');
   mute.isMute = false;
   await keeper.release();
 });

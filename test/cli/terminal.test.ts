@@ -13,11 +13,12 @@ const skip = hasTmux || process.env.CNAPI_TEST_NO_SKIP ? false : 'there is no tm
 
 class Terminal {
   readonly #socket: string;
+  readonly #within: readonly string[];
 
   constructor(t: Test, env: Record<string, string>) {
     const folder = mkdtempSync(path.join(tmpdir(), 'cnapi-tmux-'));
     this.#socket = path.join(folder, 'socket');
-    const shell = [
+    this.#within = [
       'env',
       '-i',
       ...Object.entries({ PATH: process.env.PATH ?? '', TERM: 'screen', ...env }).map(
@@ -25,7 +26,7 @@ class Terminal {
       ),
     ];
     const session = ['new-session', '-d', '-c', folder, '-x', '100', '-y', '30'];
-    this.#tmux('-f', '/dev/null', ...session, [...shell, "PS1='$ '", 'sh'].join(' '));
+    this.#tmux('-f', '/dev/null', ...session, [...this.#within, "PS1='$ '", 'sh'].join(' '));
     t.teardown(() => {
       this.#tmux('kill-server');
       rmSync(folder, { recursive: true, force: true });
@@ -35,6 +36,11 @@ class Terminal {
   type(line: string): void {
     this.#tmux('send-keys', '-l', line);
     this.key('Enter');
+  }
+
+  /** In a window that closes at its end, below a shell without job control. Not below tmux, which wakes whoever stops. */
+  runAlone(command: string): void {
+    this.#tmux('new-window', [...this.#within, command, '; :'].join(' '));
   }
 
   key(name: string): void {
@@ -112,10 +118,23 @@ t.test('at a terminal', { skip }, async (t) => {
     t.notMatch(shown, 'x1b');
   });
 
-  await t.test('a command under a lock reads from the terminal', async () => {
+  await t.test('a command under a lock reads from the terminal, after Ctrl-Z and fg as well', async () => {
     terminal.type('clear; $cnapi lock default a b -- sh -c \'echo ready; read line; echo "got $line"\'');
     await terminal.shows('ready');
+    terminal.key('C-z');
+    await terminal.shows('Stopped');
+    terminal.type('fg');
     terminal.type('something');
     await terminal.shows('got something');
+  });
+
+  await t.test('Ctrl-Z where nobody could wake it again stops neither a command nor who holds its lock', async () => {
+    terminal.type('clear; echo back again');
+    await terminal.shows(/^back again$/m);
+    terminal.runAlone(`${CNAPI} lock default a b -- sh -c 'echo ready; read line'`);
+    await terminal.shows('ready');
+    terminal.key('C-z');
+    terminal.type('something');
+    await terminal.shows(/^back again$/m);
   });
 });

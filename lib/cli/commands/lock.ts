@@ -32,9 +32,11 @@ When the lock is lost (somebody deleted the ticket, or no instance could renew i
 and KILL after --kill-after, so early that it has ended before others may have the lock. Without a terminal all that it
 started is stopped with it. When the command ends by itself its lock is looked at once more: 125 if it was lost before.
 Ctrl-Z stops both; after fg the command goes on once the ticket is renewed, and is stopped if that is too late. At a terminal
-fg wakes the command as well, so that it runs for a moment before it is held.
+fg wakes the command as well, so that it runs for a moment before it is held; where no shell could wake them (ssh -t) Ctrl-Z
+stops neither.
 If this program itself is killed or gets STOP, the lock passes on after --expires, and the command goes on: give it an end of
-its own. On a machine that was suspended the loss is noticed only once it runs again.
+its own. On a machine that was suspended the loss is noticed only once it runs again. So it is thought to have been, and the lock
+to be lost, when its clock is set ahead by more than what is left of --expires.
 
 INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until it has ended, however long that
 takes; while the lock is waited for they give the place back. Under nohup HUP is passed to nobody.
@@ -121,7 +123,11 @@ class Holder {
     this.#killAfterMs = killAfterMs;
     this.#stops = [
       onEndingSignal((signal) => this.#onSignal(signal)),
-      onStandstill({ onStop: () => this.#command?.onStop(), onContinue: () => void this.#goOn() }),
+      onStandstill({
+        clock: context.clock,
+        onStop: () => this.#command?.onStop(),
+        onContinue: () => void this.#goOn(),
+      }),
     ];
   }
 
