@@ -221,6 +221,8 @@ function lengthOf(text: string): Range {
   return { least: most - 2 * replacements, most };
 }
 
+const sum = (a: Range, b: Range): Range => ({ least: a.least + b.least, most: a.most + b.most });
+const difference = (a: Range, b: Range): Range => ({ least: a.least - b.least, most: a.most - b.most });
 const isExact = ({ least, most }: Range): boolean => least === most;
 const endOf = ({ offset, text }: Source): number => offset + Buffer.byteLength(text);
 
@@ -240,11 +242,17 @@ const MARK = /\n\[… (\d+) bytes cut …\]\n/g;
 
 /** A result that was too long has its first and last half, with the mark of the cut in the middle. */
 function partsOf(all: string): { head: string; cut: number; tail: string } {
-  for (const mark of all.matchAll(MARK)) {
-    const head = all.slice(0, mark.index);
-    const tail = all.slice(mark.index + mark[0].length);
-    const [first, last] = [lengthOf(head), lengthOf(tail)];
-    if (first.least <= last.most + 6 && last.least <= first.most + 6) return { head, cut: Number(mark[1]), tail };
+  const total = lengthOf(all);
+  let at = 0;
+  let first: Range = { least: 0, most: 0 };
+  // Of all that may be a mark, in one pass: a command may write nothing else.
+  for (const { 0: mark, 1: cut, index } of all.matchAll(MARK)) {
+    first = sum(first, lengthOf(all.slice(at, index)));
+    at = index;
+    const last = difference(total, sum(first, lengthOf(mark)));
+    if (first.least > last.most + 6) break;
+    if (last.least <= first.most + 6)
+      return { head: all.slice(0, index), cut: Number(cut), tail: all.slice(index + mark.length) };
   }
   return { head: all, cut: 0, tail: '' };
 }

@@ -2,6 +2,7 @@
  * What is shown, and where: results on stdout, remarks on stderr. Knows whether people or programs read. A reader that went
  * away is no error: by default the command ends there, quietly, as `head` expects it.
  */
+import { type Clock, settlesWithin } from '../ports/clock.ts';
 import { type Column, facts, table } from './table.ts';
 import { safeJson, visible, visibleLines } from './visible.ts';
 
@@ -23,6 +24,17 @@ export async function flushed(): Promise<void> {
       }),
   );
   await Promise.all(each);
+}
+
+const SOON_MS = 1000;
+
+/**
+ * For whoever asks to end once more: a reader that stands still is not waited for. Not at once, because two signals may be
+ * one wish (timeout(1) sends TERM twice).
+ */
+export async function exitSoon(clock: Clock, code: number): Promise<never> {
+  await settlesWithin(clock, SOON_MS, flushed());
+  process.exit(code);
 }
 
 const COLORS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;

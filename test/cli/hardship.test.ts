@@ -14,6 +14,8 @@ import { Cli, records } from './rig.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const TICKET = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
+const TASK_TIMES = { timestamp: '2030-01-01T00:00:00Z', history: [] };
+const TASK = { id: TICKET, task: 'command_execute', server_uuid: UUID, status: 'failure', ...TASK_TIMES };
 const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
 
 function servers(...hostnames: string[]) {
@@ -191,7 +193,7 @@ async function telling(t: Test, hostnames: readonly string[], events: readonly E
   return scripted(t, (response, { method, path }) => {
     if (method === 'POST') return json(response, 202, { id: TICKET });
     if (path.startsWith('/servers')) return json(response, 200, servers(...hostnames));
-    if (!path.endsWith('/events')) return json(response, 200, []);
+    if (!path.endsWith('/events')) return json(response, 200, path.startsWith('/tasks/') ? TASK : []);
     response.writeHead(200, { 'content-type': 'text/event-stream' }).write(stream(events));
   });
 }
@@ -260,6 +262,38 @@ t.test('the beginning of a line is shown even when nobody tells how it ended', a
   t.match(stdout, 'web-1 | half a line\n');
 });
 
+t.test('what came after a gap is shown even when a task can be followed no more', async (t) => {
+  const instance = await scripted(t, (response, { path, headers }) => {
+    if (!path.endsWith('/events')) return json(response, 200, path === '/instances' ? [] : TASK);
+    if (headers['last-event-id'] !== undefined)
+      return json(response, 403, { code: 'NotAuthorized', message: 'no more' });
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(stream([output(0, 'one\n'), output(8, 'three\n')]));
+  });
+  const { code, stdout, stderr } = await new Cli(t, [instance.url]).run('task', TICKET, '--follow');
+  t.match({ code, stdout }, { code: 1, stdout: 'one\nthree\n' });
+  t.match(stderr, /4 bytes of stdout are missing here[\s\S]*no more/);
+});
+
+t.test('whoever asks to end once more does not wait for a reader that stands still', async (t) => {
+  const { url } = await telling(t, ['web-0'], [output(0, 'x'.repeat(2_000_000))]);
+  const cli = new Cli(t, [url]);
+  const each = [
+    ['task', TICKET, '--follow'],
+    ['exec', '--all', '--', 'x'],
+  ].map(async (command) => {
+    const { child, says, ended } = cli.start(command);
+    await says('x');
+    child.stdout?.pause();
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) child.kill(signal);
+    await until(() => child.exitCode !== null, `${command[0]} to end`);
+    child.stdout?.resume();
+    const { code } = await ended;
+    t.ok([129, 130, 143].includes(code ?? 0), `${command[0]}: ${code}`);
+  });
+  await Promise.all(each);
+});
+
 t.test('whoever leaves is told of every server that may have been given a task', async (t) => {
   const creates: ServerResponse[] = [];
   const instance = await scripted(t, (response, { method, path }) => {
@@ -301,16 +335,14 @@ t.test('whoever leaves is told of every server that may have been given a task',
 t.test('what was done by a request whose answer was lost is not told as refused', async (t) => {
   const asked = new Set<string>();
   const answer = (response: ServerResponse, { path }: Heard) => {
-    if (path === `/tasks/${TICKET}`) return json(response, 200, { ...task, cancel_requested: true });
-    if (path === `/tasks/${UUID}`) return json(response, 200, { ...task, id: UUID, cancel_requested: false });
+    if (path === `/tasks/${TICKET}`) return json(response, 200, { ...TASK, cancel_requested: true });
+    if (path === `/tasks/${UUID}`) return json(response, 200, { ...TASK, id: UUID, cancel_requested: false });
     if (asked.has(path))
       return json(response, path.endsWith('/cancel') ? 409 : 404, refusals[path.split('/')[1] ?? '']);
     asked.add(path);
     response.destroy();
   };
   const [one, other] = [await scripted(t, answer), await scripted(t, answer)];
-  const times = { timestamp: '2030-01-01T00:00:00Z', history: [] };
-  const task = { id: TICKET, task: 'command_execute', server_uuid: UUID, status: 'failure', ...times };
   const refusals: Record<string, object> = {
     tasks: { code: 'TaskEnded', message: 'has ended already' },
     tickets: { code: 'ResourceNotFound', message: 'gone' },

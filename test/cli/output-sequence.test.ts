@@ -67,6 +67,8 @@ t.test('output is whole in the end, whatever of it came live, and what nobody ha
       [],
     ],
   ];
+  const marks = '\n[… 1 bytes cut …]\n'.repeat(45_000);
+  rows.push(['nothing but marks, of the command’s own', [], { stdout: marks }, marks, []]);
   for (const [what, live, result, text, cuts] of rows) {
     const pieces = played(live, result);
     t.equal(textOf(pieces), text, what);

@@ -10,7 +10,7 @@ import { parseDuration } from '../duration.ts';
 import { findServers, labelsOf, selectServers } from '../find.ts';
 import { type Ending, type FleetCommand, FleetRun, type Listener } from '../fleet-run.ts';
 import { LiveOutput, prefixOf } from '../live-output.ts';
-import { flushed } from '../output.ts';
+import { exitSoon, flushed } from '../output.ts';
 import { OutputSequence } from '../output-sequence.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
@@ -81,7 +81,7 @@ export function execCommand(runner: Runner): Command {
 }
 
 async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
-  const { client, output, random } = context;
+  const { client, clock, output, random } = context;
   const concurrency = concurrencyOf(options.concurrency);
   const command = await commandOf(context, options);
   const servers = await serversOf(context, names as string[], options);
@@ -90,9 +90,12 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const listener = listenerOf(context, servers, options);
   const run = new FleetRun({ client, random, listener });
   let interruptedWith: number | undefined;
+  let isLeaving = false;
   const stop = onEndingSignal((signal, before) => {
     interruptedWith = exitCodeOfSignal(signal);
+    if (isLeaving) return void exitSoon(clock, interruptedWith);
     if (before > 0 || signal === 'SIGHUP') {
+      isLeaving = true;
       listener.onLeave();
       return void leave(context, run, { servers, code: interruptedWith });
     }

@@ -4,7 +4,7 @@ import type { Task, TaskEvent } from '../../client/answers.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { LiveOutput } from '../live-output.ts';
-import { flushed } from '../output.ts';
+import { exitSoon, flushed } from '../output.ts';
 import { examples, type Runner } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
 import { errorOf, exitCodeOf, hasSucceeded } from '../task-end.ts';
@@ -41,15 +41,28 @@ async function task(context: Context, [given]: readonly unknown[], options: Opti
 }
 
 async function followed(context: Context, id: string, { raw }: Options): Promise<number> {
-  const { client, output } = context;
+  const { client, clock, output } = context;
   const first = await client.task(id);
   await client.learnInstances().catch(() => undefined);
   const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
-  // What is held back after a gap is shown to whoever leaves.
-  const stop = onEndingSignal((signal) => {
+  const stop = onEndingSignal((signal, before) => {
+    const code = exitCodeOfSignal(signal);
+    if (before > 0) return void exitSoon(clock, code);
     if (!output.json) live.end(undefined);
-    void flushed().then(() => process.exit(exitCodeOfSignal(signal)));
+    void flushed().then(() => process.exit(code));
   });
+  try {
+    return await shownToItsEnd(context, { id, name: first.task, live });
+  } catch (error) {
+    // What is held back after a gap is shown to whoever leaves, and so it is here.
+    if (!output.json) live.end(undefined);
+    throw error;
+  } finally {
+    stop();
+  }
+}
+
+async function shownToItsEnd({ client, output }: Context, { id, name, live }: Followed): Promise<number> {
   const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
@@ -57,18 +70,22 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
     else if (event.name !== 'end') output.note(storyOf(event));
     await output.ready();
     if (event.name !== 'end') continue;
-    stop();
     if (!output.json) live.end(event.data.result);
     const message = errorOf(event.data);
-    if (message !== undefined && !output.json) output.complain(`${first.task} failed: ${visible(message)}`);
+    if (message !== undefined && !output.json) output.complain(`${name} failed: ${visible(message)}`);
     return hasSucceeded(event.data) ? EXIT.ok : EXIT.failed;
   }
   // Nothing came after the last event that was had: it ended meanwhile.
   const { status, history } = await client.task(id);
-  stop();
   const result = history.find(({ name }) => name === 'finish')?.event;
   if (!output.json) live.end(result);
   return hasSucceeded({ status, result }) ? EXIT.ok : EXIT.failed;
+}
+
+interface Followed {
+  id: string;
+  name: string;
+  live: LiveOutput;
 }
 
 function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
