@@ -116,7 +116,9 @@ export class TicketKeeper {
   async #wait(until: number, either: AbortSignal): Promise<boolean> {
     const { client, clock } = this.#deps;
     let unanswered: unknown;
-    for (let seconds = 0; clock.now() < until; seconds = secondsTo(until, clock)) {
+    let seconds = 0;
+    // However little time there is, it is asked once whether the lock is free.
+    do {
       try {
         if ((await client.waitTicket(this.uuid, seconds, either)) === 'active') return true;
         unanswered = undefined;
@@ -127,7 +129,8 @@ export class TicketKeeper {
         await clock.sleep(PAUSE_MS, either);
       }
       either.throwIfAborted();
-    }
+      seconds = secondsTo(until, clock);
+    } while (clock.now() < until);
     // That it is not our turn must have been said by somebody.
     if (unanswered !== undefined) throw unanswered;
     return false;

@@ -22,6 +22,20 @@ function ticket(status: Ticket['status'], uuid = TICKET): Ticket {
   return { uuid, server_uuid: 'default', scope: 'a', id: 'b', action: 'deploy', status, ...times };
 }
 
+function keeperFor(t: Test, url: string, clock: Clock): TicketKeeper {
+  const client = new CnapiClient({
+    place: { urls: [url] },
+    credentials: { token: undefined, ca: undefined },
+    clock,
+    random: systemRandom,
+  });
+  t.teardown(() => client.close());
+  return new TicketKeeper(
+    { client, clock, note: () => undefined },
+    { serverUuid: 'default', scope: 'a', id: 'b', action: 'x', expiresMs: 3_600_000, marginMs: 1000, requestId: 'r' },
+  );
+}
+
 const isOf = ({ method, path }: Heard, wanted: string) => `${method} ${path.split('?')[0]}` === wanted;
 
 /** An instance whose only ticket is taken, active and renewed, but for what `instead` answers (and says so). */
@@ -112,17 +126,7 @@ t.test('time that a suspended machine slept through has passed', async (t) => {
   asleep.ms = 0;
   const mute = { isMute: false };
   const instance = await lockServer(t, () => mute.isMute);
-  const client = new CnapiClient({
-    place: { urls: [instance.url] },
-    credentials: { token: undefined, ca: undefined },
-    clock,
-    random: systemRandom,
-  });
-  t.teardown(() => client.close());
-  const keeper = new TicketKeeper(
-    { client, clock, note: () => undefined },
-    { serverUuid: 'default', scope: 'a', id: 'b', action: 'x', expiresMs: 3_600_000, marginMs: 1000, requestId: 'r' },
-  );
+  const keeper = keeperFor(t, instance.url, clock);
   await keeper.take(new AbortController().signal);
   keeper.confirm();
   mute.isMute = true;
@@ -135,6 +139,14 @@ t.test('time that a suspended machine slept through has passed', async (t) => {
   t.throws(() => keeper.confirm(), /could not be renewed in time/);
   t.equal(await confirmed, 'held', 'what ran out while nobody answered, after the end, is not held against it');
   mute.isMute = false;
+  await keeper.release();
+});
+
+t.test('however little time there is, it is asked once whether the lock is free', async (t) => {
+  const instance = await lockServer(t, () => false);
+  const keeper = keeperFor(t, instance.url, systemClock);
+  await keeper.take(new AbortController().signal);
+  t.equal(await keeper.untilActive(systemClock.now() - 1, new AbortController().signal), true);
   await keeper.release();
 });
 

@@ -137,7 +137,7 @@ class Holder {
 
   async take(until: number): Promise<boolean> {
     await this.#keeper.take(this.#ending.signal);
-    return this.#keeper.untilActive(Math.max(until, this.#context.clock.now() + 1), this.#ending.signal);
+    return this.#keeper.untilActive(until, this.#ending.signal);
   }
 
   /** @throws LockLostError when it was lost before the command began */
