@@ -1,4 +1,4 @@
-/** One API instance: `node server.ts --config FILE`. Reads its configuration, runs until it is told to stop. */
+/** One API instance: `node server.ts --config FILE`. Runs until it is stopped. */
 import { parseArgs } from 'node:util';
 import { App } from './lib/app.ts';
 import { loadConfig } from './lib/config.ts';
@@ -40,7 +40,7 @@ async function main(): Promise<void> {
 /** An address that cannot be listened on; no such database, user, password or permission. */
 const FOR_USERS = ['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES', 'ENOTFOUND', '3D000', '28000', '28P01', '42501'];
 
-/** What the user can mend is said in a line; anything else is a defect, with its stack. */
+/** One line for an error that the user can fix; any other error is a defect: with its stack. */
 function explain(error: unknown): string {
   const { code = '', message, stack } = error as Error & { code?: string };
   const isForUsers = error instanceof CnapiError || code.startsWith('ERR_PARSE_ARGS') || FOR_USERS.includes(code);

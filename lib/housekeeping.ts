@@ -1,6 +1,7 @@
 /**
- * Deletes what is too old, by node-cron, in batches, on one instance at a time: whoever moves the chore's row on does it.
- * A chore that fails is logged and comes again at its next time.
+ * Deletes data past its retention in batches, scheduled by node-cron. Each chore runs on one
+ * instance at a time: the one that updates the chore's row. A failed chore is logged and runs again
+ * at its next time.
  */
 import cron, { type ScheduledTask } from 'node-cron';
 import { messageOf } from './errors.ts';
@@ -10,7 +11,9 @@ import type { Migration } from './moray/migrations.ts';
 
 export interface Chore {
   name: string;
-  /** Does one bounded batch; returns how many rows went. Called again until that is zero. */
+  /**
+   * Does one bounded batch and returns the number of deleted rows. Called again until that is zero.
+   */
   batch(): Promise<number>;
 }
 
@@ -18,7 +21,7 @@ export interface HousekeepingDeps {
   database: Queryable;
   chores: readonly Chore[];
   log: Logger;
-  /** Cron expression; hourly unless told. */
+  /** Cron expression; default hourly. */
   schedule?: string;
 }
 
@@ -57,7 +60,7 @@ export class Housekeeping {
     await this.#running;
   }
 
-  /** Does each chore that no instance has begun in the last half hour. */
+  /** Runs each chore that no instance has begun in the last half hour. */
   async runDue(): Promise<void> {
     for (const chore of this.#deps.chores) {
       if (this.#isStopped) return;

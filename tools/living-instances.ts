@@ -1,6 +1,7 @@
 /**
- * Who lives, as the name server sees it: a run that is `live` in the table, is not draining, and whose beat moved within
- * this observer's own last `leaseMs` of healthy reads. A failed read keeps the last answer; nothing is ever written.
+ * The live instances for the name server: runs that are `live` in the table, are not draining, and
+ * whose beat moved within this observer's own last `leaseMs` of healthy reads. After a failed read
+ * the last answer is kept. It never writes.
  */
 import type { Instance } from '../lib/dns/zone.ts';
 import type { Logger } from '../lib/log.ts';
@@ -13,7 +14,10 @@ export interface LivingInstancesDependencies {
   database: Queryable;
   clock: Clock;
   log: Logger;
-  /** Default 250 ms, so that an instance is found soon after it has come up, and 5 s, as the instances have it. */
+  /**
+   * Default of `readMs` 250 ms, so that a new instance is found soon; of `leaseMs` 5 s, as for the
+   * instances.
+   */
   readMs?: number;
   leaseMs?: number;
 }
@@ -59,7 +63,7 @@ export class LivingInstances {
     while (!this.#stopping.signal.aborted) {
       const elapsedMs = this.#clock.now() - readAt;
       readAt += elapsedMs;
-      // A late tick proves nothing: it was this process that stood still.
+      // A late tick proves nothing: this process itself stood still.
       if (elapsedMs < 2 * this.#readMs) this.#leases.countHealthyTick(elapsedMs);
       await this.#read();
       await this.#clock.sleep(this.#readMs, this.#stopping.signal);
@@ -93,7 +97,10 @@ export class LivingInstances {
   }
 }
 
-/** One entry per address: a restarted instance's earlier run may count as live for some seconds. Rows come by age. */
+/**
+ * Keeps one entry per address, because an earlier run of a restarted instance may count as live for
+ * some seconds. Rows are sorted by age.
+ */
 function latestOfEach(rows: readonly { cnapiUuid: string; host: string; port: number }[]): Instance[] {
   const byAddress = new Map(
     rows.map(({ cnapiUuid, host, port }) => [`${host} ${port}`, { uuid: cnapiUuid, host, port }]),

@@ -1,7 +1,8 @@
 /**
- * The name server as a process of its own: reads who lives from the table of instances and answers the zone.
- * `npm start` runs it beside the instances; `node tools/name-server.ts --config FILE` runs it anywhere (JSON: databaseUrl,
- * host, port, datacenter, domain, logLevel). While the database is away it keeps its last answer.
+ * The name server as a separate process: reads the live instances from their table and answers for
+ * the zone. `npm start` runs it next to the instances; `node tools/name-server.ts --config FILE`
+ * runs it anywhere (JSON: databaseUrl, host, port, datacenter, domain, logLevel). While the
+ * database is unreachable it keeps its last answer.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';

@@ -1,24 +1,27 @@
-/** Why somebody is not let in. None says more than its caller knew, or could find out. */
+/**
+ * Reasons to refuse a caller. No message reveals anything that its caller did not know or could not
+ * find out.
+ */
 import { CnapiError } from '../errors.ts';
 import type { Actor, Need } from './token.ts';
 
-/** 401: no token, or none that is good. */
+/** 401: no token, or no valid one. */
 export class UnauthorizedError extends CnapiError {
   constructor(message: string) {
     super('Unauthorized', 401, message);
   }
 }
 
-/** 401: what was let in, and perhaps begun, goes on no longer, because its token has ended. */
+/** 401: an admitted request, perhaps already begun, ends because its token has ended. */
 export class TokenEndedError extends CnapiError {
-  /** `taskId`: what it has made, which goes on. */
+  /** `taskId`: the task that the request has created, which continues. */
   constructor(taskId?: string) {
     const goesOn = taskId === undefined ? '' : `; task ${taskId} goes on, and GET /tasks/${taskId} tells its end`;
     super('TokenEnded', 401, `The token was revoked, or has expired, meanwhile${goesOn}`);
   }
 }
 
-/** 403: a good token, for less than this. */
+/** 403: a valid token whose role does not permit this. */
 export class RoleTooSmallError extends CnapiError {
   constructor(actor: Actor, need: Need) {
     super(
@@ -29,7 +32,7 @@ export class RoleTooSmallError extends CnapiError {
   }
 }
 
-/** 403: an agent's token that is good for another server only. */
+/** 403: an agent's token that is valid for another server only. */
 export class TokenOfAnotherServerError extends CnapiError {
   constructor(actor: Actor) {
     super('Forbidden', 403, `The token ${JSON.stringify(actor.name)} is good for server ${actor.serverUuid} only`);
@@ -51,7 +54,7 @@ export class TokenNotFoundError extends CnapiError {
   }
 }
 
-/** Of the tokens that are not revoked each has a name of its own, so that the audit says who. */
+/** Tokens that are not revoked have unique names, so the audit's names are unambiguous. */
 export class TokenNameTakenError extends CnapiError {
   constructor(name: string) {
     super(

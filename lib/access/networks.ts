@@ -1,4 +1,7 @@
-/** Callers that are trusted for where they are. Pure. Addresses as sockets have them; IPv4 within IPv6 counts as IPv4. */
+/**
+ * Callers that are trusted because of their address. Pure. Takes addresses as sockets report them;
+ * IPv4 within IPv6 counts as IPv4.
+ */
 import { BlockList, isIP, isIPv6 } from 'node:net';
 import type { Actor, Role } from './token.ts';
 
@@ -10,10 +13,10 @@ export interface TrustedNetwork {
   roles: readonly NetworkRole[];
 }
 
-/** Wider ones are no network of anybody's, but a slip of the pen. */
+/** Wider networks belong to nobody, so they are typing errors. */
 const WIDEST = { ipv4: 8, ipv6: 16 } as const;
 
-/** Why `text` names no network that could be trusted, if so. */
+/** Why `text` names no network that can be trusted; undefined if it names one. */
 export function reasonNotANetwork(text: string): string | undefined {
   const [address = '', prefix, ...rest] = text.split('/');
   const kind = kindOf(address);
@@ -30,7 +33,9 @@ const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8);
 loopback.addAddress('::1', 'ipv6');
 
-/** True for an address or name that only this machine can reach itself by. IPv6 without brackets. */
+/**
+ * True for an address or name by which only this machine can reach itself. IPv6 without brackets.
+ */
 export function isLoopback(host: string): boolean {
   const kind = kindOf(host);
   return kind === undefined ? host.toLowerCase() === 'localhost' : loopback.check(host, kind);
@@ -44,7 +49,10 @@ export class TrustedNetworks {
     this.#networks = networks.map(({ text, roles }) => ({ list: listOf(text), text, roles }));
   }
 
-  /** Who somebody at `address` is without a token; undefined for a stranger. In several networks at once it has the roles of all. */
+  /**
+   * The actor for a caller at `address` without a token; undefined outside the trusted networks. An
+   * address in several networks has the roles of all.
+   */
   actorAt(address: string): Actor | undefined {
     const kind = kindOf(address);
     if (kind === undefined) return undefined;
@@ -55,13 +63,19 @@ export class TrustedNetworks {
   }
 }
 
-/** A peer's address without what the system puts around it: `::ffff:10.0.0.1` is 10.0.0.1, a zone (`%eth0`) is left out. */
+/**
+ * A peer's address without what the system adds: `::ffff:10.0.0.1` is 10.0.0.1, a zone (`%eth0`) is
+ * left out.
+ */
 export function plainAddress(address: string): string {
   const [bare = ''] = address.split('%', 1);
   return bare.toLowerCase().startsWith('::ffff:') && bare.includes('.') ? bare.slice('::ffff:'.length) : bare;
 }
 
-/** Who counts as one: an address, or of IPv6 the /64 that a single machine may have all of. */
+/**
+ * What counts as one source: an IPv4 address, or an IPv6 /64, because a single machine may have a
+ * whole /64.
+ */
 export function sourceOf(address: string): string {
   if (!isIPv6(address)) return address;
   const [head = '', tail] = address.split('::', 2);
@@ -83,7 +97,7 @@ function listOf(text: string): BlockList {
   return list;
 }
 
-/** IPv4 within IPv6 counts as IPv4, so a network of it would stand for more than it says. */
+/** IPv4 within IPv6 counts as IPv4, so a network that holds it would cover more than it names. */
 function holdsIPv4(text: string): boolean {
   const [address = ''] = text.split('/');
   return mapped.check(address, 'ipv6') || listOf(text).check('::ffff:8.8.8.8', 'ipv6');

@@ -1,4 +1,4 @@
-/** The tokens. A revoked one stays for a while, so that the audit's names can be looked up. */
+/** The tokens. A revoked token stays for a while, so the audit's names can be looked up. */
 import type { Migration } from '../moray/migrations.ts';
 
 const tokens = `

@@ -1,4 +1,7 @@
-/** SQL of the tokens. Time is the database's throughout: no instance's clock says whether a token is still good. */
+/**
+ * SQL of the tokens. All times are the database's: no instance's clock decides whether a token is
+ * still valid.
+ */
 import type { Queryable } from '../moray/database.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 import type { Role, Token } from './token.ts';
@@ -13,7 +16,7 @@ export interface NewToken {
   expiresInSeconds: number | undefined;
 }
 
-/** What a sign-in needs of a token. */
+/** The part of a token that authentication needs. */
 export interface KnownToken {
   uuid: string;
   name: string;
@@ -63,7 +66,7 @@ export interface TokenFilter {
   name?: string | undefined;
   /** Revoked or expired. */
   isOver?: boolean | undefined;
-  /** Only older ones than this token, whose place in the list never changes. */
+  /** Only tokens older than this one, whose place in the list never changes. */
   after?: string | undefined;
   limit: number;
 }
@@ -85,7 +88,7 @@ export async function isToken(database: Queryable, uuid: string): Promise<boolea
   return rows.length > 0;
 }
 
-/** False when there is none of that uuid; again changes nothing. */
+/** False if no token has that uuid; repeating it changes nothing. */
 export async function revokeToken(database: Queryable, uuid: string): Promise<boolean> {
   const { rowCount } = await database.query(
     'update cnapi_tokens set revoked_at = coalesce(revoked_at, cnapi_now()) where uuid = $1::uuid',
@@ -94,7 +97,7 @@ export async function revokeToken(database: Queryable, uuid: string): Promise<bo
   return rowCount === 1;
 }
 
-/** At most `limit`, those used last first. */
+/** At most `limit`, the most recently used first. */
 export async function readGood(database: Queryable, limit: number): Promise<KnownToken[]> {
   const { rows } = await database.query<KnownToken>(
     `select ${KNOWN} from cnapi_tokens
@@ -105,7 +108,7 @@ export async function readGood(database: Queryable, limit: number): Promise<Know
   return rows;
 }
 
-/** By uuid; those that are not there are missing. */
+/** By uuid; unknown ones are left out. */
 export async function readTokens(database: Queryable, uuids: readonly string[]): Promise<Map<string, KnownToken>> {
   const { rows } = await database.query<KnownToken>(`select ${KNOWN} from cnapi_tokens where uuid = any($1::uuid[])`, [
     uuids,
@@ -114,8 +117,8 @@ export async function readTokens(database: Queryable, uuids: readonly string[]):
 }
 
 /**
- * Of the tokens in `uuids` those that are not good any more: revoked, expired, or gone. As costly as there are many; see
- * `readEndedSince`.
+ * Returns the tokens in `uuids` that are no longer valid: revoked, expired, or deleted. The cost
+ * grows with the number of uuids; see `readEndedSince`.
  */
 export async function readEnded(database: Queryable, uuids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
@@ -127,8 +130,9 @@ export async function readEnded(database: Queryable, uuids: readonly string[]): 
 }
 
 /**
- * Those that were revoked or expired after `since`, and the time until which that is known; both the database's, as text.
- * Reaches back by half a minute, longer than any statement takes to be committed. Null: from now on.
+ * Returns the tokens that were revoked or expired after `since`, and the time until which that is
+ * known; both are the database's, as text. Overlaps by half a minute, longer than any statement
+ * takes to commit. Null: from now on.
  */
 export async function readEndedSince(
   database: Queryable,
@@ -145,7 +149,7 @@ export async function readEndedSince(
   return rows[0] ?? { until: since ?? '', uuids: [] };
 }
 
-/** To the minute, which is why it is no write per request. */
+/** Stored to the minute, to avoid a write per request. */
 export async function noteUsed(database: Queryable, uuids: readonly string[]): Promise<void> {
   await database.query(
     `update cnapi_tokens set last_used_at = cnapi_now() where uuid in (
@@ -156,7 +160,7 @@ export async function noteUsed(database: Queryable, uuids: readonly string[]): P
   );
 }
 
-/** Deletes at most `limit` that were revoked, or have expired, more than `days` ago. */
+/** Deletes at most `limit` tokens that were revoked, or expired, more than `days` ago. */
 export async function forgetTokens(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_tokens where uuid in (

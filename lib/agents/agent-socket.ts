@@ -1,13 +1,13 @@
 /**
- * What a connection uses of its WebSocket and of the stream below it. Those of `ws` and Node are the real ones; the
- * simulation has its own.
+ * What a connection uses of its WebSocket and of the stream below it. `ws` and Node provide the
+ * real ones; the simulation has its own.
  */
 import type { RawData } from 'ws';
 
 export interface AgentSocket {
-  /** Bytes that the network has not taken yet. */
+  /** Bytes that the network has not yet taken. */
   readonly bufferedAmount: number;
-  /** As WebSocket.OPEN and its like. */
+  /** One of the states of WebSocket, such as WebSocket.OPEN. */
   readonly readyState: number;
   on(event: 'message', listener: (data: RawData, isBinary: boolean) => void): unknown;
   on(event: 'pong', listener: (data: Buffer) => void): unknown;
@@ -17,15 +17,15 @@ export interface AgentSocket {
   ping(text: string): void;
   pause(): void;
   resume(): void;
-  /** Says goodbye and waits for the answer. */
+  /** Sends a close frame and waits for the answer. */
   close(code: number, reason: string): void;
-  /** At once, without a word. */
+  /** Ends the connection at once, without a close frame. */
   terminate(): void;
 }
 
 export interface AgentStream {
   readonly remoteAddress?: string | undefined;
-  /** Hears all bytes that come, whatever they are. */
+  /** Emitted for all bytes that arrive, of any kind. */
   on(event: 'data', listener: (chunk: Buffer) => void): unknown;
   write(text: string, encoding: 'latin1'): unknown;
 }

@@ -1,9 +1,10 @@
 /**
- * Does one piece of work at a time for each key, and of those that come meanwhile only the last: for what supersedes itself,
- * such as what an agent says of its machine. Owned by the link server, one for each kind. Of a key at rest nothing is kept.
+ * Does one piece of work at a time for each key. Of the work that arrives meanwhile it keeps only
+ * the last, because newer work supersedes older, as with an agent's reports about its machine.
+ * Owned by the link server, one for each kind. An idle key uses no memory.
  */
 export class Latest<Key> {
-  /** What comes next, by the keys of which something is being done. */
+  /** The next piece of work, for each key whose work is running. */
   readonly #next = new Map<Key, (() => Promise<void>) | undefined>();
 
   /** `work` must not reject. */

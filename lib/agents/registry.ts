@@ -1,4 +1,4 @@
-/** The live sessions of this instance as the tasks subsystem sees them: those whose inventory has been taken. */
+/** The live sessions of this instance as the tasks subsystem sees them: those with an inventory. */
 import type { Session, SessionTable } from '../roster/session.ts';
 import type { TaskSession, TaskSessions } from '../tasks/sessions.ts';
 
@@ -25,7 +25,7 @@ export class Registry implements TaskSessions {
     for (const session of this.#sessions.all()) if (session.isInventoried) yield this.view(session);
   }
 
-  /** The same view for the same session, so that it can be compared. */
+  /** Returns the same view for the same session, so views can be compared. */
   view(session: Session): TaskSession {
     const known = this.#views.get(session);
     if (known !== undefined) return known;
@@ -35,7 +35,7 @@ export class Registry implements TaskSessions {
   }
 }
 
-/** One for each agent, so it holds nothing of its own. */
+/** There is one for each agent, so it stores nothing but the session. */
 class SessionView implements TaskSession {
   readonly #session: Session;
 

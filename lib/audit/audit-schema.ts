@@ -1,6 +1,7 @@
 /**
- * Who changed what. A row is made before the change and gets its outcome afterwards, so that nothing is changed without
- * one; a row without outcome is a change that goes on, or whose instance died meanwhile.
+ * The table of the audit. A row is written before the change and gets its outcome afterwards, so
+ * nothing changes without a row. A row without outcome belongs to a change that is in progress, or
+ * whose instance died.
  */
 import type { Migration } from '../moray/migrations.ts';
 
@@ -30,10 +31,11 @@ create index cnapi_audit_action on cnapi_audit (action, id);
 `;
 
 /**
- * `key` is the record's own, given by its instance: when the answer to a write was lost, the same record is found again, and no
- * other one that a database which was set back gave the same id. Null in records of before. By its request a record is found
- * with its key and without, by its object in both directions. Writers wait while the indexes are made: nothing in a database
- * that comes from 0.1, which kept no audit.
+ * `key` is the record's own uuid, from its instance. After a lost answer to a write it finds the
+ * same record again, and never one that got the same id in a database that was set back. It is null
+ * in older records. A record is found by its request with or without its key, and by its object in
+ * both directions. Writers wait while the indexes are built. That takes no time in a database of
+ * version 0.1, which kept no audit.
  */
 const keyed = `
 alter table cnapi_audit add column if not exists key uuid;

@@ -1,4 +1,7 @@
-/** Chooses the bus of an instance from its configuration: Redis where one is named, else the database's own notices. */
+/**
+ * Chooses the bus of an instance from its configuration: Redis if a URL is configured, otherwise
+ * LISTEN/NOTIFY of the database.
+ */
 import type { Logger } from '../log.ts';
 import type { DatabaseHosts } from '../moray/hosts.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -10,7 +13,10 @@ import { createRedisBus } from './redis-bus.ts';
 export interface BusOptions {
   redisUrl?: string | undefined;
   databaseUrl?: string | DatabaseHosts | undefined;
-  /** Goes before each channel name on the server; `cnapi:` unless several control planes share one. */
+  /**
+   * Prefix of each channel name on the server. Default `cnapi:`; set it when several control planes
+   * share a server.
+   */
   prefix?: string | undefined;
   clock: Clock;
   random: Random;

@@ -1,24 +1,24 @@
 /**
- * Whether the bus still carries: decided from own beats, one per period, published on a topic that only this process
- * hears. Pure; `line-bus.ts` sends the beats and feeds the events.
+ * Decides whether the bus still delivers messages. The process publishes one beat per period on a
+ * topic to which only it subscribes. Pure; `line-bus.ts` sends the beats and feeds the events.
  *
  *              lost, or `missesToUnhealthy` misses in a row
- *     healthy ──────────────────────────────────────────────▶ unhealthy ──▶ at `missesToGiveUp` misses the connection is
- *             ◀──────────────────────────────────────────────               given up, which is `lost`
- *                        the latest beat came back
+ *     healthy ──────────────────────────────────────────▶ unhealthy ──▶ at `missesToGiveUp` misses
+ *             ◀──────────────────────────────────────────               the connection is given up,
+ *                        the latest beat came back                      which is `lost`
  *
- * A miss is a beat that has not come back one period later. A tick that is itself late proves only that this process
- * was not listening, so it counts nothing.
+ * A miss is a beat that has not come back one period later. A tick that is itself late counts
+ * nothing: it only proves that this process was not reading.
  */
 export const missesToUnhealthy = 3;
 export const missesToGiveUp = 6;
-/** A tick this many periods after the one before it is late. */
+/** A tick is late when it comes this many periods after the previous one. */
 export const lateTickPeriods = 1.5;
 
 export interface Health {
   readonly healthy: boolean;
   readonly misses: number;
-  /** Sequence of the latest beat sent; 0 before the first. */
+  /** Sequence of the latest beat sent; 0 before the first beat. */
   readonly sent: number;
   /** Sequence of the latest beat that came back. */
   readonly heard: number;
@@ -28,7 +28,7 @@ export type HealthEvent =
   /** One period has passed; the next beat is about to be sent. */
   | { kind: 'tick'; late: boolean }
   | { kind: 'heard'; sequence: number }
-  /** The connection is gone. */
+  /** The connection was lost. */
   | { kind: 'lost' };
 
 export const unprovenHealth: Health = { healthy: false, misses: 0, sent: 0, heard: 0 };

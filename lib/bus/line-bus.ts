@@ -1,12 +1,14 @@
 /**
- * The bus over any kind of line: owns reconnecting, subscriptions, health and bounds, so that redis, postgres and
- * memory differ only in how one connection is made. Made by `create-bus.ts` and the tests.
+ * The bus over any kind of line. It owns reconnecting, subscriptions, health and bounds; redis,
+ * postgres and memory differ only in how one connection is made. Made by `create-bus.ts` and the
+ * tests.
  *
- *               opened                     lost, given up
- *   connecting ────────▶ connected ──────────────────────▶ waiting (full jitter, at most 2 s) ──▶ connecting
- *        └──────────────── failed ─────────────────────────────▲
+ *                opened                     lost, given up
+ *    connecting ────────▶ connected ──────────────────────▶ waiting (full jitter, ──▶ connecting
+ *         └──────────────── failed ─────────────────────────▲        at most 2 s)
  *
- * Nothing fails for the caller: with the server away messages are dropped and counted, and subscriptions wait.
+ * Callers see no failures. While the server is unreachable, messages are dropped and counted, and
+ * subscriptions wait.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -32,7 +34,7 @@ export interface LineBusDependencies {
   clock: Clock;
   random: Random;
   log: Logger;
-  /** Period of the own beats; 1 s unless a test is in a hurry. */
+  /** Period of its own beats. Default 1 s; tests use less. */
   beatMs?: number;
 }
 
@@ -125,7 +127,7 @@ export class LineBus implements Bus {
     return { ...this.#counts, topics: this.#subscriptions.topicCount - 1 };
   }
 
-  /** Connects, serves until lost, waits, and again, until stopped. */
+  /** Connects, serves the connection until it is lost, waits, and repeats until stopped. */
   async #run(onConnected: () => void): Promise<void> {
     let failures = 0;
     let lives = 0;
@@ -142,7 +144,10 @@ export class LineBus implements Bus {
     }
   }
 
-  /** One attempt; undefined when it failed, which is worth a warning once per outage. */
+  /**
+   * One connection attempt; undefined when it failed. Only the first failure of an outage is logged
+   * as a warning.
+   */
   async #open(isFirst: boolean): Promise<Life | undefined> {
     const { promise: ended, resolve: end } = Promise.withResolvers<Error>();
     const expiry = new AbortController();
@@ -195,7 +200,10 @@ export class LineBus implements Bus {
     }
   }
 
-  /** Carries to the server what subscribers want, one change in flight at a time; they are told as it stands. */
+  /**
+   * Transfers the wanted subscriptions to the server, one change in flight at a time. Notifies
+   * subscribers when the server has confirmed theirs.
+   */
   async #reconcile(): Promise<void> {
     const life = this.#life;
     if (!life || life.changing) return;
@@ -267,7 +275,7 @@ export class LineBus implements Bus {
     for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
   }
 
-  /** Gives what is in flight a moment to arrive. */
+  /** Waits a short time for messages in flight to arrive. */
   async #drain(): Promise<void> {
     await settlesWithin(this.#clock, stopPatienceMs, Promise.all(this.#inFlight));
   }

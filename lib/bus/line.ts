@@ -1,32 +1,45 @@
 /**
- * The seam between the bus that all callers know (`line-bus.ts`) and the server that carries it (redis, postgres, the
- * memory hub): one life of a connection. A line is opened once and lost once; for a reconnect another one is opened.
+ * The seam between the bus that callers use (`line-bus.ts`) and the server behind it (redis,
+ * postgres, the memory hub). A line is one connection, opened once and lost once; a reconnect opens
+ * another line.
  */
 export interface LineEvents {
-  /** A payload came in for `topic`, as it is. */
+  /** A payload arrived for `topic`; it is not parsed yet. */
   onPayload(topic: string, payload: string): void;
-  /** The line is dead and stays so. May come before `openLine` resolves; at most one counts. */
+  /**
+   * The line is lost for good. It may be called before `openLine` resolves; only the first call
+   * counts.
+   */
   onLost(cause: Error): void;
 }
 
 export interface Line {
-  /** Resolves when the server has confirmed all of it. One call at a time. A rejection means the line is of no use. */
+  /**
+   * Resolves when the server has confirmed the whole change. One call at a time. After a rejection
+   * the line is unusable.
+   */
   change(hear: readonly string[], unhear: readonly string[]): Promise<void>;
-  /** Resolves when the server has taken it; rejects when it has not or the line was lost. Sends in the order of calls. */
+  /**
+   * Resolves when the server has accepted the message; rejects when it has not or when the line was
+   * lost. Sends in the order of calls.
+   */
   send(topic: string, payload: string): Promise<void>;
-  /** Drops the connection without waiting for the server; what is in flight rejects. Harmless twice. */
+  /**
+   * Drops the connection without waiting for the server; calls in flight reject. Further calls do
+   * nothing.
+   */
   close(): void;
 }
 
-/** Connects. When `signal` aborts, everything half open is dropped and the promise rejects. */
+/** Connects. When `signal` aborts, half-open connections are dropped and the promise rejects. */
 export type OpenLine = (events: LineEvents, signal: AbortSignal) => Promise<Line>;
 
-/** A line that has yet to connect. */
+/** A line that is not connected yet. */
 export interface UnopenedLine extends Line {
   open(): Promise<void>;
 }
 
-/** Opens what `make` makes; drops it when that fails or takes until the signal aborts. */
+/** Opens the line that `make` creates. Drops it when opening fails or the signal aborts first. */
 export function lineOpener(make: (events: LineEvents) => UnopenedLine): OpenLine {
   return async (events, signal) => {
     signal.throwIfAborted();

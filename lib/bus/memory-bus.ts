@@ -1,6 +1,7 @@
 /**
- * A bus within one process, for simulation and unit tests: handles of one hub hear each other. The hub can be taken
- * away, so that what happens with the bus gone can be tried without a server.
+ * A bus within one process, for simulation and unit tests. All buses of one hub receive each
+ * other's messages. The hub can be stopped, so that tests can try the loss of the bus without a
+ * server.
  */
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -22,13 +23,13 @@ export class MemoryHub {
     this.#defer = defer;
   }
 
-  /** As a killed server: lines are lost and no new ones are had until `restore`. */
+  /** Acts like a killed server: lines are lost, and no line can be opened until `restore`. */
   kill(): void {
     this.#state = 'down';
     for (const line of [...this.#lines]) line.lose(new Error('the hub was killed'));
   }
 
-  /** As a stopped server: everything is taken and nothing answered until `restore`. */
+  /** Acts like a suspended server: it accepts everything and answers nothing until `restore`. */
   freeze(): void {
     this.#state = 'frozen';
   }
@@ -67,7 +68,7 @@ class MemoryLine implements Line {
   readonly #hub: MemoryHub;
   readonly #events: LineEvents;
   readonly #topics = new Set<string>();
-  /** Taken but not answered, because the hub is frozen. */
+  /** Requests that were accepted but not answered because the hub is frozen. */
   #unanswered: Request[] = [];
   #open = true;
 

@@ -1,6 +1,7 @@
 /**
- * What travels: topics and messages as text, with their limits. Pure. Used on both sides of every bus: whatever does
- * not fit is `undefined`, to be dropped and counted, because a lost message may cost time but never truth.
+ * Topics and messages as text, with their limits. Pure. Used by both sides of every bus. Invalid
+ * input gives `undefined`; the caller drops and counts it, because a lost message may cost time but
+ * never correctness.
  */
 import type { BusMessage } from './bus.ts';
 
@@ -11,7 +12,7 @@ export function isTopic(topic: string): boolean {
   return topicPattern.test(topic);
 }
 
-/** The message as JSON text, or undefined when it cannot be encoded or is too large. */
+/** Returns the message as JSON text, or undefined when it cannot be encoded or is too large. */
 export function encodeMessage(message: BusMessage): string | undefined {
   try {
     const text = JSON.stringify(message);
@@ -21,7 +22,7 @@ export function encodeMessage(message: BusMessage): string | undefined {
   }
 }
 
-/** The message in `text`, or undefined when it is too large, not JSON or not an object. */
+/** Returns the message in `text`, or undefined when it is too large, not JSON or not an object. */
 export function decodeMessage(text: string): BusMessage | undefined {
   if (Buffer.byteLength(text) > maxMessageBytes) return undefined;
   try {

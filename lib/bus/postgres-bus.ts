@@ -1,8 +1,8 @@
 /**
- * The bus where there is no Redis: LISTEN on one connection of its own, pg_notify in small batches on another. Neither
- * belongs to the pool: a listening connection must stay, and a hint must not wait behind the pool's work.
- *
- * A channel is prefix + topic where that fits into Postgres's 63 bytes, else prefix + a digest of the topic.
+ * The bus without Redis: LISTEN on one dedicated connection, pg_notify in small batches on another.
+ * Neither belongs to the pool: a listening connection must stay open, and a hint must not wait
+ * behind the pool's work. A channel is prefix + topic if that fits into Postgres's 63 bytes,
+ * otherwise prefix + a digest of the topic.
  */
 import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
@@ -17,13 +17,16 @@ import { LineBus } from './line-bus.ts';
 
 const maxChannelBytes = 63;
 const maxBatch = 100;
-/** With several hosts none of them may take all the time a line is given to open. */
+/** Shorter than the time a line has to open, so that one of several hosts cannot use all of it. */
 const CONNECT_TIMEOUT_MS = 2_500;
 
 export interface PostgresBusDependencies {
-  /** postgres://user:password@host:port/database, of one host or several; or what all connections of an instance share. */
+  /**
+   * postgres://user:password@host:port/database with one or several hosts, or the object that all
+   * connections of an instance share.
+   */
   url: string | DatabaseHosts;
-  /** Goes before each channel; channels are per database already. */
+  /** Prefix of each channel name. Channels are already separate for each database. */
   prefix?: string;
   clock: Clock;
   random: Random;
@@ -37,7 +40,7 @@ export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: Postgres
   return new LineBus({ kind: 'postgres', openLine, ...ports });
 }
 
-/** The name under which `topic` is listened to and notified. */
+/** The channel name for `topic` in LISTEN and NOTIFY. */
 export function channelOf(prefix: string, topic: string): string {
   const plain = prefix + topic;
   if (Buffer.byteLength(plain) <= maxChannelBytes) return plain;
@@ -55,7 +58,7 @@ class PostgresLine implements UnopenedLine {
   readonly #prefix: string;
   readonly #listener: Connection;
   readonly #notifier: Connection;
-  /** Topics by channel: what was asked to be heard and not yet unheard. */
+  /** Topics by channel, from the request to hear them until the request to unhear them. */
   readonly #topics = new Map<string, string>();
   #queue: Notice[] = [];
   #notifying = false;
@@ -105,7 +108,9 @@ class PostgresLine implements UnopenedLine {
     for (const { reject } of queue) reject(new Error('the line was closed'));
   }
 
-  /** Sends what is queued, a batch in flight at a time: the more there is, the larger the batches. */
+  /**
+   * Sends the queue, one batch in flight at a time: the longer the queue, the larger the batches.
+   */
   async #notify(): Promise<void> {
     if (this.#notifying) return;
     this.#notifying = true;
@@ -147,7 +152,7 @@ function openConnection(hosts: DatabaseHosts, name: string, onLost: (cause: Erro
     keepAliveInitialDelayMillis: 10_000,
     stream: () => socket,
   });
-  // Also says when the server closed the connection.
+  // Also called when the server closes the connection.
   client.on('error', onLost);
   return { client, drop: () => void socket.destroy() };
 }

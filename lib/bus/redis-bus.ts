@@ -1,8 +1,9 @@
 /**
- * The production bus: Redis publish and subscribe, one connection for each, because a subscribed connection may send
- * nothing else on servers that speak RESP2 only. ioredis keeps no queue and reconnects nothing by itself: a client is
- * one life of a connection, and `line-bus.ts` opens the next. Under Sentinel each life begins with asking who the master is,
- * and ends when the Sentinels say that it is another one.
+ * The production bus: Redis publish and subscribe. It uses one connection for each, because servers
+ * that speak only RESP2 accept no other commands on a subscribed connection. ioredis keeps no queue
+ * and does not reconnect: one client is one connection, and `line-bus.ts` opens the next. Under
+ * Sentinel each new line asks for the current master, and ends when the Sentinels report another
+ * master.
  */
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Logger } from '../log.ts';
@@ -13,9 +14,9 @@ import { LineBus } from './line-bus.ts';
 import { parseRedisUrl, type RedisPlace } from './redis-url.ts';
 
 export interface RedisBusDependencies {
-  /** As `redis-url.ts` has it. */
+  /** In a form that `redis-url.ts` accepts. */
   url: string;
-  /** Goes before each topic, so that several control planes can share one server. */
+  /** Prefix of each channel name, so that several control planes can share one server. */
   prefix?: string;
   clock: Clock;
   random: Random;
@@ -42,7 +43,7 @@ const clientOptions = {
   keepAlive: 10_000,
 } satisfies RedisOptions;
 
-/** So that the second Sentinel is asked, and the third, in the time a line has to open. */
+/** Short enough that a second and a third Sentinel can be asked in the time a line has to open. */
 const sentinelTimeoutMs = 800;
 
 type Connect = (connectionName: string) => Redis;
@@ -55,7 +56,7 @@ function openClient(place: RedisPlace, connectionName: string, random: Random): 
     ...access,
     connectionName,
     ...(tls ? { tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true } : {}),
-    // One that is silent must not be asked first each time.
+    // Random order, so that a Sentinel that does not answer is not always asked first.
     sentinels: shuffled(place.sentinels, random),
     name: place.masterName,
     role: 'master',
@@ -98,7 +99,7 @@ class RedisLine implements UnopenedLine {
     try {
       await Promise.all([this.#publisher.connect(), this.#subscriber.connect()]);
     } catch (err) {
-      // connect() only says that the connection was closed; the event before it said why.
+      // connect() reports only that the connection was closed; the earlier event has the reason.
       throw this.#firstError ?? err;
     }
   }

@@ -1,10 +1,12 @@
 /**
- * Where the Redis is: one server, or the master that a Sentinel group names. Pure. Read by `redis-bus.ts`, checked by the
- * configuration.
+ * The address of Redis: one server, or the master named by a Sentinel group. Pure. Used by
+ * `redis-bus.ts`, and by the configuration to check the URL.
  *
- *     redis://[[user]:password@]host:port[/db]                                       rediss:// for TLS
- *     redis+sentinel://[[user]:password@]s1:26379,s2:26379,s3:26379/mymaster[/db]     rediss+sentinel:// for TLS, to both
- *         [?sentinelUsername=…&sentinelPassword=…]    the credentials before the @ are the Redis servers'
+ *     redis://[[user]:password@]host:port[/db]
+ *     rediss://…                                               with TLS
+ *     redis+sentinel://[[user]:password@]s1:26379,s2:26379,s3:26379/mymaster[/db]
+ *         [?sentinelUsername=…&sentinelPassword=…]             the part before @ is for the servers
+ *     rediss+sentinel://…                                      with TLS to Sentinels and servers
  */
 export type RedisPlace =
   | { kind: 'server'; url: string }
@@ -24,7 +26,9 @@ const HOST = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+))(?::(\d{1,5}))?$/;
 const DEFAULT_PORT = 26_379;
 const PARAMETERS = ['sentinelUsername', 'sentinelPassword'];
 
-/** @throws TypeError that says what is wrong, and never the URL: it may hold passwords. */
+/**
+ * @throws TypeError that says what is wrong. It never contains the URL, which may hold passwords.
+ */
 export function parseRedisUrl(url: string): RedisPlace {
   if (/^rediss?:\/\//.test(url)) return { kind: 'server', url };
   const [, tls, authority = '', masterName = '', db = '0', query = ''] = SENTINEL_FORM.exec(url) ?? [];

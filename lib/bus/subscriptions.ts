@@ -1,14 +1,15 @@
 /**
- * Which topics this process wants to hear, and which of them the server has confirmed: data for `line-bus.ts`, which
- * asks for the difference and carries it to the server, one change at a time, however often somebody subscribes.
+ * The topics that this process wants to receive, and those that the server has confirmed. Data for
+ * `line-bus.ts`, which takes the difference and sends it to the server, one change at a time,
+ * however often callers subscribe.
  *
- *     subscribe               takeChange                 confirm
- *   ───────────▶ wanted ────────────────▶ asked ──────────────────▶ standing ──┐ subscribe: ready at once
- *                  ▲                        │ lost                  │  ▲       │
- *                  └────────────────────────┴───────────────────────┘  └───────┘
- *   the last handler leaves: takeChange lists the topic to be unheard, if it was asked for or stands
+ *      subscribe               takeChange                 confirm
+ *    ───────────▶ wanted ────────────────▶ asked ──────────────────▶ standing ──┐ subscribe:
+ *                   ▲                        │ lost                  │  ▲       │ ready at once
+ *                   └────────────────────────┴───────────────────────┘  └───────┘
  *
- * No I/O and no callbacks run in here: what is due to be called is returned.
+ * After the last handler is removed, takeChange lists the topic in `unhear` if it is asked or
+ * standing. No I/O and no callbacks here: methods return the handlers to call.
  */
 export interface Handler<Message> {
   readonly topic: string;
@@ -16,7 +17,7 @@ export interface Handler<Message> {
   readonly onReady: (() => void) | undefined;
 }
 
-/** Topics to begin and to cease hearing. */
+/** Topics to subscribe to and to unsubscribe from. */
 export interface TopicChange {
   hear: string[];
   unhear: string[];
@@ -25,14 +26,17 @@ export interface TopicChange {
 export class Subscriptions<Message> {
   readonly #handlers = new Map<string, Set<Handler<Message>>>();
   readonly #standing = new Set<string>();
-  /** Topics for which what is wanted may differ from what stands. */
+  /** Topics whose wanted and standing states may differ. */
   readonly #dirty = new Set<string>();
 
   get topicCount(): number {
     return this.#handlers.size;
   }
 
-  /** Adds a handler; true when its topic stands already, so that it is ready now. */
+  /**
+   * Adds a handler. Returns true when its topic is already standing, which makes the handler ready
+   * now.
+   */
   add(handler: Handler<Message>): boolean {
     const handlers = this.#handlers.get(handler.topic);
     if (handlers) handlers.add(handler);
@@ -42,7 +46,7 @@ export class Subscriptions<Message> {
     return standing;
   }
 
-  /** Removes a handler; harmless twice. */
+  /** Removes a handler. Further calls do nothing. */
   remove(handler: Handler<Message>): void {
     const handlers = this.#handlers.get(handler.topic);
     if (!handlers?.delete(handler) || handlers.size > 0) return;
@@ -54,14 +58,15 @@ export class Subscriptions<Message> {
     return this.#handlers.get(handler.topic)?.has(handler) ?? false;
   }
 
-  /** Those who hear `topic` now; a copy, because handlers subscribe and close. */
+  /** The current handlers of `topic`; a copy, because handlers subscribe and close. */
   handlersOf(topic: string): Handler<Message>[] {
     return [...(this.#handlers.get(topic) ?? [])];
   }
 
   /**
-   * At most `limit` topics' difference between what is wanted and what stands; undefined when there is none. A topic to
-   * be unheard stops standing here and now: whoever subscribes it meanwhile waits for a confirmation of their own.
+   * Returns the difference between wanted and standing topics, for at most `limit` topics;
+   * undefined when there is none. A topic in `unhear` stops standing immediately: a caller that
+   * subscribes to it meanwhile waits for a new confirmation.
    */
   takeChange(limit: number): TopicChange | undefined {
     const change: TopicChange = { hear: [], unhear: [] };
@@ -75,7 +80,9 @@ export class Subscriptions<Message> {
     return change.hear.length + change.unhear.length > 0 ? change : undefined;
   }
 
-  /** The server carried out `change`: returns the handlers that are ready from now on. */
+  /**
+   * Records that the server carried out `change`. Returns the handlers that are ready from now on.
+   */
   confirm(change: TopicChange): Handler<Message>[] {
     const ready: Handler<Message>[] = [];
     for (const topic of change.hear) {
@@ -85,7 +92,7 @@ export class Subscriptions<Message> {
     return ready;
   }
 
-  /** The connection is gone and with it all that stood or was asked for. */
+  /** The connection is lost, and with it everything that was standing or asked. */
   lost(): void {
     this.#standing.clear();
     this.#dirty.clear();

@@ -1,30 +1,46 @@
-/** The topics in use and what is said on each. Every message is ids; whoever hears it reads the database. */
+/**
+ * The topics in use and their messages. Every message holds only ids; the receiver reads the
+ * database.
+ */
 
-/** To the run that has authority: `{kind, …ids}`; see the InstanceMessage of whoever sends it. */
+/** Messages to the run that has authority: `{kind, …ids}`, see RunMessage. */
 export const runTopic = (run: string): string => `run:${run}`;
 
-/** These tasks have ended: `{ids}`. Heard by every instance that was ever waited on. */
+/**
+ * These tasks have ended: `{ids}`. Every instance that has ever had a wait for a task is
+ * subscribed.
+ */
 export const TASK_ENDS_TOPIC = 'task-ends';
 
-/** Something else happened to a task: `{id}`. Heard by instances with a follower for it. */
+/** Another change of a task: `{id}`. Instances that follow the task are subscribed. */
 export const taskTopic = (taskId: string): string => `task:${taskId}`;
 
-/** These tickets became active, ended or were deleted: `{ids}`. Heard by every instance that was ever waited on. */
+/**
+ * These tickets became active, ended or were deleted: `{ids}`. Every instance that has ever had a
+ * wait for a ticket is subscribed.
+ */
 export const TICKETS_TOPIC = 'tickets';
 
-/** To whoever has room: `{server_uuid}`, there may be tasks queued for a server with an old agent. */
+/**
+ * Tasks may be queued for a server with a legacy agent: `{server_uuid}`. For any instance that has
+ * room.
+ */
 export const POSTS_TOPIC = 'posts';
 
-/** What one instance says to the run that acts for a server. */
+/** Messages to the run that acts for a server. */
 export type RunMessage =
-  /** There may be queued work, or a cancel to send on, for this server. */
+  /** This server may have queued work, or a cancel to send to its agent. */
   | { kind: 'tasks'; server_uuid: string }
-  /** The server's row has a higher epoch, or was removed: compare your session with it. */
+  /**
+   * The server's row has a higher epoch or was removed. The receiver compares its session with it.
+   */
   | { kind: 'roster'; server_uuid: string; epoch: number }
-  /** Answer on `reply` only if the session of this epoch answers a probe sent after this message. */
+  /**
+   * Answer on `reply` only if the session of this epoch answers a probe sent after this message.
+   */
   | { kind: 'probe'; server_uuid: string; epoch: number; reply: string };
 
-/** What came on a run's topic, if it is one of the messages above; anything else is no reason to do anything. */
+/** Parses a message of a run's topic; undefined for any other message, which is ignored. */
 export function parseRunMessage(message: Record<string, unknown>): RunMessage | undefined {
   const { kind, server_uuid, epoch, reply } = message;
   if (typeof server_uuid !== 'string') return undefined;

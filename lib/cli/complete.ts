@@ -1,7 +1,10 @@
-/** Which words may come next on a command line: from the command table, and from the fleet where ids and names are meant. */
+/**
+ * The words that may come next on a command line: from the command table, or from the fleet for ids
+ * and names.
+ */
 import type { Argument, Command, Option } from 'commander';
 
-/** What the fleet has to be asked for. */
+/** The kind of names to request from the fleet. */
 export type Wanted = 'server' | 'task' | 'instance' | 'ticket' | 'token';
 
 export type Completion = { words: readonly string[] } | { wanted: Wanted };
@@ -14,7 +17,7 @@ const CHOICES: Readonly<Record<string, readonly string[]>> = {
 const NOTHING: Completion = { words: [] };
 const OF_FLEET: readonly string[] = ['server', 'task', 'instance', 'ticket', 'token'];
 
-/** `words`: what stands after `cnapi`, the last one being typed. Pure. */
+/** `words` are the words after `cnapi`; the user is typing the last one. Pure. */
 export function complete(program: Command, words: readonly string[]): Completion {
   const typed = words.at(-1) ?? '';
   const before = words.slice(0, -1);
@@ -31,7 +34,10 @@ export function complete(program: Command, words: readonly string[]): Completion
   return OF_FLEET.includes(kind) ? { wanted: kind as Wanted } : NOTHING;
 }
 
-/** Where the words lead: the command, how many arguments it has had, and the option that awaits its value. */
+/**
+ * Follows the words: returns the command, the number of its arguments so far, and the option that
+ * expects a value.
+ */
 function walk(program: Command, words: readonly string[]) {
   let command = program;
   let positionals = 0;
@@ -77,5 +83,8 @@ function visibleCommands(command: Command): Command[] {
 export const beginning = (words: readonly string[], typed: string): string[] =>
   words.filter((word) => word.startsWith(typed));
 
-/** A name that a shell takes as it is. Others are not offered: a hostile hostname must not become a command. */
+/**
+ * Whether a shell takes the word without quoting. Other words are not offered: a hostile hostname
+ * must not become a command.
+ */
 export const isPlainWord = (word: string): boolean => /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/.test(word);

@@ -1,6 +1,6 @@
 /**
- * What shells are told for completing `cnapi`: to ask `cnapi __complete`, which knows the command table and the fleet. It
- * gives nothing but words that need no quoting, and nothing where files are meant.
+ * Completion scripts for shells. Each calls `cnapi __complete`, which knows the command table and
+ * the fleet. It prints only words that need no quoting, and nothing where a file name is expected.
  */
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof SHELLS)[number];

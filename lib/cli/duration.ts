@@ -1,9 +1,9 @@
-/** Durations as people write them, and times as they read them. Pure. */
+/** Parses and formats durations and times for people. Pure. */
 import { UsageError } from './usage-error.ts';
 
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** `90s`, `10m`, `1h30m`, `500ms`, `90` (seconds) in milliseconds. @throws UsageError */
+/** Parses `90s`, `10m`, `1h30m`, `500ms` or `90` (seconds) to milliseconds. @throws UsageError */
 export function parseDuration(text: string, option: string): number {
   if (/^\d+(\.\d+)?$/.test(text)) return Math.round(Number(text) * 1000);
   if (!/^(\d+(\.\d+)?(ms|s|m|h|d))+$/.test(text))
@@ -12,7 +12,7 @@ export function parseDuration(text: string, option: string): number {
   return Math.round(parts.reduce((sum, [, count, unit]) => sum + Number(count) * (UNIT_MS[unit ?? ''] ?? 0), 0));
 }
 
-/** The two greatest units of it: `2d 3h`, `5m 10s`, `1.2s`. */
+/** Formats the two largest units: `2d 3h`, `5m 10s`, `1.2s`. */
 export function shortDuration(ms: number): string {
   if (!Number.isFinite(ms)) return '-';
   if (ms < 10_000) return `${(Math.max(0, ms) / 1000).toFixed(1)}s`;
@@ -28,14 +28,14 @@ export function shortDuration(ms: number): string {
   return m > 0 ? `${m}m ${s}s` : `${s}s`;
 }
 
-/** `2030-01-01 00:00:00Z`; what is not a time stays as it is. */
+/** Formats as `2030-01-01 00:00:00Z`; returns other text unchanged. */
 export function shortTime(iso: string | null | undefined): string {
   if (!iso) return '-';
   const [, date, time] = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z$/.exec(iso) ?? [];
   return date === undefined ? iso : `${date} ${time}Z`;
 }
 
-/** ISO 8601, or a duration that has passed since: `2h`. @throws UsageError */
+/** Parses ISO 8601, or a duration before now: `2h`. @throws UsageError */
 export function parseTime(text: string, option: string, wallTime: number): string {
   if (/^\d{4}-\d\d-\d\d/.test(text) && !Number.isNaN(Date.parse(text))) return new Date(Date.parse(text)).toISOString();
   try {

@@ -1,6 +1,6 @@
 /**
- * The same for several objects: one that is refused does not keep the others from it, and neither does a reader that left. When
- * nobody answers it ends there.
+ * Runs the same work for several objects. It continues after an object is refused, and after the
+ * reader of stdout has left. It stops when no instance answers.
  */
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { complaintOf, complaintText } from './complaint.ts';
@@ -8,7 +8,7 @@ import type { Output } from './output.ts';
 import { EXIT } from './usage-error.ts';
 
 export interface Done<Result> {
-  /** One for each that it was done for, in order. */
+  /** One result for each object that succeeded, in order. */
   results: Result[];
   refused: { id: string; error: ApiError | NoAnswerError }[];
   exitCode: number;

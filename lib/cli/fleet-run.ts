@@ -1,9 +1,10 @@
 /**
- * One command on many servers, so many at a time. Each is a task: made under an idempotency key, so that a lost answer does
- * not run it twice, and followed on whichever instance is there. Used by commands/exec.ts.
+ * Runs one command on many servers, with a limit on how many at a time. Each is a task. It is
+ * created under an idempotency key, so a lost answer does not run it twice. Any available instance
+ * is used to follow it. Used by commands/exec.ts.
  *
- *     waiting ──▶ asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no instance told its end)
- *        └──cancelled before it was asked──▶ failed
+ *     waiting ──▶ asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no end reported)
+ *       └──cancelled before it was asked──▶ failed
  */
 import type { Server, TaskEvent } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
@@ -16,7 +17,7 @@ export interface FleetCommand {
   params: Record<string, unknown>;
   timeoutMs: number | undefined;
   ticketUuid: string | undefined;
-  /** Not waited for: the task's id is all. */
+  /** Does not wait for the end: returns only the task's id. */
   detach: boolean;
 }
 
@@ -28,11 +29,11 @@ export type Ending =
 
 export interface Listener {
   onStart(server: Server, id: string): void;
-  /** Awaited: the next piece is asked for when this one has been taken. */
+  /** Awaited: the next piece is requested when this one has been processed. */
   onOutput(server: Server, event: TaskEvent): Promise<void>;
   onEnd(server: Server, ending: Ending): void;
   onBroken(server: Server, why: string): void;
-  /** Nobody took the cancel: the task goes on. */
+  /** No instance accepted the cancel: the task continues. */
   onNotCancelled(server: Server, id: string, why: string): void;
 }
 
@@ -46,9 +47,9 @@ export class FleetRun {
   readonly #deps: FleetRunDependencies;
   /** Ids of tasks that have not ended. */
   readonly running = new Map<Server, string>();
-  /** Those that may be given a task at this moment. */
+  /** Servers for which a task may be being created now. */
   readonly asked = new Set<Server>();
-  /** How many have not been asked. */
+  /** Servers not asked yet. */
   waiting = 0;
   #isCancelled = false;
 
@@ -56,7 +57,7 @@ export class FleetRun {
     this.#deps = deps;
   }
 
-  /** In the order of the servers. Never throws for what one of them comes to. */
+  /** Results in the order of the servers. Never throws for a failure of one of them. */
   async run(servers: readonly Server[], command: FleetCommand, concurrency: number): Promise<Ending[]> {
     const endings: Ending[] = [];
     let next = 0;
@@ -75,7 +76,7 @@ export class FleetRun {
     return endings;
   }
 
-  /** Nothing more is started, and what runs is asked to end. */
+  /** Starts nothing more, and asks running tasks to end. */
   async cancel(): Promise<void> {
     this.#isCancelled = true;
     await Promise.all([...this.running].map(([server, id]) => this.#cancel(server, id)));
@@ -120,7 +121,7 @@ export class FleetRun {
     return endedAs(id, { status, result: finish, error });
   }
 
-  /** One that has ended meanwhile needs no cancel. */
+  /** A task that has ended meanwhile needs no cancel. */
   async #cancel(server: Server, id: string): Promise<void> {
     await this.#deps.client.cancelTask(id).catch((error: unknown) => {
       if (error instanceof ApiError && error.code === 'TaskEnded') return;
@@ -134,7 +135,10 @@ function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
   return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result };
 }
 
-/** A task that was made goes on, whatever keeps us from following it; of one that may have been made nobody knows. */
+/**
+ * A task that was created continues, whatever prevents following it. If it may have been created,
+ * its outcome is unknown.
+ */
 function endingOf(error: unknown, id: string | undefined): Ending {
   const mayRun = id !== undefined || (error instanceof ApiError && error.statusCode >= 500);
   if (mayRun || error instanceof NoAnswerError) return { kind: 'unknown', id, why: messageOf(error) };

@@ -1,7 +1,8 @@
 /**
- * A command on this machine, for `cnapi lock`: started with our own input and output, and stopped (TERM, then KILL) when it
- * may not go on. Without a terminal it has a process group of its own, so that all of it is stopped; at a terminal it
- * stays in ours, or it could not read from there, and then it is the command itself that is stopped.
+ * A command on this machine, for `cnapi lock`. It is started with our input and output, and stopped
+ * (TERM, then KILL) when it may not continue. Without a terminal it has its own process group, so
+ * that the whole group is stopped. At a terminal it stays in our group, because it could not read
+ * from the terminal otherwise; then only the command itself is stopped.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +14,7 @@ export interface LocalCommandDependencies {
   env: NodeJS.ProcessEnv;
 }
 
-/** As env(1) and timeout(1) have it. */
+/** The codes of env(1) and timeout(1). */
 const CANNOT_RUN = 126;
 const NOT_FOUND = 127;
 
@@ -21,7 +22,7 @@ export class LocalCommand {
   readonly #clock: Clock;
   readonly #child: ChildProcess;
   readonly #isGroup: boolean;
-  /** The exit code as a shell counts it; 126 and 127 when it could not be run. */
+  /** The exit code as a shell counts it; 126 or 127 when the command could not be run. */
   readonly ended: Promise<number>;
   #hasEnded = false;
 
@@ -33,17 +34,20 @@ export class LocalCommand {
     this.ended = this.#end(file);
   }
 
-  /** What came from the keyboard the command has had by itself. */
+  /** The command has already received a signal that came from the keyboard. */
   forward(signal: NodeJS.Signals): void {
     if (this.#isGroup || signal !== 'SIGINT') this.#kill(signal);
   }
 
-  /** At a terminal Ctrl-Z has reached it by itself, and it may want to tidy up before it stands still. */
+  /**
+   * At a terminal the command has already received Ctrl-Z. It may need to tidy up before it stops,
+   * so it is not sent STOP.
+   */
   onStop(): void {
     if (this.#isGroup) this.pause();
   }
 
-  /** Stands still until `resume`. */
+  /** Stops the command with SIGSTOP until `resume`. */
   pause(): void {
     this.#kill('SIGSTOP');
   }
@@ -52,7 +56,9 @@ export class LocalCommand {
     this.#kill('SIGCONT');
   }
 
-  /** TERM, and KILL after `killAfterMs`, whether it stands still or not; resolves when it has ended. */
+  /**
+   * Sends TERM, and KILL after `killAfterMs`, also to a paused command. Resolves when it has ended.
+   */
   async stop(killAfterMs: number): Promise<void> {
     const start = this.#clock.now();
     this.#kill('SIGTERM');
@@ -60,7 +66,8 @@ export class LocalCommand {
     const timer = this.#clock.after(killAfterMs, () => this.#kill('SIGKILL'));
     await this.ended;
     timer.cancel();
-    // What it has started may have outlived it; it gets no more time than the command itself.
+    // Processes that the command started may still run; they get no more time than the command
+    // itself.
     if (this.#isGroup && this.#signalGroup('SIGTERM')) {
       await this.#clock.sleep(Math.min(start + killAfterMs - this.#clock.now(), 500));
       this.#signalGroup('SIGKILL');
@@ -86,7 +93,7 @@ export class LocalCommand {
     else this.#child.kill(signal);
   }
 
-  /** False when nobody of the group is left. */
+  /** Returns false when no process of the group is left. */
   #signalGroup(signal: NodeJS.Signals): boolean {
     try {
       if (this.#child.pid !== undefined) process.kill(-this.#child.pid, signal);

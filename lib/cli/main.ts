@@ -1,6 +1,6 @@
 /**
- * `cnapi`: the command line. Reads the arguments, runs one command, says what went wrong in a line, and ends with the
- * command's exit code.
+ * `cnapi`: the command line. Reads the arguments, runs one command, reports an error in one line,
+ * and ends with the command's exit code.
  */
 import { type Command, CommanderError } from 'commander';
 import { complaintOf, complaintText } from './complaint.ts';
@@ -31,7 +31,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** What comes after the first `--` is a command's own, and not to be looked at. */
+/** The words after the first `--` belong to the command that is to be run; they are not parsed. */
 function split(argv: readonly string[]): { args: string[]; rest: string[] | undefined } {
   const at = argv.indexOf('--');
   return at < 0 ? { args: [...argv], rest: undefined } : { args: argv.slice(0, at), rest: argv.slice(at + 1) };
@@ -70,7 +70,7 @@ function textOf(program: Command): string {
   return text;
 }
 
-/** Help was asked for, or the command line is wrong. */
+/** The user asked for help, or the command line is wrong. */
 function usage(error: CommanderError): number {
   if (error.exitCode === 0 || error.code === 'commander.help') return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   process.stderr.write(
@@ -88,6 +88,6 @@ function complain(error: unknown, isJson: boolean): number {
 
 ignoreAsCalled(process.env);
 const exitCode = await main(process.argv.slice(2));
-// A pipe takes 64 KiB at once, and an exit would drop the rest.
+// A pipe takes 64 KiB at once; without waiting, an exit would drop the rest.
 await flushed();
 process.exit(exitCode);

@@ -1,10 +1,11 @@
 /**
- * What a command wrote, put together from what came while it ran and from what its result keeps: each stream in order and
- * nothing twice. Pure; used by live-output.ts, and by commands/exec.ts for JSON.
+ * Assembles the output of a command from live pieces and from what its result kept: each stream in
+ * order, without duplicates. Pure; used by live-output.ts, and by commands/exec.ts for JSON.
  *
- * Live pieces may be missing (an agent shows so much in so long) or come twice (a report whose commit was not answered is
- * stored again); their offsets tell. From a gap on the pieces are held back, because the result may have all of it. They
- * are given without it, and the gap told, once the result cannot have it any more, at the end, or when `goOn` is called.
+ * Live pieces may be missing (an agent limits its live output) or come twice (a report whose commit
+ * was not answered is stored again); their offsets show this. After a gap, pieces are held back,
+ * because the result may contain the missing part. They are returned, and the gap is reported, when
+ * the result can no longer contain that part, at the end, or when `goOn` is called.
  */
 import { createHash } from 'node:crypto';
 import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
@@ -12,7 +13,10 @@ import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
 export type StreamName = 'stdout' | 'stderr';
 export const STREAMS = ['stdout', 'stderr'] as const;
 
-/** Text, or so many bytes that are missing there; null when it is not known whether any are. */
+/**
+ * Text, or a number of missing bytes at that offset; null when it is unknown whether bytes are
+ * missing.
+ */
 export type OutputPiece =
   | { stream: StreamName; offset: number; text: string }
   | { stream: StreamName; offset: number; cut: number | null };
@@ -21,11 +25,11 @@ export class OutputSequence {
   #streams = newStreams();
   #attempt = 0;
 
-  /** Of an `output` event. A new attempt begins anew. */
+  /** Takes the data of an `output` event. A new attempt starts from an empty state. */
   write(data: Readonly<Record<string, unknown>>, attempt: number): OutputPiece[] {
     const { stream, offset, text } = data;
     const before = attempt === this.#attempt ? [] : this.#beginAgain(attempt);
-    // One that tells of a cut has no text; the offset after it says the same.
+    // An event that reports a cut has no text; the next offset shows the same cut.
     if ((stream !== 'stdout' && stream !== 'stderr') || typeof text !== 'string') return before;
     return [...before, ...this.#streams[stream].push(typeof offset === 'number' ? offset : undefined, text)];
   }
@@ -34,12 +38,12 @@ export class OutputSequence {
     return this.#streams[stream].isHolding;
   }
 
-  /** What is held back, with its gap told. */
+  /** Returns the pieces held back, after their gap. */
   goOn(stream: StreamName): OutputPiece[] {
     return this.#streams[stream].goOn();
   }
 
-  /** The rest. Of the result of the task; undefined when it is not known. */
+  /** Returns the rest. `result` is the task's result; undefined when it is not known. */
   end(result: unknown): OutputPiece[] {
     const texts = (result ?? {}) as Readonly<Record<string, unknown>>;
     return STREAMS.flatMap((name) => {
@@ -58,7 +62,9 @@ export class OutputSequence {
 
 const newStreams = () => ({ stdout: new StreamSequence('stdout'), stderr: new StreamSequence('stderr') });
 
-/** Bytes of a stream that became a text: not one number when some of them were not UTF-8. */
+/**
+ * The number of bytes of a stream that became a text. It is a range when some bytes were not UTF-8.
+ */
 interface Range {
   least: number;
   most: number;
@@ -74,9 +80,11 @@ const REPLACEMENT = '\ufffd';
 
 class StreamSequence {
   readonly #name: StreamName;
-  /** Where in the stream the next text begins. */
+  /** The offset in the stream at which the next text begins. */
   #at: Range = { least: 0, most: 0 };
-  /** A replacement that came last: before a gap it may be the beginning of a character. */
+  /**
+   * A replacement at the end of the last text; before a gap it may be the beginning of a character.
+   */
   #doubtful = '';
   #held: Source[] = [];
   #isWhole = true;
@@ -122,7 +130,7 @@ class StreamSequence {
     return !isOther && this.#at.most >= total ? shown : [...shown, this.#missing(null)];
   }
 
-  /** Everything up to here has come. */
+  /** The offset up to which everything has arrived. */
   get #reach(): Range {
     const { least, most } = this.#at;
     return this.#doubtful === '' ? this.#at : { least: least + 1, most: most + 3 };
@@ -142,7 +150,10 @@ class StreamSequence {
     return pieces;
   }
 
-  /** Bounded: a result keeps the first and the last half of so much, so what lies further back comes no more. */
+  /**
+   * Holds a limited amount: a result keeps the first and the last half of MAX_OUTPUT_BYTES, so an
+   * older gap cannot be filled any more.
+   */
   #hold(source: Source): OutputPiece[] {
     this.#held.push(source);
     const end = endOf(source);
@@ -177,7 +188,7 @@ class StreamSequence {
     return pieces;
   }
 
-  /** What is held and what the result kept, whichever has what comes next. */
+  /** Merges the held pieces with the text that the result kept, in order of offset. */
   #merge(kept: readonly Source[]): OutputPiece[] {
     const pieces: OutputPiece[] = [];
     const held = this.#held;
@@ -226,7 +237,7 @@ const difference = (a: Range, b: Range): Range => ({ least: a.least - b.least, m
 const isExact = ({ least, most }: Range): boolean => least === most;
 const endOf = ({ offset, text }: Source): number => offset + Buffer.byteLength(text);
 
-/** Without the characters that lie within the first so many bytes. */
+/** Drops the characters that lie within the first `bytes` bytes. */
 function withoutFirst(text: string, bytes: number): string {
   let at = 0;
   let length = 0;
@@ -240,12 +251,12 @@ function withoutFirst(text: string, bytes: number): string {
 
 const MARK = /\n\[… (\d+) bytes cut …\]\n/g;
 
-/** A result that was too long has its first and last half, with the mark of the cut in the middle. */
+/** A result that was too long has its first and last half, with a mark in the middle. */
 function partsOf(all: string): { head: string; cut: number; tail: string } {
   const total = lengthOf(all);
   let at = 0;
   let first: Range = { least: 0, most: 0 };
-  // Of all that may be a mark, in one pass: a command may write nothing else.
+  // Checks every possible mark in one pass, because a command may write nothing but marks.
   for (const { 0: mark, 1: cut, index } of all.matchAll(MARK)) {
     first = sum(first, lengthOf(all.slice(at, index)));
     at = index;

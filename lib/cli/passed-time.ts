@@ -1,11 +1,12 @@
 /**
- * Time that has passed, a suspended machine's sleep included: there the monotonic clock stands still, and the wall clock has
- * jumped when the machine wakes. A jump backwards counts nothing, so that whoever waits for an end is never told too late;
- * one forwards that is no sleep (somebody sets the clock) may tell it too early. Used by ticket-keeper.ts.
+ * Elapsed time that includes the sleep of a suspended machine. During a sleep the monotonic clock
+ * stands still, and the wall clock has jumped forward when the machine wakes. A jump backwards is
+ * ignored, so a deadline is never noticed too late. A forward jump without a sleep (somebody sets
+ * the clock) may end a deadline too early. Used by ticket-keeper.ts.
  */
 import type { Clock } from '../ports/clock.ts';
 
-/** The two are not read in the same moment. */
+/** Tolerance, because the two clocks are not read at the same moment. */
 const JUMP_MS = 500;
 
 export class PassedTime {
@@ -18,7 +19,7 @@ export class PassedTime {
     this.#last = { now: clock.now(), wall: clock.wallTime() };
   }
 
-  /** Milliseconds, good for differences. */
+  /** Milliseconds; only differences have a meaning. */
   now(): number {
     const { now, wall } = { now: this.#clock.now(), wall: this.#clock.wallTime() };
     const jumpMs = wall - this.#last.wall - (now - this.#last.now);

@@ -1,6 +1,7 @@
 /**
- * Tells whoever waits for a lock how many are ahead, and again when that has changed. Beside the wait, never in its way: a lock
- * that is ours is not kept waiting for a remark about it. Used by ticket-keeper.ts.
+ * Reports how many tickets are ahead of a waiting one, and reports again when that changes. It runs
+ * beside the wait and never delays it: a lock that is ours does not wait for a remark. Used by
+ * ticket-keeper.ts.
  */
 import type { Ticket } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
@@ -10,7 +11,7 @@ import type { Clock } from '../ports/clock.ts';
 export interface PlaceTellerDependencies {
   client: CnapiClient;
   clock: Clock;
-  /** Remarks for people. */
+  /** Shows a remark to the user. */
   note(text: string): void;
 }
 
@@ -22,10 +23,13 @@ export interface PlaceOfTicket {
 }
 
 const PERIOD_MS = 10_000;
-/** A place further back is not counted: all who wait ask again and again. */
+/** Places further back are not counted, because every waiting client repeats this request. */
 const MOST_AHEAD = 100;
 
-/** `queue`: as it was when the ticket was made; empty where that is not known. Resolves once `signal` aborts. */
+/**
+ * `queue` is the queue when the ticket was created; empty when not known. Resolves when `signal`
+ * aborts.
+ */
 export async function tellPlace(
   { client, clock, note }: PlaceTellerDependencies,
   ticket: PlaceOfTicket,
@@ -48,7 +52,7 @@ export async function tellPlace(
   }
 }
 
-/** Undefined where there is nothing to wait for, or no telling. Pure. */
+/** Returns undefined when no ticket is ahead or the place is unknown. Pure. */
 export function placeIn(queue: readonly Ticket[], uuid: string): string | undefined {
   const index = queue.findIndex((one) => one.uuid === uuid);
   const isFar = index > MOST_AHEAD || (index < 0 && queue.length > MOST_AHEAD);
@@ -59,7 +63,10 @@ export function placeIn(queue: readonly Ticket[], uuid: string): string | undefi
   return `waiting for the lock: ${isFar ? `more than ${MOST_AHEAD}` : index} ahead${held}`;
 }
 
-/** Of one that cannot tell a queue's tickets from all others, nothing more is asked: there may be very many. */
+/**
+ * An instance of an earlier version cannot list one queue; asking it for all tickets could return
+ * very many.
+ */
 function isOld(error: unknown): 'an earlier version' | undefined {
   return error instanceof ApiError && error.code === 'InvalidArgument' ? 'an earlier version' : undefined;
 }

@@ -1,4 +1,4 @@
-/** docs/cli.md, made of the command table, so that it says what the help says. Pure. */
+/** Generates docs/cli.md from the command table, so that it matches the help texts. Pure. */
 import type { Command } from 'commander';
 import { allCommands } from './program.ts';
 

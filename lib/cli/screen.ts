@@ -1,6 +1,7 @@
 /**
- * The terminal as a screen that is drawn over and over. Uses the alternate screen, so that what stood there before is there
- * afterwards, and gives everything back in `close()`: screen, cursor, keys. Whoever opens it closes it on every way out.
+ * The terminal as a screen that is redrawn repeatedly. It uses the alternate screen, so that the
+ * previous contents reappear afterwards. `close()` restores screen, cursor and keyboard; the code
+ * that opens a screen closes it on every path.
  */
 const ENTER = '\x1b[?1049h\x1b[?25l';
 const LEAVE = '\x1b[?25h\x1b[?1049l';
@@ -20,7 +21,7 @@ export class Screen {
 
   open(): void {
     this.#isOpen = true;
-    // The last resort, for an exit that nobody saw coming.
+    // A last resort for an unexpected exit.
     process.once('exit', this.close);
     process.stdout.write(ENTER);
     if (!process.stdin.isTTY) return;
@@ -29,7 +30,7 @@ export class Screen {
     process.stdin.resume();
   }
 
-  /** The lines, without flicker; what does not fit below is left out. */
+  /** Draws the lines without flicker; leaves out lines that do not fit. */
   draw(lines: readonly string[]): void {
     if (!this.#isOpen) return;
     const shown = lines.slice(0, this.rows);

@@ -1,7 +1,8 @@
 /**
- * Signals that ask to end, as they come; while somebody listens the process does not end of them by itself. One that was
- * ignored when the program was called (HUP under nohup, INT of what a script put in the background) stays ignored: Node
- * forgets that at its start, so tools/cnapi reads it before and leaves it in the environment.
+ * Signals that ask the process to end. While a listener is registered they do not end the process.
+ * A signal that was ignored when the program was started (HUP under nohup, INT of a background job
+ * in a script) stays ignored: Node resets this at its start, so tools/cnapi reads it before and
+ * passes it in the environment.
  */
 import { constants } from 'node:os';
 import type { Clock } from '../ports/clock.ts';
@@ -12,12 +13,15 @@ export type EndingSignal = (typeof ENDING)[number];
 /** The last eight digits of SigIgn in /proc/PID/status. */
 const IGNORED = 'CNAPI_IGNORED_SIGNALS';
 
-/** As the shell has it; 128 for a signal that is not known here. */
+/** The exit code that a shell uses; 128 for an unknown signal. */
 export function exitCodeOfSignal(signal: string): number {
   return 128 + (new Map<string, number>(Object.entries(constants.signals)).get(signal) ?? 0);
 }
 
-/** Signals that were ignored when the program was called are so again. Takes them out of the environment. */
+/**
+ * Ignores the signals again that were ignored when the program was started. Removes them from the
+ * environment.
+ */
 export function ignoreAsCalled(env: NodeJS.ProcessEnv): void {
   for (const signal of ignoredIn(env[IGNORED])) process.on(signal, () => undefined);
   ignored = ignoredIn(env[IGNORED]);
@@ -25,14 +29,17 @@ export function ignoreAsCalled(env: NodeJS.ProcessEnv): void {
 }
 let ignored: readonly EndingSignal[] = [];
 
-/** Of a mask in hexadecimal; none of what is no mask. */
+/** The ending signals in a hexadecimal mask; empty when the mask is malformed. */
 export function ignoredIn(mask: string | undefined): EndingSignal[] {
   if (mask === undefined || !/^[0-9a-f]{1,8}$/.test(mask)) return [];
   const bits = Number.parseInt(mask, 16);
   return ENDING.filter((signal) => ((bits >> (constants.signals[signal] - 1)) & 1) === 1);
 }
 
-/** Calls `listener` with each, and how many came before; gives the way to stop that. */
+/**
+ * Calls `listener` with each signal and the number of earlier ones; returns a function that stops
+ * this.
+ */
 export function onEndingSignal(listener: (signal: EndingSignal, before: number) => void): () => void {
   let before = 0;
   const each = ENDING.filter((signal) => !ignored.includes(signal)).map((signal) => {
@@ -50,9 +57,10 @@ export interface Standstill {
 }
 
 /**
- * Ctrl-Z, and `fg` or `bg`: this process stands still as it would by itself, and `onStop` is called just before, `onContinue`
- * when it goes on. At a terminal with no shell that could wake it again (ssh -t, docker exec -it) nothing stands still: the
- * kernel drops TSTP there, for us as for the command, but never STOP.
+ * Handles Ctrl-Z, and `fg` or `bg`: this process stops as it would by default; `onStop` is called
+ * just before, `onContinue` when it continues. At a terminal with no shell that could wake it (ssh
+ * -t, docker exec -it) the process does not stop: there the kernel drops TSTP, for this process and
+ * for the command, but it never drops STOP.
  */
 export function onStandstill({ clock, onStop, onContinue }: Standstill): () => void {
   let isOver = false;

@@ -1,22 +1,25 @@
 /**
- * Text from the network, made safe to show: what would steer a terminal (control characters, escapes) or turn its line
- * around (bidirectional controls) is shown as an escape such as `\x1b`. Pure.
+ * Makes text from the network safe to show: characters that would control a terminal (control
+ * characters, escapes) or reverse its line (bidirectional controls) are shown as escapes such as
+ * `\x1b`. Pure.
  */
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const UNSAFE = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
-/** One line: line feeds and tabs are escaped as well. */
+/** For one line: line feeds and tabs are escaped as well. */
 export function visible(text: string): string {
   return text.replace(UNSAFE, escaped);
 }
 
-/** Many lines: line feeds and tabs stay. */
+/** For many lines: line feeds and tabs are kept. */
 export function visibleLines(text: string): string {
   return text.replace(/\r\n/g, '\n').replace(UNSAFE, (one) => (one === '\n' || one === '\t' ? one : escaped(one)));
 }
 
-/** JSON whose texts do not steer a terminal either: JSON itself escapes only some control characters. */
+/**
+ * JSON that does not control a terminal either: JSON itself escapes only some control characters.
+ */
 export function safeJson(value: unknown, indent?: number): string {
   const json = JSON.stringify(value, undefined, indent) ?? 'null';
   return json.replace(UNSAFE, (one) => (one === '\n' ? one : `\\u${hex(one.charCodeAt(0), 4)}`));

@@ -1,4 +1,7 @@
-/** Conditions on servers as the command line has them: `hostname=web-*`, `traits.rack=r1`, `status!=running`. Pure. */
+/**
+ * Conditions on servers as written on the command line: `hostname=web-*`, `traits.rack=r1`,
+ * `status!=running`. Pure.
+ */
 import { UsageError } from './usage-error.ts';
 
 export interface Condition {
@@ -18,7 +21,7 @@ export function parseWhere(text: string): Condition {
 
 type Properties = Readonly<Record<string, unknown>>;
 
-/** What is not there is the empty text. */
+/** A missing property counts as an empty text. */
 export function matches(object: Properties, { path, isNot, pattern }: Condition): boolean {
   const value = valueAt(object, path) ?? '';
   return pattern.test(typeof value === 'object' ? JSON.stringify(value) : String(value)) !== isNot;

@@ -1,4 +1,4 @@
-/** Where instances are asked: addresses as a caller gives them, or as DNS has them. Used by caller.ts. */
+/** Addresses of instances: given by the caller or found by DNS. Used by caller.ts. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { resolveInstances } from '../dns/resolve.ts';
@@ -12,16 +12,16 @@ export interface Address {
   /** An IP address, or a name that could not be resolved. */
   host: string;
   port: number;
-  /** What the caller named: the server's name in TLS, and in messages. */
+  /** The name that the caller gave: used as the server's name in TLS, and in messages. */
   name: string;
-  /** What its certificate may be for in place of `name`. */
+  /** Other names for which its certificate may be valid instead of `name`. */
   otherNames?: readonly string[];
 }
 
-/** Where a caller says instances are. */
+/** Where the caller says that instances are. */
 export type Place = { urls: readonly string[] } | { dns: string | undefined; datacenter: string; domain: string };
 
-/** An address, or the way to one, cannot be used as it was given. */
+/** An address, or the way to find one, is invalid. */
 export class AddressError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('InvalidArgument', 409, message, { cause });
@@ -31,7 +31,7 @@ export class AddressError extends CnapiError {
 const RESOLVE_TIMEOUT_MS = 2000;
 const MAX_ADDRESSES = 100;
 
-/** As a URL without a path: what messages show. */
+/** The address as a URL without a path, for messages. */
 export function addressText({ secure, host, port, name }: Address): string {
   const shown = (one: string) => (isIP(one) === 6 ? `[${one}]` : one);
   const at = `${secure ? 'https' : 'http'}://${shown(name)}:${port}`;
@@ -53,14 +53,18 @@ export function parseAddress(text: string): Address {
   return { secure, host: name, name, port: Number(url.port || (secure ? 443 : 80)) };
 }
 
-/** The names, not addresses, by which TLS is to know instances: a certificate for one of them is this zone's. @throws AddressError */
+/**
+ * Returns the names (not IP addresses) by which TLS recognizes instances: a certificate for one of
+ * them belongs to this zone.
+ * @throws AddressError
+ */
 export function tlsNamesOf(place: Place, secure: boolean): string[] {
   if (!('urls' in place)) return secure ? [serviceName(place)] : [];
   const given = place.urls.map(parseAddress).filter((address) => address.secure && isIP(address.name) === 0);
   return [...new Set(given.map(({ name }) => name))];
 }
 
-/** The addresses to try, in order. @throws AddressError, NameResolutionError */
+/** Returns the addresses to try, in order. @throws AddressError, NameResolutionError */
 export async function addressesOf(
   place: Place,
   { clock, random, secure = false }: { clock: Clock; random: Random; secure?: boolean },
@@ -75,7 +79,7 @@ export async function addressesOf(
   return found.slice(0, MAX_ADDRESSES).map(({ host, port }) => ({ secure, host, port, name: secure ? name : host }));
 }
 
-/** A name stands for each of its addresses; one that is not known in time is left as it is. */
+/** Replaces a name by each of its addresses. A name that is not resolved in time is kept. */
 async function expanded(address: Address, clock: Clock): Promise<Address[]> {
   if (isIP(address.host) !== 0) return [address];
   const enough = new AbortController();
@@ -85,7 +89,7 @@ async function expanded(address: Address, clock: Clock): Promise<Address[]> {
   return found?.map(({ address: host }) => ({ ...address, host })) ?? [address];
 }
 
-/** Somebody may have written a password into it. */
+/** The text may contain a password by mistake. */
 function withoutSecret(text: string): string {
   return text.slice(0, 200).replace(/\/\/[^/]*@/, '//…@');
 }

@@ -1,8 +1,9 @@
 /**
- * Follows a stream of server-sent events over any number of instances: when one goes, or falls silent, the next one is asked
- * to go on after the last event that came (Last-Event-ID). Ends when the server says that nothing comes any more (204),
- * when the reader stops, or with an error: ApiError for what no other instance would answer differently, NoAnswerError
- * when none could be reached for `patienceMs`.
+ * Follows a stream of server-sent events over any number of instances. When an instance leaves or
+ * falls silent, the next one is asked to continue after the last event received (Last-Event-ID).
+ * Ends when the server reports that no more events will come (204), when the reader stops, or with
+ * an error: ApiError when no other instance would answer differently, NoAnswerError when none could
+ * be reached for `patienceMs`.
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../errors.ts';
@@ -14,13 +15,16 @@ export interface FollowRequest {
   after?: string | undefined;
   signal?: AbortSignal | undefined;
   patienceMs?: number;
-  /** Called when the stream broke off, before it is taken up again. */
+  /** Called when the stream broke off, before it is resumed. */
   onBroken?: ((why: string) => void) | undefined;
-  /** Called when a stream has opened and told where it stands: it goes on from there, whatever becomes of its instance. */
+  /**
+   * Called when a stream is open and its position is known. From then on it can be resumed from
+   * that position at any instance.
+   */
   onOpen?: (() => void) | undefined;
 }
 
-/** Instances send a comment each 15 s when there is nothing else. */
+/** Instances send a comment every 15 s when there is nothing else to send. */
 const SILENCE_MS = 40_000;
 const PATIENCE_MS = 60_000;
 const PAUSE_MS = 250;

@@ -1,4 +1,7 @@
-/** Server-sent events out of the pieces of a body (HTML standard, section 9.2), bounded. Pure; used by follow.ts. */
+/**
+ * Parses server-sent events from the pieces of a body (HTML standard, section 9.2), with limits.
+ * Pure; used by follow.ts.
+ */
 
 import { CnapiError } from '../errors.ts';
 
@@ -8,10 +11,10 @@ export interface ServerSentEvent {
   data: string;
 }
 
-/** A task's end comes in one event, with all of its output that was kept, as JSON. */
+/** Large enough for a task's end, which is one event with all kept output as JSON. */
 const MAX_EVENT_CHARACTERS = 32 * 1024 * 1024;
 
-/** Asked for again it would be as large. */
+/** Not repeatable: the event would be as large again. */
 export class EventTooLargeError extends CnapiError {
   constructor() {
     super('EventTooLarge', 502, `an event has more than ${MAX_EVENT_CHARACTERS} characters`);
@@ -28,12 +31,12 @@ export class EventParser {
   #data: string[] = [];
   #dataLength = 0;
 
-  /** Where to go on: an instance may say so without an event, too. */
+  /** The position from which to resume. An instance may also set it without an event. */
   get lastId(): string | undefined {
     return this.#lastId;
   }
 
-  /** The events that this piece completes. @throws EventTooLargeError */
+  /** Returns the events that this piece completes. @throws EventTooLargeError */
   push(piece: Uint8Array): ServerSentEvent[] {
     const text = this.#decoder.decode(piece, { stream: true });
     const events: ServerSentEvent[] = [];

@@ -1,4 +1,4 @@
-/** The agent's version: of the package it comes in. */
+/** The agent's version, which is the version of its package. */
 import { readFileSync } from 'node:fs';
 
 export const AGENT_VERSION: string = (

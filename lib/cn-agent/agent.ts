@@ -1,7 +1,8 @@
 /**
- * One agent: link, journal, runner and reports put together; and beside the link the older scheme, and tasks that are posted
- * to it. main.ts runs one for a real machine, the fleet thousands of them for stand-ins. Whoever makes it owns the journal
- * (already read), the pulse and the HTTP port (already listening); the agent owns the rest.
+ * One agent: it connects the link, journal, runner and reports with the legacy protocol (used while
+ * there is no link) and the tasks posted to its HTTP port. main.ts runs one for a real machine; the
+ * fleet runs thousands of simulated ones. The caller owns the journal (already read), the pulse and
+ * the HTTP port (already listening). The agent owns the rest.
  */
 import type { Logger } from '../log.ts';
 import { type Clock, settlesWithin } from '../ports/clock.ts';
@@ -31,7 +32,7 @@ export interface AgentDeps {
   log: Logger;
   pulse: Pulse;
   dial: Dial;
-  /** For what is not the link. */
+  /** For HTTP requests; `dial` has its own. */
   credentials?: Credentials | undefined;
   resolve(): Promise<readonly Endpoint[]>;
   journal: Journal;
@@ -41,17 +42,20 @@ export interface AgentDeps {
   agentVersion: string;
   allowReboot: boolean;
   protocol: Protocol;
-  /** Where tasks may be posted. */
+  /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
   /** A local address to connect from. */
   localAddress?: string | undefined;
 }
 
-/** Ends that were journalled while stopping get this long to be acknowledged. */
+/** How long a stopping agent waits for acknowledgements of the task ends that it has journalled. */
 const FAREWELL_MS = 1000;
-/** A task that cannot be ended does not hold the agent longer than this. */
+/** How long a stopping agent waits for running tasks to end. */
 const STOP_WITHIN_MS = 8000;
-/** The link looks at each pulse; what can wait a second does, so that thousands of agents fit one process. */
+/**
+ * The link runs at every pulse. Runner and reports run once a second, so thousands of agents fit in
+ * one process.
+ */
 const CHORES_MS = 1000;
 
 export class Agent implements LinkOwner, HttpWorker, Pulsed {
@@ -63,7 +67,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   readonly #oldCnapi: OldCnapi;
   readonly #oldScheme: OldScheme;
   readonly #capabilities: string[];
-  /** When runner and reports have their next turn. */
+  /** When runner and reports run next. */
   #choresAt = 0;
   #stopped: Promise<void> | undefined;
 
@@ -109,7 +113,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     this.#oldScheme = new OldScheme({ clock, random, log, machine, cnapi: this.#oldCnapi, serverUuid });
   }
 
-  /** What is said of a task goes to whoever gave it. */
+  /** Sends frames about a posted task to PostedTasks and all other frames to the link. */
   #outbox(): Outbox {
     const link = this.#link;
     return {
@@ -133,12 +137,12 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     return this.#link;
   }
 
-  /** True while it speaks the older scheme. */
+  /** True while the agent uses the legacy protocol. */
   get isOldStyle(): boolean {
     return this.#oldScheme.isRunning;
   }
 
-  /** Resolves when the agent is on its way to its first instance. */
+  /** Resolves when the agent has begun to connect to its first instance. */
   async start(): Promise<void> {
     const { journal, machine, pulse, protocol, httpPort } = this.#deps;
     await forgetPosted(journal, machine);
@@ -150,7 +154,10 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     else this.#link.start();
   }
 
-  /** Ends what runs, says so if it can, and leaves. The journal is the owner's to close. */
+  /**
+   * Ends running tasks, reports their ends if it can, and disconnects. The caller closes the
+   * journal.
+   */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
@@ -177,7 +184,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     return false;
   }
 
-  /** Its death without a word, for a fleet that must show one: nothing is ended, nothing is said. */
+  /** Simulates a crash, for the fleet: ends no task and sends nothing. */
   abandon(): void {
     this.#stopped ??= Promise.resolve();
     this.#deps.pulse.remove(this);

@@ -1,11 +1,12 @@
 /**
- * What an agent owes whoever asks about a task: a task frame or a cancel against what the journal has of its id. Pure;
- * carried out by runner.ts, which explains the attempts. docs/design.md section 6.
+ * How an agent answers a task or task_cancel frame, given what its journal holds for the task's id.
+ * A late cancel names an earlier attempt. Pure; runner.ts carries out the answer and explains
+ * attempts. docs/design.md section 6.
  *
- *                     not known     accepted, running     ended           acknowledged
- *     task            take it       say that it is        tell its end    say that it has ended
- *     cancel          end it        end it                tell its end    say that it is cancelled
- *     a late cancel   –             nothing               nothing         –
+ *                    not known   accepted, running    ended          acknowledged
+ *     task           take it     send that it is      send its end   send that it has ended
+ *     cancel         end it      end it               send its end   send that it is cancelled
+ *     late cancel    –           nothing              nothing        –
  */
 import type { JournalRecord, JournalState, JournalTask } from './journal.ts';
 import type { Attempt } from './task-end.ts';
@@ -23,7 +24,10 @@ export type CancelAnswer =
   | { do: 'say-cancelled' }
   | { do: 'nothing' };
 
-/** Due before an answer: under a higher attempt what is known stands under that one. */
+/**
+ * The record to append before the answer if the frame has a higher attempt: the known task
+ * continues under that attempt.
+ */
 export function renumberingOf(
   { tasks }: JournalState,
   { id, attempt }: Attempt,
@@ -32,7 +36,7 @@ export function renumberingOf(
   return known && known.attempt < attempt ? { record: 'renumbered', id, attempt } : undefined;
 }
 
-/** An id that is known, or has ended, never starts again. */
+/** A known or ended id never starts again. */
 export function answerTask({ tasks, acknowledged }: JournalState, { id }: Attempt): TaskAnswer {
   const known = tasks.get(id);
   if (known === undefined) return acknowledged.has(id) ? { do: 'say-ended' } : { do: 'take' };

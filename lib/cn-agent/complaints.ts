@@ -1,4 +1,7 @@
-/** Warnings that an instance can cause at will, a few a minute: more tells nothing new, and fills the disk. */
+/**
+ * Limits warnings that an instance can cause at will to a few per minute. More would add no
+ * information and would fill the disk.
+ */
 import type { LogFields, Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 
@@ -14,7 +17,7 @@ export class Complaints {
     this.#deps = deps;
   }
 
-  /** The first line of a period says how many of the one before were left out. */
+  /** The first line of a period says how many warnings of the previous one were dropped. */
   warn(fields: LogFields, message: string): void {
     const now = this.#deps.clock.now();
     const unlogged = Math.max(0, this.#count - MAX_A_PERIOD);

@@ -1,6 +1,7 @@
 /**
- * The agent's options from a JSON file, for whoever renders files and not command lines: the same options in camelCase
- * (`tlsName` is `--tls-name`). What the command line says goes over it. Used by options.ts.
+ * Reads the agent's options from a JSON file, for tools that write files instead of command lines.
+ * The options are those of the command line, in camelCase (`tlsName` is `--tls-name`). The command
+ * line takes precedence. Used by options.ts.
  */
 import { readFileSync } from 'node:fs';
 import { messageOf } from '../errors.ts';
@@ -30,7 +31,7 @@ function optionOf(key: string, value: unknown, options: Readonly<Record<string, 
   throw new Error(`${key} is not ${kind.type === 'boolean' ? 'true or false' : 'a text'}`);
 }
 
-/** Several in a list, or in one text by comma. */
+/** Accepts a list of strings, or one string with commas. */
 function listOf(key: string, value: unknown): string[] {
   if (typeof value === 'string') return value.split(',').map((one) => one.trim());
   if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return value;

@@ -1,7 +1,8 @@
 /**
- * What an agent shows to instances, and what it asks them to show: its token, and TLS with certificates of a CA it trusts.
- * Both are read from their files at each connection, so that they can be replaced while it runs. Shared by the link, the
- * older scheme and the fleet. Whether TLS is spoken is settled for the agent's whole life: no instance can talk it out of it.
+ * How an agent authenticates to instances (a token) and checks them (TLS with certificates of a
+ * trusted CA). Token and CA are read from their files at each connection, so they can be replaced
+ * while the agent runs. Shared by the link, the legacy protocol and the fleet. Whether TLS is used
+ * is fixed for the agent's whole life; no instance can make it drop TLS.
  */
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
@@ -13,16 +14,19 @@ import { KeptFile } from './kept-file.ts';
 
 export interface CredentialOptions {
   tls: boolean;
-  /** PEM; the system's CAs without it. */
+  /** PEM file; without it, the system's CAs are trusted. */
   caFile?: string | undefined;
-  /** The name that certificates are checked against; without it the one that was looked up, or the address dialled. */
+  /**
+   * The name that certificates are checked against. Default: the name that was looked up, or the
+   * address dialled.
+   */
   tlsName?: string | undefined;
   tokenFile?: string | undefined;
-  /** Used as soon as it is there, when no other is named. */
+  /** Used when `tokenFile` is not set, as soon as the file exists. */
   usualTokenFile?: string | undefined;
 }
 
-/** How to come to one endpoint. */
+/** What a connection to one endpoint needs. */
 export interface Passage {
   /** Undefined: without TLS. */
   tls: ConnectionOptions | undefined;
@@ -38,7 +42,7 @@ export const NO_CREDENTIALS: Credentials = { passageTo: () => ({ tls: undefined,
 
 const MAX_TOKEN_BYTES = 4096;
 const MAX_CA_BYTES = 1024 * 1024;
-/** What a header can carry. The rest is for the instance to say. */
+/** Characters that a header can carry. The instance checks the rest. */
 const TOKEN = /^[\x21-\x7e]+$/;
 
 /** @throws Error naming the option and the file that cannot be used */
@@ -92,7 +96,7 @@ class FileCredentials implements Credentials {
 function connectionOptions(name: string, secureContext: SecureContext | undefined): ConnectionOptions {
   return {
     minVersion: 'TLSv1.2',
-    // An address is no name that could be asked for.
+    // SNI allows host names only, no addresses.
     servername: isIP(name) ? '' : name,
     checkServerIdentity: (_dialled, certificate) => checkServerIdentity(name, certificate),
     ...(secureContext && { secureContext }),
@@ -109,7 +113,7 @@ function keptToken(path: string, log: Logger): KeptFile<string> {
   return new KeptFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse, complain });
 }
 
-/** One context for all connections: to make one takes milliseconds and memory. */
+/** One context for all connections: creating one takes milliseconds and memory. */
 function keptCa(path: string, log: Logger): KeptFile<SecureContext> {
   const parse = (ca: string) => {
     new X509Certificate(ca);

@@ -1,7 +1,8 @@
 /**
- * The agent's data directory, which one agent process at a time may use: each puts down a file named by itself and then
- * looks for others. Of two that start together at least one sees the other, so never do both go on. A file whose
- * process is gone (its start time tells it from a later one with its pid) counts for nothing and is removed.
+ * The agent's data directory, which one agent process at a time may use. Each process writes a lock
+ * file named after itself and then looks for others. If two start together, at least one sees the
+ * other, so they never both continue. A lock file whose process is gone is ignored and removed; the
+ * start time in its name distinguishes the process from a later one with the same pid.
  */
 import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,7 +19,7 @@ export interface DataDirectory {
 
 const LOCK = /^lock-(\d+)-(\d+)$/;
 
-/** Throws AgentUsageError when another agent has it, or when it cannot be used at all. */
+/** @throws AgentUsageError when another agent uses the directory, or when it cannot be used */
 export async function takeDataDirectory(path: string): Promise<DataDirectory> {
   const own = `lock-${process.pid}-${(await processFacts(process.pid))?.startTime ?? '0'}`;
   try {

@@ -1,4 +1,7 @@
-/** JSON deeper than a few thousand levels can be read but not written, neither to the journal nor when it is compacted. Pure. */
+/**
+ * JSON deeper than a few thousand levels can be parsed, but not written to the journal or
+ * compacted. Pure.
+ */
 const MAX_DEPTH = 200;
 
 export function isTooDeep(value: unknown, levels = MAX_DEPTH): boolean {

@@ -1,4 +1,7 @@
-/** Addresses of instances for a first contact, as the command line says to find them. Shared by the agent and the fleet. */
+/**
+ * Finds addresses of instances for the first contact, as the command line specifies. Shared by the
+ * agent and the fleet.
+ */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { resolveInstances } from '../dns/resolve.ts';
@@ -18,7 +21,7 @@ export function resolverOf(
   return () => resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, ...deps });
 }
 
-/** A host name stands for each of its addresses; one that is not known in time is left as it is. */
+/** Replaces a host name by each of its addresses. A name that is not resolved in time is kept. */
 async function addressesOf(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
   const each = endpoints.map(async (endpoint) => {
     if (isIP(endpoint.host)) return [endpoint];

@@ -1,28 +1,38 @@
 /**
- * Whether an agent that no instance takes speaks the older scheme meanwhile, and how long it waits before it looks for a
- * link again. An address is of the older kind when it answered the upgrade as one that does not know the route. Pure; used
- * by link.ts. docs/design.md section 5, "Old agents".
+ * Decides whether an agent that no instance accepts uses the legacy protocol meanwhile, and how
+ * long it waits before it tries the link again. An address counts as legacy when it answered the
+ * upgrade like a server without that route. Pure; used by link.ts. docs/design.md section 5,
+ * "Legacy agents".
  */
 import { type Endpoint, endpointKey } from './endpoints.ts';
 
-/** How an agent speaks to the control plane: over the link if there is one, over it only, or by the older scheme only. */
+/**
+ * How an agent talks to the control plane: by link, or by the legacy protocol where there is no
+ * link (`auto`); by link only; or by the legacy protocol only (`old`).
+ */
 export const PROTOCOLS = ['auto', 'link', 'old'] as const;
 export type Protocol = (typeof PROTOCOLS)[number];
 
-/** A round in which every known address was tried, and none took the agent. */
+/** A round in which every known address was tried and none accepted the agent. */
 export interface VainRound {
   known: readonly Endpoint[];
-  /** Keys of those of the older kind. */
+  /** Keys of the legacy addresses. */
   old: readonly string[];
-  /** Rounds in vain before this one. */
+  /** Failed rounds before this one. */
   failedRounds: number;
 }
 
-/** Beside new instances that are only away for a moment an old one is no reason to fall back. */
+/**
+ * Failed rounds before a legacy address among others causes a fallback: the instances that have the
+ * link may be unreachable only for a moment.
+ */
 const PATIENCE_ROUNDS = 3;
 const LOOK_AGAIN_MS = 30_000;
 
-/** Of an instance without the link: it does not know the path (404), the verb there (405), or the upgrade (426). */
+/**
+ * The instance has no link: it does not know the path (404), the method there (405) or the upgrade
+ * (426).
+ */
 export const isOldStyle = (status: number | undefined): boolean => status === 404 || status === 405 || status === 426;
 
 export function isAllOld({ known, old }: Pick<VainRound, 'known' | 'old'>): boolean {
@@ -33,10 +43,10 @@ export function wantsOldScheme(round: VainRound): boolean {
   return isAllOld(round) || (round.old.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
 }
 
-/** Half a minute to a minute. */
+/** 30 to 60 s. */
 export const lookAgainMs = (chance: number): number => LOOK_AGAIN_MS * (1 + chance);
 
-/** True when an address is named that was not known. */
+/** True when `named` contains an address that was not known. */
 export function namesAnother(named: readonly Endpoint[], known: readonly Endpoint[]): boolean {
   const keys = new Set(known.map(endpointKey));
   return named.some((endpoint) => !keys.has(endpointKey(endpoint)));

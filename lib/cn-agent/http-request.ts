@@ -1,4 +1,4 @@
-/** One small HTTP request to a CNAPI, on a connection of its own, answered within a bound or given up. */
+/** One small HTTP request to a CNAPI, on its own connection and with a deadline. */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Clock } from '../ports/clock.ts';
@@ -20,11 +20,13 @@ export interface HttpRequest {
 
 export interface HttpAnswer {
   status: number;
-  /** What its `Retry-After` says, if it does so in seconds; 0 else. */
+  /** The answer's `Retry-After` if it is in seconds, else 0. */
   retryAfterMs: number;
 }
 
-/** How it was answered; what else is in the answer is read and dropped. @throws what kept it from an answer */
+/**
+ * Resolves with the status; the body is read and dropped. @throws the reason for a missing answer
+ */
 export function answerTo(asked: HttpRequest, clock: Clock): Promise<HttpAnswer> {
   const { endpoint, passage, method, path, body, withinMs, localAddress, signal } = asked;
   const headers = { ...asked.headers, ...passage.headers };

@@ -1,6 +1,6 @@
 /**
- * Which server this agent speaks for: a uuid kept in the data directory. The first time it is the machine's own product
- * uuid where that is plausible, else a random one. `chooseUuid` is pure.
+ * The uuid of this agent's server, kept in the data directory. At the first start it is the
+ * machine's own product uuid if that is plausible, else a random one. `chooseUuid` is pure.
  */
 import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { AgentUsageError } from './options.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-([1-8])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-/** What vendors ship where a uuid was to be filled in. */
+/** Placeholder uuids that some vendors ship. */
 const DUMMIES = new Set([
   '03000200-0400-0500-0006-000700080009',
   '00020003-0004-0005-0006-000700080009',
@@ -17,7 +17,10 @@ const DUMMIES = new Set([
   '01234567-89ab-cdef-0123-456789abcdef',
 ]);
 
-/** A uuid of a known version and variant that is not one digit over and over, nor a known dummy. */
+/**
+ * A uuid of a known version and variant that has more than four different digits and is no known
+ * placeholder.
+ */
 export function isPlausibleUuid(text: string): boolean {
   const digits = new Set(text.replaceAll('-', ''));
   return UUID.test(text) && digits.size > 4 && !DUMMIES.has(text);
@@ -28,7 +31,10 @@ export function chooseUuid(productUuid: string | undefined, random: Random): str
   return isPlausibleUuid(own) ? own : random.uuid();
 }
 
-/** The server's uuid: as kept, or chosen and kept now. A given one must not differ from the one kept. */
+/**
+ * The stored server uuid, or one that is chosen and stored now. A given uuid must equal a stored
+ * one.
+ */
 export async function serverUuid(directory: string, random: Random, given?: string): Promise<string> {
   const path = join(directory, 'server-uuid');
   const kept = (await readFile(path, 'utf8').catch(() => '')).trim();

@@ -1,4 +1,4 @@
-/** A journal that lives as long as its agent: for simulated fleets. */
+/** A journal in memory, for simulated fleets. It lives as long as its agent. */
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { fold, type Journal, type JournalRecord, type JournalState, newJournal, prune } from './journal.ts';

@@ -1,8 +1,9 @@
 /**
- * What an agent remembers of its tasks, as data: records go in one after the other and fold into the state. Pure; kept on
- * disk by journal-file.ts and in memory by journal-memory.ts. docs/design.md section 6.
+ * An agent's record of its tasks, as data: records fold into the state one after the other. Ids of
+ * acknowledged tasks are kept for 10 minutes. Pure; journal-file.ts keeps it on disk and
+ * journal-memory.ts in memory. docs/design.md section 6.
  *
- *     (unknown) ── accepted ──► accepted ── started ──► running ── ended ──► ended ── acknowledged ──► (id kept 10 minutes)
+ *     (unknown) ── accepted ──► accepted ── started ──► running ── ended ──► ended ── acknowledged
  *         │                        └──────────────────────────────────────────▲
  *         └── ended (refused, or cancelled before it came) ───────────────────┘
  */
@@ -10,10 +11,10 @@ import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../wire/frames.ts'
 import { MAX_INVENTORY_TASKS } from '../wire/limits.ts';
 import { isPostedId } from './posted-id.ts';
 
-/** The processes of a running task: all in one group, led by one process, in one boot of the machine. */
+/** The processes of a running task: one group, led by one process, in one boot of the machine. */
 export interface ProcessGroup {
   pgid: number;
-  /** Of the leader, in clock ticks since boot: a pid alone may be another's tomorrow. */
+  /** Start of the leader, in clock ticks since boot. A pid alone may be reused. */
   startTime: string;
   bootId: string;
 }
@@ -24,7 +25,7 @@ export type JournalRecord =
   | { record: 'accepted'; task: TaskFrame }
   | { record: 'started'; id: string; group?: ProcessGroup }
   | { record: 'ended'; end: TaskEndFrame }
-  /** The same task under the number of a later attempt. */
+  /** The task continues under a later attempt. */
   | { record: 'renumbered'; id: string; attempt: number }
   | { record: 'acknowledged'; id: string };
 
@@ -38,17 +39,20 @@ export interface JournalState {
   epoch: number;
   /** Every task whose end is not acknowledged. */
   tasks: Map<string, JournalTask>;
-  /** Ids of acknowledged ends, oldest first, and when (this process's clock). */
+  /** Ids of acknowledged ends, oldest first, with the time (this process's clock). */
   acknowledged: Map<string, number>;
-  /** Of the records that made `tasks`. */
+  /** Bytes of the records that made `tasks`. */
   liveBytes: number;
 }
 
 /** What the runner and the link write to. */
 export interface Journal {
-  /** Holds every record appended so far, also those that are still on their way to the disk. */
+  /** Includes every appended record, also those not yet on disk. */
   readonly state: JournalState;
-  /** Folded at once; resolves when the record, and all before it, survive the death of the machine. Never rejects. */
+  /**
+   * Folds the record at once. Resolves when it and all records before it survive a crash of the
+   * machine. Never rejects.
+   */
   append(record: JournalRecord): Promise<void>;
   /** Begins a new journal: another id, epoch 0, no tasks. */
   renew(): Promise<void>;
@@ -72,7 +76,10 @@ export function newJournal(journalId: string): JournalState {
   return { journalId, epoch: 0, tasks: new Map(), acknowledged: new Map(), liveBytes: 0 };
 }
 
-/** Folds one record, of `bytes` on the disk, into the state (in place). Throws where the order is impossible. */
+/**
+ * Folds one record, of `bytes` on disk, into the state (in place). @throws JournalRecordError if
+ * the order is impossible
+ */
 export function fold(state: JournalState, record: JournalRecord, bytes: number, now: number): void {
   switch (record.record) {
     case 'begin':
@@ -114,7 +121,7 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
   }
 }
 
-/** Forgets acknowledged ids that are old enough, or too many. */
+/** Forgets acknowledged ids that are too old or too many. */
 export function prune(state: JournalState, now: number): void {
   for (const [id, at] of state.acknowledged) {
     if (now - at < ACKNOWLEDGED_KEPT_MS && state.acknowledged.size <= MAX_ACKNOWLEDGED) return;
@@ -122,7 +129,7 @@ export function prune(state: JournalState, now: number): void {
   }
 }
 
-/** The records a compacted journal consists of. */
+/** The records of a compacted journal. */
 export function* recordsOf(state: JournalState): Generator<JournalRecord> {
   yield { record: 'begin', version: 1, journalId: state.journalId, epoch: state.epoch };
   for (const id of state.acknowledged.keys()) yield { record: 'acknowledged', id };
@@ -134,7 +141,10 @@ export function* recordsOf(state: JournalState): Generator<JournalRecord> {
   }
 }
 
-/** True when a file of `bytes`, of which `compactedBytes` were left by the last compaction, is mostly history. */
+/**
+ * True when a file of `bytes`, of which `compactedBytes` were left by the last compaction, is
+ * mostly history.
+ */
 export function wantsCompaction(bytes: number, compactedBytes: number): boolean {
   return bytes >= COMPACT_FROM_BYTES + 2 * compactedBytes;
 }
@@ -144,12 +154,14 @@ export function hasRoom(state: JournalState): boolean {
   return state.tasks.size < MAX_INVENTORY_TASKS && state.liveBytes < MAX_LIVE_BYTES;
 }
 
-/** How long an end may be: a full journal takes no more tasks, but those it has must still end. */
+/**
+ * Limit for the bytes of an end. A full journal takes no more tasks, but its tasks must still end.
+ */
 export function endBytes(state: JournalState): number {
   return state.liveBytes < MAX_LIVE_BYTES ? Number.POSITIVE_INFINITY : SHORT_END_BYTES;
 }
 
-/** What instances have given: of posted tasks they know nothing. */
+/** Only tasks that instances sent; they do not know posted tasks. */
 export function inventoryOf(state: JournalState): InventoryFrame['tasks'] {
   const given = [...state.tasks.values()].filter(({ id }) => !isPostedId(id));
   return given.map(({ id, attempt, state: taskState }) => ({ id, attempt, state: taskState }));

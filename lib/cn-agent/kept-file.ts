@@ -1,15 +1,18 @@
-/** A small file read again whenever it has changed, so that what it holds can be replaced without a restart. Used by credentials.ts. */
+/**
+ * A small file that is read again whenever it has changed, so it can be replaced without a restart.
+ * Used by credentials.ts and http-access.ts.
+ */
 import { readFileSync, statSync } from 'node:fs';
 import { messageOf } from '../errors.ts';
 
 export interface KeptFileOptions<Value> {
   path: string;
   maxBytes: number;
-  /** Nobody but its owner may read it. */
+  /** Only its owner may be able to read it. */
   isSecret: boolean;
-  /** @throws what is wrong with it, without a word of what it says */
+  /** @throws what is wrong with the text, without quoting it */
   parse(text: string): Value;
-  /** Hears, once each, why a changed file cannot be used; the value before stays. */
+  /** Receives once why a changed file cannot be used; the previous value stays. */
   complain(message: string): void;
 }
 
@@ -24,7 +27,7 @@ export class KeptFile<Value> {
     this.#options = options;
   }
 
-  /** As the file is now. @throws when it cannot be used, naming it */
+  /** Reads the file. @throws Error naming the file when it cannot be used */
   load(): Value {
     const { path, maxBytes, isSecret, parse } = this.#options;
     try {
@@ -40,7 +43,7 @@ export class KeptFile<Value> {
     }
   }
 
-  /** The newest that could be used; undefined when there has been none. */
+  /** The newest usable value; undefined when there has been none. */
   read(): Value | undefined {
     const looks = looksOf(this.#options.path);
     const isUnchanged = looks === this.#readAs;

@@ -1,4 +1,4 @@
-/** Bounded parallelism: so many run at once, the rest waits in order. */
+/** Bounded parallelism: `limit` pieces of work run at once, the rest wait in order. */
 export class Lane {
   readonly #limit: number;
   readonly #queue = new Set<() => Promise<void>>();
@@ -8,7 +8,7 @@ export class Lane {
     this.#limit = limit;
   }
 
-  /** `work` never rejects. What leaves before its turn is forgotten. */
+  /** `work` must not reject. Work that leaves before its turn never runs. */
   enter(work: () => Promise<void>): { leave(): void } {
     this.#queue.add(work);
     this.#next();

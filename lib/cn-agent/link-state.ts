@@ -1,4 +1,7 @@
-/** What the link's state machine (link.ts) is made of: its state, what may happen to it, and what it asks its driver to do. Pure. */
+/**
+ * Types of the link's state machine (link.ts): its state, its events, and the effects that its
+ * driver carries out. Pure.
+ */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { UPGRADE_WITHIN_MS } from '../wire/limits.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, isSameInstance } from './endpoints.ts';
@@ -20,42 +23,45 @@ export interface LinkSession {
   endpoint: Endpoint;
   cnapiUuid: string;
   since: number;
-  /** It has answered a heartbeat. */
+  /** The instance has answered a heartbeat. */
   steady: boolean;
 }
 
 export interface LinkState {
   phase: Phase;
-  /** Rises with each phase entered; a timer names the turn it was armed in. */
+  /** Incremented with each phase entered; a timer carries the turn it was armed in. */
   turn: number;
-  /** The connection being made, in connecting, greeting and journalling. */
+  /** The connection being made, in connecting, greeting, journalling and renewing. */
   attempt: { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
   session: LinkSession | undefined;
-  /** Why a next session is sought while there is one: nothing is heard from it (silent), asked to (soft) or told to (must). */
+  /**
+   * Why the agent seeks another session while it has one: the instance is silent, or sent a goaway
+   * without a time (soft) or with one (must).
+   */
   move: 'no' | 'silent' | 'soft' | 'must';
-  /** The highest epoch a welcome has named. */
+  /** The highest epoch of any welcome. */
   epoch: number;
   conn: number;
   sockets: number;
   known: readonly Endpoint[];
   /** Keys of the endpoints tried in this round. */
   tried: readonly string[];
-  /** Keys of those in it that do not know the link. */
+  /** Keys of the endpoints tried in this round that have no link route. */
   old: readonly string[];
-  /** How the agent speaks while there is no session. */
+  /** How the agent communicates while there is no session; `old` is the legacy protocol. */
   scheme: 'link' | 'old';
-  /** Endpoints that asked to be left alone, until when. */
+  /** Endpoints that asked not to be tried for a while, and until when. */
   held: Holds;
-  /** Where the last session was: its instance may be gone, and is tried last. */
+  /** Where the last session was. Its instance may be gone, so it is tried last. */
   lost: { endpoint: Endpoint; cnapiUuid: string } | undefined;
-  /** How often the time for an upgrade is doubled (`upgradeWithinMs`). */
+  /** How often the upgrade deadline is doubled (`upgradeWithinMs`). */
   patience: number;
   resolvedThisRound: boolean;
-  /** Rounds that failed and sessions that did not last, one after the other. */
+  /** Consecutive failed rounds and sessions that did not last. */
   failedRounds: number;
-  /** A soft request before this is not heard. */
+  /** A soft goaway before this time is ignored. */
   softFrom: number;
-  /** Hellos repeated at once in this round with better numbers. */
+  /** Hellos repeated at once in this round with corrected numbers. */
   corrections: number;
   reconnectMaxMs: number;
 }
@@ -72,7 +78,10 @@ export type LinkEvent =
       retryAfterMs?: number | undefined;
       isOldStyle?: boolean | undefined;
     }
-  /** Nothing came from the instance for a while; came again; did not come for as long again. */
+  /**
+   * Nothing arrived for serverSilenceMs (silent), something arrived again (heard), or nothing
+   * arrived for as long again (dead).
+   */
   | { type: 'silent'; socket: number }
   | { type: 'heard'; socket: number }
   | { type: 'dead'; socket: number }
@@ -82,7 +91,7 @@ export type LinkEvent =
   | { type: 'journalled'; socket: number }
   | { type: 'renewed' }
   | { type: 'goaway'; socket: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
-  /** What the name stands for now, learnt while the older scheme is spoken. */
+  /** What the DNS name resolves to now, learnt while the legacy protocol is in use. */
   | { type: 'found'; addresses: readonly Endpoint[] }
   | { type: 'expired'; turn: number }
   | { type: 'departure'; socket: number }
@@ -94,23 +103,23 @@ export type LinkEffect =
   | { do: 'greet'; socket: number; conn: number }
   | { do: 'journal-epoch'; socket: number; epoch: number }
   | { do: 'renew-journal' }
-  /** The session stands: inventory first, then everything else. */
+  /** The session is open: send the inventory first, then everything else. */
   | { do: 'enter'; socket: number; welcome: WelcomeFrame }
-  /** Until a session stands, the older scheme is spoken. */
+  /** Use the legacy protocol until a session opens. */
   | { do: 'fall-back' }
   | { do: 'close'; socket: number; reason: string }
-  /** Replaces the timer of the turn before. */
+  /** Replaces the timer of the previous turn. */
   | { do: 'arm'; turn: number; ms: number }
   | { do: 'arm-departure'; socket: number; ms: number };
 
-/** What a step may know of the world: monotonic milliseconds, and one throw of the dice in [0, 1). */
+/** A step's inputs from outside: monotonic milliseconds and one random number in [0, 1). */
 export interface Circumstances {
   now: number;
   chance: number;
 }
 
 const MAX_DOUBLINGS = 2;
-/** An instance may name any number of addresses, and others with each refusal. */
+/** An instance may name any number of addresses, and other ones with each refusal. */
 const MAX_TRIES_A_ROUND = 100;
 
 export class LinkTransitionError extends Error {
@@ -146,16 +155,18 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
 }
 
 /**
- * Twice as long after a lost session, for others may have lost theirs with it and stand in the same queue, and again after each
- * address that took too long: whoever gives up there has waited in vain, and what it leaves behind keeps the next ones waiting.
+ * The upgrade deadline. It is doubled after a lost session, because other agents may have lost
+ * theirs and wait in the same queue. It is doubled again after each address that took too long: an
+ * agent that gives up there has waited for nothing, and its abandoned attempt delays the next
+ * agents.
  */
 export function upgradeWithinMs({ patience }: LinkState): number {
   return UPGRADE_WITHIN_MS * 2 ** Math.min(patience, MAX_DOUBLINGS);
 }
 
 /**
- * What is left to try in this round. The instance of the session comes last, and only if it is silent: the connection may be
- * dead and the instance well. So does that of a session that was lost.
+ * The endpoints left to try in this round. The session's own instance comes last, and only if it is
+ * silent: perhaps only the connection is dead. The instance of a lost session also comes last.
  */
 export function candidatesOf(link: LinkState, now: number): Endpoint[] {
   const { session, tried, held } = link;
@@ -166,7 +177,7 @@ export function candidatesOf(link: LinkState, now: number): Endpoint[] {
   return others.length === 0 && (!session || link.move === 'silent') ? open : others;
 }
 
-/** A transition as the log says it. */
+/** The log fields of a transition. */
 export function transitionOf(before: LinkState, event: LinkEvent, after: LinkState) {
   return {
     from: before.phase,
@@ -178,7 +189,7 @@ export function transitionOf(before: LinkState, event: LinkEvent, after: LinkSta
   };
 }
 
-/** What the peer or the network gave as the reason. */
+/** The reason that the peer or the network gave. */
 export function whyOf(event: LinkEvent): string | undefined {
   if (event.type === 'closed') return event.reason;
   if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;

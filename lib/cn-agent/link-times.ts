@@ -1,10 +1,12 @@
-/** What a welcome says of periods and sizes, within what an agent can live with. Pure; used by link.ts and its driver. */
+/**
+ * Periods and sizes of a welcome, limited to what an agent can work with. Pure; used by the link.
+ */
 import type { WelcomeFrame } from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES } from '../wire/limits.ts';
 
 export type SessionLimits = Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs'> & { maxFrameBytes: number };
 
-/** An instance speaks when it is spoken to, so its silence begins no earlier than at the second heartbeat. */
+/** An instance only answers heartbeats, so its silence lasts at least two heartbeat periods. */
 export function limitsOf(welcome: WelcomeFrame): SessionLimits {
   const heartbeatMs = within(100, welcome.heartbeatMs, 60_000);
   const serverSilenceMs = within(Math.max(500, 2 * heartbeatMs), welcome.serverSilenceMs, 600_000);

@@ -1,6 +1,6 @@
 /**
- * The session as its clockwork sees it: what the instance's silence amounts to, and when the next heartbeat is due. Owned
- * by the link's driver, which asks at each pulse; it has no timer of its own.
+ * The timing of one session: how long the instance has been silent, and when the next heartbeat is
+ * due. Owned by the link's driver, which asks at each pulse; it has no timer of its own.
  *
  *     heard ── nothing for serverSilenceMs ──► silent ── nothing for as long again ──► dead
  *       ▲──────────────────── any byte ───────────┘
@@ -13,11 +13,11 @@ export interface Watched extends SessionLimits {
   number: number;
   socket: LinkSocket;
   peerVersion: number;
-  /** Bytes have come since the last look. */
+  /** Bytes have arrived since the last pulse. */
   hasHeard: boolean;
   silentMs: number;
   nextHeartbeatAt: number;
-  /** It has answered a heartbeat. */
+  /** The instance has answered a heartbeat. */
   steady: boolean;
 }
 
@@ -41,7 +41,10 @@ export function watch(
   };
 }
 
-/** What has changed; `healthyMs` is how much of the time since the last call this process saw. */
+/**
+ * What has changed. `healthyMs` is the part of the time since the last call in which this process
+ * ran.
+ */
 export function listen(watched: Watched, healthyMs: number): Hearing | undefined {
   const { serverSilenceMs, silentMs } = watched;
   if (watched.hasHeard) {
@@ -54,7 +57,10 @@ export function listen(watched: Watched, healthyMs: number): Hearing | undefined
   return silentMs < serverSilenceMs && watched.silentMs >= serverSilenceMs ? 'silent' : undefined;
 }
 
-/** True when a heartbeat is due now; the next one is then counted from it, and not made up for after a pause. */
+/**
+ * True when a heartbeat is due. The next one is counted from this one; after a pause, missed ones
+ * are not sent.
+ */
 export function isBeatDue(watched: Watched, now: number): boolean {
   const { heartbeatMs, nextHeartbeatAt } = watched;
   if (now < nextHeartbeatAt) return false;

@@ -1,7 +1,8 @@
 /**
- * A CNAPI of the older kind, as its agents see it: a name behind which stands somebody who takes POSTs. The name is looked
- * up anew for each request. The address that answered last is kept while the name still stands for it: several instances
- * of the older kind take turns at a server's status badly. Used by old-scheme.ts.
+ * A legacy CNAPI as its agents see it: a DNS name behind which a server takes POSTs. The name is
+ * looked up for each request. The address that answered last is used while the name still resolves
+ * to it, because several legacy instances do not share a server's status well. Used by
+ * old-scheme.ts.
  */
 import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -17,32 +18,35 @@ export interface OldCnapiDeps {
   agentVersion: string;
   resolve(): Promise<readonly Endpoint[]>;
   credentials: Credentials;
-  /** Hears what the name stands for. */
+  /** Receives the addresses that the name resolves to. */
   found(addresses: readonly Endpoint[]): void;
   localAddress?: string | undefined;
 }
 
 const ANSWER_WITHIN_MS = 5000;
-/** Of one request; the next one may have better luck. */
+/** Most addresses tried for one request; the next request may succeed. */
 const MAX_ADDRESSES = 3;
 
 export class OldCnapi {
   readonly #deps: OldCnapiDeps;
   #known: readonly Endpoint[] = [];
   #favourite: string | undefined;
-  /** Those that asked to be left alone for a while. */
+  /** Addresses that asked not to be tried for a while. */
   #holds: Holds = {};
 
   constructor(deps: OldCnapiDeps) {
     this.#deps = deps;
   }
 
-  /** Where to go when the name cannot be looked up. */
+  /** Addresses to use while the name cannot be looked up. */
   know(addresses: readonly Endpoint[]): void {
     this.#known = addresses;
   }
 
-  /** The status of the first address that answers. @throws when none does, with what the last one said or did */
+  /**
+   * Resolves to the status that the first answering address gave. @throws the last failure when
+   * none answers
+   */
   async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
     await this.#lookUp();
     let failure = new Error(
@@ -61,7 +65,7 @@ export class OldCnapi {
     throw failure;
   }
 
-  /** With the name servers away, whoever was there before may still be. */
+  /** If no name server answers, the addresses known so far stay. */
   async #lookUp(): Promise<void> {
     const found = await this.#deps.resolve().catch(() => []);
     if (found.length === 0) return;

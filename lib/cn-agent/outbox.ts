@@ -1,10 +1,10 @@
 import type { AgentFrame } from '../wire/frames.ts';
 
-/** Where frames go: to whoever gave the task, or the newest session of that kind. */
+/** Where frames about tasks go: to the caller that posted the task, or to the newest session. */
 export interface Outbox {
   readonly maxFrameBytes: number;
-  /** True while what is said of the task would be taken without piling up. */
+  /** True while frames about the task are taken without piling up. */
   hasRoomFor(taskId: string): boolean;
-  /** False when there is nobody to hear it. */
+  /** False when there is no receiver. */
   send(frame: AgentFrame): boolean;
 }

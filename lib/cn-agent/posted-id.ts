@@ -1,6 +1,6 @@
 /**
- * Ids of tasks that were posted to the agent itself: UUIDs of version 8, so that every record of the journal tells where
- * its task came from. No instance makes such ids. Pure.
+ * Ids of tasks that were posted to the agent itself: UUIDs of version 8. Every journal record
+ * therefore shows where its task came from. No instance creates such ids. Pure.
  */
 import type { Random } from '../ports/random.ts';
 

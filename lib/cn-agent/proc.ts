@@ -1,4 +1,4 @@
-/** Processes as Linux's /proc shows them; where there is no /proc, nothing is known of any of them. */
+/** Processes as Linux shows them in /proc; without /proc no process is known. */
 import { readdir, readFile } from 'node:fs/promises';
 
 export interface ProcessFacts {
@@ -15,7 +15,7 @@ export async function processFacts(pid: number): Promise<ProcessFacts | undefine
   return text === undefined ? undefined : parseStat(pid, text);
 }
 
-/** The command's name stands in parentheses and may hold anything, parentheses and spaces too. */
+/** The command's name is in parentheses and may contain anything, also parentheses and spaces. */
 export function parseStat(pid: number, text: string): ProcessFacts | undefined {
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const [state, , pgid, session] = fields;
@@ -34,7 +34,7 @@ export async function bootIdOf(): Promise<string> {
   return (await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => 'unknown')).trim();
 }
 
-/** Sends a signal; false when there is nobody to get it. Negative: to a process group. */
+/** Sends a signal; false when no process receives it. A negative pid names a process group. */
 export function signalProcess(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(pid, signal);

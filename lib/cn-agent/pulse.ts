@@ -1,16 +1,17 @@
 /**
- * The one timer behind all links of a process: each member is ticked every `periodMs`, after the poll phase, so bytes that
- * had arrived are read before anybody judges. A late tick (a stall, a freeze) carries zero healthy milliseconds.
- * With `spokes`, members are spread over the period, so that ten thousand of them do not speak at once.
+ * The one timer of all links of a process. It ticks each member every `periodMs`, after the poll
+ * phase, so bytes that had arrived are read before silence is judged. A late tick (a stall, a
+ * freeze) carries zero healthy milliseconds. With `spokes`, members are spread over the period, so
+ * ten thousand of them do not send at once.
  */
 import type { Clock, Timer } from '../ports/clock.ts';
 
 export interface Pulsed {
-  /** `healthyMs` is how much of the time since the last tick this process saw with its own eyes. */
+  /** `healthyMs` is the part of the time since the last tick in which this process ran. */
   tick(now: number, healthyMs: number): void;
 }
 
-/** Periods since a spoke's last turn from which on it is not made to wait for its place in the round. */
+/** A spoke is overdue when its last turn was more than this many periods ago. */
 const OVERDUE = 1.5;
 
 export class Pulse {
@@ -40,7 +41,10 @@ export class Pulse {
     this.#timer = undefined;
   }
 
-  /** A turn that came late for several spokes takes them all: an agent whose process stalled speaks at once. */
+  /**
+   * If a late timer made several spokes overdue, they all get their turn now: an agent whose
+   * process stalled sends at once.
+   */
   #onTimer(): void {
     const now = this.#clock.now();
     this.#takeTurn(now);

@@ -1,6 +1,7 @@
 /**
- * What keeps this agent out until somebody mends it: a token or a certificate. Told once, with what to do, until a session
- * stands; the agent goes on trying meanwhile. Used by link-driver.ts and old-scheme.ts.
+ * Reasons that keep this agent out until somebody fixes them: a token or a certificate. Each is
+ * logged once, with advice, until a session opens. The agent keeps trying meanwhile. Used by
+ * link-driver.ts and old-scheme.ts.
  */
 import type { Logger } from '../log.ts';
 import { type Endpoint, endpointKey } from './endpoints.ts';
@@ -14,14 +15,14 @@ const BY_STATUS: Readonly<Record<number, string>> = {
   429: 'this agent is told to wait: too many requests or failed sign-ins come from its address',
 };
 
-/** Of Node's names for a certificate that does not check out. */
+/** Matches Node's error codes for a certificate that is not accepted. */
 const UNTRUSTED = /CERT|SIGNATURE|ISSUER|SELF_SIGNED|CRL|INVALID_CA|PATH_LENGTH/;
 const UNTRUSTED_ADVICE =
   "the instance's certificate is not accepted. --ca FILE names the CA to trust, --tls-name NAME the name it must be for; " +
   "or it has expired, or this machine's clock is wrong: why says which";
 const NO_TLS_ADVICE = 'whoever listens there does not speak TLS as this agent does; is https:// (or --tls) right?';
 
-/** Undefined when there is nothing to mend at this agent. */
+/** Undefined when nothing needs to be fixed at this agent. */
 export function adviceOn({ status, code = '' }: { status: number; code?: string | undefined }): string | undefined {
   if (UNTRUSTED.test(code)) return UNTRUSTED_ADVICE;
   if (code === 'EPROTO' || code.startsWith('ERR_SSL')) return NO_TLS_ADVICE;
@@ -43,7 +44,7 @@ export class Refusals {
     this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, instance: endpointKey(endpoint), why: reason }, advice);
   }
 
-  /** A session stands: what is wrong later is news. */
+  /** A session is open; later refusals are logged again. */
   forget(): void {
     this.#told.clear();
   }

@@ -1,6 +1,7 @@
 /**
- * What the machine is and how it fares, told to the instance: sysinfo when asked for and when it changed (looked at each
- * minute), status at the start of a session, on a change worth telling (looked at each 5 s), and each minute.
+ * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change
+ * (checked each minute). Status: at the start of a session, on a significant change (checked every
+ * 5 s), and each minute.
  */
 import type { Logger } from '../log.ts';
 import { digestOf } from '../wire/canonical-json.ts';
@@ -19,7 +20,7 @@ type Status = Record<string, unknown>;
 export const STATUS_LOOK_MS = 5_000;
 export const STATUS_PERIOD_MS = 60_000;
 export const SYSINFO_LOOK_MS = 60_000;
-/** A figure that moved by this part of itself is worth telling before the minute is over. */
+/** A figure that changed by this fraction is reported before the minute is over. */
 const WORTH_TELLING = 0.05;
 
 export class Reports {
@@ -34,17 +35,17 @@ export class Reports {
     this.#deps = deps;
   }
 
-  /** Of the sysinfo read last. */
+  /** Digest of the sysinfo, for the hello. */
   get digest(): string {
     return this.#digest;
   }
 
-  /** Before the first hello, which carries the digest. */
+  /** Called before the first hello, which carries the digest. */
   async start(): Promise<void> {
     this.#digest = digestOf(await this.#deps.machine.sysinfo());
   }
 
-  /** A new session stands. */
+  /** A new session is open. */
   entered(now: number, sendSysinfo: boolean): void {
     this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
     if (sendSysinfo) this.#guard(this.#tellSysinfo(true));
@@ -87,7 +88,9 @@ export class Reports {
   }
 }
 
-/** Whether any figure moved by a twentieth, or anything but a figure or the time changed. */
+/**
+ * True when a figure changed by more than a twentieth, or anything else except the time changed.
+ */
 export function isWorthTelling(told: unknown, now: unknown): boolean {
   if (told === now) return false;
   if (typeof told === 'number' && typeof now === 'number') {

@@ -1,17 +1,21 @@
 /**
- * The tasks of one agent, from the frame that brings one to the acknowledgement of its end. Owned by Agent.
+ * The tasks of one agent, from the frame that brings a task to the acknowledgement of its end.
+ * Owned by Agent.
  *
- *     task ──► accepting ── on the disk: accepted ──► queued ── its lane is free: started ──► running ──► ending ── on the disk ──► task_end
- *                  └────────────── cancelled, timed out ──────────────┴──────────────────────────▲
+ *     task ──► accepting ── on disk: accepted ──► queued ── its lane is free: started ──► running
+ *                  └──────────── cancelled, timed out ───────────┴─► ending ◄─── it ends ────┘
+ *     ending ── on disk ──► task_end
  *
- * The journal is written before anything is said or started; a task that is not gated is queued while it is written, so that
- * with its lane free it is accepted and started by one write. An id that is running or has ended never starts again. Ends
- * are repeated to each new session until they are acknowledged. docs/design.md section 6.
+ * The journal is written before anything is reported or started. A task that is not gated is queued
+ * during this write, so one write accepts and starts it if its lane is free. An id that is running
+ * or has ended never starts again. Ends are repeated to each new session until they are
+ * acknowledged. docs/design.md section 6.
  *
- * Attempts. Whoever asks is answered under the attempt it names, or its database would pass the answer over and ask for ever.
- * An attempt above the known one renumbers what is known, and starts nothing. One below is of a database that has gone back (a
- * standby that was behind): what runs is reported under it from then on. A cancel of one below is late, and nothing to the one
- * above, unless that one was asked for since.
+ * Attempts. Each answer names the attempt that was asked about; otherwise the database would ignore
+ * it and ask for ever. An attempt above the known one renumbers it, and starts nothing. One below
+ * comes from a database that has gone back (a standby that lagged behind): the running task is
+ * reported under it from then on. A cancel of a lower attempt is late, and does not affect the
+ * higher one, unless the lower one was asked for since.
  */
 import type { Logger } from '../log.ts';
 import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
@@ -44,18 +48,18 @@ interface Work {
   frame: TaskFrame;
   task: AgentTask;
   phase: 'accepting' | 'queued' | 'running' | 'ending';
-  /** The disk has it. */
+  /** The acceptance is on disk. */
   isAccepted: boolean;
   abort: AbortController;
   timer: Timer;
   /** Its place in a lane. */
   place: { leave(): void } | undefined;
-  /** Settles when nothing of it runs any more. */
+  /** Settles when nothing of the task runs any more. */
   run: Promise<void> | undefined;
 }
 
 export const PARALLEL_TASKS = 16;
-/** An end that is not acknowledged goes out again this often, should the instance have lost it. */
+/** An unacknowledged end is sent again at this interval, in case the instance has lost it. */
 const REPEAT_ENDS_MS = 15_000;
 
 export class Runner {
@@ -67,9 +71,9 @@ export class Runner {
     parallel: new Lane(PARALLEL_TASKS),
     control: new Lane(1),
   };
-  /** Ended ids whose end this session has not been told, in order. */
+  /** Ended ids whose end this session has not been sent, in order. */
   readonly #untold = new Set<string>();
-  /** Ended ids whose end is on its way to the disk. */
+  /** Ended ids whose end is being written to disk. */
   readonly #journalling = new Set<string>();
   readonly #unjournalled = new Unjournalled();
   #repeatAt = 0;
@@ -85,7 +89,7 @@ export class Runner {
     return this.#paused;
   }
 
-  /** Before the first hello: what a former process of this agent had started is over, and the journal says so. */
+  /** Call before the first hello: journals ends for tasks that a former process had started. */
   async recover(): Promise<void> {
     const running = [...this.#deps.journal.state.tasks.values()].filter((task) => task.state === 'running');
     await Promise.all(running.map((task) => this.#endLeftover(task)));
@@ -98,8 +102,9 @@ export class Runner {
   }
 
   /**
-   * A new session stands: it is told every end again. What was accepted and not started goes on, now that an instance has
-   * welcomed this journal: one that was copied or rolled back is refused, and its tasks are not this agent's to run.
+   * A new session is established: it is sent every end again. Accepted tasks that have not started
+   * continue, because an instance has welcomed this journal. An agent with a copied or rolled-back
+   * journal is refused, and must not run its tasks.
    */
   entered(): void {
     for (const task of this.#deps.journal.state.tasks.values()) {
@@ -127,7 +132,7 @@ export class Runner {
     this.#tellEnds();
   }
 
-  /** Ends the task one way or another; one that is not known is journalled as ended, so that it cannot start later. */
+  /** Ends the task in any state. Journals an unknown id as ended, so it cannot start later. */
   onCancel(frame: TaskCancelFrame): void {
     const { journal, clock, outbox } = this.#deps;
     this.#renumber(frame);
@@ -156,7 +161,7 @@ export class Runner {
     }
   }
 
-  /** Gives up all work without a word: the journal it stands in is not this agent's any more. */
+  /** Stops all work without a report: the journal with these tasks is no longer this agent's. */
   async abandon(): Promise<void> {
     const works = [...this.#works.values()];
     this.#works.clear();
@@ -170,7 +175,7 @@ export class Runner {
     await Promise.all(works.map(({ run }) => run));
   }
 
-  /** Ends what runs and journals it; what has not started stays accepted, for the next process. */
+  /** Ends and journals what runs; what has not started stays accepted for the next process. */
   async stop(): Promise<void> {
     this.#stopping = true;
     const works = [...this.#works.values()];
@@ -182,7 +187,7 @@ export class Runner {
     await Promise.all(works.map(({ phase, run }) => (phase === 'queued' ? undefined : run)));
   }
 
-  /** True when the id needs no start: whatever is known of it has been said again. */
+  /** True if the id need not start: everything known of it has been sent again. */
   #answerKnown(frame: TaskFrame): boolean {
     const { journal, clock, outbox } = this.#deps;
     this.#renumber(frame);
@@ -200,14 +205,14 @@ export class Runner {
     if (work?.isAccepted !== false) this.#event({ id, attempt }, { name: 'accepted' });
   }
 
-  /** An acknowledgement of a lower attempt is not one of the journal's: the end is told again, under that. */
+  /** An acknowledgement of a lower attempt changes no journal: sends the end again under it. */
   #tellAs({ id, attempt }: Attempt, end: TaskEndFrame): void {
     const { outbox } = this.#deps;
     if (attempt === end.attempt) this.#tellAgain(id);
     else if (!this.#journalling.has(id)) outbox.send(fitEnd({ ...end, attempt }, outbox.maxFrameBytes));
   }
 
-  /** When a higher attempt is asked for, what is known stands under that number from now on. */
+  /** Once a higher attempt is asked for, the known task has that number. */
   #renumber({ id, attempt }: Attempt): void {
     const { journal, serverUuid } = this.#deps;
     const known = journal.state.tasks.get(id);
@@ -232,7 +237,7 @@ export class Runner {
     return end !== undefined;
   }
 
-  /** What its lane has room for is journalled as accepted and as started in one write; a gated task has processes first. */
+  /** One write journals acceptance and start if the lane has room, except for a gated task. */
   #accept(frame: TaskFrame, task: AgentTask): void {
     const work = this.#newWork(frame, task, 'accepting');
     work.run = this.#deps.journal.append({ record: 'accepted', task: frame }).then(() => this.#accepted(work));
@@ -335,7 +340,7 @@ export class Runner {
     log.info({ server_uuid: serverUuid, ...task, outcome, code: error?.code }, 'task ended');
   }
 
-  /** An end without a run. */
+  /** Ends an attempt that never ran. */
   #refuse(attempt: Attempt, failure: TaskFailure): void {
     const { journal, clock } = this.#deps;
     const { state } = journal;
@@ -359,7 +364,7 @@ export class Runner {
     this.#journalling.delete(end.id);
   }
 
-  /** As many as the session takes now; the rest follows with the next tick or acknowledgement. */
+  /** Sends what the session takes now; the rest follows at the next tick or acknowledgement. */
   #tellEnds(): void {
     const { outbox, journal } = this.#deps;
     for (const id of this.#untold) {

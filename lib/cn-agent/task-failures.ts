@@ -1,4 +1,4 @@
-/** The failures that the runner itself ends an attempt with. Pure. */
+/** Failures with which the runner itself ends an attempt. Pure. */
 import type { TaskFrame } from '../wire/frames.ts';
 import { TaskFailure } from './task-end.ts';
 

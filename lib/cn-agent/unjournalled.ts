@@ -1,6 +1,7 @@
 /**
- * Ends of tasks that the full journal could not take: the same attempt gets the same answer, never a run. Nothing of such an
- * attempt ran, so the next one is a new chance. In memory, bounded: the oldest is forgotten. Used by the runner.
+ * Ends of tasks that a full journal could not take. The same attempt gets the same answer and never
+ * runs. Nothing of such an attempt ran, so the next attempt may run. In memory and bounded: the
+ * oldest end is dropped. Used by the runner.
  */
 import type { TaskEndFrame } from '../wire/frames.ts';
 import type { Attempt } from './task-end.ts';
@@ -16,7 +17,7 @@ export class Unjournalled {
     this.#ends.set(end.id, end);
   }
 
-  /** What whoever asks for this attempt, or a lower one, was told or would have been. */
+  /** The end to report for this attempt, if it or a later attempt ended here. */
   endOf({ id, attempt }: Attempt): TaskEndFrame | undefined {
     const end = this.#ends.get(id);
     return end && attempt <= end.attempt ? { ...end, attempt } : undefined;

@@ -1,6 +1,8 @@
-/** Cutting UTF-8 without cutting a character. Pure. */
+/** Cuts UTF-8 between characters. Pure. */
 
-/** How many of `bytes` form whole characters; fewer only when the end holds the beginning of one. */
+/**
+ * How many of `bytes` form whole characters; fewer than all when the last character is incomplete.
+ */
 export function wholeLength(bytes: Uint8Array): number {
   const last = bytes.length - 1;
   for (let back = 0; back < 3 && back <= last; back++) {
@@ -11,7 +13,7 @@ export function wholeLength(bytes: Uint8Array): number {
   return bytes.length;
 }
 
-/** How many bytes at the start belong to a character that began before. */
+/** How many bytes at the start belong to a character that began earlier. */
 export function strayLength(bytes: Uint8Array): number {
   let stray = 0;
   while (stray < 3 && stray < bytes.length && ((bytes[stray] as number) & 0xc0) === 0x80) stray += 1;

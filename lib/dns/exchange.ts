@@ -1,6 +1,7 @@
 /**
- * One question to one name server, as a client: over UDP with retries, over TCP when the answer was truncated. Used by
- * `resolve.ts`. Believes only what comes from the server asked, with the id and the question that were sent (RFC 5452).
+ * A DNS client: one question to one name server, over UDP with retries, or over TCP when the answer
+ * was truncated. Used by `resolve.ts`. It accepts only a reply from the server it asked, with the
+ * id and the question that it sent (RFC 5452).
  */
 import { createSocket } from 'node:dgram';
 import { connect, isIPv6 } from 'node:net';
@@ -19,13 +20,15 @@ export interface ServerAddress {
 
 export interface Asker {
   server: ServerAddress;
-  /** For all attempts at one question together. */
+  /** Time limit for all attempts at one question together. */
   timeoutMs: number;
   clock: Clock;
   random: Random;
 }
 
-/** The reply to `name` and `type`, whatever its rcode; rejects when there is none in time. */
+/**
+ * Returns the reply to `name` and `type`, whatever its rcode. Rejects when no reply comes in time.
+ */
 export async function ask(asker: Asker, name: string, type: RecordType): Promise<DecodedPacket> {
   const reply = await askByUdp(asker, { name, type, class: 'IN' });
   return reply.flag_tc ? await askByTcp(asker, { name, type, class: 'IN' }) : reply;
@@ -51,7 +54,7 @@ function exchangeDatagrams({ server, timeoutMs, clock, random }: Asker, question
     const reply = decodeMessage(bytes);
     if (reply && isReplyTo(reply, id, question)) resolve(reply);
   });
-  // Connected, the socket hears its server only, and of a port where nobody listens at once.
+  // A connected socket receives only from its server. It also reports a closed port at once.
   socket.connect(server.port, server.host, () => socket.send(encodeQuery(id, question)));
   return promise.finally(() => {
     timer.cancel();

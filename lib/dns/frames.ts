@@ -1,10 +1,10 @@
 /**
- * DNS over TCP: each message is preceded by its length in two bytes (RFC 1035 section 4.2.2). Pure; used by the name
- * server and by the resolver.
+ * DNS over TCP: each message is preceded by its length in two bytes (RFC 1035 section 4.2.2). Pure;
+ * used by the name server and by the resolver.
  */
 const lengthBytes = 2;
 
-/** Puts together what arrives in pieces. Holds less than one message of `maxBytes`. */
+/** Assembles messages from pieces. Holds less than one message of `maxBytes`. */
 export class FrameReader {
   readonly #maxBytes: number;
   #pending: Buffer = Buffer.alloc(0);
@@ -13,7 +13,10 @@ export class FrameReader {
     this.#maxBytes = maxBytes;
   }
 
-  /** The messages completed by `chunk`; undefined when one is longer than allowed, after which nothing can be read. */
+  /**
+   * Returns the messages that `chunk` completes; undefined when one is longer than allowed, after
+   * which nothing more can be read.
+   */
   push(chunk: Buffer): Buffer[] | undefined {
     const messages: Buffer[] = [];
     let rest = this.#pending.length > 0 ? Buffer.concat([this.#pending, chunk]) : chunk;

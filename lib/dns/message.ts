@@ -1,16 +1,19 @@
 /**
- * Messages of the name server: bytes of a query in, bytes of its reply out. Pure; called by `name-server.ts` for each
- * datagram and each frame, and never throws, whatever the bytes. The codec is dns-packet's; what it would take on trust
- * is checked before (its arrays are as large as the header claims).
- *
- * Rules: RFC 1035 section 4, RFC 6891 (EDNS0), RFC 2181 section 9 (truncation), RFC 4343 (case).
+ * Messages of the name server: takes the bytes of a query, returns the bytes of its reply. Pure;
+ * `name-server.ts` calls it for each datagram and each frame. It never throws, whatever the bytes.
+ * The codec is dns-packet. That library trusts the header (its arrays are as large as the header
+ * claims), so the counts are checked first. Rules: RFC 1035 section 4, RFC 6891 (EDNS0), RFC 2181
+ * section 9 (truncation), RFC 4343 (case).
  */
 import { type Answer, type DecodedPacket, decode, encode, type OptAnswer } from 'dns-packet';
 import type { ZoneAnswer, ZoneQuestion } from './zone.ts';
 
 export const headerBytes = 12;
 export const plainUdpBytes = 512;
-/** The largest datagram that crosses any network in one piece; we neither send nor ask for more. */
+/**
+ * The largest datagram that crosses any network unfragmented. This code neither sends nor requests
+ * a larger one.
+ */
 export const maxUdpBytes = 1_232;
 export const maxTcpBytes = 65_535;
 const maxAdditionals = 8;
@@ -19,19 +22,22 @@ const rcodes = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, RE
 const flagBits = { response: 0x8000, authoritative: 0x0400, truncated: 0x0200, recursionDesired: 0x0100 } as const;
 const opcodeBits = 0x7800;
 const dnssecOkBit = 0x8000;
-/** BADVERS is 16: this is its upper part, which stands in the OPT record; the lower one is 0. */
+/** The upper part of BADVERS (16), which goes into the OPT record; the lower part is 0. */
 const badVersionExtension = 1;
 
 type Transport = 'udp' | 'tcp';
 
 interface Query {
   question: ZoneQuestion;
-  /** The question as it stands in the query, to be repeated as it is. */
+  /** The bytes of the question in the query; the reply repeats them unchanged. */
   questionBytes: Buffer;
   edns: OptAnswer | undefined;
 }
 
-/** The reply to `bytes`, or undefined when there must be none: it is a response, or no message at all. */
+/**
+ * Returns the reply to `bytes`; undefined when `bytes` is a response or not a message, which must
+ * not be answered.
+ */
 export function replyTo(
   bytes: Buffer,
   transport: Transport,
@@ -48,7 +54,10 @@ export function replyTo(
   }
 }
 
-/** Decodes a message whose header claims no more records than its bytes could hold; undefined when it is malformed. */
+/**
+ * Decodes a message whose header claims no more records than its bytes can hold. Returns undefined
+ * when it is malformed.
+ */
 export function decodeMessage(bytes: Buffer): DecodedPacket | undefined {
   if (bytes.length < headerBytes) return undefined;
   const [questions, ...records] = sectionCounts(bytes);
@@ -61,7 +70,10 @@ export function decodeMessage(bytes: Buffer): DecodedPacket | undefined {
   }
 }
 
-/** The record that says, in queries and replies, that we speak EDNS0 and how large a datagram we take. */
+/**
+ * The record in queries and replies that announces EDNS0 and the largest datagram that the sender
+ * accepts.
+ */
 export function optionsRecord({ extendedRcode, dnssecOk }: { extendedRcode: number; dnssecOk: boolean }): OptAnswer {
   return {
     type: 'OPT',
@@ -91,7 +103,10 @@ function parseQuery(bytes: Buffer): Query | undefined {
   };
 }
 
-/** The question's bytes; undefined for a name that text cannot carry unchanged: compressed, or with binary labels. */
+/**
+ * Returns the bytes of the question; undefined when the name cannot be written unchanged as text,
+ * because it is compressed or has binary labels.
+ */
 function bytesOfQuestion(bytes: Buffer, name: string): Buffer | undefined {
   const encoded = encode({ questions: [{ name, type: 'A' }] });
   const sameName = encoded.subarray(headerBytes, -4).equals(bytes.subarray(headerBytes, encoded.length - 4));
@@ -106,7 +121,7 @@ function fullReply(bytes: Buffer, query: Query, limit: number, answer: (question
   const { rcode, answers, authorities, additionals } = answer(query.question);
   const flags = rcodes[rcode] | (rcode === 'REFUSED' ? 0 : flagBits.authoritative);
   const options = query.edns ? [optionsRecord({ extendedRcode: 0, dnssecOk: query.edns.flag_do })] : [];
-  // What does not fit loses first its additionals, which are a courtesy, then everything.
+  // If the reply is too large, drop the optional additionals first, then everything.
   for (const extras of [[...additionals, ...options], options]) {
     const reply = assemble(bytes, query.questionBytes, { flags, answers, authorities, additionals: extras });
     if (reply.length <= limit) return reply;
@@ -122,7 +137,10 @@ interface Sections {
   additionals: readonly Answer[];
 }
 
-/** A reply with the question as it was; dns-packet does not compress names, so the rest may follow it at any offset. */
+/**
+ * Builds a reply with the original question. dns-packet does not compress names, so the records may
+ * follow at any offset.
+ */
 function assemble(
   bytes: Buffer,
   questionBytes: Buffer,
@@ -140,7 +158,7 @@ function assemble(
   return Buffer.concat([records.subarray(0, headerBytes), questionBytes, records.subarray(headerBytes)]);
 }
 
-/** A header and nothing else, for what could not be understood. */
+/** A header alone, in reply to a query that could not be understood. */
 function bareReply(bytes: Buffer, rcode: keyof typeof rcodes): Buffer {
   const reply = Buffer.alloc(headerBytes);
   const kept = bytes.readUInt16BE(2) & (opcodeBits | flagBits.recursionDesired);
@@ -154,7 +172,7 @@ function sizeLimit(transport: Transport, edns: OptAnswer | undefined): number {
   return Math.min(maxUdpBytes, Math.max(plainUdpBytes, edns?.udpPayloadSize ?? 0));
 }
 
-/** Questions, answers, authorities, additionals, as the header claims. */
+/** The numbers of questions, answers, authorities and additionals that the header claims. */
 function sectionCounts(bytes: Buffer): [number, number, number, number] {
   return [bytes.readUInt16BE(4), bytes.readUInt16BE(6), bytes.readUInt16BE(8), bytes.readUInt16BE(10)];
 }

@@ -1,6 +1,6 @@
 /**
- * Where the living instances are, by name: for an agent's first contact, and when every address it knows fails. Asks
- * the name server it is given, else those of the operating system.
+ * Finds the live instances by DNS name. An agent uses it at its first contact, and when every
+ * address it knows fails. Asks the given name server, or the operating system's if none is given.
  */
 import type { SrvRecord } from 'node:dns';
 import { lookup, NODATA, Resolver } from 'node:dns/promises';
@@ -13,7 +13,7 @@ import { type Asker, ask, type ServerAddress } from './exchange.ts';
 import { serviceName } from './zone.ts';
 
 export interface ResolveOptions {
-  /** `ip:port` or `[ip]:port`; without it the operating system's resolver is asked. */
+  /** `ip:port` or `[ip]:port`. Without it the operating system's resolver is used. */
   server?: string | undefined;
   datacenter: string;
   domain: string;
@@ -23,13 +23,13 @@ export interface ResolveOptions {
 }
 
 export interface ResolvedInstance {
-  /** Undefined where the name's owner publishes instances under names of their own. */
+  /** Undefined when the owner of the name publishes instances under other names. */
   uuid: string | undefined;
   host: string;
   port: number;
 }
 
-/** The instances' addresses cannot be had from DNS; try again, or give an address. 503. */
+/** DNS does not provide the instances' addresses; try again, or configure an address. 503. */
 export class NameResolutionError extends CnapiError {
   constructor(name: string, server: string, why: string, cause?: unknown) {
     const message = `${name} cannot be resolved by ${server}: ${why}; check the name server and try again`;
@@ -38,8 +38,10 @@ export class NameResolutionError extends CnapiError {
 }
 
 /**
- * The living instances in random order; none when the name exists and nobody lives.
- * @throws NameResolutionError when no usable answer comes in time; TypeError when `server` is not an address.
+ * Returns the live instances in random order; an empty list when the name exists but no instance is
+ * live.
+ * @throws NameResolutionError when no usable answer comes in time; TypeError when `server` is not
+ * an address
  */
 export async function resolveInstances(options: ResolveOptions): Promise<ResolvedInstance[]> {
   const { server, timeoutMs, clock, random } = options;
@@ -78,14 +80,14 @@ async function findByServer(asker: Asker, name: string): Promise<Found[]> {
   return found.flat();
 }
 
-/** The addresses of one instance: with the reply if they came along, else asked for. */
+/** Finds the addresses of one instance: in the reply if it has them, otherwise by another query. */
 async function locate(asker: Asker, reply: DecodedPacket, { target, port }: SrvData): Promise<Found[]> {
   const known = addressesOf(reply.additionals, target);
   const hosts = known.length > 0 ? known : await askAddresses(asker, target);
   return hosts.map((host) => ({ target, host, port }));
 }
 
-/** An instance that has gone since it was named has no addresses, and is no error. */
+/** Returns an empty list, not an error, for an instance that has left since it was named. */
 async function askAddresses(asker: Asker, target: string): Promise<string[]> {
   const replies = await Promise.all([ask(asker, target, 'A'), ask(asker, target, 'AAAA')]);
   return replies.flatMap(({ answers }) => addressesOf(answers, target));
@@ -98,10 +100,10 @@ function addressesOf(records: DecodedPacket['answers'], target: string): string[
   );
 }
 
-/** As `ask`, but anything else than success is an error. */
+/** Like `ask`, but throws on any rcode other than success. */
 async function askWell(asker: Asker, name: string, type: 'SRV'): Promise<DecodedPacket> {
   const reply = await ask(asker, name, type);
-  // The codec decodes the rcode, though its type declarations do not say so.
+  // The codec decodes the rcode, although its type declarations omit it.
   const { rcode } = reply as DecodedPacket & { rcode: string };
   if (rcode !== 'NOERROR') throw new Error(`the name server answered ${rcode}`);
   return reply;
@@ -110,7 +112,7 @@ async function askWell(asker: Asker, name: string, type: 'SRV'): Promise<Decoded
 async function findBySystem(name: string, { timeoutMs, clock }: ResolveOptions): Promise<Found[]> {
   const services = await new Resolver({ timeout: timeoutMs, tries: 1 }).resolveSrv(name).catch(noneIfNoData);
   const enough = new AbortController();
-  // The system takes its own time for an address; those that are known by then will do.
+  // The system's lookup cannot be limited in time; the addresses found in time are used.
   const late = clock.sleep(timeoutMs, enough.signal).then(() => undefined);
   const located = await Promise.all(
     services.map(async ({ name: target, port }) => {

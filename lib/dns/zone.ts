@@ -1,14 +1,14 @@
 /**
- * The zone `<datacenter>.<domain>`: what is answered to a question, given the instances that live. Pure; asked by
- * `message.ts` for `name-server.ts`.
+ * The zone `<datacenter>.<domain>`: the answer to a question, given the live instances. Pure;
+ * called by `message.ts` for `name-server.ts`.
  *
- *     <datacenter>.<domain>                         SOA, NS
- *     ns.<datacenter>.<domain>                      A or AAAA of the name server
- *     cnapi.<datacenter>.<domain>                   A, AAAA of the living instances
- *     _http._tcp.cnapi.<datacenter>.<domain>        SRV of the living instances
- *     <uuid>.cnapi.<datacenter>.<domain>            A or AAAA of one living instance
+ *      <datacenter>.<domain>                         SOA, NS
+ *      ns.<datacenter>.<domain>                      A or AAAA of the name server
+ *      cnapi.<datacenter>.<domain>                   A, AAAA of the live instances
+ *      _http._tcp.cnapi.<datacenter>.<domain>        SRV of the live instances
+ *      <uuid>.cnapi.<datacenter>.<domain>            A or AAAA of one live instance
  *
- * Everything may change within a second, so every TTL is 1, also of what does not exist (RFC 2308).
+ * Everything may change within a second, so every TTL is 1, also in negative answers (RFC 2308).
  */
 import { isIP } from 'node:net';
 import type { Answer, SrvAnswer } from 'dns-packet';
@@ -24,15 +24,15 @@ export interface Zone {
 
 export interface Instance {
   readonly uuid: string;
-  /** An IP address; a host name is good for SRV only. */
+  /** An IP address. A host name works for SRV only. */
   readonly host: string;
   readonly port: number;
 }
 
 export interface ZoneQuestion {
-  /** As it was asked, in any case; answers repeat it. */
+  /** In upper or lower case, as in the query; answers repeat it. */
   readonly name: string;
-  /** IN or ANY; nothing is known of other classes. */
+  /** IN or ANY; questions of other classes are refused. */
   readonly class: string;
   /** A record type's mnemonic, or UNKNOWN_n. */
   readonly type: string;
@@ -53,7 +53,7 @@ export function serviceName({ datacenter, domain }: Pick<Zone, 'datacenter' | 'd
   return `cnapi.${datacenter}.${domain}`.toLowerCase();
 }
 
-/** The answer, with records in the order of `instances`. */
+/** Returns the answer, with records in the order of `instances`. */
 export function answerQuestion(zone: Zone, instances: readonly Instance[], question: ZoneQuestion): ZoneAnswer {
   const apex = apexOf(zone);
   const name = question.name.toLowerCase();
@@ -72,7 +72,10 @@ export function answerQuestion(zone: Zone, instances: readonly Instance[], quest
   };
 }
 
-/** All records of `name`; empty for a name that only has names below it, undefined for one that does not exist. */
+/**
+ * Returns all records of `name`: empty for a name that has only names below it, undefined for a
+ * name that does not exist.
+ */
 function recordsAt(zone: Zone, instances: readonly Instance[], name: string): Answer[] | undefined {
   const service = serviceName(zone);
   switch (name) {
@@ -98,7 +101,7 @@ function serviceRecord(zone: Zone, { uuid, host, port }: Instance, name: string)
   return { type: 'SRV', name, ttl: ttlSeconds, data: { priority: 0, weight: 0, port, target } };
 }
 
-/** The addresses of the name that `answer` points to, to spare a second question. */
+/** Returns the addresses of the name in `answer`, which saves the client a second question. */
 function addressesNamedBy(zone: Zone, instances: readonly Instance[], answer: Answer): Answer[] {
   if (answer.type === 'SRV') return recordsAt(zone, instances, answer.data.target) ?? [];
   if (answer.type === 'NS') return recordsAt(zone, instances, answer.data) ?? [];
@@ -120,7 +123,10 @@ function nothing(zone: Zone, rcode: Rcode): ZoneAnswer {
   return { rcode, answers: [], authorities: [startOfAuthority(zone)], additionals: [] };
 }
 
-/** ANY is answered with as little as possible, so that nobody is flooded by way of us (RFC 8482 section 4.2). */
+/**
+ * An ANY query gets a minimal answer, so that nobody can use this server to flood a third party
+ * (RFC 8482 section 4.2).
+ */
 function minimalAny(name: string): Answer {
   return { type: 'HINFO', name, ttl: ttlSeconds, data: { cpu: 'RFC8482', os: '' } };
 }

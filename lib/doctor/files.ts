@@ -1,4 +1,4 @@
-/** Who may read the files that hold secrets, and whether the certificate will do. */
+/** Checks who may read the files that hold secrets, and whether the certificate is valid. */
 
 import { X509Certificate } from 'node:crypto';
 import { stat } from 'node:fs/promises';
@@ -50,7 +50,9 @@ function aboutItsEnd({ validUntilMs }: CertificatePair, wallTime: number): Findi
   return part.warn(text, 'put a new one in its place; the instance takes it without a restart');
 }
 
-/** Whoever checks it by another name (agents: --tls-name) needs neither; so it is a warning. */
+/**
+ * A warning only, because a client may check the certificate by another name (agents: --tls-name).
+ */
 function aboutItsNames({ cert, subjectAltName }: CertificatePair, wanted: readonly string[]): Finding[] {
   const part = findings('certificate');
   const certificate = new X509Certificate(cert);

@@ -1,16 +1,16 @@
-/** What a check says: whether it is well, what was found, and what to do about it. */
+/** The result of a check: its level, what was found, and what to do about it. */
 export type Level = 'ok' | 'warn' | 'fail';
 
 export interface Finding {
-  /** The part that was looked at: config, database, bus, … */
+  /** The part that was checked: config, database, bus, … */
   part: string;
   level: Level;
   found: string;
-  /** Present where there is something to do. */
+  /** Present when the user should do something. */
   todo?: string;
 }
 
-/** The findings of one part. */
+/** Creates the findings of one part. */
 export interface Findings {
   ok(found: string): Finding;
   warn(found: string, todo: string): Finding;

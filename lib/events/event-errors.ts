@@ -1,7 +1,7 @@
-/** Why events cannot be followed from where, or here. */
+/** Errors of requests to follow events from a position, or on this instance. */
 import { CnapiError } from '../errors.ts';
 
-/** No event of this log has that id. */
+/** This log has no event with that id. */
 export class UnknownEventError extends CnapiError {
   constructor(position: string) {
     super(
@@ -13,7 +13,7 @@ export class UnknownEventError extends CnapiError {
   }
 }
 
-/** This instance has as many followers of events as it may. */
+/** This instance has the maximum number of followers of events. */
 export class TooManyFollowersError extends CnapiError {
   constructor(limit: number) {
     super('TooManyFollowers', 503, `This instance already has ${limit} followers of events; try another one`, {
@@ -22,7 +22,7 @@ export class TooManyFollowersError extends CnapiError {
   }
 }
 
-/** This instance leaves and has told its followers so. */
+/** This instance drains and has ended its followers. */
 export class InstanceLeavingError extends CnapiError {
   constructor() {
     super('InstanceDraining', 503, 'This instance is leaving; follow events on another one', { retryAfterSeconds: 1 });

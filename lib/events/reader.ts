@@ -1,10 +1,12 @@
 /**
- * Reads the log once for all followers of this instance, while there are any: each period it has told changes numbered and
- * takes in what is new, into a window of bounded size. A follower takes from the window at its own pace; one that has
- * fallen out of it reads the log itself, so that nothing is ever kept for a slow one.
+ * Reads the log once for all followers of this instance, while there are any. Each period it has
+ * the recorded changes numbered and reads the new events into a window of bounded size. A follower
+ * reads from the window at its own pace. One that has fallen behind the window reads the log
+ * itself, so nothing is ever stored for a slow follower.
  *
- * A log that was set back (a standby that was behind was promoted) gives the same ids to other events. So each look begins with
- * the event that was the last one taken in: if it is another now, the log is taken in anew, and that is said.
+ * A log that was set back (a standby that was behind was promoted) gives the same ids to other
+ * events. So each read begins with the last event in the window. If that is now another event, the
+ * reader starts again and reports it.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -17,16 +19,16 @@ export interface ReaderDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;
-  /** Has told changes numbered; resolves to the log's last event. */
+  /** Has the recorded changes numbered; resolves to the id of the log's last event. */
   number(): Promise<number>;
-  /** What was taken in is not in the log any more. */
+  /** The events in the window are not in the log any more. */
   onSetBack(): void;
 }
 
 /** What a follower finds in the window. */
 export interface News {
   events: LoggedEvent[];
-  /** There is nothing after them yet. */
+  /** There are no events after these yet. */
   isEnd: boolean;
 }
 
@@ -38,9 +40,9 @@ export class Reader {
   readonly #deps: ReaderDeps;
   readonly #stopping = new AbortController();
   readonly #listeners = new Set<() => void>();
-  /** Without holes; ends with the last event taken in, where that was kept. */
+  /** Without holes; ends with the last event read, if that was stored. */
   #window: LoggedEvent[] = [];
-  /** The last event taken in; undefined while nobody follows. */
+  /** The position of the last event read; undefined while nobody follows. */
   #last: Position | undefined;
   #running: Promise<void> | undefined;
   #isFailing = false;
@@ -49,7 +51,7 @@ export class Reader {
     this.#deps = deps;
   }
 
-  /** Calls `onNews` after events were taken in, until the result is called. */
+  /** Calls `onNews` whenever new events were read, until the returned function is called. */
   listen(onNews: () => void): () => void {
     this.#listeners.add(onNews);
     this.#running ??= this.#run();
@@ -61,8 +63,8 @@ export class Reader {
   }
 
   /**
-   * At most `limit` of what was taken in after `position`. Undefined when the window does not hold its event; `foreign` when
-   * that number is another event's now.
+   * At most `limit` events of the window after `position`. Undefined when the window does not hold
+   * the position's event; `foreign` when its number now belongs to another event.
    */
   since(position: Position, limit: number): News | 'foreign' | undefined {
     const [first] = this.#window;
@@ -86,7 +88,7 @@ export class Reader {
       await this.#round();
       await clock.sleep(READ_MS, this.#stopping.signal);
     }
-    // In the same turn as the look at who listens: whoever comes next begins anew.
+    // No await since the listeners were counted, so the next listener begins a new run.
     this.#window = [];
     this.#last = undefined;
     this.#running = undefined;
@@ -121,11 +123,11 @@ export class Reader {
     } while (at.id < last && !this.#stopping.signal.aborted);
   }
 
-  /** Returns where it stands then; undefined when nothing of the page is kept any more. */
+  /** Returns the new position; undefined when no event of the page is stored any more. */
   #add(page: readonly LoggedEvent[], at: Position): Position | undefined {
     const news = page.filter(({ id }) => id > at.id);
     const newest = news.at(-1);
-    // Trimmed meanwhile: followers read on their own, and are told of the gap.
+    // Events were deleted meanwhile: followers read the log themselves and receive the gap.
     const before = page[0]?.id === at.id ? this.#window : [];
     this.#window = newest === undefined ? [] : [...before, ...news].slice(-WINDOW);
     return newest && positionOf(newest);

@@ -1,7 +1,8 @@
 /**
- * The fleet's control: one JSON object a line on stdin, one JSON line in answer on stdout. `{"do":"status"}`;
- * `{"do":"silence","count":10,"ms":5000}`, likewise vanish and slow; cut, restart, reinstall without ms. `uuids` may stand
- * for `count`; without either all agents are meant.
+ * Commands to a running fleet: one JSON object per line on stdin, one JSON line in answer on
+ * stdout. `{"do":"status"}`; `{"do":"silence","count":10,"ms":5000}`, and likewise vanish and slow;
+ * cut, restart and reinstall take no ms. `uuids` may replace `count`; without either, the command
+ * applies to all agents.
  */
 import { z } from 'zod';
 import { messageOf } from '../errors.ts';
@@ -15,7 +16,7 @@ const order = z.object({
 });
 type Order = z.infer<typeof order>;
 
-/** Carries out one line; the answer never fails. */
+/** Executes one line. Never throws: an error becomes the answer. */
 export async function obey(fleet: Fleet, line: string): Promise<Record<string, unknown>> {
   try {
     const parsed = order.parse(JSON.parse(line));

@@ -1,7 +1,7 @@
 /**
- * Where the dials of a fleet wait for their turn. When an instance dies, thousands of agents of one process dial at once;
- * on machines of their own they would not keep each other from their heartbeats. So each turn of the event loop makes
- * only as many connections as take a few milliseconds.
+ * A queue for the dials of a fleet. When an instance dies, thousands of agents of one process dial
+ * at once. On separate machines they would not delay each other's heartbeats. So each turn of the
+ * event loop opens only as many connections as take a few milliseconds.
  */
 import type { Clock } from '../ports/clock.ts';
 
@@ -16,7 +16,7 @@ export class DialQueue {
     this.#clock = clock;
   }
 
-  /** Calls `dial`, which does not throw, soon; unless it is told to leave before. */
+  /** Calls `dial` soon, unless `leave` is called first. `dial` must not throw. */
   enter(dial: () => void): { leave(): void } {
     this.#waiting.add(dial);
     if (!this.#isTurning) this.#nextTurn();

@@ -1,6 +1,7 @@
 /**
- * Many agents in one process: the agent's own link, journal and tasks over stand-in machines, all on one pulse. Agents are
- * started at a bounded rate. Parts of the fleet can be made to fail on request, each as one agent or its network would.
+ * Many agents in one process: the real agent's link, journal and tasks on simulated machines, all
+ * driven by one pulse. Agents are started at a limited rate. On request, parts of the fleet fail as
+ * one agent or its network would.
  */
 import { createHash } from 'node:crypto';
 import { Agent, type AgentDeps } from '../cn-agent/agent.ts';
@@ -24,26 +25,26 @@ export interface FleetDeps {
   resolve(): Promise<readonly Endpoint[]>;
   credentials?: Credentials;
   agentVersion: string;
-  /** The servers' uuids come from it: the same seed, the same servers. */
+  /** The servers' uuids are derived from it: the same seed gives the same servers. */
   seed: string;
   agents: number;
-  /** So many of them speak the older scheme only. */
+  /** Number of agents that use only the legacy protocol. */
   old?: number;
   agentsPerSecond: number;
   sysinfoSize: SysinfoSize;
-  /** Connect from this many of 127.0.0.x; 0: from wherever the system says. */
+  /** The agents connect from this many addresses 127.0.0.x; 0: the system chooses. */
   localAddresses: number;
 }
 
 export interface FleetStatus {
   agents: number;
   live: number;
-  /** Speaking the older scheme. */
+  /** Number of agents that use the legacy protocol. */
   old: number;
   frozen: number;
-  /** Sent so far, by the agents that there are now. */
+  /** Heartbeats that the present agents have sent so far. */
   heartbeats: number;
-  /** Live agents by the uuid of their instance. */
+  /** Number of live agents by the uuid of their instance. */
   instances: Record<string, number>;
 }
 
@@ -58,7 +59,7 @@ interface Member {
 const SPOKES = 10;
 const START_PERIOD_MS = 100;
 
-/** Version 4 in form, so that everything takes it for a server's. */
+/** Has the form of a version 4 uuid, so that everything accepts it as a server's uuid. */
 export function serverUuidOf(seed: string, number: number): string {
   const hex = createHash('sha256').update(`${seed}/${number}`).digest('hex');
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
@@ -81,7 +82,7 @@ export class Fleet {
     return [...this.#members.keys()];
   }
 
-  /** Resolves when every agent is on its way, or the fleet is told to stop. */
+  /** Resolves when every agent has been started, or when the fleet is stopped. */
   async start(): Promise<void> {
     const { agents, agentsPerSecond, clock } = this.#deps;
     const perPeriod = Math.max(1, Math.round((agentsPerSecond * START_PERIOD_MS) / 1000));
@@ -124,27 +125,36 @@ export class Fleet {
     return status;
   }
 
-  /** The agents stand still for so long, as stopped processes do: their connections stay, nothing comes from them. */
+  /**
+   * The agents stand still for `ms`, like stopped processes: their connections stay open, and they
+   * send nothing.
+   */
   silence(uuids: readonly string[], ms: number): void {
     for (const member of this.#chosen(uuids)) this.#freeze(member, ms);
   }
 
-  /** Their connections are reset; they come again. */
+  /** Resets their connections; the agents reconnect. */
   cut(uuids: readonly string[]): void {
     for (const { wire } of this.#chosen(uuids)) wire.cut();
   }
 
-  /** Cut off without a FIN: nothing comes from them for so long, and then they come again on new connections. */
+  /**
+   * Simulates a loss of the network without a FIN: the agents send nothing for `ms`, and then
+   * reconnect.
+   */
   vanish(uuids: readonly string[], ms: number): void {
     for (const member of this.#chosen(uuids)) this.#freeze(member, ms, () => member.wire.cut());
   }
 
-  /** Every frame takes so long, both ways; 0 ends it. */
+  /** Delays every frame by `ms` in both directions; 0 ends it. */
   slow(uuids: readonly string[], ms: number): void {
     for (const { wire } of this.#chosen(uuids)) wire.slow(ms);
   }
 
-  /** Their processes are killed and started again: another incarnation on the same journal, or on a new one. */
+  /**
+   * Kills and restarts the agents: each gets a new incarnation, on the same journal or on a new
+   * one.
+   */
   async restart(uuids: readonly string[], journal: 'kept' | 'lost'): Promise<void> {
     for (const member of this.#chosen(uuids)) {
       this.#thaw(member);

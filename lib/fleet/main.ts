@@ -1,6 +1,6 @@
 /**
- * `npm run fleet`: simulated agents until SIGTERM or SIGINT; orders on stdin (control.ts). Exit codes: 0 stopped, 1 something
- * broke, 2 usage.
+ * `npm run fleet`: runs simulated agents until SIGTERM or SIGINT; takes commands on stdin
+ * (control.ts). Exit codes: 0 stopped, 1 error, 2 usage.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -38,7 +38,7 @@ async function main(): Promise<void> {
 async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<Fleet> {
   const { agents, old, agentsPerSecond, sysinfoSize, localAddresses } = options;
   const resolve = shared(clock, resolverOf(discovery, { clock, random }));
-  // Ten thousand agents' comings and goings are news only to whoever asks for them.
+  // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
   const credentials = credentialsFrom(options, log);
@@ -54,14 +54,14 @@ function credentialsFrom(options: Pick<FleetOptions, 'credentials'>, log: Logger
   }
 }
 
-/** One after the other, each answered before the next. */
+/** Executes commands in order; each is answered before the next. */
 async function takeOrders(fleet: Fleet): Promise<void> {
   for await (const line of createInterface({ input: process.stdin })) {
     process.stdout.write(`${JSON.stringify(await obey(fleet, line))}\n`);
   }
 }
 
-/** Ten thousand agents that ask at the same time share one question. */
+/** Agents that resolve at the same time share one query; there may be ten thousand of them. */
 function shared(time: Clock, resolve: () => Promise<readonly Endpoint[]>): () => Promise<readonly Endpoint[]> {
   let asked: { at: number; answer: Promise<readonly Endpoint[]> } | undefined;
   return () => {

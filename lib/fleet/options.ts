@@ -47,7 +47,7 @@ While it runs it takes orders on stdin, one JSON object a line:
   {"do":"cut","uuids":["…"]}  {"do":"restart","count":1}  {"do":"reinstall","count":1}
 `;
 
-/** Undefined when only help is asked for. */
+/** Returns undefined when only the help text was requested. */
 export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): FleetOptions | undefined {
   const options = {
     ...discoveryOptions,

@@ -1,7 +1,8 @@
 /**
- * The certificate and key of an instance that speaks TLS: read from their files, checked, and read again when the files
- * change or a reload is asked for, without a restart. Owned by `lib/app.ts`, used by the listener. A pair that cannot be
- * used ends the start; later it is logged, and the one before stays.
+ * The certificate and key of an instance that speaks TLS: read from their files, checked, and read
+ * again without a restart when the files change or a reload is requested. Owned by `lib/app.ts`,
+ * used by the listener. At start an unusable pair is an error; later it is logged, and the previous
+ * pair stays in use.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
@@ -24,7 +25,7 @@ export interface CertificatePair {
   validUntilMs: number;
 }
 
-/** A pair that no instance can serve with; the message names the configuration key and its file. */
+/** An unusable certificate or key; the message names the configuration key and its file. */
 export class CertificateError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('InvalidCertificate', 500, message, { cause });
@@ -61,7 +62,7 @@ export class Certificates {
   #current: CertificatePair | undefined;
   #use: (pair: CertificatePair) => void = () => undefined;
   #timer: Timer | undefined;
-  /** What the files looked like when they were read last, and when they were looked at last. */
+  /** The files' state when they were last read, and when they were last checked. */
   #readAs = '';
   #seenAs = '';
   #isLooking = false;
@@ -76,7 +77,7 @@ export class Certificates {
     return this.#current;
   }
 
-  /** Below zero when it has expired. */
+  /** Negative if it has expired. */
   get expiresInSeconds(): number {
     return Math.floor(((this.#current?.validUntilMs ?? 0) - this.#deps.clock.wallTime()) / 1000);
   }
@@ -89,7 +90,7 @@ export class Certificates {
     this.#warnOfItsEnd();
   }
 
-  /** Gives the pair to `use`, now and whenever there is another. */
+  /** Passes the pair to `use`, now and at each renewal. */
   start(use: (pair: CertificatePair) => void): void {
     this.#use = use;
     if (this.#current) use(this.#current);
@@ -101,13 +102,13 @@ export class Certificates {
     this.#timer = undefined;
   }
 
-  /** Reads the files whether they look changed or not. */
+  /** Reads the files, changed or not. */
   async reload(): Promise<void> {
     this.#readAs = this.#seenAs = await looksOf(this.#deps.files);
     await this.#renew();
   }
 
-  /** Two files are never replaced at once: they are read when they have looked the same twice. */
+  /** Two files are never replaced at once: they are read after two checks with the same state. */
   async #look(): Promise<void> {
     if (this.#isLooking) return;
     this.#isLooking = true;
@@ -151,7 +152,7 @@ export class Certificates {
   }
 }
 
-/** Changes whenever one of the files is written, replaced or linked anew. */
+/** Changes whenever one of the files is written, replaced or linked to another file. */
 async function looksOf({ certFile, keyFile }: CertificateFiles): Promise<string> {
   const each = await Promise.all([certFile, keyFile].map((file) => stat(file).catch(() => undefined)));
   return each.map((one) => (one ? `${one.ino} ${one.size} ${one.mtimeMs} ${one.ctimeMs}` : '-')).join(', ');

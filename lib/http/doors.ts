@@ -1,9 +1,10 @@
 /**
- * The listening sockets of an instance's one address. Node takes one connection of each in a turn of its event loop, and
- * with thousands of agents a turn is long: with a single socket, agents that came all at once were let in so slowly that
- * they gave up and came anew. So there are several, between which the system divides what comes (SO_REUSEPORT). Owns them
- * and how many connections there are; what comes is handed to the HTTP server. Where the system cannot do that (macOS,
- * illumos) there is one.
+ * The listening sockets of an instance's one address. Node accepts one connection per socket in
+ * each turn of its event loop, and with thousands of agents a turn is long. With a single socket,
+ * agents that connected all at once were accepted so slowly that they gave up and connected again.
+ * So there are several sockets, and the system distributes connections among them (SO_REUSEPORT).
+ * Owns them and the number of connections; passes connections to the HTTP server. Where the system
+ * cannot do that (macOS, illumos) there is one socket.
  */
 import type { Server as HttpServer } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
@@ -16,19 +17,22 @@ import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 export interface DoorsOptions {
   http: HttpServer;
   host: string;
-  /** 0: any that is free. */
+  /** 0: any free port. */
   port: number;
-  /** Beyond them, whoever comes is cut off: there is no room for an answer either. */
+  /** Above it, new connections are cut off: there is no room for an answer either. */
   maxConnections: number;
-  /** Loaded already; with them `http` is a server of TLS. */
+  /** Already loaded; with them `http` is a TLS server. */
   certificates?: Certificates | undefined;
   clock: Clock;
   log: Logger;
 }
 
-/** Measured with 1, 8 and 24: docs/performance.md, "When an instance dies". An idle one costs nothing. */
+/**
+ * Measured with 1, 8 and 24: docs/performance.md, "When an instance dies". An idle socket costs
+ * nothing.
+ */
 const DOORS = 16;
-/** What the system takes before this process does. */
+/** Connections that the system accepts before this process does. */
 const BACKLOG = 8192;
 const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
 const SAY_AGAIN_MS = 60_000;
@@ -53,12 +57,12 @@ export class Doors {
     return this.#taken;
   }
 
-  /** Those that were one too many, so far. */
+  /** Connections cut off above the limit, so far. */
   get cut(): number {
     return this.#cut;
   }
 
-  /** TLS handshakes under way, and those that failed so far. */
+  /** TLS handshakes in progress, and the number that failed so far. */
   get handshakes(): number {
     return this.#handshakes?.underWay ?? 0;
   }
@@ -67,7 +71,7 @@ export class Doors {
     return this.#handshakes?.failed ?? 0;
   }
 
-  /** Returns the port. @throws the system's error, when it is taken for one. */
+  /** Returns the port. @throws the system's error, e.g. if the port is in use */
   async open(): Promise<number> {
     const { certificates, http } = this.#options;
     certificates?.start(({ cert, key }) => (http as HttpsServer).setSecureContext({ ...OLDEST_TLS, cert, key }));
@@ -82,7 +86,8 @@ export class Doors {
 
   async #openAll(): Promise<number> {
     const { http, port } = this.#options;
-    // An address that is shared may be taken by whoever shares it: so first it is asked for alone.
+    // With SO_REUSEPORT another process that shares the address could listen on it too, so it is
+    // first opened without sharing.
     if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
     try {
       this.#doors.push(await this.#listen(http, { port, ...SHARED }));
@@ -95,9 +100,10 @@ export class Doors {
     return portOf(http);
   }
 
-  /** No new connections. Those there are stay. */
+  /** Accepts no new connections. Existing ones stay. */
   close(): void {
-    // As TCP servers: HTTP's own close would cut off whoever is about to ask again on a connection that was kept.
+    // Closed as TCP servers: HTTP's own close would cut off callers that are about to send another
+    // request on a keep-alive connection.
     for (const door of this.#doors.splice(0)) TcpServer.prototype.close.call(door);
   }
 
@@ -107,7 +113,8 @@ export class Doors {
 
   async #addDoor(): Promise<void> {
     const { http } = this.#options;
-    // As the HTTP server's own sockets are: one under TLS whose caller has closed it must not stay half open.
+    // As for the HTTP server's own sockets: a TLS connection that its caller has closed must not
+    // stay half open.
     const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
     const door = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
     this.#doors.push(await this.#listen(door, { port: portOf(http), ...SHARED }));
@@ -142,7 +149,7 @@ export class Doors {
     );
   }
 
-  /** One for all of them. */
+  /** One function for all connections. */
   readonly #left = () => {
     this.#open -= 1;
   };

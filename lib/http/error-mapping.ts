@@ -1,6 +1,7 @@
 /**
- * Errors → replies, in this one place. A CnapiError says its own status and code; anything else is a defect of ours:
- * 500 without a word of its insides, and an error in the log under the same request id.
+ * Maps errors to replies, in this one place. A CnapiError has its own status and code. Anything
+ * else is a defect of cnapi: 500 without internal details, and an error in the log under the same
+ * request id.
  */
 import { CnapiError } from '../errors.ts';
 import type { Reply } from './route.ts';
@@ -23,7 +24,7 @@ export function errorReply(error: unknown): Reply {
   return { status: error.statusCode, body, headers: headersOf(error) };
 }
 
-/** True for what nobody foresaw and somebody has to look at. */
+/** True for an unexpected error that somebody must examine. */
 export function isDefect(error: unknown): boolean {
   return !(error instanceof CnapiError);
 }

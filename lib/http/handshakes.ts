@@ -1,6 +1,7 @@
 /**
- * TLS handshakes in flight at the listener: each ends within a bound however its bytes trickle, what fails is cut, and the
- * log says why a bounded number of times. Node's own bound counts from the last byte. Used by the listener.
+ * TLS handshakes in progress at the listener. Each ends within a limit, however slowly its bytes
+ * arrive. Failed ones are cut off, and the log gives the reason a bounded number of times. Node's
+ * own limit counts from the last byte. Used by the listener.
  */
 import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
@@ -8,11 +9,13 @@ import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 
 export const OLDEST_TLS = { minVersion: 'TLSv1.2' } as const;
-/** Thousands of agents may come at once, and take their turns on one core. */
+/** Thousands of agents may connect at once, and share one core. */
 const HANDSHAKE_WITHIN_MS = 10_000;
 const MAX_LINES_A_MINUTE = 10;
 const MINUTE_MS = 60_000;
-/** Ways to leave before the handshake is done that are nobody's mistake: checks of the port do so all the time. */
+/**
+ * Disconnects before the end of a handshake that are no errors: port checks do this all the time.
+ */
 const LEFT = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
 
 export class Handshakes {
@@ -26,7 +29,8 @@ export class Handshakes {
     this.#deps = deps;
     server.on('connection', (socket) => this.#begin(socket as Socket));
     server.on('secureConnection', (socket) => this.#end(callOf(socket)));
-    // The default of Node hands these to whoever answers bad requests; here there is nobody to talk to yet.
+    // By default Node passes these to the handler of bad requests, which cannot answer before the
+    // handshake.
     server.removeAllListeners('tlsClientError');
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
       const { remoteAddress } = socket;
@@ -39,12 +43,12 @@ export class Handshakes {
     return this.#underWay.size;
   }
 
-  /** Handshakes that failed since the start, those that were merely left not counted. */
+  /** Handshakes that failed since the start, without those that the caller merely abandoned. */
   get failed(): number {
     return this.#failed;
   }
 
-  /** Cuts off whoever is still at it. */
+  /** Cuts off the handshakes in progress. */
   stop(): void {
     for (const { socket } of this.#underWay.values()) socket.destroy();
   }
@@ -60,7 +64,10 @@ export class Handshakes {
     socket.once('close', () => this.#end(call, socket));
   }
 
-  /** The secured socket is another object over the same connection; later its number may be another connection's. */
+  /**
+   * The TLS socket is another object over the same connection; its port may later belong to another
+   * connection.
+   */
   #end(call: string, socket?: Socket): void {
     const one = this.#underWay.get(call);
     if (!one || (socket && one.socket !== socket)) return;
@@ -82,7 +89,9 @@ export class Handshakes {
   }
 }
 
-/** A connection by its two ends; ours matters where the instance listens on more than one address. */
+/**
+ * Identifies a connection by its two ends; ours matters if the instance has more than one address.
+ */
 function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

@@ -1,4 +1,4 @@
-/** Health, information about this process, its log level, its metrics and the description of the API. */
+/** Health, information about this process, its log level, its metrics and the API description. */
 import { z } from 'zod';
 import { empty, ok, type Route, route } from './route.ts';
 import { number } from './rules.ts';
@@ -8,7 +8,7 @@ type LevelName = keyof typeof LOG_LEVELS;
 
 const online = z.enum(['online', 'offline']);
 
-/** bunyan's name or number of a level. */
+/** A bunyan level, by name or number. */
 const logLevel = z
   .union(
     [z.enum(Object.keys(LOG_LEVELS) as LevelName[]).transform((name) => LOG_LEVELS[name]), number()],
@@ -101,7 +101,7 @@ export const miscRoutes: Route[] = [
         start_timestamp: services.startedAt,
         memory: process.memoryUsage(),
         taskCallbacks: {},
-        // A ticket is activated with whatever lets it in, so that none is ever pending.
+        // A ticket becomes active together with the change that allows it, so none is ever pending.
         pendingActivationsByServer: {},
         tasks: services.tasks.stats(),
         waitlist: services.waitlist.stats(),

@@ -1,9 +1,15 @@
-/** Replies on a socket that has no response of its own: refused upgrades, and what Node could not read. */
+/**
+ * Replies on a socket that has no response object: refused upgrades, and input that Node could not
+ * parse.
+ */
 import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Reply } from './route.ts';
 
-/** Sends `reply` and closes both ways: a caller that never closes its own would hold a connection of ours for ever. */
+/**
+ * Sends `reply` and closes both directions: a caller that never closes its own would hold the
+ * connection for ever.
+ */
 export function replyAndHangUp(socket: Duplex, reply: Reply): void {
   const content = JSON.stringify(reply.body);
   const head = [

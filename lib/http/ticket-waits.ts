@@ -1,12 +1,16 @@
 /**
- * How a wait for a ticket is answered. 204 means that the ticket is active and nothing else does: a caller that looks only
- * for an error must never take a wait that was given up for a lock that it holds. Pure; asked by `ticket-routes.ts`.
+ * The answer to a wait for a ticket. 204 means that the ticket is active, and nothing else does: a
+ * caller that checks only for an error must never mistake an abandoned wait for a lock that it
+ * holds. Pure; called by `ticket-routes.ts`.
  */
 import { CnapiError } from '../errors.ts';
 import type { WaitResult } from '../waitlist/waitlist.ts';
 import { empty, type Reply } from './route.ts';
 
-/** The time is up and the ticket is queued still; the same request goes on with the wait, and nothing is lost by it. */
+/**
+ * The time is up and the ticket is still queued. The caller can repeat the request and loses
+ * nothing.
+ */
 export class TicketWaitTimeoutError extends CnapiError {
   constructor(ticketUuid: string, seconds: number) {
     const message = `Ticket ${ticketUuid} is still queued after ${seconds} s; wait again, or delete it`;
@@ -14,21 +18,21 @@ export class TicketWaitTimeoutError extends CnapiError {
   }
 }
 
-/** Where the reference waits for ever. */
+/** The reference waits for ever here. */
 export class TicketFinishedError extends CnapiError {
   constructor(ticketUuid: string) {
     super('TicketFinished', 409, `Ticket ${ticketUuid} is finished and will not be active; create another one`);
   }
 }
 
-/** Where the reference waits for ever. */
+/** The reference waits for ever here. */
 export class TicketDeletedError extends CnapiError {
   constructor(ticketUuid: string) {
     super('ResourceNotFound', 404, `Ticket ${ticketUuid} was deleted while it was waited for`);
   }
 }
 
-/** Status, code and both texts are the reference's: clients know them. */
+/** Status, code and both texts are the reference's, because clients know them. */
 export class TicketExpiredError extends CnapiError {
   constructor(ticketUuid: string, atOnce: boolean) {
     super('InternalError', 500, atOnce ? `ticket ${ticketUuid} is expired` : 'ticket has expired');

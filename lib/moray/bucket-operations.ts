@@ -1,6 +1,6 @@
 /**
- * The bucket store's writes, each one statement on whatever connection it is given: the pool, or a batch's transaction.
- * Called by `bucket-store.ts`, which says what they mean and what they throw.
+ * The writes of the bucket store. Each is one statement on a given connection: the pool, or a
+ * batch's transaction. Called by `bucket-store.ts`, which documents their meaning and errors.
  */
 import { type Bucket, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
 import { uniqueIndexName } from './bucket-schema.ts';
@@ -18,7 +18,9 @@ import { EtagConflictError, InvalidQueryError, ObjectNotFoundError, UniqueAttrib
 import type { Statement } from './sql-text.ts';
 
 export interface PutOptions {
-  /** The etag that must be there; null: the key must not exist. Without it, whatever is there is replaced. */
+  /**
+   * The etag that must match; null: the key must not exist; undefined: replaces whatever exists.
+   */
   etag?: string | null | undefined;
 }
 
@@ -39,7 +41,10 @@ interface EtagRow {
   _etag: string;
 }
 
-/** Locks what the operations name, in order of bucket and key, so that two batches cannot wait for each other there. */
+/**
+ * Locks the keys that the operations name, in order of bucket and key, so two batches cannot
+ * deadlock on them.
+ */
 export async function lockNamed(connection: Queryable, operations: readonly Operation[]): Promise<void> {
   const named = operations.filter((one) => one.kind === 'put' || one.kind === 'delete');
   const byBucket = [...Map.groupBy(named, (one) => one.bucket)].sort(([a], [b]) => (a.name < b.name ? -1 : 1));
@@ -135,7 +140,7 @@ export async function run<Row>(
   }
 }
 
-/** The store's own error for what a caller caused; anything else as it is. */
+/** Maps errors that the caller caused to the store's own; returns any other error unchanged. */
 export function explained(bucket: Bucket, error: unknown): unknown {
   const state = sqlStateOf(error);
   if (state === '23505' && bucket.kind === 'document') {
@@ -143,7 +148,7 @@ export function explained(bucket: Bucket, error: unknown): unknown {
     const field = Object.keys(bucket.indexes).find((one) => uniqueIndexName(bucket.name, one) === constraint);
     return new UniqueAttributeError(bucket.name, field ?? constraint ?? 'a field', error);
   }
-  // Class 22: data that SQL cannot hold, such as NUL in a text. 54000: too long for its index.
+  // Class 22: data that SQL cannot store, such as NUL in a text. 54000: too long for its index.
   const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');
   return isUnfit ? new InvalidQueryError(`${bucket.name}: ${(error as Error).message}`, { cause: error }) : error;
 }

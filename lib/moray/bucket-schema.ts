@@ -1,7 +1,7 @@
 /**
- * Brings a document bucket's table up to its declaration. Called at start, by several instances at once and by
- * different versions: an older declaration leaves a newer table alone, and since every index is a generated column,
- * objects that older versions write are in the newer indexes, too.
+ * Brings a document bucket's table up to its declaration. Called at start, by several instances at
+ * once and by different versions. An older declaration does not change a newer table. Every index
+ * is a generated column, so objects written by older versions are in the newer indexes, too.
  */
 import type { DocumentBucket, IndexDeclaration } from './bucket.ts';
 import type { Database, Queryable } from './database.ts';
@@ -16,7 +16,10 @@ interface StoredBucket {
   indexes: Indexes;
 }
 
-/** @throws MigrationError when the declaration changes what was declared before instead of adding to it. */
+/**
+ * @throws MigrationError when the declaration changes an earlier declaration instead of adding to
+ * it
+ */
 export async function ensureTable(database: Database, bucket: DocumentBucket): Promise<void> {
   if (isCurrent(await storedBucket(database, bucket.name), bucket)) return;
   await oneAtATime(database, async (connection) => {
@@ -37,7 +40,7 @@ async function storedBucket(connection: Queryable, name: string): Promise<Stored
   return (await connection.query<StoredBucket>(text, [name])).rows[0];
 }
 
-/** True when there is nothing to do. */
+/** True when nothing has to be done. */
 function isCurrent(stored: StoredBucket | undefined, bucket: DocumentBucket): boolean {
   if (stored === undefined) return false;
   for (const [field, { type }] of Object.entries(bucket.indexes)) {
@@ -74,7 +77,9 @@ function tableText({ name, indexes }: DocumentBucket): string {
   return [create, ...alter, ...fields.map(([field, index]) => indexText(name, field, index))].join(';\n');
 }
 
-/** A value that is not of the index's type leaves the column null, and is refused before it comes here. */
+/**
+ * A value of another type than the index leaves the column null; it is refused before it gets here.
+ */
 function columnType(type: FieldType, field: string): string {
   const json = `_value -> ${quoteText(field)}`;
   const text = `(_value ->> ${quoteText(field)})`;

@@ -1,4 +1,7 @@
-/** The statements of the bucket store. Pure: declarations and values in, SQL text and parameters out. */
+/**
+ * The statements of the bucket store. Pure: declarations and values in, SQL text and parameters
+ * out.
+ */
 import type { Bucket, ColumnsBucket, DocumentBucket } from './bucket.ts';
 import { sqlTypes } from './field-type.ts';
 import type { Filter } from './filter.ts';
@@ -12,7 +15,7 @@ export interface Sort {
 }
 
 export interface FindOptions {
-  /** Objects that compare equal come in order of creation (of the key in a columns bucket). */
+  /** Objects that compare equal are in order of creation (of the key in a columns bucket). */
   sort?: readonly Sort[];
   limit?: number;
   offset?: number;
@@ -51,12 +54,12 @@ export function countStatement(bucket: Bucket, filter: Filter): Statement {
   };
 }
 
-/** Etags are drawn from one sequence, and hashed with what was written, so that no two writes share one. */
+/** Etags come from one sequence and are hashed with the value, so no two writes share one. */
 const newEtag = (written: string) => `md5(nextval('cnapi_etag')::text || ${written})`;
 
 /**
- * One statement whatever the condition; no row comes back when the condition does not hold.
- * @param etag undefined: whatever is there; null: nothing may be there; else: this must be there.
+ * One statement for each kind of condition. It returns no row when the condition does not hold.
+ * @param etag undefined: no condition; null: the key must not exist; else the etag must match
  */
 export function putStatement(
   bucket: DocumentBucket,
@@ -90,13 +93,16 @@ export function etagStatement(bucket: DocumentBucket, key: string): Statement {
   return { text: `select _etag from ${quoteName(bucket.name)} where _key = $1::text`, values: [key] };
 }
 
-/** Locks those of `keys` that exist, in order. */
+/** Locks those of `keys` that exist, in key order. */
 export function lockStatement(bucket: DocumentBucket, keys: readonly string[]): Statement {
   const text = `select from ${quoteName(bucket.name)} where _key = any($1::text[]) order by _key for update`;
   return { text, values: [keys] };
 }
 
-/** `json` is merged over each value's top level. Rows are locked in key order, and matched again once locked. */
+/**
+ * Merges `json` over each value's top level. Rows are locked in key order and matched again once
+ * locked.
+ */
 export function updateManyStatement(bucket: DocumentBucket, filter: Filter, json: string): Statement {
   const table = quoteName(bucket.name);
   const parameters = new Parameters();
@@ -139,7 +145,7 @@ function composedValue({ valueFields }: ColumnsBucket): string {
   return `jsonb_build_object(${pairs.join(', ')})`;
 }
 
-/** As Date.toISOString has it, which is how every timestamp on the wire looks. */
+/** The format of Date.toISOString, which all timestamps on the wire have. */
 function isoText(sql: string): string {
   return `to_char((${sql}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 }

@@ -1,10 +1,12 @@
 /**
- * What a bucket is: a declaration, made once at start by the noun that owns the bucket. Pure. Two kinds:
+ * The declaration of a bucket, made once at start by the noun that owns the bucket. Pure. Two
+ * kinds:
  *
- * - a *document* bucket is a table of the store's own: a JSON value per key, and a column per index that the database
- *   derives from the value, so that instances of any version keep all indexes right;
- * - a *columns* bucket is somebody else's table, whose fields are all columns, read through the store and never
- *   written by it.
+ * - a *document* bucket is a table of the store: a JSON value per key, and a column per index. The
+ *   database derives the columns from the value, so instances of any version keep all indexes
+ *   correct.
+ * - a *columns* bucket is a table of another owner whose fields are all columns. The store only
+ *   reads it.
  */
 import { type FieldType, isIndexable } from './field-type.ts';
 import type { QueryField, QueryTarget } from './filter-sql.ts';
@@ -18,17 +20,17 @@ export interface IndexDeclaration {
 
 export interface DocumentDeclaration {
   name: string;
-  /** Raised whenever `indexes` grows. Indexes are only ever added. */
+  /** Incremented whenever `indexes` grows. Indexes are only ever added. */
   version: number;
   indexes: Record<string, IndexDeclaration>;
 }
 
 export interface ColumnsDeclaration {
-  /** The table's name as well. */
+  /** Also the name of the table. */
   name: string;
   /** The field whose column is the key. */
   key: string;
-  /** Each field's type, and its SQL where that is not the column of its name. */
+  /** Each field's type, and its SQL if that is not the column of the same name. */
   fields: Record<string, { type: FieldType; sql?: string }>;
   /** SQL over the row: a text that changes with each write. */
   etag: string;
@@ -51,7 +53,7 @@ export interface ColumnsBucket extends QueryTarget {
 
 export type Bucket = DocumentBucket | ColumnsBucket;
 
-/** An object as it is stored. */
+/** A stored object. */
 export interface BucketObject<Value = Record<string, unknown>> {
   bucket: string;
   key: string;
@@ -64,7 +66,7 @@ export interface BucketObject<Value = Record<string, unknown>> {
 
 export const keyMaxLength = 512;
 
-/** Indexes may also be asked for by `_id` (order of creation), `_key`, `_etag` and `_mtime`. */
+/** Filters may also use `_id` (order of creation), `_key`, `_etag` and `_mtime`. */
 export function documentBucket(declaration: DocumentDeclaration): DocumentBucket {
   requireName(declaration.name);
   const fields = new Map<string, QueryField>([
@@ -97,7 +99,7 @@ export function columnsBucket({ name, key, fields, etag, mtime }: ColumnsDeclara
   return Object.freeze({ kind: 'columns', name, key: keyField, fields: all, valueFields, etag, mtime });
 }
 
-/** @throws InvalidQueryError naming the first field that its index cannot hold. */
+/** @throws InvalidQueryError naming the first field whose index cannot hold its value */
 export function checkIndexed(bucket: DocumentBucket, value: object): void {
   for (const [field, { type }] of Object.entries(bucket.indexes)) {
     if (!isIndexable(type, (value as Record<string, unknown>)[field])) {

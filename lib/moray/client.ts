@@ -1,24 +1,28 @@
 /**
- * One connection to whichever host of the database takes writes. A server that says while it greets, or later, that it is
- * read-only (a standby; a primary set so) is left at once. Made by the pool (`pool.ts`) and by the bus over LISTEN/NOTIFY.
+ * One connection to the database host that takes writes. It leaves a server that reports, in its
+ * greeting or later, that it is read-only (a standby, or a primary set so). Created by the pool
+ * (`pool.ts`) and by the bus over LISTEN/NOTIFY.
  */
 import pg from 'pg';
 import { sqlStateOf } from './database.ts';
 import type { DatabaseHosts, Droppable, Host } from './hosts.ts';
 
-/** Reported by Postgres 14 and newer at the start and at each change. A pooler repeats what its first server once said. */
+/**
+ * Postgres 14 and newer report these at the start and at each change. A pooler repeats what its
+ * first server once reported.
+ */
 const READ_ONLY_PARAMETERS = ['in_hot_standby', 'default_transaction_read_only'];
 
 export const TIMELINE = `select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline`;
-/** Of a standby. */
+/** SQLSTATE of a standby that is asked for its timeline. */
 export const IN_RECOVERY = '55000';
-/** Not permitted, no such function, not supported. */
+/** SQLSTATEs for: not permitted, no such function, not supported. */
 export const NOT_TOLD = ['42501', '42883', '0A000'];
 
-/** The driver takes it, and its types do not know. */
+/** The driver supports it, but its types lack it. */
 type Timed = pg.QueryConfig & { query_timeout: number };
 
-/** As the server says it itself when it is asked to write. */
+/** The SQLSTATE that the server itself gives when asked to write. */
 class ReadOnlyError extends Error {
   readonly code = '25006';
 
@@ -28,13 +32,13 @@ class ReadOnlyError extends Error {
 }
 
 export interface ClientOptions extends pg.ClientConfig {
-  /** To open a connection, whichever host that is; shared among them. */
+  /** Time to open a connection, divided among the hosts. */
   connectionTimeoutMillis: number;
 }
 
 type Connected = (error: Error | null, client?: pg.Client) => void;
 
-/** It goes to the host that is next when it is made. */
+/** Connects to the host that is next when the client is created. */
 export class DatabaseClient extends pg.Client implements Droppable {
   readonly databaseHost: Host;
   readonly #hosts: DatabaseHosts;
@@ -49,13 +53,13 @@ export class DatabaseClient extends pg.Client implements Droppable {
     this.#hosts = hosts;
     this.#timeoutMs = connectionTimeoutMillis;
     const noteFailure = () => this.#isOpen || hosts.failed(host);
-    // Before the driver's own listeners, whose callers may at once make the next connection.
+    // Added before the driver's own listeners, whose callers may at once make the next connection.
     for (const event of ['error', 'errorMessage']) this.connection.on(event, noteFailure);
     this.connection.once('end', () => {
       noteFailure();
       hosts.closed(this);
     });
-    // One that breaks while it is asked who it is has nobody else who listens.
+    // While the timeline is read nobody else listens for errors.
     this.on('error', () => undefined);
     if (!pooled) this.connection.on('parameterStatus', (status: ParameterStatus) => this.#leaveIfReadOnly(status));
   }
@@ -85,7 +89,7 @@ export class DatabaseClient extends pg.Client implements Droppable {
     }
   }
 
-  /** Each promotion begins a new one. Undefined where the database does not tell. */
+  /** Each promotion begins a new timeline. Undefined if the database does not tell it. */
   async #timeline(): Promise<number | undefined> {
     try {
       const { rows } = await this.query<{ timeline: string }>({
@@ -107,7 +111,8 @@ export class DatabaseClient extends pg.Client implements Droppable {
 
   #leaveIfReadOnly({ parameterName, parameterValue }: ParameterStatus): void {
     if (parameterValue !== 'on' || !READ_ONLY_PARAMETERS.includes(parameterName)) return;
-    // What else came in the same packet would be heard before the error, and the connection be taken for a good one.
+    // Otherwise a readyForQuery of the same packet would arrive before the error, and the
+    // connection would count as usable.
     this.connection.removeAllListeners('readyForQuery');
     this.drop(new ReadOnlyError(this.databaseHost));
   }

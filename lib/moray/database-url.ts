@@ -1,15 +1,16 @@
 /**
- * Where a database is, in libpq's form: `postgres://user:password@h1:5432,h2:5433/name?target_session_attrs=read-write`.
- * Pure. Read by `hosts.ts`, checked by the configuration.
+ * Parses the address of a database in libpq's form:
+ * `postgres://user:password@h1:5432,h2:5433/name?target_session_attrs=read-write`. Pure. Used by
+ * `hosts.ts`, checked by the configuration.
  */
 const FORM = /^(postgres(?:ql)?:\/\/)([^/?#]*)([^?#]*)(\?[^#]*)?$/;
 const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\]]+)(:\d{1,5})?$/;
-/** Everything cnapi does may write. */
+/** Any connection of cnapi may write. */
 const ATTRIBUTES = ['read-write', 'primary'];
 
 /**
- * One URL for each host, in order; a URL of one host as it is.
- * @throws TypeError that says what is wrong, and never the URL: it holds a password.
+ * Returns one URL for each host, in order; a URL with one host is returned unchanged.
+ * @throws TypeError that says what is wrong. It never contains the URL, which holds a password.
  */
 export function hostUrls(url: string): string[] {
   const [, scheme, authority = '', path = '', query = ''] = FORM.exec(url) ?? [];

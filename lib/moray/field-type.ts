@@ -1,4 +1,4 @@
-/** The types an indexed field can have: in a filter's text, in a JSON value, and in SQL. Pure. */
+/** The types of an indexed field: in a filter's text, in a JSON value, and in SQL. Pure. */
 export type FieldType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 
 export const sqlTypes: Record<FieldType, string> = {
@@ -15,7 +15,10 @@ const patterns = {
   uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
 };
 
-/** The value as it goes to SQL, or undefined if `text` is none of that type. A date without a time is midnight UTC. */
+/**
+ * The value for SQL, or undefined if `text` is not of that type. A date without a time is midnight
+ * UTC.
+ */
 export function parseFieldText(type: FieldType, text: string): string | boolean | undefined {
   switch (type) {
     case 'string':
@@ -60,7 +63,7 @@ function isTimestamp(text: string): boolean {
   return patterns.timestamp.test(text) && !Number.isNaN(Date.parse(text)) && isRealDay(text);
 }
 
-/** Date.parse takes the 31st of February for the 2nd of March; SQL refuses it. */
+/** Date.parse reads the 31st of February as the 2nd of March; SQL refuses it. */
 function isRealDay(text: string): boolean {
   const [year = 0, month = 0, day = 0] = text.slice(0, 10).split('-').map(Number);
   const date = new Date(0);

@@ -1,10 +1,11 @@
 /**
- * The meaning of a filter, as a SQL condition over a bucket's indexed fields. Pure.
+ * Turns a filter into a SQL condition over a bucket's indexed fields. Pure.
  *
- * A comparison with a field that has no value is false, and its negation true: `(!(status=active))` finds objects
- * without a status, too (RFC 4511 section 4.5.1.7: an absent attribute is no match; "undefined" is for what the
- * server does not know, which is refused here). Negation is pushed down to the comparisons, so that plain ones stay
- * plain and use their index.
+ * A comparison with a field that has no value is false, and its negation is true:
+ * `(!(status=active))` also finds objects without a status. (RFC 4511 section 4.5.1.7: an absent
+ * attribute does not match; "undefined" is for attributes that the server does not know, which are
+ * refused here.) Negation is pushed down to the comparisons, so positive comparisons stay unchanged
+ * and use their index.
  */
 
 import { type FieldType, parseFieldText, sqlTypes } from './field-type.ts';
@@ -12,7 +13,7 @@ import type { Filter, SubstringsFilter } from './filter.ts';
 import { InvalidQueryError, NotIndexedError } from './moray-errors.ts';
 import type { Parameters } from './sql-text.ts';
 
-/** How a field can be asked for. */
+/** A field that filters may use. */
 export interface QueryField {
   type: FieldType;
   /** A quoted column or an expression. */
@@ -31,8 +32,9 @@ interface Context {
 }
 
 /**
- * The condition that is true of what `filter` matches; its values are added to `parameters`.
- * @throws NotIndexedError naming all unindexed fields; InvalidQueryError naming the field whose value is not of its type.
+ * Returns the SQL condition for `filter`; adds its values to `parameters`.
+ * @throws NotIndexedError naming all unindexed fields; InvalidQueryError naming the field whose
+ * value is not of its type
  */
 export function filterCondition(filter: Filter, target: QueryTarget, parameters: Parameters): string {
   const unindexed = new Set(fieldsOf(filter).filter((field) => !target.fields.has(field)));
@@ -69,7 +71,7 @@ function list(filter: Extract<Filter, { kind: 'and' | 'or' }>, isWanted: boolean
   return conditions.length === 0 ? String(isAnd) : `(${conditions.join(isAnd ? ' and ' : ' or ')})`;
 }
 
-/** Equalities of one field among alternatives become one lookup in a list. */
+/** Combines several equalities of one field in an `or` into one lookup in a list. */
 function gatherLookups(filters: readonly Filter[]): { lookups: Map<string, string[]>; others: Filter[] } {
   const byField = Map.groupBy(filters, (one) => (one.kind === 'equal' && !one.ignoreCase ? one.field : undefined));
   const lookups = new Map<string, string[]>();

@@ -1,7 +1,8 @@
 /**
- * The text of search filters by RFC 4515, both ways. Pure; any string either parses or throws InvalidQueryError with
- * the position. Beyond the RFC: `_` in field names and, as Moray has it, the rule caseIgnoreSubstringsMatch, whose
- * value is a pattern. Refused by name: approximate match and the other extensible matches.
+ * Parses and formats search filters as text (RFC 4515). Pure; a string either parses or throws
+ * InvalidQueryError with the position. Extensions: `_` in field names, and Moray's rule
+ * caseIgnoreSubstringsMatch, whose value is a pattern. Approximate match and the other extensible
+ * matches are refused by name.
  */
 import type { Filter } from './filter.ts';
 import { InvalidQueryError } from './moray-errors.ts';
@@ -122,7 +123,7 @@ function readItem(reader: Reader): Filter {
   }
 }
 
-/** `parts` are what stood between the stars. */
+/** `parts`: the texts between the stars. */
 function fromParts(field: string, parts: string[], ignoreCase: boolean): Filter {
   const [initial = '', ...rest] = parts;
   const final = rest.pop();
@@ -141,7 +142,7 @@ function readParts(reader: Reader): string[] {
   return parts;
 }
 
-/** Up to the next unescaped parenthesis, star or NUL. Escapes are octets of UTF-8. */
+/** Reads up to the next unescaped parenthesis, star or NUL. Escapes are octets of UTF-8. */
 function readValue(reader: Reader): string {
   let value = '';
   for (;;) {
@@ -168,7 +169,7 @@ function readEscapes(reader: Reader): string {
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** What the sticky `pattern` matches at the position; steps over it. */
+/** The text that the sticky `pattern` matches at the position; moves the position behind it. */
 function readMatch(reader: Reader, pattern: RegExp): string | undefined {
   pattern.lastIndex = reader.position;
   const found = pattern.exec(reader.text)?.[0];

@@ -1,6 +1,6 @@
 /**
- * Search filters: what they are, and how to build them in code. Pure. Their text is RFC 4515's, see `filter-text.ts`;
- * their meaning in SQL is in `filter-sql.ts`.
+ * Search filters as data, and functions to build them. Pure. Their text form is RFC 4515
+ * (`filter-text.ts`); `filter-sql.ts` translates them to SQL.
  */
 export type Filter =
   | { kind: 'and'; filters: Filter[] }
@@ -12,7 +12,10 @@ export type Filter =
   | { kind: 'atMost'; field: string; value: string }
   | SubstringsFilter;
 
-/** Parts in order, none overlapping; '' for no initial or final part. At least one part is not empty. */
+/**
+ * The parts are in order and do not overlap. An absent initial or final part is ''. At least one
+ * part is not empty.
+ */
 export interface SubstringsFilter {
   kind: 'substrings';
   field: string;
@@ -24,12 +27,12 @@ export interface SubstringsFilter {
 
 type Comparable = string | number | boolean | Date;
 
-/** All of them; with none, everything (RFC 4526). */
+/** Matches if all filters match; without filters it matches everything (RFC 4526). */
 export function and(...filters: Filter[]): Filter {
   return { kind: 'and', filters };
 }
 
-/** Any of them; with none, nothing (RFC 4526). */
+/** Matches if any filter matches; without filters it matches nothing (RFC 4526). */
 export function or(...filters: Filter[]): Filter {
   return { kind: 'or', filters };
 }
@@ -51,7 +54,7 @@ export function eqIgnoringCase(field: string, value: string): Filter {
   return { kind: 'equal', field, value, ignoreCase: true };
 }
 
-/** The field has one of these values; one indexed lookup however many they are. */
+/** The field has one of these values; one indexed lookup for any number of values. */
 export function oneOf(field: string, values: readonly Comparable[]): Filter {
   return or(...values.map((value) => eq(field, value)));
 }
@@ -68,7 +71,7 @@ export function startsWith(field: string, initial: string): Filter {
   return { kind: 'substrings', field, initial, any: [], final: '', ignoreCase: false };
 }
 
-/** Everything there is. */
+/** Matches all objects. */
 export const everything: Filter = and();
 
 function textOf(value: Comparable): string {

@@ -1,29 +1,30 @@
 /**
- * The hosts of one database, of which one takes writes: which to ask next, and that nothing stays behind on another. Shared by
- * all connections of an instance, so that what one learns the others go by. Connections are `client.ts`'s.
+ * The hosts of one database, of which one takes writes. Decides which host to try next, and ends
+ * connections to all others. Shared by all connections of an instance, so what one learns applies
+ * to all. `client.ts` makes the connections.
  *
- *     at host n ──it refuses, is silent, or is read-only──▶ at host n + 1 (the first after the last)
- *     at host n ──a connection to it opens──▶ in use: connections to any other host are destroyed
+ *     at host n ──it refuses, is silent or read-only──▶ at host n + 1 (the first after the last)
+ *     at host n ──a connection to it opens──▶ in use: connections to other hosts are destroyed
  *
- * A former primary that nobody has stopped takes writes as well. It is told by its timeline, which is below that of the one
- * that was promoted: once this process has seen the higher one, it goes to no lower one.
+ * A former primary that was not stopped also takes writes. Its timeline is lower than that of the
+ * promoted host. Once this process has seen the higher timeline, it uses no host with a lower one.
  */
 import type { Logger } from '../log.ts';
 import { hostUrls } from './database-url.ts';
 
 export interface Host {
   url: string;
-  /** HOST:PORT, for people. */
+  /** HOST:PORT, for messages. */
   name: string;
 }
 
-/** What a connection is, here. */
+/** A connection, as this file uses it. */
 export interface Droppable {
   readonly databaseHost: Host;
   drop(cause: Error): void;
 }
 
-/** The former host no longer answers; 57P01 is what a server says that is shut down in order. */
+/** The connection's host is no longer used. A server that shuts down gives the same code, 57P01. */
 class MovedError extends Error {
   readonly code = '57P01';
 
@@ -32,7 +33,7 @@ class MovedError extends Error {
   }
 }
 
-/** 57P01, so that another host is tried. */
+/** The code 57P01 causes a try at another host. */
 class FormerPrimaryError extends Error {
   readonly code = '57P01';
 
@@ -55,7 +56,7 @@ export class DatabaseHosts {
   readonly #open = new Set<Droppable>();
   #next = 0;
   #inUse: Host | undefined;
-  /** The highest that was seen. */
+  /** The highest timeline seen. */
   #timeline = 0;
   #complainedOf: Host | undefined;
 
@@ -69,17 +70,17 @@ export class DatabaseHosts {
     return this.#hosts.length;
   }
 
-  /** For the next connection. */
+  /** The host for the next connection. */
   get next(): Host {
-    return this.#hosts[this.#next] as Host; // there is at least one, and `#next` is below their number
+    return this.#hosts[this.#next] as Host; // `#next` is always below the number of hosts
   }
 
-  /** A connection could not be opened there, or not for writing. */
+  /** A connection to the host could not be opened, or only for reading. */
   failed(host: Host): void {
     if (host === this.next) this.#next = (this.#next + 1) % this.#hosts.length;
   }
 
-  /** @throws when it is of a host that must not be gone to */
+  /** @throws Error with code 57P01 when the connection's host must not be used */
   opened(connection: Droppable, timeline: number | undefined): void {
     const { databaseHost } = connection;
     if (timeline !== undefined) this.#refuseFormer(databaseHost, timeline);

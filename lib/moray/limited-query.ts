@@ -1,8 +1,8 @@
 /**
- * A statement that brings its own settings along, for connections that are not ours alone: behind a pooler in transaction
- * mode the server's session is another one each time, and what a session was set to is another's. Settings and statement go
- * out together and are one transaction, so that there is no round trip more and none while a lock is held (law 5).
- * Called by `pool.ts` only.
+ * A statement that brings its own settings, for connections behind a pooler in transaction mode.
+ * There the server session changes with each transaction, so session settings would apply to
+ * another client. Settings and statement are sent together and form one transaction. This adds no
+ * round trip, and none while a lock is held (law 5). Used by `pool.ts` only.
  */
 import pg from 'pg';
 
@@ -12,7 +12,7 @@ export interface Limits {
   idleInTransactionMs: number;
 }
 
-/** To go before one statement, or several, without values. */
+/** Goes before one or several statements without values. */
 export function settingsText(limits: Limits): string {
   const [statement, lock, idle] = valuesOf(limits).map(Number);
   return (
@@ -21,7 +21,7 @@ export function settingsText(limits: Limits): string {
   );
 }
 
-/** The part of the driver's query that is gone between; its types say nothing of it. */
+/** The part of the driver's query that this file overrides; the driver's types lack it. */
 interface DriverQuery extends pg.Submittable {
   prepare(connection: WireConnection): void;
   handleDataRow(message: unknown): void;

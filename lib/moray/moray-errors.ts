@@ -1,4 +1,4 @@
-/** What a caller of the bucket store can act on. */
+/** Errors that a caller of the bucket store can act on. */
 import { CnapiError } from '../errors.ts';
 
 export class ObjectNotFoundError extends CnapiError {
@@ -8,7 +8,7 @@ export class ObjectNotFoundError extends CnapiError {
 }
 
 export class EtagConflictError extends CnapiError {
-  /** The object's etag at the time; null if it does not exist. */
+  /** The object's etag at that time; null if the object did not exist. */
   readonly actual: string | null;
 
   constructor(bucket: string, key: string, expected: string | null, actual: string | null) {
@@ -27,7 +27,7 @@ export class UniqueAttributeError extends CnapiError {
 }
 
 export class InvalidQueryError extends CnapiError {
-  /** Where in the filter's text, counted in UTF-16 units from 0. */
+  /** Position in the filter's text, in UTF-16 units from 0. */
   readonly position: number | undefined;
 
   constructor(message: string, fields: { field?: string; position?: number; cause?: unknown } = {}) {

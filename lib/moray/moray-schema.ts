@@ -1,11 +1,12 @@
-/** Migrations 1-9: what every other table and statement builds on. */
+/** Migrations 1-9, on which all other tables and statements build. */
 import type { Migration } from './migrations.ts';
 
 export const morayMigrations: Migration[] = [
   {
     number: 1,
     name: 'clock',
-    // The one source of time in SQL. A simulation replaces it; STABLE lets the planner call it once a statement.
+    // The only source of time in SQL. A simulation replaces it. STABLE lets the planner call it
+    // once per statement.
     sql: `
       create or replace function cnapi_now() returns timestamptz
       language sql stable
@@ -14,7 +15,7 @@ export const morayMigrations: Migration[] = [
   {
     number: 2,
     name: 'buckets',
-    // Immutable as far as it goes: only texts with an offset of their own come here (see field-type.ts).
+    // Effectively immutable: it only gets texts with an offset of their own (see field-type.ts).
     sql: `
       create table cnapi_buckets (
         name text primary key,

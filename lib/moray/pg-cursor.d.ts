@@ -1,4 +1,4 @@
-/** pg-cursor ships no types; this is the part of it that `pool.ts` uses. */
+/** pg-cursor ships no types; these are for the part that `pool.ts` uses. */
 declare module 'pg-cursor' {
   import type { Connection, Submittable } from 'pg';
 

@@ -1,10 +1,13 @@
-/** Pieces of SQL text. Pure. Values always travel as parameters; names come from declarations only, and quoted. */
+/**
+ * Pieces of SQL text. Pure. Values are always sent as parameters. Names come from declarations
+ * only, and are quoted.
+ */
 export interface Statement {
   text: string;
   values: unknown[];
 }
 
-/** Collects a statement's values and gives each its placeholder. */
+/** Collects a statement's values and returns a placeholder for each. */
 export class Parameters {
   readonly values: unknown[] = [];
 

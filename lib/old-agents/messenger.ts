@@ -1,9 +1,10 @@
 /**
- * One request to an old agent's own HTTP port, and its reply: what is common to tasks, history, pause and resume. Trusts
- * nothing that comes back: the header, the body, the time it takes and all bodies together are bounded, no redirect is
- * followed, no connection is kept. Used by `caller.ts`.
+ * One request to a legacy agent's own HTTP port, and its reply: the common part of tasks, history,
+ * pause and resume. Trusts no reply: bounds the header, the body, the time and the sum of all
+ * bodies; follows no redirect and keeps no connection. Used by `caller.ts`.
  *
- *     connecting ──▶ sent ──▶ replying ──▶ reply         at any moment: failed (AgentCallError says whether it was sent)
+ *     connecting ──▶ sent ──▶ replying ──▶ reply
+ *     at any moment: failed (AgentCallError states whether the request was sent)
  */
 import { createHash } from 'node:crypto';
 import http from 'node:http';
@@ -19,17 +20,20 @@ export interface AgentCall {
   path: string;
   /** Sent as JSON. */
   body?: object;
-  /** To the beginning of the reply. */
+  /** Until the beginning of the reply. */
   timeoutMs: number;
   signal?: AbortSignal;
 }
 
-/** Where the body could not be read to its end, why. `isJson`: it was said to be. */
+/** `unread`: why the body could not be read completely. `isJson`: its content type says so. */
 export type AgentReply = { status: number; isJson: boolean } & ({ body: string } | { unread: string });
 
 export type CallTrouble = 'unreachable' | 'broken-off' | 'timed-out' | 'given-up' | 'unreadable';
 
-/** There was no reply. `wasSent`: the agent may have read the request. The message begins with the transport's own words. */
+/**
+ * There was no reply. `wasSent`: the agent may have read the request. The message begins with the
+ * transport's error.
+ */
 export class AgentCallError extends CnapiError {
   readonly trouble: CallTrouble;
   readonly wasSent: boolean;
@@ -44,7 +48,7 @@ export interface MessengerStats {
   calls: number;
   /** Calls without a reply. */
   failed: number;
-  /** Replies whose body was not read to its end: too long, too slow, or broken off. */
+  /** Replies whose body was not read completely: too long, too slow, or broken off. */
   unread: number;
 }
 
@@ -65,15 +69,15 @@ const DEFAULT_LIMITS: MessengerLimits = {
   allBodyBytes: 64 * MIB,
 };
 const MAX_HEADER_BYTES = 16 * 1024;
-/** Replies of status 1xx before the real one. */
+/** Replies of status 1xx before the final one. */
 const MAX_INTERIM = 8;
-/** A connection whose other end is gone is found out by the operating system some minutes later, not after an hour. */
+/** The operating system detects a lost peer after some minutes instead of an hour. */
 const KEEPALIVE_AFTER_MS = 60_000;
 const REQUEST_ID = /^[\x21-\x7e]{1,200}$/;
 
 export interface MessengerDeps {
   clock: Clock;
-  /** Of this instance, for User-Agent. */
+  /** This instance's version, for User-Agent. */
   version: string;
   limits?: Partial<MessengerLimits>;
 }
@@ -126,7 +130,7 @@ export class Messenger {
   }
 }
 
-/** One call, from its beginning to the one time it is settled. */
+/** One call, from its start until it settles once. */
 class Exchange {
   readonly #call: AgentCall;
   readonly #limits: MessengerLimits;
@@ -245,5 +249,5 @@ class Exchange {
   }
 }
 
-/** The longest time a timer can be set to. */
+/** The longest delay that a timer accepts. */
 const MAX_TIMER_MS = 2 ** 31 - 1;

@@ -1,12 +1,13 @@
 /**
- * The statements over old agents' servers: sightings in, `unknown` out, and what stands `running` by its sightings alone.
- * Each is one statement, over many servers at once. Called by the observer.
+ * SQL about legacy agents' servers: records heartbeats and silences, and reads the servers that
+ * only their heartbeats keep `running`. Each function is one statement for many servers. Called by
+ * the observer.
  */
 import { columnsBucket } from '../moray/bucket.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { RecordedSighting, SightedRow, Sighting } from './sightings.ts';
 
-/** The reference's bucket of this name and its fields; written by `cnapi_record_sightings` only. */
+/** The reference's bucket of this name and its fields; only `cnapi_record_sightings` writes it. */
 export const statusBucket = columnsBucket({
   name: 'cnapi_status',
   key: 'server_uuid',
@@ -20,7 +21,7 @@ export const statusBucket = columnsBucket({
   mtime: 'last_heartbeat',
 });
 
-/** Returns nothing of servers that do not exist: no row is made for them. */
+/** Leaves out servers that do not exist: no row is created for them. */
 export async function recordSightings(
   database: Queryable,
   cnapiUuid: string,
@@ -44,7 +45,10 @@ export async function recordSightings(
   }));
 }
 
-/** `unknown` where that epoch and that count of sightings still stand. Returns the servers it applied to. */
+/**
+ * Marks servers `unknown` if their epoch and their count of heartbeats are unchanged. Returns the
+ * servers that it changed.
+ */
 export async function recordSilences(
   database: Queryable,
   cnapiUuid: string,
@@ -62,7 +66,7 @@ export async function recordSilences(
   return rows.map((row) => row.server_uuid);
 }
 
-/** At most `limit` of them, in order of uuid. */
+/** At most `limit` rows, in order of uuid. */
 export async function readSightedRows(database: Queryable, limit: number): Promise<SightedRow[]> {
   const { rows } = await database.query<{ server_uuid: string; epoch: number; sightings: number }>(
     `select row.server_uuid, row.epoch, coalesce(status.sightings, 0) as sightings
@@ -74,7 +78,7 @@ export async function readSightedRows(database: Queryable, limit: number): Promi
   return rows.map((row) => ({ serverUuid: row.server_uuid, epoch: row.epoch, sightings: row.sightings }));
 }
 
-/** Forgets the sightings of servers that were removed over a day ago. */
+/** Deletes the heartbeat rows of servers that were removed over a day ago. */
 export async function forgetSightings(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_status where server_uuid in (

@@ -1,35 +1,41 @@
 /**
- * Servers of old agents as one instance sees them: by the posts it hears itself, and by the counts of sightings that it
- * reads of all (`cnapi_status`). A silence is counted in this instance's healthy ticks (law 4) from the later of the two,
- * so that no clock is compared with another's. Pure: the observer reads, writes and ticks.
+ * Servers of legacy agents as one instance sees them: from the posts it receives, and from the
+ * heartbeat counts that it reads of all servers (`cnapi_status`). It counts a silence in its own
+ * healthy ticks (law 4), from the later of the two. So no clock is compared with another's. Pure:
+ * the observer reads, writes and ticks.
  *
- *     (not tracked) ──a post──▶ new ──recorded──▶ followed           new ──no such server──▶ (not tracked)
- *     (not tracked) ──read as `running` by its sightings──▶ followed
- *     followed ──quiet for silenceMs──▶ due ──verdict applied──▶ (not tracked)
- *                                        └──not applied: somebody's fresher word──▶ asked ──next read──▶ followed
+ *     (not tracked) ──a post──▶ new ──recorded──▶ followed    new ──no such server──▶ (not tracked)
+ *     (not tracked) ──read as `running` by its heartbeats──▶ followed
+ *     followed ──quiet for silenceMs──▶ due ──status changed──▶ (not tracked)
+ *                                        └──unchanged: newer information──▶ asked
+ *     asked ──next read──▶ followed
  *     followed ──recorded or read as outranked──▶ heard ──quiet for lifetimeMs──▶ (not tracked)
  *
- * A post of a server that is new, or that was quiet for lifetimeMs (it may be `unknown` by now), is urgent; the others are
- * recorded together, once per period. What changes with each post changes in place.
+ * A post is urgent if its server is new, or was quiet for lifetimeMs (it may be `unknown` by now).
+ * The others are recorded together, once per period. State that changes with each post is updated
+ * in place.
  */
-/** A post of an old agent, as evidence that its server is there. */
+/** A post of a legacy agent, as evidence that its server is up. */
 export interface Sighting {
   serverUuid: string;
-  /** How long ago it was heard, by the instance that heard it. */
+  /** How long ago the receiving instance received it. */
   ageMs: number;
 }
 
-/** What became of one. */
+/** The result of recording one. */
 export interface RecordedSighting {
   serverUuid: string;
-  /** Of the roster's row if it is `running` by its sightings; null where a session outranks them, or later word. */
+  /**
+   * The roster row's epoch if the server is `running` by its heartbeats; null if a session or a
+   * newer change outranks them.
+   */
   epoch: number | null;
   sightings: number;
-  /** This statement made it `running`. */
+  /** This statement changed it to `running`. */
   cameBack: boolean;
 }
 
-/** A server that stands `running` by its sightings, and the count of them that was seen standing. */
+/** A server that is `running` by its heartbeats, and the last count of them that was read. */
 export interface SightedRow {
   serverUuid: string;
   epoch: number;
@@ -37,31 +43,37 @@ export interface SightedRow {
 }
 
 export interface SightingLimits {
-  /** A post older than this proves nothing any more, and a server that was quiet for so long may be `unknown`. */
+  /**
+   * An older post proves nothing any more, and a server that was quiet for this long may be
+   * `unknown`.
+   */
   lifetimeMs: number;
-  /** Quiet for so long, on all instances, is silent. */
+  /** A server that was quiet for this long on all instances is silent. */
   silenceMs: number;
   maxServers: number;
-  /** Servers that the database has not confirmed yet: whoever posts for random uuids fills this and no more. */
+  /** Servers that the database has not confirmed yet: posts for random uuids fill only this. */
   maxNew: number;
 }
 
 interface OldServer {
   readonly serverUuid: string;
-  /** This process's clock when the newest post came, or when it was last well before that; -Infinity when none came here. */
+  /**
+   * When the newest post arrived here, or when this process was last healthy before that, on its
+   * clock; -Infinity if none arrived here.
+   */
   heardAt: number;
   isRecorded: boolean;
   isUrgent: boolean;
   isNew: boolean;
-  /** What the roster says while it is `running` by its sightings, else undefined. */
+  /** The roster's row while the server is `running` by its heartbeats, else undefined. */
   row: SightedRow | undefined;
   /** Healthy time, as counted here, at the last sign of life. */
   quietFromMs: number;
-  /** A verdict was tried since the last read. */
+  /** A status change was tried since the last read. */
   isAsked: boolean;
 }
 
-/** One to be recorded, with when it was heard, by which it is recognized afterwards. */
+/** A heartbeat to record; `heardAt` identifies it afterwards. */
 export interface HeardSighting extends Sighting {
   heardAt: number;
 }
@@ -81,14 +93,17 @@ export class Sightings {
     return this.#servers.size;
   }
 
-  /** Servers heard here within lifetimeMs. */
+  /** Servers whose posts arrived here within lifetimeMs. */
   get heard(): number {
     let heard = 0;
     for (const server of this.#servers.values()) if (isHeard(server) && !this.#isLate(server)) heard += 1;
     return heard;
   }
 
-  /** A post came. `heardAt` is the last moment at which this process was well: it may have waited unread since. */
+  /**
+   * A post arrived. `heardAt` is the last time at which this process was healthy: the post may have
+   * waited unread since then.
+   */
   hear(serverUuid: string, heardAt: number): 'noted' | 'urgent' | 'dropped' {
     let server = this.#servers.get(serverUuid);
     if (server === undefined) {
@@ -106,7 +121,10 @@ export class Sightings {
     return server.isUrgent ? 'urgent' : 'noted';
   }
 
-  /** What is to be recorded at `now`, the urgent only or all; posts that became too old meanwhile are dropped. */
+  /**
+   * Returns the heartbeats to record at `now`, only urgent ones or all. Drops posts that have
+   * become too old.
+   */
   take(which: 'urgent' | 'all', now: number): HeardSighting[] {
     const due: HeardSighting[] = [];
     for (const server of this.#servers.values()) {
@@ -122,7 +140,7 @@ export class Sightings {
     return due;
   }
 
-  /** The database's answer for `batch`; a server that it leaves out does not exist. */
+  /** The database's answer for `batch`; a server missing from it does not exist. */
   recorded(batch: readonly HeardSighting[], answers: readonly RecordedSighting[]): void {
     const byServer = new Map(answers.map((answer) => [answer.serverUuid, answer]));
     for (const { serverUuid, heardAt } of batch) {
@@ -141,7 +159,10 @@ export class Sightings {
     }
   }
 
-  /** All that stand `running` by their sightings now. A count that moved without us is a sign of life. */
+  /**
+   * All servers now `running` by their heartbeats. A count that another instance moved is a sign of
+   * life.
+   */
   readRows(rows: readonly SightedRow[]): void {
     const standing = new Set<string>();
     for (const row of rows) {
@@ -160,24 +181,27 @@ export class Sightings {
     }
   }
 
-  /** Nothing is known of the others' sightings: every silence starts anew. */
+  /** The other instances' heartbeats are unknown: every silence starts again. */
   readFailed(): void {
     for (const server of this.#servers.values()) server.quietFromMs = this.#healthyMs;
   }
 
-  /** A healthy tick passed; true when a verdict is due. */
+  /** A healthy tick passed; returns true if a status change is due. */
   countHealthyTick(tickMs: number): boolean {
     this.#healthyMs += tickMs;
     for (const server of this.#servers.values()) if (this.#isDue(server)) return true;
     return false;
   }
 
-  /** The servers that were quiet for long enough, by what was seen here. */
+  /** The servers that were quiet for long enough, as far as this instance knows. */
   due(): SightedRow[] {
     return [...this.#servers.values()].flatMap((server) => (this.#isDue(server) && server.row ? [server.row] : []));
   }
 
-  /** Verdicts were tried on `rows` and applied to those named; the others are looked at again after the next read. */
+  /**
+   * Status changes were tried on `rows` and applied to those in `applied`; the others are checked
+   * again after the next read.
+   */
   judged(rows: readonly SightedRow[], applied: ReadonlySet<string>): void {
     for (const { serverUuid } of rows) {
       const server = this.#servers.get(serverUuid);
@@ -218,7 +242,7 @@ export class Sightings {
     server.isUrgent = false;
   }
 
-  /** A post came while its verdict was written: it has to be said at once that it is back. */
+  /** A post arrived while its server was being marked `unknown`: record the return at once. */
   #outdate(server: OldServer): void {
     server.row = undefined;
     server.isUrgent = true;

@@ -1,28 +1,38 @@
 /**
- * Time as a parameter. Everything outside lib/ports takes a Clock, so that the real drivers can run on a virtual one.
- * `now()` is monotonic and only good for differences inside this process; `wallTime()` is for people and for the wire.
+ * Time as a parameter. All code outside lib/ports takes a Clock, so that the real drivers can run
+ * on a virtual clock. `now()` is monotonic and only valid for differences within this process;
+ * `wallTime()` is for people and for the wire.
  */
 export interface Timer {
-  /** Stops the timer; harmless when it already fired. */
+  /** Stops the timer. Does nothing when it has already fired. */
   cancel(): void;
 }
 
 export interface Clock {
-  /** Monotonic milliseconds; never jumps, never compared with another process's. */
+  /** Monotonic milliseconds. Never jumps; never compared with another process's value. */
   now(): number;
-  /** Milliseconds since the epoch by this machine's wall clock; for display and the wire, never for a decision (but for passed-time.ts of lib/cli). */
+  /**
+   * Milliseconds since the epoch on this machine's wall clock. For display and the wire, never for
+   * a decision (exception: passed-time.ts of lib/cli).
+   */
   wallTime(): number;
   /** Calls `callback` once after `delayMs`. */
   after(delayMs: number, callback: () => void): Timer;
-  /** Calls `callback` each `periodMs`; a late tick is not made up for. */
+  /** Calls `callback` each `periodMs`. Missed ticks are not repeated. */
   every(periodMs: number, callback: () => void): Timer;
-  /** Calls `callback` after the event loop's poll phase, when bytes that had already arrived have been read. */
+  /**
+   * Calls `callback` after the event loop's poll phase, when bytes that had already arrived have
+   * been read.
+   */
   afterPoll(callback: () => void): void;
   /** Resolves after `delayMs`, or as soon as `signal` aborts (it never rejects). */
   sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** The real clock. Its timers hold the process open: whoever arms one cancels it in `stop()`. */
+/**
+ * The real clock. Its timers keep the process alive; the code that starts one cancels it in
+ * `stop()`.
+ */
 export const systemClock: Clock = {
   now: () => performance.now(),
   wallTime: () => Date.now(),
@@ -51,7 +61,10 @@ export const systemClock: Clock = {
   },
 };
 
-/** Whether `work` was done in time; rejects as it does. One that is late goes on, and nobody hears how it ends. */
+/**
+ * Returns whether `work` finished in time; rejects if `work` rejects in time. Late work continues
+ * and its result is ignored.
+ */
 export async function settlesWithin(clock: Clock, withinMs: number, work: Promise<unknown>): Promise<boolean> {
   const isOver = new AbortController();
   const inTime = work.then(() => true);
@@ -62,7 +75,7 @@ export async function settlesWithin(clock: Clock, withinMs: number, work: Promis
   }
 }
 
-/** ISO 8601 text of the wall clock now, as RFD 61's peers write their timestamps. */
+/** The current wall-clock time in ISO 8601, the format that RFD 61's peers use. */
 export function isoNow(clock: Clock): string {
   return new Date(clock.wallTime()).toISOString();
 }

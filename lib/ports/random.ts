@@ -1,4 +1,4 @@
-/** Chance as a parameter, so that a seed can replay a run. */
+/** Randomness as a parameter, so that a seed can replay a run. */
 import { randomBytes, randomUUID } from 'node:crypto';
 
 export interface Random {
@@ -13,7 +13,7 @@ export const systemRandom: Random = {
   fraction: () => randomBytes(4).readUInt32BE(0) / 2 ** 32,
 };
 
-/** A random order of `items`; the input is left alone. */
+/** Returns `items` in random order; does not change the input. */
 export function shuffled<T>(items: readonly T[], random: Random): T[] {
   return items
     .map((item) => ({ item, rank: random.fraction() }))

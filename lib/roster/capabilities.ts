@@ -1,6 +1,7 @@
 /**
- * What agents can do, as sets. Ten thousand agents of one version say the same words, so they share one set; of the many
- * that a hostile one could think of none is kept.
+ * The capabilities of agents, as sets. Agents of one version announce the same words, so ten
+ * thousand of them share one set. The number of kept sets is bounded, because a hostile agent could
+ * invent any number.
  */
 const MAX_SETS = 100;
 

@@ -1,14 +1,18 @@
 /**
- * How an instance leaves in good order, as data. Pure; `step` is run by drainer.ts. Docs: operating.md, "Scaling".
+ * How an instance leaves in good order, as data. Pure; drainer.ts runs `stepDrain`. Docs:
+ * scaling.md.
  *
- *                    told to leave            announced                 no agent left, and callers
- *     serving ──────────────────▶ announcing ──────────▶ moving agents ──────had time to see it────▶ finishing ──────────▶ left
- *                                   │ it is the last one,   │ withdrawn from DNS; agents are told     │ no new connections;  nothing is
- *                                   │ or cannot be said     │ to go elsewhere, at a bounded pace      │ waits end at 60 s    unanswered
- *                                   └──────────────▶ left   └──the agents' time is up──▶ finishing
+ *     serving ──asked to drain──▶ announcing ──announced──▶ moving agents
+ *     announcing ──it is the last instance, or cannot announce it in the agents' time──▶ left
+ *     moving agents ──no agent left, and callers had time to notice──▶ finishing
+ *     moving agents ──the agents' time is up──▶ finishing
+ *     finishing ──nothing unanswered, or the waits' time is up──▶ left
  *
- * With nobody to go to, agents are not told, and those that come are taken in: one that stands by itself may be all that
- * is left, and a sibling may come back before the agents' time is up.
+ * Moving agents: the name is withdrawn from DNS; agents are asked to go elsewhere, at a bounded
+ * rate. Finishing: no new connections; waits end at 60 s.
+ *
+ * While there is no other instance, agents are not asked to go, and new ones are accepted: this
+ * instance may be the only one left, and another may come back before the agents' time is up.
  */
 import { MAX_GOAWAY_MS } from '../wire/limits.ts';
 import type { DrainAnswer } from './instance-store.ts';
@@ -16,23 +20,23 @@ import type { DrainAnswer } from './instance-store.ts';
 export type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';
 
 export interface DrainTimes {
-  /** From the beginning: agents that still have nowhere to go are left behind then. */
+  /** From the beginning; then agents that still have nowhere to go are left behind. */
   drainAgentsMs: number;
-  /** From the beginning: what still waits is answered then. */
+  /** From the beginning; then the remaining waits are answered. */
   drainWaitsMs: number;
 }
 
 export interface DrainState {
   phase: DrainPhase;
-  /** All of one monotonic clock, in milliseconds. */
+  /** All times are of one monotonic clock, in milliseconds. */
   beganAt: number;
   steppedAt: number;
-  /** When it was said last; once it stands, nobody is sent here any more. */
+  /** When it was last announced; once the announcement is recorded, no agent is sent here. */
   announcedAt: number;
-  /** It is being said, and not known yet whether it stands. */
+  /** An announcement has been sent and not been answered yet. */
   isAnnouncing: boolean;
   haveWaitsEnded: boolean;
-  /** When the door was closed. */
+  /** When the listening sockets were closed. */
   closedAt: number;
 }
 
@@ -46,34 +50,46 @@ export interface DrainView {
   /** Instances that agents can go to. */
   others: number;
   agents: number;
-  /** Requests without an answer, waits and streams among them. */
+  /** Requests without an answer, waits and streams included. */
   unanswered: number;
 }
 
 export type DrainEffect =
   | { do: 'announce' }
-  /** So many agents that were not told yet; each is to be gone within `withinMs`, which is after they are left behind. */
+  /**
+   * Ask at most this many agents that were not asked yet. Each must leave within `withinMs`, which
+   * ends after the agents' time.
+   */
   | { do: 'tell-agents'; atMost: number; withinMs: number }
-  /** Take no new connections; those there are get their answers. */
+  /** Accept no new connections; open ones still get their answers. */
   | { do: 'close-door' }
-  /** Answer all waits as they can be answered. */
+  /** Answer all waits with their present state. */
   | { do: 'end-waits' }
   | { do: 'leave' };
 
 export type DrainStep = { state: DrainState; effects: DrainEffect[] };
 
-/** Beyond what the others accept at once, telling more only fills their queues. */
+/** A higher rate than the other instances can accept would only fill their queues. */
 export const AGENTS_PER_SECOND = 2_000;
-/** Callers that asked the name server just before have come by then: its period, the records' TTL, and a margin. */
+/**
+ * By then, callers that asked the name server just before the withdrawal have connected: the name
+ * server's period, the TTL of its records, and a margin.
+ */
 export const WITHDRAWN_AFTER_MS = 3_000;
-/** An agent that is left behind is not to close its session, as if its server had gone, before this instance knows. */
+/**
+ * An agent that will be left behind must not close its session before this instance has stopped
+ * changing statuses; otherwise its server would become `unknown`.
+ */
 export const AGENTS_GO_LATER_MS = 1_000;
 const ANNOUNCE_AGAIN_MS = 1_000;
-/** A late tick does not make up for those that it missed. */
+/** A late tick does not make up for the ticks that it missed. */
 const MAX_STEP_MS = 250;
-/** Whoever came through the door just before it closed has said by then what they want, and connections are let go. */
+/**
+ * By then, callers that connected just before the sockets closed have sent their requests, and idle
+ * connections have been closed.
+ */
 export const LAST_CALLERS_MS = 2_000;
-/** For the last answers to be written. */
+/** Time to write the last answers. */
 export const LAST_ANSWERS_MS = 2_000;
 
 export class DrainTransitionError extends Error {
@@ -109,7 +125,7 @@ export function stepDrain(state: DrainState, event: DrainEvent, now: number, tim
   }
 }
 
-/** One that is declared dead meanwhile takes a new run, and says it anew. */
+/** An instance that is declared dead meanwhile takes a new run and announces the drain again. */
 function onAnswer(state: DrainState, event: Exclude<DrainEvent, { type: 'tick' }>, now: number): DrainStep {
   if (state.phase !== 'announcing' || event.type === 'unannounced' || event.answer === 'gone') return stay(state);
   if (event.answer === 'last') return leave(state);

@@ -1,7 +1,8 @@
 /**
- * Leases are counters (docs/design.md section 5): each live run raises its beat; an observer that, over its own healthy ticks and
- * its own successful reads, sees a beat stand still throughout `leaseMs` declares the lease lapsed. No clocks are
- * compared. Pure data: `countHealthyTick`, `readFailed` and `readBeats` are the events, the last one returns the edges.
+ * Leases are counters (docs/design.md section 5). Each live run raises its beat. An observer that
+ * sees the same beat throughout `leaseMs`, over its own healthy ticks and successful reads,
+ * declares the lease lapsed. No clocks are compared. Pure data: `countHealthyTick`, `readFailed`
+ * and `readBeats` are the events; `readBeats` returns the leases that have lapsed.
  */
 export interface BeatReading {
   run: string;
@@ -10,7 +11,10 @@ export interface BeatReading {
 
 export interface Watched {
   beat: number;
-  /** Healthy milliseconds since the beat was first seen at this value, over an unbroken row of successful reads. */
+  /**
+   * Healthy milliseconds since the beat was first seen at this value, with no failed read in
+   * between.
+   */
   standingMs: number;
 }
 
@@ -26,19 +30,25 @@ export class LeaseObserver {
     for (const watched of this.#watched.values()) watched.standingMs += tickMs;
   }
 
-  /** A read failed: nothing seen before it proves anything. */
+  /** A read failed: what was seen before it proves nothing. */
   readFailed(): void {
     for (const watched of this.#watched.values()) watched.standingMs = 0;
   }
 
-  /** A read of all live runs succeeded; returns those whose lease has lapsed, for death by compare-and-set on (run, beat). */
+  /**
+   * A read of all live runs succeeded. Returns those whose lease has lapsed, to be declared dead by
+   * compare-and-set on (run, beat).
+   */
   readBeats(readings: readonly BeatReading[]): BeatReading[] {
     const seen = new Set(readings.map(({ run }) => run));
     for (const run of this.#watched.keys()) if (!seen.has(run)) this.#watched.delete(run);
     return readings.filter((reading) => this.#observe(reading));
   }
 
-  /** How long `run`'s beat has stood still as seen from here; undefined when it is not watched. */
+  /**
+   * How long this observer has seen the beat of `run` stand still; undefined when it is not
+   * watched.
+   */
   ageMs(run: string): number | undefined {
     return this.#watched.get(run)?.standingMs;
   }

@@ -1,7 +1,8 @@
 /**
- * Ownerless rows (docs/design.md section 5): rows that say `running` under a run that is dead, or under my run though no session
- * of mine carries their epoch. One that stays so throughout `graceMs` of the observer's healthy ticks, over an unbroken
- * row of successful reads, is due for `unknown`. Pure; the reaper reads, ticks and writes.
+ * Ownerless rows (docs/design.md section 5): rows that say `running` under a dead run, or under
+ * this instance's run although none of its sessions has their epoch. A row that stays ownerless
+ * throughout `graceMs` of the observer's healthy ticks, with no failed read, is due for `unknown`.
+ * Pure; the reaper reads, counts the ticks and writes.
  */
 import type { HeldRow } from './roster.ts';
 
@@ -29,7 +30,10 @@ export class Orphans {
     for (const orphan of this.#orphans.values()) orphan.aloneMs = 0;
   }
 
-  /** The rows that are ownerless now; returns those that have been so, under the same run and epoch, for long enough. */
+  /**
+   * Takes the rows that are ownerless now; returns those that have been so, under the same run and
+   * epoch, for long enough.
+   */
   readRows(rows: readonly HeldRow[]): HeldRow[] {
     const before = this.#orphans;
     this.#orphans = new Map(rows.map((row) => [row.serverUuid, carriedOver(row, before.get(row.serverUuid))]));

@@ -1,7 +1,8 @@
 /**
- * Asks whether another incarnation of a server uuid is alive: its session is probed, here or, by bus, at the run that has
- * it, for one second. Only a living answer is a reason to refuse the newcomer; silence, or no bus, is none (law 1: a
- * refusal may rest on an answer by bus, an accept never).
+ * Asks whether another incarnation of a server uuid is alive. Its session is probed for one second,
+ * here or, by bus, at the run that has it. Only an answer from a living session is a reason to
+ * refuse the new agent; silence, or no bus, is not (law 1: a refusal may rest on an answer by bus,
+ * an accept never).
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import { type RunMessage, runTopic } from '../bus/topics.ts';
@@ -31,14 +32,17 @@ export class ProbeCaller {
     this.#deps = deps;
   }
 
-  /** True only if the session of that epoch answered a probe sent after this call, within a second. */
+  /**
+   * True only if the session of that epoch answered, within a second, a probe that was sent after
+   * this call.
+   */
   isAlive(serverUuid: string, target: ProbeTarget): Promise<boolean> {
     return target.run === this.#deps.run()
       ? this.#askHere(serverUuid, target.epoch)
       : this.#askThere(serverUuid, target);
   }
 
-  /** Another instance asks about a session of mine. */
+  /** Answers another instance that asks about a session of this one. */
   async answer(message: Extract<RunMessage, { kind: 'probe' }>): Promise<void> {
     if (await this.#askHere(message.server_uuid, message.epoch)) this.#deps.bus.publish(message.reply, { alive: true });
   }

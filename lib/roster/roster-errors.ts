@@ -1,4 +1,4 @@
-/** What a caller can get wrong about instances. */
+/** Errors of requests about instances. */
 import { CnapiError } from '../errors.ts';
 
 export class InstanceNotFoundError extends CnapiError {
@@ -7,7 +7,7 @@ export class InstanceNotFoundError extends CnapiError {
   }
 }
 
-/** Draining it would leave nobody to act for its agents, or to answer. */
+/** If it drained, no instance would remain to act for its agents or to answer requests. */
 export class LastInstanceError extends CnapiError {
   constructor(cnapiUuid: string) {
     super(

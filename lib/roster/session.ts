@@ -1,26 +1,27 @@
 /**
- * A session: one accepted connection of one agent to this instance, and the table of those this instance holds.
+ * A session: one accepted connection of one agent to this instance; and the table of the sessions
+ * that this instance holds.
  *
  *     pending ──accept statement applied──▶ live ──inventory recorded──▶ live, inventoried
- *        └─refused, or its socket closed──▶ gone            any live ──end()──▶ ended, irrevocably
+ *        └─refused, or its socket closed──▶ gone            any live ──end()──▶ ended, for good
  *
- * The table is plain data: the authority adds, the verdicts and the reaper end, the link reads.
+ * The table is plain data: the authority adds sessions, `Verdicts` ends them, the link reads them.
  */
 import type { Address, InstanceFrame } from '../wire/frames.ts';
 import type { LossReason } from './roster.ts';
 import type { Silence } from './silence.ts';
 
-/** What an instance may do to the connection behind a session. */
+/** What an instance may do with the connection of a session. */
 export interface SessionSocket {
-  /** This instance does not read from it at the moment: its silence means nothing. */
+  /** This instance does not read from it at the moment, so its silence means nothing. */
   readonly isUnread: boolean;
-  /** Queues the frame; false when the connection is closed or its peer does not take bytes any more. */
+  /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
   send(frame: InstanceFrame): boolean;
-  /** Sends a probe that a living peer answers by itself. */
+  /** Sends a probe, which the peer's WebSocket library answers. */
   probe(): void;
   /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */
   answersProbe(withinMs: number): Promise<boolean>;
-  /** Asks the agent to go elsewhere: it may stay, or has to be gone `withinMs`. */
+  /** Asks the agent to move to another instance. It may stay, or must leave `withinMs`. */
   askToLeave(reason: string, addresses: Address[], withinMs?: number): void;
   /** Closes at once, with the reason for the peer's log. */
   terminate(reason: string): void;
@@ -33,15 +34,18 @@ export interface Session extends Silence {
   readonly journalId: string;
   readonly capabilities: ReadonlySet<string>;
   readonly socket: SessionSocket;
-  /** The run that its row is under; follows when the instance takes a new run. */
+  /** The run on its row; changes when the instance takes a new run. */
   run: string;
-  /** Counts registrations at this instance: compared with a poll only if it stood before the poll was sent. */
+  /**
+   * Counts registrations at this instance: a poll compares the session only if it was registered
+   * before the poll was sent.
+   */
   registration: number;
-  /** This process's monotonic clock at the last byte. */
+  /** This process's monotonic clock at the last byte received. */
   heardAt: number;
   isInventoried: boolean;
   isEnded: boolean;
-  /** Why it was lost, once it was. */
+  /** Why it was lost, if it was. */
   lostFor: LossReason | undefined;
 }
 
@@ -56,7 +60,7 @@ export class SessionTable {
     return this.#live.size;
   }
 
-  /** Registrations so far; those after a poll was sent are above it. */
+  /** Registrations so far; later ones have higher numbers. */
   get registrations(): number {
     return this.#registrations;
   }
@@ -69,7 +73,7 @@ export class SessionTable {
     return this.#live.values();
   }
 
-  /** An accept for this server is on its way to the database. */
+  /** An accept for this server has been sent to the database. */
   addPending(serverUuid: string): void {
     this.#registrations += 1;
     this.#pending.set(serverUuid, (this.#pending.get(serverUuid) ?? 0) + 1);
@@ -85,13 +89,17 @@ export class SessionTable {
     return this.#pending.has(serverUuid);
   }
 
-  /** Registers an accepted session unless one of a higher epoch stands; returns it, and the one it takes the place of. */
+  /**
+   * Registers an accepted session unless one of a higher epoch exists. Returns it and the session
+   * that it replaces.
+   */
   add(fields: NewSession): { session: Session; replaced: Session | undefined } | undefined {
     const replaced = this.#live.get(fields.serverUuid);
     if (replaced !== undefined && replaced.epoch > fields.epoch) return undefined;
     this.#registrations += 1;
     const { serverUuid, epoch, incarnation, journalId, capabilities, socket, run, heardAt } = fields;
-    // Spelt out: an object that is put together from another one takes half as much memory again.
+    // Every field is listed: an object made by spreading another one takes half as much memory
+    // again.
     const session: Session = {
       serverUuid,
       epoch,
@@ -112,14 +120,14 @@ export class SessionTable {
     return { session, replaced };
   }
 
-  /** Its row is under another run from now on; a poll that was sent before does not know that. */
+  /** Its row has moved to another run; a poll that was sent before does not know that. */
   moveToRun(session: Session, run: string): void {
     this.#registrations += 1;
     session.registration = this.#registrations;
     session.run = run;
   }
 
-  /** Ends it; false when it had already ended. */
+  /** Ends the session; false when it had already ended. */
   end(session: Session): boolean {
     if (session.isEnded) return false;
     session.isEnded = true;

@@ -1,9 +1,11 @@
 /**
- * How long a peer has been quiet, counted in this process's own healthy ticks: a late tick counts nothing, so a stalled
- * or thawed observer never mistakes its own absence for the peer's (law 4). Pure; fields change in place because this runs
- * for every session on every tick.
+ * How long a peer has been quiet, counted in this process's own healthy ticks. A late tick counts
+ * nothing, so an observer that stalled or was suspended never takes its own pause for the peer's
+ * silence (law 4). Pure; the fields change in place because this runs for every session at every
+ * tick.
  *
- *     hearing ──quiet for probeMs──▶ probed ──quiet for silenceMs──▶ silent      any byte ──▶ hearing
+ *     hearing ──quiet for probeMs──▶ probed ──quiet for silenceMs──▶ silent
+ *     hearing, probed ──any byte──▶ hearing
  */
 export interface Silence {
   quietMs: number;
@@ -15,16 +17,16 @@ export interface SilenceLimits {
   silenceMs: number;
 }
 
-/** A byte came. */
+/** A byte arrived. */
 export function hear(silence: Silence): void {
   silence.quietMs = 0;
   silence.isProbed = false;
 }
 
-/** A healthy tick of `tickMs` passed without a byte; says what is due now, each edge once. */
+/** A healthy tick of `tickMs` passed without a byte. Returns what is due now, each once. */
 export function countTick(silence: Silence, tickMs: number, limits: SilenceLimits): 'nothing' | 'probe' | 'silent' {
   silence.quietMs += tickMs;
-  // The last byte may have come at the very end of the first tick that is counted.
+  // The last byte may have arrived at the very end of the first counted tick.
   if (silence.quietMs - tickMs >= limits.silenceMs) return 'silent';
   if (silence.isProbed || silence.quietMs < limits.probeMs) return 'nothing';
   silence.isProbed = true;

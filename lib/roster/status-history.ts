@@ -1,4 +1,4 @@
-/** Reads the status history that the roster row's trigger keeps; deletes what is too old. */
+/** Reads the status history that a trigger on the roster row keeps; deletes old entries. */
 import type { Queryable } from '../moray/database.ts';
 import { type ServerStatus, STATUS_REASONS, type StatusReason } from './roster.ts';
 
@@ -10,7 +10,7 @@ export interface StatusChange {
   /** The reason as a sentence. */
   message: string;
   since: string;
-  /** The instance that said so. */
+  /** The instance that decided the status. */
   cnapi_uuid: string | null;
   epoch: number;
 }

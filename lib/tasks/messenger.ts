@@ -1,6 +1,6 @@
 /**
- * What the tasks subsystem needs in order to give tasks to old agents, which hold no session: one request per task, to
- * the agent itself. Implemented by `lib/old-agents/caller.ts`.
+ * How the tasks subsystem gives tasks to legacy agents, which hold no session: one request per
+ * task, to the agent itself. Implemented by `lib/old-agents/caller.ts`.
  */
 import type { JsonObject, TaskError } from './task.ts';
 
@@ -16,8 +16,9 @@ export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome:
 
 export interface TaskMessenger {
   /**
-   * Hands the task to its server's agent, once, and waits for how it ends. Settles within `timeoutMs`, and at once when
-   * `signal` aborts; never rejects: what went wrong is the task's failure, which says whether the task may have run.
+   * Sends the task to its server's agent once, and waits for its end. Settles within `timeoutMs`,
+   * or at once when `signal` aborts. Never rejects: an error becomes the task's failure, which
+   * states whether the task may have run.
    */
   post(task: PostedTask, options: { timeoutMs: number; signal: AbortSignal }): Promise<PostedEnd>;
 }

@@ -1,11 +1,12 @@
 /**
- * The statements over several rows about posts: tasks that an instance hands to an old agent by one request (docs/design.md
- * section 5, "Old agents"). Functions of the database, as those of `task-functions.ts` are. Called by `post-store.ts`.
+ * Database functions over several rows for posts: tasks that an instance sends to a legacy agent by
+ * one request (docs/design.md section 5, "Legacy agents"). Called by `post-store.ts`.
  */
 
 /**
- * `posted_by` is the run that posts, or has posted, the present attempt; null for one sent over a session. Such a task
- * never goes back to the queue: an old agent cannot say whether it ran.
+ * `posted_by` is the run that posts, or has posted, the present attempt; null for an attempt sent
+ * over a session. A posted task never returns to the queue: a legacy agent cannot say whether it
+ * ran.
  */
 const postedBy = `
 alter table cnapi_tasks add column if not exists posted_by uuid;
@@ -13,12 +14,14 @@ create index if not exists cnapi_tasks_posted on cnapi_tasks (posted_by) where s
 `;
 
 /**
- * Gives queued tasks of servers that run with an old agent (of these servers, or of all) to one live run. The roster row
- * is locked against the accept of a session, and against other claims for the same server so that its bounds hold over
- * all instances: p_most_of_server tasks posted and not ended, with p_bytes_of_server of params. Returns the tasks to
- * post, and 'full' for each server of which some are left.
+ * Gives queued tasks of servers that run with a legacy agent (of these servers, or of all) to one
+ * live run. The roster row is locked against the accept of a session and against other claims for
+ * the same server. So its bounds hold over all instances: p_most_of_server tasks posted and not
+ * ended, with p_bytes_of_server of params. Returns the tasks to post, and 'full' for each server
+ * that has some left.
  *
- * The run is read unlocked: of one that dies just then the posts are moved or ended as those of any dead run.
+ * The run is read without a lock. If it dies at that moment, its posts are moved or ended like
+ * those of any dead run.
  */
 const claimPosts = `
 create function cnapi_claim_posts(
@@ -83,9 +86,10 @@ end $$;
 `;
 
 /**
- * Ends what a dead run has posted, as nobody will hear how it went. A run that was declared dead, and may find that out
- * and move its posts to a new one, is given p_grace_ms to do so. Looks twice: the row may have been moved while its lock
- * was waited for. Any instance does it; rows in use are left for next time.
+ * Ends the posts of a dead run, because no process will receive their outcome. A run that was
+ * declared dead has p_grace_ms to notice it and to move its posts to a new run. Checks twice: the
+ * row may have been moved during the lock wait. Any instance calls it; locked rows are left for the
+ * next call.
  */
 const endDeadPosts = `
 -- Whether this run may still hear how what it posted ends.

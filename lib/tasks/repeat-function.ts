@@ -1,10 +1,14 @@
-/** The function that stores reports a second time; called by `report-store.ts` only. Its rules are those of the first time. */
+/**
+ * The function that stores repeated reports; called by `report-store.ts` only. Its rules are those
+ * of the first time.
+ */
 
 /**
- * As cnapi_record_reports, of reports that may be stored already: nobody heard what became of them. All but output is told
- * from its repetition by the task's row; a piece of output by its place in its stream, where a piece of the same place
- * stands, or the mark of a cut that took it. Only here: the first time nothing need be looked up.
- * Returns each task of them as it is now, because what changed the first time was told to nobody.
+ * Like cnapi_record_reports, for reports that may be stored already because their answer was lost.
+ * A piece of output is repeated if its place in its stream holds a piece of the same place, or the
+ * mark of a cut that removed it. For all other reports the task's row shows it. Only this function
+ * does these lookups: the first time none is needed. Returns each of their tasks in its present
+ * state, because the first change was announced to nobody.
  */
 export const repeatFunction = `
 create function cnapi_record_repeated_reports(

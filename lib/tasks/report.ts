@@ -1,13 +1,14 @@
 /**
- * What an agent reports of an attempt, as the recorder keeps and stores it. Pure: made from frames here, merged, weighed.
- * A result is turned into text at once: it is stored as text, its weight is known then, and what it was parsed into (a
- * hundred times as much memory, if the agent likes) is held no longer than its frame.
+ * An agent's report about an attempt, as the recorder keeps and stores it. Pure: made from frames,
+ * merged, measured. A result is converted to text at once: it is stored as text, the text has a
+ * known size, and the parsed object (an agent can make it a hundred times larger in memory) is kept
+ * no longer than its frame.
  */
 import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { MAX_FRAME_BYTES, MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
 import type { JsonObject, TaskError } from './task.ts';
 
-/** Which attempt of which task a report is about, and the server whose agent made it. */
+/** The task and attempt of a report, and the server whose agent sent it. */
 export interface ReportSubject {
   id: string;
   serverUuid: string;
@@ -25,9 +26,12 @@ export type EndReport =
 
 export type Report = EventReport | EndReport;
 
-/** A result nested deeper is not kept: printing it would overflow a stack here, or the database's. */
+/**
+ * A more deeply nested result is not kept: printing it would overflow a stack here, or the
+ * database's.
+ */
 const MAX_LEVELS = 100;
-/** What a report weighs beside its texts, with all that is kept around it. */
+/** Memory of a report beside its texts, including everything that is kept around it. */
 const REPORT_SIZE = 1000;
 
 export function toEvent({ event }: TaskEventFrame): EventReport {
@@ -44,19 +48,25 @@ export function toEvent({ event }: TaskEventFrame): EventReport {
   }
 }
 
-/** The end as the agent says it. A result that cannot be kept is replaced by one that says why; the end stands. */
+/**
+ * The end as the agent reported it. A result that cannot be kept is replaced by one that states
+ * why; the end is unchanged.
+ */
 export function toEnd({ outcome, reportedAt, result, error }: TaskEndFrame): EndReport {
   const resultJson = result === undefined ? undefined : resultText(result);
   if (outcome === 'complete') return { name: 'complete', reportedAt, resultJson };
   return { name: 'failure', reportedAt, resultJson, error: error ?? { code: 'Failed', message: 'no error given' } };
 }
 
-/** The same end without what the agent returned. */
+/** The same end without the agent's result. */
 export function withoutResult(end: EndReport, reason: string): EndReport {
   return { ...end, resultJson: notKept(reason) };
 }
 
-/** Of progress only the newest counts; output that follows on goes into one piece. The first `fixed` stay as they are. */
+/**
+ * Keeps only the newest progress, and joins consecutive output into one piece. Leaves the first
+ * `fixed` events unchanged.
+ */
 export function addEvent(events: EventReport[], report: EventReport, fixed = 0): void {
   const last = events.length > fixed ? events.at(-1) : undefined;
   if (report.name === 'progress' && last?.name === 'progress') events[events.length - 1] = report;
@@ -65,7 +75,7 @@ export function addEvent(events: EventReport[], report: EventReport, fixed = 0):
   else events.push(report);
 }
 
-/** Roughly the bytes that keeping it takes. */
+/** Approximate number of bytes that it takes in memory. */
 export function sizeOf(report: Report): number {
   switch (report.name) {
     case 'accepted':

@@ -1,6 +1,6 @@
 /**
- * What the tasks subsystem needs of the agent link, and all it knows of it: the live sessions of this instance whose
- * inventory has been taken. Implemented by `lib/agents/registry.ts`.
+ * Everything that the tasks subsystem needs and knows of the agent link: this instance's live
+ * sessions whose inventory has arrived. Implemented by `lib/agents/registry.ts`.
  */
 import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../wire/frames.ts';
 
@@ -9,16 +9,16 @@ export interface TaskSession {
   /** The roster's epoch under which the session was accepted. */
   readonly epoch: number;
   readonly journalId: string;
-  /** As the agent's hello had them, e.g. `task:nop`. */
+  /** From the agent's hello, e.g. `task:nop`. */
   readonly capabilities: ReadonlySet<string>;
-  /** Queues the frame; false when the session is closed or its peer does not take bytes any more. */
+  /** Queues the frame; false if the session is closed or its peer has stopped reading. */
   send(frame: TaskFrame | TaskAckFrame | TaskCancelFrame): boolean;
 }
 
 export interface TaskSessions {
-  /** This instance's run now; it changes when the instance found itself declared dead. */
+  /** This instance's current run. It changes when the instance finds that it was declared dead. */
   run(): string;
-  /** The server's session that has given its inventory, if this instance holds one. */
+  /** The server's session, if this instance holds one and its inventory has arrived. */
   get(serverUuid: string): TaskSession | undefined;
   all(): Iterable<TaskSession>;
 }

@@ -1,12 +1,13 @@
 /**
- * SQL of a task that names a ticket: it is made only while that ticket is active. The ticket's row is locked `for share` in
- * the very statement that inserts the task (law 5): a release, an expiry or a deletion comes before it, and is seen, or
- * after it. Knows of the waitlist its table `cnapi_waitlist_tickets` (uuid, server_uuid, status) and nothing else.
+ * SQL of a task that names a ticket: it is created only while that ticket is active. The same
+ * statement locks the ticket's row `for share` and inserts the task (law 5). So a release, an
+ * expiry or a deletion either commits before it and is seen, or comes after it. Of the waitlist it
+ * knows only the table `cnapi_waitlist_tickets` (uuid, server_uuid, status).
  */
 import type { Queryable } from '../moray/database.ts';
 import { type CreatedTask, creation, creationValues, type NewTask } from './task-store.ts';
 
-/** A ticket as the statement found it that wanted to make a task under it. */
+/** A ticket as the creating statement found it. */
 export interface TicketStanding {
   status: string;
   /** The server of its queue, or `default`. */
@@ -15,7 +16,7 @@ export interface TicketStanding {
 
 export type Creation =
   | ({ kind: 'made' } & CreatedTask)
-  /** Not active, of another server's queue, or not there. */
+  /** Not active, of another server's queue, or not found. */
   | { kind: 'refused'; ticket: TicketStanding | undefined }
   /** The server's queue of tasks is full, and the idempotency key, if any, is new. */
   | { kind: 'full' };
@@ -24,7 +25,10 @@ interface CreationRow extends TicketStanding, CreatedTask {
   holds: boolean;
 }
 
-/** A task under the ticket that it names, which is of its server or of `default`, and active. */
+/**
+ * Creates a task under the ticket that it names, which must be active and of its server or of
+ * `default`.
+ */
 export async function createTaskUnderTicket(database: Queryable, task: NewTask): Promise<Creation> {
   const { rows } = await database.query<CreationRow>(
     `with ticket as (

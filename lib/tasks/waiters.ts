@@ -1,7 +1,7 @@
 /**
- * Waits for tasks and follows their events, any number of each on any instance. Right by reading alone, prompt by bus.
- * Called by the facade for REST; every wait ends with the task's end, at its timeout, when its caller goes away, or when
- * the instance stops.
+ * Waits for tasks and follows their events, any number of each on any instance. Correct by reading
+ * alone; the bus makes it prompt. Called by the facade for REST. Every wait ends with the task's
+ * end, at its timeout, when its caller disconnects, or when the instance stops.
  */
 import type { Queryable } from '../moray/database.ts';
 import type { Seen, Watches } from '../waits/watches.ts';
@@ -11,9 +11,9 @@ import { readEvents, readTask, type TaskPosition } from './task-store.ts';
 
 export interface WaitOptions {
   timeoutMs: number;
-  /** Ends the wait with the signal's reason, for a caller that went away. */
+  /** Ends the wait with the signal's reason when the caller has disconnected. */
   signal?: AbortSignal;
-  /** Ends the wait as its timeout does: this instance is leaving. */
+  /** Ends the wait as its timeout does, because this instance is leaving. */
   over?: AbortSignal;
 }
 
@@ -40,7 +40,7 @@ export class Waiters {
     return this.#follows;
   }
 
-  /** The task at its end, or as it is when the time is up. @throws as `Tasks.wait` */
+  /** Returns the ended task, or its present state at the timeout. @throws as `Tasks.wait` */
   async wait(id: string, options: WaitOptions): Promise<TaskRow> {
     const seen = await this.#ended(id, options);
     const row = seen?.position?.row ?? (await readTask(this.#database, id));
@@ -60,7 +60,8 @@ export class Waiters {
   }
 
   /**
-   * The events after `afterSeq`, page by page as the reader takes them; returns after the end, or when it is `over`.
+   * The events after `afterSeq`, read page by page as the reader takes them. Returns after the end,
+   * or when `over` is aborted.
    * @throws as `Tasks.follow`
    */
   async *follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
@@ -81,7 +82,7 @@ export class Waiters {
         }
         if (page.events.length > 0) continue;
         if (page.isEnded || options.over?.aborted) return;
-        // The database has fewer events than it had: a standby that was behind.
+        // The database has fewer events than before: a standby that lagged behind was promoted.
         watch.doubt(seen);
       }
     } finally {

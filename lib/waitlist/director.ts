@@ -1,7 +1,8 @@
 /**
- * Does for the waitlist what no caller asks for: tickets expire in rounds of 500 ms, whatever their number, on every
- * instance; queues without a holder, which there must not be, are mended and counted as defects. Made by the facade, which
- * calls `mend` at its slow poll and tells those who wait what moved.
+ * Background work of the waitlist, on every instance: expires due tickets in rounds of 500 ms,
+ * however many there are, and repairs queues that have no active ticket. Such queues must not
+ * exist, so each is counted as a defect. Created by the facade, which calls `mend` in its slow poll
+ * and notifies the waits of the tickets that moved.
  */
 import type { Bus } from '../bus/bus.ts';
 import type { Logger } from '../log.ts';
@@ -19,7 +20,7 @@ export interface DirectorDeps {
 }
 
 const EXPIRY_PERIOD_MS = 500;
-/** Each is a ticket whose queue is locked meanwhile. */
+/** Each ticket in a batch keeps its queue locked until the statement ends. */
 const EXPIRY_BATCH = 200;
 const MEND_BATCH = 200;
 

@@ -1,11 +1,12 @@
 /**
- * How changes that waits want to know of are told to every instance: `{ids: […]}` on one topic for all things of a kind,
- * many in one message. A topic for each thing would cost its waiter two requests to the bus, and another look at the
- * database when the first of them is confirmed. Pure but for the publishing.
+ * Sends the changes that waits need to every instance: `{ids: […]}` on one topic per kind of
+ * object, with many ids in one message. One topic per object would cost each waiter two requests to
+ * the bus, and another read of the database when its subscription is confirmed. Pure except for the
+ * publishing.
  */
 import type { Bus, BusMessage } from '../bus/bus.ts';
 
-/** So many uuids are within a message's bytes. */
+/** This many uuids fit into one message. */
 const IDS_A_MESSAGE = 90;
 
 export function publishChanges(bus: Bus, topic: string, ids: readonly string[]): void {
@@ -14,7 +15,7 @@ export function publishChanges(bus: Bus, topic: string, ids: readonly string[]):
   }
 }
 
-/** None in what is no such message. */
+/** Returns an empty list for a malformed message. */
 export function changedIds({ ids }: BusMessage): string[] {
   return Array.isArray(ids) ? ids.filter((id) => typeof id === 'string') : [];
 }

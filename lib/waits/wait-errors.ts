@@ -1,7 +1,7 @@
-/** Why a wait, whatever for, cannot begin or go on here. */
+/** Errors of waits of any kind that cannot begin or continue on this instance. */
 import { CnapiError } from '../errors.ts';
 
-/** This instance holds as many waits and event streams as it may. */
+/** This instance holds the maximum number of waits and event streams. */
 export class TooManyWaitersError extends CnapiError {
   constructor(limit: number) {
     super('TooManyWaiters', 503, `This instance already holds ${limit} waits; try again, or another instance`, {
@@ -10,7 +10,7 @@ export class TooManyWaitersError extends CnapiError {
   }
 }
 
-/** The instance stops while a wait was on; what was waited for goes on. */
+/** The instance stops during the wait. The awaited object is not affected. */
 export class WaitStoppedError extends CnapiError {
   constructor(what: string, id: string) {
     super('ServiceUnavailable', 503, `This instance is stopping; wait for ${what} ${id} on another one`, {

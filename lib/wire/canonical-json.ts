@@ -1,17 +1,18 @@
 /**
- * One text for equal values, and its digest: what an agent and an instance compare sysinfo by, and how a repeated request is
- * known. Both ends must write the same text, in every version. Pure.
+ * Canonical JSON: equal values give the same text, and so the same digest. An agent and an instance
+ * compare sysinfo by it, and an instance recognizes a repeated request by it. Both ends must write
+ * the same text in every version. Pure.
  */
 import { createHash } from 'node:crypto';
 
-/** Of the canonical text, in hexadecimal digits. */
+/** SHA-256 of the canonical text, in hexadecimal digits. */
 export function digestOf(value: unknown): string {
   return createHash('sha256').update(canonicalJson(value)).digest('hex');
 }
 
 /**
- * JSON with the keys of every object in order, and without those that JSON leaves out. Written by hand: no object keeps keys
- * that look like whole numbers ("10", "9") in an order of ours.
+ * JSON with sorted keys in every object, without the members that JSON omits. Hand-written, because
+ * a JavaScript object always puts keys that look like whole numbers ("10", "9") in numeric order.
  */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;

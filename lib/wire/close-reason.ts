@@ -1,7 +1,9 @@
-/** A reason as a close frame can carry it: RFC 6455, section 5.5 leaves 123 bytes beside the code. */
+/**
+ * The limit of a reason in a close frame: RFC 6455, section 5.5 leaves 123 bytes after the code.
+ */
 const MAX_REASON_BYTES = 123;
 
-/** The reason, cut on a character's edge where it is too long. */
+/** Returns the reason, cut at a character boundary if it is too long. */
 export function closeReason(reason: string): string {
   const bytes = Buffer.from(reason);
   if (bytes.length <= MAX_REASON_BYTES) return reason;

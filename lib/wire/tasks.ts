@@ -1,10 +1,10 @@
 /**
- * The names of the tasks a fleet's agents know, as both ends need them: whether a task may be run again when nobody
- * can tell whether it ran. The agent's own catalogue (`lib/cn-agent/tasks`) holds what each one does.
- * An agent's capabilities name its tasks as `task:<name>`.
+ * The tasks that agents of a fleet know, with the one fact that both ends need: whether a task may
+ * run again when its outcome is unknown. The agent's catalogue (`lib/cn-agent/tasks`) defines what
+ * each task does. An agent's capabilities name its tasks as `task:<name>`.
  */
 export interface TaskKind {
-  /** May be run again after an unknown outcome, with the same effect as once. */
+  /** Running the task again after an unknown outcome has the same effect as running it once. */
   idempotent: boolean;
 }
 
@@ -18,7 +18,7 @@ const KINDS: Record<string, TaskKind> = {
   agent_resume: { idempotent: true },
 };
 
-/** The kind of a task; one that is not in the list counts as not idempotent. */
+/** Returns the kind of a task; a task that is not in the list is not idempotent. */
 export function taskKind(name: string): TaskKind {
   return Object.hasOwn(KINDS, name) ? (KINDS[name] as TaskKind) : { idempotent: false };
 }

@@ -1,4 +1,4 @@
-/** The simulation can fail: each deliberate defect is found within 200 seeds. Prints the table of docs/testing.md. */
+/** The simulation can fail: each deliberate defect is found within 200 seeds. Prints the table of docs/testing/simulation.md. */
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';

@@ -112,13 +112,13 @@ export class TaskChecks {
     for (const [index, run] of runs.entries()) this.#checkRun(run, runs.slice(index + 1));
   }
 
-  /** A journal was rolled back before anybody had heard of what it then lacks: nothing tells (docs/testing.md). */
+  /** A journal was rolled back before anybody had heard of what it then lacks: nothing tells (docs/testing/simulation.md). */
   #isUnknowable({ id }: TaskRow, runs: readonly Execution[]): boolean {
     const knownAt = this.#acceptedAt.get(id) ?? Number.POSITIVE_INFINITY;
     return runs.some(({ forgottenAt }) => forgottenAt !== undefined && forgottenAt < knownAt);
   }
 
-  /** A command that its agent's lost journal has forgotten goes on until it is done: nobody knows of it (docs/testing.md). */
+  /** A command that its agent's lost journal has forgotten goes on until it is done: nobody knows of it (docs/testing/simulation.md). */
   #checkRun(run: Execution, later: readonly Execution[]): void {
     if (run.forgottenAt !== undefined && (run.endedAt ?? Number.POSITIVE_INFINITY) > run.forgottenAt) return;
     if (run.endedAt === undefined) this.#world.violated('I3', `${run.operation} goes on after its task has ended`);

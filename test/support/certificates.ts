@@ -1,4 +1,7 @@
-/** Certificates of a certificate authority made on the spot, by `openssl`. Each is good for a week unless a test says otherwise. */
+/**
+ * Certificates of a certificate authority that `openssl` creates for the test. Each is valid for a
+ * week unless a test gives another time.
+ */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -19,7 +22,7 @@ export interface Issued {
 }
 
 export interface CertificateRequest {
-  /** As OpenSSL writes them: `IP:127.0.0.1,DNS:cnapi.example`. */
+  /** In OpenSSL's form: `IP:127.0.0.1,DNS:cnapi.example`. */
   names?: string;
   fromMs?: number;
   untilMs?: number;
@@ -48,7 +51,7 @@ export class Authority {
     return authority;
   }
 
-  /** A new key and a certificate for it, in files of their own. */
+  /** Creates a key and a certificate for it, in their own files. */
   async issue({
     names = 'IP:127.0.0.1',
     fromMs = Date.now() - DAY_MS,
@@ -67,7 +70,7 @@ export class Authority {
   }
 }
 
-/** One request to an instance that speaks TLS. */
+/** One request to an instance over TLS. */
 export async function askOverTls(caFile: string, url: string, asked: { method?: string; body?: unknown } = {}) {
   const { method = 'GET', body } = asked;
   const headers = { 'content-type': 'application/json' };
@@ -82,7 +85,7 @@ export async function askOverTls(caFile: string, url: string, asked: { method?: 
   };
 }
 
-/** Puts other files in the place of these, each at once. */
+/** Replaces these files by others, each in one step. */
 export async function replaceFiles(at: { certFile: string; keyFile: string }, by: Partial<Issued>): Promise<void> {
   for (const key of ['keyFile', 'certFile'] as const) {
     const from = by[key];

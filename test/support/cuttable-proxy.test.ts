@@ -1,4 +1,7 @@
-/** A harm that does nothing would make every fault test pass: each is shown to do what it says. */
+/**
+ * A disturbance without effect would make every fault test pass, so these tests show that each has
+ * its effect.
+ */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';

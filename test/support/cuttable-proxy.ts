@@ -1,20 +1,21 @@
 /**
- * A TCP proxy whose connections can be harmed in the ways a network harms them: cut without a word (both ends keep an open
- * socket on which nothing comes any more), in one direction only, with a reset or with a FIN; delayed, or made narrow. Of the
- * agent link it knows which server a connection is for, by the first line that passes.
+ * A TCP proxy that can disturb its connections as a network does. It can cut them silently (both
+ * ends keep an open socket that receives nothing), in one direction only, with a reset or with a
+ * FIN. It can delay them or limit their bandwidth. It recognizes which server an agent link is for
+ * by the first line that passes.
  */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface ProxyPlan {
-  /** Where it listens; port 0 takes a free one. */
+  /** The address it listens on; port 0 takes a free one. */
   host: string;
   port: number;
   target: { host: string; port: number };
 }
 
-/** Which connections: all, or those of one server's agent. */
+/** Selects all connections, or those of one server's agent. */
 type Which = { serverUuid?: string };
 
 /** `up`: towards the target. */
@@ -24,7 +25,7 @@ interface Pair {
   near: Socket;
   far: Socket;
   serverUuid: string | undefined;
-  /** Ended by this proxy: what still comes leads nowhere. */
+  /** Ended by this proxy: later data is dropped. */
   isFinished: boolean;
 }
 
@@ -33,7 +34,7 @@ interface Piece {
   at: number;
 }
 
-/** What stands between two ends at most; then the sender is held up, as by a full window. */
+/** Most bytes held between two ends; then the sender is held up, as by a full window. */
 const HELD_BYTES = 1024 * 1024;
 
 export class CuttableProxy {
@@ -62,14 +63,20 @@ export class CuttableProxy {
     return (this.#server.address() as { port: number }).port;
   }
 
-  /** From now on nothing passes, or nothing that way, and no end hears of it. New connections are taken and lead nowhere. */
+  /**
+   * From now on nothing passes (or nothing in that direction), and neither end notices. New
+   * connections are accepted and pass nothing.
+   */
   swallow({ serverUuid, only }: Which & { only?: Direction } = {}): void {
     this.#swallowedWay = only;
     if (serverUuid === undefined) this.#swallowed = 'all';
     else if (this.#swallowed !== 'all') this.#swallowed.add(serverUuid);
   }
 
-  /** Everything passes again, at once and at any width; what was swallowed comes late, as retransmissions would. */
+  /**
+   * Everything passes again, without delay or bandwidth limit. Held data arrives late, as
+   * retransmissions would.
+   */
   heal(): void {
     this.#swallowed = new Set();
     this.#delayMs = 0;
@@ -95,12 +102,12 @@ export class CuttableProxy {
     }
   }
 
-  /** Each piece passes this much later. */
+  /** Delays each piece of data by this time. */
   delay(ms: number): void {
     this.#delayMs = ms;
   }
 
-  /** So much passes in each direction of each connection. */
+  /** Limits the bandwidth of each direction of each connection. */
   throttle(bytesPerSecond: number): void {
     this.#bytesPerSecond = bytesPerSecond;
   }
@@ -161,7 +168,10 @@ export class CuttableProxy {
   }
 }
 
-/** What comes, each piece with the time it came at: a delay is counted from there. @throws when the connection breaks */
+/**
+ * Yields received data, each piece with its arrival time, from which a delay counts. @throws when
+ * the connection breaks
+ */
 async function* piecesOf(from: Socket): AsyncGenerator<Piece> {
   const held: Piece[] = [];
   let heldBytes = 0;

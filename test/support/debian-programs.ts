@@ -1,7 +1,8 @@
 /**
- * Servers of the distribution's packages for the failover tests: where their programs are, as whom they run, and where they
- * keep what they write. Where a package is lacking a test is skipped, with its reason; with CNAPI_TEST_NO_SKIP=1 (continuous
- * integration, which installs them) it runs and fails instead.
+ * Servers from the distribution's packages for the failover tests: where their programs are, under
+ * which user they run, and where they store data. If a package is missing, the test is skipped with
+ * the reason. With CNAPI_TEST_NO_SKIP=1 (continuous integration, which installs the packages) it
+ * runs and fails instead.
  */
 import { accessSync, chownSync, constants, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -18,14 +19,17 @@ export function lacks(...programs: readonly string[]): string | false {
   return `no ${lacking.join(', ')} here (Debian: postgresql-15, redis-server, pgbouncer)`;
 }
 
-/** @throws when there is none */
+/** @throws when the program is missing */
 export function programFile(name: string): string {
   const file = find(name);
   if (file === undefined) throw new Error(`there is no ${name}`);
   return file;
 }
 
-/** A folder, and processes that may write there: as whoever runs the test, or as `postgres` in place of root. */
+/**
+ * A folder and processes that may write there: as the user who runs the test, or as `postgres`
+ * instead of root.
+ */
 export class Quarters {
   readonly identity: Identity = unprivilegedIdentity();
   readonly folder = ownedTemporaryFolder(this.identity);
@@ -38,20 +42,20 @@ export class Quarters {
     return program;
   }
 
-  /** They may write this file, too. */
+  /** Also lets them write this file. */
   owns(file: string): void {
     const { uid, gid = 0 } = this.identity;
     if (uid !== undefined) chownSync(file, uid, gid);
   }
 
-  /** Ends what still runs, and leaves nothing. */
+  /** Ends all processes and deletes the folder. */
   async clear(): Promise<void> {
     await Promise.all(this.#programs.map((program) => program.kill()));
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
-/** Debian keeps them off the PATH; the newest first. */
+/** Debian keeps these programs off the PATH; newest version first. */
 function postgresPlaces(): string[] {
   try {
     const versions = readdirSync(POSTGRES).sort((a, b) => Number(b) - Number(a));

@@ -1,4 +1,7 @@
-/** A reader of GET /events: what it was told so far, and where it would go on. */
+/**
+ * A reader of GET /events: the events received so far, and the position from which it would
+ * continue.
+ */
 import { until } from './until.ts';
 
 export interface HeardEvent {
@@ -10,9 +13,9 @@ export interface HeardEvent {
 
 export class EventFollower {
   readonly events: HeardEvent[] = [];
-  /** What was said outside of events. */
+  /** Comment lines of the stream. */
   readonly comments: string[] = [];
-  /** As the server said last; sent when it comes again. */
+  /** The last id from the server; sent when it reconnects. */
   lastEventId = '';
   isEnded = false;
   readonly status: number;
@@ -31,7 +34,7 @@ export class EventFollower {
     return new EventFollower(response, abort);
   }
 
-  /** Resolves to the first event for which `isIt`, of those that came or come. */
+  /** Resolves to the first event, received already or later, for which `isIt` is true. */
   next(isIt: (event: HeardEvent) => boolean, what: string): Promise<HeardEvent> {
     return until(() => this.events.find(isIt), what);
   }
@@ -50,7 +53,7 @@ export class EventFollower {
         for (const frame of frames) this.#take(frame);
       }
     } catch {
-      // Cut off, or closed by the test.
+      // The stream was cut off, or closed by the test.
     }
     this.isEnded = true;
   }

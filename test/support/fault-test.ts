@@ -1,4 +1,7 @@
-/** The frame of every fault test: a zone at work under a witness, faults in between, and nothing may have gone wrong. */
+/**
+ * The frame of every fault test: a working zone and a witness, faults in between, and no violation
+ * at the end.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { startZone, type Zone, type ZonePlan } from './fleet-harness.ts';
@@ -15,13 +18,17 @@ export interface Stage {
 }
 
 export interface FaultPlan extends ZonePlan {
-  /** Waits may end this much after their tasks: for tests that take the database away from those who wait. */
+  /**
+   * Waits may end this much after their tasks. For tests in which waiting callers lose the
+   * database.
+   */
   waitSlackMs?: number;
 }
 
 /**
- * An instance that has just started declares no stranger `unknown` for a while; the faults of most tests would be over by
- * then, and wrong verdicts with them never given. Tests that take everything away need the real one.
+ * An instance that has just started marks no server `unknown` that it never held, for a while. With
+ * the default the faults of most tests would be over by then, so wrong status changes would never
+ * happen. Tests that stop the whole control plane need the default.
  */
 const SHORT_START_GRACE = { startGraceMs: 2_000, reconnectMaxMs: 2_000 };
 export const FULL_START_GRACE = { startGraceMs: 18_000, reconnectMaxMs: 8_000 };

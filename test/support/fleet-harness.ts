@@ -1,7 +1,9 @@
 /**
- * A whole zone of real processes for the fault tests: Postgres and Redis of its own, instances, real agents and a simulated
- * fleet, each of which can be killed, frozen, thawed and started again; agents can be made to reach instances, and instances the
- * database, through proxies that can be cut. Ports are free ones, kept over restarts. Ends with the test, and shows the logs if it failed.
+ * A whole zone of real processes for the fault tests: its own Postgres and Redis, instances, real
+ * agents and a simulated fleet. Each process can be killed, frozen, thawed and restarted. Agents
+ * can reach instances, and instances the database, through proxies that can be cut. Ports are free
+ * ones and stay the same over restarts. The zone ends with the test, and shows the logs if the test
+ * failed.
  */
 import { randomInt, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,10 +23,10 @@ import { until } from './until.ts';
 
 export interface ZonePlan {
   instances?: number;
-  /** Real agents. */
+  /** Number of real agents. */
   agents?: number;
   simulated?: number;
-  /** So many of the simulated post their heartbeats, as older agents do. */
+  /** This many of the simulated agents post heartbeats, as legacy agents do. */
   old?: number;
   /** Agents reach instances through proxies. */
   proxied?: boolean;
@@ -34,22 +36,22 @@ export interface ZonePlan {
   busProxied?: boolean;
   /** Callers can reach instances through proxies, at `callerUrl`. */
   callersProxied?: boolean;
-  /** Where logs and data go, and stay; default: a new folder, removed when all went well. */
+  /** Folder for logs and data, which stays. Default: a new folder, removed when the test passed. */
   directory?: string;
   /** Default: Redis. */
   bus?: 'redis' | 'postgres';
-  /** Node's own arguments for instances. */
+  /** Arguments of Node for instances. */
   instanceArgs?: readonly string[];
-  /** Over every instance's defaults, which are the product's. */
+  /** Overrides the defaults of every instance, which are those of the product. */
   config?: Record<string, unknown>;
   postgres?: TestPostgresOptions;
-  /** The folder of the version that the programs begin with; default: this one. */
+  /** Folder of the version that the programs start with; default: this one. */
   root?: string;
-  /** A database that is there already, in place of one of the zone's own. */
+  /** An existing database, instead of one of the zone's own. */
   databaseUrl?: string;
 }
 
-/** What is needed of a tap test. */
+/** The part of a tap test that is used here. */
 interface Test {
   teardown(work: () => unknown): void;
   passing(): boolean;
@@ -59,9 +61,9 @@ interface Test {
 export interface Instance {
   uuid: string;
   url: string;
-  /** Where agents are sent, other than `url` when proxied. */
+  /** Where agents are sent; differs from `url` when proxied. */
   agentUrl: string;
-  /** Where callers are sent, other than `url` when they are proxied. */
+  /** Where callers are sent; differs from `url` when proxied. */
   callerUrl: string;
   program: Program;
   proxy: CuttableProxy | undefined;
@@ -118,11 +120,11 @@ export class Zone {
     }
     this.#pool = new pg.Pool({ ...settings, Client, max: 3 });
     this.#pool.on('error', () => undefined);
-    // One that is in use when its server goes says so to its query as well.
+    // A connection that is in use when its server stops also fails its query.
     this.#pool.on('connect', (client) => client.on('error', () => undefined));
   }
 
-  /** The zone's own. */
+  /** The Postgres of the zone. */
   get postgres(): TestPostgres {
     if (this.#postgres === undefined) throw new Error('this zone was given a database');
     return this.#postgres;
@@ -145,7 +147,7 @@ export class Zone {
     await this.untilRunning(agents + simulated);
   }
 
-  /** Starts a real agent; by default of a server of its own. */
+  /** Starts a real agent; by default for a new server. */
   addAgent(serverUuid: string = randomUUID(), instances: readonly Instance[] = this.instances): RealAgent {
     const data = path.join(this.directory, `agent-${this.agents.length}`);
     const urls = instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
@@ -156,14 +158,16 @@ export class Zone {
     return agent;
   }
 
-  /** From its next start on the program is of the version in that folder; default: this one. */
+  /**
+   * Starts the program from that version's folder from its next start on; default: this version.
+   */
   useVersion(program: Program, root?: string): void {
     const commandOf = this.#programs.get(program);
     if (commandOf === undefined) throw new Error(`${program.name} is none of this zone`);
     program.become(commandOf(root));
   }
 
-  /** Resolves when the instance takes agents and callers. */
+  /** Resolves when the instance accepts agents and callers. */
   async ready({ url, program }: Instance): Promise<void> {
     await until(async () => {
       if (!program.isAlive) throw new Error(`${program.name} ended: ${program.log().at(-1)?.msg}`);
@@ -171,7 +175,7 @@ export class Zone {
     }, `${program.name} to be ready`);
   }
 
-  /** Resolves when that many servers are known and `running`, as the first instance says. */
+  /** Resolves when that many servers are known and `running`, according to the first instance. */
   async untilRunning(count: number): Promise<void> {
     const url = `${this.instances[0]?.url}/servers?extras=status`;
     await until(async () => {
@@ -180,7 +184,7 @@ export class Zone {
     }, `${count} servers to be running`);
   }
 
-  /** Which instance holds the server now, by the roster. */
+  /** The instance that holds the server now, according to the roster. */
   async holderOf(serverUuid: string): Promise<Instance> {
     const [row] = await this.sql<{ uuid: string }>(
       `select cnapi_uuid as uuid from cnapi_roster_authority where server_uuid = $1`,
@@ -195,7 +199,7 @@ export class Zone {
     return (await this.#pool.query<Row>(text, values)).rows;
   }
 
-  /** The end of every log, for whoever reads of a failed test. */
+  /** The end of every log, to explain a failed test. */
   story(): string[] {
     const heads = [`logs and data are kept in ${this.directory}`];
     return heads.concat(
@@ -212,7 +216,7 @@ export class Zone {
     if (isClean && this.#plan.directory === undefined) rmSync(this.directory, { recursive: true, force: true });
   }
 
-  /** Starts one more; agents learn of it from the others. */
+  /** Starts one more instance; agents learn of it from the others. */
   async addInstance(): Promise<Instance> {
     const [uuid, number, host, port] = [randomUUID(), this.instances.length, '127.0.0.1', await freePort()];
     const { proxied, databaseProxied, busProxied, callersProxied, config } = this.#plan;
@@ -276,7 +280,7 @@ export async function statusOf(url: string): Promise<number | undefined> {
   }
 }
 
-/** In every log, and they tell nothing of a fault. */
+/** Messages that occur in every log and say nothing about a fault. */
 const everyday = new Set(['request', 'task ended']);
 
 function lastLines(program: Program): string[] {
@@ -284,7 +288,10 @@ function lastLines(program: Program): string[] {
   return lines.slice(-25).map(({ hostname: _hostname, v: _v, name: _name, ...line }) => JSON.stringify(line));
 }
 
-/** Below the range from which the system takes the ports of outgoing connections, so that it stays free over a restart. */
+/**
+ * A port below the range that the system uses for outgoing connections, so it stays free over a
+ * restart.
+ */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(18_000, 32_000);

@@ -1,13 +1,14 @@
 /**
- * Callers who use locks as they are meant to be used, over REST and any instance, while faults happen: a ticket, a wait, a
- * renewal that says that the lock is held, a moment alone, a release. Whoever is not alone reports it.
+ * Callers that use locks as intended, over REST and any instance, while faults happen. Each creates
+ * a ticket, waits, renews it to prove that it holds the lock, checks that it is alone, and releases
+ * it. It reports a violation when it is not alone.
  */
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface LockPlan {
   urls: readonly string[];
-  /** Ids of queues, all of `default`. */
+  /** Ids of queues, all of the server `default`. */
   queues: readonly string[];
   callers: number;
 }
@@ -17,14 +18,16 @@ interface Answer {
   body: { uuid?: string; message?: string };
 }
 
-/** Longer than any fault that must not cost a lock; an answer that got lost leaves its ticket that long. */
+/**
+ * Longer than any fault that must not cost a lock. A lost answer leaves its ticket for that long.
+ */
 const EXPIRES_IN_SECONDS = 10;
 const WAIT_SECONDS = 5;
 const ANSWER_WITHIN_MS = 8_000;
 
 export class LockHolders {
   readonly violations: string[] = [];
-  /** Times that a lock was held, by queue. */
+  /** How often a lock was held, by queue. */
   readonly held = new Map<string, number>();
   readonly #plan: LockPlan;
   readonly #holders = new Map<string, string>();
@@ -40,7 +43,7 @@ export class LockHolders {
     this.#running = Array.from({ length: callers }, (_, n) => this.#run(queues[n % queues.length] ?? ''));
   }
 
-  /** Lets what was begun come to its end; returns the violations. */
+  /** Finishes what was begun; returns the violations. */
   async finish(): Promise<string[]> {
     this.#isOver = true;
     await Promise.all(this.#running);
@@ -69,7 +72,7 @@ export class LockHolders {
     return undefined;
   }
 
-  /** False: the ticket expired before its turn. */
+  /** False when the ticket expired before its turn. */
   async #acquire(uuid: string): Promise<boolean> {
     const waited = await this.#until(() => this.#ask('GET', `/tickets/${uuid}/wait?timeout=${WAIT_SECONDS}`));
     if (waited.status !== 204) return this.#isExpired(uuid, waited);
@@ -82,7 +85,7 @@ export class LockHolders {
     return false;
   }
 
-  /** Asks again, anybody, while the answer is that it is worth trying. */
+  /** Asks any instance again while the answer says that a retry makes sense. */
   async #until(ask: () => Promise<Answer | undefined>): Promise<Answer> {
     for (;;) {
       const answer = await ask();

@@ -1,7 +1,8 @@
 /**
- * Forced interleavings on real Postgres: a third session holds a row locked, the statements under test queue up behind
- * it in a known order, each seen waiting before the next one starts, and the lock is let go. What READ COMMITTED then lets
- * each of them see is what a busy moment would.
+ * Forced interleavings on real Postgres. A third session holds a row locked. The statements under
+ * test queue behind it in a known order: each is seen waiting before the next one starts. Then the
+ * lock is released. Under READ COMMITTED each statement then sees what it would see on a busy
+ * database.
  */
 import pg from 'pg';
 import { until } from './until.ts';
@@ -12,8 +13,9 @@ export interface Leg<Result> {
 }
 
 /**
- * Runs `legs` behind a lock taken by `lockSql` (a `select … for update`), queued in the order given.
- * Resolves with their results in that order; a leg that did not have to wait (`skip locked`) is simply done.
+ * Runs `legs` in the given order behind a lock taken by `lockSql` (a `select … for update`).
+ * Resolves to their results in that order. A leg that does not wait (`skip locked`) simply
+ * completes.
  */
 export async function runBehindLock<Results extends unknown[]>(
   url: string,

@@ -1,4 +1,7 @@
-/** A clock that moves when the test says so. Timers fire in order of their time; what they await is let settle between. */
+/**
+ * A clock that the test advances. Timers fire in order of time; what they start settles before the
+ * next one fires.
+ */
 import type { Clock, Timer } from '../../lib/ports/clock.ts';
 
 interface Alarm {
@@ -39,7 +42,7 @@ export class ManualClock implements Clock {
     });
   }
 
-  /** Time passes as it should: each timer fires at its time. */
+  /** Time passes normally: each timer fires at its time. */
   async advance(ms: number): Promise<void> {
     const end = this.#now + ms;
     for (let next = this.#next(end); next !== undefined; next = this.#next(end)) {
@@ -51,7 +54,7 @@ export class ManualClock implements Clock {
     await settle();
   }
 
-  /** The process stands still: time is gone, and each timer that was due fires once, late. */
+  /** The process is suspended: the time is lost, and each timer that was due fires once, late. */
   async stall(ms: number): Promise<void> {
     this.#now += ms;
     for (const alarm of [...this.#alarms].filter(({ at }) => at <= this.#now)) {

@@ -1,6 +1,7 @@
 /**
- * An old agent's HTTP side, as the reference's cn-agent serves it: /tasks held until the task ends, /history, /pause and
- * /resume. What it does is the test's to say; it knows the tasks `nop` and `hold` (until `finish`).
+ * The HTTP side of a legacy agent, as the reference's cn-agent serves it: /tasks (held until the
+ * task ends), /history, /pause and /resume. The test controls what it does. It knows the tasks
+ * `nop` and `hold` (until `finish`).
  */
 import { createHash, randomUUID } from 'node:crypto';
 import http from 'node:http';
@@ -20,10 +21,10 @@ type Answer = [status: number, body?: unknown];
 
 export class OldAgent {
   readonly serverUuid: string;
-  /** Every task that reached it, refused ones included. */
+  /** Every task that reached it, including refused ones. */
   readonly received: ReceivedTask[] = [];
   isPaused = false;
-  /** Instead of an answer of its own. */
+  /** Replaces its own answer. */
   misbehave: ((request: http.IncomingMessage, response: http.ServerResponse) => void) | undefined;
   readonly #held = new Map<string, (answer: Answer) => void>();
   readonly #history: { task: string; params: object; status: string; started_at: string }[] = [];
@@ -46,7 +47,7 @@ export class OldAgent {
     return this;
   }
 
-  /** Goes without a word: connections are cut. */
+  /** Stops and cuts its connections. */
   async close(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve));
     this.#server.closeAllConnections();
@@ -105,14 +106,14 @@ export class OldAgent {
   }
 }
 
-/** An old agent that listens until the test ends. */
+/** A legacy agent that listens until the test ends. */
 export async function startOldAgent(t: Teardown, serverUuid?: string): Promise<OldAgent> {
   const agent = await new OldAgent(serverUuid).listen();
   t.teardown(() => (agent.isListening ? agent.close() : undefined));
   return agent;
 }
 
-/** As after a heartbeat: the server is running, and nobody has authority for it. */
+/** The state after a heartbeat: the server is running, and no instance has authority for it. */
 export async function setRunningByHeartbeats(database: Queryable, serverUuid: string): Promise<void> {
   await database.query(
     `insert into cnapi_roster_authority as row (server_uuid, epoch, status, reason, since)

@@ -1,6 +1,7 @@
 /**
- * A CNAPI of the older kind, as its agents see one: takes sysinfo, agents, heartbeats and status by POST, marks a server
- * `running` by its heartbeats, gives tasks to the agent's own port, and knows no agent link. It records all it is asked.
+ * A legacy CNAPI as its agents see it: takes sysinfo, agents, heartbeats and status by POST, marks
+ * a server `running` by its heartbeats, posts tasks to the agent's own port, and has no agent link.
+ * It records all requests.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -8,20 +9,23 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 
 export interface OldCnapiScript {
-  /** As a CNAPI on a Node older than 10: an upgrade that nobody listens for ends the connection without a word. */
+  /**
+   * Acts like a Node older than 10: an upgrade that nobody listens for ends the connection without
+   * an answer.
+   */
   hangsUpOnUpgrades?: boolean;
-  /** Answers such paths with such a status. */
+  /** Answers these paths with this status. */
   refuse?: { path: RegExp; status: number; retryAfter?: string };
-  /** It speaks TLS then. */
+  /** If given, it uses TLS. */
   tls?: { cert: Buffer; key: Buffer };
-  /** Takes such paths and never answers. */
+  /** Accepts requests for these paths and never answers. */
   hang?: RegExp;
 }
 
 export interface Asked {
   at: number;
   method: string;
-  /** Without the server's part: `/events/heartbeat`, `/sysinfo`, or empty for the server itself. */
+  /** Path after the server's part: `/events/heartbeat`, `/sysinfo`, or empty for the server. */
   path: string;
   serverUuid: string;
   userAgent: string;
@@ -37,7 +41,7 @@ export class OldCnapi {
   readonly script: OldCnapiScript;
   readonly asked: Asked[] = [];
   upgrades = 0;
-  /** Requests that hang, and are still waited for. */
+  /** Unanswered requests whose caller still waits. */
   unanswered = 0;
   port = 0;
   readonly #server: Server;
@@ -89,7 +93,7 @@ export class OldCnapi {
     this.#servers.delete(serverUuid);
   }
 
-  /** As the reference dispatches: to the admin address and the port of the sysinfo. */
+  /** Posts a task like the reference: to the admin address and the port in sysinfo. */
   async runTask(serverUuid: string, task: string, params: Record<string, unknown> = {}) {
     const response = await fetch(`${this.#agentUrl(serverUuid)}/tasks`, {
       method: 'POST',

@@ -1,4 +1,7 @@
-/** The distribution's pgbouncer in transaction mode in front of a Postgres. docs/failover.md shows the same set-up. */
+/**
+ * The distribution's pgbouncer in transaction mode in front of a Postgres, set up as in
+ * docs/failover.md.
+ */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
@@ -11,11 +14,11 @@ import { until } from './until.ts';
 export interface Pooler {
   url: string;
   program: Program;
-  /** As `kill -9` and a start would. */
+  /** Like `kill -9` and a start. */
   restart(): Promise<void>;
 }
 
-/** Of few connections, so that statements of one client surely run on several of them. */
+/** A few connections, so that the statements of one client certainly use several of them. */
 const POOL_SIZE = 6;
 
 export async function startPooler(t: Teardown, databaseUrl: string): Promise<Pooler> {
@@ -38,7 +41,7 @@ export async function startPooler(t: Teardown, databaseUrl: string): Promise<Poo
     'pool_mode = transaction',
     `default_pool_size = ${POOL_SIZE}`,
     'max_client_conn = 200',
-    // Does not take its time to find out that the database is back.
+    // Detects soon that the database is back.
     'server_login_retry = 1',
   ];
   writeFileSync(file, [...lines, ''].join('\n'));

@@ -1,11 +1,17 @@
-/** The Database over PGlite: Postgres inside this process, one connection, statements and transactions one by one. */
+/**
+ * The Database over PGlite: Postgres in this process with one connection. Statements and
+ * transactions run one by one.
+ */
 import { PGlite, types } from '@electric-sql/pglite';
 import { silentLogger } from '../../lib/log.ts';
 import { type Database, parseInt8, type Queryable, type QueryResult } from '../../lib/moray/database.ts';
 import { type Migration, migrate } from '../../lib/moray/migrations.ts';
 import type { Teardown } from './postgres.ts';
 
-/** A new empty in-process database, closed when `t` ends; with `migrations` applied if given. Boots in 2 s or so. */
+/**
+ * A new empty in-process database, closed when `t` ends; with `migrations` applied if given. It
+ * starts in about 2 s.
+ */
 export async function freshPglite(
   t: Teardown,
   { migrations = [] as readonly Migration[] } = {},

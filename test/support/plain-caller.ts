@@ -1,8 +1,9 @@
 /**
- * Callers that know nothing but to go to the next instance when a connection is refused, as behind DNS. They ask without
- * pause over connections that they keep, each task under a key of its own, and whatever else goes wrong is a failure. A request that is
- * cut off before its answer is made again, one for each door that closes: between an instance's last look before its door
- * and the close the system may take a connection (docs/operating.md, "A drain").
+ * Callers that go to the next instance when a connection is refused, as behind DNS, and do nothing
+ * else. They send requests without pause over persistent connections, each task with its own key.
+ * Any other error is a failure. A request that is cut off before its answer is repeated, once for
+ * each instance that closes its listening socket: the system may accept a connection between the
+ * instance's last check and the close (docs/scaling.md, "A drain, step by step").
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -65,7 +66,7 @@ export class PlainCaller {
         return undefined;
       } catch (error) {
         const { code, message, syscall } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
-        // Reset while it connected is refused, too: nothing had been asked.
+        // A reset while connecting also counts as refused: no request had been sent.
         const isRefused = code === 'ECONNREFUSED' || syscall === 'connect';
         const failure = `${method} ${path} at ${url}: ${code} ${message}`;
         if (isRefused) this.refused += 1;

@@ -1,8 +1,8 @@
 /**
- * A Postgres of the distribution with a streaming standby, which can be promoted: the primary on one port, the standby on
- * another, with one URL for both. docs/failover.md shows the same set-up.
+ * A Postgres of the distribution with a streaming standby that can be promoted: the primary on one
+ * port, the standby on another, and one URL for both. Set up as in docs/failover.md.
  *
- *     both ──kill or hang(primary)──▶ the standby alone, read-only ──promote()──▶ the standby alone, as the primary
+ *     both ──kill or hang(primary)──▶ standby only, read-only ──promote()──▶ it is the primary
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ interface Server {
   program: Program;
 }
 
-/** With a synchronous standby a commit is answered once both have it on their disks. */
+/** With a synchronous standby a commit is answered once both servers have it on disk. */
 export async function startPostgresPair(t: Teardown, { synchronous = false } = {}): Promise<PostgresPair> {
   const quarters = new Quarters();
   t.teardown(() => quarters.clear());
@@ -66,7 +66,7 @@ export class PostgresPair {
     await this.startStandby(synchronous ? 'sync' : 'async');
   }
 
-  /** Resolves when it has what the primary has. */
+  /** Resolves when the standby has all data of the primary. */
   async startStandby(state: 'sync' | 'async'): Promise<void> {
     this.standby.program.start();
     await answers(this.standby);
@@ -82,27 +82,29 @@ export class PostgresPair {
     return ask<Row>(this.standby, text);
   }
 
-  /** Resolves when the standby has all that the primary had when this was called. */
+  /** Resolves when the standby has all data that the primary had at the time of the call. */
   async untilReplayed(): Promise<void> {
     const [at] = await this.onPrimary<{ lsn: string }>('select pg_current_wal_flush_lsn()::text as lsn');
     const hasIt = `select 1 where pg_last_wal_replay_lsn() >= '${at?.lsn}'::pg_lsn`;
     await until(async () => (await this.onStandby(hasIt)).length === 1);
   }
 
-  /** From now on the standby hears nothing of what the primary does. */
+  /** Ends the replication: from now on the standby receives nothing from the primary. */
   async parts(): Promise<void> {
     await this.onStandby("alter system set primary_conninfo = ''");
     await this.onStandby('select pg_reload_conf()');
     await until(async () => (await this.onPrimary('select 1 from pg_stat_replication')).length === 0);
   }
 
-  /** As if its machine had lost power and came back at once: whoever was connected is told so. */
+  /** Acts like a machine that lost power and is back at once: its clients are disconnected. */
   async kill(server: Server): Promise<void> {
     this.#signal(server, 'SIGKILL');
     await server.program.ended();
   }
 
-  /** As if its machine hung: connections stay, are made, and nothing answers. */
+  /**
+   * Acts like a machine that hangs: connections stay and new ones are made, but nothing answers.
+   */
   hang(server: Server): void {
     this.#signal(server, 'SIGSTOP');
   }
@@ -111,7 +113,7 @@ export class PostgresPair {
     this.#signal(server, 'SIGCONT');
   }
 
-  /** Resolves when it takes writes. */
+  /** Resolves when the standby takes writes. */
   async promote(): Promise<void> {
     await this.onStandby('select pg_promote(true, 60)');
   }
@@ -137,7 +139,7 @@ async function serverOf(quarters: Quarters, name: string): Promise<Server> {
     shared_buffers: '64MB',
     wal_level: 'replica',
     hot_standby: 'on',
-    // By this name the primary knows its standby.
+    // The name under which the primary knows the standby.
     cluster_name: name,
   };
   const args = Object.entries(settings).flatMap(([key, value]) => ['-c', `${key}=${value}`]);
@@ -167,6 +169,6 @@ function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It is gone by itself.
+    // It has ended already.
   }
 }

@@ -1,9 +1,10 @@
 /**
- * A real Postgres server of a test's own: started on a free loopback port, stopped, restarted, frozen and crashed at
- * will. A shell stands between as its keeper: it takes orders on its stdin, and when this process is gone, however
- * that came about, it ends the server and deletes the data.
+ * A real Postgres server for one test, on a free loopback port. It can be stopped, restarted,
+ * frozen and crashed. A shell process, the keeper, starts it and takes orders on its stdin. When
+ * this process ends for any reason, the keeper stops the server and deletes the data.
  *
- *     start ──▶ running ──stop()──▶ stopped ──start()──▶ running        any ──close(), or this process ends──▶ gone
+ *     start ──▶ running ──stop()──▶ stopped ──start()──▶ running
+ *     any ──close(), or this process ends──▶ gone
  */
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -26,9 +27,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { linkPostgres, postgresDirectory } from '../../tools/setup/postgres-links.mjs';
 
 export interface TestPostgresOptions {
-  /** Where the data goes; kept at the end if given. Default: a new folder under the system's temporary one. */
+  /**
+   * Folder of the data, kept at the end if given. Default: a new folder in the system's temporary
+   * one.
+   */
   dataDir?: string;
-  /** Default: a free one. */
+  /** Default: a free port. */
   port?: number;
   /** Default true: nothing is flushed to disk. */
   fast?: boolean;
@@ -39,7 +43,10 @@ export interface Identity {
   gid?: number;
 }
 
-/** A server that has only just begun ignores INT and QUIT, as a shell's background process does; TERM ends it. */
+/**
+ * A server that has only just started ignores INT and QUIT, like a background process of a shell.
+ * TERM ends it.
+ */
 const keeper = `
 directory=$1; shift
 while :; do
@@ -61,7 +68,7 @@ const fastSettings = [
   'shared_buffers=64MB',
 ];
 
-/** Starts a server; retried on another port when somebody took the one that was free a moment ago. */
+/** Starts a server; retries on another port if the free port was taken meanwhile. */
 export async function startTestPostgres(options: TestPostgresOptions = {}): Promise<TestPostgres> {
   for (let attempt = 1; ; attempt++) {
     const server = new TestPostgres(options, options.port ?? (await freePort()));
@@ -122,7 +129,9 @@ export class TestPostgres {
     await this.start();
   }
 
-  /** As if the machine had lost power: no shutdown, no farewell to clients. `start()` recovers. */
+  /**
+   * Acts like a machine that lost power: no shutdown, no message to clients. `start()` recovers.
+   */
   async crash(): Promise<void> {
     const backends = this.#backends();
     for (const pid of [this.pid, ...backends]) signal(pid, 'SIGKILL');
@@ -130,7 +139,7 @@ export class TestPostgres {
     await this.#gone();
   }
 
-  /** Stops the server's processes from running; connections stay open and nothing answers. */
+  /** Stops the server's processes with SIGSTOP: connections stay open and nothing answers. */
   freeze(): void {
     signal(this.pid, 'SIGSTOP');
     for (const pid of this.#backends()) signal(pid, 'SIGSTOP');
@@ -141,7 +150,7 @@ export class TestPostgres {
     signal(this.pid, 'SIGCONT');
   }
 
-  /** Ends the server for good, and its data unless the folder was given. */
+  /** Ends the server and deletes its data, unless the folder was given. */
   async close(): Promise<void> {
     const keeper = this.#keeper;
     if (keeper === undefined) return;
@@ -189,7 +198,7 @@ export class TestPostgres {
     });
     closeSync(log);
     child.stdin?.on('error', () => undefined);
-    // Neither holds this process open: when it ends, the keeper reads the end of its stdin.
+    // Neither keeps this process alive. When it ends, the keeper's stdin closes.
     child.unref();
     (child.stdin as Socket | null)?.unref();
     return child;
@@ -204,7 +213,7 @@ export class TestPostgres {
     for (const deadline = Date.now() + 60_000; Date.now() < deadline; await sleep(20)) {
       const lines = readLines(path.join(this.dataDir, 'postmaster.pid'));
       const pid = Number(lines[0]);
-      // A server that crashed leaves the file behind.
+      // A crashed server leaves this file behind.
       if (lines[7]?.trim() === 'ready' && isAlive(pid)) return pid;
       const said = readFileSync(this.#logFile, 'utf8').slice(logStart);
       if (/FATAL: .*(could not create|lock file|bind|data directory)/.test(said)) break;
@@ -226,7 +235,10 @@ export class TestPostgres {
   }
 }
 
-/** Postgres refuses to run as root; then it runs as `postgres`, who is made if absent. */
+/**
+ * Postgres refuses to run as root. It then runs as the user `postgres`, which is created if
+ * missing.
+ */
 export function unprivilegedIdentity(): Identity {
   if (process.getuid?.() !== 0) return {};
   if (spawnSync('id', ['-u', 'postgres']).status !== 0) {
@@ -243,7 +255,9 @@ export function ownedTemporaryFolder({ uid, gid }: Identity): string {
   return folder;
 }
 
-/** Where the programs are; copied to the temporary folder when that user cannot reach the checkout. */
+/**
+ * The folder of the programs; copied to the temporary folder if that user cannot read the checkout.
+ */
 function reachablePrograms(identity: Identity): string {
   const installed = postgresDirectory(import.meta.url);
   linkPostgres(installed);

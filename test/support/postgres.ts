@@ -1,6 +1,7 @@
 /**
- * Fresh databases for tests, on one real Postgres 18 shared by all test files: the server that CNAPI_TEST_DATABASE_URL
- * names (the test command starts it), else one that this process starts and that ends with it.
+ * Fresh databases for tests, on one real Postgres 18 that all test files share: the server named by
+ * CNAPI_TEST_DATABASE_URL (the test command starts it), else one that this process starts and that
+ * ends with it.
  */
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
@@ -12,7 +13,7 @@ import { startTestPostgres } from './postgres-server.ts';
 
 export { startTestPostgres, TestPostgres } from './postgres-server.ts';
 
-/** What is needed of a tap test. */
+/** The part of a tap test that is used here. */
 export interface Teardown {
   teardown(work: () => unknown): void;
 }
@@ -20,13 +21,13 @@ export interface Teardown {
 export interface FreshDatabase {
   url: string;
   database: PostgresDatabase;
-  /** A further pool on the same database, as another instance would have; stopped at teardown. */
+  /** Another pool on the same database, as another instance would have; stopped at teardown. */
   open(options?: Partial<PostgresOptions>): PostgresDatabase;
 }
 
 let shared: Promise<string> | undefined;
 
-/** The admin URL of the server that all test databases live on. */
+/** The admin URL of the server with all test databases. */
 export function testServerUrl(): Promise<string> {
   shared ??= findServer();
   return shared;
@@ -56,10 +57,13 @@ export async function freshDatabase(
   return { url, database, open };
 }
 
-/** Forced lock waits last as long as it takes to force them, on a busy machine more than the product's limit. */
+/**
+ * Forced lock waits last until they have been arranged, which on a busy machine takes longer than
+ * the product's limit.
+ */
 const LOCK_TIMEOUT_MS = 10_000;
 
-/** A pool on `url` with quiet defaults; the caller stops it. */
+/** A pool on `url` without log output; the caller stops it. */
 export function openDatabase(url: PostgresOptions['url'], options: Partial<PostgresOptions> = {}): PostgresDatabase {
   return new PostgresDatabase({
     url,

@@ -1,4 +1,4 @@
-/** A logger whose records, at info and above, a test reads. */
+/** A logger that keeps its records, at info and above, for a test to read. */
 import type { Logger } from '../../lib/log.ts';
 
 export function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {

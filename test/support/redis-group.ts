@@ -1,6 +1,6 @@
 /**
- * Two Redis servers of the distribution, master and replica, under three Sentinels, with a password for the servers and
- * another for the Sentinels. docs/failover.md shows the same set-up.
+ * Two Redis servers of the distribution, master and replica, under three Sentinels. The servers
+ * have one password, the Sentinels another. Set up as in docs/failover.md.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -44,7 +44,7 @@ export class RedisGroup {
     this.url = `redis+sentinel://:${PASSWORD}@${hosts.join(',')}/${MASTER}?sentinelPassword=${SENTINEL_PASSWORD}`;
   }
 
-  /** Each Sentinel knows the replica and the two others, and so can fail over. */
+  /** Resolves when each Sentinel knows the replica and the other two, so that it can fail over. */
   async untilWatched(): Promise<void> {
     await until(async () => {
       const views = await Promise.all(
@@ -58,7 +58,7 @@ export class RedisGroup {
     }, 'the Sentinels to know all there is');
   }
 
-  /** The server that the Sentinels name. */
+  /** The server that the Sentinels report as master. */
   async master(): Promise<Server> {
     const port = this.sentinels.find(({ program }) => program.isRunning)?.port ?? 0;
     const named = (await ask(port, SENTINEL_PASSWORD, 'SENTINEL', 'GET-MASTER-ADDR-BY-NAME', MASTER)) as string[];
@@ -67,7 +67,7 @@ export class RedisGroup {
     return found;
   }
 
-  /** How many connections with that name the server has. */
+  /** The number of the server's connections with that name. */
   async connections({ port }: Server, name: string): Promise<number> {
     const list = String(await ask(port, PASSWORD, 'CLIENT', 'LIST'));
     return list.split('\n').filter((line) => line.includes(`name=${name}`)).length;
@@ -95,7 +95,7 @@ function sentinelLines(masterPort: number): string[] {
   ];
 }
 
-/** It writes its file anew by itself. */
+/** The server owns its configuration file, because it rewrites it. */
 async function startServer(quarters: Quarters, name: string, lines: readonly string[]): Promise<Server> {
   const port = await freePort();
   const file = path.join(quarters.folder, `${name}.conf`);

@@ -1,11 +1,13 @@
 /**
- * Real Redis for tests. A private server is on a free loopback port, keeps nothing on disk, and can be killed, restarted,
- * frozen and thawed; a shell stands between as its keeper and ends it when this process is gone, however that came about.
+ * Real Redis for tests. A private server runs on a free loopback port, keeps nothing on disk, and
+ * can be killed, restarted, frozen and thawed. A shell process, the keeper, ends it when this
+ * process ends for any reason.
  *
- *     start ──▶ running ──stop()──▶ stopped ──restart()──▶ running        any ──this process ends──▶ gone
+ *     start ──▶ running ──stop()──▶ stopped ──restart()──▶ running
+ *     any ──this process ends──▶ gone
  *
- * Where no server can be had a test is skipped, with its reason: `t.test(name, { skip: noRedisServer }, …)`. With
- * CNAPI_TEST_NO_SKIP=1 (continuous integration) it runs and fails instead.
+ * If no server is available, a test is skipped with the reason: `t.test(name, { skip: noRedisServer
+ * }, …)`. With CNAPI_TEST_NO_SKIP=1 (continuous integration) it runs and fails instead.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -20,7 +22,9 @@ const program = findProgram(['redis-server', 'valkey-server']);
 const givenUrl = process.env.REDIS_URL;
 const maySkip = process.env.CNAPI_TEST_NO_SKIP !== '1';
 
-/** Why tests that need a server of their own, to freeze or kill, are skipped; false when they can run. */
+/**
+ * Why tests that need their own server, to freeze or kill it, are skipped; false when they can run.
+ */
 export const noRedisServer: string | false =
   program === undefined && maySkip ? 'no redis-server or valkey-server on the PATH' : false;
 
@@ -30,8 +34,8 @@ export const noRedis: string | false = givenUrl === undefined ? noRedisServer : 
 let shared: Promise<TestRedis> | undefined;
 
 /**
- * A Redis for ordinary tests: the one that REDIS_URL names, else one that this process starts once and takes along.
- * Others may use it at the same time, so go by `uniquePrefix()`.
+ * A Redis for ordinary tests: the one that REDIS_URL names, else one that this process starts once
+ * and ends. Other tests may use it at the same time, so use `uniquePrefix()`.
  */
 export async function sharedRedisUrl(): Promise<string> {
   if (givenUrl !== undefined) return givenUrl;
@@ -39,12 +43,12 @@ export async function sharedRedisUrl(): Promise<string> {
   return (await shared).url;
 }
 
-/** A prefix of channels that no other test uses. */
+/** A prefix for channels that no other test uses. */
 export function uniquePrefix(): string {
   return `cnapi-test-${randomBytes(6).toString('hex')}:`;
 }
 
-/** Starts a private server; retried on another port when somebody took the one that was free a moment ago. */
+/** Starts a private server; retries on another port if the free port was taken meanwhile. */
 export async function startTestRedis(t?: Teardown): Promise<TestRedis> {
   for (let attempt = 1; ; attempt++) {
     const server = new TestRedis(await freePort());
@@ -77,7 +81,7 @@ export class TestRedis {
     return this.#pid;
   }
 
-  /** Kills the server, as `kill -9` would; its port stays reserved for nobody. Harmless twice. */
+  /** Kills the server like `kill -9`. Its port is not reserved. Repeating it is harmless. */
   async stop(): Promise<void> {
     const keeper = this.#keeper;
     this.#keeper = undefined;
@@ -101,7 +105,7 @@ export class TestRedis {
     (keeper.stdin as Writable & { unref?(): void }).unref?.();
   }
 
-  /** The server stands still: connections stay open and nothing answers. */
+  /** Suspends the server: connections stay open and nothing answers. */
   freeze(): void {
     process.kill(this.pid, 'SIGSTOP');
   }

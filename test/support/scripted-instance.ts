@@ -1,6 +1,7 @@
 /**
- * A tiny instance that does what a test says: accepts the upgrade, records every frame of every agent, and answers as scripted.
- * By default it welcomes everybody, echoes heartbeats and acknowledges ends.
+ * A minimal instance under the test's control: accepts the upgrade, records every frame of every
+ * agent, and answers as scripted. By default it welcomes every agent, echoes heartbeats and
+ * acknowledges ends.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
@@ -44,7 +45,7 @@ export class ScriptedSession {
     return this.frames.filter((frame): frame is FrameOf<Type> => frame.type === type);
   }
 
-  /** The first frame of the type that fits, now or later. */
+  /** Resolves to the first frame of the type that fits, received already or later. */
   async heard<Type extends AgentFrame['type']>(type: Type, fits: (frame: FrameOf<Type>) => boolean = () => true) {
     const find = () => this.all(type).find(fits);
     return until(find, `a ${type}; heard ${this.frames.map((frame) => frame.type).join(' ')}`);
@@ -75,7 +76,7 @@ export class ScriptedSession {
     this.#socket.close(1001, 'scripted');
   }
 
-  /** Without a closing handshake. */
+  /** Cuts the connection without a closing handshake. */
   cut(): void {
     this.#socket.terminate();
   }
@@ -84,11 +85,11 @@ export class ScriptedSession {
 export interface Script {
   /** An HTTP status to refuse upgrades with. */
   upgradeStatus?: number;
-  /** It speaks TLS then. */
+  /** If given, it uses TLS. */
   tls?: { cert: Buffer; key: Buffer };
-  /** Of that refusal, one a line. */
+  /** Headers of that refusal, one per line. */
   upgradeHeaders?: string;
-  /** Answers a hello: fields over the default welcome, a refusal, or nothing at all. */
+  /** The answer to a hello: fields that override the default welcome, a refusal, or no answer. */
   greet?: (hello: HelloFrame, session: ScriptedSession) => Partial<WelcomeFrame> | RefuseFrame | 'silence';
   echo?: boolean;
   acknowledge?: boolean;
@@ -100,7 +101,7 @@ export class ScriptedInstance {
   readonly sessions: ScriptedSession[] = [];
   script: Script;
   upgrades = 0;
-  /** What each upgrade said of itself. */
+  /** The Authorization header of each upgrade. */
   readonly authorizations: (string | undefined)[] = [];
   readonly #server: Server;
   readonly #scheme: 'http' | 'https';
@@ -130,7 +131,7 @@ export class ScriptedInstance {
     return `${this.#scheme}://127.0.0.1:${this.address.port}`;
   }
 
-  /** The next session that said hello, numbered from 0. */
+  /** Resolves to the session with this number, counted from 0 in order of hellos. */
   session(number: number): Promise<ScriptedSession> {
     return until(() => this.sessions[number], `session ${number} at an instance with ${this.sessions.length}`);
   }

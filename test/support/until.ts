@@ -1,8 +1,8 @@
 import { HANG_MS } from './patience.ts';
 
 /**
- * Waits for a condition by looking at it, with a limit no busy machine reaches. A look that takes its time is taken more rarely.
- * Without `what` the error says what the look asked.
+ * Waits until a condition holds, with a limit that no busy machine reaches. A slow check runs less
+ * often. Without `what` the error shows the check's source.
  */
 export async function until<Value>(
   look: () => Value | undefined | false | Promise<Value | undefined | false>,

@@ -1,11 +1,12 @@
 /**
- * Watches a zone from outside while faults happen, and says what it saw that must not be. It asks every running instance for
- * every server's status, reads the roster, and at the end the status history. docs/design.md section 8: I1 (a living server is never
- * `unknown`) and I2 (epochs only rise). A server whose agent a test kills, freezes or cuts off is excused for that time.
+ * Observes a zone from outside while faults happen, and reports violations. It asks every running
+ * instance for every server's status, reads the roster, and at the end the status history. It
+ * checks I1 (a living server is never `unknown`) and I2 (epochs only rise) of docs/design.md
+ * section 8. A server whose agent a test kills, freezes or cuts off is excused meanwhile.
  *
- * That a dead server becomes `unknown`, why, and not before its agent was gone, are facts, and asserted. How long it took is
- * told beside what the design promises and asserted nowhere: on a busy machine the processes that should notice it stand still
- * as well (patience.ts).
+ * It asserts that a dead server becomes `unknown`, why, and not before its agent was gone. It only
+ * reports how long that took, beside the design's bound: on a busy machine the processes that
+ * should detect it are suspended as well (patience.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Instance, Zone } from './fleet-harness.ts';
@@ -15,9 +16,9 @@ import { until } from './until.ts';
 interface Excuse {
   serverUuid: string;
   from: number;
-  /** Of the session that the fault is to end. */
+  /** Epoch of the session that the fault is to end. */
   epoch: number;
-  /** Until it was seen `running` again under a higher epoch. */
+  /** Until the server was seen `running` again under a higher epoch. */
   to: number;
 }
 
@@ -37,9 +38,9 @@ interface RosterRow {
 const LOOK_MS = 250;
 
 export class Witness {
-  /** Facts that must not be, in words. */
+  /** Violations, as text. */
   readonly violations: string[] = [];
-  /** How often an instance was asked and answered: a witness that saw nothing proves nothing. */
+  /** How many requests were answered: a witness that saw nothing proves nothing. */
   answers = 0;
   readonly #zone: Zone;
   readonly #comment: (text: string) => void;
@@ -54,26 +55,32 @@ export class Witness {
     this.#comment = comment;
   }
 
-  /** From now on every server there is must stay, and stay `running`. */
+  /** From now on every existing server must stay, and stay `running`. */
   async start(): Promise<void> {
     this.#expected = new Set(await this.#zone.serverUuids);
     for (const instance of this.#zone.instances) this.watch(instance);
     this.#looking.push(this.#repeat(() => this.#readRoster()));
   }
 
-  /** An instance that came later is asked as well. */
+  /** Also observes an instance that was added later. */
   watch(instance: Instance): void {
     this.#looking.push(this.#repeat(() => this.#ask(instance)));
   }
 
-  /** The server's agent is not alive from now on, whatever its status says. Resolves before the fault may begin. */
+  /**
+   * From now on the server's agent counts as dead, whatever its status. Resolves before the fault
+   * may begin.
+   */
   async excuse(serverUuid: string): Promise<void> {
     const from = Date.now();
     const epoch = Number((await this.#newest(serverUuid))?.epoch ?? 0);
     this.#excuses.push({ serverUuid, from, epoch, to: Number.POSITIVE_INFINITY });
   }
 
-  /** The server counts as living again once its agent has a session after the excused one, which must come to pass. */
+  /**
+   * Requires that the agent gets a session after the excused one; the server then counts as living
+   * again.
+   */
   async excuseEnds(serverUuid: string): Promise<void> {
     const lost = Math.max(...this.#excuses.filter((each) => each.serverUuid === serverUuid).map(({ epoch }) => epoch));
     const isBack = async () => {
@@ -81,12 +88,15 @@ export class Witness {
       return newest?.status === 'running' && Number(newest.epoch) > lost;
     };
     await until(isBack, `a new session of ${serverUuid}`, 2 * HANG_MS);
-    // Whoever asked just before may still answer what it read then.
+    // An answer may still show what was read just before.
     const to = Date.now() + 1_000;
     for (const excuse of this.#excuses) if (excuse.serverUuid === serverUuid) excuse.to = Math.min(excuse.to, to);
   }
 
-  /** The dead server must become `unknown`, and not before `sinceMs`; returns why. `promisedMs` is the design's bound. */
+  /**
+   * Requires that the dead server becomes `unknown`, not before `sinceMs`; returns the reason.
+   * `promisedMs` is the design's bound.
+   */
   async seesUnknown(
     serverUuid: string,
     { sinceMs, promisedMs }: { sinceMs: number; promisedMs: number },
@@ -100,7 +110,7 @@ export class Witness {
     return change?.reason ?? '';
   }
 
-  /** Stops watching, reads the history, and returns every violation. */
+  /** Stops observing, reads the history, and returns all violations. */
   async finish(): Promise<string[]> {
     this.#stopping.abort();
     await Promise.all(this.#looking);
@@ -109,7 +119,7 @@ export class Witness {
     return this.violations;
   }
 
-  /** For a test that has failed: looks no more, judges nothing. */
+  /** For a failed test: stops observing without a result. */
   abandon(): void {
     this.#stopping.abort();
   }
@@ -122,7 +132,7 @@ export class Witness {
     }
   }
 
-  /** What an instance cannot answer is no fact; what it answers is. */
+  /** Only answers count as facts; a failed request proves nothing. */
   async #ask({ url, program }: Instance): Promise<void> {
     if (!program.isRunning) return;
     const askedAt = Date.now();

@@ -1,10 +1,12 @@
 /**
- * Keeps a zone at work while faults happen: in each lane one task after the other, created through one instance and awaited
- * through another. Each command leaves one line in a file when it runs, so that what ran is known apart from what was said.
- * At the end everything accepted is held against the database and the lines. docs/design.md section 8: I3, I5, I6.
+ * Keeps a zone working while faults happen. Each lane runs one task after the other, created
+ * through one instance and awaited through another. Each command writes one line to a file when it
+ * runs, so what ran is known independently of what was reported. At the end everything that was
+ * accepted is compared with the database and these lines. docs/design.md section 8: I3, I5, I6.
  *
- * A wait that nothing wakes and no slow poll looks after ends at its own timeout, which is far beyond both and beyond what a
- * starved machine adds: so it is told from one that was only late. How late the latest was is said in a comment.
+ * A wait that nothing wakes and that no slow poll checks ends at its own timeout. That timeout is
+ * far longer than both, even on a slow machine, so such a wait is distinguished from a late one.
+ * The longest delay is printed in a comment.
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -16,7 +18,7 @@ import type { Zone } from './fleet-harness.ts';
 
 export interface WorkloadPlan {
   zone: Zone;
-  /** A wait may answer this much after its task's end; default: the slow poll. */
+  /** A wait may answer this much after its task's end; default: the slow poll's period. */
   waitSlackMs?: number;
 }
 
@@ -24,7 +26,7 @@ interface Accepted {
   id: string;
   serverUuid: string;
   token: string | undefined;
-  /** `heldFrom`: since when the instance that answered could have. */
+  /** `heldFrom`: since when the answering instance could have answered. */
   seenEnd?: { status: string; at: number; heldFrom: number };
 }
 
@@ -41,9 +43,9 @@ interface StoredTask {
 }
 
 const SLOW_POLL_MS = 5_000;
-/** Longer than any slack and what a busy machine adds to it. */
+/** Longer than any slack plus the delay of a busy machine. */
 const WAIT_SECONDS = 90;
-/** That much is put down to the machine. */
+/** A delay up to this is attributed to the machine. */
 const BUSY_MS = 30_000;
 /** Longest time without an answer from any instance, or without an end. */
 const PATIENCE_MS = 180_000;
@@ -54,7 +56,7 @@ export class Workload {
   readonly #caller: Caller;
   readonly #effects: string;
   readonly #accepted: Accepted[] = [];
-  /** Idempotency keys of all that was asked for; a request may have been heard though its answer was not. */
+  /** Idempotency keys of all requests; a request may have arrived although its answer did not. */
   readonly #keys = new Set<string>();
   readonly #lanes: Promise<void>[] = [];
   readonly #mayFail = new Map<string, readonly string[]>();
@@ -75,20 +77,22 @@ export class Workload {
     return this.#accepted.length;
   }
 
-  /** After `finish`: how long after its task's end the latest wait ended. */
+  /** After `finish`: the longest time from a task's end to the end of its wait. */
   get latestMs(): number {
     return this.#latestMs;
   }
 
   /**
-   * The faults of this test touch that server: requests may be answered that it does not run, and its tasks may fail with
-   * these codes. All other tasks must complete.
+   * The faults of this test affect that server. Requests may be answered that it is not running,
+   * and its tasks may fail with these codes. All other tasks must complete.
    */
   mayFail(serverUuid: string, codes: readonly string[]): void {
     this.#mayFail.set(serverUuid, codes);
   }
 
-  /** Short and long commands on every real server, and a little of everything on the simulated ones. */
+  /**
+   * Runs short and long commands on every real server, and a mix of tasks on the simulated ones.
+   */
   async start(): Promise<void> {
     const { zone } = this.#plan;
     const real = zone.agents.map(({ serverUuid }) => serverUuid);
@@ -103,12 +107,12 @@ export class Workload {
     this.#lane(() => this.task(pick(), { task: 'sleep', params: { timeout: 2_000 } }));
   }
 
-  /** A command that leaves its line at once, and then takes its time. */
+  /** A command that writes its line at once and then runs for some time. */
   command(serverUuid: string, seconds: number): Promise<TaskBody | undefined> {
     return this.#command(serverUuid, `sleep ${seconds}`);
   }
 
-  /** One that goes on until that file is there, or some minutes. */
+  /** A command that runs until that file exists, or for some minutes. */
   commandUntil(serverUuid: string, file: string): Promise<TaskBody | undefined> {
     return this.#command(
       serverUuid,
@@ -122,7 +126,10 @@ export class Workload {
     return this.task(serverUuid, { task: 'command_execute', params: { script } }, token);
   }
 
-  /** Creates a task and awaits its end; undefined when it was not accepted because its server counts as gone. */
+  /**
+   * Creates a task and waits for its end; undefined when it was not accepted because its server
+   * counts as gone.
+   */
   async task(serverUuid: string, order: Omit<TaskOrder, 'key'>, token?: string): Promise<TaskBody | undefined> {
     const { zone } = this.#plan;
     const key = randomUUID();
@@ -147,7 +154,10 @@ export class Workload {
     return ended.body;
   }
 
-  /** Lets what was begun come to its end, holds everything against the database and the lines; returns the violations. */
+  /**
+   * Finishes what was begun and compares everything with the database and the lines; returns the
+   * violations.
+   */
   async finish(): Promise<string[]> {
     this.#isOver = true;
     await Promise.all(this.#lanes);
@@ -160,7 +170,7 @@ export class Workload {
     return this.violations;
   }
 
-  /** For a test that has failed: nothing is asked any more, nothing judged. */
+  /** For a failed test: stops without further requests or checks. */
   abandon(): void {
     this.#isOver = true;
     this.#abandoned.abort();
@@ -204,7 +214,7 @@ export class Workload {
     if (lateMs > slackMs + BUSY_MS) this.#report(`the wait for ${id} ended ${lateMs} ms after its task`);
   }
 
-  /** Other callers of the same test give no keys. */
+  /** Other callers of the same test send no keys. */
   #readTasks(): Promise<StoredTask[]> {
     return this.#plan.zone.sql<StoredTask>(
       `select t.id, t.idempotency_key as key, t.state, t.outcome, t.attempt, t.error, t.ended_at,

@@ -1,6 +1,7 @@
 /**
- * The far end of `Helper.ask`: a process of the benchmark that answers questions over its IPC channel. Used by the
- * programs of tools/bench/programs and, preloaded into instances, by the probe.
+ * The other end of `Helper.ask`: a process of the benchmark that answers questions over its IPC
+ * channel. Used by the programs of tools/bench/programs and, preloaded into instances, by the
+ * probe.
  */
 import type { Serializable } from 'node:child_process';
 
@@ -14,7 +15,7 @@ export interface Question {
 
 export type Answer = { id: number; answer: Serializable } | { id: number; error: string };
 
-/** Says that it is ready, and answers from then on. */
+/** Announces that it is ready, and answers from then on. */
 export function answerQuestions(answers: Answers): void {
   process.on('message', (message: Question) => void reply(answers, message));
   process.send?.({ ready: true });

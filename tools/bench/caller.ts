@@ -1,11 +1,14 @@
-/** REST as cheaply as Node has it: kept-alive connections of node:http, so that little but the instance is measured. */
+/**
+ * REST at the lowest cost that Node allows: kept-alive connections of node:http, so that little
+ * besides the instance is measured.
+ */
 import http from 'node:http';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 
 export interface Reply {
   status: number;
   text: string;
-  /** From before the request was made to the last byte of the answer. */
+  /** Time from before the request was made to the last byte of the answer. */
   ms: number;
 }
 
@@ -13,7 +16,7 @@ export class BenchCaller {
   readonly #agent = new http.Agent({ keepAlive: true, maxSockets: 256 });
   readonly #headers: Record<string, string>;
 
-  /** `headers` go with each request. */
+  /** `headers` are sent with each request. */
   constructor(headers: Record<string, string> = {}) {
     this.#headers = headers;
   }
@@ -63,7 +66,7 @@ export class BenchCaller {
   }
 }
 
-/** @throws when the answer is not of that status */
+/** @throws when the answer has another status */
 export function expectStatus(reply: Reply, status: number): Reply {
   if (reply.status === status) return reply;
   throw new Error(`answered ${reply.status}, not ${status}: ${reply.text.slice(0, 300)}`);

@@ -1,12 +1,15 @@
-/** CPU time of any process of this machine, to the nanosecond, by `/proc`. Threads that have ended are not in it. */
+/**
+ * CPU time of any process of this machine, in nanoseconds, from `/proc`. Threads that have ended
+ * are not included.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** In ms, all living threads of these processes together. */
+/** Milliseconds of all live threads of these processes together. */
 export function cpuMsOf(pids: readonly number[]): number {
   return pids.flatMap(threadsOf).reduce((total, file) => total + onCpuNs(file), 0) / 1e6;
 }
 
-/** The process and all that descend from it: Postgres has one for each connection. */
+/** The process and all its descendants: Postgres has one process for each connection. */
 export function treeOf(pid: number): number[] {
   const parents = readdirSync('/proc').filter(isPid).map(Number);
   const children = parents.filter((each) => parentOf(each) === pid);
@@ -32,7 +35,7 @@ function onCpuNs(file: string): number {
 function parentOf(pid: number): number {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The name in brackets may hold anything, brackets too.
+    // The name in brackets may contain any character, including brackets.
     return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
   } catch {
     return 0;

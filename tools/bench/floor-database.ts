@@ -9,16 +9,16 @@ import type { BenchContext } from './figure.ts';
 import { NoPgbenchError, runPgbench } from './pgbench.ts';
 
 export interface PgbenchFloor extends AsyncDisposable {
-  /** Scripts, after a first second of warming up. */
+  /** Returns scripts per second, after one second of warming up. */
   perSecond(seconds: number): Promise<number>;
-  /** Why there is none. */
+  /** Why there is no floor; undefined when there is one. */
   why: string | undefined;
 }
 
 export interface FloorPlan {
   clients: number;
   script: string;
-  /** What the script needs beside the tables. */
+  /** Prepares what the script needs in addition to the tables. */
   prepare?: (database: Queryable) => Promise<void>;
 }
 
@@ -36,7 +36,7 @@ export async function prepareFloor(
   return { perSecond, why, [Symbol.asyncDispose]: () => foundation.dropDatabase(url) };
 }
 
-/** Anything but a program that is missing is a defect of ours. */
+/** Any error other than a missing program is a defect of the benchmark. */
 function sayWhy(error: unknown): string {
   if (error instanceof NoPgbenchError) return error.message;
   throw error;

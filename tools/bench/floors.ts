@@ -1,7 +1,8 @@
 /**
- * The floors that latencies are held against, made of the same parts on an idle system in the same run, one after the other:
- * each once back to back and once after 8 ms of rest, since a processor that rested is slower. `busy` and `rested` differ by
- * a factor of two and more, so a figure says which of them its floor is made of.
+ * The floors with which latencies are compared, made of the same parts on an idle system in the
+ * same run, one after the other. Each is measured back to back (`busy`) and after 8 ms of rest
+ * (`rested`), because a processor that rested is slower. The two differ by a factor of two and
+ * more, so a figure says which one it uses.
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
@@ -31,7 +32,7 @@ export const floorKeys: readonly { key: FloorKey; says: string }[] = [
   { key: 'F', says: 'an fdatasync after an append of 200 bytes' },
 ];
 
-/** One round trip; `stop` lets go of what it took. */
+/** One round trip; `stop` releases its resources. */
 interface Part {
   once(): Promise<unknown>;
   stop(): unknown;
@@ -54,7 +55,7 @@ export async function measureFloors(context: Omit<BenchContext, 'floors'>): Prom
 
 async function measurePart(part: Part, samples: number): Promise<Floor> {
   try {
-    // The first ones meet cold code.
+    // The first round warms up the code.
     await take(part, samples, 0);
     const busy = await take(part, samples, 0);
     return { busy, rested: await take(part, Math.ceil(samples / 3), REST_MS) };

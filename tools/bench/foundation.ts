@@ -1,6 +1,6 @@
 /**
- * What a whole run stands on: a Postgres as `npm start` has it, and a bus; each the given one, or one of our own. Zones get
- * databases of their own in it.
+ * The services of a whole run: a Postgres configured as by `npm start`, and a bus. Each is the
+ * given one or the benchmark's own. Zones get their own databases in it.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,16 +15,16 @@ import { isPostgresReady, preparePostgres } from '../start/postgres.ts';
 import { findRedisProgram, prepareRedis } from '../start/redis.ts';
 
 export interface FoundationPlan {
-  /** Where the data goes; others must be able to pass through it. */
+  /** The folder for data; other users must be able to pass through it. */
   directory: string;
   databaseUrl: string | undefined;
   redisUrl: string | undefined;
-  /** Default: Redis if there is one. */
+  /** Default: Redis if available. */
   bus: 'redis' | 'postgres' | undefined;
   say(text: string): void;
 }
 
-/** The database that was named does not answer; the message says why. */
+/** The given database does not answer; the message says why. */
 export class NoDatabaseError extends Error {}
 
 const MAX_CONNECTIONS = 300;
@@ -40,7 +40,7 @@ export class Foundation {
     this.#plan = plan;
   }
 
-  /** Of a database that is there from the beginning. */
+  /** URL of a database that exists from the beginning. */
   get databaseUrl(): string {
     return this.#databaseUrl;
   }
@@ -53,7 +53,7 @@ export class Foundation {
     return this.#redisUrl === undefined ? 'postgres' : 'redis';
   }
 
-  /** Where our own Postgres keeps its data, beside the floor of `fdatasync`. */
+  /** Where our own Postgres stores its data; the floor of `fdatasync` uses the same folder. */
   get directory(): string {
     return this.#plan.directory;
   }
@@ -63,12 +63,12 @@ export class Foundation {
     return this.#plan.databaseUrl === undefined ? path.join(this.#plan.directory, 'log', 'postgres.log') : undefined;
   }
 
-  /** Its settings may be changed for a while: it was not given. */
+  /** True when the Redis is our own, so that its settings may be changed temporarily. */
   get isRedisOurs(): boolean {
     return this.#redisUrl !== undefined && this.#plan.redisUrl === undefined;
   }
 
-  /** Of Postgres and Redis, where they are ours. */
+  /** Processes of Postgres and Redis that are our own. */
   get pids(): number[] {
     return this.#programs.map(({ pid }) => pid);
   }
@@ -81,12 +81,12 @@ export class Foundation {
     if (bus !== 'postgres') this.#redisUrl = redisUrl ?? (await this.#startRedis());
   }
 
-  /** Ends everything, at once: nothing of it is needed again. */
+  /** Ends everything at once; nothing of it is needed again. */
   async stop(): Promise<void> {
     await Promise.all(this.#programs.map((program) => program.kill('SIGQUIT')));
   }
 
-  /** A new and empty database; returns its URL. */
+  /** Creates an empty database; returns its URL. */
   async createDatabase(): Promise<string> {
     const name = `cnapi_bench_${systemRandom.uuid().slice(0, 8)}`;
     await this.sql(`create database ${name}`);
@@ -97,7 +97,7 @@ export class Foundation {
     await this.sql(`drop database ${new URL(url).pathname.slice(1)} with (force)`);
   }
 
-  /** Of `databaseUrl`, on a connection for this once. */
+  /** Runs a statement in `databaseUrl` on a new connection. */
   async sql<Row extends object>(text: string): Promise<Row[]> {
     const client = new pg.Client({ connectionString: this.#databaseUrl });
     client.on('error', () => undefined);

@@ -1,6 +1,7 @@
 /**
- * A Node process that the benchmark started and can ask: one of its own programs, or an instance with the probe in it.
- * Asking one that has ended, or that ends meanwhile, fails with the last words of its log.
+ * A Node process that the benchmark started and can ask questions: one of its own programs, or an
+ * instance with the probe. A question to a process that has ended, or ends before it answers, fails
+ * with the last lines of its log.
  */
 import type { Serializable } from 'node:child_process';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
@@ -9,10 +10,10 @@ import type { Answer } from './asked.ts';
 
 export interface HelperPlan {
   name: string;
-  /** Relative to the project. */
+  /** Relative to the project's root. */
   file: string;
   args?: readonly string[];
-  /** For Node itself. */
+  /** Arguments for Node itself. */
   nodeArgs?: readonly string[];
 }
 

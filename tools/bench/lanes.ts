@@ -1,8 +1,8 @@
-/** Load for figures that count: so many things in flight at once, and turns with the floor. */
+/** Load for figures that count: a number of operations in flight, and turns with the floor. */
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import type { PgbenchFloor } from './floor-database.ts';
 
-/** `count` lanes, each taking one turn after the other; returns how many turns there were a second. */
+/** Runs `count` lanes, each taking one turn after the other; returns turns per second. */
 export async function runLanes(
   count: number,
   seconds: number,
@@ -18,7 +18,10 @@ export async function runLanes(
   return turns / ((clock.now() - startedAt) / 1000);
 }
 
-/** Ours and the floor by turns, so that both see the same machine; ours is warmed up first. */
+/**
+ * Alternates ours and the floor, so that both run under the same conditions; ours is warmed up
+ * first.
+ */
 export async function takeTurns(
   { rounds, seconds }: { rounds: number; seconds: number },
   own: (seconds: number) => Promise<number>,

@@ -1,4 +1,4 @@
-/** What the benchmark runs on, for whoever reads its numbers later. */
+/** Describes the machine of the benchmark, for later readers of its numbers. */
 import os from 'node:os';
 
 export interface Machine {
@@ -24,5 +24,5 @@ export function describeMachine({ postgres, bus }: Pick<Machine, 'postgres' | 'b
   };
 }
 
-/** Of the last minute. */
+/** Average of the last minute. */
 export const loadAverage = (): number => os.loadavg()[0] ?? 0;

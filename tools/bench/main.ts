@@ -1,6 +1,7 @@
 /**
- * `npm run bench`: measures the figures on real processes, each beside its floor from the same run, and prints a table.
- * Exit codes: 0 all measured (met or missed), 1 something could not be measured, 2 wrong usage, 130 stopped by a signal.
+ * `npm run bench`: measures the figures on real processes, each with its floor from the same run,
+ * and prints a table. Exit codes: 0 all measured (met or missed), 1 something could not be
+ * measured, 2 wrong usage, 130 stopped by a signal.
  */
 import { figures } from './figures.ts';
 import { NoDatabaseError } from './foundation.ts';

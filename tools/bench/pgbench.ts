@@ -1,6 +1,7 @@
 /**
- * Debian's `pgbench` as the floor for what the database has to do: the very statements of the product, rendered to a script
- * and run by a client that does nothing else. Where the program is not there the figure says how to get it.
+ * Debian's `pgbench` as the floor for the work of the database: the product's own statements,
+ * written to a script and run by a client that does nothing else. If the program is missing, the
+ * figure says how to install it.
  */
 import { execFile } from 'node:child_process';
 import { accessSync, constants, readdirSync, writeFileSync } from 'node:fs';
@@ -15,11 +16,11 @@ export interface Statement {
 
 export interface PgbenchPlan {
   url: string;
-  /** Each transaction runs it once. */
+  /** Each transaction runs the script once. */
   script: string;
   clients: number;
   seconds: number;
-  /** For the script's file. */
+  /** The folder for the script's file. */
   directory: string;
 }
 
@@ -33,7 +34,7 @@ export class NoPgbenchError extends PgbenchError {
 
 const DEBIAN = '/usr/lib/postgresql';
 
-/** The newest one of Debian's, or the one on the PATH. @throws NoPgbenchError */
+/** Returns Debian's newest pgbench, or the one on the PATH. @throws NoPgbenchError */
 export function findPgbench(): string {
   const versions = readVersions().sort((a, b) => Number(b) - Number(a));
   const folders = [...versions.map((version) => path.join(DEBIAN, version, 'bin')), ...searchPath()];
@@ -42,7 +43,7 @@ export function findPgbench(): string {
   return found;
 }
 
-/** Scripts per second, connecting aside. @throws PgbenchError */
+/** Returns scripts per second, without the time to connect. @throws PgbenchError */
 export async function runPgbench({ url, script, clients, seconds, directory }: PgbenchPlan): Promise<number> {
   const file = path.join(directory, 'script.sql');
   writeFileSync(file, script);
@@ -53,7 +54,7 @@ export async function runPgbench({ url, script, clients, seconds, directory }: P
   return rate;
 }
 
-/** What `work` asks of the database; each statement is answered with `rows`. */
+/** Records the statements that `work` sends; each is answered with `rows`. */
 export async function statementsOf(
   work: (database: Queryable) => Promise<unknown>,
   rows: readonly object[] = [],
@@ -67,7 +68,9 @@ export async function statementsOf(
   return statements;
 }
 
-/** The statement for a script: values written out, but for those that `expressions` has something else for. */
+/**
+ * Writes a statement for a script: with literal values, except those that `expressions` replaces.
+ */
 export function toScript({ text, values }: Statement, expressions: ReadonlyMap<unknown, string>): string {
   const written = text.replace(/\$(\d+)/g, (_, place) => toSql(values[Number(place) - 1], expressions));
   return `${written.trim()};\n`;
@@ -80,7 +83,7 @@ function toSql(value: unknown, expressions: ReadonlyMap<unknown, string>): strin
   if (Array.isArray(value)) return `array[${value.map((each) => toSql(each, expressions)).join(', ')}]`;
   if (typeof value === 'number' || typeof value === 'boolean') return String(value);
   const literal = String(value);
-  // pgbench would take what follows the colon for a variable, within quotes as well.
+  // pgbench treats the text after a colon as a variable, even within quotes.
   if (literal.includes(':')) throw new PgbenchError(`a value with a colon cannot stand in a script: ${literal}`);
   return `'${literal.replaceAll("'", "''")}'`;
 }

@@ -1,4 +1,7 @@
-/** Preloaded (`--expose-gc --import`) into the instances that are measured. The product knows nothing of it. */
+/**
+ * Preloaded (`--expose-gc --import`) into the instances that are measured; the product does not
+ * depend on it.
+ */
 import { answerQuestions } from './asked.ts';
 import { useAnswers } from './use.ts';
 

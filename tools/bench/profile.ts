@@ -1,9 +1,12 @@
-/** Where an instance's time and memory go, written after the measuring (`--profiles DIR`), for Chrome's developer tools. */
+/**
+ * Profiles of an instance's time and memory, written after the measurement (`--profiles DIR`), for
+ * Chrome's developer tools.
+ */
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Helper } from './helper.ts';
 
-/** A CPU profile of what `work` makes the server do, named after the server and `what`. */
+/** Writes a CPU profile of the server during `work`, named after the server and `what`. */
 export async function profileCpu(
   server: Helper,
   { folder, what, work }: { folder: string; what: string; work: () => Promise<unknown> },
@@ -13,7 +16,7 @@ export async function profileCpu(
   await server.ask('writeProfile', { file: fileIn(folder, `${server.program.name}-${what}.cpuprofile`) });
 }
 
-/** Two of them, compared, show what is kept of that by which they differ. */
+/** Comparing two snapshots shows which memory was kept between them. */
 export async function writeHeap(server: Helper, { folder, what }: { folder: string; what: string }): Promise<void> {
   await server.ask('writeHeap', { file: fileIn(folder, `${server.program.name}-${what}.heapsnapshot`) });
 }

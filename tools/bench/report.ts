@@ -1,4 +1,4 @@
-/** What a run comes out with: the table is made of it, and `--json` prints it. Pure. */
+/** The results of a run: the source of the table and of `--json`. Pure. */
 import { isMet, type Result, ratioOf } from './figure.ts';
 import type { Floors } from './floors.ts';
 import type { Machine } from './machine.ts';
@@ -6,10 +6,10 @@ import type { Machine } from './machine.ts';
 export interface FigureReport {
   name: string;
   seconds: number;
-  /** The machine's load average of a minute, before the figure began. */
+  /** The machine's load average of one minute before the figure began. */
   loadBefore: number;
   results: readonly Result[];
-  /** Why it could not be measured. */
+  /** Why the figure could not be measured. */
   error?: string;
 }
 
@@ -17,13 +17,13 @@ export interface Report {
   machine: Machine;
   startedAt: string;
   isQuick: boolean;
-  /** Its figures stand beside peers, not beside floors. */
+  /** Its figures are compared with peers, not with floors. */
   isPeers: boolean;
   floors: Floors;
   figures: readonly FigureReport[];
 }
 
-/** As data, with what follows from the numbers spelt out. */
+/** Returns the report as JSON, with the derived values included. */
 export function toJson(report: Report): string {
   const figures = report.figures.map((figure) => ({
     ...figure,

@@ -1,6 +1,7 @@
 /**
- * Counts the statements that instances send: our own Postgres logs them for a while, and the lines are counted. A Postgres
- * that was given is asked for its transactions instead, the nearest that it tells a stranger; this counter's own are few.
+ * Counts the statements that instances send. Our own Postgres logs them for a limited time, and the
+ * lines are counted. A given Postgres is asked for its transaction count instead, the nearest value
+ * available without changing its settings; the counter's own transactions are few.
  */
 import { readFileSync } from 'node:fs';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
@@ -9,15 +10,15 @@ import type { Zone } from './zone.ts';
 
 export interface StatementCount {
   perSecond: number;
-  /** The most frequent ones, with how often a second; empty where only transactions can be counted. */
+  /** The most frequent statements with their rates; empty if only transactions can be counted. */
   top: { text: string; perSecond: number }[];
 }
 
 const TOP = 3;
 const TEXT_CHARS = 60;
-/** Its writer may be a little behind. */
+/** The log may be written with a small delay. */
 const LOG_LAG_MS = 500;
-/** Sessions tell the statistics at most once a second what they did. */
+/** Sessions update the statistics at most once per second. */
 const STATISTICS_LAG_MS = 1_500;
 const LINE = /^bench cnapi[^:]*: LOG: {2}(?:execute [^:]*|statement): (.*)$/;
 

@@ -23,7 +23,7 @@ export function summarize(samples: readonly number[]): Summary {
 
 export const median = (samples: readonly number[]): number => summarize(samples).median;
 
-/** The smallest sample that at least `share` of them do not exceed. */
+/** Returns the smallest sample that at least `share` of all samples do not exceed. */
 function quantile(sorted: readonly number[], share: number): number {
   const found = sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)];
   if (found === undefined) throw new RangeError('there are no samples');

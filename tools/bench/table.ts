@@ -1,10 +1,13 @@
-/** The table of a run, for people: ratios first, the floor beside what was measured, notes beneath. Pure. */
+/**
+ * The table of a run for people: ratios first, the floor next to the measured value, notes below.
+ * Pure.
+ */
 import { isMet, type Limit, type Result, ratioOf } from './figure.ts';
 import { type Floor, floorKeys } from './floors.ts';
 import type { FigureReport, Report } from './report.ts';
 
 const HEAD = ['ratio', 'wanted', '', 'figure', 'measured', 'floor'] as const;
-/** Nothing is wanted of a comparison with others. */
+/** A comparison with peers has no limit. */
 const PEERS_HEAD = ['ratio', '', '', 'figure', 'cnapi', 'beside'] as const;
 const NOTE_INDENT = '        ';
 
@@ -94,7 +97,7 @@ function footerOf({ figures, isPeers }: Report): string[] {
   ];
 }
 
-/** Three digits that count; thousands with a comma. */
+/** Formats with three significant digits, and a comma for thousands. */
 export function number(value: number): string {
   if (!Number.isFinite(value)) return String(value);
   const digits = Math.max(0, Math.min(3, 2 - Math.floor(Math.log10(Math.abs(value) || 1))));

@@ -1,7 +1,9 @@
-/** What the figures of tasks ask over REST. */
+/** REST requests of the task figures. */
 import { type BenchCaller, expectStatus } from './caller.ts';
 
-/** One that does nothing: whose agent has it, and which instances are asked. */
+/**
+ * The route of a task that does nothing: its server, and the instances for the POST and the wait.
+ */
 export interface TaskRoute {
   serverUuid: string;
   postUrl: string;
@@ -10,17 +12,20 @@ export interface TaskRoute {
 
 interface Posted {
   id: string;
-  /** Until the answer. */
+  /** Time until the answer. */
   ms: number;
 }
 
-/** Resolves when it is accepted. */
+/** Resolves when the task is accepted. */
 export async function postTask(caller: BenchCaller, { serverUuid, postUrl }: TaskRoute): Promise<Posted> {
   const { text, ms } = expectStatus(await caller.post(`${postUrl}/servers/${serverUuid}/nop`, {}), 200);
   return { id: (JSON.parse(text) as { id: string }).id, ms };
 }
 
-/** Resolves when the wait for it is answered; returns how long the POST took. @throws when it did not complete */
+/**
+ * Resolves when the wait for the task is answered; returns how long the POST took.
+ * @throws when the task did not complete
+ */
 export async function runTask(caller: BenchCaller, route: TaskRoute): Promise<number> {
   const { id, ms } = await postTask(caller, route);
   const waited = expectStatus(await caller.get(`${route.waitUrl}/tasks/${id}/wait?timeout=30`), 200);

@@ -1,7 +1,7 @@
-/** What the figures of the waitlist ask of it over REST. */
+/** REST requests of the waitlist figures. */
 import { type BenchCaller, expectStatus } from './caller.ts';
 
-/** Takes a place in the queue; returns the ticket's uuid. */
+/** Creates a ticket in the queue; returns its uuid. */
 export async function createTicket(caller: BenchCaller, url: string, queue: string): Promise<string> {
   const body = { scope: 'bench', id: queue, expires_in: 3600 };
   const reply = expectStatus(await caller.post(`${url}/servers/default/tickets`, body), 202);

@@ -2,14 +2,17 @@ import { writeFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import { writeHeapSnapshot } from 'node:v8';
 
-/** What a process has used, as it tells when asked: preloaded into instances by `probe.ts`, built into the floors' programs. */
+/**
+ * Reports the CPU and memory use of a process: preloaded into instances by `probe.ts`, imported by
+ * the floors' programs.
+ */
 export interface CpuUse {
   /** Of all threads, user and system, since the start. */
   cpuMs: number;
 }
 
 export interface MemoryUse {
-  /** After forced collections (`--expose-gc`). External memory includes array buffers. */
+  /** Measured after forced collections (`--expose-gc`). External memory includes array buffers. */
   heapBytes: number;
   externalBytes: number;
   residentBytes: number;
@@ -24,7 +27,7 @@ export const useAnswers = {
   },
   memory(): MemoryUse {
     if (globalThis.gc === undefined) throw new Error('start it with --expose-gc');
-    // The second one takes what the first one's finalizers let go.
+    // The second collection frees what the first one's finalizers released.
     for (let times = 0; times < 2; times++) globalThis.gc();
     const { heapUsed, external, rss } = process.memoryUsage();
     return { heapBytes: heapUsed, externalBytes: external, residentBytes: rss };
@@ -35,7 +38,7 @@ export const useAnswers = {
     await profiler.post('Profiler.enable');
     await profiler.post('Profiler.start');
   },
-  /** Writes what Chrome's developer tools, and others, read. */
+  /** Writes a profile that Chrome's developer tools and others can read. */
   async writeProfile({ file }: { file: string }): Promise<void> {
     const { profile } = (await profiler?.post('Profiler.stop')) ?? {};
     writeFileSync(file, JSON.stringify(profile));

@@ -1,16 +1,16 @@
-/** What the status history says of a stretch of time. */
+/** Reads from the status history which servers became unknown during a period. */
 import type { Zone } from './zone.ts';
 
-/** To count from. */
+/** Returns the last entry, from which to count. */
 export async function lastChange(zone: Zone): Promise<number> {
   const [row] = await zone.sql<{ id: string | null }>('select max(id) as id from cnapi_status_history');
   return Number(row?.id ?? 0);
 }
 
-/** Servers that were said to be unknown after that change, by the reason that was given first. */
+/** Servers that became unknown after that entry, by their first reason. */
 export interface Unknown {
   count: number;
-  /** In words; empty when there are none. */
+  /** A text; empty when there are none. */
   reasons: string;
 }
 

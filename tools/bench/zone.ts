@@ -1,6 +1,7 @@
 /**
- * What most figures are measured on: instances as processes of their own, on a new database, with simulated servers. All are
- * killed at the end, and the database dropped; the run does so at the latest.
+ * The zone of most figures: instances as separate processes, on a new database, with simulated
+ * servers. At the end of the figure, or of the run at the latest, all are killed and the database
+ * is dropped.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -17,17 +18,17 @@ import { Helper } from './helper.ts';
 export interface ZonePlan {
   /** Default 3. */
   instances?: number;
-  /** Over the instances' defaults, which are the product's. */
+  /** Overrides the instances' defaults, which are the product's. */
   config?: Record<string, unknown>;
 }
 
 export interface FleetPlan {
   agents: number;
-  /** Processes to spread them over; default one for each 5,000. */
+  /** Number of processes over which the agents are spread. Default: one for each 5,000. */
   processes?: number;
-  /** Instances they know from the beginning; default all. */
+  /** Addresses of instances that they know from the beginning. Default: all. */
   urls?: readonly string[];
-  /** Agents started per second, all processes together; default 1,000. */
+  /** Agents started per second, all processes together. Default 1,000. */
   rate?: number;
   sysinfo?: 'small' | 'real';
 }
@@ -35,20 +36,20 @@ export interface FleetPlan {
 export interface Instance {
   uuid: string;
   url: string;
-  /** Answers what the probe knows: `cpu`, `memory`. */
+  /** Answers the questions of the probe: `cpu`, `memory`. */
   helper: Helper;
 }
 
 const READY_WITHIN_MS = 60_000;
-/** In which all must have come: at least, and for each. */
+/** Time limit for all agents to be running: the minimum, and per agent. */
 const RUNNING_WITHIN_MS = 180_000;
 const RUNNING_WITHIN_MS_EACH = 20;
 const STATUS_WITHIN_MS = 10_000;
 const AGENTS_A_PROCESS = 5_000;
-/** What is looked for may read the whole roster: more often would be a load of its own. */
+/** A condition may read the whole roster; more frequent looks would add load. */
 const LOOK_MS = 200;
 
-/** For the processes that are measured. */
+/** Node arguments of the processes that are measured. */
 export const probed = ['--expose-gc', '--import', path.join(import.meta.dirname, 'probe.ts')];
 
 export class Zone {
@@ -99,7 +100,7 @@ export class Zone {
     return instance;
   }
 
-  /** Resolves when all its agents' servers are running. */
+  /** Resolves when the servers of all its agents are running. */
   async addFleet({ agents, urls, rate = 1_000, sysinfo = 'small', ...plan }: FleetPlan): Promise<void> {
     const { processes = Math.ceil(agents / AGENTS_A_PROCESS) } = plan;
     const before = await this.countRunning();
@@ -113,7 +114,9 @@ export class Zone {
     await this.untilRunning(before + agents);
   }
 
-  /** Real agents with journals on the disk; resolves when their servers are known and running. */
+  /**
+   * Starts real agents with journals on disk; resolves when their servers are known and running.
+   */
   async addAgents(count: number): Promise<void> {
     const before = await this.countRunning();
     const known = this.instances.flatMap(({ url }) => ['--url', url]);
@@ -126,7 +129,7 @@ export class Zone {
     await this.untilKnown(before + count);
   }
 
-  /** What all fleets together say of themselves. */
+  /** Adds up the status of all fleets. */
   async fleetStatus(): Promise<Pick<FleetStatus, 'live' | 'heartbeats'>> {
     const answers = await Promise.all(this.fleets.map((fleet) => this.#statusOf(fleet)));
     const sum = (of: (status: FleetStatus) => number) => answers.reduce((total, each) => total + of(each), 0);
@@ -138,7 +141,7 @@ export class Zone {
     await this.#until(async () => (await this.countRunning()) >= count, withinMs, `${count} running servers`);
   }
 
-  /** Their sysinfo has come, so that they are servers to callers. */
+  /** Waits until their sysinfo has arrived, so that callers can see them as servers. */
   async untilKnown(count: number): Promise<void> {
     const isSo = async () => (await this.sql('select 1 from cnapi_servers where uuid is not null')).length >= count;
     await this.#until(isSo, RUNNING_WITHIN_MS, `the sysinfo of ${count} servers`);
@@ -178,7 +181,7 @@ export class Zone {
     program.start();
   }
 
-  /** Its answers stand in its log. */
+  /** A fleet writes its answers to its log. */
   async #statusOf(fleet: Program): Promise<FleetStatus> {
     const answers = () => fleet.log().flatMap(({ status }) => (status === undefined ? [] : [status as FleetStatus]));
     const before = answers().length;

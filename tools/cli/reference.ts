@@ -1,4 +1,4 @@
-/** `npm run docs:cli`: writes docs/cli.md anew. */
+/** `npm run docs:cli`: regenerates docs/cli.md. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createProgram } from '../../lib/cli/program.ts';

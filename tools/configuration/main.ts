@@ -1,4 +1,4 @@
-/** `npm run docs:config`: writes docs/configuration.md anew. */
+/** `npm run docs:config`: regenerates docs/configuration.md. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { configurationPage } from './reference.ts';

@@ -1,4 +1,4 @@
-/** docs/configuration.md, from the schema that configurations are parsed with. */
+/** Generates docs/configuration.md from the schema that parses configurations. */
 import { configKeys } from '../../lib/config.ts';
 
 const HEAD = `# Configuration

@@ -1,7 +1,8 @@
 /**
- * The shape of the code as the house style wants it: imports run one way, no cycle, pure files pure, files of readable
- * size, no word of a file that is not there; and that shape said no more loosely than it is. Both functions return complaints,
- * a line each; none is good.
+ * Checks the structure of the code as the house style requires: imports run one way, no cycles,
+ * pure files without I/O, files of limited length, no mention of a file that does not exist; and
+ * the table of allowed imports has no unused entry. Both functions return complaints, one line
+ * each; an empty list means success.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -22,7 +23,7 @@ export function checkTree(root: string): string[] {
   ];
 }
 
-/** What the table allows and no import needs would let a wrong one pass. */
+/** An entry that no import uses would let a wrong import pass. */
 export function checkTable(root: string, table = mayImport): string[] {
   const sources = readSources(root, ['server.ts', 'lib']);
   const used = new Set(
@@ -64,14 +65,14 @@ function checkLength({ name, lines }: SourceFile): string[] {
   return [`${name} has ${lines.length} lines: split it, or say in its header why it passes ${limits.file} lines`];
 }
 
-/** What a comment sends its reader to is there. */
+/** Every file mentioned in a comment must exist. */
 function checkMentions(root: string, { name, lines }: SourceFile): string[] {
   const mentioned = new Set(lines.flatMap((line) => line.match(MENTION) ?? []));
   const gone = [...mentioned].filter((file) => !existsSync(path.join(root, file)));
   return gone.map((file) => `${name} speaks of ${file}, which is not there`);
 }
 
-/** Each cycle once, beginning with its first file by name. */
+/** Returns each cycle once, starting with its first file by name. */
 function cyclesOf(sources: readonly SourceFile[]): string[][] {
   const edges = new Map(sources.map(({ name, imports }) => [name, localImports(name, imports)]));
   const done = new Set<string>();
@@ -96,14 +97,16 @@ function rotated(cycle: readonly string[]): string[] {
   return [...cycle.slice(first), ...cycle.slice(0, first)];
 }
 
-/** Paths from the root of what `name` imports from this project. */
+/** Returns the imports of `name` from this project, as paths from the root. */
 function localImports(name: string, imports: readonly string[]): string[] {
   return imports
     .filter((specifier) => specifier.startsWith('.'))
     .map((specifier) => path.posix.join(path.posix.dirname(name), specifier));
 }
 
-/** The folder of lib that the file is in, or its own name where it lies in lib itself. */
+/**
+ * Returns the folder of lib that contains the file, or the file's own name if it is in lib itself.
+ */
 function layerOf(name: string): string {
   return name.split('/')[1] ?? name;
 }

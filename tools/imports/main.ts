@@ -1,4 +1,7 @@
-/** `npm run imports`: prints what is wrong with the shape of the code; exit code 1 if there is anything. */
+/**
+ * `npm run imports`: prints the complaints about the structure of the code; exit code 1 if there
+ * are any.
+ */
 import path from 'node:path';
 import { checkTable, checkTree } from './check.ts';
 

@@ -1,4 +1,7 @@
-/** The source files of a tree and what they import, found by a scan that knows comments and the forms of import. */
+/**
+ * Finds the source files of a tree and their imports, by a scan that knows comments and the forms
+ * of import.
+ */
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 
@@ -6,18 +9,20 @@ export interface SourceFile {
   /** Path from the root, with forward slashes. */
   name: string;
   lines: string[];
-  /** Specifiers as written. */
+  /** Import specifiers as written. */
   imports: string[];
 }
 
 const skipped = new Set(['node_modules', '.git', '.runtime', '.tap', 'data']);
 
-/** All TypeScript and plain JavaScript files under `entries` (files or folders of `root`). */
+/**
+ * Returns all TypeScript and plain JavaScript files under `entries` (files or folders of `root`).
+ */
 export function readSources(root: string, entries: readonly string[]): SourceFile[] {
   return entries.flatMap((entry) => find(root, entry)).map((name) => readSource(root, name));
 }
 
-/** Specifiers of every import, export … from, and import(…) in `text`. */
+/** Returns the specifiers of every import, export … from, and import(…) in `text`. */
 export function importsOf(text: string): string[] {
   const code = text.replace(/\/\*[\s\S]*?\*\//g, ' ').replace(/(^|[^:'"`\\])\/\/[^\n]*/g, '$1');
   const forms = [

@@ -1,6 +1,6 @@
 /**
- * Sees to it that what this process spawned, and the folders it made for a while, go with it, however it ends: a shell of
- * its own knows them, and when its stdin closes it kills and removes those that are left.
+ * Ends the child processes and removes the temporary folder of this process when it ends, however
+ * it ends. A separate shell has the list; when its stdin closes, it kills and removes what is left.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -20,7 +20,7 @@ for pid in $wards; do kill -KILL $pid 2>/dev/null; done
 
 let guardian: ChildProcess | undefined;
 
-/** `child` is killed when this process is gone; until it has exited by itself. */
+/** Kills `child` when this process has ended, unless it has exited before. */
 export function guard(child: ChildProcess): void {
   const { pid } = child;
   if (pid === undefined) return;
@@ -28,7 +28,7 @@ export function guard(child: ChildProcess): void {
   child.once('exit', () => tell(`- ${pid}`));
 }
 
-/** The one folder of this process that is removed when it is gone. */
+/** Removes this folder when this process has ended. A process has at most one. */
 export function guardFolder(folder: string): void {
   tell(`folder ${folder}`);
 }

@@ -1,9 +1,10 @@
 /**
- * One program as a process of its own, for tests and the benchmark: started, killed, frozen, thawed and started again at
- * will; nobody starts it again by itself. Its log goes to a file. Ends with this process at the latest.
+ * One program as a separate process, for tests and the benchmark. It can be started, killed,
+ * frozen, thawed and restarted; it is not restarted automatically. Its log goes to a file. It ends
+ * with this process at the latest.
  *
- *     new ──start()──▶ running ──freeze()──▶ frozen ──thaw()──▶ running
- *     running, frozen ──kill(), or it ends by itself──▶ ended ──start()──▶ running
+ *      new ──start()──▶ running ──freeze()──▶ frozen ──thaw()──▶ running
+ *      running, frozen ──kill(), or it exits──▶ ended ──start()──▶ running
  */
 
 import type { Serializable } from 'node:child_process';
@@ -22,11 +23,14 @@ export interface ProgramPlan {
   name: string;
   command: Command;
   logFile: string;
-  /** It is a Node program that can be sent messages, and sends some. */
+  /** For a Node program that exchanges messages. */
   onMessage?: (message: unknown) => void;
 }
 
-/** A program of this project under this very Node; of another version of it, where `from` is that one's folder. */
+/**
+ * A program of this project under this same Node; `from` may be the folder of another version of
+ * it.
+ */
 export function ownProgram(
   file: string,
   args: readonly string[],
@@ -45,7 +49,7 @@ export class Program {
   #command: Command;
   #child: ChildProcess | undefined;
   #isFrozen = false;
-  /** Since when it has been running, neither dead nor frozen. */
+  /** Since when it has been running, neither ended nor frozen. */
   runsSince = 0;
 
   constructor(plan: ProgramPlan) {
@@ -63,7 +67,7 @@ export class Program {
     return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** Of the process that ended last, if it ended by itself. */
+  /** Exit code of the process that ended last, if it exited without a signal. */
   get exitCode(): number | null | undefined {
     return this.#child?.exitCode;
   }
@@ -72,12 +76,12 @@ export class Program {
     return this.#isFrozen;
   }
 
-  /** Its process runs: it answers, if it is well. */
+  /** True when the process is alive and not frozen. */
   get isRunning(): boolean {
     return this.isAlive && !this.#isFrozen;
   }
 
-  /** What its next life runs. */
+  /** Sets the command for the next start. */
   become(command: Command): void {
     this.#command = command;
   }
@@ -91,7 +95,7 @@ export class Program {
     this.runsSince = systemClock.wallTime();
     this.#child = spawn(file, args, {
       ...identity,
-      // Another user may not be able to stand where we do.
+      // Another user may have no access to our folder.
       cwd: identity.uid === undefined ? root : '/',
       stdio: ['pipe', log, log, ...(onMessage === undefined ? [] : (['ipc'] as const))],
     });
@@ -101,7 +105,10 @@ export class Program {
     guard(this.#child);
   }
 
-  /** As `kill -9`, or as another signal would; resolves when it is gone. Harmless when it is. */
+  /**
+   * Sends SIGKILL or another signal; resolves when the process is gone. Does nothing when it is
+   * already gone.
+   */
   async kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
     const child = this.#child;
     if (child === undefined || !this.isAlive) return;
@@ -111,7 +118,7 @@ export class Program {
     this.#isFrozen = false;
   }
 
-  /** Resolves when it is gone, whoever or whatever ended it. */
+  /** Resolves when the process is gone, for any reason. */
   async ended(): Promise<void> {
     if (this.isAlive) await once(this.#child as ChildProcess, 'exit');
   }
@@ -127,23 +134,26 @@ export class Program {
     this.runsSince = systemClock.wallTime();
   }
 
-  /** A line on its stdin. */
+  /** Writes a line to its stdin. */
   say(line: string): void {
     (this.#child?.stdin as Writable | null)?.write(`${line}\n`);
   }
 
-  /** To a Node program that hears messages. @throws when it has ended */
+  /** Sends a message to a Node program. @throws when it has ended */
   send(message: Serializable): void {
     if (!this.isAlive) throw new Error(`${this.name} is not running`);
     this.#child?.send(message, () => undefined);
   }
 
-  /** Calls `listener` once, when the life that runs now has ended. */
+  /** Calls `listener` once, when the process that runs now has ended. */
   onceEnded(listener: () => void): void {
     this.#child?.once('exit', listener);
   }
 
-  /** What it has logged, over all its lives; lines that are not bunyan's (a stack on stderr) stand with `msg` alone. */
+  /**
+   * Returns the log of all its runs; a line that is not bunyan's (a stack on stderr) has only
+   * `msg`.
+   */
   log(): LogLine[] {
     return readFileSync(this.#plan.logFile, 'utf8')
       .split('\n')

@@ -1,6 +1,7 @@
 /**
- * Tasks without pause through all instances: created at one, awaited at the next. Commands on this machine's agent each leave
- * a line in a file, so that what ran is known apart from what was answered. Every accepted task must end once, as complete.
+ * Creates tasks continuously through all instances: each is created at one instance and awaited at
+ * the next. Each command on this machine's agent writes a line to a file, so that what ran is known
+ * independently of the answers. Every accepted task must end exactly once, as complete.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -27,7 +28,7 @@ export class Load {
   readonly #directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-prove-'));
   readonly #file = path.join(this.#directory, 'ran');
   readonly #lanes: Promise<void>[] = [];
-  /** What was said of each command, by the line it leaves. */
+  /** The reported status of each command, by the line that it writes. */
   readonly #said = new Map<string, string>();
   #tokens = 0;
   #isOver = false;
@@ -37,7 +38,9 @@ export class Load {
     writeFileSync(this.#file, '', { mode: 0o622 });
   }
 
-  /** The one of these servers whose commands run on this very machine; undefined when all are simulated. */
+  /**
+   * Finds the server whose commands run on this machine; undefined when all servers are simulated.
+   */
   async findOwn(serverUuids: readonly string[]): Promise<string | undefined> {
     for (const serverUuid of serverUuids) {
       const token = await this.#command(serverUuid, 0);
@@ -56,7 +59,7 @@ export class Load {
     this.#lane(() => this.#run(others[next++ % others.length] as string, { task: 'nop' }));
   }
 
-  /** Resolves when all that was accepted has ended and was compared with what ran. */
+  /** Resolves when every accepted task has ended and has been compared with what ran. */
   async finish(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#lanes);
@@ -78,7 +81,7 @@ export class Load {
     this.#lanes.push(loop());
   }
 
-  /** Returns the line that it leaves if it runs. */
+  /** Returns the line that the command writes when it runs. */
   async #command(serverUuid: string, seconds: number): Promise<string | undefined> {
     const token = `command-${this.#tokens++}`;
     const script = `#!/bin/sh\necho ${token} >> ${this.#file}\nsleep ${seconds}\n`;

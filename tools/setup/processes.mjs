@@ -1,18 +1,24 @@
-/** Telling whether a process noted earlier still lives, in spite of reused pids. Used by the set-up lock and `npm start`. */
+/**
+ * Recognizes whether a process recorded earlier is still running, although pids are reused. Used by
+ * the set-up lock and `npm start`.
+ */
 import { readFileSync } from 'node:fs';
 
-/** The pid with its start time; the time is '' where there is no /proc, and then the pid alone decides. */
+/** Returns the pid with its start time. Without /proc the time is '', and the pid alone decides. */
 export function describeProcess(pid) {
   return { pid, start: startTime(pid) ?? '' };
 }
 
-/** Whether the very process described by `describeProcess` still runs. */
+/** Whether the process described by `describeProcess` is still running. */
 export function isAlive({ pid, start }) {
   if (!signalReaches(pid)) return false;
   return start === '' || startTime(pid) === start;
 }
 
-/** Clock ticks from boot to the start of the process (field 22 of /proc/PID/stat); undefined when gone or a zombie. */
+/**
+ * Returns the clock ticks from boot to the start of the process (field 22 of /proc/PID/stat);
+ * undefined when it is gone or a zombie.
+ */
 function startTime(pid) {
   let stat;
   try {

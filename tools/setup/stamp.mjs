@@ -1,28 +1,34 @@
 /**
- * The stamp says for which lock file, Node and platform `node_modules` was made. It lies inside `node_modules`, so that an
- * `npm ci` by hand takes it away and the next run does again what npm does not.
+ * The stamp records for which lock file, Node and platform `node_modules` was made. It is inside
+ * `node_modules`, so that a manual `npm ci` removes it and the next run repeats the set-up.
  */
 import { createHash } from 'node:crypto';
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { failure } from './failure.mjs';
 
-/** Whether set-up was completed for exactly this lock file, Node and platform, and the Node is still there. */
+/**
+ * Whether set-up was completed for exactly this lock file, Node and platform, and the Node still
+ * exists.
+ */
 export function isStamped(root, node) {
   return node.present && read(stampFile(root)) === expected(root, node);
 }
 
-/** Whether `node_modules` is a link: what it leads to is another checkout's, and `npm ci` here would empty it. */
+/**
+ * Whether `node_modules` is a link: it then belongs to another checkout, and `npm ci` here would
+ * empty it.
+ */
 export function isBorrowed(root) {
   return lstatSync(path.join(root, 'node_modules'), { throwIfNoEntry: false })?.isSymbolicLink() === true;
 }
 
-/** Removes the stamp: from here on the set-up counts as unfinished. */
+/** Removes the stamp: from now on the set-up counts as unfinished. */
 export function clearStamp(root) {
   rmSync(stampFile(root), { force: true });
 }
 
-/** Writes the stamp in one step, as the last act of a set-up. */
+/** Writes the stamp in one step, as the last action of a set-up. */
 export function writeStamp(root, node) {
   const file = stampFile(root);
   try {

@@ -1,10 +1,11 @@
 /**
- * One program that the supervisor keeps running: in a process group of its own, its output in a rotated log. Once it has
- * come up it is started again, with a growing pause, whenever it ends, also in order after a signal that was not the
- * supervisor's: restarting an instance is to send it SIGTERM. Before it has come up, its end is for the supervisor to report.
+ * One program that the supervisor keeps running, in its own process group, with its output in a
+ * rotated log. After it has come up, it is restarted with a growing pause whenever it ends, also
+ * after an orderly exit by a signal that the supervisor did not send: to restart an instance, send
+ * it SIGTERM. If it ends before it has come up, the supervisor reports that.
  *
- *     idle ──start()──▶ starting ──keepUp()──▶ up ──ends──▶ pausing ──▶ up        any ──retire()──▶ retired
- *                           └──ends──▶ failed
+ *      idle ──start()──▶ starting ──keepUp()──▶ up ──ends──▶ pausing ──▶ up
+ *                            └──ends──▶ failed                     any ──retire()──▶ retired
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import type { Clock, Timer } from '../../lib/ports/clock.ts';
@@ -24,14 +25,14 @@ export interface Command {
 export interface ChildDependencies {
   name: string;
   rank: Rank;
-  /** How it is asked to stop. */
+  /** The signal that asks it to stop. */
   signal: NodeJS.Signals;
-  /** Called before each start, so that what must be tidied before one can be. */
+  /** Called before each start; it may tidy up first. */
   command: () => Command;
   log: RotatingLog;
   watch: Watch;
   clock: Clock;
-  /** Told in one sentence of each death and restart. */
+  /** Called with a sentence for each end and restart. */
   say: (text: string) => void;
 }
 
@@ -59,12 +60,12 @@ export class Child {
     return this.#process?.pid;
   }
 
-  /** It ended before it had come up. */
+  /** True when it ended before it had come up. */
   get hasFailed(): boolean {
     return this.#hasFailed;
   }
 
-  /** The last lines it printed, for a message about why it does not come up. */
+  /** The last lines of its output, for a message about why it does not come up. */
   get lastWords(): string {
     return this.#lastWords.trim().split('\n').slice(-5).join('\n');
   }
@@ -87,17 +88,17 @@ export class Child {
     });
   }
 
-  /** It has come up: from here on it is started again when it dies. */
+  /** Marks it as up: from now on it is restarted when it ends. */
   keepUp(): void {
     this.#keptUp = true;
   }
 
-  /** Sends a signal to what runs of it. */
+  /** Sends a signal to its process. */
   ask(signal: NodeJS.Signals): void {
     this.#process?.kill(signal);
   }
 
-  /** From here on it is not started again; the caller ends what runs. */
+  /** From now on it is not restarted; the caller ends its process. */
   retire(): void {
     this.#retired = true;
     this.#pause?.cancel();

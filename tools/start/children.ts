@@ -1,6 +1,6 @@
 /**
- * The programs that the supervisor runs, each a Child with a log of its own. Used by the supervisor and by its instances,
- * which come and go while everything else stays.
+ * The programs that the supervisor runs, each a Child with its own log. Used by the supervisor and
+ * by its instances, which are added and removed while everything else stays.
  */
 import path from 'node:path';
 import type { Clock } from '../../lib/ports/clock.ts';
@@ -13,7 +13,7 @@ import type { Watch } from './watch.ts';
 export interface Wanted {
   name: string;
   rank: Rank;
-  /** How it is asked to stop when everything stops. */
+  /** The signal that asks it to stop when everything stops. */
   signal?: NodeJS.Signals;
   command: () => Command;
 }
@@ -23,10 +23,10 @@ export interface ChildrenDependencies {
   data: string;
   watch: Watch;
   clock: Clock;
-  /** Aborts when everything stops: nothing is started or waited for any more. */
+  /** Aborts when everything stops: then nothing is started or awaited any more. */
   stopping: AbortSignal;
   say: (text: string) => void;
-  /** How long coming up may take. */
+  /** Time limit for coming up. */
   startLimitMs?: number;
 }
 
@@ -51,7 +51,10 @@ export class Children {
     return child;
   }
 
-  /** Resolves when `isUp` or when stopping. @throws Refusal with the child's last words when it ends instead, or is late. */
+  /**
+   * Resolves when `isUp`, or when everything stops.
+   * @throws Refusal with the child's last words when it ends or is late
+   */
   async untilUp(child: Child, isUp: () => Promise<boolean>): Promise<void> {
     const { clock, stopping } = this.#deps;
     const deadline = clock.now() + this.#startLimitMs;
@@ -62,7 +65,10 @@ export class Children {
     }
   }
 
-  /** It is not started again; what runs of it is asked to stop, and killed if it does not. Harmless when it has left. */
+  /**
+   * Stops a child for good: its process is asked to stop, and killed if it does not. Does nothing
+   * when it is already gone.
+   */
   async dismiss(child: Child): Promise<void> {
     child.retire();
     await this.end(child);
@@ -70,7 +76,7 @@ export class Children {
     this.#logs.get(child.name)?.close();
   }
 
-  /** Ends what runs of it now; unless it is retired, it comes up again. */
+  /** Ends its process now; a child that is not retired is restarted. */
   async end(child: Child): Promise<void> {
     const { watch, clock } = this.#deps;
     await endInOrder(
@@ -79,7 +85,7 @@ export class Children {
     );
   }
 
-  /** Ends all of them in order. */
+  /** Stops all children in order. */
   async stop(): Promise<void> {
     const { watch, clock } = this.#deps;
     for (const child of this.#running) child.retire();
@@ -101,7 +107,7 @@ export class Children {
   }
 
   async #failureOf(child: Child): Promise<Refusal> {
-    // What it printed last may still be in the pipe.
+    // Its last output may still be in the pipe.
     await this.#deps.clock.sleep(4 * pollMs);
     const how = child.hasFailed ? 'ended while it was starting' : `did not come up in ${this.#startLimitMs / 1000} s`;
     const log = this.#logFileOf(child.name);

@@ -1,4 +1,7 @@
-/** `npm start -- --scale N` and its like: asks the running supervisor, and repeats what it says until it is done. */
+/**
+ * `npm start -- --scale N` and similar: sends an operation to the running supervisor, and prints
+ * its progress until it is done.
+ */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -12,7 +15,10 @@ export interface Asked {
   operation: Operation;
 }
 
-/** Resolves to what holds now, in words. @throws Refusal when it could not be asked, or did not do it */
+/**
+ * Resolves to a description of the resulting state.
+ * @throws Refusal when the supervisor could not be asked, or did not do it
+ */
 export async function askRunning({ data, pid, operation }: Asked, say: (text: string) => void): Promise<string> {
   const socket = await reach(data, pid);
   socket.write(encode(operation));

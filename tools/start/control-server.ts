@@ -1,8 +1,8 @@
 /**
- * The control socket's end in the supervisor: takes one operation a connection, has it carried out, and tells of its
- * progress. An operation goes on when the one who asked for it has gone. Started and stopped by `npm start`.
- *
- * Bounds: connections at a time, bytes of an operation, and the time it may take to come; what exceeds them is closed.
+ * The supervisor's side of the control socket: accepts one operation per connection, has it carried
+ * out, and reports its progress. An operation continues after its client has disconnected. Started
+ * and stopped by `npm start`. Limits: simultaneous connections, bytes of an operation, and the time
+ * it may take to arrive; a connection that exceeds them is closed.
  */
 import { rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
@@ -12,7 +12,7 @@ import { encode, maxOperationBytes, type Operation, parseOperation, type Reply }
 
 export interface ControlServerDependencies {
   file: string;
-  /** Resolves to what holds afterwards, in words. */
+  /** Resolves to a description of the resulting state. */
   operate: (operation: Operation, tell: (text: string) => void) => Promise<string>;
   clock: Clock;
 }
@@ -29,24 +29,28 @@ export class ControlServer {
     this.#deps = deps;
   }
 
-  /** @throws system errors, where there can be no such file: its path is too long, or the file system has no sockets */
+  /**
+   * @throws system errors when the socket file cannot be created: its path is too long, or the file
+   * system has no sockets
+   */
   async start(): Promise<void> {
     const { file } = this.#deps;
-    // The data directory is ours: what is there was left by one that was killed.
+    // The data directory is locked by this process, so an existing file was left by a process that
+    // was killed.
     rmSync(file, { force: true });
     const server = createServer({ allowHalfOpen: true }, (socket) => this.#take(socket));
     server.maxConnections = maxConnections;
     await new Promise<void>((resolve, reject) => {
       server.on('error', reject);
       const mask = process.umask(0o177);
-      // The file is made before this returns, with the rights that it keeps.
+      // listen() creates the file before it returns, with these permissions.
       server.listen(file, resolve);
       process.umask(mask);
     });
     this.#server = server;
   }
 
-  /** Removes the file as well. */
+  /** Also removes the file. */
   async stop(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;

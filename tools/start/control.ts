@@ -1,7 +1,8 @@
 /**
- * What goes over the control socket of a running `npm start`, a JSON line each: one operation, then progress in words until
- * one answer. Pure. The socket is a file in the data directory that its owner alone may open, so that whoever may ask is
- * decided by the system, as with the data itself; signals could carry neither a number nor an answer, and files no progress.
+ * The messages on the control socket of a running `npm start`, one JSON line each: one operation,
+ * then progress texts until one answer. Pure. The socket is a file in the data directory that only
+ * its owner may open, so that the system decides who may use it, as for the data. Signals could not
+ * carry a number or an answer; files could not carry progress.
  */
 import path from 'node:path';
 import { z } from 'zod';
@@ -23,7 +24,7 @@ const reply = z.union([
 export type Operation = z.infer<typeof operation>;
 export type Reply = z.infer<typeof reply>;
 
-/** An operation is shorter. */
+/** Every operation is shorter. */
 export const maxOperationBytes = 1024;
 
 export function controlFile(data: string): string {
@@ -34,12 +35,12 @@ export function encode(message: Operation | Reply): string {
   return `${JSON.stringify(message)}\n`;
 }
 
-/** Undefined when it is none. */
+/** Returns undefined for an invalid operation. */
 export function parseOperation(line: string): Operation | undefined {
   return operation.safeParse(json(line)).data;
 }
 
-/** Undefined when it is none. */
+/** Returns undefined for an invalid reply. */
 export function parseReply(line: string): Reply | undefined {
   return reply.safeParse(json(line)).data;
 }

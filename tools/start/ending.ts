@@ -1,9 +1,9 @@
 /**
- * Ending processes in order: agents before instances, instances before what they stand on. Used by the supervisor when it
- * is told to stop, by the watchdog when the supervisor is gone, and at start for what a crash of both left behind.
- *
- * Each rank is asked with its own signal, given its time, and then killed with its process group and all it has started
- * (Postgres's backends have groups of their own). All ranks together take less than 10 s.
+ * Ends processes in order: agents before instances, instances before the services they use. Used by
+ * the supervisor when it stops, by the watchdog when the supervisor is gone, and at the start for
+ * what a crash of both left behind. Each rank is sent its own signal and given its time. Then it is
+ * killed, with its process group and all its descendants (Postgres's backends have groups of their
+ * own). All ranks together take less than 10 s.
  */
 import { readFileSync } from 'node:fs';
 import type { Clock } from '../../lib/ports/clock.ts';
@@ -15,7 +15,7 @@ export interface Ending extends DescribedProcess {
   rank: Rank;
 }
 
-/** Who stops when, and how long each rank may take before it is killed. */
+/** The order of stopping, and the time of each rank before it is killed. */
 const graceMs = { agents: 1500, instances: 2500, names: 500, redis: 1000, postgres: 3000 } as const;
 
 export type Rank = keyof typeof graceMs;
@@ -23,7 +23,9 @@ export type Rank = keyof typeof graceMs;
 const ranks = Object.keys(graceMs) as Rank[];
 const pollMs = 20;
 
-/** Ends all of them; resolves when none is left. Harmless for those that are gone already. */
+/**
+ * Ends all of them; resolves when none is left. Does nothing for processes that are already gone.
+ */
 export async function endInOrder(endings: readonly Ending[], clock: Clock): Promise<void> {
   for (const rank of ranks)
     await endRank(
@@ -48,7 +50,7 @@ async function untilGone(endings: readonly Ending[], limitMs: number, clock: Clo
   while (endings.some(isAlive) && clock.now() < deadline) await clock.sleep(pollMs);
 }
 
-/** All processes below `pid`; none where the system does not tell. */
+/** Returns all descendants of `pid`; none if the system does not report them. */
 function descendants(pid: number): number[] {
   try {
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
@@ -58,7 +60,7 @@ function descendants(pid: number): number[] {
   }
 }
 
-/** The target may be gone by now, which is what was wanted. */
+/** Fails if the target is already gone, which is harmless. */
 function trySignal(target: number, signal: NodeJS.Signals): void {
   try {
     process.kill(target, signal);

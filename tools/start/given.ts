@@ -1,4 +1,4 @@
-/** Whether the database and the Redis that the user gave can be used, asked before anything is started. */
+/** Checks whether the user's database and Redis can be used, before anything is started. */
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { messageOf } from '../../lib/errors.ts';
@@ -46,7 +46,7 @@ export async function checkRedis(url: string): Promise<void> {
   }
 }
 
-/** Some errors of the network are many in one, and have no message of their own. */
+/** Some network errors combine several errors and have no message of their own. */
 function reason(error: unknown): string {
   return messageOf(error) || ((error as NodeJS.ErrnoException).code ?? 'no reason given');
 }

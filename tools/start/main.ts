@@ -1,7 +1,7 @@
 /**
- * `npm start`: refuses what cannot work before anything is started, brings everything up, prints the banner and the ready
- * line, and waits for a signal. `npm start -- --stop` ends the one that holds the data directory; `--scale` and
- * `--rolling-restart` ask it over its control socket.
+ * `npm start`: refuses what cannot work before anything is started, brings everything up, prints
+ * the banner and the ready line, and waits for a signal. `npm start -- --stop` stops the supervisor
+ * that holds the data directory; `--scale` and `--rolling-restart` ask it over its control socket.
  */
 import path from 'node:path';
 import { messageOf } from '../../lib/errors.ts';
@@ -24,7 +24,7 @@ import { Supervisor } from './supervisor.ts';
 const lockName = 'supervisor';
 
 process.umask(0o022);
-// A reader that went away (a closed terminal, a pipe to head) is no reason to fall.
+// A reader that went away (a closed terminal, a pipe to head) must not end this process.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
 try {
   process.exitCode = await main(process.argv.slice(2));
@@ -55,7 +55,9 @@ async function main(args: readonly string[]): Promise<number> {
   return start(request.options, place);
 }
 
-/** Has the running one do it; resolves to what holds then, in words. */
+/**
+ * Sends the operation to the running supervisor; resolves to a description of the resulting state.
+ */
 async function operate(operation: Operation, options: Options, { data }: Place): Promise<string> {
   const supervisor = lockHolder(data, lockName);
   if (supervisor !== undefined) return askRunning({ data, pid: supervisor.pid, operation }, say);
@@ -84,7 +86,7 @@ async function start(options: Options, place: Place): Promise<number> {
     if (!stopping.signal.aborted) await new Promise((resolve) => stopping.signal.addEventListener('abort', resolve));
     say('stopping');
   } catch (error) {
-    // What failed while everything was being stopped failed for that reason.
+    // A failure while everything stops is caused by the stop.
     if (!stopping.signal.aborted) throw error;
   } finally {
     await supervisor.stop();
@@ -94,7 +96,7 @@ async function start(options: Options, place: Place): Promise<number> {
   return 0;
 }
 
-/** Without it everything works but what goes through it. */
+/** Without the control socket everything else works. */
 async function openControl(control: ControlServer): Promise<void> {
   try {
     await control.start();
@@ -103,7 +105,7 @@ async function openControl(control: ControlServer): Promise<void> {
   }
 }
 
-/** Takes the data directory for this process. @throws Refusal when another holds it */
+/** Takes the data directory for this process. @throws Refusal when another process holds it */
 function claim(options: Options, place: Place): void {
   if (place.instead !== undefined) say(`${place.instead} cannot be reached by Postgres's user: using ${place.data}`);
   makePlace(place);
@@ -119,7 +121,7 @@ function claim(options: Options, place: Place): void {
   );
 }
 
-/** @throws Refusal naming the first port that is taken */
+/** @throws Refusal that names the first port in use */
 async function refuseBusyPorts({ port, instances }: Options): Promise<void> {
   const names = port + instances;
   for (let each = port; each <= names; each++) {
@@ -145,12 +147,12 @@ function announce(ready: Ready, options: Options, place: Place): void {
   process.stdout.write(`${banner(ready, surroundings)}\n${JSON.stringify(ready)}\n`);
 }
 
-/** What ends this one, to be copied into a shell in the checkout. */
+/** The command that stops this supervisor, for copying into a shell in the checkout. */
 function stopCommand(options: Options): string {
   return startCommand(options, '--stop');
 }
 
-/** `npm start` with `flags` for the data directory of `options`. */
+/** The command `npm start` with `flags` for the data directory of `options`. */
 function startCommand({ data }: Options, flags: string): string {
   const folder = data === undefined ? undefined : path.relative(projectRoot, path.resolve(data)) || '.';
   const isPlain = folder === undefined || /^[\w./@+-]+$/.test(folder);

@@ -1,6 +1,7 @@
 /**
- * Where things are: the data directory, and the unprivileged user that Postgres runs as when we are root. Where that user
- * cannot reach the checkout (a clone under /root), everything goes to /var/lib/cnapi/<hash of the directory> instead.
+ * Decides where files go: the data directory, and the unprivileged user that Postgres runs as when
+ * we are root. If that user cannot reach the checkout (a clone under /root), everything goes to
+ * /var/lib/cnapi/<hash of the directory>.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -15,7 +16,7 @@ export interface Identity {
 export interface Place {
   /** Data directory: identities, secrets, `log`, `postgres`, `redis`, `agent`, `fleet`. */
   data: string;
-  /** The directory asked for, where it could not be used. */
+  /** The requested directory, if it could not be used. */
   instead: string | undefined;
 }
 
@@ -23,7 +24,10 @@ export const projectRoot = path.resolve(import.meta.dirname, '../..');
 
 const fallbackBase = '/var/lib/cnapi';
 
-/** The data directory for `asked`; the same answer each time, so that `--stop` finds what `start` made. */
+/**
+ * Returns the data directory for `asked`. The answer is the same each time, so that `--stop` finds
+ * what `start` made.
+ */
 export function findPlace(asked: string | undefined): Place {
   const wanted = path.resolve(asked ?? path.join(projectRoot, 'data'));
   if (process.getuid?.() !== 0 || isReachableBy(existingIdentity(), wanted))
@@ -32,13 +36,16 @@ export function findPlace(asked: string | undefined): Place {
   return { data: path.join(fallbackBase, hash), instead: wanted };
 }
 
-/** Makes the folders of the data directory. @throws system errors */
+/** Creates the folders of the data directory. @throws system errors */
 export function makePlace(place: Place): void {
   mkdirSync(place.data, { recursive: true, mode: 0o711 });
   for (const folder of ['log', 'config']) mkdirSync(path.join(place.data, folder), { recursive: true, mode: 0o750 });
 }
 
-/** Whom Postgres runs as: ourselves, or as root `postgres` (made if absent), or `nobody` where no user can be made. */
+/**
+ * Returns the user that Postgres runs as: this user; for root `postgres` (created if absent), or
+ * `nobody` if no user can be created.
+ */
 export function postgresIdentity(): Identity {
   if (process.getuid?.() !== 0) return {};
   return existingIdentity() ?? createdIdentity() ?? identityOf('nobody') ?? { uid: 65_534, gid: 65_534 };
@@ -71,7 +78,10 @@ function identityOf(user: string): Identity | undefined {
   }
 }
 
-/** Whether that user (any other user, if undefined) may pass through every existing folder down to `target`. */
+/**
+ * Whether that user (if undefined: any other user) may pass through every existing folder down to
+ * `target`.
+ */
 export function isReachableBy(identity: Identity | undefined, target: string): boolean {
   for (let folder = target; ; folder = path.dirname(folder)) {
     const stats = statSync(folder, { throwIfNoEntry: false });

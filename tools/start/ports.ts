@@ -1,4 +1,7 @@
-/** Loopback ports: whether one is free, finding one that is, whether somebody listens. */
+/**
+ * Loopback ports: checks whether one is free, finds a free one, checks whether one accepts
+ * connections.
+ */
 import { createSocket } from 'node:dgram';
 import { connect, createServer } from 'node:net';
 
@@ -25,7 +28,10 @@ export function isUdpFree(port: number): Promise<boolean> {
   });
 }
 
-/** A port that is free now: `remembered` if it is, so that a restart keeps it, else any. */
+/**
+ * Returns a port that is free now: `remembered` if possible, so that a restart keeps it, otherwise
+ * any.
+ */
 export async function freePort(remembered: number | undefined): Promise<number> {
   if (remembered !== undefined && (await isTcpFree(remembered))) return remembered;
   return new Promise((resolve, reject) => {
@@ -38,7 +44,7 @@ export async function freePort(remembered: number | undefined): Promise<number> 
   });
 }
 
-/** Whether somebody takes TCP connections on the port. */
+/** Whether a program accepts TCP connections on the port. */
 export function isListening(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ port, host });

@@ -1,6 +1,7 @@
 /**
- * The embedded Postgres: its cluster in DATA/postgres, made once; a loopback port and a random password that stay. As root
- * it runs as an unprivileged user, with copies of its programs where that user cannot run those of the checkout.
+ * The embedded Postgres: its cluster in DATA/postgres, created once, with a loopback port and a
+ * random password that stay the same. As root it runs as an unprivileged user, with copies of its
+ * programs if that user cannot run those of the checkout.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import {
@@ -32,11 +33,14 @@ export interface EmbeddedPostgres {
   url: string;
   port: number;
   cluster: string;
-  /** How it is started; tidies up what a crash left. */
+  /** The command that starts it; calling it tidies up what a crash left. */
   command: () => Command;
 }
 
-/** Makes what is missing: programs that can be run, the cluster. @throws Refusal or system errors */
+/**
+ * Creates what is missing: programs that can be run, the cluster.
+ * @throws Refusal or system errors
+ */
 export async function preparePostgres(
   data: string,
   maxConnections: number,
@@ -65,7 +69,7 @@ export async function preparePostgres(
   };
 }
 
-/** Whether the server of process `pid` takes connections; then the database is there, too. */
+/** Whether the server of process `pid` accepts connections; creates the database if it does. */
 export async function isPostgresReady(postgres: EmbeddedPostgres, pid: number | undefined): Promise<boolean> {
   const lines = readLines(path.join(postgres.cluster, 'postmaster.pid'));
   if (Number(lines[0]) !== pid || lines[7]?.trim() !== 'ready') return false;
@@ -73,14 +77,14 @@ export async function isPostgresReady(postgres: EmbeddedPostgres, pid: number | 
   return true;
 }
 
-/** As root: whom the cluster belongs to, since nobody else may run it. */
+/** As root: the owner of the cluster, because no other user may run it. */
 function ownerOf(cluster: string): Identity | undefined {
   const stats = statSync(cluster, { throwIfNoEntry: false });
   if (process.getuid?.() !== 0 || stats === undefined || stats.uid === 0) return undefined;
   return { uid: stats.uid, gid: stats.gid };
 }
 
-/** Where the programs are that `identity` can run. */
+/** Returns the folder of programs that `identity` can run. */
 function runnablePrograms(identity: Identity, data: string, say: (text: string) => void): string {
   const installed = installedPostgres();
   if (canRun(installed, identity)) return path.join(installed, 'bin');
@@ -136,7 +140,7 @@ interface ClusterPlan {
   secret: string;
 }
 
-/** Makes the cluster beside its place and moves it there when it is whole. */
+/** Creates the cluster in a temporary folder and moves it into place when it is complete. */
 async function createCluster({ identity, programs, cluster, secret }: ClusterPlan): Promise<void> {
   const draft = `${cluster}.new`;
   rmSync(draft, { recursive: true, force: true });
@@ -175,7 +179,10 @@ async function createDatabase(url: string): Promise<void> {
   }
 }
 
-/** After a crash the pid in the lock file may be another program's by now, and Postgres would refuse to start. */
+/**
+ * After a crash the pid in the lock file may now belong to another program, and Postgres would
+ * refuse to start.
+ */
 function removeStalePid(cluster: string): void {
   const file = path.join(cluster, 'postmaster.pid');
   const pid = Number(readLines(file)[0]);
@@ -186,7 +193,7 @@ function isPostmasterOf(pid: number, cluster: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(cluster);
   } catch {
-    // Without /proc nothing is known: Postgres decides.
+    // Without /proc this is unknown: Postgres decides.
     return !existsSync('/proc/self');
   }
 }
@@ -199,7 +206,7 @@ function readLines(file: string): string[] {
   }
 }
 
-/** Nothing of ours: PG… variables would change what the server does. */
+/** None of our variables: PG… variables would change the server's behaviour. */
 function plainEnvironment(): NodeJS.ProcessEnv {
   return { PATH: process.env.PATH ?? '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 }

@@ -1,4 +1,7 @@
-/** A Redis of our own for the bus, where the machine has one: on loopback, with a password, keeping nothing on disk. */
+/**
+ * A private Redis for the bus, if the machine has the program: on loopback, with a password, with
+ * nothing stored on disk.
+ */
 import { accessSync, chownSync, constants, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from './child.ts';
@@ -14,7 +17,7 @@ export interface PrivateRedis {
   command: () => Command;
 }
 
-/** The first of the two that is on the PATH. */
+/** Returns the first `redis-server` on the PATH, otherwise the first `valkey-server`. */
 export function findRedisProgram(searchPath = process.env.PATH ?? ''): string | undefined {
   const folders = searchPath.split(path.delimiter).filter((folder) => path.isAbsolute(folder));
   const candidates = ['redis-server', 'valkey-server'].flatMap((name) =>
@@ -23,7 +26,7 @@ export function findRedisProgram(searchPath = process.env.PATH ?? ''): string | 
   return candidates.find(isExecutable);
 }
 
-/** Writes its configuration. As root it runs as the user that Postgres has. @throws system errors */
+/** Writes its configuration. As root it runs as the same user as Postgres. @throws system errors */
 export async function prepareRedis(data: string, file: string): Promise<PrivateRedis> {
   const identity = postgresIdentity();
   const secret = password(data, 'redis');

@@ -1,4 +1,4 @@
-/** Why `npm start` does not go on: a message for its user and an exit code; never a stack. */
+/** Why `npm start` does not continue: a message for its user and an exit code, without a stack. */
 export class Refusal extends Error {
   readonly exitCode: number;
 
@@ -18,7 +18,7 @@ const hints: Record<string, string> = {
   EROFS: 'that file system is read-only; choose another place with --data DIR',
 };
 
-/** A system error as a Refusal with its remedy; anything else stays what it is. */
+/** Converts a system error to a Refusal with its remedy; returns any other error unchanged. */
 export function explained(error: unknown): unknown {
   const code = (error as NodeJS.ErrnoException | undefined)?.code;
   const hint = code === undefined ? undefined : hints[code];

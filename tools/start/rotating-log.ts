@@ -1,7 +1,8 @@
 /**
- * A log file of bounded size: when it would pass `maxBytes` it becomes `FILE.1`, the former `.1` becomes `.2`, and so on;
- * `keep` old ones stay. Written by the supervisor with what its children print. A log that cannot be written (disk full)
- * drops lines and never stops a child; `dropped` counts the chunks.
+ * A log file of limited size: when it would exceed `maxBytes` it becomes `FILE.1`, the former `.1`
+ * becomes `.2`, and so on; `keep` old files are kept. The supervisor writes its children's output
+ * to it. When the file cannot be written (disk full), output is dropped and the child continues;
+ * `dropped` counts the chunks.
  */
 import { closeSync, fstatSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 
@@ -44,7 +45,7 @@ export class RotatingLog {
       this.#put(descriptor, chunk);
       return;
     }
-    // A file ends with a whole line where there is one, so that each can be read by itself.
+    // Splits at the end of a line if possible, so that each file can be read alone.
     const cut = room > 0 ? chunk.lastIndexOf(0x0a, room - 1) + 1 : 0;
     if (cut > 0) this.#put(descriptor, chunk.subarray(0, cut));
     this.#rotate();

@@ -1,4 +1,7 @@
-/** `npm start -- --stop`: asks the running supervisor to stop, waits until it is gone, and insists if it does not. */
+/**
+ * `npm start -- --stop`: sends SIGTERM to the running supervisor, waits until it is gone, and sends
+ * SIGKILL if it does not end.
+ */
 import type { Clock } from '../../lib/ports/clock.ts';
 import { type DescribedProcess, isAlive } from '../setup/processes.mjs';
 import { Refusal } from './refusal.ts';
@@ -6,7 +9,10 @@ import { Refusal } from './refusal.ts';
 const patienceMs = 12_000;
 const pollMs = 50;
 
-/** Resolves to what happened, in words. @throws Refusal when it may not be stopped by this user or does not end */
+/**
+ * Resolves to a description of what happened.
+ * @throws Refusal when this user may not stop it or it does not end
+ */
 export async function stopRunning(supervisor: DescribedProcess | undefined, clock: Clock): Promise<string> {
   if (supervisor === undefined) return 'nothing is running';
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {

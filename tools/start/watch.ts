@@ -1,7 +1,8 @@
 /**
- * The supervisor's side of the watchdog: keeps one running, tells it which processes to end if the supervisor vanishes,
- * and keeps the same list in a file, for the case that both vanish: the next start reads it with `leftovers`. A file that
- * cannot be written (disk full) is no reason to fall: the watchdog knows.
+ * The supervisor's side of the watchdog. It keeps a watchdog running and sends it the list of
+ * processes to end if the supervisor disappears. It also keeps the list in a file, in case both
+ * disappear: the next start reads it with `leftovers`. When the file cannot be written (disk full),
+ * the supervisor continues, because the watchdog has the list.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -22,7 +23,7 @@ export class Watch {
   #pause: Timer | undefined;
   #closed = false;
 
-  /** @param file where the list is kept. */
+  /** @param file the path of the list */
   constructor(file: string, clock: Clock) {
     this.#file = file;
     this.#clock = clock;
@@ -53,12 +54,15 @@ export class Watch {
     if (this.#endings.delete(pid)) this.#tell();
   }
 
-  /** All that is being watched; what `stop` ends. */
+  /** All processes in the list; `stop` ends them. */
   get endings(): Ending[] {
     return [...this.#endings.values()];
   }
 
-  /** Lets the watchdog go, which finds nothing left to end; resolves when it is gone, or does not go. */
+  /**
+   * Closes the watchdog's pipe; the watchdog finds nothing left to end. Resolves when it is gone,
+   * or after a time limit.
+   */
   async close(): Promise<void> {
     this.#closed = true;
     this.#pause?.cancel();
@@ -76,12 +80,12 @@ export class Watch {
       writeFileSync(`${this.#file}.new`, list, { mode: 0o600 });
       renameSync(`${this.#file}.new`, this.#file);
     } catch {
-      // The former list stays; pids in it that are gone are known by their start time.
+      // The previous list stays; start times show which of its pids are gone.
     }
   }
 }
 
-/** What still runs of a supervisor that ended together with its watchdog. */
+/** Returns the running processes of a supervisor that ended together with its watchdog. */
 export function leftovers(file: string): Ending[] {
   try {
     return (JSON.parse(readFileSync(file, 'utf8')) as Ending[]).filter(isAlive);

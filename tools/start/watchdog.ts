@@ -1,7 +1,8 @@
 /**
- * The program that outlives the supervisor by a few seconds. Its stdin is a pipe from the supervisor, which tells it, a
- * JSON line each, the whole list of processes to end; when the pipe ends for whatever reason, it ends the latest list in
- * order, and then itself. Signals do not concern it.
+ * The program that outlives the supervisor by a few seconds. Its stdin is a pipe from the
+ * supervisor, which writes the whole list of processes to end, one JSON line each time. When the
+ * pipe ends for any reason, the watchdog ends the processes of the latest list in order, and then
+ * exits. It ignores signals.
  */
 import { createInterface } from 'node:readline';
 import { systemClock } from '../../lib/ports/clock.ts';

@@ -1,16 +1,16 @@
-/** The checks that need no test: programs that look at the source and say whether it is as it should be. */
+/** Checks that need no test: programs that examine the source. */
 import { execFile } from 'node:child_process';
 
 export interface Check {
   name: string;
-  /** Run by this same Node, from the project's root. */
+  /** Arguments of a run with this same Node, from the project's root. */
   args: readonly string[];
 }
 
 export interface Outcome {
   passed: number;
   failed: number;
-  /** What failed, in words. */
+  /** Descriptions of what failed. */
   failures: readonly string[];
 }
 

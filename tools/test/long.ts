@@ -1,6 +1,7 @@
 /**
- * What `npm test` leaves to `.ci/run`, so that it is over in a quarter of an hour on two cores: the proofs that the lab can fail (its
- * deliberate defects), minutes of random load, and what needs a distribution's Postgres or an earlier version of ourselves.
+ * Tests that `npm test` leaves to `.ci/run`, so that it takes at most a quarter of an hour on two
+ * cores: the proofs that the lab detects deliberate defects, minutes of random load, and tests that
+ * need a distribution's Postgres or an earlier version of cnapi.
  */
 import { globSync } from 'node:fs';
 
@@ -14,13 +15,13 @@ export const LONG = [
 ] as const;
 
 export interface Selection {
-  /** For tap. */
+  /** Arguments for tap. */
   args: string[];
-  /** How many files are left out. */
+  /** Number of files left out. */
   left: number;
 }
 
-/** With files named, just those; the whole with `--all`, and where nothing may be skipped. */
+/** Selects the named files if any; all files with `--all`, or where nothing may be skipped. */
 export function select(given: readonly string[], { root, isWhole }: { root: string; isWhole: boolean }): Selection {
   const args = given.filter((argument) => argument !== '--all');
   if (isWhole || args.length > 0 || args.length < given.length) return { args, left: 0 };

@@ -1,7 +1,8 @@
 /**
- * `npm test`: type check, lint, import direction, and the tests on a real Postgres and a real Redis, but for the longest, which are
- * `.ci/run`'s. With arguments it runs just those test files. The last line is `N passed, N failed`; the exit code is 0 only if nothing failed.
- * Just before it, a line each says what failed; the details stand where they happened.
+ * `npm test`: type check, lint, import direction, and the tests on a real Postgres and a real
+ * Redis, without the longest, which `.ci/run` adds. With arguments it runs only those test files.
+ * The last line is `N passed, N failed`; the exit code is 0 only if nothing failed. The lines
+ * before it name what failed; the details are printed where each failure occurred.
  */
 import path from 'node:path';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';

@@ -1,6 +1,7 @@
 /**
- * Where the tests' Redis comes from: REDIS_URL, else a redis-server or valkey-server on the PATH, else (as root on Debian
- * or Ubuntu) the distribution's package. Else the tests that want one are skipped, unless CNAPI_TEST_NO_SKIP=1 forbids it.
+ * Provides the Redis for the tests: REDIS_URL, otherwise a redis-server or valkey-server on the
+ * PATH, otherwise (as root on Debian or Ubuntu) the distribution's package. Without any, the tests
+ * that need Redis are skipped, unless CNAPI_TEST_NO_SKIP=1 forbids it.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -8,7 +9,7 @@ import { findRedisProgram } from '../start/redis.ts';
 
 export interface RedisProvision {
   available: boolean;
-  /** In one line, for people. */
+  /** One line for people. */
   said: string;
 }
 
@@ -33,7 +34,7 @@ function mayInstall(): boolean {
   );
 }
 
-/** The server is started by the tests themselves, so the package must not start one. */
+/** The tests start the server themselves, so installing the package must not start one. */
 function install(): boolean {
   console.log('Redis: there is none on the PATH; installing the package redis-server (apt-get)');
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };

@@ -1,16 +1,16 @@
 /**
- * Reads the TAP of a whole run, line by line. A file that passed becomes one line; one that failed is given in full, so
- * that a log holds exactly what is worth reading. Pure but for `print`.
+ * Reads the TAP of a whole run, line by line. A file that passed is printed as one line; a file
+ * that failed is printed in full. Pure except for `print`.
  */
 export interface TapTotals {
   passed: number;
   failed: number;
-  /** Reason → number of tests skipped for it. */
+  /** Number of skipped tests by reason. */
   skipped: Map<string, number>;
-  /** What failed, one line each: file, test, assertion. */
+  /** One line for each failure: file, test, assertion. */
   failures: readonly string[];
   failedFiles: readonly string[];
-  /** It came to its end: every file was run. */
+  /** The run was complete: every file was run. */
   isWhole: boolean;
 }
 
@@ -48,7 +48,7 @@ export class TapReport {
     else if (this.#lines.length < keptLines) this.#lines.push(line);
   }
 
-  /** @param ok whether tap itself counted the run as good. */
+  /** @param ok whether tap itself reported success */
   end(ok: boolean): TapTotals {
     if (this.#totals === undefined) for (const line of this.#lines) this.#print(line);
     const failed = Math.max(this.#totals?.fail ?? 0, this.#failedFiles.length, ok ? 0 : 1);
@@ -82,7 +82,10 @@ export class TapReport {
   }
 }
 
-/** The assertions of a file that failed, each with the tests it is in; the file itself if it was none of them. */
+/**
+ * Returns the failed assertions of a file, each with its enclosing tests; the file itself if there
+ * are none.
+ */
 export function failuresOf(file: string, lines: readonly string[]): string[] {
   const within: string[] = [];
   const found: string[] = [];
@@ -93,14 +96,14 @@ export function failuresOf(file: string, lines: readonly string[]): string[] {
     const failed = notOk.exec(line);
     if (!failed) continue;
     const depth = indentOf(failed);
-    // After a failed assertion come the tests it is in, each less indented: they say nothing new.
+    // After a failed assertion TAP lists its enclosing tests, each less indented; they add nothing.
     if (depth >= deepest) found.push([file, ...within.slice(1, depth), failed[2] ?? ''].join(' › '));
     deepest = depth;
   }
   return found.length > 0 ? found : [`${file} ended badly`];
 }
 
-/** Levels of four spaces. */
+/** The indentation in levels of four spaces. */
 function indentOf(match: RegExpExecArray): number {
   return (match[1]?.length ?? 0) / 4;
 }

@@ -1,11 +1,14 @@
-/** Runs the test files with tap and follows what they say: one line per file, everything of a file that failed. */
+/**
+ * Runs the test files with tap and prints the progress: one line per file, the full output of a
+ * file that failed.
+ */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { TapReport, type TapTotals } from './tap-report.ts';
 
 export interface TapRun {
   root: string;
-  /** Empty: all that `.taprc` includes. */
+  /** Empty: all files that `.taprc` includes. */
   files: readonly string[];
   env: NodeJS.ProcessEnv;
 }

@@ -1,4 +1,7 @@
-/** `cnapi completion`: scripts for shells; and `cnapi __complete`, which those ask. */
+/**
+ * `cnapi completion`: prints completion scripts for shells. `cnapi __complete`: the program that
+ * these scripts call.
+ */
 import { Argument, Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
 import { beginning, complete, isPlainWord, type Wanted } from '../complete.ts';
@@ -6,7 +9,7 @@ import { completionScripts, SHELLS, type Shell } from '../completion-scripts.ts'
 import { createContext } from '../context.ts';
 import { examples, type Runner } from '../runner.ts';
 
-/** Whoever presses Tab does not wait longer. */
+/** Maximum time that a user waits after pressing Tab. */
 const WITHIN_MS = 1000;
 const MAX_WORDS = 200;
 const MAX_SERVERS_ASKED = 30;
@@ -34,7 +37,7 @@ export function completeCommand(runner: Runner, program: Command): Command {
       async ({ output, rest = [], env }) => {
         const completion = complete(program, rest);
         const typed = rest.at(-1) ?? '';
-        // What the fleet calls itself may be anything; what is not a plain word is not offered.
+        // Names in the fleet may contain any character; only plain words are offered.
         const words =
           'words' in completion ? completion.words : (await asked(rest, env, completion.wanted)).filter(isPlainWord);
         for (const word of beginning(words, typed).slice(0, MAX_WORDS)) output.line(word);
@@ -44,7 +47,7 @@ export function completeCommand(runner: Runner, program: Command): Command {
   );
 }
 
-/** Nothing when nobody answers in time: a completion never complains. */
+/** Returns an empty list when no instance answers in time: a completion reports no errors. */
 async function asked(words: readonly string[], env: NodeJS.ProcessEnv, wanted: Wanted): Promise<string[]> {
   try {
     const { client, clock } = createContext(placeIn(words), { env, rest: undefined });
@@ -55,7 +58,7 @@ async function asked(words: readonly string[], env: NodeJS.ProcessEnv, wanted: W
   }
 }
 
-/** Where the line itself says that instances are. */
+/** Returns the place of the instances if the command line itself names it. */
 function placeIn(words: readonly string[]) {
   const after = (option: string) => {
     const at = words.indexOf(option);
@@ -82,7 +85,7 @@ async function namesOf(client: CnapiClient, wanted: Wanted, typed: string): Prom
   }
 }
 
-/** Names, and uuids once one is being typed. */
+/** Offers hostnames, and uuids when the user has started to type a word. */
 async function serverNames(client: CnapiClient, typed: string): Promise<string[]> {
   const names: string[] = [];
   for await (const { uuid, hostname } of client.allServers({ fields: 'uuid,hostname' })) {
@@ -92,7 +95,7 @@ async function serverNames(client: CnapiClient, typed: string): Promise<string[]
   return names;
 }
 
-/** The latest of the first servers: nobody lists the tasks of all. */
+/** Offers recent tasks of the first servers only, to limit the number of requests. */
 async function taskIds(client: CnapiClient): Promise<string[]> {
   const servers = await client.servers({ limit: MAX_SERVERS_ASKED, fields: 'uuid' });
   const each = await Promise.allSettled(servers.map(({ uuid }) => client.taskHistory(uuid, 10)));

@@ -1,4 +1,4 @@
-/** `cnapi drain`: takes an instance out of service in good order. */
+/** `cnapi drain`: takes an instance out of service in an orderly way. */
 import { Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
 import type { Context } from '../context.ts';
@@ -8,7 +8,7 @@ import { examples, type Runner } from '../runner.ts';
 import { EXIT } from '../usage-error.ts';
 
 const LOOK_MS = 500;
-/** With the times as they are by default a drain ends by itself after 75 s, and a lease after 5 s more. */
+/** With the default times a drain ends after 75 s at most, and the lease 5 s later. */
 const WITHIN_MS = 90_000;
 
 export function drainCommand(runner: Runner): Command {
@@ -55,7 +55,7 @@ async function drain(
   return EXIT.failed;
 }
 
-/** The same run: one that has been started again meanwhile is another. */
+/** Looks for the same run: an instance that was restarted meanwhile has another run. */
 async function stillThere(client: CnapiClient, uuid: string, run: unknown) {
   return (await client.instances()).find((one) => one.uuid === uuid && one.run === run);
 }

@@ -1,4 +1,4 @@
-/** `cnapi events`: what happens, as it happens. */
+/** `cnapi events`: shows changes as they happen. */
 import { Command } from 'commander';
 import type { FleetEvent } from '../../client/client.ts';
 import type { Context } from '../context.ts';
@@ -53,7 +53,7 @@ async function events({ client, output }: Context, _: unknown, options: Options)
   }
 }
 
-/** One line: when, what kind, and what about what. */
+/** Formats an event as one line: time, kind, object and change. */
 export function eventLine({ event, data }: FleetEvent): string {
   return visible(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${aboutOf(event, data)}`);
 }

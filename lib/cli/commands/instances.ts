@@ -1,4 +1,4 @@
-/** `cnapi instances`: who serves. */
+/** `cnapi instances`: lists the instances. */
 import { Command } from 'commander';
 import type { Instance } from '../../client/answers.ts';
 import type { Context } from '../context.ts';

@@ -1,4 +1,4 @@
-/** `cnapi version`: of this program, and of the instance that answers. */
+/** `cnapi version`: shows the version of this program and of the instance that answers. */
 import { Command } from 'commander';
 import { NoAnswerError } from '../../client/client-errors.ts';
 import { VERSION } from '../../version.ts';

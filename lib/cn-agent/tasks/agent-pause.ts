@@ -1,4 +1,7 @@
-/** `agent_pause`, `agent_resume`: whether the agent takes other tasks. Forgotten when the agent restarts, as in the reference. */
+/**
+ * `agent_pause`, `agent_resume`: whether the agent refuses other tasks. Forgotten when the agent
+ * restarts, as in the reference.
+ */
 import { z } from 'zod';
 import { defineTask } from './task.ts';
 

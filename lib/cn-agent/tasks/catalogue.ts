@@ -1,4 +1,7 @@
-/** The tasks this agent knows, by the name a task frame carries. lib/wire/tasks.ts holds what both ends must know of them. */
+/**
+ * The tasks this agent knows, by the name in a task frame. lib/wire/tasks.ts holds what agents and
+ * instances both know of them.
+ */
 import { taskCapability } from '../../wire/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -20,5 +23,5 @@ export const catalogue: Catalogue = new Map([
   ['agent_resume', agentResume],
 ]);
 
-/** The agent's capabilities of the greeting. */
+/** The agent's capabilities for the greeting. */
 export const capabilitiesOf = (tasks: Catalogue): string[] => Array.from(tasks.keys(), taskCapability);

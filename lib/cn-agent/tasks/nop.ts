@@ -1,4 +1,7 @@
-/** `nop {sleep?: seconds, error?: text}`: nothing, after a while, or that error. The fleet's pulse check. */
+/**
+ * `nop {sleep?: seconds, error?: text}`: waits, then completes or fails with that error. Checks
+ * that an agent works.
+ */
 import { z } from 'zod';
 import { TaskFailure } from '../task-end.ts';
 import { defineTask, pause } from './task.ts';

@@ -1,4 +1,4 @@
-/** `server_reboot`: starts a reboot of the machine, where the agent was started with --allow-reboot. */
+/** `server_reboot`: reboots the machine, if the agent was started with --allow-reboot. */
 import { z } from 'zod';
 import { TaskFailure } from '../task-end.ts';
 import { defineTask } from './task.ts';

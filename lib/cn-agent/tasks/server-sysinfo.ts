@@ -1,4 +1,4 @@
-/** `server_sysinfo` → `{sysinfo}`: what the machine is, read anew. */
+/** `server_sysinfo` → `{sysinfo}`: reads the machine's sysinfo. */
 import { z } from 'zod';
 import { defineTask } from './task.ts';
 

@@ -1,4 +1,4 @@
-/** What a task of the catalogue is to the runner, and the runner to a task. */
+/** The interface between a task of the catalogue and the runner. */
 import type { z } from 'zod';
 import type { Clock } from '../../ports/clock.ts';
 import type { ProcessGroup } from '../journal.ts';
@@ -6,31 +6,36 @@ import type { Machine } from '../machine.ts';
 import type { OutputStream } from '../output.ts';
 import { TaskFailure } from '../task-end.ts';
 
-/** Tasks of one lane wait for each other: `serial` one at a time, `parallel` some, `control` apart from all work. */
+/**
+ * Tasks of one lane wait for each other: `serial` runs one at a time, `parallel` some, `control` is
+ * independent of other work.
+ */
 export type LaneName = 'serial' | 'parallel' | 'control';
 
 export interface TaskContext {
   id: string;
-  /** Aborts at a timeout, a cancel or the agent's stop; its reason is the TaskFailure to end with. */
+  /**
+   * Aborts at a timeout, a cancel or the agent's stop; its reason is the TaskFailure to end with.
+   */
   signal: AbortSignal;
   clock: Clock;
   machine: Machine;
   allowReboot: boolean;
-  /** Journals that it starts. Only a `gated` task calls it; for the others it has been called. */
+  /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number, message?: string): void;
   output(stream: OutputStream, offset: number, text: string): void;
-  /** Whether the agent takes other tasks. */
+  /** Sets whether the agent refuses other tasks. */
   setPaused(paused: boolean): void;
 }
 
 export interface AgentTask {
   lane: LaneName;
-  /** Calls `begin` itself, when it knows its processes. */
+  /** The task calls `begin`, once it knows its processes. */
   gated: boolean;
   /** Runs even while the agent is paused. */
   whilePaused: boolean;
-  /** Resolves with the result, or rejects with a TaskFailure; soon after the signal, in any case. */
+  /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */
   run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
 }
 
@@ -42,7 +47,10 @@ interface Definition<Schema extends z.ZodType> {
   run(params: z.infer<Schema>, context: TaskContext): Promise<Record<string, unknown>>;
 }
 
-/** A task whose parameters are parsed before it begins; unknown ones are ignored, as callers send their path along. */
+/**
+ * A task whose parameters are parsed before it begins. Unknown ones are ignored, because callers
+ * also send those of their path.
+ */
 export function defineTask<Schema extends z.ZodType>(definition: Definition<Schema>): AgentTask {
   const { lane, gated = false, whilePaused = false, params: schema } = definition;
   return { lane, gated, whilePaused, run: async (params, context) => definition.run(parse(schema, params), context) };

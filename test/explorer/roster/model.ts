@@ -87,7 +87,7 @@ export function renewRun(row: Row | undefined, newRun: string, session: Held): R
   return row && isTheirs && row.status === 'running' ? { ...row, run: newRun } : undefined;
 }
 
-/** `removeAuthority`. */
+/** `cnapi_remove_authority`. */
 export function remove(row: Row | undefined): Row | undefined {
   return row && { ...row, run: null, status: 'unknown', reason: 'removed' };
 }

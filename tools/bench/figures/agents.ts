@@ -1,6 +1,6 @@
 /**
- * What connected agents cost an instance: CPU for each heartbeat and memory for each agent, beside a bare `ws` server that
- * parses and answers the same frames from the same client.
+ * The cost of connected agents for an instance: CPU for each heartbeat and memory for each agent,
+ * compared with a bare `ws` server that parses and answers the same frames from the same client.
  */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -12,7 +12,9 @@ import { number } from '../table.ts';
 import type { CpuUse, MemoryUse } from '../use.ts';
 
 interface Sizes {
-  /** Connected before memory is compared, so that code and pools are warm. */
+  /**
+   * Number of agents connected before memory is first measured, so that code and pools are warm.
+   */
   first: number;
   agents: number;
   settleMs: number;
@@ -21,14 +23,14 @@ interface Sizes {
 }
 
 interface Cost {
-  /** µs, by window. */
+  /** µs per heartbeat, over all windows. */
   cpu: Summary;
   beatsPerSecond: number;
-  /** Of one core, in per cent. */
+  /** Percentage of one core. */
   busy: number;
   heapKb: number;
   residentKb: number;
-  /** Agents that lost their connection and came again. */
+  /** Number of times that an agent lost its connection and reconnected. */
   lost: number;
 }
 
@@ -127,7 +129,7 @@ async function measureServer(
   };
 }
 
-/** Only heartbeats that were answered count. */
+/** Counts only heartbeats that were answered. */
 async function measureWindow(
   client: Helper,
   server: Helper,

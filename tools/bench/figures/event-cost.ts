@@ -1,7 +1,7 @@
 /**
- * What the log of events costs those who only want tasks done: tasks a second with every change told and one follower at
- * each instance, beside the same zone with the triggers of tasks off and nobody following. By turns, so that both see the
- * same machine.
+ * The cost of the event log: tasks per second with every change recorded and one follower at each
+ * instance, compared with the same zone with the triggers of tasks disabled and no follower. The
+ * two take turns, so that both run under the same conditions.
  */
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -56,7 +56,10 @@ async function tellTasks(zone: Zone, isOn: boolean): Promise<void> {
     await zone.sql(`alter table cnapi_tasks ${isOn ? 'enable' : 'disable'} trigger ${trigger}`);
 }
 
-/** Reads until it is told to stop; it then says how many events of tasks came. */
+/**
+ * Reads events until the returned function is called, which returns the number of task events
+ * received.
+ */
 async function follow(url: string): Promise<() => number> {
   const abort = new AbortController();
   const response = await fetch(`${url}/events?kind=task`, { signal: abort.signal });
@@ -65,7 +68,7 @@ async function follow(url: string): Promise<() => number> {
     for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? [])
       count += chunk.split('event: task').length - 1;
   };
-  // It ends by being aborted.
+  // It ends when it is aborted.
   read().catch(() => {});
   return () => {
     abort.abort();

@@ -1,4 +1,7 @@
-/** An instance dies without a word under thousands of agents: how long until all of its servers are with the others. */
+/**
+ * An instance with thousands of agents is killed: how long until all of its servers are held by
+ * other instances.
+ */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
@@ -13,10 +16,10 @@ export const instanceKilled: Figure = {
 };
 
 const CONNECTS_PER_SECOND = 400;
-/** Until the dead run's rows that nobody took would have been judged. */
+/** Long enough for a decision about those rows of the dead run that no instance took. */
 const JUDGED_AFTER_MS = 16_000;
 const GIVE_UP_MS = 60_000;
-/** A count reads the whole roster: more often would be a load of its own. */
+/** Each count reads the whole roster; more frequent counts would add load. */
 const LOOK_MS = 200;
 
 async function measure({ isQuick, startZone, signal }: BenchContext): Promise<readonly Result[]> {

@@ -1,4 +1,7 @@
-/** A page of a thousand servers out of ten thousand with real sysinfo, beside restify sending the same objects. */
+/**
+ * A page of one thousand servers out of ten thousand with real sysinfo, compared with restify
+ * sending the same objects.
+ */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { serverUuidOf } from '../../../lib/fleet/fleet.ts';
@@ -62,7 +65,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   }
 }
 
-/** As agents without a link do. */
+/** Posts the sysinfo as legacy agents do. */
 async function tellSysinfo(
   { signal }: BenchContext,
   { caller, url, servers }: { caller: BenchCaller; url: string; servers: number },
@@ -78,7 +81,7 @@ async function tellSysinfo(
   await Promise.all(Array.from({ length: POSTS_AT_ONCE }, lane));
 }
 
-/** One of each in turn, so that whatever else the machine does meets both. */
+/** Alternates between the two, so that other load on the machine affects both. */
 async function inTurn(caller: BenchCaller, urls: [string, string], samples: number): Promise<[Summary, Summary]> {
   const times: [number[], number[]] = [[], []];
   for (let each = -WARM_UP; each < samples; each++) {

@@ -1,6 +1,7 @@
 /**
- * How soon a lost agent's server is `unknown`, read on another instance than the one that held it: the agent fell silent as a
- * stopped process does, or its connection was closed. Each agent is lost once; half of them are with either instance.
+ * How soon the server of a lost agent is `unknown`, read at an instance that did not hold it. The
+ * agent falls silent like a stopped process, or its connection is closed. Each agent is lost once;
+ * each instance holds half of them.
  */
 
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
@@ -14,17 +15,17 @@ import { number } from '../table.ts';
 
 interface Agent {
   serverUuid: string;
-  /** The one that does not hold it. */
+  /** The instance that does not hold the agent. */
   readUrl: string;
 }
 
 interface Loss {
   does: 'silence' | 'close';
-  /** Lost at the same time. */
+  /** Number of agents lost at the same time. */
   lanes: number;
-  /** After the loss, before the first look. */
+  /** Time between the loss and the first look. */
   waitMs: number;
-  /** Between looks; what was found may be older by as much. */
+  /** Time between looks; a result may be late by as much. */
   lookMs: number;
 }
 
@@ -71,7 +72,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   ];
 }
 
-/** In turn from either instance. */
+/** Alternates between the agents of the two instances. */
 async function connectAgents(load: Helper, [one, other]: [string, string], count: number): Promise<Agent[]> {
   const connect = async (url: string, readUrl: string): Promise<Agent[]> => {
     const order: ConnectOrder = { url, agents: count / 2, perSecond: 200, tellsSysinfo: true };
@@ -99,7 +100,7 @@ async function lose(
   return summarize(times);
 }
 
-/** By the wall clock, which this process shares with the load. */
+/** Uses the wall clock, which this process shares with the load. */
 async function whenUnknown(
   caller: BenchCaller,
   { serverUuid, readUrl }: Agent,

@@ -1,7 +1,8 @@
 /**
- * How many agents a zone of three instances holds with the agents on the same machine: 30,000 for minutes on end, then more of
- * them step by step, or fewer where 30,000 were too many. It holds as long as no server with a living agent is said to be
- * unknown, all agents have their sessions, and their heartbeats come at one a second each.
+ * How many agents a zone of three instances holds, with the agents on the same machine: 30,000 for
+ * several minutes, then more step by step, or fewer if 30,000 were too many. It holds while no
+ * server with a live agent is reported as unknown, all agents have their sessions, and each sends
+ * one heartbeat per second.
  */
 import os from 'node:os';
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
@@ -28,19 +29,20 @@ interface Sizes {
 interface Held {
   agents: number;
   unknown: Unknown;
-  /** Agents with a session at the end. */
+  /** Number of agents with a session at the end. */
   live: number;
-  /** Each agent's. */
+  /** Average of one agent. */
   beatsPerSecond: number;
-  /** Of all cores. */
+  /** Percentage of all cores. */
   busyPercent: number;
 }
 
-/** File descriptors: 20,000 a process; and each instance takes 18,000 agents. */
+/** Limited by file descriptors, 20,000 per process; each instance accepts 18,000 agents. */
 const AGENTS_A_FLEET = 10_000;
 /**
- * Of one fleet after the other. To connect costs a hundred times a heartbeat, and the more agents beat, the less is left for it:
- * a crowd that comes too fast starves those that are there, which fall silent and come again as well.
+ * One rate for each fleet, in order. To connect costs as much as a hundred heartbeats, and the more
+ * agents send heartbeats, the less CPU is left for connecting. A crowd that connects too fast
+ * starves the connected agents, which fall silent and reconnect as well.
  */
 const CONNECTS_PER_SECOND = [400, 200, 80];
 const LAST_CONNECTS_PER_SECOND = 60;
@@ -80,7 +82,10 @@ function sizesOf({ isQuick, minutes }: BenchContext): Sizes {
   return { agents: 30_000, step: 5_000, most: 50_000, holdMs: minutes * 60_000, stepHoldMs: 40_000 };
 }
 
-/** A crowd that does not come in time is told of, and measured as it is. */
+/**
+ * If the agents do not all connect in time, this is reported, and the figure is measured with those
+ * that did.
+ */
 async function startWith({ startZone, say }: BenchContext, agents: number): Promise<{ zone: Zone; haveCome: boolean }> {
   const zone = await startZone();
   try {
@@ -111,7 +116,7 @@ async function climb(zone: Zone, { agents, step, most, stepHoldMs }: Sizes, cont
   return steps;
 }
 
-/** Each time with a zone of its own: those that leave would be in the way of those that stay. */
+/** Each step uses a new zone, because agents that leave would disturb the others. */
 async function descend(zone: Zone, { agents, step, stepHoldMs }: Sizes, context: BenchContext): Promise<Held[]> {
   const steps: Held[] = [];
   await zone.stop();
@@ -156,7 +161,7 @@ function noteOf(held: Held): string {
   );
 }
 
-/** Of all cores' time, how much was not idle since. */
+/** Returns the share of all cores' time since the call that was not idle. */
 function busyShare(): () => number {
   const before = coreTimes();
   return () => {

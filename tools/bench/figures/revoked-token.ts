@@ -1,7 +1,8 @@
 /**
- * How long a revoked token is worth anything, at three instances that are kept busy with it: requests one after the other, a
- * stream of events, an agent's link. From the answer of the revocation at one of them to the start of the last request that was
- * let in, and to the end of the stream and the link.
+ * How long a revoked token is still accepted at three instances that use it continuously: requests
+ * one after the other, an event stream, an agent's link. Measured from the answer of the revocation
+ * at one instance to the start of the last accepted request, and to the end of the stream and of
+ * the link.
  */
 import http from 'node:http';
 import { WebSocket } from 'ws';
@@ -17,10 +18,13 @@ import type { Zone } from '../zone.ts';
 const FULL_ROUNDS = 30;
 const QUICK_ROUNDS = 2;
 const SETTLE_MS = 300;
-/** The instances look again each 400 ms: the revocation comes at any time between two looks. */
+/**
+ * The instances read the tokens every 400 ms; the revocation happens at a random time between two
+ * reads.
+ */
 const LOOK_MS = 400;
 const WITHIN_MS = 1_000;
-/** Long past what is promised. */
+/** Much longer than the promised time. */
 const WATCHED_MS = 2_500;
 
 export const revokedToken: Figure = {
@@ -62,7 +66,7 @@ function row(what: string, { median, p90, max, samples }: Summary): Result {
   };
 }
 
-/** Who makes the others. */
+/** The token that creates the other tokens. */
 async function firstToken(zone: Zone): Promise<string> {
   const [uuid, secret] = [systemRandom.uuid(), systemRandom.uuid().replaceAll('-', '').padEnd(43, 'x')];
   await zone.sql(
@@ -121,7 +125,7 @@ function streamEnd(url: string, token: string): Promise<number> {
   });
 }
 
-/** It says nothing; an instance gives an agent longer than this to greet it. */
+/** The client sends nothing; an instance waits longer than this measurement for the greeting. */
 function linkEnd(url: string, token: string): Promise<number> {
   return new Promise((resolve, reject) => {
     const address = `${url.replace('http', 'ws')}/agents/${systemRandom.uuid()}/link`;

@@ -1,13 +1,16 @@
-/** What the database has to do while nothing happens: as much with ten thousand agents as with a hundred (law 3). */
+/**
+ * The load of the database while nothing happens: it must be the same with ten thousand agents as
+ * with a hundred (law 3).
+ */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { countStatements, type StatementCount } from '../statement-log.ts';
 import { number } from '../table.ts';
 
-/** Agents tell their status each minute, so a shorter window would not see all that they do. */
+/** Agents report their status each minute, so a shorter window would miss part of the load. */
 const FULL = { few: 100, many: 10_000, settleMs: 15_000, windowMs: 60_000 };
 const QUICK = { few: 10, many: 100, settleMs: 2_000, windowMs: 5_000 };
-/** Two counts of the same minute's work differ by a few statements. */
+/** Two counts of the same load differ by a few statements. */
 const SAME = 1.05;
 
 export const statements: Figure = {

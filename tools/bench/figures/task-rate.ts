@@ -1,6 +1,7 @@
 /**
- * How many tasks a zone takes, carries out and answers a second, 64 in flight at three instances, beside what the database
- * alone does when Debian's pgbench sends it the same statements. Both take turns, so that both see the same machine.
+ * How many tasks a zone accepts, carries out and answers per second, with 64 in flight at three
+ * instances, compared with the database alone when Debian's pgbench sends it the same statements.
+ * The two take turns, so that both run under the same conditions.
  */
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -48,7 +49,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   return [{ ...whole, floor: { of, value: median(floors) }, limit: { on: 'ratio', atLeast: 0.3 }, notes }];
 }
 
-/** Posted at each instance in turn, and awaited at the next. */
+/** Posts at each instance in turn, and waits at the next one. */
 export async function loadOf(zone: Zone) {
   const rows = await zone.sql<{ uuid: string }>('select server_uuid as uuid from cnapi_roster_authority');
   const pick = <Item>(items: readonly Item[], turn: number) => items[turn % items.length] as Item;

@@ -1,6 +1,7 @@
 /**
- * What a workflow job waits for: POST of a task at one instance, the agent at a second one, the wait for its end at a third;
- * real agents with journals on the disk, one trip after the other. The wait is asked for when the POST is answered.
+ * The latency of a workflow job: POST of a task at one instance, the agent at a second one, the
+ * wait for its end at a third. The agents are real, with journals on disk; the trips run one after
+ * the other. The wait is requested when the POST is answered.
  */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import { BenchCaller } from '../caller.ts';
@@ -51,7 +52,7 @@ function floorOf(floors: Floors, pace: 'busy' | 'rested'): number {
   return 2 * (N ?? 0) + 3 * (C ?? 0) + 3 * (H ?? 0) + (W ?? 0) + 2 * (F ?? 0);
 }
 
-/** For each server the two instances that do not hold its agent. */
+/** For each server, the two instances that do not hold its agent. */
 async function routesOf(zone: Zone): Promise<TaskRoute[]> {
   const rows = await zone.sql<{ server_uuid: string; cnapi_uuid: string }>(
     `select server_uuid, cnapi_uuid from cnapi_roster_authority where status = 'running'`,

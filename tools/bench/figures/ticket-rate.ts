@@ -1,6 +1,7 @@
 /**
- * How often locks change hands a second, in one queue and over a thousand, with the holder and the next at different
- * instances; beside what the database alone does when Debian's pgbench sends it the same statements.
+ * How often locks change hands per second, in one queue and over a thousand, with the holder and
+ * the next ticket at different instances; compared with the database alone when Debian's pgbench
+ * sends it the same statements.
  */
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -22,7 +23,7 @@ interface Load {
   what: string;
   floorOf: string;
   note: string;
-  /** pgbench's, for which a client is what has one thing to do at a time. */
+  /** Number of pgbench's clients; each does one thing at a time. */
   clients: number;
   script: Promise<string>;
   handOvers(zone: Zone, caller: BenchCaller, seconds: number): Promise<number>;

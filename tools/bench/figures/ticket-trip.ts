@@ -1,4 +1,7 @@
-/** How long the next in a queue waits for the lock that its holder has given back: released on A, wait answered on C. */
+/**
+ * How long the next ticket of a queue waits after its holder releases the lock: released on A, wait
+ * answered on C.
+ */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -13,7 +16,10 @@ export const ticketTrip: Figure = {
   measure,
 };
 
-/** Enough for the wait to have begun, and both instances are as awake as in the floor. */
+/**
+ * Enough requests for the wait to have begun, and for both instances to be as active as in the
+ * floor.
+ */
 const QUESTIONS_BEFORE = 4;
 
 async function measure({ isQuick, startZone, floors }: BenchContext): Promise<readonly Result[]> {

@@ -1,12 +1,12 @@
 /**
- * One lock and those who want it: the same loops for ours and for a peer's. All contenders live in the process that runs this,
- * so it knows exactly who holds the lock, and stops when two do.
+ * One lock and its contenders: the same loops for ours and for a peer's. All contenders run in this
+ * process, so it knows exactly which one holds the lock, and stops when two do.
  */
 import { systemClock as clock } from '../../../lib/ports/clock.ts';
 import { systemRandom } from '../../../lib/ports/random.ts';
 import { runLanes } from '../lanes.ts';
 
-/** Gives the lock back; resolves when that is confirmed. */
+/** Releases the lock; resolves when that is confirmed. */
 export type Release = () => Promise<unknown>;
 
 export interface Lock {
@@ -15,34 +15,41 @@ export interface Lock {
 }
 
 export interface Contention {
-  /** How often a second the lock came to another contender than the one that had it before. */
+  /** How often per second the lock went to another contender than before. */
   perSecond: number;
-  /** Of all times it was given, those to another contender than the one that had it before. */
+  /** Percentage of acquisitions by another contender than before. */
   changedPercent: number;
-  /** How long each waited for the lock, in ms. */
+  /** How long each acquisition waited, in ms. */
   waits: number[];
 }
 
-/** For the programs of peers. */
+/** Plan for the programs of peers. */
 export interface LockPlan {
   databaseUrl: string;
   redisUrl: string | undefined;
   contenders: number;
-  /** What is not given is the package's default. */
+  /** An absent value means the package's default. */
   retry: { retryDelay?: number; retryJitter?: number };
 }
 
-/** So that the next one waits already, and what looks from time to time is met at any point between two looks. */
+/**
+ * Long enough for the next contender to be waiting; random, so that a lock that polls is released
+ * at any point between two polls.
+ */
 const HOLD_MS = { atLeast: 20, atMost: 320 };
 
-/** How long after the holder began to give it back the next one has it, in ms; held for a while each time. @throws on overlap */
+/**
+ * Returns how many ms after the start of each release the next contender has the lock. Each holds
+ * it for a random time.
+ * @throws when two hold it at once
+ */
 export async function handOver(unguarded: Lock, { seconds }: { seconds: number }): Promise<number[]> {
   const lock = guarded(unguarded);
   const times: number[] = [];
   let release = await lock.acquire(0, 0);
   for (const until = clock.now() + seconds * 1000, turn = { of: 1 }; clock.now() < until; turn.of++) {
     const next = lock.acquire(turn.of % 2, turn.of).then((released) => ({ released, at: clock.now() }));
-    // It may fail while nobody awaits it yet.
+    // It may reject before anything awaits it.
     next.catch(() => undefined);
     await clock.sleep(HOLD_MS.atLeast + systemRandom.fraction() * (HOLD_MS.atMost - HOLD_MS.atLeast));
     const startedAt = clock.now();
@@ -54,7 +61,11 @@ export async function handOver(unguarded: Lock, { seconds }: { seconds: number }
   return times;
 }
 
-/** All want it all the time, and give it back at once. What a turn had begun is waited for after its time. @throws on overlap */
+/**
+ * All contenders request the lock continuously and release it at once. Turns that have begun are
+ * completed after the time is over.
+ * @throws when two hold it at once
+ */
 export async function contend(
   unguarded: Lock,
   { contenders, seconds }: { contenders: number; seconds: number },
@@ -74,7 +85,7 @@ export async function contend(
   return { perSecond: perSecond * share, changedPercent: 100 * share, waits };
 }
 
-/** @throws when somebody is given the lock before its holder has begun to give it back */
+/** @throws when a contender is given the lock before its holder has begun to release it */
 export function guarded(lock: Lock): Lock {
   let holders = 0;
   return {

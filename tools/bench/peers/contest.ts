@@ -1,7 +1,7 @@
 /**
- * Ours and a peer by turns: ours, the peer, ours, the peer, so that whatever else the machine does meets both. A turn yields a
- * number for each measure; a row of the report is the median of ours beside the median of the peer's, and its ratio is of
- * one run.
+ * Alternates ours and a peer: ours, the peer, ours, the peer, so that other load on the machine
+ * affects both. A turn yields a number for each measure. A row of the report is the median of ours
+ * compared with the median of the peer's; its ratio is from the same run.
  */
 import type { Result } from '../figure.ts';
 import { median } from '../statistics.ts';
@@ -12,11 +12,11 @@ export type Turn = Readonly<Record<string, number>>;
 
 export interface Side {
   name: string;
-  /** Does the work once, for as long as a turn lasts. @throws when the work did not really happen */
+  /** Does the work once, for the duration of a turn. @throws when the work was not actually done */
   take(): Promise<Turn>;
 }
 
-/** A peer that this machine lacks something for. */
+/** A peer that cannot run because this machine lacks something. */
 export interface Absent {
   name: string;
   why: string;
@@ -33,7 +33,10 @@ export interface Pair {
   peer: Turn;
 }
 
-/** For each peer its pairs, in the order they were taken. The peers of a round come one after the other. */
+/**
+ * Returns the pairs of each peer, in the order they were taken. The peers of a round run one after
+ * the other.
+ */
 export async function takePairs(
   own: Side,
   peers: readonly Side[],
@@ -49,12 +52,12 @@ export async function takePairs(
   return pairs;
 }
 
-/** A row for each measure and peer. */
+/** One row for each measure and peer. */
 export function compare(pairs: ReadonlyMap<string, readonly Pair[]>, measures: readonly Measure[]): Result[] {
   return measures.flatMap((measure) => Array.from(pairs, ([peer, taken]) => rowOf(measure, peer, taken)));
 }
 
-/** Names what could not be taken part, beneath the last row. */
+/** Adds notes to the last row that name the peers that could not be measured. */
 export function withAbsent(results: readonly Result[], absent: readonly Absent[]): Result[] {
   const last = results.at(-1);
   if (last === undefined || absent.length === 0) return [...results];

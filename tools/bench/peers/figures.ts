@@ -1,4 +1,4 @@
-/** The figures beside others that a user might take instead, in the order of the table. */
+/** The figures that compare cnapi with alternatives, in the order of the table. */
 import type { Figure } from '../figure.ts';
 import { locks } from './figures/locks.ts';
 import { presence } from './figures/presence.ts';

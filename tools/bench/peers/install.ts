@@ -1,6 +1,6 @@
 /**
- * The peers' packages, in this folder and from its own lock file: no part of the project's dependencies, and fetched only when
- * they are asked for. Done once for each state of the lock file.
+ * Installs the peers' packages in this folder, from its own lock file. They are not dependencies of
+ * the project and are installed only when needed, once for each state of the lock file.
  */
 import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ const folder = import.meta.dirname;
 const lockFile = path.join(folder, 'package-lock.json');
 const stampFile = path.join(folder, 'node_modules', '.cnapi-bench');
 
-/** @throws when npm does not bring them, with its last words */
+/** @throws when npm fails, with its last output */
 export async function installPeers(say: (text: string) => void): Promise<void> {
   const wanted = readFileSync(lockFile, 'utf8');
   if (readIfThere(stampFile) === wanted) return;

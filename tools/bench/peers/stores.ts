@@ -1,4 +1,4 @@
-/** What Postgres and Redis have spent so far, where they are ours; in ms of CPU. */
+/** CPU time in ms that Postgres and Redis have used so far, if they are the benchmark's own. */
 import { cpuMsOf, treeOf } from '../cpu.ts';
 import type { BenchContext } from '../figure.ts';
 

@@ -1,7 +1,8 @@
 /**
- * The load of the link's figures: as many agents as asked for, which greet, heartbeat each second, evenly spread, and do
- * nothing else. An instance and the bare server get the same frames from it, byte for byte, and it knows what was answered.
- * Any of them can fall silent, as a stopped process does, or be cut off; it tells when.
+ * The load of the link's figures: a number of agents that greet, send a heartbeat each second,
+ * evenly spread, and do nothing else. It sends the same frames, byte for byte, to an instance and
+ * to the bare server, and counts the answers. Any agent can fall silent like a stopped process, or
+ * be disconnected; the answer says when.
  */
 import { WebSocket } from 'ws';
 import { capabilitiesOf, catalogue } from '../../../lib/cn-agent/tasks/catalogue.ts';
@@ -17,14 +18,14 @@ export interface ConnectOrder {
   url: string;
   agents: number;
   perSecond: number;
-  /** They send their sysinfo when asked to, so that their servers can be read. */
+  /** They send their sysinfo when the instance requests it, so that their servers can be read. */
   tellsSysinfo?: boolean;
 }
 
 export interface Beats {
   sent: number;
   answered: number;
-  /** Connections that ended though nobody here ended them. */
+  /** Connections that were lost without being closed here. */
   lost: number;
 }
 
@@ -36,11 +37,11 @@ interface Agent {
   incarnation: string;
   conn: number;
   socket: WebSocket | undefined;
-  /** Of its session; 0 while it has none. */
+  /** The epoch of its session; 0 without a session. */
   epoch: number;
   sequence: number;
   beatAt: number;
-  /** False once it was silenced or cut off on purpose: it does not come again. */
+  /** False after it was silenced or closed on purpose: it does not reconnect. */
   isWanted: boolean;
 }
 
@@ -54,11 +55,11 @@ const REDIAL_MS = 1_000;
 const capabilities = capabilitiesOf(catalogue);
 const seed = systemRandom.uuid();
 const agents: Agent[] = [];
-/** From the first dial to the first welcome, of each that came, in ms. */
+/** Time from the first dial to the first welcome, for each agent that connected, in ms. */
 const arrivalTimes: number[] = [];
 const byUuid = new Map<string, Agent>();
 const beats: Beats = { sent: 0, answered: 0, lost: 0 };
-/** How far round the agents the heartbeats have come; in agents. */
+/** Number of heartbeats that are due but not sent yet; may be a fraction. */
 let turned = 0;
 let turnedAt = clock.now();
 
@@ -79,14 +80,17 @@ answerQuestions({
   },
   arrivals: (): number[] => arrivalTimes,
   beats: (): Beats => beats,
-  /** Resolves to when it was last heard, by the wall clock. Its connection stays; it reads and sends nothing. */
+  /**
+   * Resolves to the time of its last heartbeat, on the wall clock. Its connection stays open; it
+   * reads and sends nothing.
+   */
   silence({ serverUuid }: { serverUuid: string }): number {
     const agent = theAgent(serverUuid);
     agent.isWanted = false;
     agent.socket?.pause();
     return agent.beatAt;
   },
-  /** Resolves to when its connection was closed, by the wall clock. */
+  /** Resolves to the time when its connection was closed, on the wall clock. */
   close({ serverUuid }: { serverUuid: string }): number {
     const agent = theAgent(serverUuid);
     agent.isWanted = false;
@@ -105,7 +109,10 @@ function connect(url: string, number: number, tellsSysinfo: boolean): Promise<Ag
   return arrived;
 }
 
-/** As the real agent does, it comes again when it is sent away or loses its connection; `lost` counts how often. */
+/**
+ * Like the real agent it reconnects when it is sent away or loses its connection; `lost` counts how
+ * often.
+ */
 function dial(agent: Agent, onLive: () => void): void {
   const options = { perMessageDeflate: false, skipUTF8Validation: true };
   const socket = new WebSocket(`${agent.url.replace('http', 'ws')}/agents/${agent.serverUuid}/link`, options);
@@ -153,7 +160,7 @@ function helloOf({ serverUuid, incarnation, conn }: Agent): string {
   });
 }
 
-/** A turn that came late makes up for what it missed. */
+/** A late turn sends the heartbeats that were missed. */
 function beatOnTime(): void {
   const now = clock.now();
   turned += Math.min(1, (now - turnedAt) / HEARTBEAT_MS) * agents.length;

@@ -1,6 +1,7 @@
 /**
- * The floor of whatever an instance does for connected agents: a bare `ws` server that parses what comes and answers it, and
- * does nothing else. It greets, so that the same client can be used for both.
+ * The floor for the work of an instance for connected agents: a bare `ws` server that parses
+ * frames, answers them, and does nothing else. It also answers hello, so that the same client works
+ * with both.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

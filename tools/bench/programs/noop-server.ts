@@ -1,6 +1,6 @@
 /**
- * The floor N: restify as an instance uses it, and nothing behind it. `serve` gives it objects that `GET /objects` sends, made
- * into JSON each time.
+ * The floor N: restify as an instance uses it, with no work behind it. `serve` sets the objects
+ * that `GET /objects` sends, encoded as JSON each time.
  */
 import { readFileSync } from 'node:fs';
 import restify from 'restify';
@@ -29,7 +29,7 @@ answerQuestions({
     new Promise((resolve) =>
       server.listen(0, '127.0.0.1', () => resolve({ url: `http://127.0.0.1:${server.address().port}` })),
     ),
-  /** A file, since they are many. */
+  /** Passed as a file because of their size. */
   serve: ({ file }: { file: string }) => {
     objects = JSON.parse(readFileSync(file, 'utf8'));
   },

@@ -1,4 +1,7 @@
-/** A lock that changes hands: our tickets beside Redlock on the same Redis and advisory locks of the same Postgres. */
+/**
+ * A lock that changes hands: our tickets compared with Redlock on the same Redis and advisory locks
+ * of the same Postgres.
+ */
 import { BenchCaller } from '../../caller.ts';
 import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext, Figure, Result } from '../../figure.ts';
@@ -57,7 +60,7 @@ async function measure(context: BenchContext): Promise<Result[]> {
     else absent.push({ name: peer.name, why: 'there is no Redis: on Debian, apt-get install redis-server' });
   }
   const { rounds } = context;
-  // The first turns meet cold code.
+  // The first turns warm up the code.
   for (const side of [own, ...sides]) await side.take();
   const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`locks, ${text}`) });
   return withAbsent(compare(pairs, measures), absent);
@@ -98,7 +101,7 @@ async function startPeer(context: BenchContext, { name, kind, retry = {} }: Peer
 interface LockWork {
   handOver(): Promise<number[]>;
   contend(): Promise<Contention>;
-  /** Of all processes that take part. */
+  /** CPU time of all processes that take part. */
   cpuMs(): number;
 }
 
@@ -110,7 +113,7 @@ async function takeTurn(work: LockWork): Promise<Turn> {
   return { handOver, perSecond, changed: changedPercent, cpu, longest: summarize(waits).max };
 }
 
-/** Asked for at one instance, awaited at the next, given back at the third. */
+/** Created at one instance, awaited at the next, released at the third. */
 function ticketLock({ instances }: Zone): Lock {
   const caller = new BenchCaller();
   const urlAt = (place: number): string => instances[place % instances.length]?.url ?? '';

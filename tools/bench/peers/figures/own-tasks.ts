@@ -1,4 +1,7 @@
-/** cnapi's side of the figures of tasks: POST at one instance, the agent at any, the wait at another instance. */
+/**
+ * cnapi's side of the task figures: POST at one instance, the agent at any, the wait at another
+ * instance.
+ */
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import { BenchCaller } from '../../caller.ts';
 import { cpuMsOf } from '../../cpu.ts';
@@ -12,7 +15,10 @@ import { type TakeTurn, untilDone, type Work } from './queues.ts';
 
 export const OWN = 'cnapi';
 
-/** Real agents with journals on the disk, as on servers of their own; or a fleet of simulated ones, which keep none. */
+/**
+ * Real agents with journals on disk, as on separate servers; or a fleet of simulated agents without
+ * journals.
+ */
 export type Agents = { real: number } | { simulated: number };
 
 export async function startOwnTasks(
@@ -56,7 +62,7 @@ function workOf(context: BenchContext, zone: Zone, routes: readonly TaskRoute[])
     lanes: ({ inFlight, seconds, how }) => runLanes(inFlight, seconds, () => dispatch(how)),
     cpuMs: () => cpuMsOf([process.pid, ...pids]) + storesCpuMs(context),
     async countUndone() {
-      // Each has an index of its own, so that those that have ended cost nothing.
+      // Each state has its own index, so that ended tasks cost nothing.
       const [row] = await zone.sql<{ count: number }>(
         `select ((select count(*) from cnapi_tasks where state = 'queued') +
                  (select count(*) from cnapi_tasks where state = 'claimed'))::int as count`,
@@ -75,7 +81,7 @@ function workOf(context: BenchContext, zone: Zone, routes: readonly TaskRoute[])
   };
 }
 
-/** For each server two instances that do not hold its agent. */
+/** For each server, two instances that do not hold its agent. */
 async function routesOf(zone: Zone): Promise<TaskRoute[]> {
   const rows = await zone.sql<{ server_uuid: string; cnapi_uuid: string }>(
     `select server_uuid, cnapi_uuid from cnapi_roster_authority where status = 'running'`,

@@ -1,6 +1,7 @@
 /**
- * Where clients can be present: cnapi, socket.io with its Redis adapter, mosquitto, nats-server; each started anew for a turn, as
- * its user would have it, with a heartbeat a second. What a silent client costs in time follows from these settings.
+ * The servers for presence: cnapi, socket.io with its Redis adapter, mosquitto, nats-server. Each
+ * is started again for each turn, with settings that a user would choose and one heartbeat per
+ * second. These settings determine how soon a silent client is detected.
  */
 import { accessSync, chmodSync, constants, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -17,16 +18,19 @@ import type { Beats, Connected } from '../programs/clients.ts';
 import { storesCpuMs } from '../stores.ts';
 import { OWN } from './own-tasks.ts';
 
-/** When to look for the loss of clients: not before, and how often. */
+/** When to look for the loss of clients: time until the first look, and period. */
 export interface Look {
   waitMs: number;
   everyMs: number;
 }
 
-/** A process with clients in it. */
+/** A process that holds clients. */
 export interface Crowd {
   helper: Helper;
-  /** With `first` all of them at the first server; else they are spread. Resolves when all are present. */
+  /**
+   * With `first` all clients connect to the first server; otherwise they are spread. Resolves when
+   * all are present.
+   */
   connect(order: { clients: number; perSecond: number; where: 'spread' | 'first' }): Promise<Connected>;
   beats(): Promise<Beats>;
 }
@@ -35,14 +39,17 @@ export interface Site {
   /** CPU time so far, in ms: of the servers, and of the stores that they use. */
   cpuMs(): { servers: number; stores: number };
   startCrowd(name: string): Promise<Crowd>;
-  /** When each was said to be gone, by the clock of the machine, read elsewhere than where it was connected. */
+  /**
+   * Returns when each client was reported as gone, on the machine's clock, read at another server
+   * than the one it was connected to.
+   */
   goneAt(ids: readonly string[], look: Look): Promise<number[]>;
   stop(): Promise<void>;
 }
 
 export interface SiteMaker {
   name: string;
-  /** Undefined when it can take part. */
+  /** Returns undefined when it can take part. */
   whyAbsent(context: BenchContext): string | undefined;
   start(context: BenchContext): Promise<Site>;
 }
@@ -81,7 +88,7 @@ async function startOwn(context: BenchContext): Promise<Site> {
       return {
         helper,
         async connect({ clients, perSecond, where }) {
-          // Those whose loss is looked for must be known as servers.
+          // Clients whose loss will be measured must be known as servers.
           const isKnown = where === 'first';
           const ids = await connect(held, isKnown ? clients : Math.ceil(clients / 2), perSecond, isKnown);
           if (isKnown) await zone.untilKnown(clients);
@@ -163,7 +170,7 @@ interface Broker {
   program: string;
   clients: string;
   scheme: string;
-  /** Of the observer's URL. */
+  /** Credentials in the observer's URL. */
   observer?: string;
   settings(port: number): string;
 }
@@ -211,7 +218,7 @@ async function startCrowd(
   };
 }
 
-/** An observer is told and notes the moment itself; so it does not matter when it is asked. */
+/** The observer is notified and records the time itself, so it may be asked later. */
 async function goneAtObserver(observer: Helper, ids: readonly string[]): Promise<number[]> {
   const noted = async () => {
     const gone = await observer.ask<Record<string, number>>('gone');
@@ -234,7 +241,7 @@ function whyNoProgram(name: string): string | undefined {
   return findProgram(name) === undefined ? `there is none: on Debian, apt-get install ${name}` : undefined;
 }
 
-/** Debian has servers where a user's PATH need not lead. */
+/** Debian installs servers in folders that may not be on a user's PATH. */
 function findProgram(name: string): string | undefined {
   const folders = [...(process.env.PATH ?? '').split(path.delimiter).filter(path.isAbsolute), '/usr/sbin'];
   return folders.map((folder) => path.join(folder, name)).find(isExecutable);

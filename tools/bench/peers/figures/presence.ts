@@ -1,6 +1,7 @@
 /**
- * Presence: what it costs that clients come and stay, and how soon others hear that one froze (its process is stopped: no FIN, no
- * more heartbeats) or died (its process is killed: the kernel closes its connections). Measured with as many clients for all.
+ * Presence: the cost of clients that connect and stay, and how soon others are notified that a
+ * client froze (its process is stopped: no FIN, no more heartbeats) or died (its process is killed:
+ * the kernel closes its connections). The number of clients is the same for all.
  */
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import { systemRandom } from '../../../../lib/ports/random.ts';
@@ -16,13 +17,13 @@ interface Sizes {
   perSecond: number;
   settleMs: number;
   windowMs: number;
-  /** Frozen at a time, and killed at a time; beside the others. */
+  /** Clients frozen together, and clients killed together; in addition to the others. */
   victims: number;
 }
 
 const FULL: Sizes = { clients: 2_000, perSecond: 400, settleMs: 3_000, windowMs: 6_000, victims: 10 };
 const QUICK: Sizes = { clients: 100, perSecond: 100, settleMs: 1_500, windowMs: 1_500, victims: 3 };
-/** Of the heartbeats that are due, in a machine that is busy; fewer are none. */
+/** Minimum share of the heartbeats that are due; a busy machine may delay some. */
 const LEAST_BEATS = 0.5;
 const FROZEN: Look = { waitMs: 700, everyMs: 10 };
 const KILLED: Look = { waitMs: 0, everyMs: 1 };
@@ -120,7 +121,7 @@ async function measureStaying(
   return { beatCpu: (servers * 1000) / beats, wholeBeatCpu: ((servers + stores) * 1000) / beats };
 }
 
-/** The victims' process gets the signal at any moment of their second. */
+/** The victims' process gets the signal at a random time within their heartbeat period. */
 async function measureLoss(
   site: Site,
   crowd: Crowd,

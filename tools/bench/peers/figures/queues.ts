@@ -1,7 +1,8 @@
 /**
- * The sides of the figures of tasks: cnapi, and queues that a user might take for the work. Each does the same: somebody asks for
- * a piece of work that does nothing, a worker in another process does it, its end is recorded and, where it is waited for, told to
- * whoever asked. After each turn it is counted whether all of it was done.
+ * The sides of the task figures: cnapi, and queues that a user might choose instead. Each does the
+ * same: a caller requests a job that does nothing, a worker in another process does it, and its end
+ * is recorded and, if the caller waits for it, sent to the caller. After each turn a count checks
+ * that all jobs were done.
  */
 import { Redis } from 'ioredis';
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
@@ -12,25 +13,25 @@ import type { Absent, Side, Turn } from '../contest.ts';
 import type { Handled, QueuePlan } from '../programs/queue.ts';
 import { storesCpuMs } from '../stores.ts';
 
-/** What a turn does with a side: the same questions to each. */
+/** The operations of a turn; each side answers the same questions. */
 export interface Work {
   name: string;
-  /** How long each piece took, one after the other, in ms. */
+  /** Returns how long each job took, one after the other, in ms. */
   trips(order: { seconds: number; restMs: number }): Promise<number[]>;
-  /** Pieces a second, waited for (`run`) or only accepted (`add`). */
+  /** Returns jobs per second, either awaited (`run`) or only accepted (`add`). */
   lanes(order: { inFlight: number; seconds: number; how: 'add' | 'run' }): Promise<number>;
-  /** What has not been done yet, by a look that costs little: it is repeated. */
+  /** Number of jobs not done yet. The query must be cheap, because it is repeated. */
   countUndone(): Promise<number>;
   tally(): Promise<Tally>;
-  /** Of all processes that take part, whoever asks and the stores among them. */
+  /** CPU time of all processes that take part, including the caller and the stores. */
   cpuMs(): number;
 }
 
 export interface Tally {
   dispatched: number;
-  /** Where the work is done. */
+  /** Counted by the worker. */
   handled: Handled;
-  /** By the store. */
+  /** Counted by the store. */
   unfinished: number;
 }
 
@@ -41,7 +42,7 @@ interface Peer {
   program: string;
   needsRedis?: true;
   variant?: string;
-  /** Redis is told to keep what it was told before it answers. */
+  /** Redis writes its log to disk before it answers. */
   isDurable?: true;
 }
 
@@ -58,7 +59,7 @@ const peers: readonly Peer[] = [
 const DONE_WITHIN_MS = 60_000;
 const LOOK_MS = 10;
 
-/** @throws when something that was dispatched was not done, or has no recorded end */
+/** @throws when a dispatched job was not done or has no recorded end */
 export function checkDone(name: string, { dispatched, handled, unfinished }: Tally): void {
   const missing = dispatched - handled.distinct;
   if (dispatched === 0) throw new Error(`${name}: nothing was dispatched`);
@@ -66,7 +67,7 @@ export function checkDone(name: string, { dispatched, handled, unfinished }: Tal
   if (unfinished !== 0) throw new Error(`${name}: the store has no end of ${unfinished} jobs`);
 }
 
-/** Resolves when all is done and recorded. @throws when it does not come to that */
+/** Resolves when all jobs are done and recorded. @throws when they are not done in time */
 export async function untilDone(work: Work): Promise<void> {
   for (const deadline = clock.now() + DONE_WITHIN_MS; ; await clock.sleep(LOOK_MS)) {
     const isLate = clock.now() > deadline;
@@ -76,7 +77,7 @@ export async function untilDone(work: Work): Promise<void> {
   }
 }
 
-/** Those that can take part here, ready; and why the others cannot. */
+/** Starts the queues that can run here; returns them, and why the others cannot run. */
 export async function startQueues(
   context: BenchContext,
   { isTold, take }: { isTold: boolean; take: TakeTurn },
@@ -139,7 +140,7 @@ function workOf(context: BenchContext, name: string, [caller, worker]: [Helper, 
   };
 }
 
-/** While Redis flushes its file to the disk before it answers. */
+/** Runs `work` while Redis flushes its file to disk before each answer. */
 async function withFsync<Result>(redisUrl: string, work: () => Promise<Result>): Promise<Result> {
   const redis = new Redis(redisUrl);
   try {

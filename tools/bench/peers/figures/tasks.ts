@@ -1,4 +1,7 @@
-/** Tasks beside jobs of queues: from dispatch to the told end, one at a time; many callers that wait; and a backlog. */
+/**
+ * Tasks compared with jobs of queues: from dispatch to the reported end, one at a time; many
+ * callers that wait; and a backlog.
+ */
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import type { BenchContext, Figure, Result } from '../../figure.ts';
 import { median } from '../../statistics.ts';
@@ -95,7 +98,7 @@ async function lookAt(work: Work): Promise<Look> {
   return { dispatched, at: clock.now(), cpuMs: work.cpuMs() };
 }
 
-/** Of what was dispatched after that look. */
+/** Results for what was dispatched since `before`. */
 async function since(before: Look, work: Work): Promise<{ perSecond: number; cpuMsEach: number }> {
   const [at, cpuMs] = [clock.now(), work.cpuMs()];
   const count = (await work.tally()).dispatched - before.dispatched;
@@ -106,7 +109,7 @@ async function measure(context: BenchContext, { agents, isTold, take, measures }
   const own = await startOwnTasks(context, { agents, take });
   const { sides, absent } = await startQueues(context, { isTold, take });
   const { rounds } = context;
-  // The first turns meet cold code.
+  // The first turns warm up the code.
   for (const side of [own, ...sides]) await side.take();
   const pairs = await takePairs(own, sides, { rounds, say: (text) => context.say(`${OWN} and peers, ${text}`) });
   return withAbsent(compare(pairs, measures), absent);

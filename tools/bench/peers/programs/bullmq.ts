@@ -1,4 +1,6 @@
-/** BullMQ: jobs in Redis, workers that block on it; callers are told by its own stream of events. */
+/**
+ * BullMQ: jobs in Redis, workers that block on it; callers are notified by its own event stream.
+ */
 import { Queue, QueueEvents, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
 import { type QueuePlan, serveQueue } from './queue.ts';
@@ -28,7 +30,7 @@ serveQueue({
   },
 });
 
-/** Redis is one for the whole run; the database's name is new each time. */
+/** One Redis serves the whole run; the database's name is new each time. */
 const nameOf = ({ databaseUrl }: QueuePlan): string => new URL(databaseUrl).pathname.slice(1);
 
 function connect({ redisUrl = '' }: QueuePlan): Redis {

@@ -1,6 +1,7 @@
 /**
- * What the programs that hold a peer's clients have in common: they connect as many as asked for at a steady pace, count the
- * heartbeats that went both ways, and tell of connections that ended though nobody here ended them.
+ * Common code of the programs that hold a peer's clients: they connect the requested number at a
+ * steady rate, count the heartbeats that went both ways, and report connections that were lost
+ * without being closed here.
  */
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import { systemRandom } from '../../../../lib/ports/random.ts';
@@ -8,7 +9,7 @@ import { answerQuestions } from '../../asked.ts';
 import { machineMs } from '../../machine-clock.ts';
 
 export interface ConnectOrder {
-  /** Clients go to these in turn. */
+  /** Clients are distributed over these in turn. */
   urls: readonly string[];
   clients: number;
   perSecond: number;
@@ -16,7 +17,7 @@ export interface ConnectOrder {
 
 export interface Connected {
   ids: string[];
-  /** From the first step to being present, of each, in ms. */
+  /** Time from the first step until the client is present, for each client, in ms. */
   times: number[];
 }
 
@@ -25,13 +26,13 @@ export interface Beats {
   lost: number;
 }
 
-/** What a client tells of while it is connected. */
+/** Events of a client while it is connected. */
 export interface Events {
   beat(): void;
   lost(): void;
 }
 
-/** Resolves when the client is present, as others could see it. */
+/** Resolves when the client is present and others can see it. */
 export type Connect = (url: string, id: string, events: Events) => Promise<unknown>;
 
 export type Observe = (url: string, onGone: (id: string) => void) => Promise<unknown>;
@@ -73,7 +74,7 @@ export function serveClients({ connect, observe }: { connect: Connect; observe: 
         goneAt[id] ??= machineMs();
       });
     },
-    /** Who was said to be gone, and when, by the clock of the machine. */
+    /** When each client was reported as gone, on the machine's clock. */
     gone: (): Record<string, number> => goneAt,
   });
 }

@@ -1,4 +1,4 @@
-/** graphile-worker: jobs in Postgres, workers woken by NOTIFY. A job that is done is deleted. */
+/** graphile-worker: jobs in Postgres, workers woken by NOTIFY. A finished job is deleted. */
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 import pg from 'pg';
 import { serveQueue } from './queue.ts';
@@ -24,7 +24,10 @@ serveQueue({
       },
     };
   },
-  /** The variant `batched` is the configuration of its own page on performance, but for the concurrency. */
+  /**
+   * The variant `batched` is the configuration of graphile-worker's own page on performance, except
+   * for the concurrency.
+   */
   startWorker: ({ databaseUrl, concurrency, variant }, work) =>
     run({
       connectionString: databaseUrl,

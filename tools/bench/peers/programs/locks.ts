@@ -1,4 +1,7 @@
-/** Locks of Redis by Redlock, and Postgres's advisory ones: all contenders in this process, each with what such a lock takes. */
+/**
+ * Redlock on Redis, and Postgres's advisory locks. All contenders run in this process; for advisory
+ * locks each has its own connection.
+ */
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import Redlock from 'redlock';
@@ -12,7 +15,7 @@ let lock: Lock | undefined;
 
 answerQuestions({
   redlock({ redisUrl = '', databaseUrl, retry }: LockPlan) {
-    // The default gives up after ten attempts; here everyone gets it in the end.
+    // The default gives up after ten attempts; here every contender gets the lock eventually.
     const redlock = new Redlock([new Redis(redisUrl)], { ...retry, retryCount: -1 });
     redlock.on('clientError', (error) => console.error(error));
     const resource = new URL(databaseUrl).pathname;

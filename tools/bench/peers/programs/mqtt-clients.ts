@@ -1,6 +1,7 @@
 /**
- * Clients of MQTT 3.1.1 written out, since each of a library's has timers of its own that would fill the core: a will that says
- * `gone`, a retained birth message that says `here`, both at QoS 1, and a PINGREQ each second. The observer is mqtt.js.
+ * Hand-written MQTT 3.1.1 clients, because those of a library have timers of their own that would
+ * use up the core. Each has a will that says `gone`, a retained birth message that says `here`,
+ * both at QoS 1, and sends a PINGREQ each second. The observer is mqtt.js.
  */
 import net from 'node:net';
 import { connectAsync } from 'mqtt';
@@ -46,7 +47,7 @@ function connect(url: string, id: string, events: Events): Promise<void> {
   });
 }
 
-/** Each from a moment of its own, so that they are spread over the second. */
+/** Each starts at a random time, so that they are spread over the second. */
 function beat(socket: net.Socket): void {
   clock.after(systemRandom.fraction() * BEAT_MS, () => {
     socket.write(PINGREQ);
@@ -55,7 +56,7 @@ function beat(socket: net.Socket): void {
   });
 }
 
-/** All packets that come are of four bytes or fewer, so that none is ever split by loopback in practice. */
+/** All packets received have at most four bytes, so that in practice loopback never splits one. */
 function* typesIn(chunk: Buffer): Generator<number> {
   for (let at = 0; at < chunk.length; at += 2 + (chunk[at + 1] ?? 0)) yield (chunk[at] ?? 0) & 0xf0;
 }

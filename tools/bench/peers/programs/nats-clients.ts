@@ -1,6 +1,7 @@
 /**
- * Clients of the NATS protocol written out, for the same reason as those of MQTT: they connect, answer the server's PING each
- * second, and do nothing else. The observer is NATS's own client, in the account that the server tells of disconnections.
+ * Hand-written NATS clients, for the same reason as those of MQTT. They connect, answer the
+ * server's PING each second, and do nothing else. The observer is NATS's own client, in the account
+ * that is notified of disconnections.
  */
 import net from 'node:net';
 import { connect as connectNats } from '@nats-io/transport-node';

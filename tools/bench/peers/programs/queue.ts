@@ -1,6 +1,7 @@
 /**
- * What every queue's program has in common. It is started twice, as in any use of a queue: one process calls, another one
- * works. The work does nothing, but it is counted by its id where it is done, so that no number is of work that did not happen.
+ * Common code of every queue's program. It is started twice, as in normal use of a queue: one
+ * process calls, another one works. The job does nothing, but the worker counts its id, so that no
+ * result includes work that was not done.
  */
 import { systemClock as clock } from '../../../../lib/ports/clock.ts';
 import { systemRandom } from '../../../../lib/ports/random.ts';
@@ -10,26 +11,26 @@ import { runLanes } from '../../lanes.ts';
 export interface QueuePlan {
   databaseUrl: string;
   redisUrl: string | undefined;
-  /** What the worker process may do at a time. */
+  /** Maximum number of jobs that the worker process runs at the same time. */
   concurrency: number;
-  /** Callers are told of ends; without it nothing is sent for them. */
+  /** Callers are notified of ends; without it nothing is sent for them. */
   isTold: boolean;
-  /** Of the peer's own, by its documentation. */
+  /** A variant from the peer's own documentation. */
   variant: string;
 }
 
 export interface Caller {
   /** Resolves when the queue has accepted the job. */
   add(id: string): Promise<unknown>;
-  /** Adds it and resolves when this process is told of its end. */
+  /** Adds the job and resolves when this process is notified of its end. */
   run(id: string): Promise<unknown>;
-  /** By the queue's own store: jobs whose end it does not have. */
+  /** Number of jobs without an end in the queue's own store. */
   countUnfinished(): Promise<number>;
 }
 
 export interface QueueProgram {
   startCaller(plan: QueuePlan): Promise<Caller>;
-  /** `work` is to be called for each job with its id. */
+  /** Must call `work` for each job with its id. */
   startWorker(plan: QueuePlan, work: (id: string) => void): Promise<unknown>;
 }
 
@@ -61,7 +62,7 @@ export function serveQueue({ startCaller, startWorker }: QueueProgram): void {
         handled.add(id);
       });
     },
-    /** How long each took, in ms, one after the other. */
+    /** Returns how long each job took, in ms, one after the other. */
     async trips({ seconds, restMs }: { seconds: number; restMs: number }): Promise<number[]> {
       const times: number[] = [];
       for (const until = clock.now() + seconds * 1000; clock.now() < until; ) {
@@ -72,7 +73,7 @@ export function serveQueue({ startCaller, startWorker }: QueueProgram): void {
       }
       return times;
     },
-    /** How many a second. */
+    /** Returns jobs per second. */
     lanes: ({ inFlight, seconds, how }: { inFlight: number; seconds: number; how: 'add' | 'run' }): Promise<number> =>
       runLanes(inFlight, seconds, () => dispatch(how)),
     dispatched: (): number => dispatched,

@@ -1,4 +1,4 @@
-/** The package has no types of its own: what is used of it here. */
+/** The package has no types; these are the parts used here. */
 declare module 'redlock' {
   import type { Redis } from 'ioredis';
 

@@ -1,4 +1,7 @@
-/** Clients of socket.io, by WebSocket from the beginning; they come again when they are lost. The server pings; a pong is a heartbeat. */
+/**
+ * Clients of socket.io that use WebSocket from the beginning and reconnect after a loss. The server
+ * pings; a pong is a heartbeat.
+ */
 import { io } from 'socket.io-client';
 import { serveClients } from './clients.ts';
 
@@ -10,6 +13,6 @@ serveClients({
       socket.on('disconnect', events.lost);
       socket.io.on('ping', events.beat);
     }),
-  // Another of the servers observes.
+  // The other server observes.
   observe: async () => undefined,
 });

@@ -1,4 +1,7 @@
-/** A server of socket.io with the Redis adapter: it tells the other servers when one of its clients is gone. */
+/**
+ * A server of socket.io with the Redis adapter: it notifies the other servers when one of its
+ * clients is gone.
+ */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createAdapter } from '@socket.io/redis-adapter';
@@ -7,7 +10,7 @@ import { Server } from 'socket.io';
 import { answerQuestions } from '../../asked.ts';
 import { machineMs } from '../../machine-clock.ts';
 
-/** As ours: a heartbeat a second, and two seconds from the last sign of life at most. */
+/** Like ours: one heartbeat per second, and at most two seconds without a sign of life. */
 const TIMES = { pingInterval: 1_000, pingTimeout: 1_000 };
 
 const goneAt: Record<string, number> = {};

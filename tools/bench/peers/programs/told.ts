@@ -1,6 +1,7 @@
 /**
- * How a caller learns of an end that a queue in Postgres has recorded, where the queue itself tells nobody: a trigger of the
- * user's on the queue's table, and LISTEN. The message comes with the commit of the end, not before.
+ * Notifies a caller of an end that a queue in Postgres has recorded, for queues without
+ * notifications: a trigger on the queue's table, and LISTEN. The message comes with the commit of
+ * the end, not earlier.
  */
 import pg from 'pg';
 
@@ -28,7 +29,7 @@ export class Told {
     await this.#client.query(`listen ${CHANNEL}`);
   }
 
-  /** To be asked before the job is added. */
+  /** Call it before the job is added. */
   when(id: string): Promise<void> {
     return new Promise((resolve) => this.#waiting.set(id, resolve));
   }
