@@ -1,6 +1,7 @@
 /**
- * An instance's configuration: a JSON file with camelCase keys, environment `CNAPI_…` over it (`databaseUrl` is
- * `CNAPI_DATABASE_URL`). Parsed once, frozen, passed down in slices. An unknown key is refused by name.
+ * An instance's configuration: a JSON file with camelCase keys, overridden by environment variables
+ * `CNAPI_…` (`databaseUrl` is `CNAPI_DATABASE_URL`). Parsed once, frozen, passed down in slices. An
+ * unknown key is refused by name.
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
@@ -9,7 +10,7 @@ import { parseRedisUrl } from './bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from './errors.ts';
 import { hostUrls } from './moray/database-url.ts';
 
-/** The environment has texts only; nothing else that could be read as a number is meant as one. */
+/** Environment values are strings. Only a string of digits is read as a number. */
 const whole = (minimum: number, maximum: number) =>
   z.preprocess(
     (value) => (typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value),
@@ -18,7 +19,7 @@ const whole = (minimum: number, maximum: number) =>
 const port = whole(0, 65_535);
 const ms = whole(1, 86_400_000);
 
-/** What `parse` throws is what is wrong with it. */
+/** Checks the text with `parse`; the message that `parse` throws becomes the issue. */
 const parsed = (text: z.ZodString, parse: (value: string) => unknown) =>
   text.superRefine((value, context) => {
     try {
@@ -29,7 +30,10 @@ const parsed = (text: z.ZodString, parse: (value: string) => unknown) =>
   });
 const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
 const networkRoles = z.union([networkRole.transform((role) => [role]), z.array(networkRole).min(1)]);
-/** `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`; in the environment `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`. */
+/**
+ * In a file `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`; in the environment
+ * `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`.
+ */
 const trustedNetworks = z
   .preprocess(networksOfText, z.record(z.string(), networkRoles))
   .superRefine((networks, context) => {
@@ -39,6 +43,17 @@ const trustedNetworks = z
     }
   })
   .transform((networks): TrustedNetwork[] => Object.entries(networks).map(([text, roles]) => ({ text, roles })));
+
+/** A list of networks; in the environment separated by commas. */
+const networks = z.preprocess(
+  (value) => (typeof value === 'string' ? value.split(',').map((one) => one.trim()) : value),
+  z.array(
+    z.string().superRefine((text, context) => {
+      const reason = reasonNotANetwork(text);
+      if (reason !== undefined) context.addIssue({ code: 'custom', message: reason });
+    }),
+  ),
+);
 
 const schema = z.strictObject({
   cnapiUuid: z
@@ -122,10 +137,43 @@ const schema = z.strictObject({
     .describe(
       'Who comes from there without a token has that role: `{"10.0.0.0/24": "reader"}`, in the environment `10.0.0.0/24=reader`',
     ),
+  agentNetworks: networks
+    .default([])
+    .describe(
+      'Where agents that post (those without a link) may be given tasks, beside the address they post from and the networks that `trustedNetworks` gives the role agent: `["10.0.0.0/24"]`, in the environment `10.0.0.0/24,10.0.1.0/24`',
+    ),
   requestsPerSecond: whole(0, 1_000_000)
     .default(500)
     .describe('Of one address (of IPv6: one /64), with `tokens`; 0 for no limit'),
   connectionsPerSource: whole(0, 100_000).default(500).describe('Of one address, with `tokens`; 0 for no limit'),
+  answerMemoryMiB: whole(1, 65_536)
+    .default(128)
+    .describe('Memory for answers that are being read and sent; beyond it 503 `AnswerMemoryFull`'),
+  answerMemoryPerCallerMiB: whole(0, 65_536)
+    .default(32)
+    .describe(
+      'Of that for one token (or address without one), with `tokens`; beyond it 429 `AnswerShareFull`; 0 for no limit',
+    ),
+  eventStreamsPerCaller: whole(0, 100_000)
+    .default(100)
+    .describe(
+      'Streams of events of one token (or address without one) on this instance, with `tokens`; 0 for no limit',
+    ),
+  waitsPerCaller: whole(0, 100_000)
+    .default(1000)
+    .describe(
+      'Waits for tasks and tickets of one token (or address without one) on this instance, with `tokens`; 0 for no limit',
+    ),
+  logLinesPerSource: whole(0, 1_000_000)
+    .default(200)
+    .describe(
+      'Lines of the log per second about requests of one address; the others are counted in one line; 0 for no limit',
+    ),
+  newServersPerHour: whole(0, 1_000_000)
+    .default(20_000)
+    .describe(
+      'Servers that nobody knows yet, made on this instance by one agent token without `--server` (or address without a token), with `tokens`; 0 for no limit',
+    ),
   failedSignInsPerMinute: whole(0, 1_000_000).default(30).describe('Of one address, with `tokens`; 0 for no limit'),
 
   heartbeatMs: ms.default(1000).describe("The agents' beat"),
@@ -176,7 +224,7 @@ const schema = z.strictObject({
   taskStartByMs: ms
     .default(30_000)
     .describe(
-      'A task no agent has taken by then ends as `failure`, `NotTaken`; time in which the database was away does not count',
+      'A task no agent has taken by then ends as `failure`, `NotTaken`; time in which the database was away, or the server was full, does not count',
     ),
   taskResendMs: ms.default(5000).describe('A task not accepted by then is sent again'),
   taskOverdueMs: ms.default(60_000).describe('This long past its timeout a task is ended from here'),
@@ -184,17 +232,23 @@ const schema = z.strictObject({
 
 export type Config = Readonly<z.output<typeof schema>>;
 
+/** Networks in which agents may be called, wherever they connected from. */
+export function agentNetworksOf({ agentNetworks, trustedNetworks }: Pick<Config, 'agentNetworks' | 'trustedNetworks'>) {
+  const trusted = trustedNetworks.filter(({ roles }) => roles.includes('agent')).map(({ text }) => text);
+  return [...agentNetworks, ...trusted];
+}
+
 export interface ConfigKey {
   key: string;
-  /** The environment's name for it. */
+  /** The name of its environment variable. */
   variable: string;
-  /** Undefined: there is none. */
+  /** Undefined when there is no default. */
   default: unknown;
   isRequired: boolean;
   description: string;
 }
 
-/** Every key there is, for docs/configuration.md. */
+/** All keys, for docs/configuration.md. */
 export function configKeys(): ConfigKey[] {
   return Object.entries(schema.shape).map(([key, type]) => ({
     key,
@@ -211,7 +265,10 @@ export class ConfigError extends CnapiError {
   }
 }
 
-/** Reads `file` (if given) and the environment. @throws ConfigError naming every wrong key and how to mend it. */
+/**
+ * Reads `file` (if given) and the environment. @throws ConfigError naming every wrong key and how
+ * to fix it
+ */
 export function loadConfig(file: string | undefined, environment: Record<string, string | undefined>): Config {
   return parseConfig({ ...(file === undefined ? {} : readFile(file)), ...fromEnvironment(environment) });
 }
@@ -236,7 +293,7 @@ function readFile(file: string): Record<string, unknown> {
 
 const variableOf = (key: string): string => `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
 const KEY_OF_VARIABLE = new Map(Object.keys(schema.shape).map((key) => [variableOf(key), key]));
-/** With the same prefix but for other programs of the project. */
+/** Variables with the same prefix for other programs of the project. */
 const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|DNS$|DNS_NAME$|TLS$|TOKEN$|TOKEN_FILE$|CA_FILE$|CONFIG$)/;
 
 function fromEnvironment(environment: Record<string, string | undefined>): Record<string, unknown> {
@@ -260,7 +317,7 @@ function describe(issue: z.core.$ZodIssue): string {
   return `${issue.path.join('.')}: ${issue.message}`;
 }
 
-/** Other texts stay as they are, to be complained of. */
+/** Any other text is returned unchanged, so that validation refuses it. */
 function networksOfText(value: unknown): unknown {
   if (typeof value !== 'string') return value;
   const pairs = value.split(',').map((pair) => pair.split('='));

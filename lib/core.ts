@@ -1,24 +1,27 @@
 /**
- * What an instance is without its edges to the machine: roster, tasks, waitlist, events, servers, the agent link and old
- * agents, over databases, a bus and a door that it is given. `app.ts` gives it real ones; the simulation gives it its own, so that these
- * drivers run as they are on a virtual clock.
+ * An instance without its edges to the machine: roster, tasks, waitlist, events, servers, the agent
+ * link and legacy agents, over given databases, a given bus and a given listener (`Door`). `app.ts`
+ * passes real ones. The simulation passes its own and runs these drivers unchanged on a virtual
+ * clock.
  *
- *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live ──stop()──▶ stopped
+ *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live
+ *                                                         live ──drain()──▶ draining ──▶ stopped
+ *                                                         live ──stop()──▶ stopped
  *
- *                                                                              └──drain()──▶ draining ──▶ stopped
- *
- * `start()` waits for a database that is away; it fails on what waiting does not mend (a taken port, a refused password).
- * `drain()` leaves in good order: agents first, then callers. It stops at once when there is nobody to go to.
- * `stop()` may come at any time, tells agents to go elsewhere, writes no verdicts, and marks the run dead.
+ * - `start()` waits for an unreachable database. It fails on errors that waiting does not fix (a
+ *   taken port, a refused password).
+ * - `drain()` lets the agents leave first and then the callers. It stops at once when there is no
+ *   other instance to go to.
+ * - `stop()` may be called at any time. It sends agents to other instances, changes no status, and
+ *   marks the run dead.
  */
-import { isLoopback } from './access/networks.ts';
 import { tokenMigrations } from './access/token-schema.ts';
 import { LinkServer } from './agents/link-server.ts';
 import { Registry } from './agents/registry.ts';
 import { auditMigrations } from './audit/audit-schema.ts';
 import type { Bus } from './bus/bus.ts';
-import type { Config } from './config.ts';
-import { DatabaseUnavailableError, messageOf } from './errors.ts';
+import { agentNetworksOf, type Config } from './config.ts';
+import { DatabaseBusyError, isTemporary, messageOf } from './errors.ts';
 import { eventMigrations } from './events/event-schema.ts';
 import { Events } from './events/events.ts';
 import { housekeepingMigrations } from './housekeeping.ts';
@@ -27,10 +30,14 @@ import type { Database } from './moray/database.ts';
 import { type Migration, migrate } from './moray/migrations.ts';
 import { morayMigrations } from './moray/moray-schema.ts';
 import { waitForDatabase } from './moray/pool.ts';
+import { writeCheckMigrations } from './moray/write-health.ts';
+import { AgentSources } from './old-agents/agent-sources.ts';
 import { OldAgentCaller } from './old-agents/caller.ts';
 import { Observer } from './old-agents/observer.ts';
 import { sightingMigrations } from './old-agents/sighting-schema.ts';
+import { sourceMigrations } from './old-agents/source-store.ts';
 import { type Clock, settlesWithin } from './ports/clock.ts';
+import type { EventLoop } from './ports/event-loop.ts';
 import type { Random } from './ports/random.ts';
 import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
@@ -46,6 +53,7 @@ export const migrations: readonly Migration[] = [
   ...morayMigrations,
   ...rosterMigrations,
   ...sightingMigrations,
+  ...sourceMigrations,
   ...serverMigrations,
   ...taskMigrations,
   ...waitlistMigrations,
@@ -53,34 +61,38 @@ export const migrations: readonly Migration[] = [
   ...auditMigrations,
   ...eventMigrations,
   ...housekeepingMigrations,
+  ...writeCheckMigrations,
 ];
 
 /** The core stops them last. */
 export interface CoreDatabases {
-  /** Shared by everything but these three, of one connection and short timeouts each. */
+  /**
+   * Used for everything except the other three, each of which has one connection and short
+   * timeouts.
+   */
   main: Database;
   beats: Database;
   verdicts: Database;
   sightings: Database;
 }
 
-/** Where callers and agents come in. */
+/** The listener for callers and agents. */
 export interface Door {
-  /** Where it is; known once it is started. */
+  /** Its URL; known once it has started. */
   readonly url: string;
-  /** Requests without an answer, waits and streams among them. */
+  /** Requests without an answer, including waits and streams. */
   readonly unanswered: number;
   start(): Promise<void>;
-  /** It is going to leave: callers are told with each answer not to come back on this connection. */
+  /** The instance is about to leave: each answer closes its connection. */
   announceLeave(): void;
-  /** Takes no new connections. */
+  /** Stops taking new connections. */
   closeDoor(): void;
   stop(): Promise<void>;
 }
 
-/** Runs while the instance is live, and ends before its databases do. */
+/** Runs while the instance is live; stops before the databases. */
 export interface Companion {
-  start(): void;
+  start?(): void;
   stop(): Promise<void>;
 }
 
@@ -88,16 +100,20 @@ export interface CoreDeps {
   config: Config & { cnapiUuid: string };
   log: Logger;
   clock: Clock;
+  eventLoop: EventLoop;
   random: Random;
   databases: CoreDatabases;
   bus: Bus;
-  /** Asked for from `start()` on. */
+  /** Called from `start()` on. */
   door: () => Door;
-  /** By their names. */
+  /** By name. */
   companions?: () => Readonly<Record<string, Companion>>;
 }
 
-/** A part that waits for a frozen database is left behind; its connections are cut at the end. */
+/**
+ * A part that does not stop in time, because its database is frozen, is left behind; its
+ * connections are closed last.
+ */
 const PART_STOPS_WITHIN_MS = 2500;
 const PREPARE_AGAIN_MS = 500;
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
@@ -110,6 +126,7 @@ export class Core {
   readonly events: Events;
   readonly servers: Servers;
   readonly observer: Observer;
+  readonly agentSources: AgentSources;
   readonly oldAgentCaller: OldAgentCaller;
   readonly link: LinkServer;
   readonly #deps: CoreDeps;
@@ -129,6 +146,7 @@ export class Core {
     this.roster = new Roster({
       ...common,
       cnapiUuid,
+      eventLoop: deps.eventLoop,
       beatDatabase: databases.beats,
       verdictDatabase: databases.verdicts,
       identity: () => this.#identity(),
@@ -140,7 +158,8 @@ export class Core {
         },
         close: () => {
           deps.door().closeDoor();
-          // They never end by themselves, and would hold this instance until the end of its time.
+          // Event streams never end on their own and would delay the stop until the drain's time
+          // limit.
           this.events.retire();
         },
         endWaits: () => this.#waitsOver.abort(),
@@ -165,8 +184,12 @@ export class Core {
       servers: this.servers,
       clock,
       version: VERSION,
-      allowLoopback: isLoopback(config.host),
+      networks: agentNetworksOf(config),
+      // With tokens a proxy may stand before it on this machine: then everybody's requests come from loopback.
+      allowLoopback: config.access === 'open',
+      log,
     });
+    this.agentSources = new AgentSources({ database, clock, log });
     this.tasks = new Tasks({ ...common, sessions: this.registry, messenger: this.oldAgentCaller });
     this.link = new LinkServer({
       ...common,
@@ -180,7 +203,7 @@ export class Core {
       (message) => message.kind === 'tasks' && this.tasks.hint(message.server_uuid),
       () => this.tasks.pollSoon(),
     );
-    // What was posted under the old run must be moved to the new one before others count it as lost.
+    // The new run must take over the posts of the old run before others count them as lost.
     this.roster.instances.listen({ runRenewed: () => this.tasks.pollSoon() });
   }
 
@@ -189,7 +212,7 @@ export class Core {
     return this.#stopped.promise;
   }
 
-  /** Aborts when this instance leaves and every wait is to be answered, each in its own way. */
+  /** Aborts when this instance leaves and every open wait must be answered. */
   get waitsOver(): AbortSignal {
     return this.#waitsOver.signal;
   }
@@ -200,7 +223,9 @@ export class Core {
     return this.#starting;
   }
 
-  /** Leaves in good order, then stops; one that is not live yet stops at once. Again is harmless. */
+  /**
+   * Drains, then stops; an instance that is not live yet stops at once. Repeating it is harmless.
+   */
   drain(why: string): void {
     if (this.#isLive && !this.#stopping.signal.aborted) this.roster.drainer.begin(why);
     else void this.stop();
@@ -234,6 +259,7 @@ export class Core {
       events: this.events,
       servers: this.servers,
       'old agents': this.observer,
+      'addresses of old agents': this.agentSources,
       roster: this.roster,
       bus,
     };
@@ -246,11 +272,12 @@ export class Core {
       await this.#prepareDatabase(signal);
       await bus.start();
       if (signal.aborted) return;
-      for (const companion of Object.values(companions?.() ?? {})) companion.start();
+      for (const companion of Object.values(companions?.() ?? {})) companion.start?.();
       await door().start();
       await this.roster.start(signal);
       if (signal.aborted) return;
       this.observer.start();
+      this.agentSources.start();
       await this.tasks.start();
       await this.waitlist.start();
       this.#isLive = true;
@@ -261,7 +288,9 @@ export class Core {
     }
   }
 
-  /** It may go away again while it is prepared: what was done stands, and the rest is begun anew. */
+  /**
+   * The database may become unreachable again meanwhile: finished steps stay, the rest is repeated.
+   */
   async #prepareDatabase(signal: AbortSignal): Promise<void> {
     const { clock, databases, log } = this.#deps;
     for (;;) {
@@ -271,14 +300,18 @@ export class Core {
         await this.servers.start();
         return await this.events.start();
       } catch (error) {
-        if (!(error instanceof DatabaseUnavailableError)) throw error;
-        log.warn({ reason: messageOf(error.cause) }, 'instance: the database went away while it was prepared');
+        if (!isTemporary(error)) throw error;
+        const isLocked = error instanceof DatabaseBusyError;
+        const what = isLocked
+          ? 'a table is in use that a migration changes'
+          : 'the database went away while it was prepared';
+        log.warn({ reason: messageOf(error.cause) }, `instance: ${what}`);
         await clock.sleep(PREPARE_AGAIN_MS, signal);
       }
     }
   }
 
-  /** One part that does not stop cleanly, or in time, must not keep the others running. */
+  /** A part that fails to stop cleanly or in time must not keep the others running. */
   async #quietly(part: string, work: Promise<unknown>): Promise<void> {
     const { clock, log } = this.#deps;
     try {

@@ -1,12 +1,12 @@
 /**
- * The base of every error a caller can act on. Each situation has a class of its own in its noun's folder; this one
- * carries what all of them need: a stable `code`, the HTTP status it maps to, and what it was about.
+ * The base of every error a caller can act on. Each situation has its own class in its noun's
+ * folder. This class carries what all of them need: a stable `code`, the HTTP status, and details.
  */
 export interface ErrorFields {
   cause?: unknown;
-  /** Per-field complaints, as the reference's validation errors have them. */
+  /** One entry per wrong field, in the form of the reference's validation errors. */
   errors?: FieldError[];
-  /** Seconds after which it is worth trying again (HTTP Retry-After). */
+  /** Seconds after which a retry makes sense (HTTP Retry-After). */
   retryAfterSeconds?: number;
 }
 
@@ -32,17 +32,43 @@ export class CnapiError extends Error {
   }
 }
 
-/** The database does not answer; the request changed nothing that is known. 503. */
+/**
+ * The database is down: it does not answer, and it is unknown whether the statement was carried
+ * out. Or it takes no writes. 503.
+ */
 export class DatabaseUnavailableError extends CnapiError {
-  constructor(cause?: unknown) {
-    super('ServiceUnavailable', 503, 'The database does not answer; try again shortly', {
+  constructor(cause?: unknown, message = 'The database does not answer; try again shortly') {
+    super('ServiceUnavailable', 503, message, {
       cause,
       retryAfterSeconds: 1,
     });
   }
 }
 
-/** Text of anything thrown. */
+/**
+ * The database answers, but not to this statement in time: a row is locked or the statement is
+ * slow. The statement was rolled back. This says nothing about other statements or the database's
+ * health. 503.
+ */
+export class DatabaseBusyError extends CnapiError {
+  readonly condition: 'locked' | 'slow';
+
+  constructor(condition: DatabaseBusyError['condition'], cause?: unknown) {
+    const why = {
+      locked: 'What this request needs is locked by another one; try again shortly',
+      slow: 'The database took too long for this request; try again shortly',
+    };
+    super('DatabaseBusy', 503, why[condition], { cause, retryAfterSeconds: 1 });
+    this.condition = condition;
+  }
+}
+
+/** The same statement may succeed later. */
+export function isTemporary(error: unknown): error is DatabaseUnavailableError | DatabaseBusyError {
+  return error instanceof DatabaseUnavailableError || error instanceof DatabaseBusyError;
+}
+
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,19 +1,24 @@
 /**
- * Notices that another server of the database was promoted, and has what this instance's agents work on compared with it anew.
- * A standby that was behind has forgotten ends that were recorded and acknowledged: nobody would report them again, and such a
- * task would stand open until its timeout. So agents with open tasks are asked to come again, softly: a new session begins with
- * an inventory, and what that lacks is decided there (lib/tasks/reconciler.ts). After a synchronous standby nothing is lacking.
- * One that has nowhere else to go stays. Asked in vain so often that those that could go have gone, it is told of this instance
- * alone, and its session is closed without a verdict: it comes back at once.
+ * Detects that another server of the database was promoted, and then compares open tasks with their
+ * agents again. A standby that was behind lacks ends that had been recorded and acknowledged.
+ * Nobody would report those again, so such a task would stay open until its timeout. Agents with
+ * open tasks are therefore asked to reconnect, softly: a new session begins with an inventory, and
+ * lib/tasks/reconciler.ts decides about what that lacks. After a synchronous standby nothing is
+ * lacking.
  *
- *     reading the timeline each period ──another one──▶ agents with open tasks are asked, some each second, until they came
- *                                                            └──three times in vain, while this one takes agents──▶ closed
+ * An agent that finds no other instance stays. After several unsuccessful requests it gets this
+ * instance's address only, and its session is closed without a status change, so it returns at
+ * once.
+ *
+ *     reading the timeline ──it changed──▶ asking agents with open tasks to reconnect
+ *                                           └──3 requests failed, agents are taken here──▶ closed
  */
-import { DatabaseUnavailableError, messageOf } from './errors.ts';
+import { isTemporary, messageOf } from './errors.ts';
 import type { Logger } from './log.ts';
 import { IN_RECOVERY, NOT_TOLD, TIMELINE } from './moray/client.ts';
 import { type Queryable, sqlStateOf } from './moray/database.ts';
 import type { Clock } from './ports/clock.ts';
+import { doublingPause, Relocation } from './roster/relocation.ts';
 import type { Session, SessionTable } from './roster/session.ts';
 import { readServersAtWork } from './tasks/claim-store.ts';
 import type { Address } from './wire/frames.ts';
@@ -22,42 +27,37 @@ export interface PromotionWatchDeps {
   database: Queryable;
   sessions: SessionTable;
   cnapiUuid: string;
-  /** Where agents may go; this instance among them. */
+  /** Where agents may go, including this instance. */
   addresses: () => Address[];
-  /** Whether an agent that comes here now is taken in. */
+  /** Whether an agent that arrives now is accepted here. */
   takesAgents: () => boolean;
-  /** Ends a session without a verdict on its server. */
+  /** Ends a session without a status change. */
   dismiss: (session: Session, why: string) => void;
   periodMs: number;
-  /** Longest pause before an agent that found no place is asked again. */
+  /** Longest pause before an agent that found no other instance is asked again. */
   askAgainMs: number;
   clock: Clock;
   log: Logger;
 }
 
 const PACE_MS = 1_000;
-/** Or closed. */
+/** Most agents asked or closed in one second. */
 const ASKED_AT_ONCE = 200;
 const ASKED_IN_VAIN = 3;
 const REASON = 'the database is another server now; come again with an inventory';
 
-interface Asking {
-  dueAt: number;
-  /** Until it may be asked again. */
-  pauseMs: number;
-  asked: number;
-}
-
 export class PromotionWatch {
   readonly #deps: PromotionWatchDeps;
   readonly #stopping = new AbortController();
-  /** To be compared. */
-  readonly #open = new Map<Session, Asking>();
+  /** Sessions that still must be compared. */
+  readonly #open = new Set<Session>();
+  #relocation: Relocation;
   #timeline: number | undefined;
   #running: Promise<void> | undefined;
 
   constructor(deps: PromotionWatchDeps) {
     this.#deps = deps;
+    this.#relocation = this.#newRelocation();
   }
 
   start(): void {
@@ -80,8 +80,7 @@ export class PromotionWatch {
           log.warn({ reason: messageOf(error) }, 'database: it does not tell its timeline; promotions pass unnoticed');
           return;
         }
-        if (!(error instanceof DatabaseUnavailableError))
-          log.error({ err: error }, 'database: promotions cannot be watched');
+        if (!isTemporary(error)) log.error({ err: error }, 'database: promotions cannot be watched');
       }
       this.#ask();
       await clock.sleep(this.#open.size > 0 ? PACE_MS : periodMs, signal);
@@ -89,15 +88,16 @@ export class PromotionWatch {
   }
 
   async #look(): Promise<void> {
-    const { clock, database, log, sessions } = this.#deps;
+    const { database, log, sessions } = this.#deps;
     const timeline = await readTimeline(database);
     if (timeline === undefined || timeline === this.#timeline) return;
     if (this.#timeline !== undefined) {
       const mine = [...sessions.all()].map(({ serverUuid }) => serverUuid);
       for (const serverUuid of await readServersAtWork(database, mine)) {
         const session = sessions.get(serverUuid);
-        if (session !== undefined) this.#open.set(session, { dueAt: clock.now(), pauseMs: PACE_MS, asked: 0 });
+        if (session !== undefined) this.#open.add(session);
       }
+      this.#relocation = this.#newRelocation();
       const timelines = { from: this.#timeline, to: timeline };
       log.warn(
         { ...timelines, agents: this.#open.size },
@@ -107,28 +107,25 @@ export class PromotionWatch {
     this.#timeline = timeline;
   }
 
-  #ask(): void {
+  #newRelocation(): Relocation {
     const { askAgainMs, clock } = this.#deps;
-    const now = clock.now();
-    let asked = 0;
-    for (const [session, asking] of this.#open) {
-      if (session.isEnded) this.#open.delete(session);
-      else if (session.isInventoried && asking.dueAt <= now && asked < ASKED_AT_ONCE) {
-        asked += 1;
-        this.#askOne(session, asking.asked);
-        const pauseMs = Math.min(2 * asking.pauseMs, askAgainMs);
-        this.#open.set(session, { dueAt: now + asking.pauseMs, pauseMs, asked: asking.asked + 1 });
-      }
-    }
+    return new Relocation({ clock, pauseMs: doublingPause(PACE_MS, askAgainMs) });
   }
 
-  #askOne(session: Session, before: number): void {
+  #ask(): void {
     const { addresses, cnapiUuid, dismiss, takesAgents } = this.#deps;
-    const mayClose = before >= ASKED_IN_VAIN && takesAgents();
-    // It would try the others first, and one that is down but listed might cost it more than the grace it has.
-    const places = mayClose ? addresses().filter(({ uuid }) => uuid === cnapiUuid) : addresses();
-    session.socket.askToLeave(REASON, places);
-    if (mayClose) dismiss(session, REASON);
+    for (const session of this.#open) if (session.isEnded) this.#open.delete(session);
+    const isStuck = (session: Session) => this.#relocation.timesAsked(session) >= ASKED_IN_VAIN && takesAgents();
+    const stuck = [...this.#open].filter(isStuck);
+    const others = [...this.#open].filter((session) => !isStuck(session));
+    const request = { atMost: ASKED_AT_ONCE, reason: REASON };
+    const asked = this.#relocation.ask({ ...request, among: others, addresses: addresses() });
+    // Given all addresses, the agent would try the others first. One that is down but still listed
+    // might take longer than the grace for its server.
+    const here = addresses().filter(({ uuid }) => uuid === cnapiUuid);
+    const atMost = ASKED_AT_ONCE - asked.length;
+    for (const session of this.#relocation.ask({ ...request, atMost, among: stuck, addresses: here }))
+      dismiss(session, REASON);
   }
 }
 

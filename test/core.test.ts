@@ -30,6 +30,7 @@ function core(database: Database, url: string, deps: Partial<CoreDeps> = {}): Co
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     door: () => noDoor,
     clock,
+    eventLoop: { busyShare: () => 0 },
     random,
     log,
     ...deps,

@@ -1,11 +1,11 @@
 /**
- * Who may come in, and how often: the one place that the edges ask. Composed by `lib/app.ts`, called by the listener for each
- * connection, request and upgrade.
+ * Authenticates callers and limits their rate: the one place that the HTTP edges ask. Composed by
+ * `lib/app.ts`, called by the listener for each connection, request and upgrade.
  *
  *     request ──too many──▶ 429
  *             ──access is open──▶ anybody on this machine
- *             ──token──▶ good: who it names · bad: 401, and 429 when there were too many of them
- *             ──none──▶ a trusted network's role, else 401
+ *             ──token──▶ valid: its owner · invalid: 401, and 429 after too many of them
+ *             ──none, or Basic──▶ a trusted network's role, else 401
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
 import type { Clock } from '../ports/clock.ts';
@@ -18,32 +18,32 @@ import {
 import { plainAddress, sourceOf, type TrustedNetwork, TrustedNetworks } from './networks.ts';
 import type { SignIn } from './sign-in.ts';
 import { SourceBuckets, SourceCounts } from './source-limits.ts';
-import { type Actor, bearerOf, type Need, OPEN, permits } from './token.ts';
+import { type Actor, bearerOf, isBasic, type Need, OPEN, permits } from './token.ts';
 
 export interface GateConfig {
   access: 'open' | 'tokens';
   trustedNetworks: readonly TrustedNetwork[];
-  /** Each 0: without limit. */
+  /** Each 0: no limit. */
   requestsPerSecond: number;
   connectionsPerSource: number;
   failedSignInsPerMinute: number;
 }
 
 export interface Entry {
-  /** The peer's, as its socket has it. */
+  /** The peer's address, from its socket. */
   address: string;
-  /** The `Authorization` headers, as many as were given. */
+  /** All `Authorization` headers of the request. */
   authorization: readonly string[];
   need: Need;
-  /** The server that it is about, if it is an agent's. */
+  /** The server that an agent's request is about. */
   serverUuid?: string | undefined;
-  /** It asks nothing of the database, and shall be answered while that is away. */
+  /** The request does not use the database, and is answered while the database is unreachable. */
   mayBeOld?: boolean;
 }
 
-/** A request, before it is looked at. */
+/** A request, before it is parsed. */
 export interface Coming extends Pick<Entry, 'address' | 'authorization'> {
-  /** Its connection is one too many. */
+  /** Its connection is above the limit. */
   isExcess: boolean;
 }
 
@@ -54,9 +54,11 @@ export interface GateStats {
   connectionsLimited: number;
 }
 
-/** As much at once as comes in so long. */
+/** The burst is what the rate allows in this time. */
 const BURST_S = 2;
-/** Connections beyond the limit that are kept for as long as it takes to say so; more are cut off. */
+/**
+ * Connections above the limit that are kept until they have received the refusal; more are cut off.
+ */
 const SPARE_CONNECTIONS = 50;
 const REFUSED_LINES = { perSecond: 1 / 6, burst: 10 };
 
@@ -89,7 +91,10 @@ export class Gate {
     return this.#stats;
   }
 
-  /** What becomes of a connection: `excess` ones are told that they are too many. Paired with `disconnected`. */
+  /**
+   * Classifies a connection: `excess` ones are told that they are too many. Paired with
+   * `disconnected`.
+   */
   connected(address: string): 'counted' | 'excess' | 'cut' {
     const limit = this.#config.connectionsPerSource;
     const count = this.#connections.add(sourceOf(plainAddress(address)));
@@ -102,7 +107,7 @@ export class Gate {
     this.#connections.remove(sourceOf(plainAddress(address)));
   }
 
-  /** Why a request is not even looked at. Takes its place in the count. */
+  /** Returns why a request is refused before it is parsed. Counts the request. */
   tooMuch({ address, authorization, isExcess }: Coming): TooManyRequestsError | undefined {
     if (this.isOpen) return undefined;
     if (isExcess && !this.#isRemembered(authorization))
@@ -113,57 +118,86 @@ export class Gate {
     return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
   }
 
-  /** An agent was not let in. True when it is worth a line in the log: not for each of thousands. */
+  /** An agent was refused. Returns true if this should be logged: not for each of thousands. */
   linkRefused(): boolean {
     this.#stats.linksRefused += 1;
     return this.#lines.take('links', this.#clock.now()) === 0;
   }
 
-  /** Signs in, and is admitted. */
+  /** Authenticates and authorizes. */
   async enter(entry: Entry): Promise<Actor> {
     const actor = await this.signIn(entry);
     this.admit(actor, entry);
     return actor;
   }
 
-  /** Who that is. @throws UnauthorizedError, TooManyRequestsError, DatabaseUnavailableError */
+  /**
+   * Returns the caller's identity. @throws UnauthorizedError, TooManyRequestsError,
+   * DatabaseUnavailableError
+   */
   async signIn(entry: Entry): Promise<Actor> {
     return this.isOpen || entry.need === 'anyone' ? OPEN : this.#whoIs(entry);
   }
 
-  /** Whether they may do that. @throws RoleTooSmallError, TokenOfAnotherServerError */
+  /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */
   admit(actor: Actor, { need, serverUuid }: Pick<Entry, 'need' | 'serverUuid'>): void {
     if (!permits(actor.roles, need)) throw new RoleTooSmallError(actor, need);
     if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
   }
 
-  /** Whose token that is, good or not by now; decides nothing. Undefined when this instance has not seen it to be good. */
+  /**
+   * The owner of the token, whether or not the token is still valid; decides nothing. Undefined if
+   * this instance has never seen it to be valid.
+   */
   remembered([header, ...others]: readonly string[]): Actor | undefined {
     const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
     return token === undefined ? undefined : this.#signIn.remembered(token);
   }
 
-  /** For what lasts: see `SignIn.hold`. */
+  /** For long-lasting work: see `SignIn.hold`. */
   hold(actor: Actor, onEnded: () => void): () => void {
     return this.#signIn.hold(actor, onEnded);
   }
 
   async #whoIs({ address, authorization, mayBeOld = false }: Entry): Promise<Actor> {
     const [header, ...others] = authorization;
-    if (header === undefined) return this.#trusted(address);
+    // Clients of the reference send a name and a password that it never checks. They carry no
+    // token, so nothing can be guessed.
+    if (header === undefined || (others.length === 0 && isBasic(header))) return this.#trusted(address);
     const token = others.length > 0 ? undefined : bearerOf(header);
     const source = sourceOf(plainAddress(address));
-    // A good token passes all the same: a neighbour's bad ones, behind one address, must not lock its owner out.
-    const waitMs = this.#isRemembered(authorization) ? 0 : (this.#failures?.wouldWait(source, this.#clock.now()) ?? 0);
+    // A valid token always passes: invalid ones from a neighbour behind the same address must not
+    // lock its owner out.
+    const failures = this.#isRemembered(authorization) ? undefined : this.#failures;
+    // Counted before the database is asked. Otherwise as many guesses could be tried at once as
+    // there are connections.
+    const waitMs = failures?.take(source, this.#clock.now()) ?? 0;
     if (waitMs > 0)
       throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
-    const actor = token === undefined ? undefined : await this.#signIn.whoIs(token, { mayBeOld });
+    const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeOld, source, failures });
     if (actor !== undefined) return actor;
     this.#stats.signInsFailed += 1;
-    this.#failures?.take(source, this.#clock.now());
     throw new UnauthorizedError(
       'The token is not good: not one of ours, revoked, or expired. An admin makes another one',
     );
+  }
+
+  /**
+   * Returns the token's owner. A valid token, and a database that does not answer, do not count as
+   * a failure.
+   */
+  async #askOnce(
+    token: string,
+    { mayBeOld, source, failures }: { mayBeOld: boolean; source: string; failures: SourceBuckets | undefined },
+  ): Promise<Actor | undefined> {
+    let hasFailed = false;
+    try {
+      const actor = await this.#signIn.whoIs(token, { mayBeOld });
+      hasFailed = actor === undefined;
+      return actor;
+    } finally {
+      if (!hasFailed) failures?.giveBack(source);
+    }
   }
 
   #isRemembered(authorization: readonly string[]): boolean {

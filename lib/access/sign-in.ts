@@ -1,10 +1,11 @@
 /**
- * From a token's text to who signs in with it, and the end of what was opened with one that is good no more. Called by
- * `gate.ts`. Nothing waits for the bus: what is known of a token is read again when it is 400 ms old, and whatever lasts longer (links,
- * waits, streams) is held in a list that is looked through as often. So a revoked token is worth nothing within a second, on every
- * instance, by the database's word alone. While that does not answer, nobody new signs in, and nobody is cut off.
+ * Authenticates a token, and ends what was opened with a token that is no longer valid. Called by
+ * `gate.ts`. Nothing waits for the bus. A known token is read again when the knowledge is 400 ms
+ * old. Whatever lasts longer (links, waits, streams) is held in a list that is checked as often. So
+ * a revoked token stops working within a second on every instance, from database reads alone. While
+ * the database does not answer, no new caller is authenticated, and no connected one is cut off.
  */
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { Batcher } from '../moray/batcher.ts';
 import type { Queryable } from '../moray/database.ts';
@@ -25,22 +26,33 @@ interface Remembered extends KnownToken {
 const FRESH_MS = 400;
 const WATCH_MS = 400;
 /**
- * Everything that is held, by uuid: for what a look at the last changes cannot see, as after a step of the database's clock, or of a
- * revocation whose commit waited for a standby.
+ * Period of checking all held tokens by uuid. Reading only the last changes misses some ends: after
+ * a step of the database's clock, or if a revocation's commit waited for a standby.
  */
 const FULL_LOOK_MS = 5_000;
 const NOTE_USED_MS = 20_000;
 const MAX_REMEMBERED = 50_000;
 const MAX_BATCH = 1_000;
 
+/**
+ * Each question has its own number: a repeated question must not wait for a statement that hangs.
+ */
+interface Question {
+  uuid: string;
+  number: number;
+}
+
+const keyOf = ({ uuid, number }: Question): string => `${uuid} ${number}`;
+
 export class SignIn {
   readonly #deps: SignInDeps;
-  /** The one not read for longest comes first. */
+  /** The least recently read comes first. */
   readonly #remembered = new Map<string, Remembered>();
   readonly #held = new Map<string, Set<() => void>>();
   readonly #used = new Set<string>();
-  readonly #reading: Batcher<string, KnownToken>;
-  /** Being read, so that many requests of one caller ask once. */
+  readonly #reading: Batcher<Question, KnownToken>;
+  #questions = 0;
+  /** Reads in flight, so many requests of one caller ask once. */
   readonly #asked = new Map<string, { at: number; answer: Promise<KnownToken | undefined> }>();
   #timers: Timer[] = [];
   #looking: Promise<void> | undefined;
@@ -51,9 +63,18 @@ export class SignIn {
   constructor(deps: SignInDeps) {
     this.#deps = deps;
     this.#reading = new Batcher({
-      clock: deps.clock,
-      keyOf: (uuid) => uuid,
-      ask: (uuids) => readTokens(deps.database, uuids),
+      ...deps,
+      what: 'reading of tokens',
+      keyOf,
+      ask: async (questions, database) => {
+        const read = await readTokens(database, [...new Set(questions.map(({ uuid }) => uuid))]);
+        return new Map(
+          questions.flatMap((question) => {
+            const token = read.get(question.uuid);
+            return token === undefined ? [] : [[keyOf(question), token] as const];
+          }),
+        );
+      },
       maxBatch: MAX_BATCH,
       gapMs: 0,
     });
@@ -75,7 +96,10 @@ export class SignIn {
     await this.#noteUsed();
   }
 
-  /** Whose token it is, if this instance has seen it to be good, however long ago: worth a question to the database. */
+  /**
+   * The token's owner, if this instance has ever seen it to be valid: worth a question to the
+   * database.
+   */
   remembered(text: string): Actor | undefined {
     const token = parseToken(text);
     const known = token === undefined ? undefined : this.#remembered.get(token.uuid);
@@ -85,8 +109,8 @@ export class SignIn {
   }
 
   /**
-   * Who that is; undefined when the token is not good. With `mayBeOld` a token that was good is so until the database answers
-   * again. @throws DatabaseUnavailableError
+   * Returns the token's owner; undefined if the token is not valid. With `mayBeOld`, a token that
+   * was valid stays valid until the database answers again. @throws DatabaseUnavailableError
    */
   async whoIs(text: string, { mayBeOld = false } = {}): Promise<Actor | undefined> {
     const token = parseToken(text);
@@ -97,7 +121,10 @@ export class SignIn {
     return actorOf(known);
   }
 
-  /** Calls `onEnded` once when the actor's token ends, unless the returned function was called before. */
+  /**
+   * Calls `onEnded` once when the actor's token ends, unless the returned function was called
+   * before.
+   */
   hold({ tokenUuid }: Actor, onEnded: () => void): () => void {
     if (tokenUuid === undefined) return () => undefined;
     const holders = this.#held.get(tokenUuid) ?? new Set();
@@ -110,7 +137,10 @@ export class SignIn {
     };
   }
 
-  /** So that a neighbour's bad tokens lock out nobody whom this instance has not met since it started. */
+  /**
+   * Loads valid tokens at start, so a neighbour's invalid tokens do not lock out owners that this
+   * instance has not met yet.
+   */
   async #rememberAll(): Promise<void> {
     try {
       for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
@@ -127,7 +157,7 @@ export class SignIn {
     try {
       return await this.#ask(token);
     } catch (error) {
-      if (mayBeOld && remembered !== undefined && error instanceof DatabaseUnavailableError) return remembered;
+      if (mayBeOld && remembered !== undefined && isTemporary(error)) return remembered;
       throw error;
     }
   }
@@ -135,7 +165,7 @@ export class SignIn {
   #ask(token: TokenText): Promise<KnownToken | undefined> {
     const asked = this.#asked.get(token.uuid);
     const at = this.#deps.clock.now();
-    // One that is late may have been answered before a revocation that we are to know of.
+    // A late answer may be older than a revocation that this instance must know of.
     if (asked !== undefined && at - asked.at <= FRESH_MS) return asked.answer;
     const question = { at, answer: this.#read(token, at) };
     this.#asked.set(token.uuid, question);
@@ -144,14 +174,15 @@ export class SignIn {
     return question.answer;
   }
 
-  /** As old as the question, not as the answer. */
+  /** Its age counts from the question, not from the answer. */
   async #read(token: TokenText, readAt: number): Promise<KnownToken | undefined> {
-    const read = await this.#reading.ask(token.uuid);
+    this.#questions += 1;
+    const read = await this.#reading.ask({ uuid: token.uuid, number: this.#questions });
     this.#remember(token, read === undefined ? undefined : { ...read, readAt });
     return read;
   }
 
-  /** Only what its owner asked for: a stranger who knows a uuid cannot keep it here. */
+  /** Keeps only what the owner asked for: a caller that merely knows a uuid cannot keep it here. */
   #remember(token: TokenText, known: Remembered | undefined): void {
     const isGood = known !== undefined && !known.isOver && isSecret(token.secret, known.secretHash);
     if (known === undefined || known.isOver || isGood) this.#remembered.delete(token.uuid);
@@ -213,7 +244,7 @@ export class SignIn {
   }
 
   #note(error: unknown, what: string): void {
-    if (!(error instanceof DatabaseUnavailableError)) this.#deps.log.error({ err: error }, what);
+    if (!isTemporary(error)) this.#deps.log.error({ err: error }, what);
     else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error.cause) }, what);
     this.#isFailing = true;
   }

@@ -1,11 +1,11 @@
 /**
- * How much one source may ask: a bucket for each that fills at an even rate, as much at once as it holds. Bounded: with
- * too many sources the one not seen for longest is forgotten, which forgives it. Time comes with each call; called by
- * `gate.ts`.
+ * Limits the rate of each source: a token bucket that fills at an even rate, and allows a burst of
+ * its size. Bounded: with too many sources the least recently seen one is forgotten, and its bucket
+ * starts full again. Time is passed with each call; called by `gate.ts`.
  */
 export interface BucketOptions {
   perSecond: number;
-  /** How many at once. */
+  /** How many may be taken at once. */
   burst: number;
 }
 
@@ -18,14 +18,14 @@ const MAX_SOURCES = 50_000;
 
 export class SourceBuckets {
   readonly #options: BucketOptions;
-  /** The one not seen for longest comes first. */
+  /** The least recently seen comes first. */
   readonly #buckets = new Map<string, Bucket>();
 
   constructor(options: BucketOptions) {
     this.#options = options;
   }
 
-  /** Takes one; when there is none left, returns in how many ms there will be. */
+  /** Takes one. If none is left, returns in how many ms there will be one. */
   take(source: string, now: number): number {
     const bucket = this.#refilled(source, now);
     if (bucket.left < 1) return this.#untilOne(bucket);
@@ -33,11 +33,10 @@ export class SourceBuckets {
     return 0;
   }
 
-  /** Like `take`, but takes none. */
-  wouldWait(source: string, now: number): number {
-    if (!this.#buckets.has(source)) return 0;
-    const bucket = this.#refilled(source, now);
-    return bucket.left < 1 ? this.#untilOne(bucket) : 0;
+  /** Returns an unused one. */
+  giveBack(source: string): void {
+    const bucket = this.#buckets.get(source);
+    if (bucket !== undefined) bucket.left = Math.min(this.#options.burst, bucket.left + 1);
   }
 
   get size(): number {
@@ -69,7 +68,7 @@ export class SourceBuckets {
 export class SourceCounts {
   readonly #counts = new Map<string, number>();
 
-  /** How many there are now, this one included. */
+  /** Returns the source's count, this one included. */
   add(source: string): number {
     const count = this.of(source) + 1;
     this.#counts.set(source, count);

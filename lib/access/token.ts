@@ -1,28 +1,32 @@
 /**
- * Tokens and what they are good for. Pure: their text, the hash that is kept of it, and which role may do what.
+ * Tokens and what they permit. Pure: their text, the stored hash of it, and what each role may do.
  *
- * A token is `cnapi_<uuid without dashes>_<43 characters of base64url>`: the first part finds the row, the second is 32
- * random bytes, of which only a SHA-256 is stored. With so many bits there is nothing to guess, so no slow hash is needed.
+ * A token is `cnapi_<uuid without dashes>_<43 characters of base64url>`: the first part finds the
+ * row, the second is 32 random bytes, of which only a SHA-256 is stored. So many random bits cannot
+ * be guessed, so no slow hash is needed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 export const TOKEN_ROLES = ['reader', 'operator', 'admin', 'agent'] as const;
 export type Role = (typeof TOKEN_ROLES)[number];
 
-/** What a route asks of its caller; `anyone` needs no token. */
+/** The role that a route requires of its caller; `anyone` needs no token. */
 export type Need = Role | 'anyone';
 
-/** Who asks, once that is known. */
+/** The authenticated caller. */
 export interface Actor {
-  /** The token's name; `network 10.0.0.0/24` for a caller trusted by where it is; `open` where no token is asked for. */
+  /**
+   * The token's name; `network 10.0.0.0/24` for a caller trusted because of its address; `open` if
+   * no token is required.
+   */
   name: string;
   roles: readonly Role[];
   tokenUuid?: string;
-  /** The one server that an agent's token is good for; any, when absent. */
+  /** The one server that an agent's token is valid for; absent: any server. */
   serverUuid?: string;
 }
 
-/** A token as it is listed; its secret is not there. */
+/** A token as it is listed, without its secret. */
 export interface Token {
   uuid: string;
   name: string;
@@ -40,7 +44,7 @@ export interface TokenText {
   secret: string;
 }
 
-/** Where `access` is open, on loopback: whoever is on this machine. */
+/** While `access` is open, on loopback: anybody on this machine. */
 export const OPEN: Actor = { name: 'open', roles: ['admin', 'agent'] };
 
 const TEXT = /^cnapi_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_([A-Za-z0-9_-]{43})$/;
@@ -48,10 +52,10 @@ const TEXT = /^cnapi_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-
 const BEARER = /^bearer +(\S{1,200})$/i;
 
 const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
-/** What the audit calls those who have no token. */
+/** Names that the audit uses for callers without a token. */
 const TAKEN = /^(open|nobody|configuration|network .*)$/i;
 
-/** Why a token cannot be called so, if so. */
+/** Why a token cannot have this name; undefined if it can. */
 export function reasonNotAName(name: string): string | undefined {
   if (!NAME.test(name))
     return 'is not 1 to 100 letters, digits, spaces or . _ @ : / + -, beginning with a letter or digit';
@@ -62,15 +66,20 @@ export function formatToken({ uuid, secret }: TokenText): string {
   return `cnapi_${uuid.replaceAll('-', '')}_${secret}`;
 }
 
-/** Undefined for what is no token of ours. */
+/** Undefined if the text is not a cnapi token. */
 export function parseToken(text: string): TokenText | undefined {
   const match = TEXT.exec(text);
   return match === null ? undefined : { uuid: match.slice(1, 6).join('-'), secret: match[6] ?? '' };
 }
 
-/** The token of an `Authorization` header; undefined when it is of another kind. */
+/** The token of an `Authorization` header; undefined for any other kind of header. */
 export function bearerOf(authorization: string): string | undefined {
   return BEARER.exec(authorization.trim())?.[1];
+}
+
+/** A name and a password (RFC 7617), which are not checked here. */
+export function isBasic(authorization: string): boolean {
+  return /^basic(\s|$)/i.test(authorization.trim());
 }
 
 export function hashSecret(secret: string): Buffer {
@@ -85,7 +94,21 @@ export function isSecret(secret: string, hash: Buffer): boolean {
 
 const RANK: Readonly<Record<Exclude<Role, 'agent'>, number>> = { reader: 1, operator: 2, admin: 3 };
 
-/** Each of reader, operator and admin may do what those before it may; an agent's role is beside them. */
+/**
+ * What a caller may see beyond the actions of its role. `task-contents`: the params, output and
+ * results of tasks. The roles that may run tasks have it.
+ */
+export type Right = 'task-contents';
+
+const RIGHTS: Readonly<Record<Right, readonly Role[]>> = { 'task-contents': ['operator', 'admin'] };
+
+export function hasRight({ roles }: Pick<Actor, 'roles'>, right: Right): boolean {
+  return roles.some((role) => RIGHTS[right].includes(role));
+}
+
+/**
+ * The roles reader, operator and admin each include the ones before; an agent's role is separate.
+ */
 export function permits(roles: readonly Role[], need: Need): boolean {
   if (need === 'anyone') return true;
   return roles.some((role) => (role === 'agent' || need === 'agent' ? role === need : RANK[role] >= RANK[need]));

@@ -1,9 +1,10 @@
 /**
- * One WebSocket of one agent, as the instance sees it. Parses what comes, bounds how fast it is read, and carries
- * the session through its greeting. Frames that make no sense end this connection, with a reason, and touch nothing else.
+ * The instance's side of one agent's WebSocket. Parses frames, limits how fast they are read, and
+ * carries the session through its greeting. An invalid frame ends this connection with a reason and
+ * affects nothing else.
  *
- *     greeting ──hello──▶ accepting ──accepted, welcome sent──▶ awaiting-inventory ──inventory──▶ live
- *        any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
+ *     greeting ──hello──▶ accepting ──accepted, welcomed──▶ awaiting-inventory ──inventory──▶ live
+ *     any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
 import { type RawData, WebSocket } from 'ws';
 import type { Logger } from '../log.ts';
@@ -16,28 +17,41 @@ import { closeReason } from '../wire/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../wire/codec.ts';
 import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../wire/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
+import { ReadLimiter } from '../wire/read-limiter.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
-import { pauseMsOf, payFor } from './allowance.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';
 
 export type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
 
-/** What the connection asks of the link server. A rejection of any of them ends the connection. */
+/** What the connection asks of the link server. If one of them rejects, the connection ends. */
 export interface ConnectionHandlers {
   hello(connection: Connection, hello: HelloFrame): Promise<void>;
   inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void>;
-  /** A frame that belongs to a live session: task events and ends, sysinfo, status. */
-  frame(connection: Connection, session: Session, frame: AgentFrame): void;
-  /** The socket is gone; `session` is what it carried, if it came that far. */
+  /**
+   * A frame of a live session: task events and ends, sysinfo, status. `size`: characters of its
+   * text.
+   */
+  frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void;
+  /** The socket is closed; `session` is undefined if no session had begun. */
   closed(connection: Connection, session: Session | undefined): void;
-  /** The session must end because of what its peer did. */
+  /** The session must end because of something its peer did. */
   broken(
     connection: Connection,
     session: Session,
     reason: 'protocol-error' | 'no-inventory' | 'slow-reader',
     detail: string,
   ): void;
+  /** Earlier data is still unsent, so the answer to a heartbeat is delayed. */
+  backedUp(connection: Connection): void;
+}
+
+/** Counters shared by all connections of one instance, for its metrics. */
+export interface LinkCounters {
+  /** Frames refused because they are larger than their type allows. */
+  framesRefused: number;
+  /** How often reading from a connection paused because its peer had sent too much. */
+  readsPaused: number;
 }
 
 export interface ConnectionParts {
@@ -46,19 +60,25 @@ export interface ConnectionParts {
   serverUuid: string;
 }
 
-/** The same object for all connections, so that none keeps a copy. */
+/** One object shared by all connections, which saves memory. */
 export interface ConnectionDeps {
   handlers: ConnectionHandlers;
-  /** What the agent's deadlines are counted in. */
+  /** Counts the agent's deadlines in healthy ticks. */
   ticker: Pick<Ticker, 'after'>;
+  counters: LinkCounters;
   clock: Clock;
   log: Logger;
 }
 
-/** Bytes waiting to be sent to an agent that does not read. */
+/** A connection whose peer reads has at most this much unsent. */
+const BACKED_UP_BYTES = 64 * 1024;
+/** Limit for the bytes unsent to an agent that does not read. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
-/** What one connection's peer did not understand is logged this often; more tells nothing new, and fills the disk. */
+/**
+ * Limit for logged `error` frames of one peer. More would add no information and would fill the
+ * disk.
+ */
 const MAX_COMPLAINTS_LOGGED = 10;
 
 const CLOSE_NORMAL = 1000;
@@ -74,12 +94,10 @@ export class Connection implements SessionSocket {
   #peerVersion = PROTOCOL_VERSION;
   #deadline: Timer | undefined;
   #complaints = 0;
-  /** Made at the first probe: most connections never need one. */
+  /** Created at the first probe; most connections never need one. */
   #pings: Pings | undefined;
-  /** See allowance.ts. */
-  #paidAt: number;
+  readonly #reads: ReadLimiter;
   #greetingBytes = 0;
-  #reading: Timer | undefined;
   #isGone = false;
 
   constructor({ socket, stream, serverUuid }: ConnectionParts, deps: ConnectionDeps) {
@@ -87,11 +105,11 @@ export class Connection implements SessionSocket {
     this.#socket = socket;
     this.#stream = stream;
     this.serverUuid = serverUuid;
-    this.#paidAt = deps.clock.now();
+    this.#reads = new ReadLimiter(socket, deps);
     this.#deadline = deps.ticker.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
-    stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk.length));
+    stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));
-    // What breaks a socket closes it, and that is what counts.
+    // An error also closes the socket, and the close is handled.
     socket.on('error', ignore);
     socket.on('close', () => this.#gone());
   }
@@ -105,13 +123,13 @@ export class Connection implements SessionSocket {
   }
 
   get isUnread(): boolean {
-    return this.#reading !== undefined;
+    return this.#reads.isPaused;
   }
 
-  /** The session is registered: greet the agent and await its inventory. */
+  /** The session is registered: greets the agent and waits for its inventory. */
   welcome(session: Session, frame: InstanceFrame): void {
     this.#session = session;
-    // The same text: kept once.
+    // Keeps one copy of the same string.
     this.serverUuid = session.serverUuid;
     if (!this.isOpen) {
       this.#deps.handlers.closed(this, session);
@@ -127,7 +145,7 @@ export class Connection implements SessionSocket {
     this.terminate(refusal.message);
   }
 
-  /** Queues the frame; false when the connection is closed or its peer does not take bytes any more. */
+  /** Queues the frame; false when the connection is closed or its peer no longer reads. */
   send(frame: InstanceFrame): boolean {
     if (!this.#takesMore()) return false;
     this.#socket.send(encodeFrame(frame));
@@ -146,7 +164,7 @@ export class Connection implements SessionSocket {
     this.send({ type: 'goaway', reason, addresses, ...(withinMs === undefined ? {} : { withinMs }) });
   }
 
-  /** Says why in the close frame, waits for nobody, and is closed for whatever still comes in. */
+  /** Sends the reason in the close frame, does not wait, and ignores all further input. */
   terminate(reason: string): void {
     this.#close(CLOSE_NORMAL, reason);
   }
@@ -156,7 +174,7 @@ export class Connection implements SessionSocket {
     this.#state = 'closed';
     this.#cancelDeadline();
     this.#socket.close(code, closeReason(reason));
-    // A peer that is gone never answers the close frame; the socket is not kept for it.
+    // A peer that is gone never answers the close frame, so the socket is closed after a second.
     this.#deadline = this.#deps.clock.after(1000, () => this.#socket.terminate());
   }
 
@@ -166,39 +184,26 @@ export class Connection implements SessionSocket {
       this.#fail('frames are text');
       return;
     }
-    const now = this.#deps.clock.now();
-    this.#paidAt = payFor(data.length, this.#paidAt, now);
-    const pauseMs = pauseMsOf(this.#paidAt, now);
-    if (pauseMs > 0) this.#readLater(pauseMs);
     this.#parse(data.toString());
-  }
-
-  #readLater(pauseMs: number): void {
-    this.#socket.pause();
-    this.#reading?.cancel();
-    this.#reading = this.#deps.clock.after(pauseMs, () => {
-      this.#reading = undefined;
-      if (!this.#isGone) this.#socket.resume();
-    });
   }
 
   #parse(text: string): void {
     try {
-      this.#take(parseAgentFrame(text));
+      this.#take(parseAgentFrame(text, this.#reads), text.length);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
       this.#misunderstood(error);
     }
   }
 
-  #take(frame: AgentFrame): void {
+  #take(frame: AgentFrame, size: number): void {
     const session = this.#session;
     if (frame.type === 'error') this.#noteComplaint(frame);
     else if (frame.type === 'hello') this.#takeHello(frame);
     else if (session === undefined) this.#misplaced(frame);
     else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
     else if (frame.type === 'inventory') this.#takeInventory(session, frame);
-    else this.#deps.handlers.frame(this, session, frame);
+    else this.#deps.handlers.frame(this, session, frame, size);
   }
 
   #takeHello(frame: HelloFrame): void {
@@ -241,11 +246,22 @@ export class Connection implements SessionSocket {
     }
   }
 
-  /** Unknown types are forgiven to a newer peer; to one of our age they are a defect, told but not fatal. */
+  /**
+   * A newer peer may send unknown types. From a peer of our version they are an error, which is
+   * reported but not fatal. The same applies to a frame of a live session that is too large: its
+   * agent would send it again in each session.
+   */
   #misunderstood(error: FrameError): void {
-    if (error.code !== 'type') this.#fail(error.message);
+    if (error.code === 'limit') this.#refuseFrame(error);
+    else if (error.code !== 'type') this.#fail(error.message);
     else if (this.#peerVersion <= PROTOCOL_VERSION)
       this.send({ type: 'error', code: 'unknown-type', message: error.message });
+  }
+
+  #refuseFrame({ message }: FrameError): void {
+    this.#deps.counters.framesRefused += 1;
+    if (this.#session === undefined) this.#fail(message);
+    else this.send({ type: 'error', code: 'too-large', message });
   }
 
   #noInventory(session: Session): void {
@@ -266,12 +282,14 @@ export class Connection implements SessionSocket {
   }
 
   /**
-   * Nearly all that is ever sent, so it goes out as one write instead of ws's two. It may, for ws holds nothing back where
-   * nothing is compressed: what it was given before is in the stream already, and what it is given later comes behind.
+   * Nearly everything an instance sends is such an answer, so it goes out in one write instead of
+   * ws's two. This keeps the order: without compression ws holds nothing back, so earlier frames
+   * are already in the stream and later ones follow.
    */
   #answerHeartbeat(sequence: number): void {
-    if (this.#takesMore() && this.#socket.readyState === WebSocket.OPEN)
-      this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
+    if (!this.#takesMore() || this.#socket.readyState !== WebSocket.OPEN) return;
+    if (this.#socket.bufferedAmount > BACKED_UP_BYTES) this.#deps.handlers.backedUp(this);
+    this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
   }
 
   #takesMore(): boolean {
@@ -289,22 +307,24 @@ export class Connection implements SessionSocket {
     return this.#pings;
   }
 
-  /** Lets go of it as well: a live connection keeps no deadline. */
+  /** Also drops the timer: a live connection keeps no deadline. */
   #cancelDeadline(): void {
     this.#deadline?.cancel();
     this.#deadline = undefined;
   }
 
-  /** Before there is a session, what comes is bounded before it is put together to a frame. */
-  #heardBytes(bytes: number): void {
+  /** Until there is a session, limits the bytes received before ws assembles them into a frame. */
+  #heardBytes(chunk: Buffer): void {
+    const now = this.#deps.clock.now();
+    this.#reads.payForRead(chunk, now);
     const session = this.#session;
     if (session === undefined) {
-      this.#greetingBytes += bytes;
+      this.#greetingBytes += chunk.length;
       if (this.#greetingBytes > MAX_GREETING_BYTES) this.#refuseFlood();
       return;
     }
     hear(session);
-    session.heardAt = this.#deps.clock.now();
+    session.heardAt = now;
   }
 
   #refuseFlood(): void {
@@ -316,8 +336,7 @@ export class Connection implements SessionSocket {
     this.#isGone = true;
     this.#state = 'closed';
     this.#cancelDeadline();
-    this.#reading?.cancel();
-    this.#reading = undefined;
+    this.#reads.end();
     this.#pings?.end();
     this.#deps.handlers.closed(this, this.#session);
   }

@@ -1,11 +1,11 @@
 /**
- * The instance's end of the agent link: takes upgrades over from the HTTP listener, greets agents, and hands what they
- * send to the roster, the tasks and the servers. Owns every open connection.
+ * The instance's end of the agent link: takes over upgrades from the HTTP listener, greets agents,
+ * and passes their frames to the roster, the tasks and the servers. Owns every open connection.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
-import { CnapiError, DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Roster } from '../roster/coordinator.ts';
@@ -22,7 +22,13 @@ import type {
 } from '../wire/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
 import { reasonNotStorable } from '../wire/storable.ts';
-import { Connection, type ConnectionDeps, type ConnectionHandlers, type ConnectionParts } from './connection.ts';
+import {
+  Connection,
+  type ConnectionDeps,
+  type ConnectionHandlers,
+  type ConnectionParts,
+  type LinkCounters,
+} from './connection.ts';
 import { Latest } from './latest.ts';
 import type { Registry } from './registry.ts';
 
@@ -38,7 +44,19 @@ export interface ServerLink {
   /** Digest of the stored sysinfo; undefined when there is none. */
   sysinfoDigest(serverUuid: string): Promise<string | undefined>;
   recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown>;
-  queueReport(serverUuid: string, report: Record<string, unknown>): void;
+  queueReport(serverUuid: string, report: Record<string, unknown>, size: number): void;
+}
+
+/**
+ * Why an agent of an unknown server is not accepted; undefined if it is. Called when such an agent
+ * connects.
+ */
+export type RefusalOfNew = () => { message: string; retryAfterMs: number } | undefined;
+
+export interface UpgradedSocket {
+  socket: Duplex;
+  head: Buffer;
+  serverUuid: string;
 }
 
 export interface LinkServerDeps {
@@ -46,20 +64,20 @@ export interface LinkServerDeps {
   registry: Registry;
   tasks: TaskLink;
   servers: ServerLink;
-  config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'> & { maxAgents: number };
+  config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
   cnapiUuid: string;
   clock: Clock;
   log: Logger;
 }
 
-/** This instance takes no agent now; another one may. */
+/** This instance accepts no agent now; another one may. */
 export class AgentNotTakenError extends CnapiError {
-  constructor(message: string) {
-    super('ServiceUnavailable', 503, message, { retryAfterSeconds: RETRY_AFTER_MS / 1000 });
+  constructor(message: string, retryAfterMs: number) {
+    super('ServiceUnavailable', 503, message, { retryAfterSeconds: Math.ceil(retryAfterMs / 1000) });
   }
 }
 
-/** The upgrade asks for a WebSocket, but not as RFC 6455 has it. */
+/** The upgrade asks for a WebSocket, but not in the form of RFC 6455. */
 export class HandshakeError extends CnapiError {
   constructor(cause: Error) {
     super('BadRequest', 400, cause.message, { cause });
@@ -68,20 +86,27 @@ export class HandshakeError extends CnapiError {
 
 const RETRY_AFTER_MS = 1000;
 const INVENTORY_RETRY_MS = 500;
-const UPGRADE_BACKLOG = 2_000;
 const SYSINFO_RETRY_MS = 2_000;
-/** Of all sysinfos that wait for the database; one has some 40 KB. */
+/** Limit for all sysinfos that wait for the database; one has about 40 KB. */
 const MAX_SYSINFO_BYTES_HELD = 64 * 1024 * 1024;
 
 export class LinkServer {
   readonly #deps: LinkServerDeps;
   readonly #server: WebSocketServer;
-  readonly #connections = new Set<Connection>();
+  /**
+   * Each with a callback for when it no longer counts as arriving: its session works or it is gone.
+   */
+  readonly #connections = new Map<Connection, () => void>();
+  readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
   readonly #connectionDeps: ConnectionDeps;
-  /** Being kept: one at a time of each agent, the last one counts. */
+  /** Of connections whose agent has not been greeted yet. */
+  readonly #refusalsOfNew = new WeakMap<Connection, RefusalOfNew>();
+  /** Sysinfo being stored: one at a time for each agent, the latest one last. */
   readonly #latestSysinfo = new Latest<Connection>();
   #sysinfoBytesHeld = 0;
   #isStopping = false;
+  /** Upgrades answered with 503. */
+  refused = 0;
 
   constructor(deps: LinkServerDeps) {
     this.#deps = deps;
@@ -94,50 +119,77 @@ export class LinkServer {
     });
     const handlers: ConnectionHandlers = {
       hello: (connection, hello) => this.#hello(connection, hello),
-      inventory: (_connection, session, frame) => this.#inventory(session, frame),
-      frame: (connection, session, frame) => this.#frame(connection, session, frame),
+      inventory: (connection, session, frame) => this.#inventory(connection, session, frame),
+      frame: (connection, session, frame, size) => this.#frame(connection, session, frame, size),
       closed: (connection, session) => this.#closed(connection, session),
       broken: (_connection, session, reason, detail) => deps.roster.verdicts.lose(session, reason, detail),
+      backedUp: (connection) => deps.roster.arrivals.noteBackedUp(connection),
     };
-    this.#connectionDeps = { handlers, ticker: deps.roster.ticker, clock: deps.clock, log: deps.log };
+    const { clock, log } = deps;
+    this.#connectionDeps = { handlers, ticker: deps.roster.ticker, counters: this.#counters, clock, log };
+  }
+
+  get counters(): Readonly<LinkCounters> {
+    return this.#counters;
   }
 
   get connections(): number {
     return this.#connections.size;
   }
 
-  /** Takes over the socket of an upgrade of GET /agents/:server_uuid/link, or says why no agent can be taken now. */
-  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer, serverUuid: string): CnapiError | undefined {
-    let refusal: CnapiError | undefined = this.refusal();
+  /**
+   * Takes over the socket of an upgrade of GET /agents/:server_uuid/link, or returns why no agent
+   * can be accepted now.
+   */
+  upgrade(
+    request: IncomingMessage,
+    { socket: stream, head, serverUuid }: UpgradedSocket,
+    refusalOfNew?: RefusalOfNew,
+  ): CnapiError | undefined {
+    let refusal: CnapiError | undefined = this.arrive();
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
     };
-    // Where somebody hears of it, ws leaves the answer to them. It says so before `handleUpgrade` returns.
+    // With a listener, ws leaves the answer to it. It emits the event before `handleUpgrade`
+    // returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, stream, head, (socket) =>
-      this.take({ socket, stream: request.socket, serverUuid }),
+      this.take({ socket, stream: request.socket, serverUuid }, refusalOfNew),
     );
     this.#server.off('wsClientError', onRefused);
     return refusal;
   }
 
-  /** Why no agent can be taken now, if so. */
-  refusal(): AgentNotTakenError | undefined {
-    const refusal = this.#upgradeRefusal();
-    return refusal === undefined ? undefined : new AgentNotTakenError(refusal);
+  /** Whether an agent that arrives now is accepted. */
+  get takesAgents(): boolean {
+    return this.#obstacle() === undefined;
   }
 
-  /** A WebSocket of an agent stands: what comes over it is heard from now on. */
-  take(parts: ConnectionParts): void {
-    this.#connections.add(new Connection(parts, this.#connectionDeps));
+  /**
+   * Called for each arriving agent before any other work: why it is not accepted and when to
+   * return.
+   */
+  arrive(): AgentNotTakenError | undefined {
+    const obstacle = this.#obstacle();
+    if (obstacle === undefined) return undefined;
+    this.refused += 1;
+    return new AgentNotTakenError(obstacle, this.#isStopping ? RETRY_AFTER_MS : this.#deps.roster.arrivals.defer());
   }
 
-  /** Asks every agent to go elsewhere at once and closes; writes no verdict. */
+  /** Takes an agent's open WebSocket and reads its frames from now on. */
+  take(parts: ConnectionParts, refusalOfNew?: RefusalOfNew): void {
+    const settle = this.#deps.roster.arrivals.admit();
+    const connection = new Connection(parts, this.#connectionDeps);
+    this.#connections.set(connection, settle);
+    if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
+  }
+
+  /** Sends every agent a goaway and closes its connection; writes no status change. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     const addresses = this.#otherAddresses();
-    for (const connection of this.#connections) {
+    for (const connection of this.#connections.keys()) {
       connection.send({ type: 'goaway', reason: 'the instance is stopping', withinMs: 0, addresses });
       connection.terminate('the instance is stopping');
     }
@@ -145,13 +197,10 @@ export class LinkServer {
     for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
   }
 
-  #upgradeRefusal(): string | undefined {
+  #obstacle(): string | undefined {
     if (this.#isStopping) return 'the instance is stopping';
     const { ready, reasons } = this.#deps.roster.readinessForAgents();
-    if (!ready) return reasons.join('; ');
-    if (this.#connections.size >= this.#deps.config.maxAgents) return 'the instance is full';
-    if (this.#deps.roster.authority.waiting >= UPGRADE_BACKLOG) return 'too many agents are coming in';
-    return undefined;
+    return ready ? this.#deps.roster.arrivals.obstacle : reasons.join('; ');
   }
 
   async #hello(connection: Connection, hello: HelloFrame): Promise<void> {
@@ -160,8 +209,9 @@ export class LinkServer {
     try {
       await this.#accept(connection, hello);
     } catch (error) {
-      if (!(error instanceof DatabaseUnavailableError)) throw error;
-      const message = 'the instance cannot reach its database';
+      if (!isTemporary(error)) throw error;
+      const isDown = error instanceof DatabaseUnavailableError;
+      const message = isDown ? 'the instance cannot reach its database' : 'the row of this server is in use';
       connection.refuse({ code: 'no-database', message, retryAfterMs: RETRY_AFTER_MS }, this.#otherAddresses());
     }
   }
@@ -179,8 +229,14 @@ export class LinkServer {
 
   async #accept(connection: Connection, hello: HelloFrame): Promise<void> {
     const { roster, servers, config, cnapiUuid } = this.#deps;
-    // Before the accept: once accepted, an agent that waits for its welcome would count as silent.
+    // Reads before the accept: an accepted agent that waits for its welcome would count as silent.
     const digest = await servers.sysinfoDigest(hello.serverUuid);
+    const refusal = digest === undefined ? this.#refusalsOfNew.get(connection)?.() : undefined;
+    this.#refusalsOfNew.delete(connection);
+    if (refusal !== undefined) {
+      const { message, retryAfterMs } = refusal;
+      return connection.refuse({ code: 'too-many-new-servers', message, retryAfterMs }, this.#addresses());
+    }
     const acceptance = await roster.authority.accept({ hello, socket: connection, isOpen: () => connection.isOpen });
     if (acceptance.kind === 'gone') return;
     if (acceptance.kind === 'refused') return connection.refuse(acceptance.refusal, this.#addresses());
@@ -199,21 +255,25 @@ export class LinkServer {
     });
   }
 
-  /** While the database is away the session waits with its inventory; it is not the agent's fault. */
-  async #inventory(session: Session, frame: InventoryFrame): Promise<void> {
+  /**
+   * If the database is unreachable, the session waits with its inventory; it is not the agent's
+   * fault.
+   */
+  async #inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void> {
     const { roster, tasks, registry, clock } = this.#deps;
     while (!session.isEnded) {
       try {
         if (await roster.authority.confirmInventory(session)) tasks.onInventory(registry.view(session), frame);
+        this.#connections.get(connection)?.();
         return;
       } catch (error) {
-        if (!(error instanceof DatabaseUnavailableError)) throw error;
+        if (!isTemporary(error)) throw error;
         await clock.sleep(INVENTORY_RETRY_MS);
       }
     }
   }
 
-  #frame(connection: Connection, session: Session, frame: AgentFrame): void {
+  #frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void {
     const { registry, servers, tasks } = this.#deps;
     const { serverUuid } = session;
     const reason = reasonNotToKeep(frame);
@@ -229,30 +289,31 @@ export class LinkServer {
         tasks.onTaskEnd(registry.view(session), frame);
         break;
       case 'sysinfo':
-        this.#latestSysinfo.run(connection, () => this.#keepSysinfo(connection, frame));
+        this.#latestSysinfo.run(connection, () => this.#keepSysinfo(connection, frame, size));
         break;
       case 'status':
-        servers.queueReport(serverUuid, frame.status);
+        servers.queueReport(serverUuid, frame.status, size);
         break;
     }
   }
 
-  /** It comes again with the next session only, so while the database is away and the connection stands it is tried again. */
-  async #keepSysinfo(connection: Connection, { sysinfo, digest }: SysinfoFrame): Promise<void> {
+  /**
+   * The agent sends its sysinfo again only in its next session. Storing it is therefore retried
+   * while the database is unreachable and the connection is open.
+   */
+  async #keepSysinfo(connection: Connection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
     const { servers, clock } = this.#deps;
     for (let tries = 1; connection.isOpen || tries === 1; tries++) {
       try {
         await servers.recordSysinfo(connection.serverUuid, sysinfo, digest);
         return;
       } catch (error) {
-        const bytes = JSON.stringify(sysinfo).length;
-        const isHeld =
-          error instanceof DatabaseUnavailableError && this.#sysinfoBytesHeld + bytes <= MAX_SYSINFO_BYTES_HELD;
+        const isHeld = isTemporary(error) && this.#sysinfoBytesHeld + size <= MAX_SYSINFO_BYTES_HELD;
         if (tries === 1 || !isHeld) this.#noteNotKept(connection, error, isHeld);
         if (!isHeld) return;
-        this.#sysinfoBytesHeld += bytes;
+        this.#sysinfoBytesHeld += size;
         await clock.sleep(SYSINFO_RETRY_MS);
-        this.#sysinfoBytesHeld -= bytes;
+        this.#sysinfoBytesHeld -= size;
       }
     }
   }
@@ -263,6 +324,7 @@ export class LinkServer {
   }
 
   #closed(connection: Connection, session: Session | undefined): void {
+    this.#connections.get(connection)?.();
     this.#connections.delete(connection);
     if (session === undefined) return;
     if (this.#isStopping) this.#deps.roster.sessions.end(session);
@@ -278,7 +340,7 @@ export class LinkServer {
   }
 }
 
-/** One report that the database refuses would take those with it that are written in the same statement. */
+/** A report that the database refuses would fail all reports of the same statement. */
 function reasonNotToKeep(frame: AgentFrame): string | undefined {
   if (frame.type === 'sysinfo') return reasonNotStorable(frame.sysinfo);
   return frame.type === 'status' ? reasonNotStorable(frame.status) : undefined;

@@ -1,6 +1,7 @@
 /**
- * The probes of one connection: numbered WebSocket pings, which a living peer's WebSocket library answers by itself. Only
- * the answer to a ping sent after the question counts. Deadlines are in healthy ticks (law 4).
+ * The probes of one connection: numbered WebSocket pings, which the WebSocket library of a living
+ * peer answers. Only the answer to a ping sent after the question counts. Deadlines are in healthy
+ * ticks (law 4).
  */
 import type { Ticker } from '../roster/ticker.ts';
 import type { AgentSocket } from './agent-socket.ts';
@@ -8,14 +9,17 @@ import type { AgentSocket } from './agent-socket.ts';
 export class Pings {
   readonly #socket: AgentSocket;
   readonly #ticker: Pick<Ticker, 'after'>;
-  /** Only while there are questions: after a stall of this instance every connection has its pings. */
+  /**
+   * Exists only while questions are open: after a stall of this instance every connection has a
+   * Pings.
+   */
   #waiting: Map<number, (isAlive: boolean) => void> | undefined;
   #number = 0;
 
   constructor({ socket, ticker }: { socket: AgentSocket; ticker: Pick<Ticker, 'after'> }) {
     this.#socket = socket;
     this.#ticker = ticker;
-    socket.on('pong', (data) => this.#answered(Number(data.toString())));
+    socket.on('pong', (data) => this.#waiting && this.#answered(Number(data.toString())));
   }
 
   send(): number {
@@ -24,7 +28,10 @@ export class Pings {
     return this.#number;
   }
 
-  /** True as soon as a ping sent now is answered, false after `withinMs` or when the connection ends. */
+  /**
+   * True as soon as a ping sent now is answered, false after `withinMs` or when the connection
+   * ends.
+   */
   ask(withinMs: number): Promise<boolean> {
     return new Promise((resolve) => {
       const number = this.send();
@@ -42,7 +49,7 @@ export class Pings {
     for (const number of this.#numbers()) this.#settle(number, false);
   }
 
-  /** An answer to a later ping tells of the earlier ones as well. */
+  /** The answer to a later ping also answers the earlier ones. */
   #answered(number: number): void {
     for (const asked of this.#numbers()) if (asked <= number) this.#settle(asked, true);
   }

@@ -1,13 +1,13 @@
-/** SQL of the audit. Rows are written in sets; one statement each, whatever their number. */
+/** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../moray/database.ts';
 
 export interface AuditStart {
-  /** A uuid of its own. */
+  /** The record's own uuid. */
   key: string;
   actor: string;
   roles: readonly string[];
   tokenUuid: string | undefined;
-  /** The route's name, as the OpenAPI document has it. */
+  /** The name of the route in the OpenAPI document. */
   action: string;
   method: string;
   path: string;
@@ -20,21 +20,23 @@ export interface AuditStart {
 
 export interface AuditOutcome {
   status: number;
-  /** Of the error, if it is one. */
+  /** The error's code, if it is an error. */
   code: string | undefined;
   object: string | undefined;
 }
 
-/** The outcome of the record of this request with this key. */
+/** The outcome for the record with this request and key. */
 export interface AuditEnd extends AuditOutcome, Pick<AuditStart, 'requestId' | 'key'> {}
 
-/** Turned away before it began, or begun as far as the database knows, which did not say so. */
+/**
+ * A request that was refused before it began, or one whose `begin` got no answer from the database.
+ */
 export interface AuditRefusal {
   start: AuditStart;
   outcome: AuditOutcome;
 }
 
-/** As GET /audit has it. */
+/** In the form of GET /audit. */
 export interface AuditRecord {
   id: number;
   time: string;
@@ -49,7 +51,7 @@ export interface AuditRecord {
   request_id: string;
   source: string;
   instance: string;
-  /** Null while it goes on, or when its instance died meanwhile. */
+  /** Null while the request is in progress, or if its instance died. */
   status: number | null;
   code: string | null;
   ended_at: string | null;
@@ -60,11 +62,13 @@ export interface AuditFilter {
   action?: string | undefined;
   serverUuid?: string | undefined;
   object?: string | undefined;
+  /** The beginning of the object's id. */
+  objectPrefix?: string | undefined;
   requestId?: string | undefined;
   /** ISO 8601, the database's clock. */
   since?: string | undefined;
   until?: string | undefined;
-  /** Only older ones than this id. */
+  /** Only records with a lower id. */
   before?: number | undefined;
   limit: number;
 }
@@ -74,7 +78,7 @@ const GIVEN = `$1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::t
   $11::text[], $12::uuid[]`;
 const VALUES = COLUMNS.replace('roles', `string_to_array(roles, ',')`);
 
-/** Again is harmless. */
+/** Repeating it is harmless. */
 export async function insertStarts(database: Queryable, starts: readonly AuditStart[]): Promise<void> {
   await database.query(
     `insert into cnapi_audit (${COLUMNS})
@@ -84,7 +88,10 @@ export async function insertStarts(database: Queryable, starts: readonly AuditSt
   );
 }
 
-/** Each with its outcome. Again is harmless; a record that was begun is not made anew, and the first outcome stays. */
+/**
+ * Inserts records with their outcomes. Repeating it is harmless: a record that exists is kept, and
+ * so is its first outcome.
+ */
 export async function insertRefusals(database: Queryable, refusals: readonly AuditRefusal[]): Promise<void> {
   const outcomes = refusals.map(({ outcome }) => outcome);
   await database.query(
@@ -118,7 +125,7 @@ function given(starts: readonly AuditStart[]): unknown[] {
   ];
 }
 
-/** Each row gets one outcome; the first stays. */
+/** Each row gets one outcome; the first one stays. */
 export async function recordEnds(database: Queryable, ends: readonly AuditEnd[]): Promise<void> {
   await database.query(
     `update cnapi_audit audit
@@ -144,8 +151,8 @@ export async function listAudit(database: Queryable, filter: AuditFilter): Promi
      where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ($3::uuid is null or server_uuid = $3)
        and ($4::text is null or object = $4) and ($5::text is null or request_id = $5)
        and ($6::timestamptz is null or time >= $6) and ($7::timestamptz is null or time < $7)
-       and ($8::bigint is null or id < $8)
-     order by id desc limit $9::int`,
+       and ($8::bigint is null or id < $8) and ($9::text is null or starts_with(object, $9))
+     order by id desc limit $10::int`,
     [
       filter.actor ?? null,
       filter.action ?? null,
@@ -155,13 +162,14 @@ export async function listAudit(database: Queryable, filter: AuditFilter): Promi
       filter.since ?? null,
       filter.until ?? null,
       filter.before ?? null,
+      filter.objectPrefix ?? null,
       filter.limit,
     ],
   );
   return rows.map((row) => ({ ...row, time: row.time.toISOString(), ended_at: row.ended_at?.toISOString() ?? null }));
 }
 
-/** Deletes at most `limit` that are older than `days`. */
+/** Deletes at most `limit` records older than `days`. */
 export async function forgetAudit(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_audit where id in (

@@ -1,4 +1,7 @@
-/** What went wrong, for whoever typed the command: what failed, where, what to do next; and the exit code. Pure. */
+/**
+ * Describes an error for the user of the command: what failed, where, and what to do next; and the
+ * exit code. Pure.
+ */
 import { AddressError } from '../client/address.ts';
 import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from '../client/client-errors.ts';
 import { NameResolutionError } from '../dns/resolve.ts';
@@ -26,7 +29,10 @@ export function complaintOf(error: unknown): Complaint {
   return { code: 'Failed', message: messageOf(error), exitCode: EXIT.failed };
 }
 
-/** In one line, or two with what to do next. Texts of the API may hold anything. */
+/**
+ * Formats a complaint as one line, plus a second one with the hint. API texts may contain any
+ * character.
+ */
 export function complaintText({ message, code, hint, address, requestId }: Complaint): string {
   const about = [address && `at ${address}`, requestId && `request ${requestId}`].filter(Boolean).join(', ');
   const coded = address === undefined ? message : `${message} (${code}${about ? `; ${about}` : ''})`;
@@ -48,8 +54,10 @@ function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
 }
 
 function hintOf({ statusCode, code }: ApiError): string | undefined {
-  if (statusCode === 401) return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600)';
-  if (code === 'Forbidden') return 'The role of this token does not allow it; cnapi token list shows roles to an admin';
+  if (statusCode === 401)
+    return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
+  if (code === 'Forbidden')
+    return "The role of this token does not allow it. Who may read an instance's configuration can make a token for an admin: cnapi token create NAME --role admin --config FILE";
   if (code === 'ServerNotRunning') return 'cnapi server SERVER says since when its agent has been away, and why';
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';

@@ -1,12 +1,17 @@
-/** What a command works with: the client for where the options say, the output, the ports. */
+/**
+ * What a command works with: the client for the place that the options name, the output, the clock
+ * and randomness.
+ */
 import type { Place } from '../client/address.ts';
 import { CnapiClient } from '../client/client.ts';
-import { credentialsOf } from '../client/credentials.ts';
+import { configFolder, credentialsOf } from '../client/credentials.ts';
+import { localUrls } from '../client/local-cnapi.ts';
 import { parseServer } from '../dns/resolve.ts';
 import { type Clock, systemClock } from '../ports/clock.ts';
 import { type Random, systemRandom } from '../ports/random.ts';
 import { VERSION } from '../version.ts';
 import { Output } from './output.ts';
+import { RememberedAddress } from './remembered-address.ts';
 import { UsageError } from './usage-error.ts';
 
 export interface GlobalOptions {
@@ -25,7 +30,7 @@ export interface Context {
   clock: Clock;
   random: Random;
   env: NodeJS.ProcessEnv;
-  /** What came after `--`; undefined when there was no `--`. */
+  /** The words after `--`; undefined when there was no `--`. */
   rest: readonly string[] | undefined;
 }
 
@@ -41,16 +46,19 @@ export function createContext(options: GlobalOptions, { env, rest }: Pick<Contex
   const client = new CnapiClient({
     place,
     secure,
-    // Read at the first call: what asks nobody must work without, to mend them.
+    // Read at the first call: commands that make no call must work without valid credentials, to
+    // repair them.
     credentials: () => credentialsOf(env),
     clock: systemClock,
     random: systemRandom,
     agent: `cnapi-cli/${VERSION}`,
+    onSlow: (text) => output.note(text),
+    remembered: new RememberedAddress(place, { env, clock: systemClock }),
   });
   return { client, output, clock: systemClock, random: systemRandom, env, rest };
 }
 
-/** Options go before the environment, addresses before names. @throws UsageError */
+/** Options take precedence over the environment, addresses over names. @throws UsageError */
 export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
   const { url = [], dns, dnsName } = options;
   if (url.length > 0 && (dns ?? dnsName) !== undefined)
@@ -59,7 +67,17 @@ export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
   if ((dns ?? dnsName) !== undefined) return named(dns ?? env.CNAPI_DNS, dnsName ?? env.CNAPI_DNS_NAME);
   if (env.CNAPI_URL) return { urls: listed([env.CNAPI_URL]) };
   if (env.CNAPI_DNS || env.CNAPI_DNS_NAME) return named(env.CNAPI_DNS, env.CNAPI_DNS_NAME);
-  return { urls: [LOCAL_URL] };
+  return { urls: localPlace(env) };
+}
+
+/** Of this user's `npm start` on this machine, whatever its ports. */
+function localPlace(env: NodeJS.ProcessEnv): string[] {
+  const all = localUrls(configFolder(env)).filter((urls) => urls.length > 0);
+  const [only, ...others] = all;
+  if (only !== undefined && others.length === 0) return [...only];
+  if (all.length === 0 || all.some((urls) => urls.includes(LOCAL_URL))) return [LOCAL_URL];
+  const each = all.map(([url]) => url).join(' or ');
+  throw new UsageError(`Several cnapis run on this machine; say which one with --url, such as ${each}`);
 }
 
 const listed = (urls: readonly string[]): string[] =>

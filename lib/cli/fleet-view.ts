@@ -1,27 +1,24 @@
-/** What `cnapi watch` shows: the instances, the fleet in numbers, what is not up, what runs. Pure. */
-import type { Instance, Queue, Server } from '../client/answers.ts';
+/**
+ * The contents of `cnapi watch`: the instances, counts of the fleet, servers that are not running,
+ * active tasks. Pure.
+ */
+import type { Instance, ListedTask, Queue, Server } from '../client/answers.ts';
 import { shortTime } from './duration.ts';
 import { type Column, clipped, table } from './table.ts';
 import { visible } from './visible.ts';
 
-export interface RunningTask {
-  id: string;
-  task: string;
-  serverUuid: string;
-  since: string;
-}
-
 export interface FleetView {
   instances: readonly Instance[];
   total: number;
-  /** By status. */
+  /** Number of servers by status. */
   counts: Readonly<Record<string, number>>;
-  /** Those that are not `running`, the first of them. */
+  /** The first servers that are not `running`. */
   away: readonly Server[];
   queues: readonly Queue[];
-  /** Begun since the watch began; undefined where the instances do not tell. */
-  tasks: readonly RunningTask[] | undefined;
-  /** What stands in the way of newer figures. */
+  /** The newest tasks that have not ended; undefined when the instances do not list tasks. */
+  tasks: readonly ListedTask[] | undefined;
+  hasMoreTasks: boolean;
+  /** Why the figures could not be updated. */
   trouble?: string | undefined;
 }
 
@@ -31,8 +28,8 @@ export function countByStatus(servers: Iterable<Server>): Record<string, number>
   return counts;
 }
 
-/** One line for logs: it changes when something changes. */
-export function summaryOf({ instances, total, counts, queues, tasks, trouble }: FleetView): string {
+/** One line for logs; it changes only when something shown changes. */
+export function summaryOf({ instances, total, counts, queues, tasks, hasMoreTasks, trouble }: FleetView): string {
   const states = [...new Set(instances.map(({ state }) => state))];
   const each = states.map((state) => `${instances.filter((one) => one.state === state).length} ${state}`);
   const held = queues.filter(({ holder }) => holder !== null).length;
@@ -41,7 +38,7 @@ export function summaryOf({ instances, total, counts, queues, tasks, trouble }: 
       `instances: ${each.join(', ') || 'none'}`,
       `servers: ${statusText(total, counts)}`,
       `locks: ${held} held, ${waiting(queues)} waiting`,
-      ...(tasks === undefined ? [] : [`tasks: ${tasks.length} running`]),
+      ...(tasks === undefined ? [] : [`tasks: ${tasksText(tasks, hasMoreTasks)}`]),
       ...(trouble === undefined ? [] : [`! ${trouble}`]),
     ].join('; '),
   );
@@ -52,18 +49,19 @@ export interface Paint {
   red(text: string): string;
 }
 
-/** A screen of it; `time` is shown in its corner. */
+/** Formats the view as a screen, with `time` in a corner. */
 export function screenOf(
   view: FleetView,
   { width, time, paint }: { width: number; time: string; paint: Paint },
 ): string[] {
-  const { instances, total, counts, away, queues, tasks, trouble } = view;
+  const { instances, total, counts, away, queues, tasks, hasMoreTasks, trouble } = view;
   const title = 'cnapi watch   q to leave';
   const clip = (line: string) => clipped(line, width);
   const held = queues.filter(({ holder }) => holder !== null).length;
   const lines = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
   if (trouble !== undefined) lines.push(paint.red(clip(visible(trouble))), '');
   const numbers = [`servers  ${statusText(total, counts)}`, `locks    ${held} held, ${waiting(queues)} waiting`];
+  if (tasks !== undefined) numbers.push(`tasks    ${tasksText(tasks, hasMoreTasks)}`);
   lines.push(...numbers.map(clip), '');
   lines.push(...section(INSTANCES, instances, width, paint));
   if (away.length > 0) lines.push('', ...section(AWAY, away, width, paint));
@@ -81,6 +79,9 @@ const statusText = (total: number, counts: Readonly<Record<string, number>>): st
   return [`${total}`, ...each.map(([status, count]) => `${count} ${visible(status)}`)].join(', ');
 };
 
+const tasksText = ({ length }: readonly unknown[], hasMore: boolean): string =>
+  `${length}${hasMore ? ' or more' : ''} active`;
+
 const waiting = (queues: readonly Queue[]): number => queues.reduce((sum, { depth }) => sum + depth, 0);
 
 const INSTANCES: readonly Column<Instance>[] = [
@@ -97,9 +98,10 @@ const AWAY: readonly Column<Server>[] = [
   { head: 'STATUS', of: ({ status }) => status },
 ];
 
-const TASKS: readonly Column<RunningTask>[] = [
+const TASKS: readonly Column<ListedTask>[] = [
   { head: 'TASK', of: ({ id }) => id },
   { head: 'NAME', of: ({ task }) => task, shrinks: true },
-  { head: 'SERVER', of: ({ serverUuid }) => serverUuid },
-  { head: 'SINCE', of: ({ since }) => shortTime(since), shrinks: true },
+  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
+  { head: 'CREATED', of: ({ timestamp }) => shortTime(timestamp), shrinks: true },
+  { head: 'WHAT', of: ({ summary }) => summary, shrinks: true },
 ];

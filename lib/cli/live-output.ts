@@ -1,8 +1,9 @@
 /**
- * The output of a command on a server, as it comes: stdout to stdout, stderr to stderr, whole lines with a prefix when there
- * are several servers. To a terminal control characters are shown as escapes, because what a server prints must not
- * steer the terminal of whoever asks it; to a pipe or a file everything goes as it is, and so it does with `raw`. What is
- * missing is told on stderr, never within the output.
+ * Shows the output of a command on a server as it arrives: stdout to stdout, stderr to stderr,
+ * whole lines with a prefix if there are several servers. On a terminal, control characters are
+ * shown as escapes, because a server's output must not control the user's terminal. To a pipe or a
+ * file, and with `raw`, output is written unchanged. Missing output is reported on stderr, never
+ * within the output.
  */
 import type { TaskEvent } from '../client/answers.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
@@ -11,7 +12,7 @@ import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './ou
 import { visibleLines } from './visible.ts';
 
 interface Stream {
-  /** The beginning of a line. */
+  /** The beginning of an incomplete line. */
   pending: string;
   lastWasLineEnd: boolean;
   isToldHeld: boolean;
@@ -19,15 +20,18 @@ interface Stream {
 
 export interface LiveOutputOptions {
   raw: boolean;
-  /** Before each line, made safe already. */
+  /** Written before each line; already safe to show. */
   prefix: string | undefined;
-  /** Whose output it is, for remarks; made safe already. */
+  /** Names the server in remarks; already safe to show. */
   label: string;
 }
 
-/** A line longer than this is shown in parts. */
+/** A longer line is shown in parts. */
 const MAX_PENDING = 64 * 1024;
-/** After a gap. Most commands have ended by then, and nothing is missing. */
+/**
+ * How long output after a gap is held back. Most commands have ended by then, and nothing is
+ * missing.
+ */
 const HOLD_MS = 2000;
 
 export class LiveOutput {
@@ -37,6 +41,7 @@ export class LiveOutput {
   readonly #sequence = new OutputSequence();
   readonly #streams: Record<StreamName, Stream> = { stdout: newStream(), stderr: newStream() };
   #timer: Timer | undefined;
+  #isIncomplete = false;
 
   constructor({ output, clock }: { output: Output; clock: Clock }, options: LiveOutputOptions) {
     this.#output = output;
@@ -44,14 +49,22 @@ export class LiveOutput {
     this.#options = options;
   }
 
-  /** An `output` event. */
+  /** Some of the command's output is missing, or may be. */
+  get isIncomplete(): boolean {
+    return this.#isIncomplete;
+  }
+
+  /** Takes an `output` event. */
   write({ data, attempt }: Pick<TaskEvent, 'data' | 'attempt'>): void {
     this.#take(this.#sequence.write(data, attempt));
     if (STREAMS.some((name) => this.#sequence.isHolding(name)))
       this.#timer ??= this.#clock.after(HOLD_MS, () => this.#heldForLong());
   }
 
-  /** The result of the task: what of its output was not shown while it ran (an older agent shows none) comes now. */
+  /**
+   * Takes the task's result: shows the output that was not shown while the task ran. Agents of
+   * earlier versions send none before the end.
+   */
   end(result: unknown): void {
     this.#timer?.cancel();
     this.#take(this.#sequence.end(result));
@@ -61,7 +74,10 @@ export class LiveOutput {
     }
   }
 
-  /** Who looks on wants to see what comes now; who reads a pipe or a file wants all of it, in order. */
+  /**
+   * On a terminal, shows the output that is available now; a pipe or a file receives all of it in
+   * order.
+   */
   #heldForLong(): void {
     this.#timer = undefined;
     for (const name of STREAMS) {
@@ -86,6 +102,7 @@ export class LiveOutput {
   }
 
   #tellCut(name: StreamName, bytes: number | null): void {
+    this.#isIncomplete = true;
     this.#endPending(name);
     this.#endLine(name);
     if (bytes === null) this.#tell('complain', `some of ${name} may be missing; the task's result has what was kept`);
@@ -114,7 +131,7 @@ export class LiveOutput {
     stream.pending = '';
   }
 
-  /** The shell's prompt, and what others say, begins on a line of its own. */
+  /** Ends the line, so that the shell's prompt and remarks begin on a new line. */
   #endLine(name: StreamName): void {
     const stream = this.#streams[name];
     if (!stream.lastWasLineEnd && terminalOf(name)) this.#emit(name, '\n');
@@ -124,7 +141,8 @@ export class LiveOutput {
   #emit(name: StreamName, text: string): void {
     const safe = terminalOf(name) && !this.#options.raw ? visibleLines(text) : text;
     const { prefix } = this.#options;
-    // By line feeds alone: what else a pattern takes for the end of a line is the command's own.
+    // Splits at line feeds only; other characters that a pattern treats as line ends belong to the
+    // command's output.
     const shown =
       prefix === undefined
         ? safe
@@ -138,7 +156,7 @@ export class LiveOutput {
   }
 }
 
-/** What stands before a server's lines; of a label that is safe to show. */
+/** The prefix of a server's lines; `label` must be safe to show. */
 export function prefixOf(label: string, width: number): string {
   return `${label.padEnd(width)} | `;
 }

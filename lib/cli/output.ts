@@ -1,10 +1,11 @@
 /**
- * What is shown, and where: results on stdout, remarks on stderr. Knows whether people or programs read. A reader that went
- * away is no error: by default the command ends there, quietly, as `head` expects it.
+ * Writes results to stdout and remarks to stderr. Knows whether a person or a program reads. A
+ * reader that closes stdout is not an error: by default the command then ends silently, as `head`
+ * expects.
  */
 import { type Clock, settlesWithin } from '../ports/clock.ts';
 import { type Column, facts, table } from './table.ts';
-import { safeJson, visible, visibleLines } from './visible.ts';
+import { safeJson, visibleLines } from './visible.ts';
 
 export interface OutputOptions {
   json: boolean;
@@ -13,7 +14,7 @@ export interface OutputOptions {
   color: boolean;
 }
 
-/** Resolves when all that was written has left this process, or nobody reads it any more. */
+/** Resolves when everything written has left this process, or when nobody reads it any more. */
 export async function flushed(): Promise<void> {
   const each = [process.stdout, process.stderr].map(
     (stream) =>
@@ -29,8 +30,8 @@ export async function flushed(): Promise<void> {
 const SOON_MS = 1000;
 
 /**
- * For whoever asks to end once more: a reader that stands still is not waited for. Not at once, because two signals may be
- * one wish (timeout(1) sends TERM twice).
+ * For a second request to end: does not wait for a reader that has stopped reading. It waits a
+ * moment, because two signals may be one request (timeout(1) sends TERM twice).
  */
 export async function exitSoon(clock: Clock, code: number): Promise<never> {
   await settlesWithin(clock, SOON_MS, flushed());
@@ -44,7 +45,7 @@ export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly #color: boolean;
-  /** What to do when nobody reads stdout any more. */
+  /** Called when nobody reads stdout any more. */
   onReaderGone: () => void = () => process.exit(0);
   #isGone = false;
 
@@ -64,17 +65,20 @@ export class Output {
     return process.stdout.isTTY === true;
   }
 
-  /** Of the terminal; undefined where there is none. */
+  /** Width of the terminal; undefined without a terminal. */
   get columns(): number | undefined {
     return this.isTerminal ? process.stdout.columns || 80 : undefined;
   }
 
-  /** As it is; whoever calls has made it safe. */
+  /** Writes the text unchanged; the caller has made it safe. */
   raw(text: string | Uint8Array): void {
     if (!this.#isGone) process.stdout.write(text);
   }
 
-  /** Resolves when the reader of stdout has caught up: a stream is not read faster than its output is. */
+  /**
+   * Resolves when the reader of stdout has caught up, so that a stream is not read faster than its
+   * output is written.
+   */
   async ready(): Promise<void> {
     while (!this.#isGone && process.stdout.writableNeedDrain) {
       await new Promise<void>((resolve) => {
@@ -88,43 +92,62 @@ export class Output {
     this.raw(`${visibleLines(text)}\n`);
   }
 
-  /** One JSON document: over several lines for people, in one for programs. */
+  /** Writes one JSON document: on several lines for people, on one for programs. */
   document(value: unknown): void {
     this.raw(`${safeJson(value, this.isTerminal ? 2 : undefined)}\n`);
   }
 
-  /** One line of JSON, of a stream. */
+  /** Writes one line of JSON, for a stream of documents. */
   record(value: unknown): void {
     this.raw(`${safeJson(value)}\n`);
   }
 
-  /** A remark, on stderr; not with --quiet. */
+  /** Writes a remark to stderr; nothing with --quiet. */
   note(text: string): void {
     if (!this.quiet) this.complain(text);
   }
 
-  /** Something that must be known, on stderr. */
+  /** Writes to stderr, also with --quiet. */
   complain(text: string): void {
     process.stderr.write(`cnapi: ${visibleLines(text)}\n`);
   }
 
   table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
-    const [head = '', ...lines] = table(columns, rows, this.columns);
+    const painted = columns.map((one) => (isStatus(one) ? { ...one, paint: this.#paintStatus } : one));
+    const [head = '', ...lines] = table(painted, rows, this.columns);
     this.raw(`${this.paint('bold', head)}\n`);
-    for (const line of lines) this.line(line);
+    // Each cell was made safe before it was coloured.
+    for (const line of lines) this.raw(`${line}\n`);
   }
 
   facts(pairs: readonly (readonly [string, unknown])[]): void {
-    for (const line of facts(pairs)) this.line(line);
+    for (const line of facts(pairs)) {
+      const [, name = '', gap = '', value = ''] = /^(status)( +)(.*)$/.exec(line) ?? [];
+      if (name === '') this.line(line);
+      else this.raw(`${name}${gap}${this.#paintStatus(visibleLines(value), value)}\n`);
+    }
   }
 
   paint(color: Color, text: string): string {
     return this.#color ? `\x1b[${COLORS[color]}m${text}\x1b[0m` : text;
   }
 
-  /** A server's, a task's, an instance's: in its colour. */
-  status(text: string): string {
-    const color = { running: 'green', complete: 'green', live: 'green', unknown: 'red', failure: 'red' }[text];
-    return color === undefined ? visible(text) : this.paint(color as Color, text);
-  }
+  /** Colours the status of a server, a task or an instance. */
+  readonly #paintStatus = (text: string, status: string): string => {
+    const color = STATUS_COLORS[status];
+    return color === undefined ? text : this.paint(color, text);
+  };
 }
+
+const STATUS_COLORS: Readonly<Record<string, Color>> = {
+  running: 'green',
+  complete: 'green',
+  live: 'green',
+  draining: 'yellow',
+  rebooting: 'yellow',
+  unknown: 'red',
+  failure: 'red',
+  dead: 'red',
+};
+
+const isStatus = <Row>({ head }: Column<Row>): boolean => head === 'STATUS' || head === 'STATE';

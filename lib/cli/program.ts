@@ -1,4 +1,7 @@
-/** The command table: every command with its arguments and options, made by the file of its noun. */
+/**
+ * The command table: every command with its arguments and options, defined in the command's own
+ * file.
+ */
 import { Command, Option } from 'commander';
 import { auditCommand } from './commands/audit.ts';
 import { cancelCommand } from './commands/cancel.ts';
@@ -21,15 +24,21 @@ import { watchCommand } from './commands/watch.ts';
 import type { Runner } from './runner.ts';
 
 const ABOUT = `
-Where the instances are, the first of these that is given:
-  --url URL, --dns ADDRESS:PORT and --dns-name NAME, CNAPI_URL, CNAPI_DNS and CNAPI_DNS_NAME, else http://127.0.0.1:8080.
-  When one instance is gone, the next one is asked.
-Who you are:
-  CNAPI_TOKEN, the file CNAPI_TOKEN_FILE, or ~/.config/cnapi/token (mode 0600). CNAPI_CA_FILE names the CA for https.
+Where the instances are; the first of these that is set:
+  1. --url URL
+  2. --dns ADDRESS:PORT, --dns-name NAME
+  3. CNAPI_URL
+  4. CNAPI_DNS, CNAPI_DNS_NAME
+  5. your npm start on this machine
+  6. http://127.0.0.1:8080
+  If an instance does not answer, the next one is asked.
+Who you are; the first of these that is set:
+  CNAPI_TOKEN, the file named by CNAPI_TOKEN_FILE, the token of your own npm start (for its instances only),
+  ~/.config/cnapi/token. Token files must have mode 0600. CNAPI_CA_FILE names the CA for https.
 Signals:
-  A lost terminal (SIGHUP) ends the program, not what it has asked for: tasks and drains go on. Under nohup it goes on, too.
+  When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it stays.
 Exit codes:
-  0 done, 1 failed or refused, 2 usage, 3 no instance answered. lock has more: cnapi lock --help
+  0 done, 1 failed or refused, 2 wrong usage, 3 no instance answered. exec and lock have more; see their --help.
 `;
 
 export function createProgram(runner: Runner): Command {
@@ -77,7 +86,7 @@ const COMMANDS = [
   versionCommand,
 ];
 
-/** All but the program itself, depth first. */
+/** All commands except the program itself, depth first. */
 export function allCommands(program: Command): Command[] {
   return program.commands.flatMap((command) => [command, ...allCommands(command)]);
 }

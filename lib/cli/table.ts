@@ -1,34 +1,47 @@
-/** Tables for people: columns as wide as they need, fitted to the terminal by shortening those that may be. Pure. */
+/**
+ * Tables for people: columns are as wide as needed, and fit the terminal by shortening those that
+ * may be shortened. Pure.
+ */
 import { visible } from './visible.ts';
 
 export interface Column<Row> {
   head: string;
   of(row: Row): string | number | boolean | null | undefined;
-  /** May be shortened. Ids never are: half a uuid is of no use. */
+  /** The column may be shortened. Ids never are: half a uuid is useless. */
   shrinks?: boolean;
   align?: 'right';
+  /** Colours a cell's text after layout. */
+  paint?: Paint;
 }
+
+/** `value` is the cell's value, `text` what is shown of it. */
+export type Paint = (text: string, value: string) => string;
 
 const GAP = '  ';
 const LEAST = 8;
 const ELLIPSIS = '…';
 
-/** Lines, the first one the heads. `width` undefined: as wide as it comes. */
+/** Returns the lines, the first one with the heads. Without `width` columns are not shortened. */
 export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width?: number): string[] {
   const cells = [
     columns.map(({ head }) => head),
     ...rows.map((row) => columns.map((column) => textOf(column.of(row)))),
   ];
   const widths = fitted(columns, cells, width);
-  return cells.map((line) =>
+  return cells.map((line, row) =>
     line
-      .map((cell, at) => aligned(shortened(cell, widths[at] ?? 0), widths[at] ?? 0, columns[at]?.align))
+      .map((cell, at) => {
+        const { align, paint } = columns[at] ?? {};
+        const shown = aligned(shortened(cell, widths[at] ?? 0), widths[at] ?? 0, align);
+        const isLast = at === line.length - 1;
+        return paint === undefined || row === 0 ? shown : paint(isLast ? shown.trimEnd() : shown, cell);
+      })
       .join(GAP)
       .trimEnd(),
   );
 }
 
-/** Name and value, one a line. */
+/** One line per pair: name and value. */
 export function facts(pairs: readonly (readonly [string, unknown])[]): string[] {
   const given = pairs.filter(([, value]) => value !== undefined && value !== null && value !== '');
   const widest = Math.max(0, ...given.map(([name]) => name.length));
@@ -56,7 +69,7 @@ function fitted<Row>(columns: readonly Column<Row>[], cells: readonly string[][]
   return widths;
 }
 
-/** A loop: a call takes only so many arguments. */
+/** A loop, because a function call takes a limited number of arguments. */
 function widestOf(texts: readonly string[]): number {
   let widest = 0;
   for (const text of texts) widest = Math.max(widest, widthOf(text));
@@ -84,7 +97,7 @@ const WIDE =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}/u;
 const NONE = /\p{Mark}|\u200b|\u200c|\u200d/u;
 
-/** Cells of a terminal. */
+/** Returns the width in terminal cells. */
 export function widthOf(text: string): number {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: plain ASCII is most of it
   if (/^[\x00-\x7f]*$/.test(text)) return text.length;
@@ -93,7 +106,7 @@ export function widthOf(text: string): number {
   return width;
 }
 
-/** Not longer than the screen is wide, or it would take two lines. Of text without colours. */
+/** Cuts a line at the width of the screen, so that it does not wrap. For text without colours. */
 export function clipped(line: string, width: number): string {
   if (widthOf(line) <= width) return line;
   let kept = '';

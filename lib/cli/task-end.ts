@@ -1,21 +1,29 @@
-/** What the end of a task says. Pure. */
+/** Interprets the end of a task. Pure. */
 import { exitCodeOfSignal } from './signals.ts';
+
+/** For a caller that may look at tasks but not run them. */
+export const WITHHELD = 'what it was given and what it wrote is shown to the role operator and above only';
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Of the data of an `end` event: it was carried out, and if it was a command it ended with 0. */
+/**
+ * Takes the data of an `end` event: true if the task completed and, if it was a command, exited
+ * with 0.
+ */
 export function hasSucceeded(end: Json): boolean {
   return end.status === 'complete' && [undefined, 0].includes(exitCodeOf(end.result));
 }
 
-/** A command's exit code, as the shell counts it for one that a signal ended; undefined for other tasks. */
+/**
+ * A command's exit code, or a shell's code for a signal that ended it; undefined for other tasks.
+ */
 export function exitCodeOf(result: unknown): number | undefined {
   const { exitCode, signal } = (result ?? {}) as Json;
   if (typeof exitCode === 'number') return exitCode;
   return typeof signal === 'string' ? exitCodeOfSignal(signal) : undefined;
 }
 
-/** Why it did not succeed; undefined if it did. */
+/** Returns why the task did not succeed; undefined if it did. */
 export function errorOf(end: Json): string | undefined {
   if (hasSucceeded(end)) return undefined;
   const { message, code } = (end.error ?? {}) as Json;

@@ -1,13 +1,14 @@
 /**
- * A ticket of the waitlist from its creation to its end, for one holder: taken in spite of lost answers, waited for, renewed,
- * given back. `lost` aborts when the lock can no longer be counted on: an instance says so, or it could not be renewed and
- * may have expired. Used by commands/lock.ts.
+ * A ticket of the waitlist from its creation to its end, for one holder. It creates the ticket even
+ * if answers are lost, waits for it, renews it and releases it. `lost` aborts when the lock may no
+ * longer be held: an instance reported it, or the ticket could not be renewed and may have expired.
+ * Used by commands/lock.ts.
  *
- *     taken ──▶ queued ──▶ active ──release()──▶ ended
- *                  └──────────┴── deleted, expired, not renewed in time ──▶ lost
+ *      taken ──▶ queued ──▶ active ──release()──▶ ended
+ *                   └──────────┴── deleted, expired, not renewed in time ──▶ lost
  */
 import type { Ticket } from '../client/answers.ts';
-import type { CnapiClient, Limits } from '../client/client.ts';
+import type { CnapiClient, Limits, TicketRequest } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -17,7 +18,7 @@ import { tellPlace } from './place-teller.ts';
 export interface KeeperDependencies {
   client: CnapiClient;
   clock: Clock;
-  /** Remarks for people. */
+  /** Shows a remark to the user. */
   note(text: string): void;
 }
 
@@ -27,12 +28,12 @@ export interface KeeperRequest {
   id: string;
   action: string;
   expiresMs: number;
-  /** How long before its end the lock counts as lost, when it cannot be renewed. */
+  /** If the ticket cannot be renewed, the lock counts as lost this long before its expiry. */
   marginMs: number;
   requestId: string;
 }
 
-/** How a lock is lost, in words. */
+/** The message says how the lock was lost. */
 export class LockLostError extends Error {}
 
 const WAIT_SECONDS = 10;
@@ -40,9 +41,9 @@ const LOOK_MS = 2000;
 const PAUSE_MS = 500;
 const LEAST_WITHIN_MS = 300;
 const MOST_WITHIN_MS = 3000;
-/** A lock that nobody takes back is free when its ticket expires. */
+/** A lock that is not released becomes free when its ticket expires. */
 const RELEASE_WITHIN_MS = 5000;
-/** How long a place is tried for while no instance answers that had taken the request. */
+/** How long to repeat the create while no instance answers and the request may have arrived. */
 const TAKE_WITHIN_MS = 30_000;
 
 export class TicketKeeper {
@@ -52,11 +53,13 @@ export class TicketKeeper {
   readonly #done = new AbortController();
   readonly #passed: PassedTime;
   #uuid: string | undefined;
-  /** As it was when the ticket was made; empty where that was not answered. */
+  /** The queue when the ticket was created; empty if no answer came. */
   #queue: readonly Ticket[] = [];
   #isUncertain = false;
+  /** Number of idempotency keys whose ticket has ended. */
+  #usedKeys = 0;
   #goodUntil = 0;
-  /** What an instance said of its end, as against what the time says. */
+  /** An instance's report that the lock is lost; undefined if only the time ran out. */
   #told: LockLostError | undefined;
   #renewing: Promise<void> | undefined;
 
@@ -76,17 +79,20 @@ export class TicketKeeper {
     return this.#uuid;
   }
 
-  /** Takes a place and keeps it from then on. @throws ApiError, NoAnswerError; the signal's reason */
+  /**
+   * Creates the ticket and keeps it from then on.
+   * @throws ApiError, NoAnswerError; the signal's reason
+   */
   async take(signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
     const start = this.#passed.now();
     for (;;) {
       const sentAt = this.#passed.now();
-      // Not cut short: a ticket that was made must be known, to be given back.
+      // Not interrupted by the signal: the uuid of a created ticket must be known, to release it.
       const taken = await this.#tryToTake(start);
       if (taken !== undefined) {
         this.#uuid = taken;
-        // One that is found again was made by the first request at the earliest.
+        // A ticket that is found again may have been created by the first request.
         this.#goodUntil = (this.#isUncertain ? start : sentAt) + this.#request.expiresMs;
         this.#renewing = this.#keep();
       }
@@ -96,7 +102,10 @@ export class TicketKeeper {
     }
   }
 
-  /** True when it is active, false when it is not by `until` (of the clock). @throws LockLostError, NoAnswerError, ApiError; the signal's reason */
+  /**
+   * Returns true when the ticket is active, false when it is not by `until` (of the clock).
+   * @throws LockLostError, NoAnswerError, ApiError; the signal's reason
+   */
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, this.lost, over.signal]);
@@ -117,7 +126,7 @@ export class TicketKeeper {
     const { client, clock } = this.#deps;
     let unanswered: unknown;
     let seconds = 0;
-    // However little time there is, it is asked once whether the lock is free.
+    // Asks at least once, even if no time is left.
     do {
       try {
         if ((await client.waitTicket(this.uuid, seconds, either)) === 'active') return true;
@@ -131,18 +140,24 @@ export class TicketKeeper {
       either.throwIfAborted();
       seconds = secondsTo(until, clock);
     } while (clock.now() < until);
-    // That it is not our turn must have been said by somebody.
+    // Returning false requires an answer that the ticket is still queued.
     if (unanswered !== undefined) throw unanswered;
     return false;
   }
 
-  /** @throws LockLostError when it can no longer be counted on: this process may have stood still for a while. */
+  /**
+   * @throws LockLostError when the lock may no longer be held, because this process may have been
+   * suspended
+   */
   confirm(): void {
     this.#loseInTime();
     this.lost.throwIfAborted();
   }
 
-  /** Once the work is done: whether it was done under the lock to its end. @throws LockLostError */
+  /**
+   * Called after the work: checks that the lock was held until the end of the work.
+   * @throws LockLostError
+   */
   async confirmToTheEnd(): Promise<void> {
     const { client, clock } = this.#deps;
     const wasGood = !this.lost.aborted && this.#leftMs() > 0;
@@ -150,7 +165,7 @@ export class TicketKeeper {
     const timer = clock.after(MOST_WITHIN_MS, () => enough.abort(new Error('no time left')));
     try {
       const { status } = await client.ticket(this.uuid, this.#limits(enough.signal));
-      // Whatever was feared meanwhile: what has ended does not become active again.
+      // An ended ticket never becomes active again, so the lock was held throughout.
       if (status === 'active') return;
       this.#lose(`ticket ${this.uuid} is ${status}`);
     } catch (error) {
@@ -159,11 +174,15 @@ export class TicketKeeper {
       timer.cancel();
     }
     if (this.#told !== undefined) throw this.#told;
-    // The time that passed while nobody answered passed after the work was done.
+    // The time without an answer passed after the work had ended.
     if (!wasGood) this.confirm();
   }
 
-  /** Resolves when it has been renewed from now on: before that nobody knows what became of it while we stood still. @throws LockLostError */
+  /**
+   * Resolves after a renewal that was sent after this call: before it, the state of the lock during
+   * the pause is unknown.
+   * @throws LockLostError
+   */
   async renewAnew(): Promise<void> {
     for (;;) {
       this.confirm();
@@ -174,7 +193,10 @@ export class TicketKeeper {
     }
   }
 
-  /** Gives the lock, or the place, back. False when nobody could be told: it passes on when the ticket expires. */
+  /**
+   * Releases the lock, or the place in the queue. Returns false when no instance answered: then the
+   * lock becomes free when the ticket expires.
+   */
   async release(): Promise<boolean> {
     this.#done.abort();
     await this.#renewing;
@@ -183,6 +205,8 @@ export class TicketKeeper {
     const timer = clock.after(RELEASE_WITHIN_MS, () => enough.abort(new Error('no time left')));
     const limits = { signal: enough.signal, withinMs: RELEASE_WITHIN_MS / 3 };
     try {
+      // The key gives the same ticket, even one whose commit is still in progress.
+      if (this.#isUncertain) this.#uuid ??= (await client.createTicket(this.#creation(), limits)).uuid;
       if (this.#uuid !== undefined) await client.releaseTicket(this.#uuid, limits).catch(unlessGone);
       if (this.#isUncertain)
         for (const one of await this.#mine(limits)) await client.deleteTicket(one.uuid, limits).catch(unlessGone);
@@ -194,15 +218,19 @@ export class TicketKeeper {
     }
   }
 
-  /** Undefined: nobody knows, try again. */
+  /** Returns undefined when the outcome is unknown and the caller should try again. */
   async #tryToTake(start: number): Promise<string | undefined> {
-    const { serverUuid, scope, id, action, expiresMs, requestId } = this.#request;
     try {
-      // An answer that was lost may have made a ticket: it is found by the request's id.
+      // A request whose answer was lost may have created a ticket. An instance of an earlier
+      // version finds it only by the request's id.
       const [earlier] = this.#isUncertain ? await this.#mine() : [];
       if (earlier !== undefined) return earlier.uuid;
-      const request = { serverUuid, scope, id, action, expiresInSeconds: expiresMs / 1000, requestId };
-      const { uuid, queue } = await this.#deps.client.createTicket(request);
+      const { uuid, queue } = await this.#deps.client.createTicket(this.#creation());
+      const own = queue.find((ticket) => ticket.uuid === uuid);
+      if (own?.status === 'expired' || own?.status === 'finished') {
+        this.#usedKeys += 1;
+        return undefined;
+      }
       this.#queue = queue;
       return uuid;
     } catch (error) {
@@ -213,12 +241,18 @@ export class TicketKeeper {
     }
   }
 
+  #creation(): TicketRequest {
+    const { serverUuid, scope, id, action, expiresMs, requestId } = this.#request;
+    const idempotencyKey = `${requestId}.${this.#usedKeys}`;
+    return { serverUuid, scope, id, action, expiresInSeconds: expiresMs / 1000, requestId, idempotencyKey };
+  }
+
   #mine(limits: Limits = {}): Promise<Ticket[]> {
     const { serverUuid, scope, id, requestId: reqid } = this.#request;
     return this.#deps.client.openTickets(serverUuid, { scope, id, reqid }, limits);
   }
 
-  /** Renews in time, and looks more often whether it is there still. */
+  /** Renews the ticket in time, and checks more often that it still exists. */
   async #keep(): Promise<void> {
     const { clock } = this.#deps;
     const done = this.#done.signal;
@@ -235,12 +269,12 @@ export class TicketKeeper {
     }
   }
 
-  /** How long the lock can still be counted on. */
+  /** How long the lock is certainly still held. */
   #leftMs(): number {
     return this.#goodUntil - this.#request.marginMs - this.#passed.now();
   }
 
-  /** Whether an instance told. Never lasts longer than the lock can be counted on. */
+  /** Returns whether an instance answered. Takes no longer than the lock is certainly held. */
   async #within(ask: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
     const enough = new AbortController();
     const timer = this.#deps.clock.after(Math.max(0, this.#leftMs()), () => enough.abort(new Error('no time left')));
@@ -266,7 +300,10 @@ export class TicketKeeper {
     if (status !== 'queued' && status !== 'active') this.#lose(`ticket ${this.uuid} is ${status}`);
   }
 
-  /** An instance that stands still must not cost the lock while another one would renew it. */
+  /**
+   * Limits each attempt, so that a frozen instance does not cost the lock while another one could
+   * renew it.
+   */
   #limits(signal: AbortSignal) {
     const withinMs = Math.min(MOST_WITHIN_MS, Math.max(LEAST_WITHIN_MS, this.#request.expiresMs / 10));
     return { signal, withinMs, patienceMs: 0 };
@@ -284,14 +321,14 @@ export class TicketKeeper {
   }
 }
 
-/** Nobody answered, or nobody could just then. */
+/** No instance answered, or none could serve the request at that time. */
 function isPassing(error: unknown): boolean {
   return (
     error instanceof NoAnswerError || (error instanceof ApiError && [502, 503, 504, 429].includes(error.statusCode))
   );
 }
 
-/** An instance says that it has ended, or that there is none. */
+/** An instance reports that the ticket has ended or does not exist. */
 function isOver(error: unknown): error is ApiError {
   return error instanceof ApiError && [404, 409].includes(error.statusCode);
 }

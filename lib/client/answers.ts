@@ -1,6 +1,7 @@
 /**
- * What the API answers, as far as a client needs to know it; more may come, and stays. Checked where it arrives, because
- * the instance may be of another version. test/client holds these to the examples of the routes themselves.
+ * The answers of the API, as far as a client needs them; other fields are kept. Checked on arrival,
+ * because the instance may have another version. test/client checks these schemas against the
+ * examples of the routes.
  */
 import { z } from 'zod';
 
@@ -47,8 +48,27 @@ export const taskAnswer = z.looseObject({
   started_at: z.string().optional(),
   finished_at: z.string().optional(),
   history: z.array(z.looseObject({ name: z.string(), timestamp: z.string(), event: json })),
+  /** True when this caller may not see the params, output, result and messages. */
+  withheld: z.boolean().optional(),
 });
 export type Task = z.output<typeof taskAnswer>;
+
+/** One task of a list: small, whatever its params and output. */
+export const listedTaskAnswer = z.looseObject({
+  id: z.string(),
+  task: z.string(),
+  server_uuid: z.string(),
+  status: z.string(),
+  timestamp: z.string(),
+  actor: nullable,
+  summary: z.string().optional(),
+  exit_code: z.number().optional(),
+  error_code: z.string().optional(),
+});
+export type ListedTask = z.output<typeof listedTaskAnswer>;
+
+export const taskPageAnswer = z.looseObject({ tasks: z.array(listedTaskAnswer), next: z.string().optional() });
+export type TaskPage = z.output<typeof taskPageAnswer>;
 
 export const taskEventAnswer = z.looseObject({
   seq: z.number(),
@@ -66,6 +86,7 @@ export const taskHistoryAnswer = z.looseObject({
   started_at: z.string().optional(),
   finished_at: z.string().optional(),
   messages: z.array(z.unknown()).optional(),
+  withheld: z.boolean().optional(),
 });
 export type TaskHistoryEntry = z.output<typeof taskHistoryAnswer>;
 

@@ -1,12 +1,13 @@
 /**
- * A request to whichever instance answers. Used by client.ts and follow.ts.
+ * Sends a request to whichever instance answers. Used by client.ts and follow.ts.
  *
- *     address ──refuses, unreachable──▶ next address            (any request)
- *        ├──breaks off, 503──▶ next address                     (a repeatable request)
- *        ├──429 with a short Retry-After──▶ the same, after it  (any request: it was not carried out)
- *        └──answers──▶ the answer, or ApiError; asked first from then on
+ *      address ──refuses, unreachable──▶ next address            (any request)
+ *         ├──breaks off, 503──▶ next address                     (a repeatable request)
+ *         ├──429 with a short Retry-After──▶ same address later  (any request: not carried out)
+ *         └──answers──▶ the answer, or ApiError; this address is asked first from then on
  *
- * When all addresses have failed and one of them had answered before, a repeatable request goes round again for a while.
+ * When all addresses have failed and any instance has answered before, a repeatable request tries
+ * all addresses again for a limited time.
  */
 import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
@@ -19,24 +20,34 @@ import { CallFailure, Connections, type HttpCall } from './http-call.ts';
 
 export interface CallerDependencies {
   place: Place;
-  /** Whether instances found by DNS speak TLS. */
+  /** Whether instances found by DNS use TLS. */
   secure?: boolean;
-  /** A function is asked once, at the first call. */
+  /** A function is called once, at the first call. */
   credentials: Credentials | (() => Promise<Credentials>);
   clock: Clock;
   random: Random;
   /** Sent as User-Agent. */
   agent?: string;
+  /** Called when an address keeps a call waiting, and when another address is tried instead. */
+  onSlow?: ((text: string) => void) | undefined;
+  /**
+   * `first` is the address to ask first, in the form of `addressText`. `onAnswer` is called when an
+   * address answered after others had failed.
+   */
+  remembered?: { first: string | undefined; onAnswer(address: string): void } | undefined;
 }
 
 export interface Call extends Omit<HttpCall, 'withinMs'> {
-  /** Doing it twice is the same as once. Default: GET, PUT, DELETE. */
+  /** Carrying it out twice has the same effect as once. Default: true for GET, PUT, DELETE. */
   repeatable?: boolean;
-  /** At each address. Default 10 s. */
+  /** Time limit at each address. Default 10 s. */
   withinMs?: number;
-  /** On a connection of its own: what lasts long must not stand in the way of what is short. */
+  /** Uses a connection of its own, so that a long call does not delay short ones. */
   ownConnection?: boolean;
-  /** How long to go round when nobody answers. Default: 0 before anybody has answered, then 10 s. */
+  /**
+   * How long to repeat the addresses when no instance answers. Default: 0 before the first answer
+   * of any instance, then 10 s.
+   */
   patienceMs?: number;
 }
 
@@ -48,6 +59,8 @@ export interface Answer {
 }
 
 const WITHIN_MS = 10_000;
+/** Longer than any answer takes, except for calls that wait on purpose. */
+const SLOW_MS = 2_000;
 const PATIENCE_MS = 10_000;
 const PAUSE_MS = 250;
 const MAX_RETRY_AFTER_SECONDS = 10;
@@ -57,7 +70,7 @@ export class Caller {
   readonly connections: Connections;
   readonly #deps: CallerDependencies;
   #addresses: Address[] = [];
-  /** From GET /instances; tried after those the caller named. */
+  /** From GET /instances; tried after the addresses that the caller gave. */
   #learnt: Address[] = [];
   #hasAnswered = false;
 
@@ -72,8 +85,9 @@ export class Caller {
   }
 
   /**
-   * Instances beside those that were named, so that one of them may go while something lasts. They are of the same zone: a
-   * certificate for the name that stands for it is as good as one for what they call themselves.
+   * Adds instances that the caller did not name, so that a named one may leave during a long
+   * operation. They belong to the same zone: a certificate for the zone's name is accepted as well
+   * as one for their own names.
    */
   learn(addresses: readonly Address[]): void {
     const { place, secure = false } = this.#deps;
@@ -81,7 +95,19 @@ export class Caller {
     this.#learnt = addresses.slice(0, 100).map((one) => (one.secure ? { ...one, otherNames } : one));
   }
 
-  /** The body of a 2xx answer, checked. @throws ApiError, NoAnswerError, UnexpectedAnswerError */
+  /**
+   * Returns the token for the instance that would be asked next.
+   * @throws CredentialsError, AddressError, NameResolutionError
+   */
+  async token(): Promise<string | undefined> {
+    const [first] = await this.#inOrder();
+    return first === undefined ? undefined : this.connections.token(first);
+  }
+
+  /**
+   * Returns the body of a 2xx answer, checked against the schema.
+   * @throws ApiError, NoAnswerError, UnexpectedAnswerError
+   */
   async json<Schema extends z.ZodType>(call: Call, schema: Schema): Promise<z.output<Schema>> {
     const answer = await this.call(call);
     const parsed = schema.safeParse(parseJson(answer));
@@ -99,7 +125,10 @@ export class Caller {
     });
   }
 
-  /** As `call`; `take` reads a 2xx answer, and where it breaks off another instance is asked if the request may be repeated. */
+  /**
+   * Like `call`, but `take` reads the 2xx answer. If the answer breaks off, another instance is
+   * asked if the request may be repeated.
+   */
   async open<Taken>(call: Call, take: (response: IncomingMessage, address: string) => Promise<Taken>): Promise<Taken> {
     const { clock } = this;
     const isRepeatable = call.repeatable ?? call.method !== 'POST';
@@ -107,12 +136,20 @@ export class Caller {
     let attempts: FailedAttempt[] = [];
     let refusal: ApiError | undefined;
     let mayHaveArrived = false;
+    let askedAt = start;
     for (let round = 0; ; round++) {
       attempts = [];
       for (const address of await heeding(this.#inOrder(), call.signal)) {
         call.signal?.throwIfAborted();
+        const last = attempts.at(-1);
+        if (last !== undefined && !this.#hasAnswered && clock.now() - askedAt >= SLOW_MS)
+          this.#deps.onSlow?.(`${last.address}: ${last.why}; asking ${addressText(address)}`);
+        askedAt = clock.now();
         const result = await this.#attempt(address, call, take);
-        if ('taken' in result) return result.taken;
+        if ('taken' in result) {
+          if (attempts.length > 0) this.#deps.remembered?.onAnswer(addressText(address));
+          return result.taken;
+        }
         if (result.refusal !== undefined) {
           result.refusal.mayBeDone = mayHaveArrived;
           if (!isRepeatable || result.refusal.statusCode !== 503) throw result.refusal;
@@ -139,7 +176,10 @@ export class Caller {
     const fresh = call.ownConnection === true || !(call.repeatable ?? call.method !== 'POST');
     try {
       for (let again = 0; ; again++) {
-        const response = await this.connections.open(address, { ...call, headers, withinMs }, { fresh });
+        const response = await this.#told(
+          at,
+          this.connections.open(address, { ...call, headers, withinMs }, { fresh }),
+        );
         const status = response.statusCode ?? 0;
         if (status >= 200 && status < 300) {
           this.#prefer(address);
@@ -161,30 +201,46 @@ export class Caller {
     }
   }
 
-  /** Who answered last is asked first. */
+  /**
+   * Reports which address a call waits for, until the first answer of any instance. After that a
+   * call may wait on purpose.
+   */
+  async #told<Value>(address: string, opening: Promise<Value>): Promise<Value> {
+    if (this.#hasAnswered) return opening;
+    const timer = this.clock.after(SLOW_MS, () => this.#deps.onSlow?.(`waiting for ${address}`));
+    return opening.finally(() => timer.cancel());
+  }
+
+  /** The address that answered last is asked first. */
   #prefer(address: Address): void {
     this.#hasAnswered = true;
     this.#preferred = addressKey(address);
   }
   #preferred = '';
 
-  /** Asked anew for each round: instances come and go. */
+  /** Resolved again for each round, because instances come and go. */
   async #inOrder(): Promise<Address[]> {
     try {
       this.#addresses = await addressesOf(this.#deps.place, this.#deps);
     } catch (error) {
-      // What was found before may well live, while the name server does not.
+      // The addresses found before may still be valid while the name server does not answer.
       if (this.#addresses.length === 0 && this.#learnt.length === 0) throw error;
     }
     const all = new Map(this.#addresses.map((one) => [addressKey(one), one]));
-    // What the caller named stays under the name that the caller gave it.
+    // An address that the caller gave keeps the caller's name for it.
     for (const one of this.#learnt) if (!all.has(addressKey(one))) all.set(addressKey(one), one);
-    const first = all.get(this.#preferred);
+    const { first: known } = this.#deps.remembered ?? {};
+    const first = this.#hasAnswered
+      ? all.get(this.#preferred)
+      : [...all.values()].find((one) => addressText(one) === known);
     return first === undefined ? [...all.values()] : [first, ...[...all.values()].filter((one) => one !== first)];
   }
 }
 
-/** Names are resolved by others, in their own time. @throws the signal's reason */
+/**
+ * Rejects when the signal aborts: name resolution has no time limit of its own here.
+ * @throws the signal's reason
+ */
 async function heeding<Value>(work: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
   if (signal === undefined) return work;
   const { promise: stopped, reject } = Promise.withResolvers<never>();
@@ -214,7 +270,7 @@ function parseJson(answer: Answer): unknown {
   }
 }
 
-/** The error that an answer other than 2xx tells. */
+/** Returns the error that a non-2xx answer describes. */
 export function errorOf(response: IncomingMessage, text: string, address: string): ApiError {
   const status = response.statusCode ?? 0;
   const body = bodyOf(text);

@@ -1,4 +1,4 @@
-/** What a call can come to, other than its answer. */
+/** The ways in which a call can fail. */
 import { CnapiError, type FieldError } from '../errors.ts';
 
 export interface AnswerFacts {
@@ -8,11 +8,14 @@ export interface AnswerFacts {
   errors?: FieldError[] | undefined;
 }
 
-/** An instance answered with an error: `code` and `statusCode` are the answer's own. */
+/** An instance answered with an error; `code` and `statusCode` are those of the answer. */
 export class ApiError extends CnapiError {
   readonly address: string;
   readonly requestId: string | undefined;
-  /** An earlier attempt of the same call broke off: it may have done what this one was refused for. */
+  /**
+   * An earlier attempt of the same call broke off. It may have done what this attempt was refused
+   * for.
+   */
   mayBeDone = false;
 
   constructor(code: string, statusCode: number, message: string, facts: AnswerFacts) {
@@ -26,7 +29,7 @@ export class ApiError extends CnapiError {
   }
 }
 
-/** One address that was tried in vain. */
+/** One address that was tried without success. */
 export interface FailedAttempt {
   address: string;
   why: string;
@@ -43,11 +46,12 @@ export class NoAnswerError extends CnapiError {
     const each = attempts.map(({ address, why }) => `${address}: ${why}`).join('; ');
     super('NoAnswer', 503, `No instance answered ${what}: ${each || 'there is none to ask'}`, { cause });
     this.attempts = attempts;
-    this.mayHaveArrived = attempts.some(({ mayHaveArrived }) => mayHaveArrived);
+    // A GET changes nothing, even if it arrived.
+    this.mayHaveArrived = !what.startsWith('GET ') && attempts.some(({ mayHaveArrived }) => mayHaveArrived);
   }
 }
 
-/** An instance answered with something that is not what the API says. */
+/** An instance's answer does not match the API. */
 export class UnexpectedAnswerError extends CnapiError {
   readonly address: string;
   readonly requestId: string | undefined;
@@ -59,7 +63,7 @@ export class UnexpectedAnswerError extends CnapiError {
   }
 }
 
-/** The credentials for calls cannot be used as they are. */
+/** The credentials for calls are invalid. */
 export class CredentialsError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('InvalidCredentials', 401, message, { cause });

@@ -1,6 +1,7 @@
 /**
- * The REST API as functions. Each asks whichever instance answers (caller.ts) and gives what it said, checked.
- * They throw ApiError for an error that an instance told, NoAnswerError when none answered, UnexpectedAnswerError.
+ * The REST API as functions. Each asks whichever instance answers (caller.ts) and returns the
+ * checked answer. They throw ApiError for an error answer, NoAnswerError when no instance answered,
+ * and UnexpectedAnswerError.
  */
 import { z } from 'zod';
 import { type Address, parseAddress } from './address.ts';
@@ -15,6 +16,7 @@ import {
   idAnswer,
   infoAnswer,
   instanceAnswer,
+  type ListedTask,
   type Queue,
   queueAnswer,
   type Server,
@@ -22,11 +24,13 @@ import {
   statusChangeAnswer,
   type Task,
   type TaskEvent,
+  type TaskPage,
   type Ticket,
   type Token,
   taskAnswer,
   taskEventAnswer,
   taskHistoryAnswer,
+  taskPageAnswer,
   ticketAnswer,
   tokenAnswer,
 } from './answers.ts';
@@ -43,29 +47,33 @@ export interface TaskRequest {
   params?: Record<string, unknown>;
   timeoutMs?: number | undefined;
   ticketUuid?: string | undefined;
-  /** Makes it safe to ask for the task again when the answer was lost. */
+  /** Makes it safe to request the task again when the answer was lost. */
   idempotencyKey: string;
 }
 
 export interface TicketRequest {
-  /** A server, or `default`. */
+  /** The uuid of a server, or `default`. */
   serverUuid: string;
   scope: string;
   id: string;
   action?: string | undefined;
   expiresInSeconds: number;
-  /** By which the ticket is found when the answer was lost. */
+  /**
+   * Finds the ticket when the answer was lost, also at instances that do not know idempotency keys.
+   */
   requestId: string;
+  /** With it, the request can be repeated when its answer was lost. */
+  idempotencyKey?: string | undefined;
 }
 
-/** Which of a server's open tickets; what is absent is any. */
+/** Selects some of a server's open tickets; an absent field matches any value. */
 export interface OpenTickets {
   scope?: string;
   id?: string;
   reqid?: string;
 }
 
-/** How long a call may take, where that matters. */
+/** Limits on the duration of a call. */
 export type Limits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
 export interface FollowOptions {
@@ -102,13 +110,13 @@ export class CnapiClient {
     return { ...infoAnswer.parse(JSON.parse(answer.text)), address: answer.address };
   }
 
-  /** One page. */
+  /** Returns one page. */
   servers(query: Query = {}, signal?: AbortSignal): Promise<Server[]> {
     const path = `/servers${queryOf(query)}`;
     return this.caller.json({ method: 'GET', path, ...(signal && { signal }) }, z.array(serverAnswer));
   }
 
-  /** All of them, page by page, in order of uuid. */
+  /** Yields all servers, page by page, in order of uuid. */
   async *allServers(query: Query = {}): AsyncGenerator<Server> {
     for (let offset = 0; ; offset += PAGE) {
       const page = await this.servers({ ...query, limit: PAGE, offset });
@@ -131,7 +139,27 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path }, z.array(taskHistoryAnswer));
   }
 
-  /** Gives the id. */
+  /**
+   * Returns one page of the tasks of all servers, newest first. A page may have fewer tasks than
+   * `limit` and still not be the last.
+   */
+  tasks(query: Query = {}, signal?: AbortSignal): Promise<TaskPage> {
+    const path = `/tasks${queryOf(query)}`;
+    return this.caller.json({ method: 'GET', path, ...(signal && { signal }) }, taskPageAnswer);
+  }
+
+  /** Returns the first `count` tasks, from as many pages as needed. `isMore`: there are others. */
+  async firstTasks(query: Query, count: number): Promise<{ tasks: ListedTask[]; isMore: boolean }> {
+    const tasks: ListedTask[] = [];
+    for (let after: string | undefined; ; ) {
+      const page = await this.tasks({ ...query, limit: Math.min(PAGE, count - tasks.length), after });
+      tasks.push(...page.tasks);
+      after = page.next;
+      if (after === undefined || tasks.length >= count) return { tasks, isMore: after !== undefined };
+    }
+  }
+
+  /** Returns the task's id. */
   async createTask({ serverUuid, task, params, timeoutMs, ticketUuid, idempotencyKey }: TaskRequest): Promise<string> {
     const body = JSON.stringify({ task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid });
     const headers = { 'idempotency-key': idempotencyKey };
@@ -143,7 +171,10 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path: `/tasks/${segment(id)}` }, taskAnswer);
   }
 
-  /** Also when the answer was lost and the repeated request is refused because the first one ended the task. */
+  /**
+   * Also succeeds when the answer was lost and the repeated request is refused because the first
+   * one ended the task.
+   */
   async cancelTask(id: string): Promise<Task> {
     const path = `/tasks/${segment(id)}/cancel`;
     try {
@@ -170,21 +201,29 @@ export class CnapiClient {
     }
   }
 
-  /** Not repeated by itself: a create whose answer is lost may have taken a place (find it by its `reqid`). */
-  createTicket(request: TicketRequest): Promise<CreatedTicket> {
-    const { serverUuid, scope, id, action, expiresInSeconds: expires_in, requestId } = request;
+  /**
+   * Not repeated automatically: instances of earlier versions ignore the key, and a create whose
+   * answer was lost may already have added a ticket there. Look for it by its `reqid` before you
+   * repeat the request.
+   */
+  createTicket(request: TicketRequest, limits: Limits = {}): Promise<CreatedTicket> {
+    const { serverUuid, scope, id, action, expiresInSeconds: expires_in, requestId, idempotencyKey } = request;
     const body = JSON.stringify({ scope, id, action, expires_in });
     const path = `/servers/${segment(serverUuid)}/tickets`;
-    const headers = { 'x-request-id': requestId };
-    return this.caller.json({ method: 'POST', path, body, headers }, createdTicketAnswer);
+    const key = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
+    const headers = { 'x-request-id': requestId, ...key };
+    return this.caller.json({ method: 'POST', path, body, headers, ...limits }, createdTicketAnswer);
   }
 
-  /** All of a server's, of every status, in the order of their creation: there may be very many. */
+  /** Returns all of a server's tickets, by creation, of every status. There may be very many. */
   tickets(serverUuid: string, limits: Limits = {}): Promise<Ticket[]> {
     return this.#ticketPages(serverUuid, {}, limits);
   }
 
-  /** Those that are active or queued. Instances of earlier versions cannot choose: there all are read, and sifted here. */
+  /**
+   * Returns the active and queued tickets. Instances of earlier versions cannot filter; from those
+   * all tickets are read and filtered here.
+   */
   async openTickets(serverUuid: string, wanted: OpenTickets = {}, limits: Limits = {}): Promise<Ticket[]> {
     const isWanted = ({ status, ...ticket }: Ticket) =>
       (status === 'active' || status === 'queued') &&
@@ -196,7 +235,10 @@ export class CnapiClient {
     return found.filter(isWanted);
   }
 
-  /** The first of a queue: its holder, and those that wait. @throws ApiError InvalidArgument by an instance of an earlier version */
+  /**
+   * Returns the first tickets of a queue: its holder and those that wait.
+   * @throws ApiError InvalidArgument from an instance of an earlier version
+   */
   queueHead(
     { serverUuid, scope, id }: Pick<TicketRequest, 'serverUuid' | 'scope' | 'id'>,
     limit: number,
@@ -223,7 +265,10 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path: `/tickets/${segment(uuid)}`, ...limits }, ticketAnswer);
   }
 
-  /** `active`: it holds its lock. `queued`: not within that time. @throws ApiError when it will not be */
+  /**
+   * `active`: the ticket holds its lock. `queued`: not active in that time.
+   * @throws ApiError when it can no longer become active
+   */
   async waitTicket(uuid: string, seconds: number, signal?: AbortSignal): Promise<'active' | 'queued'> {
     const path = `/tickets/${segment(uuid)}/wait?timeout=${seconds}`;
     const withinMs = (seconds + 15) * 1000;
@@ -253,7 +298,7 @@ export class CnapiClient {
     await this.caller.call({ method: 'PUT', path: `/tickets/${segment(uuid)}/release`, ...limits });
   }
 
-  /** Also when the answer was lost, and the repeated request finds that it is gone. */
+  /** Also succeeds when the answer was lost and the repeated request finds no ticket. */
   async deleteTicket(uuid: string, limits: Limits = {}): Promise<void> {
     const path = `/tickets/${segment(uuid)}`;
     await this.caller.call({ method: 'DELETE', path, ...limits }).catch((error: unknown) => {
@@ -275,7 +320,7 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path: '/instances', ...(signal && { signal }) }, z.array(instanceAnswer));
   }
 
-  /** Asks for the living instances, so that those that were not named are known when a named one goes. */
+  /** Asks for the live instances, so that others are known when a named one leaves. */
   async learnInstances(): Promise<Instance[]> {
     const instances = await this.instances();
     const urls = instances.filter(({ state }) => state === 'live').map(({ url }) => url);
@@ -292,12 +337,12 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path: `/audit${queryOf(query)}` }, z.array(auditAnswer));
   }
 
-  /** One page. */
+  /** Returns one page. */
   tokens(query: Query = {}): Promise<Token[]> {
     return this.caller.json({ method: 'GET', path: `/tokens${queryOf(query)}` }, z.array(tokenAnswer));
   }
 
-  /** All of them, page by page, newest first. */
+  /** Yields all tokens, page by page, newest first. */
   async *allTokens(query: Query = {}): AsyncGenerator<Token> {
     for (let after: string | undefined; ; ) {
       const page = await this.tokens({ ...query, limit: PAGE, after });
@@ -320,7 +365,10 @@ export class CnapiClient {
     await this.caller.call({ method: 'DELETE', path: `/tokens/${segment(uuid)}` });
   }
 
-  /** A token that goes over TLS is not sent to an address without it, whoever says so. */
+  /**
+   * Never send a token that goes over TLS to an address without TLS, even if an instance lists that
+   * address.
+   */
   #sameKind(url: string): Address[] {
     try {
       const address = parseAddress(url);

@@ -1,14 +1,24 @@
-/** Who calls, and whom it trusts: the token and the certificate authority, from the environment or files. */
+/**
+ * The caller's credentials: its token and the certificate authority it trusts, from the environment
+ * or from files.
+ */
 import { readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { messageOf } from '../errors.ts';
+import type { Address } from './address.ts';
 import { CredentialsError } from './client-errors.ts';
+import { LocalTokenFiles } from './local-cnapi.ts';
 
 export interface Credentials {
   token: string | undefined;
-  /** PEM. */
+  /** In PEM format. */
   ca: string | undefined;
+  /**
+   * The token files of each `npm start` on this machine. At the addresses of an `npm start`, its
+   * token is used instead of `token`. Absent when the caller named a token.
+   */
+  local?: LocalTokenFiles;
 }
 
 const TOKEN = /^[\x21-\x7e]{1,500}$/;
@@ -16,26 +26,41 @@ const MAX_CA_BYTES = 1024 * 1024;
 const MAX_TOKEN_FILE_BYTES = 4096;
 
 /**
- * CNAPI_TOKEN, else the file CNAPI_TOKEN_FILE, else ~/.config/cnapi/token where there is one; CNAPI_CA_FILE.
- * @throws CredentialsError for a token file that others may read, and what cannot be read. Never with a token in its text.
+ * The token is CNAPI_TOKEN; otherwise the file CNAPI_TOKEN_FILE; otherwise that of an `npm start`,
+ * for its own addresses; otherwise ~/.config/cnapi/token if it exists. The CA is CNAPI_CA_FILE.
+ * @throws CredentialsError for a token file that other users may read, and for files that cannot be
+ * read. Its text never contains a token.
  */
 export async function credentialsOf(env: NodeJS.ProcessEnv): Promise<Credentials> {
   const [token, ca] = await Promise.all([tokenOf(env), caOf(env.CNAPI_CA_FILE)]);
-  return { token, ca };
+  const isNamed = isGiven(env.CNAPI_TOKEN) || isGiven(env.CNAPI_TOKEN_FILE);
+  return { token, ca, ...(isNamed ? {} : { local: new LocalTokenFiles(configFolder(env)) }) };
 }
 
-/** Where the token is looked for when nothing is said. */
-export function defaultTokenFile(env: NodeJS.ProcessEnv): string {
+/** Returns the token to send to one address. @throws CredentialsError */
+export async function tokenFor(
+  { token, local }: Credentials,
+  address: Pick<Address, 'secure' | 'host' | 'port'>,
+): Promise<string | undefined> {
+  const file = local?.fileFor(address);
+  return file === undefined ? token : readToken(file);
+}
+
+/** The folder for files of this user's callers. */
+export function configFolder(env: NodeJS.ProcessEnv): string {
   const config = env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : join(env.HOME ?? homedir(), '.config');
-  return join(config, 'cnapi', 'token');
+  return join(config, 'cnapi');
 }
 
 async function tokenOf(env: NodeJS.ProcessEnv): Promise<string | undefined> {
-  if (env.CNAPI_TOKEN !== undefined && env.CNAPI_TOKEN !== '') return checked(env.CNAPI_TOKEN, 'CNAPI_TOKEN');
-  const named = env.CNAPI_TOKEN_FILE;
-  if (named !== undefined && named !== '') return readToken(named);
-  const usual = defaultTokenFile(env);
+  if (isGiven(env.CNAPI_TOKEN)) return checked(env.CNAPI_TOKEN, 'CNAPI_TOKEN');
+  if (isGiven(env.CNAPI_TOKEN_FILE)) return readToken(env.CNAPI_TOKEN_FILE);
+  const usual = join(configFolder(env), 'token');
   return (await stat(usual).catch(() => undefined)) === undefined ? undefined : readToken(usual);
+}
+
+function isGiven(value: string | undefined): value is string {
+  return value !== undefined && value !== '';
 }
 
 async function readToken(file: string): Promise<string> {

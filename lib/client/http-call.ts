@@ -1,6 +1,7 @@
 /**
- * One HTTP request to one address. Says of a failure whether the request may have reached anybody, because only one that
- * did not may be made again whatever it does. Redirects are not followed: the token is for this address.
+ * One HTTP request to one address. A failure says whether the request may have arrived, because a
+ * request that is not repeatable may be sent again only if it did not arrive. Redirects are not
+ * followed: the token is for this address.
  */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
@@ -9,20 +10,20 @@ import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 import { messageOf } from '../errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Address } from './address.ts';
-import type { Credentials } from './credentials.ts';
+import { type Credentials, tokenFor } from './credentials.ts';
 
 export interface HttpCall {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** With its query. */
+  /** Path and query. */
   path: string;
   headers?: Record<string, string>;
   body?: string | undefined;
-  /** Until the head of the answer has come. */
+  /** Time limit until the head of the answer arrives. */
   withinMs: number;
   signal?: AbortSignal | undefined;
 }
 
-/** The address gave no answer. */
+/** The address did not answer. */
 export class CallFailure extends Error {
   readonly mayHaveArrived: boolean;
 
@@ -33,11 +34,11 @@ export class CallFailure extends Error {
 }
 
 const CONNECT_WITHIN_MS = 5000;
-/** Of an answer's body, between two pieces. */
+/** Maximum time between two pieces of an answer's body. */
 const SILENCE_MS = 30_000;
 export const MAX_BODY_BYTES = 64 * 1024 * 1024;
 
-/** Connections to all addresses, kept for requests that may be repeated. */
+/** Connections to all addresses. They are kept open for requests that may be repeated. */
 export class Connections {
   readonly #clock: Clock;
   readonly #given: Credentials | (() => Promise<Credentials>);
@@ -56,19 +57,20 @@ export class Connections {
   }
 
   /**
-   * The answer, its body still to be read. `fresh`: on a connection of its own, so that one that its other end was just
-   * closing does not leave it open whether the request arrived. @throws CallFailure, CredentialsError
+   * Returns the answer; its body is still to be read. `fresh` opens a new connection. On a kept
+   * one, which the other end may be closing, it would be unknown whether the request arrived.
+   * @throws CallFailure, CredentialsError
    */
   async open(address: Address, call: HttpCall, { fresh }: { fresh: boolean }): Promise<IncomingMessage> {
-    this.#credentials ??= Promise.resolve(typeof this.#given === 'function' ? this.#given() : this.#given);
-    const credentials = await this.#credentials;
+    const { ca } = await this.#known();
+    const token = await this.token(address);
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
     let connected = false;
     const fail = (error: unknown) => {
       timer.cancel();
       reject(error instanceof CallFailure ? error : new CallFailure(reasonOf(error), connected, error));
     };
-    const request = this.#request(address, call, { fresh, credentials });
+    const request = this.#request(address, call, { fresh, token, ca });
     const late = () => {
       const why = connected ? `no answer within ${call.withinMs} ms` : `no connection within ${CONNECT_WITHIN_MS} ms`;
       request.destroy(new CallFailure(why, connected));
@@ -93,7 +95,20 @@ export class Connections {
     return promise;
   }
 
-  /** The body as text. @throws CallFailure when it breaks off, falls silent or is too large */
+  /** Returns the token for this address. @throws CredentialsError */
+  async token(address: Address): Promise<string | undefined> {
+    return tokenFor(await this.#known(), address);
+  }
+
+  #known(): Promise<Credentials> {
+    this.#credentials ??= Promise.resolve(typeof this.#given === 'function' ? this.#given() : this.#given);
+    return this.#credentials;
+  }
+
+  /**
+   * Returns the body as text.
+   * @throws CallFailure when it breaks off, falls silent or is too large
+   */
   async read(response: IncomingMessage): Promise<string> {
     const chunks: Buffer[] = [];
     let bytes = 0;
@@ -105,7 +120,10 @@ export class Connections {
     return Buffer.concat(chunks).toString('utf8');
   }
 
-  /** The body piece by piece; broken off when nothing comes for so long. @throws CallFailure */
+  /**
+   * Yields the body piece by piece; breaks off when nothing arrives for `silenceMs`.
+   * @throws CallFailure
+   */
   async *pieces(response: IncomingMessage, silenceMs: number): AsyncGenerator<Buffer> {
     const cut = () => response.destroy(new CallFailure(`nothing came for ${silenceMs / 1000} s`, true));
     let timer = this.#clock.after(silenceMs, cut);
@@ -123,8 +141,7 @@ export class Connections {
     }
   }
 
-  #request(address: Address, call: HttpCall, { fresh, credentials }: { fresh: boolean; credentials: Credentials }) {
-    const { token, ca } = credentials;
+  #request(address: Address, call: HttpCall, { fresh, token, ca }: { fresh: boolean } & Omit<Credentials, 'local'>) {
     const options: RequestOptions = {
       host: address.host,
       port: address.port,
@@ -145,7 +162,9 @@ export class Connections {
   }
 }
 
-/** What to ask for, and what the certificate that comes must be for: any one of the address's names. */
+/**
+ * The TLS server name to request. The certificate must be valid for any one of the address's names.
+ */
 function identityOf({ name, otherNames = [] }: Address) {
   const names = [name, ...otherNames];
   const servername = names.find((one) => isIP(one) === 0) ?? '';
@@ -163,7 +182,7 @@ function hostHeader({ name, port }: Address): string {
   return `${isIP(name) === 6 ? `[${name}]` : name}:${port}`;
 }
 
-/** In words for people; Node's own are for those who know errno by heart. */
+/** Describes the error in words; Node's own texts assume knowledge of errno codes. */
 function reasonOf(error: unknown): string {
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
   const known: Record<string, string> = {

@@ -1,12 +1,13 @@
 /**
- * Runs one command as a process group of its own. Used by linux-machine.ts.
+ * Runs one command as its own process group. Used by linux-machine.ts.
  *
- * The group is led by a shell that waits at a gate: it becomes the command only after the journal has the group, and if the
- * agent dies before, the gate's pipe closes and nothing was run. So every group that may do something is known by name
- * to the next agent process.
+ * A shell leads the group and waits at a gate (a pipe). It becomes the command only after the
+ * journal holds the group. If the agent dies before that, the pipe closes and nothing has run. The
+ * next agent process therefore knows every group that may have done something.
  *
- * The end of a command is its leader's exit with its outputs closed, or a second after the exit: what then still holds the
- * outputs is killed. At a timeout, cancel or stop the whole group gets SIGTERM, and SIGKILL two seconds later.
+ * A command has ended when its leader has exited and its outputs are closed, or one second after
+ * the exit. Processes that still hold the outputs are then killed. At a timeout, cancel or stop the
+ * whole group gets SIGTERM, and SIGKILL two seconds later.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +16,7 @@ import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock } from '../ports/clock.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';
-import { KeptOutput, LiveOutput } from './output.ts';
+import { FLUSH_MS, KeptOutput, LiveOutput } from './output.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { TaskFailure } from './task-end.ts';
 
@@ -29,12 +30,16 @@ export interface CommandDeps {
 const GATE = 'read -r go <&3 || exit 125; exec 3<&-; exec "$0" "$@"';
 const KILL_AFTER_MS = 2000;
 const OUTPUT_AFTER_EXIT_MS = 1000;
-/** What is left of a killed group gets this long to be gone; a process stuck in the kernel must not hang the task. */
+/**
+ * How long to wait until a killed group is gone; a process stuck in the kernel must not block the
+ * task.
+ */
 const GONE_WITHIN_MS = 5000;
 const LOOK_MS = 25;
-/** Read at most this much of a stream between two looks; a command that writes faster is slowed down. */
+/** Bytes read from a stream before reading pauses; a command that writes faster is slowed down. */
 const READ_BURST_BYTES = 4 * 1024 * 1024;
-const READ_PAUSE_MS = 100;
+/** By then the live output has room again. */
+const READ_PAUSE_MS = FLUSH_MS;
 
 export async function runCommand(deps: CommandDeps, command: Command, run: CommandRun): Promise<CommandResult> {
   const path = join(deps.directory, run.id);
@@ -46,7 +51,7 @@ export async function runCommand(deps: CommandDeps, command: Command, run: Comma
   }
 }
 
-/** What a kernel would make of the first line: the interpreter and at most one argument. */
+/** Parses the first line as a kernel does: the interpreter and at most one argument. */
 export function interpreterOf(script: string): string[] {
   const line = /^#![ \t]*([^\s]+)[ \t]*([^\n]*)/.exec(script);
   if (!line?.[1]) return ['/bin/sh'];
@@ -54,7 +59,7 @@ export function interpreterOf(script: string): string[] {
   return argument ? [line[1], argument] : [line[1]];
 }
 
-/** Nothing of the agent's own environment but where programs are. */
+/** Passes only PATH, HOME and LANG of the agent's own environment. */
 export function environmentOf(given: Record<string, string>, own: NodeJS.ProcessEnv): Record<string, string> {
   const path = own.PATH ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
   return { PATH: path, HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...given };
@@ -68,12 +73,13 @@ interface Job {
 async function runScript(deps: CommandDeps, argv: string[], { command, run }: Job): Promise<CommandResult> {
   const { child, pgid } = await spawned(argv, environmentOf(command.env, process.env));
   const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
-  const live = new LiveOutput(deps.clock, run.output);
+  const isPaced = command.isPaced === true;
+  const live = new LiveOutput(deps.clock, run.output, { isPaced });
   const ended = endOf(deps, child, pgid);
   for (const name of ['stdout', 'stderr'] as const) {
     readPaced(deps.clock, child[name] as Readable, (chunk) => {
       kept[name].add(chunk);
-      live.add(name, chunk);
+      return live.add(name, chunk) && isPaced;
     });
   }
   const killed = killAtAbort(deps.clock, pgid, { signal: run.signal, ended });
@@ -85,7 +91,9 @@ async function runScript(deps: CommandDeps, argv: string[], { command, run }: Jo
   return { exitCode: code, signal, stdout: kept.stdout.text(), stderr: kept.stderr.text(), killed: await killed() };
 }
 
-/** Some reasons why it cannot start (too long a command line) are thrown, others (no memory) come as an event. */
+/**
+ * Some start failures (command line too long) are thrown; others (no memory) arrive as an event.
+ */
 async function spawned(argv: string[], env: NodeJS.ProcessEnv): Promise<{ child: ChildProcess; pgid: number }> {
   try {
     const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const;
@@ -109,7 +117,9 @@ interface Exit {
   signal: NodeJS.Signals | null;
 }
 
-/** Resolves when the leader is gone and its outputs are closed, by whoever holds them or by us. */
+/**
+ * Resolves when the leader has exited and its outputs are closed, by their holders or by the agent.
+ */
 function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promise<Exit> {
   return new Promise((resolve) => {
     let timer: { cancel(): void } | undefined;
@@ -129,7 +139,10 @@ function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promi
   });
 }
 
-/** The answer tells, once the command has ended, whether the signal ended it; then the group is gone as well. */
+/**
+ * The returned function resolves when the group is gone, to whether the abort signal ended the
+ * command. Call it once the command has ended.
+ */
 function killAtAbort(clock: Clock, pgid: number, { signal, ended }: { signal: AbortSignal; ended: Promise<Exit> }) {
   let exited = false;
   let killing: Promise<void> | undefined;
@@ -148,7 +161,9 @@ function killAtAbort(clock: Clock, pgid: number, { signal, ended }: { signal: Ab
   };
 }
 
-/** SIGTERM, and SIGKILL for what is left after a grace; resolves when the group is gone. */
+/**
+ * Sends SIGTERM, and SIGKILL to what is left after KILL_AFTER_MS. Resolves when the group is gone.
+ */
 export async function killGroup(clock: Clock, pgid: number): Promise<void> {
   signalProcess(-pgid, 'SIGTERM');
   if (!(await groupGone(clock, pgid, KILL_AFTER_MS))) await killGroupAtOnce(clock, pgid);
@@ -159,7 +174,7 @@ export async function killGroupAtOnce(clock: Clock, pgid: number): Promise<void>
   await groupGone(clock, pgid, GONE_WITHIN_MS);
 }
 
-/** The dead that nobody has buried yet count as gone. */
+/** Zombie processes count as gone. */
 async function groupGone(clock: Clock, pgid: number, withinMs: number): Promise<boolean> {
   const until = clock.now() + withinMs;
   while (signalProcess(-pgid, 0)) {
@@ -171,12 +186,13 @@ async function groupGone(clock: Clock, pgid: number, withinMs: number): Promise<
   return true;
 }
 
-function readPaced(clock: Clock, stream: Readable, take: (chunk: Buffer) => void): void {
+/** `take` returns true to request a pause. */
+function readPaced(clock: Clock, stream: Readable, take: (chunk: Buffer) => boolean): void {
   let burst = 0;
   stream.on('data', (chunk: Buffer) => {
-    take(chunk);
+    const isFull = take(chunk);
     burst += chunk.length;
-    if (burst < READ_BURST_BYTES) return;
+    if (!isFull && burst < READ_BURST_BYTES) return;
     burst = 0;
     stream.pause();
     clock.after(READ_PAUSE_MS, () => stream.resume());

@@ -1,12 +1,14 @@
 /**
- * The agent's own HTTP port, for CNAPIs of the older kind, which give their tasks there: POST /tasks (answered when the
- * task has ended), GET /history, POST /pause, POST /resume. Answers are the reference agent's, oddities included. Whoever
- * starts the agent owns it: it listens before the agent stands (sysinfo names its port) and takes tasks once `serve` is called.
+ * The agent's own HTTP port, where legacy CNAPIs post tasks: POST /tasks (answered when the task
+ * has ended), GET /history, POST /pause, POST /resume. Answers are those of the reference agent,
+ * oddities included. The code that starts the agent owns the port. The port listens before the
+ * agent exists, because sysinfo names it, and takes tasks once `serve` is called.
  *
- *     new ── start ──► listening, 404 to all ── serve ──► at work ── stop ──► stopped
+ *     new ── start ──► listening, 404 to all ── serve ──► taking tasks ── stop ──► stopped
  *
- * It takes commands from whoever reaches it, as the reference's does; so it is off unless asked for, listens on loopback
- * unless told otherwise, and a web page in a browser of this machine is turned away.
+ * Whoever may use the port runs commands as the agent's user. The port is therefore off by default.
+ * By default it listens on loopback and requires a token (http-access.ts). It refuses web pages in
+ * a browser of this machine.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIP } from 'node:net';
@@ -16,15 +18,16 @@ import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { TaskEndFrame } from '../wire/frames.ts';
-import { PostError, parsePost } from './http-post.ts';
+import type { HttpAccess } from './http-access.ts';
+import { BodyBudget, PostError, parsePost } from './http-post.ts';
 import type { TaskAddress } from './machine.ts';
 import type { HistoryEntry, PostedTask } from './posted-tasks.ts';
 
-/** Who does the work. */
+/** Runs the tasks. */
 export interface HttpWorker {
   readonly serverUuid: string;
   readonly isPaused: boolean;
-  /** It holds as many posted tasks as it can. */
+  /** True when it holds as many posted tasks as it can. */
   readonly isFull: boolean;
   readonly history: readonly HistoryEntry[];
   knows(taskName: string): boolean;
@@ -34,6 +37,7 @@ export interface HttpWorker {
 export interface HttpPortDeps {
   host: string;
   port: number;
+  access: HttpAccess;
   serverUuid: string;
   agentVersion: string;
   clock: Clock;
@@ -41,7 +45,7 @@ export interface HttpPortDeps {
   log: Logger;
 }
 
-/** The address cannot be listened on. */
+/** The port cannot listen on its address. */
 export class HttpPortError extends CnapiError {
   constructor(host: string, port: number, cause: unknown) {
     super('ListenFailed', 500, `--http-port: cannot listen on ${host}:${port}: ${messageOf(cause)}`, { cause });
@@ -60,6 +64,7 @@ const STOP_GRACE_MS = 300;
 export class HttpPort {
   readonly #deps: HttpPortDeps;
   readonly #server: Server;
+  readonly #bodies = new BodyBudget();
   #worker: HttpWorker | undefined;
 
   constructor(deps: HttpPortDeps) {
@@ -80,7 +85,7 @@ export class HttpPort {
     log.info({ ...this.address }, 'taking tasks over HTTP');
   }
 
-  /** What is answered by now has a moment to go out; callers that still wait are cut off. */
+  /** Gives finished answers STOP_GRACE_MS to go out, then disconnects callers that still wait. */
   async stop(): Promise<void> {
     this.#worker = undefined;
     if (!this.#server.listening) return;
@@ -94,7 +99,7 @@ export class HttpPort {
     return this.stop();
   }
 
-  /** Where it listens; with port 0, known once it does. */
+  /** Where it listens. Port 0 takes a free port, which is known once the server listens. */
   get address(): TaskAddress {
     return { host: this.#deps.host, port: (this.#server.address() as AddressInfo).port };
   }
@@ -135,6 +140,7 @@ export class HttpPort {
 
   async #answer(request: IncomingMessage, requestId: string): Promise<Answer> {
     this.#turnPagesAway(request);
+    this.#authenticate(request);
     const worker = this.#worker;
     const [path = ''] = (request.url ?? '').split('?');
     const route = `${request.method} ${path}`;
@@ -151,7 +157,7 @@ export class HttpPort {
     if (worker.isPaused)
       throw new PostError('ServiceUnavailable', 503, 'CN Agent is not accepting tasks for maintenance');
     if (worker.isFull) throw new PostError('ServiceUnavailable', 503, 'CN Agent has as many tasks as it can take');
-    const { name, params } = await parsePost(request);
+    const { name, params } = await parsePost(request, this.#bodies);
     if (!worker.knows(name)) throw new PostError('ResourceNotFound', 404, `Unknown task, '${name}'`);
     return answerTo(await worker.post({ name, params, requestId }));
   }
@@ -161,7 +167,19 @@ export class HttpPort {
     return end.outcome === 'complete' ? { status: 204 } : answerTo(end);
   }
 
-  /** No program but a browser says where it comes from; and a name that is rebound to this machine is not an address of it. */
+  #authenticate(request: IncomingMessage): void {
+    if (this.#deps.access.admits(request)) return;
+    throw new PostError(
+      'Unauthorized',
+      401,
+      "Send the token in the file http-token of the agent's data directory as `Authorization: Bearer …`; the agent's --http-from names networks that need none",
+    );
+  }
+
+  /**
+   * Refuses browsers: only they send Origin or Sec-Fetch-Site. Refuses any other Host name, against
+   * DNS rebinding.
+   */
   #turnPagesAway({ headers }: IncomingMessage): void {
     const host = headers.host
       ?.toLowerCase()
@@ -173,7 +191,7 @@ export class HttpPort {
   }
 }
 
-/** A task's failure is no error of the request: `error`, not `code` and `message`. */
+/** A failed task is not a request error: the body has `error`, not `code` and `message`. */
 function answerTo({ outcome, result, error }: TaskEndFrame): Answer {
   if (outcome === 'complete') return { status: 200, body: result ?? {} };
   return {

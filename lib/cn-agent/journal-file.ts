@@ -1,11 +1,17 @@
 /**
- * The journal on disk: one file of lines, `crc32 json`, appended and fdatasynced. What is appended while a write is under
- * way shares the next one (group commit). Mostly history, it is written anew beside itself and renamed over.
+ * The journal on disk: one file of lines, `crc32 json`, appended and fdatasynced. Records appended
+ * during a write share the next write (group commit). When the file is mostly history, a compacted
+ * one is written beside it and renamed over it.
  *
- * Reading: a torn end (a crash between write and fsync) is cut off; nobody was told of it. Damage in the middle means the
- * file cannot be trusted: it is set aside and a new journal begins, with another id, which says so to the instances.
- * A write that fails (disk full) is logged once and tried again until it succeeds or the journal is closed; whoever waits for
- * it waits. The file is then written anew, since nobody knows what of it is on the disk.
+ * Reading: a torn end (a crash between write and fsync) is cut off; its records were never
+ * reported. Damage in the middle means that the file cannot be trusted: it is set aside and a new
+ * journal begins. The new journal's id shows this to the instances.
+ *
+ * When a task with secrets ends, the file is rewritten at once and no longer contains its params.
+ *
+ * A write that fails (disk full) is logged once and retried until it succeeds or the journal is
+ * closed. Callers wait meanwhile. The file is then rewritten, because it is unknown which part of
+ * it is on disk.
  */
 import { createReadStream } from 'node:fs';
 import { type FileHandle, open, rename, stat, unlink } from 'node:fs/promises';
@@ -14,6 +20,7 @@ import { crc32 } from 'node:zlib';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { hasSecrets } from '../wire/secret-params.ts';
 import {
   fold,
   type Journal,
@@ -26,7 +33,7 @@ import {
   wantsCompaction,
 } from './journal.ts';
 
-/** Lines that are folded but not yet on the disk, and who waits for them. */
+/** A line that is folded but not yet on disk, and the callback of its caller. */
 interface Waiting {
   line: string;
   done: () => void;
@@ -50,10 +57,10 @@ export class JournalFile implements Journal {
   #bytes = 0;
   #compactedBytes = 0;
   #pending: Waiting[] = [];
-  /** What the write under way makes durable. */
+  /** What the current write makes durable. */
   #batch: Waiting[] = [];
   #writing: Promise<void> | undefined;
-  /** The file is not known to hold what it should, or holds too much: write it anew. */
+  /** True when the file must be rewritten: it may lack records, or it holds too much. */
   #rewrite = false;
   #closed = false;
 
@@ -78,10 +85,17 @@ export class JournalFile implements Journal {
 
   append(record: JournalRecord): Promise<void> {
     const line = encodeLine(record);
+    if (this.#endsSecrets(record)) this.#rewrite = true;
     const now = this.#deps.clock.now();
     fold(this.#state, record, line.length, now);
     if (record.record === 'acknowledged') prune(this.#state, now);
     return this.#enqueue(line);
+  }
+
+  #endsSecrets(record: JournalRecord): boolean {
+    if (record.record !== 'ended' && record.record !== 'acknowledged') return false;
+    const held = this.#state.tasks.get(record.record === 'ended' ? record.end.id : record.id);
+    return held !== undefined && 'task' in held && hasSecrets(held.task.params);
   }
 
   renew(): Promise<void> {
@@ -90,7 +104,7 @@ export class JournalFile implements Journal {
     return this.#enqueue('');
   }
 
-  /** Waits for what is under way; what still cannot be written is given up. */
+  /** Waits for the current write. Gives up what still cannot be written. */
   async close(): Promise<void> {
     this.#closed = true;
     await this.#writing;
@@ -117,7 +131,7 @@ export class JournalFile implements Journal {
     this.#writing = undefined;
   }
 
-  /** False when it had to be given up. */
+  /** False when the write was given up. */
   async #writeBatch(): Promise<boolean> {
     for (let failures = 0; ; failures++) {
       try {
@@ -142,7 +156,10 @@ export class JournalFile implements Journal {
     await this.#file.datasync();
   }
 
-  /** The state as it is, which includes all that is pending: those lines join the batch, or they would be folded twice. */
+  /**
+   * Writes the state, which includes all pending lines. Those lines join the batch; otherwise they
+   * would be folded twice.
+   */
   async #writeAnew(): Promise<void> {
     const draft = `${this.#path}.new`;
     const file = await open(draft, 'w', 0o600);
@@ -164,7 +181,7 @@ export class JournalFile implements Journal {
   }
 }
 
-/** A page at a time; the records are taken in one go, so that they are of one moment. */
+/** Writes page by page. All records are encoded first, so they belong to one moment. */
 async function writeRecords(file: FileHandle, records: Iterable<JournalRecord>): Promise<number> {
   const lines = Array.from(records, encodeLine);
   let bytes = 0;
@@ -176,7 +193,7 @@ async function writeRecords(file: FileHandle, records: Iterable<JournalRecord>):
   return bytes;
 }
 
-/** On a disk that is nearly full one write may take a part of the text and report no error. */
+/** On a nearly full disk a plain write may take only part of the text without an error. */
 async function writeWhole(file: FileHandle, text: string): Promise<number> {
   const bytes = Buffer.from(text);
   await file.appendFile(bytes);
@@ -233,7 +250,7 @@ async function foldFile(path: string, deps: JournalFileDeps): Promise<JournalSta
   return state;
 }
 
-/** Lines end at a line feed and nowhere else; a last one without it counts as a line, a damaged one. */
+/** Lines end at a line feed only. A last line without one counts as a damaged line. */
 async function* linesOf(path: string): AsyncGenerator<string> {
   let rest = Buffer.alloc(0);
   for await (const chunk of createReadStream(path, { highWaterMark: PAGE_BYTES })) {

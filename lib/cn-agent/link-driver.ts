@@ -1,7 +1,8 @@
 /**
- * Carries out what link.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch over the instance's
- * silence. Owned by Agent, which hands it what to say in a hello and takes the frames of a live session.
- * A frame that cannot be understood is answered with `error` and otherwise ignored; too many of them end the session.
+ * Carries out what link.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch
+ * over the instance's silence. Owned by Agent, which supplies the hello's content and takes the
+ * frames of the open session. A frame that cannot be parsed is answered with `error` and otherwise
+ * ignored; too many of them end the session.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -28,17 +29,17 @@ import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitio
 import { isBeatDue, listen, type Watched, watch } from './link-watch.ts';
 import { Refusals } from './refusals.ts';
 
-/** What the agent does when the link tells it something. */
+/** What the link asks of the agent. */
 export interface LinkOwner {
   hello(): Pick<HelloFrame, 'capabilities' | 'journalId' | 'bootId' | 'agentVersion' | 'sysinfoDigest'>;
-  /** Resolves when the epoch is on the disk. */
+  /** Resolves when the epoch is on disk. */
   journalEpoch(epoch: number): Promise<void>;
-  /** Gives up the journal for a new one with another id. */
+  /** Replaces the journal by a new one with another id. */
   renewJournal(): Promise<void>;
   inventory(): InventoryFrame['tasks'];
-  /** A new session stands and its inventory is sent. */
+  /** A new session is open and its inventory is sent. */
   entered(welcome: WelcomeFrame): void;
-  /** No instance there has a link: until one is entered, the agent speaks the older scheme. */
+  /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
   fallBack(): void;
   onTask(frame: TaskFrame): void;
   onAck(frame: TaskAckFrame): void;
@@ -50,7 +51,7 @@ export interface LinkDeps {
   random: Random;
   log: Logger;
   dial: Dial;
-  /** First contact, and whenever all known addresses have failed. */
+  /** Called at first contact and whenever all known addresses have failed. */
   resolve(): Promise<readonly Endpoint[]>;
   owner: LinkOwner;
   serverUuid: string;
@@ -62,10 +63,10 @@ export interface LinkDeps {
 }
 
 const MAX_BAD_FRAMES = 10;
-/** So many rounds in vain are told once. */
+/** After this many failed rounds a warning is logged once. */
 const HOPELESS_ROUNDS = 3;
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
-/** Beyond this much unsent, live output is dropped and repeated ends wait. */
+/** Above this many unsent bytes, live output is dropped and repeated ends wait. */
 export const ROOMY_BYTES = 1024 * 1024;
 
 export class Link {
@@ -79,7 +80,7 @@ export class Link {
   #departure: Timer | undefined;
   #sequence = 0;
   #lastFailure: string | undefined;
-  /** Events that arrived while one was carried out. */
+  /** Events that arrive while another one is carried out. */
   readonly #inbox: LinkEvent[] = [];
   #stepping = false;
 
@@ -94,22 +95,22 @@ export class Link {
     return this.#state;
   }
 
-  /** True while a session stands. */
+  /** True while a session is open. */
   get isLive(): boolean {
     return this.#live !== undefined;
   }
 
-  /** Sent so far, over all its sessions. */
+  /** Heartbeats sent so far, over all sessions. */
   get heartbeats(): number {
     return this.#sequence;
   }
 
-  /** The session's bound on what is sent. */
+  /** The session's limit for a frame sent to it. */
   get maxFrameBytes(): number {
     return this.#live?.maxFrameBytes ?? MAX_FRAME_BYTES;
   }
 
-  /** True while the newest session takes more without piling up. */
+  /** True while the newest session has few unsent bytes. */
   get hasRoom(): boolean {
     return this.#live !== undefined && this.#live.socket.bufferedBytes < ROOMY_BYTES;
   }
@@ -125,7 +126,7 @@ export class Link {
     this.#live = undefined;
   }
 
-  /** Where instances are, as somebody else has learnt. */
+  /** Addresses of instances that were learnt outside the link. */
   found(addresses: readonly Endpoint[]): void {
     this.#on({ type: 'found', addresses });
   }
@@ -137,11 +138,11 @@ export class Link {
     return true;
   }
 
-  /** Called each pulse, after the poll phase. */
+  /** Called at each pulse, after the poll phase. */
   tick(now: number, healthyMs: number): void {
     const heard = this.#live && listen(this.#live, healthyMs);
     if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
-    // What is said of itself, once a second, cannot pile up; no need to ask whether it does.
+    // One heartbeat a second cannot pile up, so the unsent bytes are not checked.
     if (this.#live && isBeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
   }
 
@@ -212,7 +213,7 @@ export class Link {
     }
   }
 
-  /** After a freeze, what had arrived in time is read before anybody is found late. */
+  /** After a freeze, reads what arrived in time before it decides that an instance is late. */
   #judgeAfter(ms: number, event: LinkEvent): Timer {
     const { clock } = this.#deps;
     return clock.after(ms, () => clock.afterPoll(() => this.#on(event)));
@@ -295,7 +296,7 @@ export class Link {
     if (held) this.#write(socket, held.socket, encodeFrame(frame));
   }
 
-  /** An instance that asks and does not read the answers must not fill this agent's memory. */
+  /** An instance that does not read its answers must not fill this agent's memory. */
   #write(number: number, socket: LinkSocket, text: string): void {
     if (socket.bufferedBytes <= MAX_UNREAD_BYTES) socket.send(text);
     else this.#leave(number, 'it does not read what it is sent');
@@ -314,7 +315,7 @@ export class Link {
   #onText(socket: number, text: string): void {
     let frame: InstanceFrame;
     try {
-      frame = parseInstanceFrame(text);
+      frame = parseInstanceFrame(text, this.#sockets.get(socket)?.socket);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
       return this.#onBadFrame(socket, error);
@@ -348,7 +349,7 @@ export class Link {
     }
   }
 
-  /** The answer to ours, or (a number we have not said) a question whether we are there. */
+  /** Either the answer to our heartbeat, or (a sequence not sent yet) a probe, which we answer. */
   #onHeartbeat(socket: number, sequence: number): void {
     const live = this.#live;
     if (live?.number !== socket) return;
@@ -358,7 +359,7 @@ export class Link {
     this.#on({ type: 'steady', socket });
   }
 
-  /** Only the session of the highest epoch may give work; from its welcome on, the one before may not. */
+  /** Only the session of the highest epoch may send tasks; a new welcome raises that epoch. */
   #onTask(socket: number, frame: TaskFrame): void {
     const { session, epoch } = this.#state;
     if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)

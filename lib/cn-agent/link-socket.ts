@@ -1,35 +1,45 @@
 /**
- * One WebSocket to one instance, as the link driver sees it. `dialWebSocket` is the real one; the fleet wraps it to be
- * silent, slow or cut. After `closed` nothing more is heard from a socket; it never throws.
+ * One WebSocket to one instance, as the link driver uses it. `dialWebSocket` makes real ones; the
+ * fleet wraps it to make them silent, slow or cut. A socket emits nothing after `closed`, and never
+ * throws.
  */
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { Clock } from '../ports/clock.ts';
 import { closeReason } from '../wire/close-reason.ts';
+import type { ValuePayer } from '../wire/codec.ts';
+import { ReadLimiter } from '../wire/read-limiter.ts';
 import { type Credentials, NO_CREDENTIALS, type Passage } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { answerTo, type HttpAnswer, retryAfterMsIn } from './http-request.ts';
 
-export interface LinkSocket {
-  /** Bytes handed over that the network has not yet taken. */
+/** The parser charges the values of received frames to the socket. */
+export interface LinkSocket extends ValuePayer {
+  /** Bytes sent that the network has not yet taken. */
   readonly bufferedBytes: number;
   send(text: string): void;
-  /** Says goodbye, and does not wait long for an answer. The reason is cut to what a close frame holds. */
+  /**
+   * Sends a close frame and waits GOODBYE_MS for the answer. The reason is cut to what the frame
+   * holds.
+   */
   close(code: number, reason: string): void;
 }
 
 export interface LinkSocketEvents {
-  /** The connection is being made: from here on it counts how long that takes. */
+  /** The connection attempt begins; its time limit counts from here. */
   begun(): void;
   opened(): void;
-  /** Bytes came, whatever they are: a sign of life. */
+  /** Bytes of any kind arrived: a sign of life. */
   heard(): void;
   received(text: string): void;
-  /** Once, last: the connection could not be made (`refusal`: by an answer over HTTP, or for a known reason), or is over. */
+  /**
+   * Emitted once, as the last event: the connection failed or is over. `refusal` is given when it
+   * failed with an HTTP answer or a known error.
+   */
   closed(reason: string, refusal?: UpgradeRefusal): void;
 }
 
-/** Status 0 when no answer came; `code` then is the system's name for why. */
+/** Status 0 when no answer came; `code` is then the system's error code. */
 export interface UpgradeRefusal extends HttpAnswer {
   code?: string;
 }
@@ -57,7 +67,7 @@ export function dialWebSocket(clock: Clock, credentials = NO_CREDENTIALS): Dial 
   };
 }
 
-/** A connection that is being made, and what is known of the way there. */
+/** A connection attempt, its target and what it connects with. */
 export interface OpenedSocket {
   socket: WebSocket;
   endpoint: Endpoint;
@@ -85,6 +95,7 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
   const { socket } = opened;
   let wire: Duplex | undefined;
   let over = false;
+  const reads = new ReadLimiter(socket, { clock });
   const end = (reason: string, refusal?: UpgradeRefusal) => {
     if (over) return;
     over = true;
@@ -96,7 +107,10 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
   let isOpen = false;
   socket.on('open', () => {
     isOpen = true;
-    wire?.on('data', () => over || events.heard());
+    wire?.on('data', (chunk: Buffer) => {
+      reads.payForRead(chunk, clock.now());
+      if (!over) events.heard();
+    });
     if (!over) events.opened();
   });
   socket.on('message', (data, isBinary) => {
@@ -118,12 +132,16 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
     else end(error.message, isOpen ? undefined : { status: 0, retryAfterMs: 0, code: error.code ?? '' });
     socket.terminate();
   });
-  socket.on('close', (code, reason) => isAsking || end(`closed with ${code} ${reason}`.trimEnd()));
+  socket.on('close', (code, reason) => {
+    reads.end();
+    if (!isAsking) end(`closed with ${code} ${reason}`.trimEnd());
+  });
   return {
     get bufferedBytes() {
       return socket.bufferedAmount;
     },
-    // A text would go out in two pieces, its header and itself; a buffer is masked into one.
+    payForValues: (values) => reads.payForValues(values),
+    // ws sends a string in two pieces, header and text; it masks a buffer into one piece.
     send(text) {
       if (socket.readyState === WebSocket.OPEN) socket.send(Buffer.from(text), TEXT_FRAME);
     },
@@ -138,8 +156,9 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
 }
 
 /**
- * Whoever runs on a Node older than 10 and knows nothing of WebSockets closes the connection when asked for one, without a
- * word. A plain request tells whether it knows the route: one that has the link answers 426 to that.
+ * A Node older than 10 without WebSockets closes a connection that asks for an upgrade, without an
+ * answer. A plain request shows whether it knows the route: a server with the link answers it with
+ * 426.
  */
 async function routeStatus({ socket, endpoint, passage }: OpenedSocket, clock: Clock): Promise<HttpAnswer | undefined> {
   const { pathname: path } = new URL(socket.url);

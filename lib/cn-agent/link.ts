@@ -1,29 +1,31 @@
 /**
- * One agent's connection life as data: which instance it is with, and how it comes to the next one. Pure; `step` is
- * run by link-driver.ts, which owns the sockets, timers and the journal. docs/design.md section 5, docs/agent-protocol.md.
+ * One agent's connection as data: which instance it uses and how it gets to the next one. Pure;
+ * run by link-driver.ts. docs/design.md section 5, docs/agent-protocol.md.
  *
- *            start           addresses          upgraded          welcome          journalled
- *     idle ────────► resolving ──────► connecting ──────► greeting ──────► journalling ────────► live
- *                     ▲    │           ▲    │  ▲ next        │ refused, late,      │ closed       │ session lost,
- *      all known ones │    │ none left │    │  └─ address ◄──┴─ closed ◄───────────┘              │ or told to go
- *      have failed    │    ▼           │    ▼                │ stale-journal                      │
- *                     └── waiting ─────┴────┘                ▼                                    │
- *                          ▲ full jitter                 renewing ──► connecting                  │
- *                          └──────────────────────────────────────────────────────────────────────┘
+ *           start         addresses         upgraded         welcome         journalled
+ *     idle ──────► resolving ─────► connecting ─────► greeting ─────► journalling ────► live
+ *                   ▲    │          ▲    │  ▲ next       │ refused, late │ closed       │ session
+ *    all known ones │    │ none     │    │  └─ address ◄─┴─ or closed ◄──┘              │ lost or
+ *    have failed    │    ▼ left     │    ▼               │ stale-journal                │ left
+ *                   └── waiting ────┴────┘               ▼                              │
+ *                        ▲ full jitter                renewing ──► connecting           │
+ *                        └──────────────────────────────────────────────────────────────┘
  *     any ── stop ──► stopped
  *
- * Beside the phase stands the session, the one connection that was accepted last. While an agent moves it has both: the
- * session it still serves and the phase of the next one. It opens the new before it closes the old.
+ * Besides the phase, the state holds the session: the connection that was accepted last. While an
+ * agent moves it has both, the session that it still serves and the phase of the next one. It opens
+ * the new session before it closes the old one. `move` says why it moves:
  *
- *     no ── asked to go ──► soft ── a round in vain ──► no        must ── its time is over ──► the session is closed
- *     no, soft, silent ── told to go ──► must                     silent ── heard again ──► no
- *     no, soft ── nothing heard ──► silent                        silent ── nothing heard for as long again ──► closed
+ *     no ── soft goaway ──► soft ── failed round ──► no     must ── its time is over ──► closed
+ *     no, soft, silent ── goaway with a time ──► must       silent ── heard again ──► no
+ *     no, soft ── nothing heard ──► silent                  silent ── as long again ──► closed
  *
- * A silent instance may only have stood still, and would take a closed connection for the death of its server: so it is
- * kept while others are tried, then itself again.
+ * The agent keeps a silent session while it tries other instances and then this one again: one that
+ * was only suspended would take a closed connection for the death of the server.
  *
- * While there is no session the agent may speak the older scheme (fallback.ts): from the end of a round in which all
- * addresses, or some of them three times in a row, did not know the link, to the next session. Rounds go on meanwhile.
+ * Without a session the agent may use the legacy protocol (fallback.ts). That begins at the end of
+ * a round in which all addresses, or some of them after three failed rounds, lacked the link route.
+ * It ends with the next session. Rounds continue meanwhile.
  */
 import type { RefuseFrame, WelcomeFrame } from '../wire/frames.ts';
 import { WELCOME_WITHIN_MS } from '../wire/limits.ts';
@@ -42,18 +44,20 @@ import {
 import { reconnectMaxMsOf } from './link-times.ts';
 
 export const FIRST_BACKOFF_MS = 250;
-/** Spread of the first retry after a session that had worked. */
+/** The first retry after a session that had worked is spread over this time. */
 export const QUICK_RETRY_MS = 100;
+/** Agents that return when an instance told them to are spread over this time. */
+export const RETURN_SPREAD_MS = 1000;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;
-/** A session that answered and lasted so long has worked: its loss is worth a retry at once. */
+/** A session that answered and lasted this long has worked: its loss allows a retry at once. */
 const LASTING_MS = 5000;
-/** Soft requests are heard so often. */
+/** At most one soft goaway in this time is honoured. */
 const SOFT_EVERY_MS = 1000;
-/** Counting up from a number above this could reach the end of whole numbers. */
+/** Counting on from a higher conn could leave the range of safe integers. */
 const MAX_CONN = 2 ** 48;
 
-/** The same state and event give the same answer; the state given is left as it was. */
+/** Returns the same step for the same arguments; does not modify `state`. */
 export function step(state: LinkState, event: LinkEvent, { now, chance }: Circumstances): LinkStep {
   const draft: Draft = { ...state, effects: [], now, chance, was: state, event };
   if (state.phase !== 'stopped') apply(draft, event);
@@ -117,7 +121,7 @@ function onResolved(link: Draft, addresses: readonly Endpoint[]): void {
   nextAddress(link);
 }
 
-/** Its time begins: a fleet may have let the dial wait for its turn. */
+/** The upgrade deadline counts from here: a fleet may have queued the dial. */
 function onBegun(link: Draft): void {
   must(link, link.phase === 'connecting');
   arm(link, upgradeWithinMs(link));
@@ -130,7 +134,7 @@ function onOpened(link: Draft): void {
   link.effects.push({ do: 'greet', socket: attemptOf(link).socket, conn: link.conn });
 }
 
-/** A welcome that is not above the highest epoch is an echo of the past: not heard. */
+/** Ignores a welcome that is not above the highest epoch: it is out of date. */
 function onWelcomed(link: Draft, welcome: WelcomeFrame): void {
   if (link.phase !== 'greeting' || welcome.epoch <= link.epoch) return;
   const attempt = attemptOf(link);
@@ -187,7 +191,7 @@ function onRefused(link: Draft, refusal: RefuseFrame): void {
   }
 }
 
-/** A hello that another number would mend is repeated at the same endpoint, but not for ever. */
+/** Repeats the hello with corrected numbers at the same endpoint, a bounded number of times. */
 function correct(link: Draft, possible: boolean, again: () => void): void {
   if (!possible || link.corrections >= MAX_CORRECTIONS || link.phase !== 'greeting') return attemptFailed(link);
   link.corrections += 1;
@@ -231,7 +235,10 @@ function onSilent(link: Draft): void {
   if (link.phase === 'live') startRound(link);
 }
 
-/** It stays; but a hello that is out may have been accepted already, and is waited for. */
+/**
+ * Keeps the session. A hello that was sent may have been accepted already, so its answer is
+ * awaited.
+ */
 function onHeard(link: Draft): void {
   if (link.move !== 'silent') return;
   link.move = 'no';
@@ -243,7 +250,7 @@ function onHeard(link: Draft): void {
   if (!link.attempt) enter(link, 'live');
 }
 
-/** The wait for the next round is long while only the older kind was there: not so for somebody new. */
+/** The wait between rounds is long while all addresses are legacy; a new address ends it. */
 function onFound(link: Draft, addresses: readonly Endpoint[]): void {
   if (link.scheme !== 'old' || link.phase !== 'waiting' || !namesAnother(addresses, link.known)) return;
   link.known = addresses;
@@ -275,7 +282,10 @@ function onStop(link: Draft): void {
   enter(link, 'stopped');
 }
 
-/** An attempt that had been welcomed took authority from the old session's instance: that session is over as well. */
+/**
+ * An attempt that was welcomed took the authority from the session's instance, so that session ends
+ * as well.
+ */
 function attemptFailed(link: Draft): void {
   const session = link.session;
   link.attempt = undefined;
@@ -317,7 +327,7 @@ function startRound(link: Draft): void {
   nextAddress(link);
 }
 
-/** Each known endpoint is tried, in random order, before anything is waited for. */
+/** Tries each known endpoint, in random order, before any wait. */
 function nextAddress(link: Draft): void {
   if (link.session && link.move === 'no') return enter(link, 'live');
   const candidates = candidatesOf(link, link.now);
@@ -332,7 +342,7 @@ function nextAddress(link: Draft): void {
   link.effects.push({ do: 'resolve', turn: link.turn });
 }
 
-/** All were tried, and nobody took the agent. */
+/** All endpoints were tried and none accepted the agent. */
 function endRound(link: Draft): void {
   if (link.session || link.scheme === 'old' || !wantsOldScheme(link)) return giveUpRound(link);
   link.scheme = 'old';
@@ -341,12 +351,14 @@ function endRound(link: Draft): void {
 }
 
 /**
- * Full jitter: anything from nothing to a ceiling that doubles; never before an endpoint can be tried at all. Long only for
- * an agent that speaks the older scheme meanwhile.
+ * Full jitter: a random wait below a ceiling that doubles, counted from when an endpoint may be
+ * tried. If all addresses are legacy, an agent that uses the legacy protocol waits 30 to 60 s.
  */
 function giveUpRound(link: Draft): void {
-  const ceiling = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
   const heldMs = heldForMs(link.held, link.known, link.now);
+  const doubled = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
+  // Retry-After is in whole seconds, so agents that were given the same one are spread.
+  const ceiling = heldMs > 0 ? Math.max(RETURN_SPREAD_MS, doubled) : doubled;
   link.attempt = undefined;
   link.failedRounds += 1;
   const isSettled = link.scheme === 'old' && isAllOld(link);

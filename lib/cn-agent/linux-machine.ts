@@ -6,7 +6,15 @@ import { type Clock, isoNow } from '../ports/clock.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
 import type { ProcessGroup } from './journal.ts';
 import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';
-import type { Command, CommandResult, CommandRun, Machine, Sysinfo, TaskAddress } from './machine.ts';
+import {
+  type Command,
+  type CommandResult,
+  type CommandRun,
+  diskInfo,
+  type Machine,
+  type Sysinfo,
+  type TaskAddress,
+} from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
 
 export interface LinuxMachineDeps {
@@ -16,6 +24,8 @@ export interface LinuxMachineDeps {
   /** For the scripts of running commands. */
   runDirectory: string;
   taskAddress?: TaskAddress | undefined;
+  /** Override those of the kernel's command line. */
+  bootParameters?: Record<string, string> | undefined;
 }
 
 const BYTES_PER_KIB = 1024;
@@ -34,8 +44,8 @@ class LinuxMachine implements Machine {
   }
 
   sysinfo(): Promise<Sysinfo> {
-    const { serverUuid: uuid, agentVersion, taskAddress } = this.#deps;
-    return readSysinfo({ uuid, agentVersion, taskAddress });
+    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters } = this.#deps;
+    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters });
   }
 
   async status(): Promise<Record<string, unknown>> {
@@ -44,7 +54,7 @@ class LinuxMachine implements Machine {
     return {
       vms: {},
       meminfo,
-      diskinfo: { pool_size_bytes: size, pool_alloc_bytes: size - disk.bfree * disk.bsize },
+      diskinfo: diskInfo({ sizeBytes: size, usedBytes: size - disk.bfree * disk.bsize }),
       ...(bootTime === undefined ? {} : { boot_time: new Date(Number(bootTime) * 1000).toISOString() }),
       timestamp: isoNow(this.#deps.clock),
     };
@@ -62,7 +72,10 @@ class LinuxMachine implements Machine {
     await promisify(execFile)('reboot');
   }
 
-  /** Everything of the leader's session: it is the agent's own while the leader lives or has no successor by its number. */
+  /**
+   * Kills all processes of the leader's session. They are the agent's own unless the leader's pid
+   * has been reused.
+   */
   async endGroup(group: ProcessGroup): Promise<void> {
     if (group.bootId !== this.bootId) return;
     const processes = await allProcesses();

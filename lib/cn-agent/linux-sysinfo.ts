@@ -1,10 +1,11 @@
 /**
- * What a Linux machine is, under the reference's key names where Linux has an equivalent. Numbers are texts where the
- * reference has texts. All reads are asynchronous; what cannot be read is left out.
+ * Sysinfo of a Linux machine, under the reference's key names where Linux has an equivalent.
+ * Numbers are strings where the reference has strings. All reads are asynchronous; values that
+ * cannot be read are left out.
  */
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { hostname, type NetworkInterfaceInfo, networkInterfaces, release, type as systemType } from 'node:os';
-import { type Sysinfo, type TaskAddress, taskAddressSysinfo } from './machine.ts';
+import { REFERENCE_AGENTS, type Sysinfo, type TaskAddress, taskAddressSysinfo } from './machine.ts';
 
 const BYTES_PER_GB = 1e9;
 const SECTOR_BYTES = 512;
@@ -14,16 +15,19 @@ export interface SysinfoOf {
   uuid: string;
   agentVersion: string;
   taskAddress?: TaskAddress | undefined;
+  /** Override those of the kernel's command line. */
+  bootParameters?: Record<string, string> | undefined;
 }
 
 export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
-  const [facts, cpu, mib, bootTime, interfaces, disks] = await Promise.all([
+  const [facts, cpu, mib, bootTime, interfaces, disks, commandLine] = await Promise.all([
     readProductFacts(),
     readCpu(),
     readMemoryMib(),
     readBootTime(),
     readInterfaces(),
     readDisks(),
+    readText('/proc/cmdline'),
   ]);
   return {
     UUID: server.uuid,
@@ -38,11 +42,29 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     'Network Interfaces': interfaces,
     'Virtual Network Interfaces': {},
     'Link Aggregations': {},
-    'Boot Parameters': {},
+    'Boot Parameters': { ...parseBootParameters(commandLine ?? ''), ...server.bootParameters },
+    'SDC Agents': REFERENCE_AGENTS,
     Setup: 'true',
     'CN Agent Version': server.agentVersion,
     ...taskAddressSysinfo(server.taskAddress),
   };
+}
+
+const MAX_BOOT_PARAMETERS = 200;
+const MAX_BOOT_PARAMETER_CHARS = 1000;
+
+/**
+ * Parses /proc/cmdline: `name=value`, the value `true` if there is none, quotes around either. Text
+ * after ` -- ` is for the first process and is no boot parameter.
+ */
+export function parseBootParameters(commandLine: string): Record<string, string> {
+  const [parameters = ''] = commandLine.trim().split(/(?:^|\s)--(?:\s|$)/, 1);
+  const words = parameters.match(/(?:[^\s"]|"[^"]*")+/g) ?? [];
+  const pairs = words.slice(0, MAX_BOOT_PARAMETERS).map((word) => {
+    const [name = '', ...value] = word.replaceAll('"', '').slice(0, MAX_BOOT_PARAMETER_CHARS).split('=');
+    return [name, value.length === 0 ? 'true' : value.join('=')] as const;
+  });
+  return Object.fromEntries(pairs);
 }
 
 const PRODUCT_FILES = {
@@ -69,7 +91,10 @@ async function readCpu(): Promise<Sysinfo> {
   return parseCpuinfo(text);
 }
 
-/** Cores are counted by socket and core id; where the kernel does not tell them, each processor counts as one. */
+/**
+ * Cores are counted by socket and core id. If the kernel does not report those, each processor
+ * counts as one.
+ */
 export function parseCpuinfo(text: string): Sysinfo {
   const processors = text.split(/\n\s*\n/).filter((block) => /^processor\s*:/m.test(block));
   const field = (block: string, name: string) => new RegExp(`^${name}\\s*:\\s*(.*)$`, 'm').exec(block)?.[1];
@@ -95,7 +120,7 @@ async function readMemoryMib(): Promise<string | undefined> {
   return kib === undefined ? undefined : String(Math.floor(kib / KIB_PER_MIB));
 }
 
-/** Of /proc/meminfo, in KiB. */
+/** A field of /proc/meminfo, in KiB. */
 export function memoryField(meminfo: string, name: string): number | undefined {
   const value = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(meminfo)?.[1];
   return value === undefined ? undefined : Number(value);
@@ -106,7 +131,10 @@ export async function readBootTime(): Promise<string | undefined> {
   return /^btime (\d+)$/m.exec((await readText('/proc/stat')) ?? '')?.[1];
 }
 
-/** The machine's network cards and bonds; what only exists inside the kernel is left out, unless there is nothing else. */
+/**
+ * The machine's network cards and bonds. Interfaces that exist only inside the kernel are left out,
+ * unless there are no others.
+ */
 async function readInterfaces(): Promise<Record<string, Sysinfo>> {
   const addresses = networkInterfaces();
   const names = (await readdir('/sys/class/net').catch(() => [])).filter((name) => name !== 'lo');

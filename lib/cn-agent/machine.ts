@@ -1,12 +1,12 @@
 /**
- * The seam between the agent and the machine it runs on: linux-machine.ts is a real one, the fleet has a stand-in.
- * Nothing here may block the process that holds the link.
+ * The interface between the agent and its machine: linux-machine.ts is the real one, the fleet has
+ * a simulated one. Nothing here may block the process that holds the link.
  */
 import { isIPv4 } from 'node:net';
 import type { ProcessGroup } from './journal.ts';
 import type { OutputStream } from './output.ts';
 
-/** A machine under the reference's key names (docs/agent-protocol.md). */
+/** Properties of a machine under the reference's key names (docs/agent-protocol.md). */
 export type Sysinfo = Record<string, unknown>;
 
 /** Where tasks may be posted. */
@@ -15,24 +15,56 @@ export interface TaskAddress {
   port: number;
 }
 
-/** What a CNAPI of the older kind goes by to give tasks; an address that stands for all of the machine's own is none. */
+/** Tells a legacy CNAPI where to post tasks. A wildcard address is not reported. */
 export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
   if (!address) return {};
   const isOne = isIPv4(address.host) && address.host !== '0.0.0.0';
   return { 'CN Agent Port': address.port, ...(isOne ? { 'Admin IP': address.host } : {}) };
 }
 
+/**
+ * The agents of this machine, for clients of the reference. They decide by the version of its agent
+ * what they ask for. From this version on they read sysinfo and reboot servers by tasks, which this
+ * agent knows.
+ */
+export const REFERENCE_AGENTS = [
+  { name: 'cn-agent', version: '2.11.0', image_uuid: '00000000-0000-0000-0000-000000000000' },
+];
+
+/**
+ * The reference's twelve storage figures, for a machine without VMs: the system uses all used
+ * space.
+ */
+export function diskInfo({ sizeBytes, usedBytes }: { sizeBytes: number; usedBytes: number }): Record<string, number> {
+  return {
+    cores_quota_bytes: 0,
+    cores_quota_used_bytes: 0,
+    installed_images_used_bytes: 0,
+    kvm_quota_bytes: 0,
+    kvm_quota_used_bytes: 0,
+    kvm_zvol_used_bytes: 0,
+    kvm_zvol_volsize_bytes: 0,
+    pool_alloc_bytes: usedBytes,
+    pool_size_bytes: sizeBytes,
+    system_used_bytes: usedBytes,
+    zone_quota_bytes: 0,
+    zone_quota_used_bytes: 0,
+  };
+}
+
 export interface Command {
   script: string;
   args: string[];
   env: Record<string, string>;
+  /** The command waits while its output is sent, so the live output is complete. */
+  isPaced?: boolean;
 }
 
 export interface CommandRun {
-  /** Names the run's file; unique among the commands that run. */
+  /** Names the run's file; unique among running commands. */
   id: string;
   signal: AbortSignal;
-  /** Resolves when the journal holds the group; the command does nothing before. */
+  /** Resolves when the journal holds the group; the command does nothing before that. */
   begin(group?: ProcessGroup): Promise<void>;
   output(stream: OutputStream, offset: number, text: string): void;
 }
@@ -42,7 +74,7 @@ export interface CommandResult {
   signal: string | null;
   stdout: string;
   stderr: string;
-  /** It did not end by itself: the signal of the run ended it. */
+  /** True when the run's abort signal ended the command. */
   killed: boolean;
 }
 
@@ -50,10 +82,10 @@ export interface Machine {
   /** Changes with each boot. */
   readonly bootId: string;
   sysinfo(): Promise<Sysinfo>;
-  /** Memory, disk and VMs as the reference's status body has them. */
+  /** Memory, disk and VMs in the form of the reference's status body. */
   status(): Promise<Record<string, unknown>>;
   execute(command: Command, run: CommandRun): Promise<CommandResult>;
   reboot(): Promise<void>;
-  /** Ends what a former agent process left running; resolves when nothing of it is left. */
+  /** Kills what a previous agent process left running; resolves when all of it is gone. */
   endGroup(group: ProcessGroup): Promise<void>;
 }

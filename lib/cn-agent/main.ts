@@ -1,6 +1,6 @@
 /**
- * `npm run agent`: the agent of this machine, until SIGTERM or SIGINT. Exit codes: 0 stopped, 1 something broke, 2 usage
- * (also: the data directory is another agent's).
+ * `npm run agent`: runs the agent of this machine until SIGTERM or SIGINT. Exit codes: 0 stopped, 1
+ * error, 2 usage error (also when another agent uses the data directory).
  */
 import { join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
@@ -12,6 +12,7 @@ import { AGENT_VERSION as agentVersion } from './agent-version.ts';
 import { type Credentials, openCredentials } from './credentials.ts';
 import { takeDataDirectory } from './data-directory.ts';
 import { resolverOf } from './discovery.ts';
+import { openHttpAccess } from './http-access.ts';
 import { HttpPort } from './http-port.ts';
 import { serverUuid as serverUuidOf } from './identity.ts';
 import { JournalFile } from './journal-file.ts';
@@ -40,7 +41,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   const credentials = credentialsFrom(options, data.path, log);
   const journal = await JournalFile.open({ directory: data.path, clock, random, log });
   opened.defer(() => journal.close());
-  const httpPort = options.http && new HttpPort({ ...options.http, serverUuid, agentVersion, clock, random, log });
+  const httpPort = await httpPortFor(options.http, data.path, { serverUuid, log });
   if (httpPort) opened.use(httpPort);
   await httpPort?.start();
   const machine = await openLinuxMachine({
@@ -49,6 +50,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     agentVersion,
     runDirectory: data.runDirectory,
     taskAddress: httpPort?.address,
+    bootParameters: options.bootParameters,
   });
   const agent = new Agent({
     clock,
@@ -80,6 +82,19 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   };
 }
 
+async function httpPortFor(
+  http: AgentOptions['http'],
+  directory: string,
+  { serverUuid, log }: { serverUuid: string; log: Logger },
+): Promise<HttpPort | undefined> {
+  if (http === undefined) return undefined;
+  const { host, port, open, from } = http;
+  const access = await openHttpAccess({ directory, open, from, log }).catch((error: unknown) => {
+    throw new AgentUsageError(`--http-port: ${messageOf(error)}`, error);
+  });
+  return new HttpPort({ host, port, access, serverUuid, agentVersion, clock, random, log });
+}
+
 function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
   try {
     return openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log);
@@ -88,7 +103,7 @@ function credentialsFrom(options: AgentOptions, data: string, log: Logger): Cred
   }
 }
 
-/** The first signal asks to stop; later ones of the same kind change nothing. */
+/** Resolves at the first SIGTERM or SIGINT; later ones change nothing. */
 function signalled(): Promise<void> {
   return new Promise((done) => {
     process.on('SIGTERM', () => done());

@@ -1,18 +1,21 @@
 /**
- * How agents spoke before there was a link: sysinfo, the agents there are, heartbeats and status, each by POST. Three loops
- * beside each other, so that nothing that fails holds up the heartbeats. Owned by Agent, which starts it when the link falls
- * back and stops it when a session stands.
+ * The legacy protocol: the agent posts sysinfo, the list of agents, heartbeats and status. Three
+ * loops run side by side, so no failure delays the heartbeats. Owned by Agent, which starts it when
+ * the link falls back and stops it when a session opens.
  *
- *     stopped ── start ──► sysinfo is posted ── taken, or a second ──► heartbeats, status; sysinfo and agents until taken, and on change
- *        ▲                                               │
- *        └────────────────────── stop ───────────────────┘
+ *     stopped ── start ──► posting sysinfo ── accepted, or 1 s has passed ──► running
+ *        ▲                        │                                              │
+ *        └──────────────────────── stop ─────────────────────────────────────────┘
+ *
+ * While running it posts heartbeats and status. It posts sysinfo and the agents until they are
+ * accepted, and again when they change.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { digestOf } from '../wire/canonical-json.ts';
-import type { Machine } from './machine.ts';
+import { type Machine, REFERENCE_AGENTS } from './machine.ts';
 import type { OldCnapi } from './old-cnapi.ts';
 import { adviceOn } from './refusals.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from './reports.ts';
@@ -26,17 +29,11 @@ export interface OldSchemeDeps {
   serverUuid: string;
 }
 
-/** After the answer to the one before. */
+/** Pause after the answer to the previous heartbeat. */
 const HEARTBEAT_MS = 5000;
-/** The first heartbeat waits no longer for the sysinfo to be taken. */
+/** The first heartbeat waits at most this long for the sysinfo to be accepted. */
 const INTRODUCE_FIRST_MS = 1000;
 const INTRODUCE_AGAIN_MS = 30_000;
-/**
- * A CNAPI of the older kind goes by the version of the reference's agent in what it asks for: from this one on it has
- * sysinfo read and servers rebooted by tasks, which this agent knows.
- */
-const REFERENCE_VERSION = '2.11.0';
-const AGENTS = [{ name: 'cn-agent', version: REFERENCE_VERSION, image_uuid: '00000000-0000-0000-0000-000000000000' }];
 
 export class OldScheme {
   readonly #deps: OldSchemeDeps;
@@ -44,11 +41,11 @@ export class OldScheme {
   /** Ends the pause of the sysinfo loop. */
   #hurry = new AbortController();
   #loops: Promise<unknown> = Promise.resolve();
-  /** What was posted and taken last (empty: nothing), and when. */
+  /** Digest of the sysinfo that was accepted last (empty: none), and when. */
   #toldDigest = '';
   #toldAt = 0;
   #hasToldAgents = false;
-  /** The last failure by what failed, so that each is logged once until it is over. */
+  /** The last failure of each path. Each failure is logged once until it is over. */
   readonly #failures = new Map<string, string>();
 
   constructor(deps: OldSchemeDeps) {
@@ -59,7 +56,7 @@ export class OldScheme {
     return this.#stopping !== undefined;
   }
 
-  /** Harmless when it runs. */
+  /** Does nothing while it runs. */
   start(): void {
     if (this.#stopping) return;
     this.#stopping = new AbortController();
@@ -68,7 +65,7 @@ export class OldScheme {
     this.#loops = this.#run(this.#loops, this.#stopping.signal);
   }
 
-  /** Resolves when nothing is on its way any more. */
+  /** Resolves when no request is in flight any more. */
   async stop(): Promise<void> {
     this.#stopping?.abort();
     this.#stopping = undefined;
@@ -79,7 +76,10 @@ export class OldScheme {
     return this.stop();
   }
 
-  /** A server that is not known yet gets its sysinfo first; but whoever is slow to take it does not hold up the rest. */
+  /**
+   * Posts the sysinfo first, because the CNAPI may not know the server yet. A slow CNAPI delays the
+   * rest by at most INTRODUCE_FIRST_MS.
+   */
   async #run(former: Promise<unknown>, signal: AbortSignal): Promise<void> {
     await former;
     const first = this.#tellSysinfo(signal);
@@ -119,7 +119,7 @@ export class OldScheme {
     }
   }
 
-  /** True when there is nothing left to tell. */
+  /** True when nothing is left to post. */
   async #tellSysinfo(signal: AbortSignal): Promise<boolean> {
     const sysinfo = await this.#look(() => this.#deps.machine.sysinfo());
     if (!sysinfo) return false;
@@ -127,11 +127,11 @@ export class OldScheme {
     if (digest !== this.#toldDigest && !(await this.#post('/sysinfo', { sysinfo }, signal))) return false;
     this.#toldDigest = digest;
     this.#toldAt = this.#deps.clock.now();
-    this.#hasToldAgents ||= await this.#post('', { agents: AGENTS }, signal);
+    this.#hasToldAgents ||= await this.#post('', { agents: REFERENCE_AGENTS }, signal);
     return true;
   }
 
-  /** True when it was taken, or is not wanted: a CNAPI older still has no route for sysinfo. */
+  /** True when it was accepted, or is not wanted: an even older CNAPI has no route for sysinfo. */
   async #post(path: string, body: unknown, signal: AbortSignal): Promise<boolean> {
     try {
       const status = await this.#deps.cnapi.post(path, body, signal);
@@ -147,7 +147,10 @@ export class OldScheme {
     }
   }
 
-  /** It does not know the server, or not any more; or it is so old that it has no such route, and will not learn by haste. */
+  /**
+   * After a 404 posts the sysinfo again: the CNAPI does not know the server. It may also be too old
+   * to have the route, so this happens at most every INTRODUCE_AGAIN_MS.
+   */
   #introduceAgain(): void {
     if (this.#deps.clock.now() - this.#toldAt < INTRODUCE_AGAIN_MS) return;
     this.#toldDigest = '';
@@ -178,7 +181,9 @@ const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 120_000;
 const RETRY_FACTOR = 1.6;
 
-/** As the reference's agent, a fifth earlier or later; but a success begins anew. `failures` from 1. */
+/**
+ * The reference agent's backoff, varied by a fifth; a success resets it. `failures` counts from 1.
+ */
 export function retryMs(failures: number, chance: number): number {
   const ms = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * RETRY_FACTOR ** Math.min(failures - 1, 50));
   return ms * (0.8 + 0.4 * chance);

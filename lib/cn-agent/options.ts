@@ -1,4 +1,4 @@
-/** The agent's command line. What is wrong with it is an AgentUsageError whose message names the option. */
+/** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { CnapiError } from '../errors.ts';
@@ -6,8 +6,9 @@ import { readOptionsFile } from './config-file.ts';
 import type { CredentialOptions } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { PROTOCOLS, type Protocol } from './fallback.ts';
+import { reasonNotANetwork } from './http-access.ts';
 
-/** The agent was given something it cannot run with. */
+/** The agent was given options it cannot run with. */
 export class AgentUsageError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('InvalidArgument', 409, message, { cause });
@@ -17,7 +18,7 @@ export class AgentUsageError extends CnapiError {
 /** Where instances are found: by DNS, or at fixed addresses. */
 export type Discovery = { dns: string | undefined; datacenter: string; domain: string } | { endpoints: Endpoint[] };
 
-/** `tls`, `caFile`, `tlsName`, `tokenFile`: how the agent and instances know each other. */
+/** How the agent and instances authenticate each other: `tls`, `caFile`, `tlsName`, `tokenFile`. */
 export type CredentialValues = Omit<CredentialOptions, 'usualTokenFile'>;
 
 export interface AgentOptions {
@@ -26,10 +27,21 @@ export interface AgentOptions {
   data: string;
   uuid: string | undefined;
   allowReboot: boolean;
+  /** Reported beside the kernel's boot parameters, and override them. */
+  bootParameters: Record<string, string>;
   protocol: Protocol;
-  /** Where tasks may be posted; port 0 takes a free one. */
-  http: { host: string; port: number } | undefined;
+  /** Where tasks may be posted, and by whom; port 0 takes a free one. */
+  http: HttpOptions | undefined;
   logLevel: LogLevel;
+}
+
+export interface HttpOptions {
+  host: string;
+  port: number;
+  /** Everybody may post. */
+  open: boolean;
+  /** Callers from these networks need no token. */
+  from: string[];
 }
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
@@ -57,12 +69,18 @@ How they and this agent know each other; files are read anew when they change
   --data DIR           where identity and journal are kept; one agent at a time (required)
   --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
   --allow-reboot       carry out server_reboot
+  --headnode           this machine is the headnode: the same as --boot-parameter headnode=true
+  --boot-parameter NAME=VALUE
+                       a boot parameter to report beside those of the kernel's command line; may be given several times
   --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as the reference's agents
                        make them; link: the link only; old: POSTs only
   --http-port PORT     take tasks over HTTP as well, as the reference's agents do; CNAPIs without the link give them
                        there (default: off, or CN_AGENT_HTTP_PORT)
-  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). There is no authentication:
-                       whoever reaches it can run commands on this machine
+  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Whoever may post there can run
+                       commands on this machine: it takes the token in DATA/http-token, made at the first start
+  --http-from NETWORK  callers from this address or network need no token, such as CNAPIs without the link, which have
+                       none; may be given several times (or CN_AGENT_HTTP_FROM, by comma)
+  --http-open          nobody needs a token there, as with the reference's agent (or CN_AGENT_HTTP_OPEN=1)
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
   --config FILE        options from a JSON object in FILE, in camelCase; the command line goes over it
   --help               this text
@@ -81,7 +99,7 @@ export const discoveryOptions = {
   help: { type: 'boolean' },
 } as const;
 
-/** Undefined when only help is asked for. */
+/** Undefined when only help is requested. */
 export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): AgentOptions | undefined {
   const values = parsed(args);
   if (values.help) return undefined;
@@ -95,11 +113,9 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
+    bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
     protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
-    http: httpOf(
-      values['http-port'] ?? env.CN_AGENT_HTTP_PORT,
-      values['http-host'] ?? env.CN_AGENT_HTTP_HOST ?? '127.0.0.1',
-    ),
+    http: httpOf(values, env),
     logLevel: logLevelOf(values['log-level']),
   };
 }
@@ -110,9 +126,13 @@ function parsed(args: string[]) {
     data: { type: 'string' },
     uuid: { type: 'string' },
     'allow-reboot': { type: 'boolean' },
+    headnode: { type: 'boolean' },
+    'boot-parameter': { type: 'string', multiple: true },
     protocol: { type: 'string' },
     'http-port': { type: 'string' },
     'http-host': { type: 'string' },
+    'http-from': { type: 'string', multiple: true },
+    'http-open': { type: 'boolean' },
     config: { type: 'string' },
   } as const;
   return usage(() => {
@@ -121,7 +141,7 @@ function parsed(args: string[]) {
   });
 }
 
-/** What node:util's parser complains of, as a usage error. */
+/** Turns an error of node:util's parser into a usage error. */
 export function usage<Result>(parse: () => Result): Result {
   try {
     return parse();
@@ -177,7 +197,7 @@ export interface CredentialFlags {
   'token-file'?: string | undefined;
 }
 
-/** An agent goes from instance to instance, so all it is given must be of one kind. */
+/** An agent moves from instance to instance, so all its URLs must have the same scheme. */
 export function credentialsOf(values: CredentialFlags, env: NodeJS.ProcessEnv): CredentialValues {
   const { url = [], ca, 'tls-name': tlsName, 'token-file': tokenFile = env.CN_AGENT_TOKEN_FILE } = values;
   const schemes = new Set(url.map((one) => SCHEMES[URL.parse(one)?.protocol ?? '']?.tls));
@@ -197,9 +217,40 @@ function oneOf<Choice extends string>(option: string, choices: readonly Choice[]
   return chosen;
 }
 
-function httpOf(port: string | undefined, host: string): AgentOptions['http'] {
+function bootParametersOf(texts: readonly string[] = [], headnode?: boolean): Record<string, string> {
+  const pairs = texts.map((text) => {
+    const [, name = '', value = ''] = /^([^=\s]{1,200})=(.{0,1000})$/.exec(text) ?? [];
+    if (name === '') throw new AgentUsageError(`--boot-parameter ${text} is not NAME=VALUE`);
+    return [name, value] as const;
+  });
+  return { ...Object.fromEntries(pairs), ...(headnode === undefined ? {} : { headnode: String(headnode) }) };
+}
+
+interface HttpFlags {
+  'http-port'?: string | undefined;
+  'http-host'?: string | undefined;
+  'http-from'?: string[] | undefined;
+  'http-open'?: boolean | undefined;
+}
+
+function httpOf(values: HttpFlags, env: NodeJS.ProcessEnv): AgentOptions['http'] {
+  const port = values['http-port'] ?? env.CN_AGENT_HTTP_PORT;
+  const host = values['http-host'] ?? env.CN_AGENT_HTTP_HOST ?? '127.0.0.1';
+  const from = values['http-from'] ?? listed(env.CN_AGENT_HTTP_FROM);
+  const open = values['http-open'] ?? env.CN_AGENT_HTTP_OPEN === '1';
   if (port === undefined || port === '') return undefined;
   if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535) throw new AgentUsageError(`--http-port ${port} is not a port`);
   if (!isIP(host)) throw new AgentUsageError(`--http-host ${host} is not an IP address`);
-  return { host, port: Number(port) };
+  for (const network of from) {
+    const reason = reasonNotANetwork(network);
+    if (reason !== undefined) throw new AgentUsageError(`--http-from ${network} ${reason}`);
+  }
+  return { host, port: Number(port), open, from };
+}
+
+function listed(text = ''): string[] {
+  return text
+    .split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');
 }

@@ -1,6 +1,7 @@
 /**
- * What a command writes, twice: `KeptOutput` is what its result will say (the first and the last half of a bound), and
- * `LiveOutput` what goes out while it runs (best effort, in pieces, at a bounded rate). Both cut between characters.
+ * A command's output, collected twice. `KeptOutput` holds what the result will contain: the first
+ * and the last half of a limit. `LiveOutput` sends pieces while the command runs, best effort and
+ * at a bounded rate. Both cut between characters.
  */
 import type { Clock, Timer } from '../ports/clock.ts';
 import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
@@ -42,7 +43,10 @@ export class KeptOutput {
     return first.toString('utf8') + cutMark(this.#total - first.length - rest.length) + rest.toString('utf8');
   }
 
-  /** Copies, lest a few kept bytes hold a whole read buffer; joins, lest many small writes make a long list. */
+  /**
+   * Copies, because a few kept bytes would hold a whole read buffer. Joins, because many small
+   * writes would make a long list.
+   */
   #addTail(chunk: Buffer): void {
     this.#tail.push(Buffer.from(chunk));
     this.#tailBytes += chunk.length;
@@ -53,34 +57,50 @@ export class KeptOutput {
   }
 }
 
-/** A piece holds no more bytes than this, so that its text fits an output event whatever the bytes are. */
+/** Most bytes of a piece; its text then fits an output event whatever the bytes are. */
 const PIECE_BYTES = MAX_OUTPUT_CHUNK - 4;
-const FLUSH_MS = 100;
-/** Of one stream, between two flushes; what comes beyond is not shown live (the offsets tell). */
+export const FLUSH_MS = 100;
+/**
+ * Limit for one stream between two flushes. More is not shown live (the offsets show the gap),
+ * unless the command waits.
+ */
 const PENDING_BYTES = 4 * PIECE_BYTES;
 
 export class LiveOutput {
   readonly #clock: Clock;
   readonly #emit: (stream: OutputStream, offset: number, text: string) => void;
   readonly #streams = { stdout: newStream(), stderr: newStream() };
+  readonly #isPaced: boolean;
   #timer: Timer | undefined;
 
-  constructor(clock: Clock, emit: (stream: OutputStream, offset: number, text: string) => void) {
+  /**
+   * `isPaced`: the caller waits for the next flush when `add` returns true, so no output is left
+   * out.
+   */
+  constructor(
+    clock: Clock,
+    emit: (stream: OutputStream, offset: number, text: string) => void,
+    { isPaced = false }: { isPaced?: boolean } = {},
+  ) {
     this.#clock = clock;
     this.#emit = emit;
+    this.#isPaced = isPaced;
   }
 
-  add(name: OutputStream, chunk: Buffer): void {
+  /** Returns true when the stream is full until the next flush. */
+  add(name: OutputStream, chunk: Buffer): boolean {
     const stream = this.#streams[name];
     if (!stream.gap) {
       if (stream.pending.length === 0) stream.offset = stream.total;
-      const taken = Buffer.from(chunk.subarray(0, PENDING_BYTES - stream.bytes));
+      const room = this.#isPaced ? chunk.length : PENDING_BYTES - stream.bytes;
+      const taken = Buffer.from(chunk.subarray(0, room));
       stream.pending.push(taken);
       stream.bytes += taken.length;
       stream.gap = taken.length < chunk.length;
     }
     stream.total += chunk.length;
     this.#timer ??= this.#clock.after(FLUSH_MS, () => this.#flush(false));
+    return stream.bytes >= PENDING_BYTES;
   }
 
   /** Sends what is left. */

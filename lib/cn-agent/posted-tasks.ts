@@ -1,13 +1,15 @@
 /**
- * Tasks that were posted to the agent's own HTTP port by a CNAPI of the older kind, which waits for the answer. They go
- * through the runner and the journal like any other; this is who gives them, hears of them and acknowledges their ends.
- * Nobody can ask for the outcome again: one that a crash ended is forgotten. Owned by Agent; asked by http-port.ts.
+ * Tasks that a legacy CNAPI posted to the agent's own HTTP port; the CNAPI waits for the answer.
+ * They go through the runner and the journal like other tasks. This class hands them to the runner,
+ * receives the frames about them and acknowledges their ends. Nobody can ask for the outcome again,
+ * so a task that a crash ended is forgotten. Owned by Agent; called by http-port.ts.
  *
- *     post ──► active (in the history, its caller waits) ── task_end ──► finished, failed (acknowledged, told the caller)
+ *     post ──► active (in the history) ── task_end ──► finished, failed (acknowledged, answered)
  */
 import { type Clock, isoNow } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../wire/frames.ts';
+import { maskParams } from '../wire/secret-params.ts';
 import type { Journal } from './journal.ts';
 import type { Machine } from './machine.ts';
 import { isPostedId, newPostedId } from './posted-id.ts';
@@ -19,7 +21,7 @@ export interface PostedTask {
   requestId?: string | undefined;
 }
 
-/** As the reference's agent tells it. */
+/** In the form of the reference agent's history. */
 export interface HistoryEntry {
   started_at: string;
   finished_at?: string;
@@ -35,7 +37,7 @@ export interface HistoryEntry {
 export interface PostedTasksDeps {
   clock: Clock;
   random: Random;
-  /** To the runner. */
+  /** Hands the task to the runner. */
   give(frame: TaskFrame): void;
   acknowledge(frame: TaskAckFrame): void;
 }
@@ -46,11 +48,11 @@ interface Posted {
 }
 
 const KEPT = 16;
-/** Of the messages of one task. */
+/** Most messages of one task. */
 const MAX_MESSAGES = 100;
 const MAX_KEPT_PARAMS = 64 * 1024;
 export const MAX_POSTED = 500;
-/** The reference's. */
+/** The reference's timeout. */
 const TIMEOUT_MS = 3_600_000;
 
 export class PostedTasks {
@@ -71,7 +73,7 @@ export class PostedTasks {
     return this.#active.size >= MAX_POSTED;
   }
 
-  /** Resolves with how it ended, in any case. */
+  /** Resolves with the task's end in every case. */
   post({ name, params, requestId }: PostedTask): Promise<TaskEndFrame> {
     const { clock, random, give } = this.#deps;
     const id = newPostedId(random);
@@ -84,13 +86,16 @@ export class PostedTasks {
     return promise;
   }
 
-  /** What the runner says of a posted task. */
+  /** Receives the runner's frames about a posted task. */
   hear(frame: AgentFrame): void {
     if (frame.type === 'task_event') this.#note(frame);
     if (frame.type === 'task_end') this.#end(frame);
   }
 
-  /** Their journal is gone, or the agent: nobody will say how they ended. */
+  /**
+   * The journal or the agent is gone, so no end will be reported: all active tasks end as
+   * OutcomeUnknown.
+   */
   giveUp(): void {
     const gone = new TaskFailure('OutcomeUnknown', 'The agent stopped before the task ended');
     for (const id of this.#active.keys()) this.#tell(endFailure({ id, attempt: 1 }, gone, isoNow(this.#deps.clock)));
@@ -121,7 +126,10 @@ export class PostedTasks {
   }
 }
 
-/** Before anything else of a new process: what a former one had taken is ended and forgotten, for its caller saw the connection cut. */
+/**
+ * Runs first in a new process: kills and forgets posted tasks of the previous process. Their
+ * callers saw the connection close.
+ */
 export async function forgetPosted(journal: Journal, machine: Machine): Promise<void> {
   const posted = [...journal.state.tasks.values()].filter(({ id }) => isPostedId(id));
   await Promise.all(
@@ -138,7 +146,7 @@ function newEntry({ name, params }: PostedTask, startedAt: string): HistoryEntry
     started_at: startedAt,
     task: name,
     pid: process.pid,
-    params: isLarge ? { truncated: true } : params,
+    params: isLarge ? { truncated: true } : maskParams(params),
     status: 'active',
     errorCount: 0,
     messages: [],

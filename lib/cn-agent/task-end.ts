@@ -1,6 +1,10 @@
-/** How an attempt ended, as a frame: made here, and cut to what a session takes. Pure. */
+/**
+ * Builds the frame that reports the end of an attempt, and cuts it to what a session takes. Pure.
+ */
+import { countJsonValues, JsonLimitError } from '../wire/bounded-json.ts';
 import { encodeFrame } from '../wire/codec.ts';
 import type { TaskEndFrame } from '../wire/frames.ts';
+import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES } from '../wire/limits.ts';
 import { cutMark } from './output.ts';
 import { strayLength, wholeLength } from './utf8.ts';
 
@@ -12,7 +16,7 @@ export interface Attempt {
 /** Thrown by a task, or the reason of its abort: the attempt ends as `failure` with this code. */
 export class TaskFailure extends Error {
   readonly code: string;
-  /** What there is to show all the same. */
+  /** The partial result to report with the failure. */
   readonly result: Record<string, unknown> | undefined;
 
   constructor(code: string, message: string, fields: { result?: Record<string, unknown>; cause?: unknown } = {}) {
@@ -33,8 +37,12 @@ export function endFailure({ id, attempt }: Attempt, failure: TaskFailure, repor
   return { type: 'task_end', id, attempt, outcome: 'failure', ...result, error, reportedAt };
 }
 
-/** Any text of the result may be cut in the middle; a result that is too large without long texts is left out. */
+/**
+ * Cuts strings of the result in the middle until the frame fits; drops a result that still does not
+ * fit.
+ */
 export function fitEnd(end: TaskEndFrame, maxBytes: number): TaskEndFrame {
+  if (!hasFewValues(end)) return { ...end, result: { truncated: true } };
   let kept = MAX_TEXT_BYTES;
   let fitted = end;
   while (Buffer.byteLength(encodeFrame(fitted)) > maxBytes) {
@@ -46,6 +54,16 @@ export function fitEnd(end: TaskEndFrame, maxBytes: number): TaskEndFrame {
   return fitted;
 }
 
+/** An instance refuses a frame with more values, and a refused end would be sent again for ever. */
+function hasFewValues(end: TaskEndFrame): boolean {
+  try {
+    return countJsonValues(encodeFrame(end), { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH }) > 0;
+  } catch (error) {
+    if (error instanceof JsonLimitError) return false;
+    throw error;
+  }
+}
+
 const MAX_TEXT_BYTES = 1024 * 1024;
 const SHORTEST_TEXT_BYTES = 64;
 
@@ -53,7 +71,7 @@ function shortened(value: unknown, maxBytes: number): unknown {
   return typeof value === 'string' ? cutMiddle(value, maxBytes) : value;
 }
 
-/** The first and the last half of what `maxBytes` can hold, with the cut marked. */
+/** Keeps the first and the last half of `maxBytes` and marks the cut. */
 export function cutMiddle(text: string, maxBytes: number): string {
   const bytes = Buffer.from(text);
   if (bytes.length <= maxBytes) return text;

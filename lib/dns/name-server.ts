@@ -1,9 +1,10 @@
 /**
- * The name server for the instances: answers the zone over UDP and TCP on one port. Started by the supervisor. Nothing
- * from the network can crash it, make it say more than it was asked, or hold more than its bounds: a connection is
- * closed when idle, over-long, or not reading what it asked for.
+ * The name server for the instances: answers for the zone over UDP and TCP on one port. Started by
+ * the supervisor. Input from the network cannot crash it, cannot make it send more than was asked,
+ * and cannot exceed its bounds: a connection is closed when it is idle, sends too long a message,
+ * or does not read its answers.
  *
- *     new ──start()──▶ listening ──stop()──▶ stopped
+ *      new ──start()──▶ listening ──stop()──▶ stopped
  */
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
@@ -18,24 +19,26 @@ import { answerQuestion, type Instance, type Zone, type ZoneAnswer, type ZoneQue
 
 const maxQueryBytes = 4_096;
 const maxConnections = 64;
+/** Per client address, so that one client cannot keep out the others. */
+const maxConnectionsPerClient = 8;
 const maxUnsentBytes = 256 * 1_024;
 const idleMs = 10_000;
-/** Ports tried when any will do: one that is free for TCP may be taken for UDP. */
+/** Attempts to find a port when any will do: a port that is free for TCP may be in use for UDP. */
 const portAttempts = 10;
 
 export interface NameServerDependencies {
   host: string;
-  /** The port for UDP and TCP; 0 takes any that is free for both. */
+  /** The port for UDP and TCP; 0 takes any port that is free for both. */
   port: number;
   zone: Pick<Zone, 'datacenter' | 'domain'>;
-  /** Those who live now; asked for each query. */
+  /** Returns the live instances; called for each query. */
   instances: () => readonly Instance[];
   clock: Clock;
   random: Random;
   log: Logger;
 }
 
-/** The address cannot be listened on; nothing was started. */
+/** The server cannot listen on the address; nothing was started. */
 export class NameServerAddressError extends CnapiError {
   constructor(host: string, port: number, cause: unknown) {
     super('NameServerAddress', 500, `The name server cannot listen on ${host} port ${port}: ${messageOf(cause)}`, {
@@ -53,6 +56,8 @@ export class NameServer {
   readonly #random: Random;
   readonly #log: Logger;
   readonly #connections = new Set<Socket>();
+  /** The number of connections of each client address. */
+  readonly #clients = new Map<string, number>();
   #tcp: Server | undefined;
   #udp: UdpSocket | undefined;
 
@@ -66,13 +71,15 @@ export class NameServer {
     this.#log = log;
   }
 
-  /** The port that is listened on. */
+  /** The port on which the server listens. */
   get port(): number {
     const address = this.#tcp?.address();
     return typeof address === 'object' && address !== null ? address.port : this.#wantedPort;
   }
 
-  /** @throws NameServerAddressError when the address is taken or not ours. */
+  /**
+   * @throws NameServerAddressError when the address is in use or does not belong to this machine
+   */
   async start(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -122,11 +129,13 @@ export class NameServer {
 
   #onDatagram(udp: UdpSocket, bytes: Buffer, peer: RemoteInfo): void {
     const reply = replyTo(bytes, 'udp', (question) => this.#answer(question));
-    // A reply that cannot be sent is one that got lost: the client asks again.
+    // A reply that cannot be sent is treated as lost: the client asks again.
     if (reply) udp.send(reply, peer.port, peer.address, () => undefined);
   }
 
   #onConnection(socket: Socket): void {
+    const client = socket.remoteAddress ?? '';
+    if (!this.#admits(client)) return void socket.destroy();
     const frames = new FrameReader(maxQueryBytes);
     let idle: Timer = this.#clock.after(idleMs, () => socket.destroy());
     this.#connections.add(socket);
@@ -134,18 +143,36 @@ export class NameServer {
     socket.on('close', () => {
       idle.cancel();
       this.#connections.delete(socket);
+      this.#leave(client);
     });
     socket.on('data', (chunk) => {
       const queries = frames.push(chunk);
       if (queries === undefined || !this.#replyAll(socket, queries)) return void socket.destroy();
       if (queries.length === 0) return;
-      // Only whole queries count as life: bytes in drips do not hold a connection.
+      // Only complete queries count as activity, so bytes that arrive one by one do not keep a
+      // connection open.
       idle.cancel();
       idle = this.#clock.after(idleMs, () => socket.destroy());
     });
   }
 
-  /** Answers in order; false when there is no answer to give or the client does not take them. */
+  #admits(client: string): boolean {
+    const count = this.#clients.get(client) ?? 0;
+    if (count >= maxConnectionsPerClient) return false;
+    this.#clients.set(client, count + 1);
+    return true;
+  }
+
+  #leave(client: string): void {
+    const count = (this.#clients.get(client) ?? 0) - 1;
+    if (count > 0) this.#clients.set(client, count);
+    else this.#clients.delete(client);
+  }
+
+  /**
+   * Sends the replies in order. Returns false when a query gets no reply or the client does not
+   * read its replies.
+   */
   #replyAll(socket: Socket, queries: readonly Buffer[]): boolean {
     return queries.every((query) => {
       const reply = replyTo(query, 'tcp', (question) => this.#answer(question));

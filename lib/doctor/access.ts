@@ -1,4 +1,4 @@
-/** Whether anybody can sign in, and whether what is shown at the door can be overheard. */
+/** Checks whether an admin has a valid token, and whether tokens are sent unencrypted. */
 import { isLoopback } from '../access/networks.ts';
 import type { Config } from '../config.ts';
 import type { Queryable } from '../moray/database.ts';
@@ -9,7 +9,7 @@ export async function checkAccess(database: Queryable, config: Config): Promise<
   if (config.access === 'open') return [part.ok(`open, and only this machine can reach ${config.host}`)];
   const admins = await countAdmins(database).catch(() => undefined);
   if (admins === undefined)
-    return [part.warn('tokens; how many admins there are cannot be read', 'mend the database first')];
+    return [part.warn('tokens; how many admins there are cannot be read', 'fix the database first')];
   const isOverheard = config.tlsCertFile === undefined && !isLoopback(config.host);
   return [
     admins > 0

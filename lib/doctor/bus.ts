@@ -1,4 +1,4 @@
-/** Whether messages come back from the bus, and how fast. */
+/** Checks whether messages come back from the bus, and how fast. */
 import type { Bus } from '../bus/bus.ts';
 import type { Config } from '../config.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -36,10 +36,10 @@ export async function checkBus(bus: Bus, config: Config, ports: { clock: Clock; 
   ];
 }
 
-/** All works without it, within a second or so: hence a warning. */
+/** Everything works without the bus, within a second or so, so a missing bus is only a warning. */
 function todoFor({ redisUrl, databasePooler }: Config): string {
   if (redisUrl !== undefined)
     return 'see that redisUrl names it with its password, that it runs, and that it can be reached; all works without it, but later';
   if (databasePooler !== undefined) return 'see that databaseDirectUrl goes around the pooler';
-  return 'mend the database first';
+  return 'fix the database first';
 }

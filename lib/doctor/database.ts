@@ -1,13 +1,19 @@
-/** Whether the database is there, will do for an instance, and what it promises. Reads only. */
+/**
+ * Checks whether the database can be reached, is suitable for an instance, and how durable its
+ * commits are. Reads only.
+ */
 import type { Config } from '../config.ts';
 import { migrations } from '../core.ts';
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { isTemporary, messageOf } from '../errors.ts';
 import { type Queryable, sqlStateOf } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import { type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;
-/** Beside the pool: the beat, verdicts, sightings and sign-ins; and of a bus in the database. */
+/**
+ * Connections outside the pool: for the beat, status changes, legacy heartbeats and authentication;
+ * and for a bus in the database.
+ */
 const FURTHER_CONNECTIONS = 4;
 const BUS_CONNECTIONS = 2;
 const MUCH_SKEW_MS = 2000;
@@ -19,7 +25,9 @@ interface About {
   synchronousCommit: string;
   standbyNames: string;
   standbys: number;
-  /** Of the standbys, those that commits wait for; null where this user may not see which those are. */
+  /**
+   * The number of standbys for which commits wait; null if this user may not see which they are.
+   */
   synchronous: number | null;
   isStandby: boolean;
   isReadOnly: boolean;
@@ -45,7 +53,7 @@ const ABOUT = `select current_setting('server_version_num')::int / 10000 as vers
 export async function checkDatabase(database: Queryable, config: Config, clock: Clock): Promise<Finding[]> {
   const part = findings('database');
   try {
-    // So that the time to connect is not taken for a difference of clocks.
+    // Connects first, so that the time to connect is not counted as a clock difference.
     await database.query('select 1');
     const askedAt = clock.wallTime();
     const { rows } = await database.query<About>(ABOUT);
@@ -66,7 +74,7 @@ export async function checkDatabase(database: Queryable, config: Config, clock: 
 }
 
 function unreachable(part: Findings, error: unknown): Finding {
-  const cause = error instanceof DatabaseUnavailableError && error.cause !== undefined ? error.cause : error;
+  const cause = isTemporary(error) && error.cause !== undefined ? error.cause : error;
   const why = messageOf(cause);
   const known = ADVICE[sqlStateOf(cause) ?? (cause as { code?: string }).code ?? ''];
   return part.fail(
@@ -83,8 +91,8 @@ const ADVICE: Readonly<Record<string, string>> = {
   EAI_AGAIN: NO_HOST,
   ECONNREFUSED: NOBODY,
   ETIMEDOUT: NOBODY,
-  '28P01': 'mend user or password in databaseUrl (special characters are written as %XX)',
-  '28000': 'let this user in from this machine (pg_hba.conf), or mend the user in databaseUrl',
+  '28P01': 'correct the user or the password in databaseUrl (special characters are written as %XX)',
+  '28000': 'let this user in from this machine (pg_hba.conf), or correct the user in databaseUrl',
   '3D000': 'create it: createdb -O USER NAME; the tables are made by the first instance',
   '53300': 'all its connections are taken: raise max_connections, or lower databasePoolSize',
   '42501': 'grant the user what it lacks: it must own the tables, or have created them',
@@ -122,7 +130,7 @@ async function checkMigrations(database: Queryable, part: Findings): Promise<Fin
   );
 }
 
-/** Of those that live, this one not counted. */
+/** Counts live instances other than this one. */
 async function countOthers(database: Queryable, { cnapiUuid }: Config): Promise<number> {
   const { rows } = await database.query<{ there: boolean }>(
     "select to_regclass('cnapi_instances') is not null as there",

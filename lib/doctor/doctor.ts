@@ -1,6 +1,7 @@
 /**
- * `cnapi doctor`: looks at everything that an instance with this configuration depends on, from where it would run, and says
- * what is wrong and what to do. It changes nothing. Each check is bounded in time; what cannot be looked at is a finding too.
+ * `cnapi doctor`: checks everything that an instance with this configuration depends on, from the
+ * machine where it would run, and reports what is wrong and what to do. It changes nothing. Each
+ * check has a time limit. A check that cannot run is a finding too.
  */
 import { createBus } from '../bus/create-bus.ts';
 import { type Config, loadConfig } from '../config.ts';
@@ -20,7 +21,7 @@ import { checkName, checkPeers, checkPort } from './network.ts';
 export interface DoctorDeps {
   configFile: string | undefined;
   env: Record<string, string | undefined>;
-  /** A name server to ask, in place of the system's. */
+  /** A name server to ask instead of the system's. */
   dns: string | undefined;
   clock: Clock;
   random: Random;
@@ -41,7 +42,10 @@ function configOf({ configFile, env }: DoctorDeps): Config | Finding {
   try {
     return loadConfig(configFile, env);
   } catch (error) {
-    const todo = 'mend it and ask again; docs/configuration.md has the keys. Nothing else was looked at';
+    const isGiven = configFile !== undefined || Object.keys(env).some((name) => name.startsWith('CNAPI_'));
+    const todo = isGiven
+      ? 'correct it and run this again; docs/configuration.md lists the keys. Nothing else was checked'
+      : 'name the configuration of an instance: --config FILE (that of npm start: data/config/instance-8080.json)';
     return findings('config').fail(messageOf(error), todo);
   }
 }
@@ -91,7 +95,7 @@ async function inTime(part: string, check: Promise<Finding[]>, clock: Clock): Pr
   const found = check.catch((error: unknown) => [
     findings(part).fail(
       `could not be looked at: ${messageOf(error)}`,
-      'mend what the other findings name, and ask again',
+      'fix what the other findings name, and run this again',
     ),
   ]);
   const first = await Promise.race([found, late]);

@@ -1,14 +1,13 @@
-/** This machine: its clock, file descriptors and memory. */
+/** Checks this machine: its clock, file descriptors and memory. */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import { promisify } from 'node:util';
 import type { Config } from '../config.ts';
+import { descriptorsFor } from '../descriptors.ts';
 import { type Finding, findings } from './finding.ts';
 
-/** Callers beside the agents, doors, the database, files. */
-const FURTHER_DESCRIPTORS = 1600;
-/** Measured, and rounded up: docs/operating.md, "Sizing". */
+/** Measured and rounded up: docs/operating.md, "Sizing". */
 const BASE_MB = 200;
 const AGENT_KB = 30;
 const TLS_KB = 50;
@@ -18,7 +17,7 @@ export async function checkMachine(config: Config): Promise<Finding[]> {
   return [await checkSynchronised(), await checkDescriptors(config), checkMemory(config)];
 }
 
-/** As systemd or chrony have it, whichever is there. */
+/** Asks systemd or chrony, whichever is installed. */
 async function checkSynchronised(): Promise<Finding> {
   const part = findings('clock');
   const told = (await said('timedatectl', ['show', '-p', 'NTPSynchronized', '--value'])) ?? (await saidByChrony());
@@ -43,13 +42,16 @@ async function said(program: string, args: string[]): Promise<string | undefined
   }
 }
 
-/** Those of the shell that asks: a service has its own, which cannot be told from here. */
+/**
+ * Checks the limit of the shell that runs the doctor. A service has its own limit, which cannot be
+ * read from here.
+ */
 async function checkDescriptors({ maxAgents }: Config): Promise<Finding> {
   const part = findings('limits');
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const most = /^Max open files\s+\S+\s+(\S+)/m.exec(limits)?.[1];
   if (most === undefined) return part.ok('how many files may be open cannot be told here');
-  const wanted = maxAgents + FURTHER_DESCRIPTORS;
+  const wanted = descriptorsFor(maxAgents);
   const text = `this shell may open ${most} files; an instance with ${maxAgents} agents (maxAgents) wants ${wanted}`;
   if (most === 'unlimited' || Number(most) >= wanted) return part.ok(text);
   return part.warn(

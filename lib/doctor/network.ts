@@ -1,4 +1,4 @@
-/** The name that stands for the instances, the port of this one, and how the others' clocks stand. */
+/** Checks the DNS name of the instances, the port of this one, and the clocks of the others. */
 import { type IncomingMessage, request as plainRequest } from 'node:http';
 import { request as tlsRequest } from 'node:https';
 import { createServer } from 'node:net';
@@ -15,22 +15,22 @@ import { type Finding, findings } from './finding.ts';
 export interface NetworkPorts {
   clock: Clock;
   random: Random;
-  /** A name server to ask, in place of the system's. */
+  /** A name server to ask instead of the system's. */
   dns: string | undefined;
 }
 
 const ANSWER_WITHIN_MS = 3000;
-/** A Date header has whole seconds. */
+/** More than a second, because a Date header has whole seconds. */
 const MUCH_SKEW_MS = 2500;
 const MOST_INSTANCES = 20;
 const MOST_CHARACTERS = 10_000;
 
-/** Clients that are given URLs need no name: what is wrong with it is a warning. */
+/** A warning only, because clients that are given URLs need no name. */
 export async function checkName(database: Queryable, config: Config, ports: NetworkPorts): Promise<Finding[]> {
   const part = findings('dns');
   const name = serviceNameOf(config);
   const { dns: server, ...rest } = ports;
-  const todo = `have ${name} answered (npm start's name server, or yours, from GET /instances); agents that are given --url need it not`;
+  const todo = `make the system resolve ${name} (delegate it to cnapi's name server). Agents that are started with --url do not need it`;
   try {
     const named = await resolveInstances({ ...rest, ...config, server, timeoutMs: ANSWER_WITHIN_MS });
     const live = await readLive(database).catch(() => []);
@@ -73,37 +73,38 @@ export async function checkPort(database: Queryable, config: Config, clock: Cloc
     return [
       part.fail(`${at} may not be listened on by this user`, 'take a port above 1023, or give it CAP_NET_BIND_SERVICE'),
     ];
-  if (failure.code !== 'EADDRINUSE') return [part.fail(`${at}: ${failure.message}`, 'mend host or port')];
+  if (failure.code !== 'EADDRINUSE') return [part.fail(`${at}: ${failure.message}`, 'correct host or port')];
   const answer = await ping(urlOf(config), clock).catch(() => undefined);
   if (answer?.isCnapi) return [await aboutHolder(database, config, at)];
   return [part.fail(`something else holds ${at}`, `end it (ss -ltnp shows who it is), or take another port`)];
 }
 
-/** That it is a cnapi does not say that it is the one of this configuration. */
+/** A cnapi at this address is not necessarily the instance of this configuration. */
 async function aboutHolder(database: Queryable, config: Config, at: string): Promise<Finding> {
   const part = findings('port');
   const { cnapiUuid, host, advertiseHost = host, port } = config;
-  // Without the table nobody lives in this database.
+  // Without the table this database has no live instance.
   const live = await readLive(database).catch((error) => (sqlStateOf(error) === '42P01' ? [] : undefined));
   if (live === undefined)
-    return part.warn(`an instance answers at ${at}; which one cannot be read`, 'mend the database first');
+    return part.warn(`an instance answers at ${at}; which one cannot be read`, 'fix the database first');
   const onPort = live.filter((one) => one.port === port);
   const there = onPort.filter((one) => one.host === advertiseHost);
   const [other] = there;
   const isOwn = (one: InstanceRow) => cnapiUuid === undefined || one.cnapiUuid === cnapiUuid;
-  // Its row may still have the host of the configuration that it was started with.
+  // The row may still have the host with which the instance was started.
   if (there.some(isOwn) || (other === undefined && onPort.some(isOwn)))
     return part.ok(`this instance answers at ${at}`);
   return part.fail(
     `another instance ${other === undefined ? '' : `(${other.cnapiUuid}) `}holds ${at}: this one cannot start there`,
-    'give each instance a port and a cnapiUuid of its own, or mend databaseUrl if it is not the one of that instance',
+    'give each instance a port and a cnapiUuid of its own, or correct databaseUrl if it belongs to another zone than that instance',
   );
 }
 
-/** Nothing hangs on it but times that people compare. */
+/** A clock difference is only a warning: it affects nothing but the times that people compare. */
 export async function checkPeers(database: Queryable, clock: Clock): Promise<Finding[]> {
   const part = findings('instances');
-  const live = (await readLive(database).catch(() => [])).slice(0, MOST_INSTANCES);
+  const all = await readLive(database).catch(() => []);
+  const live = all.slice(0, MOST_INSTANCES);
   const each = live.map(async ({ url }): Promise<Finding> => {
     const answer = await ping(url, clock).catch((error: unknown) => messageOf(error));
     if (typeof answer === 'string')
@@ -116,7 +117,22 @@ export async function checkPeers(database: Queryable, clock: Clock): Promise<Fin
     if (Math.abs(answer.skewMs) < MUCH_SKEW_MS) return part.ok(text);
     return part.warn(text, 'have both machines’ clocks synchronised (chrony, systemd-timesyncd)');
   });
-  return live.length === 0 ? [part.ok('none lives yet')] : Promise.all(each);
+  if (live.length === 0) return [part.ok('no instance runs yet')];
+  return [...(await Promise.all(each)), ...checkCapacity(all)];
+}
+
+/** Warns when every instance that is not draining turns agents away. */
+function checkCapacity(live: readonly InstanceRow[]): Finding[] {
+  const staying = live.filter(({ isDraining }) => !isDraining);
+  const turning = staying.filter(({ admission }) => admission === 'paced' || admission === 'closed');
+  if (turning.length < staying.length || staying.length === 0) return [];
+  const agents = staying.reduce((sum, one) => sum + one.agents, 0);
+  return [
+    findings('instances').warn(
+      `the zone is at capacity: each of its ${staying.length} instances tells agents to return later; they hold ${agents}`,
+      'wait if many agents have just come; if it lasts, add an instance on another machine (docs/runbooks.md)',
+    ),
+  ];
 }
 
 const ANYWHERE: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
@@ -132,7 +148,10 @@ interface Pong {
   skewMs: number;
 }
 
-/** Nothing is told to whoever answers, so its certificate need not be proved: certificate.ts has looked at ours. */
+/**
+ * The certificate is not verified, because the request holds no secret; `checkCertificate` checks
+ * our own.
+ */
 function ping(url: string, clock: Clock): Promise<Pong> {
   const { promise, resolve, reject } = Promise.withResolvers<Pong>();
   const ask = url.startsWith('https:') ? tlsRequest : plainRequest;
@@ -154,7 +173,7 @@ function ping(url: string, clock: Clock): Promise<Pong> {
   return promise;
 }
 
-/** The first of it: it may be anybody's. */
+/** Reads only the beginning, because any program may be answering. */
 async function textOf(response: IncomingMessage): Promise<string> {
   let text = '';
   for await (const piece of response.setEncoding('utf8')) {

@@ -1,12 +1,14 @@
 /**
- * The log of events as it first was. An applied step does not change, so its text stays; `event-schema.ts` has what replaced
- * the functions. The outbox was bounded by time, so that after an outage of the database the first changes were not told; and
- * a run that was renewed was told at the time of its first start.
+ * The first versions of the log of events. An applied migration never changes, so its text stays
+ * here; `event-schema.ts` has the functions that replaced these. The outbox was bounded by time, so
+ * after an outage of the database the first changes were not recorded. A renewed run was recorded
+ * with the time of its first start.
  */
 
 /**
- * `numbered_at`: when an instance last moved what waits. When none has for minutes (all are of a version before events),
- * nothing is added to the outbox, and a row in `cnapi_event_misses` says so. Ids in `cnapi_events` have no holes.
+ * `numbered_at`: when an instance last moved waiting changes to the log. If none has done so for
+ * minutes (all instances are of a version before events), nothing is added to the outbox, and a row
+ * in `cnapi_event_misses` records that. Ids in `cnapi_events` have no holes.
  */
 export const firstLog = `
 create table cnapi_events (
@@ -75,8 +77,9 @@ end $$;
 `;
 
 /**
- * A trigger that tells one kind. It takes no lock that anybody waits for, and fails only where the database does. `at` is the
- * time that the change itself has, so that no further clock is read.
+ * A trigger that records changes of one kind. It takes no lock that other transactions wait for,
+ * and fails only if the database does. `at` is the time of the change itself, so no further clock
+ * is read.
  */
 function tell(kind: string, { server, at, body }: { server: string; at: string; body: string }): string {
   return `
@@ -115,7 +118,7 @@ create trigger cnapi_tell_moved after update on cnapi_tasks for each row when (o
   execute function cnapi_tell_task();
 `;
 
-/** One that had ended and is deleted, or forgotten by housekeeping, changes for nobody. */
+/** The deletion of a ticket that had already ended, also by housekeeping, is not a change. */
 export const firstTicket = `${tell('ticket', {
   server: 'new.server_uuid',
   at: 'new.updated_at',
@@ -148,7 +151,10 @@ create trigger cnapi_tell_moved after update on cnapi_instances for each row
   execute function cnapi_tell_instance();
 `;
 
-/** Of step 82. Its gap came before the changes that had waited, which are older than what is missing. */
+/**
+ * Migration 82. Its gap came before the changes that had waited, although those are older than the
+ * missing ones.
+ */
 export const firstBound = `
 alter table cnapi_event_log add column if not exists moved_id bigint not null default 0;
 update cnapi_event_log set moved_id = (select last_value from cnapi_event_outbox_id_seq);
@@ -198,5 +204,61 @@ begin
   end if;
   update cnapi_event_log l set last_id = log.last_id + moved, numbered_at = moment, moved_id = log.moved_id;
   return query select moved, log.last_id + moved, coalesce(extract(epoch from waited) * 1000, 0)::bigint;
+end $$;
+`;
+
+/**
+ * Migration 83. Each numbering read through the rows that earlier ones had deleted, as long as a
+ * snapshot kept them.
+ */
+export const firstNumbering = `
+create or replace function cnapi_number_events(p_most int) returns table (numbered int, last_id bigint, waited_ms bigint)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  log cnapi_event_log;
+  moment timestamptz := cnapi_now();
+  reached bigint;
+  moved int;
+  waited interval;
+  missed_since timestamptz;
+begin
+  select * into log from cnapi_event_log;
+  if log.numbered_at > moment - interval '1 minute' and not exists (select 1 from cnapi_event_outbox)
+    and not exists (select 1 from cnapi_event_misses) then
+    return query select 0, log.last_id, 0::bigint;
+    return;
+  end if;
+  select * into log from cnapi_event_log for update skip locked;
+  if not found then
+    return query select 0, l.last_id, 0::bigint from cnapi_event_log l;
+    return;
+  end if;
+  moment := cnapi_now();
+  select s.last_value into reached from cnapi_event_outbox_id_seq s;
+  with taken as (
+    delete from cnapi_event_outbox o
+      where o.id = any (array(select w.id from cnapi_event_outbox w order by w.id limit p_most))
+      returning o.*
+  ), added as (
+    insert into cnapi_events (id, kind, server_uuid, stored_at, body)
+      select log.last_id + row_number() over (order by t.id), t.kind, t.server_uuid, t.stored_at, t.body from taken t
+      returning stored_at
+  )
+  select count(*), moment - (select min(a.stored_at) from added a), max(t.id) into moved, waited, log.moved_id from taken t;
+  log.last_id := log.last_id + moved;
+  if moved < p_most then
+    log.moved_id := reached;
+    with said as (delete from cnapi_event_misses returning since)
+    select min(s.since) into missed_since from said s;
+    if missed_since is not null then
+      log.last_id := log.last_id + 1;
+      insert into cnapi_events (id, kind, stored_at, body) values (log.last_id, 'gap', moment, jsonb_build_object('message',
+        format('No instance kept the log of events in time: changes since %s may be missing, up to now',
+          to_char(missed_since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+    end if;
+  end if;
+  update cnapi_event_log l set last_id = log.last_id, numbered_at = moment, moved_id = log.moved_id;
+  return query select moved, log.last_id, coalesce(extract(epoch from waited) * 1000, 0)::bigint;
 end $$;
 `;

@@ -1,12 +1,14 @@
 /**
- * Events as the rest of the instance sees them: REST follows them, from now or from where a reader was, on any instance.
- * The database tells them (`event-schema.ts`); each instance has what is told numbered, and the oldest of a log that grew
- * too long deleted, by its slow poll, and more promptly while somebody follows. Needs `eventMigrations`.
+ * Events as the rest of the instance sees them. REST follows them, from now or from a reader's
+ * position, on any instance. The database records them (`event-schema.ts`). Each instance's slow
+ * poll numbers the recorded changes and deletes the oldest events of a log that is too long; while
+ * a reader follows, the numbering runs more often. Needs `eventMigrations`.
  */
 import type { Bus } from '../bus/bus.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
+import { Semaphore } from '../moray/semaphore.ts';
 import type { Clock } from '../ports/clock.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import {
@@ -30,23 +32,23 @@ export interface EventsDeps {
   clock: Clock;
   log: Logger;
   config: Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
-  /** At once. */
+  /** The maximum number of followers at once. */
   maxFollowers?: number;
-  /** Events kept, whatever their age. */
+  /** How many events are kept, whatever their age. */
   keep?: number;
 }
 
-/** As a follower is told. */
+/** What a follower receives. */
 export interface ToldEvent {
-  /** To go on from. */
+  /** The position from which the follower can continue. */
   position: string;
-  /** Undefined where nothing is told but the position: what came up to it was not wanted. */
+  /** Undefined if only the position is sent: the follower wanted none of the events up to it. */
   event: LoggedEvent | undefined;
 }
 
 export interface EventStats {
   followers: number;
-  /** By this instance. */
+  /** Numbered by this instance. */
   numbered: number;
   gaps: number;
   lagMs: number;
@@ -55,11 +57,14 @@ export interface EventStats {
 const NUMBER_BATCH = 5_000;
 const TRIM_BATCH = 20_000;
 const PAGE = 100;
-/** At once, of all followers: the connections are everybody's. */
+/**
+ * Concurrent reads of the log for all followers: the connections are shared with the rest of the
+ * process.
+ */
 const LOG_READS = 2;
-/** What one statement looks through for a reader who wants few of many. */
+/** How many events one statement scans for a reader that wants few of them. */
 const SCAN = 20_000;
-/** A reader is told where it stands when so many were passed over. */
+/** A reader receives its position after this many events that it did not want. */
 const POSITION_EVERY = 1_000;
 const MAX_FOLLOWERS = 1_000;
 const KEEP = 1_000_000;
@@ -74,9 +79,9 @@ export class Events {
   #gaps = 0;
   #lagMs = 0;
   readonly #leaving = new AbortController();
-  /** Aborts when what was told is not in the log any more. */
+  /** Aborts when events that followers received are not in the log any more. */
   #log = new AbortController();
-  readonly #logReads = new Gate(LOG_READS);
+  readonly #logReads = new Semaphore(LOG_READS);
   #isStopped = false;
 
   constructor(deps: EventsDeps) {
@@ -93,13 +98,18 @@ export class Events {
     this.#slowPoll = new SlowPoll({ ...deps, what: 'events', work: () => this.#poll() });
   }
 
-  /** Before the instance changes anything itself: a log that nobody has kept for long is taken up again. */
+  /**
+   * Called before the instance makes changes itself, so that a log that no instance has numbered
+   * for long is continued.
+   */
   async start(): Promise<void> {
     await this.#number();
     this.#slowPoll.start();
   }
 
-  /** About to leave: followers go on at another instance, from where they are. */
+  /**
+   * The instance is about to leave: followers continue at another instance, from their position.
+   */
   retire(): void {
     this.#leaving.abort();
   }
@@ -111,10 +121,11 @@ export class Events {
   }
 
   /**
-   * What is told from now on, or after `position`, as the follower takes it; nothing is kept for a slow one. Ends when the
-   * signal says so, this instance leaves, or the log was set back; a reader goes on from its last position on any instance.
-   * @throws UnknownEventError, TooManyFollowersError, InstanceLeavingError, DatabaseUnavailableError; what is returned:
-   * DatabaseUnavailableError
+   * Yields the events from now on, or after `position`, as fast as the follower takes them; nothing
+   * is stored for a slow one. Ends when the signal aborts, this instance leaves, or the log was set
+   * back. A reader continues from its last position on any instance.
+   * @throws UnknownEventError, TooManyFollowersError, InstanceLeavingError,
+   * DatabaseUnavailableError; the returned iterable throws DatabaseUnavailableError
    */
   async follow(
     filter: EventFilter,
@@ -132,7 +143,7 @@ export class Events {
     }
   }
 
-  /** Deletes one batch of the events older than `days`; returns how many went. */
+  /** Deletes one batch of the events older than `days`; returns how many it deleted. */
   forgetOlderThan(days: number): Promise<number> {
     return forgetEvents(this.#deps.database, days, TRIM_BATCH);
   }
@@ -141,7 +152,9 @@ export class Events {
     return { followers: this.#followers, numbered: this.#numbered, gaps: this.#gaps, lagMs: this.#lagMs };
   }
 
-  /** Counted from now on, until the result is called, or a caller leaves for whom nothing was ever told. */
+  /**
+   * Counts a follower from now on, until the returned function is called, or until `signal` aborts.
+   */
   #takePlace(signal: AbortSignal | undefined): () => void {
     if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
     this.#followers += 1;
@@ -156,7 +169,7 @@ export class Events {
     return leave;
   }
 
-  /** With its time, so that it is known again. */
+  /** The present end of the log, with its time, so that it can be recognised later. */
   async #now(): Promise<Position> {
     for (let id = await this.#number(); ; ) {
       const { last, storedAt } = await readLog(this.#deps.database, id);
@@ -178,7 +191,7 @@ export class Events {
     const turn = new Turn([this.#leaving.signal, this.#log.signal, ...(signal === undefined ? [] : [signal])]);
     const leave = this.#reader.listen(() => turn.next());
     try {
-      // One that loses its connection before the first event goes on from here, too.
+      // A reader that loses its connection before the first event can continue from here, too.
       if (isNew) yield { position: formatPosition(from), event: undefined };
       for (let at = from, told = at.id; !turn.isOver; ) {
         const page = this.#fromWindow(at, filter) ?? (await this.#logReads.run(() => this.#fromLog(at, filter)));
@@ -207,13 +220,16 @@ export class Events {
     return typeof news === 'object' ? pageOf(news, at, filter) : news;
   }
 
-  /** What was read and what is asked after it may be of two databases, if one was promoted meanwhile: each is held to `at`. */
+  /**
+   * If a standby was promoted meanwhile, the events and the state that is read after them may be of
+   * two databases: each is compared with `at`.
+   */
   async #fromLog(at: Position, filter: EventFilter): Promise<Page | 'foreign'> {
     const { database, clock } = this.#deps;
     const { last } = await readLog(database, 0);
     const upTo = Math.min(last, at.id + SCAN);
     const events = await readEventPage(database, filter, { from: at.id, upTo, limit: PAGE });
-    // Asked afterwards: what was deleted meanwhile was perhaps not read.
+    // Read afterwards: events that were deleted meanwhile may be missing from the page.
     const log = await readLog(database, at.id);
     const { oldest } = log;
     if (isAnother(events[0], at) || standingOf(at, log) === 'foreign') return 'foreign';
@@ -234,7 +250,7 @@ export class Events {
     }
   }
 
-  /** Each is told at its next request whether what it had last is in this log. */
+  /** Ends all followers. Each learns at its next request whether its last event is in this log. */
   #endFollowers(): void {
     this.#deps.log.warn({ followers: this.#followers }, 'events: the log was set back; its followers begin anew');
     this.#log.abort();
@@ -256,12 +272,12 @@ interface Follower {
 
 interface Page {
   events: LoggedEvent[];
-  /** Nothing wanted is between the page's events and this one. */
+  /** Nothing that the filter wants is between the page's events and this one. */
   upTo: Position;
   isEnd: boolean;
 }
 
-/** What is after `at`, and wanted; the last one says up to where that holds. */
+/** The wanted events after `at`; `upTo` says how far the page reaches. */
 function pageOf({ events, isEnd }: News, at: Position, filter: EventFilter): Page {
   const news = events.filter(({ id }) => id > at.id);
   const last = news.at(-1);
@@ -277,7 +293,7 @@ function gapBefore(oldest: number, storedAt: Date): LoggedEvent {
   return { id: oldest - 1, kind: 'gap', serverUuid: null, storedAt, body: { message } };
 }
 
-/** Where a follower waits for news; its signals end it. */
+/** Where a follower waits for new events; its signals end it. */
 class Turn {
   readonly #signals: readonly AbortSignal[];
   readonly #onEnd = () => this.next();
@@ -307,27 +323,5 @@ class Turn {
 
   end(): void {
     for (const one of this.#signals) one.removeEventListener('abort', this.#onEnd);
-  }
-}
-
-/** Lets so many in at once; the others wait in turn. */
-class Gate {
-  #free: number;
-  readonly #waiting: (() => void)[] = [];
-
-  constructor(room: number) {
-    this.#free = room;
-  }
-
-  async run<Result>(work: () => Promise<Result>): Promise<Result> {
-    if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    try {
-      return await work();
-    } finally {
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#free += 1;
-      else next();
-    }
   }
 }

@@ -1,6 +1,7 @@
 /**
- * What a fleet can do to an agent's connection. `Wire` stands between one agent's link and its sockets and can hold
- * frames back both ways (as a frozen process or a lost network does, TCP still standing), delay them, or cut the sockets.
+ * Simulates faults of an agent's connections. `Wire` sits between one agent's link and its sockets.
+ * It can hold back frames in both directions (as a frozen process or a lost network does, while TCP
+ * stays connected), delay them, or cut the sockets.
  */
 import type { WebSocket } from 'ws';
 import { type Credentials, NO_CREDENTIALS } from '../cn-agent/credentials.ts';
@@ -26,7 +27,7 @@ export class Wire {
     this.dial = (target, events) => new Line(deps, target, events);
   }
 
-  /** Neither reads nor writes, not even an answer to a ping. */
+  /** The agent neither reads nor writes, and does not answer pings. */
   freeze(): void {
     this.#state.isFrozen = true;
     for (const line of this.#lines) line.freeze();
@@ -37,7 +38,7 @@ export class Wire {
     for (const line of this.#lines) line.thaw();
   }
 
-  /** Frames take this long, both ways. */
+  /** Delays every frame by this long, in both directions. */
   slow(delayMs: number): void {
     this.#state.delayMs = delayMs;
   }
@@ -57,17 +58,17 @@ interface LineDeps {
   dials: DialQueue;
   credentials: Credentials;
   state: WireState;
-  /** Those that are connected, or about to be. */
+  /** Lines that are connected or about to connect. */
   lines: Set<Line>;
 }
 
-/** One connection as the agent's link sees it, from the wait for its turn on. */
+/** One connection as the agent's link sees it, including the wait in the dial queue. */
 class Line implements LinkSocket {
   readonly #deps: LineDeps;
   readonly #turn: { leave(): void };
   #socket: WebSocket | undefined;
   #link: LinkSocket | undefined;
-  /** What was sent while frozen. */
+  /** Text sent while frozen. */
   #held: string[] | undefined;
 
   constructor(deps: LineDeps, target: DialTarget, events: LinkSocketEvents) {
@@ -77,6 +78,10 @@ class Line implements LinkSocket {
 
   get bufferedBytes(): number {
     return this.#link?.bufferedBytes ?? 0;
+  }
+
+  payForValues(values: number): void {
+    this.#link?.payForValues(values);
   }
 
   send(text: string): void {

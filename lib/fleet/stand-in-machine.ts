@@ -1,11 +1,13 @@
 /**
- * A machine that is not there: its sysinfo and status are plausible, and its shell understands just enough (echo, sleep,
- * exit) to answer with something that can be checked. No process is started. Ten thousand of them must fit one process.
+ * A simulated machine. Its sysinfo and status are plausible. Its shell understands just enough
+ * (echo, sleep, exit) to give an answer that can be checked. It starts no process. Ten thousand
+ * must fit in one process.
  */
 import {
   type Command,
   type CommandResult,
   type CommandRun,
+  diskInfo,
   type Machine,
   type Sysinfo,
   type TaskAddress,
@@ -17,7 +19,7 @@ import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
 export interface StandInDeps {
   clock: Clock;
   serverUuid: string;
-  /** Counts the fleet's machines; their names and addresses come from it. */
+  /** Number of the machine in the fleet; its name and address are derived from it. */
   number: number;
   agentVersion: string;
   sysinfoSize: SysinfoSize;
@@ -46,7 +48,7 @@ export class StandInMachine implements Machine {
     return {
       vms: {},
       meminfo: { total_bytes: 65_536 * MIB, availrmem_bytes: 32_768 * MIB, arcsize_bytes: 0 },
-      diskinfo: { pool_size_bytes: 1e12, pool_alloc_bytes: 1e11 },
+      diskinfo: diskInfo({ sizeBytes: 1e12, usedBytes: 1e11 }),
       timestamp: isoNow(this.#deps.clock),
     };
   }
@@ -68,7 +70,7 @@ export class StandInMachine implements Machine {
     return { exitCode: shell.exitCode ?? 0, signal: null, stdout: shell.stdout, stderr: '', killed: false };
   }
 
-  /** What a line writes, or the exit code it leaves with. */
+  /** Returns what a line writes, or the exit code of `exit`. */
   async #interpret(line: string, signal: AbortSignal): Promise<string | number> {
     const [word, ...rest] = line.split(/\s+/);
     if (word === 'exit') return Number(rest[0] ?? 0);

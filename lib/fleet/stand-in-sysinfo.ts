@@ -1,4 +1,9 @@
-/** Plausible sysinfo of a machine that is not there: small, or as large as a big server's (about 40 KB). Pure. */
+/**
+ * Plausible sysinfo of a simulated machine: small, or as large as that of a big server (about 40
+ * KB). Pure.
+ */
+import { REFERENCE_AGENTS } from '../cn-agent/machine.ts';
+
 export type SysinfoSize = 'small' | 'real';
 
 export interface StandIn {
@@ -6,7 +11,7 @@ export interface StandIn {
   number: number;
   agentVersion: string;
   sysinfoSize: SysinfoSize;
-  /** Wall clock. */
+  /** Wall-clock time in milliseconds. */
   bootedAt: number;
 }
 
@@ -50,6 +55,7 @@ export function standInSysinfo({
     'Virtual Network Interfaces': sysinfoSize === 'small' ? {} : vnics(number),
     'Link Aggregations': {},
     'Boot Parameters': {},
+    'SDC Agents': REFERENCE_AGENTS,
     Setup: 'true',
     'CN Agent Version': agentVersion,
   };

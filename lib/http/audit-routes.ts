@@ -1,4 +1,4 @@
-/** Who changed what. For admins. */
+/** The audit: who changed what. For admins. */
 import { z } from 'zod';
 import { ok, type Route, route } from './route.ts';
 import { boundedText, integer, uuid } from './rules.ts';
@@ -45,12 +45,16 @@ const example = {
   ended_at: '2030-01-01T00:00:00.250Z',
 };
 
-const moment = () =>
+/** Postgres has no year 0, and beyond the year 9999 times have another text format. */
+const OLDEST_MS = Date.parse('0001-01-01T00:00:00.000Z');
+const NEWEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
+
+export const moment = () =>
   z
     .string('value was not a string')
     .refine(
-      (value) => /^\d{4}-\d\d-\d\d/.test(value) && !Number.isNaN(Date.parse(value)),
-      'value is not an ISO 8601 time',
+      (value) => /^\d{4}-\d\d-\d\d/.test(value) && Date.parse(value) >= OLDEST_MS && Date.parse(value) <= NEWEST_MS,
+      'value is not an ISO 8601 time of the years 1 to 9999',
     )
     .transform((value) => new Date(value).toISOString())
     .optional();
@@ -61,6 +65,7 @@ export const auditRoutes: Route[] = [
     method: 'GET',
     path: '/audit',
     summary: 'The requests that changed something, or tried to, newest first',
+    answerBytes: 2 * 1024 * 1024,
     tag: 'access',
     origin: 'own',
     need: 'admin',
@@ -69,6 +74,7 @@ export const auditRoutes: Route[] = [
       server: uuid().optional().describe('About this server'),
       action: boundedText(100).optional().describe('An operationId of this document'),
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
+      object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),
       request_id: boundedText(100).optional(),
       since: moment().describe('ISO 8601; from then on'),
       until: moment().describe('ISO 8601; before then'),
@@ -80,8 +86,9 @@ export const auditRoutes: Route[] = [
     preconditions: [],
     responses: { 200: { description: 'OK', schema: z.array(record), example: [example] } },
     async handler({ params, services }) {
-      const { server: serverUuid, request_id: requestId, limit = DEFAULT_PAGE, ...others } = params;
-      return ok(await services.audit.list({ ...others, serverUuid, requestId, limit }));
+      const { server: serverUuid, object_prefix: objectPrefix, request_id: requestId, ...rest } = params;
+      const { limit = DEFAULT_PAGE, ...others } = rest;
+      return ok(await services.audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
     },
   }),
 ];

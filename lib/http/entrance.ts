@@ -1,6 +1,7 @@
 /**
- * The listener's way to the gate and the audit: counts connections, asks who a request or an upgrade comes from, carries the
- * request out in that name, and keeps a record of it if it changes something. What lasts is ended when its token is.
+ * Connects the listener with the gate and the audit. Counts connections, authenticates a request or
+ * an upgrade, carries the request out under that identity, and records it if it changes something.
+ * Ends long-lasting requests when their token ends.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -10,7 +11,7 @@ import { plainAddress } from '../access/networks.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { AuditLog, AuditSubject } from '../audit/audit-log.ts';
 import type { AuditOutcome } from '../audit/audit-store.ts';
-import { type CnapiError, DatabaseUnavailableError } from '../errors.ts';
+import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
@@ -21,7 +22,7 @@ import type { Services } from './services.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
-/** Nobody was there any more to be told; as the log has it. */
+/** The caller had disconnected before the reply; the log uses the same status. */
 const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
 const MAX_PATH_CHARS = 500;
 
@@ -29,7 +30,7 @@ export class Entrance {
   readonly #gate: Gate;
   readonly #audit: AuditLog;
   readonly #log: Logger;
-  /** Connections that count, by call; an agent's link counts no more. */
+  /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
 
   constructor({ gate, audit, log }: { gate: Gate; audit: AuditLog; log: Logger }) {
@@ -42,7 +43,7 @@ export class Entrance {
     return this.#gate.isOpen;
   }
 
-  /** A connection stands, be it before its handshake; it may be cut off at once. */
+  /** A connection is open, perhaps before its handshake; may cut it off at once. */
   connected(socket: Socket): void {
     const address = socket.remoteAddress;
     if (this.#gate.isOpen || address === undefined) return;
@@ -53,7 +54,7 @@ export class Entrance {
     if (standing === 'cut') socket.destroy();
   }
 
-  /** Why a request is turned away before anybody looks at it. */
+  /** Why a request is refused before it is parsed. */
   tooMuch({ socket, headersDistinct }: IncomingMessage): CnapiError | undefined {
     if (this.#gate.isOpen) return undefined;
     const isExcess = this.#counted.get(callOf(socket))?.isExcess === true;
@@ -61,7 +62,7 @@ export class Entrance {
     return this.#gate.tooMuch({ address, authorization: headersDistinct.authorization ?? [], isExcess });
   }
 
-  /** @throws whatever refuses it, or the route does */
+  /** @throws any refusal, or what the route throws */
   async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
     if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
@@ -81,7 +82,9 @@ export class Entrance {
     }
   }
 
-  /** The agent of this server, or its token, may open its link. @throws as `Gate.enter` */
+  /**
+   * Authorizes the agent of this server, or its token, to open its link. @throws as `Gate.enter`
+   */
   async enterLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
     const { socket, headersDistinct } = request;
     const authorization = headersDistinct.authorization ?? [];
@@ -96,7 +99,10 @@ export class Entrance {
     }
   }
 
-  /** The agent's link stands: it is no caller's connection any more, and ends with its token. */
+  /**
+   * The agent's link is open: it no longer counts as a caller's connection, and it ends with its
+   * token.
+   */
   linked(socket: Socket, actor: Actor): void {
     this.#uncount(callOf(socket));
     if (actor.tokenUuid === undefined) return;
@@ -114,8 +120,8 @@ export class Entrance {
       mayBeOld: route.withoutDatabase === true,
     };
     const actor = await this.#gate.signIn(entry).catch((error: unknown) => {
-      // Turned away, and known all the same: the record says who it was.
-      const known = error instanceof DatabaseUnavailableError ? this.#gate.remembered(entry.authorization) : undefined;
+      // The request is refused, but the caller is known: the record names it.
+      const known = isTemporary(error) ? this.#gate.remembered(entry.authorization) : undefined;
       if (known !== undefined) record?.by(known);
       throw error;
     });
@@ -140,18 +146,18 @@ export class Entrance {
   }
 }
 
-/** Of a connection that stands; the same before and behind TLS. */
+/** Identifies an open connection; the same before and after TLS. */
 function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
-/** What the audit has of one request. */
+/** The audit record of one request. */
 class Record implements ChangeRecord {
   readonly #audit: AuditLog;
   readonly #subject: AuditSubject;
   #isTried = false;
   #isBegun = false;
-  /** Something may have been changed. */
+  /** The request may have changed something. */
   isCarried = false;
   #made: string | undefined;
 
@@ -198,20 +204,21 @@ class Record implements ChangeRecord {
   }
 }
 
-/** A path may hold any character, and no database keeps all of them. */
+/** A path may contain characters that the database cannot store. */
 function keepable(text: string | undefined): string | undefined {
   return text?.replace(/[^\P{C}]/gu, '?').slice(0, MAX_PATH_CHARS);
 }
 
 /**
- * An instance whose beats fail changes nothing: each change would hold a connection of the database that may wait there for a
- * standby that is away, unseen, long after its caller has left. @throws DatabaseUnavailableError
+ * An instance whose beats fail changes nothing. Each change would hold a database connection, which
+ * may wait unnoticed for an unreachable standby long after its caller has disconnected.
+ * @throws DatabaseUnavailableError
  */
 function refuseWhileSick({ health }: Services): void {
   if (!health().database) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
 }
 
-/** What it made, if it says so. */
+/** The object that the request created, if the reply names it. */
 function objectOf({ body }: Reply): string | undefined {
   if (typeof body !== 'object' || body === null) return undefined;
   const { id, uuid } = body as { id?: unknown; uuid?: unknown };

@@ -1,8 +1,8 @@
-/** Events of the whole fleet as they happen. Any instance tells all of them. */
+/** Live events of the whole fleet. Any instance serves all of them. */
 import { z } from 'zod';
 import { EVENT_KINDS, type EventKind } from '../events/event.ts';
 import type { ToldEvent } from '../events/events.ts';
-import type { ServerSentEvent } from './event-stream.ts';
+import { type ServerSentEvent, STREAM_BYTES } from './event-stream.ts';
 import { type Route, route } from './route.ts';
 import { list, text, uuid } from './rules.ts';
 
@@ -16,6 +16,8 @@ export const eventRoutes: Route[] = [
     summary:
       'Changes of servers, tasks, tickets and instances as they happen, as server-sent events: status, task, ticket, ' +
       'instance; `gap` where some may be missing. Each has its id, its time and the short form of the object',
+    lasts: 'stream',
+    answerBytes: STREAM_BYTES,
     tag: 'events',
     origin: 'own',
     params: z.object({
@@ -38,7 +40,7 @@ export const eventRoutes: Route[] = [
       503: { description: 'This instance has as many followers as it may; try another one' },
     },
     async handler({ params, services, header, signal }) {
-      // A browser that resumes asks at the old address with a new header.
+      // A browser that resumes sends the old URL with a new header.
       const after = header('Last-Event-ID') || params.after;
       const filter = { kinds: params.kind as EventKind[] | undefined, serverUuid: params.server };
       const told = await services.events.follow(filter, after, signal);

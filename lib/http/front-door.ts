@@ -1,7 +1,8 @@
 /**
- * Who may knock, decided from a request's first lines alone. Pure; called by the listener before anything else.
- * Who comes from a trusted place needs no token, and a browser there is the one stranger left: a page of a foreign origin, or
- * a foreign name that was rebound to our address, is turned away. A token no page has.
+ * Decides from a request's first lines alone whether to refuse it. Pure; called by the listener
+ * before anything else. A caller at a trusted address needs no token, so a browser there could be
+ * misused: a page of a foreign origin, or under a foreign name that was rebound to our address, is
+ * refused. Such a page has no token.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
@@ -14,12 +15,12 @@ export const MAX_URL_CHARS = 8 * 1024;
 export interface Knock {
   url: string;
   httpVersion: string;
-  /** As many as were given. */
+  /** All Host headers of the request. */
   hosts: readonly string[];
   origin: string | undefined;
-  /** As this port speaks it. */
+  /** The scheme of this port. */
   scheme: 'http' | 'https';
-  /** It brings a token, good or not. */
+  /** It brings a token, valid or not. */
   hasToken: boolean;
 }
 
@@ -30,7 +31,7 @@ export function knockOf(request: Knocking, scheme: Knock['scheme']): Knock {
 }
 type Knocking = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
 
-/** The host names, loopback's aside, under which a request may ask for this instance. */
+/** The host names, besides loopback's, that a request may use for this instance. */
 export function namesOf(named: NamesGiven): ReadonlySet<string> {
   const { host, advertiseHost = host, datacenter, domain } = named;
   return new Set([host, advertiseHost, `cnapi.${datacenter}.${domain}`].map((name) => name.toLowerCase()));
@@ -42,15 +43,18 @@ interface NamesGiven {
   domain: string;
 }
 
-/** What means us. */
+/** Names and addresses that mean this instance. */
 export interface OwnNames {
   /** Lower-case host names. */
   names: ReadonlySet<string>;
-  /** Where tokens are asked for we may be reached by any address of ours, which no foreign name can pretend to be. */
+  /**
+   * If tokens are required, any address of this instance may be used: a foreign name cannot look
+   * like one.
+   */
   anyAddress: boolean;
 }
 
-/** The reason to turn a request away, if there is one. */
+/** Why a request is refused; undefined if it is not. */
 export function reasonToRefuse(knock: Knock, own: OwnNames): CnapiError | undefined {
   if (knock.url.length > MAX_URL_CHARS)
     return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
@@ -69,11 +73,12 @@ export function reasonToRefuse(knock: Knock, own: OwnNames): CnapiError | undefi
   return undefined;
 }
 
-/** Where tokens are asked for, whoever brings one may know us by whatever name. */
+/** If tokens are required, a caller with a token may use any name. */
 function isOurs(hostHeader: string, { names, anyAddress }: OwnNames, hasToken: boolean): boolean {
   const match = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?$/.exec(hostHeader.toLowerCase());
   const name = match?.[1]?.replace(/\.$/, '');
-  // What looks like an address or a port may still be none, and would make the router throw.
+  // Text that looks like an address or a port may still be invalid, and would make the router
+  // throw.
   if (name === undefined || !URL.canParse(`http://${hostHeader}/`)) return false;
   if (hasToken && anyAddress) return true;
   const bare = name.replace(/^\[(.*)\]$/, '$1');
@@ -86,4 +91,9 @@ function isSameOrigin(origin: string, scheme: string, host: string | undefined):
 
 function printable(text: string): string {
   return text.replace(/[^\x20-\x7e]/g, '?').slice(0, 100);
+}
+
+/** Ignores an offer of another protocol (`h2c`), as HTTP permits. */
+export function wantsWebSocket({ headers }: IncomingMessage): boolean {
+  return headers.upgrade?.toLowerCase() === 'websocket';
 }

@@ -1,7 +1,9 @@
-/** What can be wrong with a request before anybody's rules are asked, under the reference's codes where it has one. */
+/**
+ * Errors in a request that no route's rules check, under the reference's codes where it has one.
+ */
 import { CnapiError, type ErrorFields, type FieldError } from '../errors.ts';
 
-/** A parameter that cannot stand, by name: 409, as the reference has it. */
+/** An unacceptable parameter, by name: 409, as in the reference. */
 export class InvalidArgumentError extends CnapiError {
   constructor(message: string, fields: ErrorFields = {}) {
     super('InvalidArgument', 409, message, fields);
@@ -15,7 +17,7 @@ export class InvalidParametersError extends CnapiError {
   }
 }
 
-/** A body that cannot be read as what it claims to be. */
+/** A body that does not match its declared format. */
 export class InvalidContentError extends CnapiError {
   constructor(message: string, fields: ErrorFields = {}) {
     super('InvalidContent', 400, message, fields);
@@ -28,7 +30,7 @@ export class RequestTooLargeError extends CnapiError {
   }
 }
 
-/** No HTTP, too large a head, or too slow: nothing that a route could be asked about. */
+/** Not HTTP, a header that is too large, or too slow: no route can be found for it. */
 export class UnreadableRequestError extends CnapiError {
   constructor(cause: NodeJS.ErrnoException) {
     const [code, statusCode, message] = UNREADABLE[cause.code ?? ''] ?? [
@@ -57,7 +59,14 @@ export class UnsupportedMediaTypeError extends CnapiError {
   }
 }
 
-/** A path nobody serves, or an object of it that is not there. */
+export class UnsupportedEncodingError extends CnapiError {
+  constructor(encoding: string) {
+    const message = `Content-Encoding ${encoding} is not supported; send gzip, or the body as it is`;
+    super('UnsupportedMediaType', 415, message);
+  }
+}
+
+/** An unknown path, or a missing object of a known one. */
 export class ResourceNotFoundError extends CnapiError {
   constructor(message: string) {
     super('ResourceNotFound', 404, message);
@@ -70,7 +79,9 @@ export class MethodNotAllowedError extends CnapiError {
   }
 }
 
-/** A Host or Origin that is not ours: a web page must not be able to run commands through somebody's browser. */
+/**
+ * A foreign Host or Origin: a web page must not be able to run commands through somebody's browser.
+ */
 export class ForbiddenError extends CnapiError {
   constructor(message: string) {
     super('Forbidden', 403, message);
@@ -104,14 +115,17 @@ export class ServerNotRunningError extends CnapiError {
   }
 }
 
-/** Something that must be said twice was said once. */
+/** A required confirmation is missing: a parameter must be given twice. */
 export class PreconditionFailedError extends CnapiError {
   constructor(message: string) {
     super('PreconditionFailed', 412, message);
   }
 }
 
-/** A wait that outlasted what a leaving instance gives it; asked again at once, another instance goes on with it. */
+/**
+ * A wait that outlasted the time that a leaving instance gives it. If the caller repeats the
+ * request, another instance continues it.
+ */
 export class InstanceDrainingError extends CnapiError {
   constructor() {
     super('InstanceDraining', 503, 'This instance is leaving; ask again, another one will answer', {
@@ -120,7 +134,7 @@ export class InstanceDrainingError extends CnapiError {
   }
 }
 
-/** This instance is on its way out; another one answers. */
+/** This instance is stopping; another one answers. */
 export class StoppingError extends CnapiError {
   constructor() {
     super('ServiceUnavailable', 503, 'This instance is stopping; try again, another one will answer', {

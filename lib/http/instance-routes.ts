@@ -1,5 +1,6 @@
-/** The instances of this control plane, as the one that answers sees them. */
+/** The instances of this control plane, as the answering instance sees them. */
 import { z } from 'zod';
+import { ADMISSIONS } from '../roster/admission.ts';
 import { ok, type Route, route } from './route.ts';
 import { uuid } from './rules.ts';
 
@@ -11,6 +12,12 @@ const instance = z.looseObject({
   version: z.string(),
   state: z.enum(['live', 'draining']),
   agents: z.int(),
+  admission: z
+    .enum(ADMISSIONS)
+    .nullable()
+    .describe(
+      'Whether agents that come are let in: `open`, `paced` (some were told to return later), `closed` (none); null where its version does not say',
+    ),
   lease_age_ms: z.number().describe('For how long its beat has stood still, as the answering instance observes it'),
   started: z.string(),
 });
@@ -23,6 +30,7 @@ const example = {
   version: '0.2.0',
   state: 'live',
   agents: 5200,
+  admission: 'open',
   lease_age_ms: 250,
   started: '2026-01-31T12:00:00.000Z',
 };

@@ -1,16 +1,17 @@
 /**
- * The HTTP listener of an instance: restify over one port, REST and agent link alike. Owns the socket and its limits,
- * and sees each request from the first look (`front-door.ts`) through routing to its one reply (`exchange.ts`).
- * Composed by `lib/app.ts`. `start()` fails when the address is taken; no request makes it throw.
+ * The HTTP listener of an instance: restify on one port, for REST and the agent link. Owns the
+ * socket, its limits, and each request from the first check (`front-door.ts`) to the one reply
+ * (`exchange.ts`). Composed by `lib/app.ts`. Only `start()` throws, if the address is in use.
  *
- *     new ──start()──▶ listening ──announceLeave()──▶ leaving ──closeDoor()──▶ closed to new connections ──stop()──▶ stopped
- *     any ──stop()──▶ stopped     (stop answers waits with 503; links are their owner's to close)
+ *     new ──start()──▶ listening ──announceLeave()──▶ leaving
+ *     leaving ──closeDoor()──▶ closed to new connections ──stop()──▶ stopped
+ *     any ──stop()──▶ stopped     (stop answers waits with 503; links are closed by their owner)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
-import { OPEN } from '../access/token.ts';
+import { type Actor, OPEN } from '../access/token.ts';
 import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -20,7 +21,7 @@ import { Doors } from './doors.ts';
 import type { Entrance } from './entrance.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
-import { knockOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse } from './front-door.ts';
+import { knockOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './front-door.ts';
 import { OLDEST_TLS } from './handshakes.ts';
 import {
   ExpectationFailedError,
@@ -31,6 +32,7 @@ import {
   UnreadableRequestError,
   UpgradeRequiredError,
 } from './http-errors.ts';
+import type { Limits } from './limits.ts';
 import type { Metrics } from './metrics.ts';
 import { replyAndHangUp } from './raw-reply.ts';
 import type { Reply, Route } from './route.ts';
@@ -50,39 +52,42 @@ export interface ListenerOptions {
   routes: readonly Route[];
   services: Services;
   entrance: Entrance;
+  limits: Limits;
   metrics: Metrics;
   clock: Clock;
   random: Random;
   log: Logger;
-  /** Loaded already; with them the port speaks TLS. */
+  /** Already loaded; with them the port speaks TLS. */
   certificates?: Certificates | undefined;
-  /** Takes over the socket of an agent that asks for its link, or says why not. */
-  onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, serverUuid: string): CnapiError | undefined;
+  /** Why no agent is accepted now; asked before any work for an agent's link request. */
+  onArrival(): CnapiError | undefined;
+  /** Takes over the socket of an agent that requests its link, or returns why not. */
+  onUpgrade(request: IncomingMessage, upgrade: Upgrade, actor: Actor): CnapiError | undefined;
 }
 
 const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
 const HEADERS_WITHIN_MS = 30_000;
-/** To have the whole request, body included; an answer may take as long as it takes. */
+/** To receive the whole request with its body; an answer has no time limit. */
 const REQUEST_WITHIN_MS = 60_000;
 const KEEP_ALIVE_MS = 65_000;
-/** Longer than the longest wait, so that its answer comes before the cut. */
+/** Longer than the longest wait, so its answer is sent before the cut. */
 const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
-/** However many come. */
+/** However many connections arrive. */
 const DOOR_CLOSES_WITHIN_MS = 1000;
-/** Two turns of an event loop that has little to do. */
+/** Two turns of an event loop with little to do. */
 const QUICK_TURNS_MS = 1;
 const MAX_HEADERS = 100;
-/** Room for callers beside the agents. */
+/** Connections for callers beside the agents. */
 const MAX_CALLERS = 1500;
 /**
- * Of one connection, and far above what any client sends ahead. With more, replies pile up behind a wait, Node stops
- * reading, and nobody notices that the caller has left.
+ * Per connection, far above what any client sends ahead. With more, replies queue behind a wait,
+ * Node stops reading, and a disconnect goes unnoticed.
  */
 const MAX_UNANSWERED = 16;
 
 type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
-type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
+export type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
 
 export class HttpListener {
@@ -108,9 +113,9 @@ export class HttpListener {
     this.#mountLink();
   }
 
-  /** @throws the system's error when the port is taken. */
+  /** @throws the system's error if the port is in use. */
   async start(): Promise<void> {
-    // restify hands the server's errors on, and throws where nobody hears them.
+    // restify emits the server's errors again, and throws if nothing listens.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
     this.#port = await this.#doors.open().finally(() => this.#restify.off('error', isThrown));
@@ -118,25 +123,25 @@ export class HttpListener {
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 
-  /** Requests without an answer, waits and streams among them, and whoever may still stand before a closing door or in it. */
+  /** Unanswered requests, TLS handshakes, and one while the socket waits to close. */
   get unanswered(): number {
     return this.#exchanges.size + this.#doors.handshakes + Number(this.#isClosing);
   }
 
-  /** This instance is going to leave: each answer is the last one on its connection. */
+  /** This instance will leave: each answer is the last one on its connection. */
   announceLeave(): void {
     this.#isLeaving = true;
   }
 
-  /** No new connections, as soon as nobody stands before the door. Those there are stay, and links. */
+  /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
   closeDoor(): void {
     this.#isClosing = true;
     this.#closeWhenNobodyComes(this.#doors.taken, this.#options.clock.now() + DOOR_CLOSES_WITHIN_MS);
   }
 
   /**
-   * Closing resets connections that the system has taken and we have not yet; Node takes few in each turn of its loop.
-   * A long turn proves nothing: on a busy machine somebody comes while this process waits for its own.
+   * Closing resets connections that the system has accepted and Node has not; Node takes few a
+   * turn. A long turn proves nothing: on a busy machine callers connect while this process waits.
    */
   #closeWhenNobodyComes(seen: number, deadline: number): void {
     const { clock } = this.#options;
@@ -156,7 +161,7 @@ export class HttpListener {
     this.#doors.close();
   }
 
-  /** Answers waits with 503, gives replies on their way a second, closes what remains. */
+  /** Answers waits with 503, gives replies in progress a second, closes the rest. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
@@ -166,7 +171,7 @@ export class HttpListener {
     return this.stop();
   }
 
-  /** Where it listens; with port 0 configured, known after `start()`. */
+  /** Its address; with port 0 configured, known after `start()`. */
   get url(): string {
     const { host, port } = this.#options.config;
     return `${this.#scheme}://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;
@@ -177,7 +182,7 @@ export class HttpListener {
     return this.#doors.failedHandshakes;
   }
 
-  /** Connections cut off without a word, because there were as many as may be. */
+  /** Connections cut off without an answer, because the limit was reached. */
   get cutConnections(): number {
     return this.#doors.cut;
   }
@@ -196,10 +201,12 @@ export class HttpListener {
       ...(certificates && { httpsServerOptions: OLDEST_TLS }),
       name: `cnapi/${version}`,
       handleUpgrades: true,
+      // Sent only when the caller is authorized and the body is wanted: `Exchange.acceptBody`.
+      noWriteContinue: true,
       log: log as never,
       maxParamLength: MAX_URL_CHARS,
     });
-    // Before restify parses the URL: on some that a stranger may send, that throws.
+    // Before restify parses the URL, because that throws for some URLs.
     const early = server as unknown as {
       first(admit: (request: IncomingMessage, response: UpgradableResponse) => boolean): void;
     };
@@ -212,7 +219,7 @@ export class HttpListener {
     http.requestTimeout = REQUEST_WITHIN_MS;
     http.keepAliveTimeout = KEEP_ALIVE_MS;
     http.maxHeadersCount = MAX_HEADERS;
-    // The front door asks for it, with an answer that says so.
+    // `front-door.ts` requires it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('connection', (socket) => entrance.connected(socket));
     http.on('checkExpectation', (request, response) => {
@@ -244,13 +251,13 @@ export class HttpListener {
     });
   }
 
-  /** At once where no token is asked for. */
+  /** At once if no token is required. */
   async #link(request: IncomingMessage, { socket, head, serverUuid }: Upgrade): Promise<void> {
     const { entrance, onUpgrade } = this.#options;
     try {
       const actor = entrance.isOpen ? OPEN : await entrance.enterLink(request, serverUuid);
       if (socket.destroyed) return;
-      const refusal = onUpgrade(request, socket, head, serverUuid);
+      const refusal = onUpgrade(request, { socket, head, serverUuid }, actor);
       if (refusal !== undefined) throw refusal;
       request.socket.off('error', destroyThis);
       entrance.linked(request.socket, actor);
@@ -260,12 +267,12 @@ export class HttpListener {
     }
   }
 
-  /** True to go on to routing; counted whatever it is. A refused upgrade has no response worth the name: it is answered on the bare socket. */
+  /** True: continue to routing. Counts all; answers a refused upgrade on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
     const tooMuch = this.#options.entrance.tooMuch(request);
     const reason = tooMuch ?? reasonToRefuse(knockOf(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
-      // Nobody else listens from here until the link has it, and a caller may reset the connection at any moment.
+      // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);
       const refusal = reason ?? this.#reasonNotToUpgrade(request);
       if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
@@ -291,7 +298,7 @@ export class HttpListener {
     return this.#isLeaving && (this.#unanswered.get(socket) ?? 0) <= 1;
   }
 
-  /** False when this connection has asked too much ahead; it is cut off. */
+  /** False if this connection has sent too many requests ahead; it is cut off. */
   #expect(request: IncomingMessage, response: ServerResponse, exchange: Exchange): boolean {
     const { socket } = request;
     const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
@@ -300,7 +307,7 @@ export class HttpListener {
       return false;
     }
     this.#unanswered.set(socket, unanswered);
-    // Here, and not for all the server's sockets: a link has no use for the timer, and would keep it.
+    // Not for all the server's sockets: a link would keep the timer without need.
     socket.setTimeout(SILENT_SOCKET_MS);
     this.#exchanges.set(request, exchange);
     response.once('close', () => {
@@ -319,7 +326,9 @@ export class HttpListener {
     if (this.#stopped !== undefined) return new StoppingError();
     const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
     if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
-    return isUuid(serverUuid) ? undefined : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+    return isUuid(serverUuid)
+      ? this.#options.onArrival()
+      : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
   }
 
   async #serve(route: Route, request: RoutedRequest): Promise<void> {
@@ -329,12 +338,7 @@ export class HttpListener {
     await exchange.send(reply);
     const { elapsedMs, status } = exchange;
     this.#options.metrics.countRequest({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
-    if (route.quiet === true) return;
-    const { method, name } = route;
-    const { path, actor } = exchange;
-    const who = actor === undefined || actor === OPEN ? {} : { actor: actor.name };
-    const left = exchange.hasCallerLeft ? { caller: 'left' } : {};
-    exchange.log.info({ method, path, route: name, status, ms: Math.round(elapsedMs), ...who, ...left }, 'request');
+    if (route.quiet !== true) exchange.note(route);
   }
 
   async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
@@ -349,7 +353,7 @@ export class HttpListener {
     }
   }
 
-  /** What restify's router found no route for. */
+  /** Requests without a route in restify's router. */
   #refuseUnrouted(request: IncomingMessage, error: unknown): void {
     const exchange = this.#exchanges.get(request);
     if (exchange === undefined) return;
@@ -364,7 +368,7 @@ export class HttpListener {
     }
   }
 
-  /** What Node could not read as a request. A reply that is on its way already is cut off. */
+  /** Input that Node could not parse as a request. Cuts off a reply in progress. */
   #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
     const isAnswering = [...this.#exchanges.values()].some((one) => one.request.socket === socket && one.isAnswered);
     if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
@@ -373,7 +377,7 @@ export class HttpListener {
 
   async #stop(): Promise<void> {
     if (this.#port === undefined) return;
-    // Upgraded sockets would keep a close waiting; they are not ours to wait for.
+    // Upgraded sockets would delay a close; their owner closes them.
     this.#close();
     const grace = new AbortController();
     this.#whenQuiet = () => grace.abort();
@@ -382,18 +386,14 @@ export class HttpListener {
     this.#doors.cutHandshakes();
     this.#options.certificates?.stop();
     this.#server.closeAllConnections();
-    // Its doors are closed already; this ends its timer.
+    // Its listening sockets are closed already; this ends its timer.
     this.#server.close();
+    this.#options.limits.requestLog.stop();
     this.#options.log.info('http: stopped');
   }
 }
 
-/** No closure: it stays with a link's socket, and would keep the request of its upgrade as long. */
+/** Not a closure: a link's socket keeps it, and with a closure also the upgrade request. */
 function destroyThis(this: Socket): void {
   this.destroy();
-}
-
-/** Of callers that offer another protocol (`h2c`) the offer is passed by, as HTTP has it. */
-function wantsWebSocket({ headers }: IncomingMessage): boolean {
-  return headers.upgrade?.toLowerCase() === 'websocket';
 }

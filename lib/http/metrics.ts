@@ -1,24 +1,29 @@
 /**
- * Metrics in Prometheus text, under the reference's names where the thing exists. Owns a registry of its own; gauges are
- * read from their sources when they are asked for, and only then. The listener counts requests here.
+ * Metrics in Prometheus text. This file adds the prefix `cnapi_` to every name of ours; counters
+ * end in `_total`. Series have no labels that identify the instance: the scraper knows its target,
+ * and `cnapi_build_info` has the rest. Owns its own registry. Values are read from their sources
+ * only when somebody scrapes. The listener counts requests here.
  */
 import prometheus from 'prom-client';
 import type { BusStats } from '../bus/bus.ts';
 import type { EventStats } from '../events/events.ts';
 import type { TaskStats } from '../tasks/tasks.ts';
 import type { WaitlistStats } from '../waitlist/waitlist.ts';
+import type { Scrape } from './scrape.ts';
 
 export interface MetricsSources {
-  /** Static labels, as the reference's: datacenter, instance, server, service. */
-  labels: Record<string, string>;
-  /** Servers whose agents are connected to this instance, or posted to it lately. */
+  /** Version and place of this process: the labels of `cnapi_build_info`. */
+  build: { version: string; node: string; datacenter: string; cnapiUuid: string; host: string };
+  /** Servers whose agents are connected to this instance, or posted to it recently. */
   agents(): number;
   tasks(): TaskStats;
   waitlist(): WaitlistStats;
   events(): EventStats;
   bus(): BusStats & { healthy: boolean };
   pool(): { total: number; idle: number; waiting: number };
-  /** Further numbers by name; those that only rise end in `_total`. */
+  /** Values read for each scrape. */
+  scrape: Scrape;
+  /** Further numbers by name, without the prefix; names of counters end in `_total`. */
   counters?(): Record<string, number>;
 }
 
@@ -36,35 +41,73 @@ const TASK_TOTALS = {
   tasks_posted_total: 'posted',
   tasks_posts_lost_total: 'postsLost',
   tasks_refused_ends_total: 'refusedEnds',
+  tasks_refused_creates_total: 'refusedCreates',
   tasks_dropped_events_total: 'droppedEvents',
 } as const satisfies Record<string, keyof TaskStats>;
 
+const PREFIX = 'cnapi_';
+const STATEMENT_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+const TASK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400];
+const LOCK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400];
 const REQUEST_SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 600];
 
 export class Metrics {
   readonly #registry = new prometheus.Registry();
   readonly #requests: prometheus.Counter;
   readonly #durations: prometheus.Histogram;
+  readonly #statements: prometheus.Histogram;
+  readonly #taskWaits: prometheus.Histogram;
+  readonly #taskRuns: prometheus.Histogram;
+  readonly #lockWaits: prometheus.Histogram;
+  readonly #servers: prometheus.Gauge;
+  readonly #scrape: Scrape;
 
   constructor(sources: MetricsSources) {
-    this.#registry.setDefaultLabels(sources.labels);
     prometheus.collectDefaultMetrics({ register: this.#registry });
     const registers = [this.#registry];
     this.#requests = new prometheus.Counter({
-      name: 'http_requests_completed',
+      name: `${PREFIX}http_requests_total`,
       help: 'Requests answered',
-      labelNames: ['method', 'route', 'statusCode'],
+      labelNames: ['method', 'route', 'code'],
       registers,
     });
     this.#durations = new prometheus.Histogram({
-      name: 'http_request_duration_seconds',
+      name: `${PREFIX}http_request_duration_seconds`,
       help: 'From the request to its whole reply, waits included',
       labelNames: ['method', 'route'],
       buckets: REQUEST_SECONDS,
       registers,
     });
+    this.#scrape = sources.scrape;
+    this.#statements = this.#histogram(
+      'database_statement_seconds',
+      'Statements and transactions of requests and tasks, the wait for a connection included',
+      STATEMENT_SECONDS,
+    );
+    this.#taskWaits = this.#histogram(
+      'task_wait_seconds',
+      'From the creation of a task to its start, of tasks whose ends this instance recorded',
+      TASK_SECONDS,
+    );
+    this.#taskRuns = this.#histogram(
+      'task_run_seconds',
+      'From the start of a task to its end, of tasks whose ends this instance recorded',
+      TASK_SECONDS,
+    );
+    this.#lockWaits = this.#histogram(
+      'lock_wait_seconds',
+      'From the creation of a ticket that had to queue until it was active, of tickets that this instance moved',
+      LOCK_SECONDS,
+    );
+    this.#servers = new prometheus.Gauge({
+      name: `${PREFIX}servers`,
+      help: 'Servers of the whole zone by status, the same from every instance',
+      labelNames: ['status'],
+      registers,
+    });
+    this.#buildInfo(sources.build);
     this.#gauge(
-      'heartbeating_servers_count',
+      'heartbeating_servers',
       'Servers whose agents are connected to this instance, or posted a heartbeat to it lately',
       () => sources.agents(),
     );
@@ -88,6 +131,11 @@ export class Metrics {
       'waitlist_defects_total',
       'Queues found with waiting tickets and no active one, and mended: never, if all is well',
       () => sources.waitlist().defects,
+    );
+    this.#total(
+      'waitlist_refused_creates_total',
+      'Tickets that this instance did not accept because their queue or their server held too many',
+      () => sources.waitlist().refusedCreates,
     );
     this.#gauge('events_followers', 'Callers following GET /events on this instance', () => sources.events().followers);
     this.#total('events_numbered_total', 'Events that this instance put into the log', () => sources.events().numbered);
@@ -118,17 +166,44 @@ export class Metrics {
   }
 
   countRequest({ method, route, status, seconds }: RequestSample): void {
-    this.#requests.inc({ method, route, statusCode: status });
+    this.#requests.inc({ method, route, code: status });
     this.#durations.observe({ method, route }, seconds);
   }
 
+  countStatement(seconds: number): void {
+    this.#statements.observe(seconds);
+  }
+
   async read(): Promise<{ contentType: string; content: string }> {
+    const scraped = await this.#scrape.read();
+    this.#servers.reset();
+    for (const [status, count] of Object.entries(scraped?.servers ?? {})) this.#servers.set({ status }, count);
+    for (const { wait, run } of scraped?.taskTimes ?? []) {
+      if (wait !== null) this.#taskWaits.observe(wait);
+      if (run !== null) this.#taskRuns.observe(run);
+    }
+    for (const seconds of scraped?.lockWaits ?? []) this.#lockWaits.observe(seconds);
     return { contentType: this.#registry.contentType, content: await this.#registry.metrics() };
+  }
+
+  #buildInfo(build: MetricsSources['build']): void {
+    const { cnapiUuid, ...rest } = build;
+    const labels = { ...rest, cnapi_uuid: cnapiUuid };
+    new prometheus.Gauge({
+      name: `${PREFIX}build_info`,
+      help: 'Always 1; its labels say what runs here and where',
+      labelNames: Object.keys(labels),
+      registers: [this.#registry],
+    }).set(labels, 1);
+  }
+
+  #histogram(name: string, help: string, buckets: readonly number[]): prometheus.Histogram {
+    return new prometheus.Histogram({ name: PREFIX + name, help, buckets: [...buckets], registers: [this.#registry] });
   }
 
   #gauge(name: string, help: string, read: () => number): void {
     new prometheus.Gauge({
-      name,
+      name: PREFIX + name,
       help,
       registers: [this.#registry],
       collect() {
@@ -137,10 +212,10 @@ export class Metrics {
     });
   }
 
-  /** A counter that somebody else keeps. */
+  /** A counter whose value another object keeps. */
   #total(name: string, help: string, read: () => number): void {
     new prometheus.Counter({
-      name,
+      name: PREFIX + name,
       help,
       registers: [this.#registry],
       collect() {

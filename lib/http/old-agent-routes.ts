@@ -1,6 +1,6 @@
 /**
- * What agents without a link post to whichever instance they come to: sysinfo, heartbeats, and now and then the state of
- * the machine. Paths, bodies and answers are the reference's; what crashed it is a clear 409.
+ * Posts of agents without a link, to any instance: sysinfo, heartbeats, and sometimes the machine's
+ * state. Paths, bodies and answers are the reference's; a request that crashed it gets a clear 409.
  */
 import { z } from 'zod';
 import { ServerNotFoundError } from '../servers/servers.ts';
@@ -19,10 +19,18 @@ export const oldAgentRoutes: Route[] = [
     need: 'agent',
     params: z.object({ ...serverUuid, sysinfo: object() }),
     preconditions: [],
-    responses: { 200: { description: 'Kept' }, 409: { description: "The sysinfo is another machine's" } },
-    async handler({ params, services }) {
-      const isNew = await services.servers.recordSysinfo(params.server_uuid, params.sysinfo);
+    responses: {
+      200: { description: 'Kept' },
+      409: { description: "The sysinfo is another machine's" },
+      429: { description: 'TooManyNewServers: the caller has made too many servers in an hour' },
+    },
+    async handler({ params, services, actor, source }) {
+      const isNew = await services.servers.recordSysinfo(params.server_uuid, params.sysinfo, undefined, () => {
+        const refusal = services.newServers.refusalOf(actor, source, params.server_uuid);
+        if (refusal !== undefined) throw refusal;
+      });
       if (isNew) await services.oldAgents.created(params.server_uuid);
+      await services.agentSources.record(params.server_uuid, source);
       return empty(200);
     },
   }),
@@ -38,8 +46,9 @@ export const oldAgentRoutes: Route[] = [
     params: z.object(serverUuid),
     preconditions: [],
     responses: { 204: { description: 'Heard' } },
-    handler({ params, services }) {
+    handler({ params, services, source }) {
       services.oldAgents.heartbeat(params.server_uuid);
+      services.agentSources.heard(params.server_uuid, source);
       return empty(204);
     },
   }),
@@ -53,6 +62,7 @@ export const oldAgentRoutes: Route[] = [
     need: 'agent',
     quiet: true,
     lenient: true,
+    takesAnyBody: true,
     params: z.object(serverUuid),
     preconditions: [],
     responses: { 204: { description: 'Kept' }, ...noServer },

@@ -1,13 +1,13 @@
-/** The OpenAPI 3.1 document of a route table, made of the very schemas that validate. */
+/** The OpenAPI 3.1 document of a route table, made from the schemas that validate requests. */
 import { z } from 'zod';
-import { needOf, pathParamsOf, type ResponseDescription, type Route } from './route.ts';
+import { needOf, pathParamsOf, type ResponseDescription, type Route, takesBody } from './route.ts';
 
 type Json = Record<string, unknown>;
 
-/** Made once for each table: it takes some ten milliseconds, in which nobody else would be served. */
+/** Made once for each table: it takes some ten milliseconds, in which nothing else is served. */
 const documents = new WeakMap<readonly Route[], string>();
 
-/** As text; the same for the same table, for of a process there is one version. */
+/** As text; one text per table, because a process has one version. */
 export function openApiDocument(routes: readonly Route[], version: string): string {
   const known = documents.get(routes);
   if (known !== undefined) return known;
@@ -65,13 +65,15 @@ const refusal = (description: string, headers?: Json): Json => ({
 });
 const textHeader = { schema: { type: 'string' } };
 
-/** Where tokens are asked for, any request may be answered with these. */
+/** If tokens are required, any request may get these answers. */
 const refusals = {
   Unauthorized: refusal('No token, or none that is good; `TokenEnded`: it ended while the request was carried out', {
     'WWW-Authenticate': textHeader,
   }),
   Forbidden: refusal("The token's role is too small, or the request came from where none may"),
-  TooManyRequests: refusal('Of this address; again after `Retry-After` seconds', { 'Retry-After': textHeader }),
+  TooManyRequests: refusal('Too much of this address or token; again after `Retry-After` seconds', {
+    'Retry-After': textHeader,
+  }),
 };
 const refusalsOf = (route: Route): Json => {
   const names = needOf(route) === 'anyone' ? { 429: 'TooManyRequests' } : ALL_REFUSALS;
@@ -88,7 +90,7 @@ function operation(route: Route): Json {
   };
   const inPath = new Set(pathParamsOf(route.path));
   const others = Object.keys(properties).filter((name) => !inPath.has(name));
-  const hasBody = (route.method === 'POST' || route.method === 'PUT') && others.length > 0;
+  const hasBody = route.method !== 'DELETE' && takesBody(route);
   const parameter = (name: string, where: string) => {
     const { description, ...schema } = properties[name] as Json;
     return {
@@ -112,7 +114,9 @@ function operation(route: Route): Json {
     ...(hasBody ? { requestBody: requestBody(route, properties, others, required) } : {}),
     responses: {
       ...refusalsOf(route),
-      ...Object.fromEntries(Object.entries(route.responses).map(([status, one]) => [status, response(one)])),
+      ...Object.fromEntries(
+        Object.entries(route.responses).map(([status, one]) => [status, responseWith(status, one)]),
+      ),
       default: failure,
     },
   };
@@ -133,13 +137,22 @@ function header(name: string, description: string): Json {
   return { name, in: 'header', required: false, description, schema: { type: 'string' } };
 }
 
+/** Every error has a body. */
+function responseWith(status: string, described: ResponseDescription): Json {
+  const isError = Number(status) >= 400 && described.schema === undefined;
+  return isError ? { ...failure, description: described.description } : response(described);
+}
+
 function response({ description, schema, example, contentType = 'application/json' }: ResponseDescription): Json {
   if (schema === undefined) return { description };
   const content = { schema: jsonSchema(schema), ...(example === undefined ? {} : { example }) };
   return { description, content: { [contentType]: content } };
 }
 
-/** As callers write it: before lower-casing, splitting and the like. Named schemas are found among the components. */
+/**
+ * As callers write a value: before lower-casing, splitting and the like. Named schemas are found
+ * among the components.
+ */
 function jsonSchema(schema: z.ZodType): Json {
   const { $schema, $defs, id, ...rest } = withDefinitions(schema);
   return rest;

@@ -1,46 +1,45 @@
 /**
- * One flat namespace of parameters out of path, query and body, and its validation by a route's schema. Pure.
- * As the reference has it: path before query before body; undeclared parameters refused by name before anything else;
- * all failures listed. Names such as `__proto__` are names like any other here: the map has no prototype.
+ * Merges the parameters of path, query and body into one flat namespace, and validates them by a
+ * route's schema. Pure. As in the reference: path before query before body; undeclared parameters
+ * are refused by name before anything else; all failures are listed. Names such as `__proto__` are
+ * ordinary names here: the map has no prototype.
  */
 import type { z } from 'zod';
 import type { FieldError } from '../errors.ts';
 import { reasonNotStorable } from '../wire/storable.ts';
+import { hasTooManyParams, MAX_PARAMS } from '../wire/url-encoded.ts';
 import { InvalidArgumentError, InvalidParametersError } from './http-errors.ts';
 import { pathParamsOf, type Route } from './route.ts';
 
 export type Params = Record<string, unknown>;
 
-export const MAX_PARAMS = 1000;
-
 export interface ParamSources {
   path: Record<string, string | undefined>;
   /** Without the question mark. */
   query: string;
-  /** Names that may be given more than once in the query; they are joined by commas. */
+  /** Names that may be repeated in the query; their values are joined by commas. */
   repeatable?: readonly string[] | undefined;
   body: Record<string, unknown>;
 }
 
-/** @throws InvalidArgumentError for a parameter that is given twice, too many of them, and what no database can keep. */
+/** @throws InvalidArgumentError for a repeated parameter, and for too many of them. */
 export function mergeParams({ path, query, repeatable, body }: ParamSources): Params {
-  // Whatever a path says of its parts holds, nothing included: else a body could name another object than the path.
+  // The path's values always win, also empty ones: else a body could name another object than the
+  // path.
   const merged: Params = Object.assign(Object.create(null), path);
   for (const source of [Object.entries(fromUrlEncoded(query, repeatable)), Object.entries(body)]) {
     for (const [name, value] of source) {
       if (!Object.hasOwn(path, name) && !merged[name] && value !== undefined) merged[name] = value;
     }
   }
-  for (const [name, value] of Object.entries(merged)) refuseUnstorable(name, value);
   return merged;
 }
 
-/** Query strings and form bodies. @throws InvalidArgumentError */
+/** Parses query strings and form bodies. @throws InvalidArgumentError */
 export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = []): Params {
+  if (hasTooManyParams(encoded)) throw new InvalidArgumentError(`More than ${MAX_PARAMS} parameters`);
   const params: Params = Object.create(null);
-  let count = 0;
   for (const [name, value] of new URLSearchParams(encoded)) {
-    if (++count > MAX_PARAMS) throw new InvalidArgumentError(`More than ${MAX_PARAMS} parameters`);
     if (!(name in params)) params[name] = value;
     else if (repeatable.includes(name)) params[name] = `${params[name]},${value}`;
     else throw new InvalidArgumentError(`${printable(name)} is given more than once`);
@@ -56,7 +55,22 @@ export function refuseUndeclared(route: Route, params: Params): void {
     throw new InvalidArgumentError(`${printable(stranger)} is not an explicitly defined parameter`);
 }
 
-/** The ids of the path alone, which are checked before the objects that they name are looked for. @throws InvalidArgumentError */
+/**
+ * Checks only what the handler receives; ignored parameters are not checked.
+ * @throws InvalidArgumentError naming the first parameter that the database cannot store
+ */
+export function refuseUnstorable(route: Route, params: Params): void {
+  for (const name in params) {
+    if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;
+    const reason = reasonNotStorable(name) ?? reasonNotStorable(params[name]);
+    if (reason !== undefined) throw new InvalidArgumentError(`${printable(name)} ${reason}`);
+  }
+}
+
+/**
+ * Only the ids of the path, which are checked before their objects are looked up. @throws
+ * InvalidArgumentError
+ */
 export function parsePathParams(route: Route, params: Params): Record<string, string> {
   const parsed: Record<string, string> = {};
   for (const name of pathParamsOf(route.path)) {
@@ -68,8 +82,9 @@ export function parsePathParams(route: Route, params: Params): Record<string, st
 }
 
 /**
- * All parameters by the route's schema.
- * @throws InvalidParametersError: 500 where the reference answers so (its clients know it), 400 on our own.
+ * All parameters, by the route's schema.
+ * @throws InvalidParametersError: 500 where the reference uses it (its clients expect it), 400 on
+ * own routes.
  */
 export function parseParams(route: Route, params: Params): z.output<z.ZodObject> {
   const result = route.params.safeParse({ ...params });
@@ -78,19 +93,18 @@ export function parseParams(route: Route, params: Params): z.output<z.ZodObject>
   const isBadRequest = result.error.issues.every(
     (issue) => issue.code === 'custom' && issue.params?.statusCode === 400,
   );
-  throw new InvalidParametersError(isBadRequest ? 400 : usual, onePerField(result.error.issues));
+  throw new InvalidParametersError(isBadRequest ? 400 : usual, fieldErrors(result.error.issues));
 }
 
-function refuseUnstorable(name: string, value: unknown): void {
-  const reason = reasonNotStorable({ [name]: value });
-  if (reason !== undefined) throw new InvalidArgumentError(`${printable(name)} ${reason}`);
-}
-
-function onePerField(issues: readonly z.core.$ZodIssue[]): FieldError[] {
+/**
+ * Each failure of each field, as the reference lists them; once if many elements of a list fail
+ * alike.
+ */
+function fieldErrors(issues: readonly z.core.$ZodIssue[]): FieldError[] {
   const errors = new Map<string, FieldError>();
-  for (const issue of issues) {
-    const field = String(issue.path[0] ?? '');
-    if (!errors.has(field)) errors.set(field, { field, code: 'Invalid', message: issue.message });
+  for (const { path, message } of issues) {
+    const field = String(path[0] ?? '');
+    errors.set(`${field} ${message}`, { field, code: 'Invalid', message });
   }
   return [...errors.values()];
 }

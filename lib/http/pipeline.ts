@@ -1,8 +1,10 @@
 /**
- * From a routed request to its reply, in the reference's order: parameters gathered, undeclared ones refused, ids of
- * the path, preconditions, the rules of the route, the handler. Whatever fails throws; the listener maps it.
+ * From a routed request to its reply, in the reference's order: gather parameters, refuse
+ * undeclared ones, check ids of the path, preconditions, the route's rules, the handler. Failures
+ * throw; the listener maps them.
  */
 import type { IncomingMessage } from 'node:http';
+import { plainAddress } from '../access/networks.ts';
 import type { Actor } from '../access/token.ts';
 import { CnapiError } from '../errors.ts';
 import { NARROW } from '../servers/server-store.ts';
@@ -10,8 +12,8 @@ import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
 import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
-import { mergeParams, type Params, parseParams, parsePathParams, refuseUndeclared } from './params.ts';
-import type { Reply, RequestContext, Route } from './route.ts';
+import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
+import { type Reply, type RequestContext, type Route, takesBody } from './route.ts';
 import type { Services } from './services.ts';
 
 export interface RoutedExchange {
@@ -23,34 +25,48 @@ export interface RoutedExchange {
   record?: ChangeRecord | undefined;
 }
 
-/** What the audit is told of a request that may change something. */
+/** What the audit is told about a request that may change something. */
 export interface ChangeRecord {
-  /** When the parameters are as the route wants them, before anything is changed. */
+  /** Called when the parameters are valid, before anything is changed. */
   begin(): Promise<void>;
-  /** When all rules are met: what follows may change something. */
+  /** Called when all rules are met: what follows may change something. */
   carried(): void;
-  /** What it makes, for one that has no answer. */
+  /** The object that the request creates, for a request without an answer. */
   concerns(object: string): void;
 }
 
-/** A request whose parameters are gathered, however it came. */
+/** A request whose parameters are gathered, from any source. */
 export interface Call
-  extends Pick<RequestContext<never>, 'rawParams' | 'services' | 'actor' | 'requestId' | 'header' | 'signal'>,
+  extends Pick<
+      RequestContext<never>,
+      'rawParams' | 'services' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'
+    >,
     Pick<RoutedExchange, 'record'> {}
 
 export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
   const { requestId, signal } = exchange;
-  const rawParams = await unlessOver(gatherParams(request, path, route.repeatable), signal);
-  return carryOut(route, { ...rest, rawParams, requestId, signal, header: (name) => singleHeader(request, name) });
+  if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
+  if (route.lasts !== undefined) exchange.begin(route.lasts);
+  const body = takesBody(route)
+    ? await unlessOver(
+        readBody(request, () => exchange.acceptBody()),
+        signal,
+      )
+    : {};
+  const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
+  const source = plainAddress(request.socket.remoteAddress ?? '');
+  const header = (name: string) => singleHeader(request, name);
+  return carryOut(route, { ...rest, rawParams, requestId, signal, source, header });
 }
 
 export async function carryOut(route: Route, call: Call): Promise<Reply> {
   const { rawParams, services, record } = call;
   refuseUndeclared(route, rawParams);
+  refuseUnstorable(route, rawParams);
   const ids = parsePathParams(route, rawParams);
   refuseIfOver(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
-  // Beside each other: the one is a commit, the other a look that need not wait for it.
+  // In parallel: the one is a commit, the other a read that need not wait for it.
   const begun = parsed.then(() => record?.begin());
   const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, services), begun]);
   const found = resultOf(precondition);
@@ -67,12 +83,15 @@ function resultOf<Value>(result: PromiseSettledResult<Value>): Value {
   return result.value;
 }
 
-/** What came late finds the token ended, or the instance stopping. @throws the signal's reason */
+/**
+ * Refuses a late request whose token has ended, or whose instance is stopping. @throws the signal's
+ * reason
+ */
 function refuseIfOver({ reason }: AbortSignal): void {
   if (reason instanceof CnapiError) throw reason;
 }
 
-/** Whatever comes first: what is asked for, or a reason not to wait for it any more. */
+/** Settles with the work, or with a reason not to wait for it any more, whichever comes first. */
 function unlessOver<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
   return new Promise((resolve, reject) => {
     const onAbort = () => signal.reason instanceof CnapiError && reject(signal.reason);
@@ -81,15 +100,9 @@ function unlessOver<Value>(work: Promise<Value>, signal: AbortSignal): Promise<V
   });
 }
 
-async function gatherParams(
-  request: IncomingMessage,
-  path: Record<string, string>,
-  repeatable: readonly string[] | undefined,
-): Promise<Params> {
-  const url = request.url ?? '';
+function queryOf({ url = '' }: IncomingMessage): string {
   const mark = url.indexOf('?');
-  const body = await readBody(request);
-  return mergeParams({ path, query: mark < 0 ? '' : url.slice(mark + 1), repeatable, body });
+  return mark < 0 ? '' : url.slice(mark + 1);
 }
 
 async function checkPreconditions(
@@ -107,7 +120,7 @@ async function checkPreconditions(
   return found;
 }
 
-/** @throws InvalidArgumentError when it is given more than once. */
+/** @throws InvalidArgumentError if it is repeated. */
 function singleHeader(request: IncomingMessage, name: string): string | undefined {
   const values = request.headersDistinct[name.toLowerCase()] ?? [];
   if (values.length > 1) throw new InvalidArgumentError(`Header ${name} is given more than once`);

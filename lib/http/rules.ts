@@ -1,18 +1,24 @@
 /**
- * The kinds of parameters, with the messages that the reference's validator gives. Each is a zod schema: the route
- * tables are made of these, validation runs them, and the OpenAPI document describes them.
+ * The kinds of parameters, with the messages of the reference's validator. Each is a zod schema:
+ * the route tables consist of these, validation runs them, and the OpenAPI document describes them.
  */
 import { z } from 'zod';
 
 const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
 const uuidSchema = { format: 'uuid' } as const;
 
-/** The class name that the reference prints for a value of the wrong kind, e.g. `[object Undefined]`. */
+/**
+ * The class name that the reference prints for a value of the wrong kind, e.g. `[object
+ * Undefined]`.
+ */
 const classOf = (value: unknown): string => Object.prototype.toString.call(value);
 
 export const isUuid = (value: unknown): value is string => typeof value === 'string' && UUID.test(value);
 
-/** An id in a path; lower-cased, so that one object has one name. Failing it is 409 `Invalid <name>` (`params.ts`). */
+/**
+ * An id in a path; lower-cased, so each object has one name. A failure is 409 `Invalid <name>`
+ * (`params.ts`).
+ */
 export const uuid = () => z.string().regex(UUID, 'value is not a UUID').toLowerCase().meta(uuidSchema);
 
 /** A server's id in a path, or `default` for the defaults of new servers. */
@@ -23,12 +29,22 @@ export const uuidOrDefault = () =>
 
 export const text = () => z.string('value was not a string');
 export const boundedText = (maximum: number) => text().max(maximum, `value is longer than ${maximum} characters`);
+/**
+ * Two rules with separate failures: a value that is not a string may also have outer whitespace.
+ */
 export const trimmedText = () =>
-  text().refine((value) => value === value.trim(), 'value contains leading or trailing whitespace');
+  z
+    .unknown()
+    .superRefine((value, context) => {
+      if (typeof value !== 'string') context.addIssue('value was not a string');
+      if (/^\s|\s$/.test(String(value))) context.addIssue('value contains leading or trailing whitespace');
+    })
+    .transform((value) => value as string)
+    .meta({ type: 'string' });
 export const object = () =>
   z.record(z.string(), z.unknown(), { error: (issue) => `value is not an object. (was: ${classOf(issue.input)})` });
 export const array = () => z.array(z.unknown(), 'value was not an array');
-/** A text, or what the reference's shell would make a text of. */
+/** A text, or a value that the reference's shell would convert to a text. */
 const scalar = (message: string) => z.union([z.string(), z.number(), z.boolean()], message).transform(String);
 export const textArray = () => z.array(scalar('value was not an array of strings'), 'value was not an array');
 export const textMap = () =>
@@ -37,7 +53,7 @@ export const textMap = () =>
   });
 export const boolean = () => z.boolean('value was not true or false');
 
-/** Numbers, and texts that look like one: a query knows only texts. */
+/** Numbers, and numeric texts: a query has only texts. */
 export const number = () =>
   z
     .union(
@@ -57,9 +73,17 @@ export const integer = (name: string, minimum: number, maximum: number) =>
     .refine((value) => value >= minimum && value <= maximum, `value is not between ${minimum} and ${maximum}`)
     .meta({ minimum, maximum, multipleOf: 1 });
 
-/** A wait that names no timeout, as in the reference; also the longest one. */
+/** An integer as the reference's lists accept it: of any size, as a number or a text. */
+export const plainInteger = (name: string) =>
+  z
+    .unknown()
+    .refine((value) => /^-?(0|[1-9]\d*)$/.test(String(value)), `Invalid value for param '${name}'`)
+    .transform(Number)
+    .meta({ type: 'integer' });
+
+/** The timeout of a wait that names none, as in the reference; also the maximum. */
 export const MAX_WAIT_SECONDS = 3600;
-/** How long a wait may take; more than the longest counts as the longest. */
+/** A wait's timeout; larger values count as the maximum. */
 export const waitSeconds = () =>
   number()
     .refine((value) => Number.isInteger(value) && value >= 0, 'value is not a whole number of seconds, 0 or more')
@@ -68,8 +92,30 @@ export const waitSeconds = () =>
     .optional()
     .describe(`Seconds; ${MAX_WAIT_SECONDS} when absent, and at most`);
 
+/**
+ * The reference's timeout of a task wait: `parseInt` of the text, 3600 if that is 0 or not a
+ * number.
+ */
+export const taskWaitSeconds = () =>
+  z
+    .unknown()
+    .transform((value) => {
+      const seconds = Number.parseInt(String(value), 10) || MAX_WAIT_SECONDS;
+      return Math.min(Math.max(seconds, 0), MAX_WAIT_SECONDS);
+    })
+    .optional()
+    .meta({ type: 'integer' })
+    .describe(`Seconds; ${MAX_WAIT_SECONDS} when absent, 0 or no number, and at most`);
+
+/** True for everything but false, 0, an absent value, and the texts `false` and `0`. */
+export const truthy = () =>
+  z
+    .unknown()
+    .transform((value) => Boolean(value) && !/^(false|0)$/i.test(String(value)))
+    .meta({ type: 'boolean' });
+
 /** `true` and `false` as a query has them, in any case. */
-export const booleanText = () =>
+export const booleanText = (message = "value was not 'true' or 'false'") =>
   z.union(
     [
       z.boolean(),
@@ -78,7 +124,7 @@ export const booleanText = () =>
         .regex(/^(true|false)$/i)
         .transform((value) => value.toLowerCase() === 'true'),
     ],
-    "value was not 'true' or 'false'",
+    message,
   );
 
 /** A comma-separated list whose elements match `element`. */
@@ -89,5 +135,5 @@ export const list = (name: string, element: RegExp) =>
     .refine((values) => values.length <= 1000, `param '${name}' has more than 1000 elements`)
     .refine((values) => values.every((value) => element.test(value)), `Invalid value for param '${name}'`);
 
-/** Marks a complaint that the reference answers with 400, unlike all others. */
+/** Marks a failure that the reference answers with 400, unlike all others. */
 export const BAD_REQUEST = { statusCode: 400 } as const;

@@ -1,8 +1,13 @@
-/** Servers: list, read, update, remove; the history of the status. What their agents post is in `old-agent-routes.ts`. */
+/**
+ * Servers: list, read, update, remove; the status history. `old-agent-routes.ts` has the posts of
+ * their agents.
+ */
 import { z } from 'zod';
+import { CnapiError } from '../errors.ts';
 import type { ServerObject } from '../servers/server.ts';
 import { ServerNotFoundError } from '../servers/servers.ts';
 import { empty, ok, type Route, route } from './route.ts';
+import { answerRows, ROW_STREAM_BYTES } from './row-stream.ts';
 import {
   array,
   BAD_REQUEST,
@@ -13,11 +18,12 @@ import {
   list,
   number,
   object,
+  plainInteger,
   trimmedText,
   uuid,
   uuidOrDefault,
 } from './rules.ts';
-import { breadthOf, lastHeartbeatOf, narrow, pick } from './server-view.ts';
+import { breadthOf, lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, pick } from './server-view.ts';
 
 export const serverUuid = { server_uuid: uuid() };
 
@@ -45,19 +51,32 @@ const serverSchema = z
   })
   .meta({ id: 'Server' });
 
-/** A projection may leave out anything. */
-const listedServer = z.looseObject({});
+/** A projection may leave out any field. */
+const listedServer = z.looseObject({
+  uuid: z.string().optional(),
+  status: z.enum(['running', 'unknown', 'rebooting']).optional(),
+  hostname: z.string().optional(),
+  setup: z.boolean().optional(),
+  headnode: z.boolean().optional(),
+  ram: z.int().optional(),
+});
 
 export const MAX_LIST = 1000;
 
-/** Outside 1..1000 is the one complaint that the reference answers with 400. */
-const listLimit = number()
-  .refine(Number.isInteger, "Invalid value for param 'limit'")
-  .refine((value) => !Number.isInteger(value) || (value >= 1 && value <= MAX_LIST), {
-    message: `limit must be between 1 and ${MAX_LIST}`,
-    params: BAD_REQUEST,
-  })
-  .meta({ minimum: 1, maximum: MAX_LIST });
+/** A value outside 1..1000 is the one failure that the reference answers with 400. */
+const listLimit = plainInteger('limit').refine((value) => value >= 1 && value <= MAX_LIST, {
+  message: `limit must be in the range 1-${MAX_LIST} (inclusive)`,
+  params: BAD_REQUEST,
+});
+
+const flag = (name: string) => booleanText(`Invalid value for param '${name}'`).optional();
+
+/** The reference takes any integer for `offset`, and its store refuses a negative one. */
+class NegativeOffsetError extends CnapiError {
+  constructor() {
+    super('InternalError', 500, 'OFFSET must not be negative');
+  }
+}
 
 const WORDS = /^[a-zA-Z_]+$/;
 
@@ -67,36 +86,45 @@ export const serverRoutes: Route[] = [
     method: 'GET',
     path: '/servers',
     summary: 'Servers in order of uuid, filtered; the wider parts when `extras` names them',
+    answerBytes: ROW_STREAM_BYTES,
     tag: 'servers',
     origin: 'reference',
     params: z.object({
       uuids: list('uuids', /^[-a-zA-Z0-9]+$/)
         .optional()
         .describe('Comma-separated'),
-      setup: booleanText().optional(),
-      headnode: booleanText().optional(),
-      reserved: booleanText().optional(),
-      reservoir: booleanText().optional(),
+      setup: flag('setup'),
+      headnode: flag('headnode'),
+      reserved: flag('reserved'),
+      reservoir: flag('reservoir'),
       hostname: trimmedText().optional(),
       extras: list('extras', WORDS)
         .optional()
         .describe('Of agents, vms, memory, disk, sysinfo, capacity, status, last_heartbeat, all'),
       fields: list('fields', WORDS).optional().describe('Only these properties, of those there are after `extras`'),
       limit: listLimit.optional(),
-      offset: integer('offset', 0, Number.MAX_SAFE_INTEGER).optional(),
+      offset: plainInteger('offset').optional(),
     }),
     preconditions: [],
     responses: { 200: { description: 'OK', schema: z.array(listedServer), example: [serverExample] } },
     async handler({ params, services }) {
-      const { uuids, setup, headnode, reserved, reservoir, hostname, extras, fields } = params;
+      const { uuids, setup, headnode, reserved, reservoir, hostname, extras, fields, offset = 0 } = params;
+      if (offset < 0) throw new NegativeOffsetError();
       const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
-      const found = await services.servers.list({
+      const beatOf = extras && ((server: ServerObject) => lastHeartbeatOf(services, server));
+      const query = {
         filter: { uuids: known, setup, headnode, reserved, reservoir, hostname },
         breadth: breadthOf(extras),
-        page: { limit: params.limit ?? MAX_LIST, offset: params.offset ?? 0 },
+      };
+      return answerRows<unknown, string>({
+        limit: params.limit ?? MAX_LIST,
+        async read(after, { rows, bytes }) {
+          const skipped = after === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
+          const part = { limit: rows, offset: skipped, after, bytes };
+          const { servers, next } = await services.servers.list({ ...query, part });
+          return { rows: servers.map((server) => pick(narrow(server, extras, beatOf), fields)), next };
+        },
       });
-      const beatOf = extras && ((server: ServerObject) => lastHeartbeatOf(services, server));
-      return ok(found.map((server) => pick(narrow(server, extras, beatOf), fields)));
     },
   }),
   route({
@@ -112,7 +140,8 @@ export const serverRoutes: Route[] = [
     async handler({ params, services }) {
       const found = await services.servers.get(params.server_uuid);
       if (found === undefined) throw new ServerNotFoundError(params.server_uuid);
-      return ok({ ...found.server, last_heartbeat: lastHeartbeatOf(services, found.server) });
+      const overprovision_ratios = OVERPROVISION_RATIOS;
+      return ok({ ...found.server, overprovision_ratios, last_heartbeat: lastHeartbeatOf(services, found.server) });
     },
   }),
   route({
@@ -164,12 +193,12 @@ export const serverRoutes: Route[] = [
     tag: 'servers',
     origin: 'reference',
     params: z.object({ server_uuid: uuidOrDefault() }),
-    preconditions: ['server'],
+    preconditions: [],
     responses: { 200: { description: 'Forgotten' }, ...noServer },
     async handler({ params, services }) {
-      await services.servers.remove(params.server_uuid);
-      // Afterwards, so that the agent, when it comes again, finds no digest of its sysinfo and sends it.
-      if (params.server_uuid !== 'default') await services.roster.removeServer(params.server_uuid);
+      const { servers, roster } = services;
+      if (params.server_uuid === 'default') await servers.removeDefaults();
+      else roster.serverRemoved(params.server_uuid, await servers.remove(params.server_uuid, roster.cnapiUuid));
       return empty(200);
     },
   }),
@@ -178,6 +207,7 @@ export const serverRoutes: Route[] = [
     method: 'GET',
     path: '/servers/:server_uuid/status-history',
     summary: "Every change of a server's status, newest first, with who said so and why",
+    answerBytes: 1024 * 1024,
     tag: 'servers',
     origin: 'own',
     params: z.object({
@@ -205,7 +235,7 @@ export const serverRoutes: Route[] = [
     async handler({ params, services }) {
       const page = { limit: params.limit ?? 100, offset: params.offset ?? 0 };
       const changes = await services.roster.statusHistory(params.server_uuid, page);
-      // A server that was removed has a history still; one that never was has none.
+      // A removed server still has a history; an unknown one has none.
       if (changes.length === 0 && (await services.servers.get(params.server_uuid)) === undefined) {
         throw new ServerNotFoundError(params.server_uuid);
       }

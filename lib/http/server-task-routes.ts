@@ -1,18 +1,21 @@
 /**
- * Work for one server's agent. Asynchronous routes answer with a task's id; the synchronous ones of the reference run the
- * task and wait. Either way the task is durable: a caller that leaves, or an instance that dies, does not undo it.
+ * Work for one server's agent. Asynchronous routes answer with a task's id; the reference's
+ * synchronous ones run the task and wait. Either way the task is durable: it continues if its
+ * caller disconnects or an instance dies.
  */
 import { z } from 'zod';
 import { TokenEndedError } from '../access/access-errors.ts';
 import { CnapiError } from '../errors.ts';
 import type { Task } from '../tasks/task.ts';
+import type { TaskPlace } from '../tasks/task-store.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
-import { InvalidArgumentError, InvalidParametersError, ServerNotRunningError } from './http-errors.ts';
+import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
+import { idempotencyKey } from './idempotency-key.ts';
 import { empty, ok, type RequestContext, type Route, route } from './route.ts';
+import { answerRows, ROW_STREAM_BYTES } from './row-stream.ts';
 import {
   BAD_REQUEST,
   boolean,
-  booleanText,
   boundedText,
   integer,
   isUuid,
@@ -21,18 +24,23 @@ import {
   text,
   textArray,
   textMap,
+  truthy,
   uuid,
 } from './rules.ts';
 import { MAX_LIST, noServer, serverUuid } from './server-routes.ts';
+import { historyFor } from './task-view.ts';
 
-/** A synchronous route's task failed, or gave no end in time: 500, with the text as the reference has it. */
+/** A synchronous route's task failed, or did not end in time: 500, with the reference's text. */
 class TaskRunError extends CnapiError {
   constructor(message: string) {
     super('InternalError', 500, message);
   }
 }
 
-/** The caller of a synchronous route is sent away while its task runs. Not to be tried again: that would run it twice. */
+/**
+ * A synchronous route ends its wait while its task runs. Do not retry: that would run the task
+ * twice.
+ */
 class TaskGoesOnError extends CnapiError {
   constructor(id: string) {
     const message = `This instance is stopping, task ${id} goes on; wait for it on another one, at /tasks/${id}/wait`;
@@ -52,7 +60,10 @@ const notRunning = {
 const taskId = z.object({ id: uuid() });
 const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
 
-/** Of every route here that makes a task. Whose rules fail it is 400, on the reference's routes as well: it is our own. */
+/**
+ * For every route here that creates a task. A failure is 400, also on the reference's routes,
+ * because the parameter is our own.
+ */
 const underTicket = {
   ticket_uuid: z
     .unknown()
@@ -62,7 +73,6 @@ const underTicket = {
     .meta({ type: 'string', format: 'uuid' })
     .describe('A ticket of this server or of `default`: the task is accepted only while that is active'),
 };
-const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,200}$/;
 
 export const serverTaskRoutes: Route[] = [
   route({
@@ -79,7 +89,9 @@ export const serverTaskRoutes: Route[] = [
         .min(1, 'value is empty')
         .max(100, 'value is longer than 100 characters')
         .describe("A name of the agent's catalogue"),
-      params: object().optional(),
+      params: object()
+        .optional()
+        .describe('`secret_params` in it lists, as JSON Pointers, which of them nobody but the agent may see'),
       timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
         .describe('How long it may run: a day at most; 3600000 when absent'),
@@ -90,18 +102,20 @@ export const serverTaskRoutes: Route[] = [
     requestHeaders: { 'Idempotency-Key': 'The same key for the same server gives the same task' },
     preconditions: ['server'],
     responses: { 202: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...notRunning },
-    async handler({ params, services, header, requestId, server, isRunning }) {
+    async handler({ params, services, header, requestId, actor, server, isRunning }) {
       const request = {
         serverUuid: params.server_uuid,
         name: params.task,
         params: params.params ?? {},
         requestId,
+        actor: actor.name,
         ...given('timeoutMs', params.timeout_ms),
         ...given('idempotent', params.idempotent),
-        ...given('idempotencyKey', idempotencyKey(header('Idempotency-Key'))),
+        ...given('idempotencyKey', idempotencyKey(header)),
         ...given('ticketUuid', params.ticket_uuid),
       };
-      // A request repeated because its answer was lost is answered even if its server has gone meanwhile.
+      // A request repeated because its answer was lost is answered even if its server has gone
+      // meanwhile.
       const known = isRunning ? undefined : await services.tasks.known(request);
       if (known !== undefined) return { status: 202, body: { id: known } };
       if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
@@ -125,13 +139,14 @@ export const serverTaskRoutes: Route[] = [
     lenient: true,
     preconditions: ['server', 'running'],
     responses: { 200: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...notRunning },
-    async handler({ params, services, requestId }) {
+    async handler({ params, services, requestId, actor }) {
       const { server_uuid, ticket_uuid, sleep, error } = params;
       const { id } = await services.tasks.create({
         serverUuid: server_uuid,
         name: 'nop',
         params: { ...given('sleep', sleep), ...given('error', error) },
         requestId,
+        actor: actor.name,
         ...given('ticketUuid', ticket_uuid),
       });
       return ok({ id });
@@ -142,6 +157,7 @@ export const serverTaskRoutes: Route[] = [
     method: 'POST',
     path: '/servers/:server_uuid/execute',
     summary: 'Runs a script and answers with its output: trimmed stdout, or with `json` exit code, stdout and stderr',
+    lasts: 'wait',
     tag: 'tasks',
     origin: 'reference',
     params: z.object({
@@ -150,8 +166,13 @@ export const serverTaskRoutes: Route[] = [
       script: text().min(1, 'value is empty'),
       args: textArray().optional(),
       env: textMap().optional(),
+      secret_params: z
+        .unknown()
+        .optional()
+        .meta({ type: 'array', items: { type: 'string' } })
+        .describe('JSON Pointers to what nobody but the agent may see: `/env/PASSWORD`'),
       timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
-      json: booleanText().optional(),
+      json: truthy().optional(),
     }),
     lenient: true,
     preconditions: ['server', 'running'],
@@ -167,8 +188,9 @@ export const serverTaskRoutes: Route[] = [
       ...notRunning,
     },
     async handler(context) {
-      const { script, args, env, timeout, json } = context.params;
-      const params = { script, ...given('args', args), ...given('env', env), ...given('timeout', timeout) };
+      const { script, args, env, timeout, json, secret_params } = context.params;
+      const options = { ...given('args', args), ...given('env', env), ...given('timeout', timeout) };
+      const params = { script, ...options, ...given('secret_params', secret_params) };
       return executed(await runTask(context, 'command_execute', params), json === true);
     },
   }),
@@ -197,6 +219,7 @@ export const serverTaskRoutes: Route[] = [
     summary: "The server's tasks, newest first, from any instance; of an old agent what it tells itself, its last 16",
     tag: 'tasks',
     origin: 'reference',
+    answerBytes: ROW_STREAM_BYTES,
     params: z.object({ ...serverUuid, limit: integer('limit', 1, MAX_LIST).optional() }),
     preconditions: ['server'],
     responses: {
@@ -207,12 +230,18 @@ export const serverTaskRoutes: Route[] = [
       ...noServer,
       500: { description: 'The agent is an old one and did not tell' },
     },
-    async handler({ params, services, isRunning, requestId }) {
+    async handler({ params, services, isRunning, requestId, actor }) {
       const { server_uuid, limit = 100 } = params;
-      // An old agent may have tasks of an old CNAPI beside, which only it knows of.
+      // A legacy agent may also have tasks of an old CNAPI, which only it knows of.
       if (isRunning && (await services.oldAgentCaller.has(server_uuid)))
-        return ok((await services.oldAgentCaller.history(server_uuid, requestId)).slice(0, limit));
-      return ok(await services.tasks.history(server_uuid, limit));
+        return ok(historyFor(actor, (await services.oldAgentCaller.history(server_uuid, requestId)).slice(0, limit)));
+      return answerRows<unknown, TaskPlace>({
+        limit,
+        async read(after, size) {
+          const { rows, next } = await services.tasks.history(server_uuid, size, after);
+          return { rows: historyFor(actor, rows), next };
+        },
+      });
     },
   }),
   agentRoute('PauseAgent', 'pause', 'Has the agent take no further tasks but resume'),
@@ -245,12 +274,16 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
   });
 }
 
-/** Runs a task to its end and gives its result. @throws TaskRunError when it failed or did not end in time, TaskGoesOnError, TokenEndedError */
+/**
+ * Runs a task to its end and returns its result. @throws TaskRunError if it failed or did not end
+ * in time, TaskGoesOnError, TokenEndedError
+ */
 async function runTask(
   {
     params,
     services,
     requestId,
+    actor,
     signal,
     concerns,
   }: RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>,
@@ -258,7 +291,8 @@ async function runTask(
   taskParams: Record<string, unknown>,
 ): Promise<Record<string, unknown>> {
   const { server_uuid: serverUuid, ticket_uuid } = params;
-  const request = { serverUuid, name, params: taskParams, requestId, ...given('ticketUuid', ticket_uuid) };
+  const about = { requestId, actor: actor.name, ...given('ticketUuid', ticket_uuid) };
+  const request = { serverUuid, name, params: taskParams, ...about };
   const { id } = await services.tasks.create(request);
   concerns(id);
   const over = services.waitsOver;
@@ -278,7 +312,9 @@ function failureOf(task: Task): string {
   return typeof error?.message === 'string' ? error.message : 'no error given';
 }
 
-/** As the reference: with `json` everything; else stdout alone, and a command that failed is an error. */
+/**
+ * As in the reference: with `json` everything; else only stdout, and a failed command is an error.
+ */
 function executed(result: Record<string, unknown>, json: boolean) {
   const { exitCode, stdout, stderr } = result;
   if (json) return ok({ exitCode: exitCode ?? null, stderr: stderr ?? '', stdout: stdout ?? '' });
@@ -286,13 +322,7 @@ function executed(result: Record<string, unknown>, json: boolean) {
   return ok(String(stdout ?? '').trim());
 }
 
-function idempotencyKey(key: string | undefined): string | undefined {
-  if (key === undefined || IDEMPOTENCY_KEY.test(key)) return key;
-  const message = 'value was not 1 to 200 visible ASCII characters';
-  throw new InvalidParametersError(400, [{ field: 'Idempotency-Key', code: 'Invalid', message }]);
-}
-
-/** `{[name]: value}`, or nothing when there is no value. */
+/** `{[name]: value}`, or an empty object if the value is undefined. */
 function given<Name extends string, Value>(name: Name, value: Value | undefined): { [K in Name]?: Value } {
   return (value === undefined ? {} : { [name]: value }) as { [K in Name]?: Value };
 }

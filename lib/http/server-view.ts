@@ -1,8 +1,17 @@
-/** What a list shows of a server: `extras` widen it, `fields` narrow it. Pure. The rules are the reference's. */
+/**
+ * The part of a server that a list shows: `extras` widen it, `fields` narrow it. Pure. The rules
+ * are the reference's.
+ */
 import type { ServerObject } from '../servers/server.ts';
 import type { Breadth } from '../servers/server-store.ts';
 
 type Json = Record<string, unknown>;
+
+/**
+ * The reference's allocator writes this into every server that it reads, whatever was posted: a
+ * core may be promised four times, memory and disk once.
+ */
+export const OVERPROVISION_RATIOS = { cpu: 4, ram: 1, disk: 1 } as const;
 
 /** What must be read for these extras. */
 export function breadthOf(extras: readonly string[] | undefined): Breadth {
@@ -15,17 +24,24 @@ export function breadthOf(extras: readonly string[] | undefined): Breadth {
   };
 }
 
-/** The server with the parts that were asked for; any extras at all add `last_heartbeat`, as clients have come to need. */
+/**
+ * The server with the requested parts; any extras add `last_heartbeat`, because clients rely on it.
+ */
 export function narrow(
   server: ServerObject,
   extras: readonly string[] | undefined,
   beatOf?: (server: ServerObject) => string | null,
 ): Json {
-  const shown = 'vms' in server ? withoutHidden(server, wantsOf(extras)) : server;
+  const wants = wantsOf(extras);
+  const shown = 'vms' in server ? withoutHidden(server, wants) : server;
+  if (wants('capacity')) shown.overprovision_ratios = OVERPROVISION_RATIOS;
   return beatOf === undefined ? shown : { ...shown, last_heartbeat: beatOf(server) };
 }
 
-/** What comes with an agent's report comes all at once, and with it `vms`; a server read without it has nothing to hide. */
+/**
+ * An agent's report supplies these fields together with `vms`; a server read without it has none of
+ * them.
+ */
 function withoutHidden(server: ServerObject, wants: (...names: string[]) => boolean): Json {
   const hidden = (name: string) =>
     (name === 'vms' && !wants('vms')) ||
@@ -34,13 +50,16 @@ function withoutHidden(server: ServerObject, wants: (...names: string[]) => bool
   return Object.fromEntries(Object.entries(server).filter(([name]) => !hidden(name)));
 }
 
-/** Only `fields`, where there are any. */
+/** Only `fields`, if there are any. */
 export function pick(server: Json, fields: readonly string[] | undefined): Json {
   if (fields === undefined) return server;
   return Object.fromEntries(fields.filter((name) => Object.hasOwn(server, name)).map((name) => [name, server[name]]));
 }
 
-/** When the server was last heard: over its session, if that is here; else by the posts that all instances recorded. */
+/**
+ * When the server was last heard: over its session, if this instance has it; else from the posts
+ * that all instances recorded.
+ */
 export function lastHeartbeatOf(
   source: { lastHeartbeat?(serverUuid: string): string | null },
   server: ServerObject,

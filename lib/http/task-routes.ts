@@ -1,12 +1,19 @@
-/** Tasks: what they are, how they end, and what happens meanwhile. Any instance answers for any task (law 2). */
+/**
+ * Tasks: what they are, how they end, and what happens until then. Any instance answers for any
+ * task (law 2).
+ */
 import { z } from 'zod';
+import type { Actor } from '../access/token.ts';
 import type { TaskEvent } from '../tasks/task.ts';
-import type { ServerSentEvent } from './event-stream.ts';
-import { InvalidParametersError } from './http-errors.ts';
+import { idRangeOf, parsePlace } from '../tasks/task-list.ts';
+import { moment } from './audit-routes.ts';
+import { type ServerSentEvent, STREAM_BYTES } from './event-stream.ts';
+import { InstanceDrainingError, InvalidParametersError } from './http-errors.ts';
 import { empty, ok, type Route, route } from './route.ts';
-import { integer, MAX_WAIT_SECONDS, uuid, waitSeconds } from './rules.ts';
+import { boundedText, integer, MAX_WAIT_SECONDS, taskWaitSeconds, text, uuid } from './rules.ts';
+import { eventFor, listedFor, taskFor } from './task-view.ts';
 
-/** An SQL integer's. */
+/** The maximum of an SQL integer. */
 const MAX_EVENT_ID = 2 ** 31 - 1;
 
 const taskExample = {
@@ -25,6 +32,10 @@ export const taskSchema = z
     task: z.string(),
     server_uuid: uuid(),
     status: z.enum(['active', 'complete', 'failure']),
+    withheld: z
+      .boolean()
+      .optional()
+      .describe('Params, output, result and messages are left out: they take a role that may run tasks'),
     ticket_uuid: uuid().optional().describe('Of the ticket that it was accepted under'),
     timestamp: z.string(),
     history: z.array(
@@ -33,10 +44,101 @@ export const taskSchema = z
   })
   .meta({ id: 'Task' });
 
+const MAX_PAGE = 1000;
+const DEFAULT_PAGE = 100;
+
+const listedTask = z.looseObject({
+  id: uuid(),
+  server_uuid: uuid(),
+  task: z.string(),
+  status: z.enum(['active', 'complete', 'failure']),
+  actor: z
+    .string()
+    .nullable()
+    .describe('Who asked for it: the name of a token or of a trusted network; `open` where no token is asked for'),
+  timestamp: z.string().describe('When it was created'),
+  started_at: z.string().optional(),
+  finished_at: z.string().optional(),
+  attempt: z.int(),
+  cancel_requested: z.boolean(),
+  error_code: z.string().optional(),
+  summary: z.string().optional().describe('The beginning of what it was to do; for callers who may run tasks'),
+  exit_code: z.int().optional().describe('Of the command that it ran'),
+});
+
+const pageSchema = z.object({
+  tasks: z.array(listedTask),
+  next: z.string().optional().describe('Give it as `after` for the next page; absent when there is none'),
+});
+
+const pageExample = {
+  tasks: [
+    {
+      id: taskExample.id,
+      server_uuid: taskExample.server_uuid,
+      task: 'command_execute',
+      status: 'complete',
+      actor: 'alice',
+      timestamp: '2030-01-01T00:00:00.000Z',
+      started_at: '2030-01-01T00:00:00.004Z',
+      finished_at: '2030-01-01T00:00:00.120Z',
+      attempt: 1,
+      cancel_requested: false,
+      summary: 'uname -sr',
+      exit_code: 0,
+    },
+  ],
+  next: '1893456000000000_4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
+};
+
+/** The end of a page, as that page returned it. */
+const place = text()
+  .transform((value, context) => {
+    const parsed = parsePlace(value);
+    if (parsed === undefined) context.addIssue('value is not the `next` of a page');
+    return parsed;
+  })
+  .meta({ type: 'string' });
+
 const notFound = { 404: { description: 'No such task' } };
 const taskid = { taskid: uuid().describe('As the task was answered') };
 
 export const taskRoutes: Route[] = [
+  route({
+    name: 'ListTasks',
+    method: 'GET',
+    path: '/tasks',
+    summary:
+      'The tasks of all servers, newest first. A page may hold fewer than `limit`, even none: the last one has no `next`',
+    answerBytes: 2 * 1024 * 1024,
+    tag: 'tasks',
+    origin: 'own',
+    params: z.object({
+      status: z.enum(['active', 'complete', 'failure'], 'value is not active, complete or failure').optional(),
+      name: boundedText(100).optional().describe("A name of the agent's catalogue"),
+      actor: boundedText(200).optional().describe('Who asked for it'),
+      server_uuid: uuid().optional(),
+      id_prefix: text()
+        .toLowerCase()
+        .refine(
+          (value) => idRangeOf(value) !== undefined,
+          'value is not the beginning of an id, of 4 characters or more',
+        )
+        .optional()
+        .describe('The beginning of its id'),
+      since: moment().describe('ISO 8601; created from then on'),
+      until: moment().describe('ISO 8601; created before then'),
+      after: place.optional().describe('The `next` of a page'),
+      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${DEFAULT_PAGE} when absent`),
+    }),
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: pageSchema, example: pageExample } },
+    async handler({ params, services, actor }) {
+      const { server_uuid: serverUuid, id_prefix: idPrefix, limit = DEFAULT_PAGE, ...others } = params;
+      const { tasks, ...rest } = await services.tasks.list({ ...others, serverUuid, idPrefix, limit });
+      return ok({ tasks: tasks.map((task) => listedFor(actor, task)), ...rest });
+    },
+  }),
   route({
     name: 'GetTask',
     method: 'GET',
@@ -48,25 +150,34 @@ export const taskRoutes: Route[] = [
     lenient: true,
     preconditions: [],
     responses: { 200: { description: 'OK', schema: taskSchema, example: taskExample }, ...notFound },
-    handler: async ({ params, services }) => ok(await services.tasks.get(params.taskid)),
+    handler: async ({ params, services, actor }) => ok(taskFor(actor, await services.tasks.get(params.taskid))),
   }),
   route({
     name: 'WaitTask',
     method: 'GET',
     path: '/tasks/:taskid/wait',
     summary: 'The task at its end, or still active when the time is up; look at its status',
+    lasts: 'wait',
     tag: 'tasks',
     origin: 'reference',
     params: z.object({
       ...taskid,
-      timeout: waitSeconds(),
+      timeout: taskWaitSeconds(),
     }),
     lenient: true,
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: taskSchema, example: taskExample }, ...notFound },
-    async handler({ params, services, signal }) {
+    responses: {
+      200: { description: 'OK', schema: taskSchema, example: taskExample },
+      ...notFound,
+      503: { description: 'InstanceDraining: this instance is leaving; ask again at once, another one goes on' },
+    },
+    async handler({ params, services, signal, actor }) {
       const timeoutMs = (params.timeout ?? MAX_WAIT_SECONDS) * 1000;
-      return ok(await services.tasks.wait(params.taskid, { timeoutMs, signal, over: services.waitsOver }));
+      const over = services.waitsOver;
+      const task = await services.tasks.wait(params.taskid, { timeoutMs, signal, over });
+      // `active` means that the time is up; a job that waits would stop waiting.
+      if (task.status === 'active' && over.aborted) throw new InstanceDrainingError();
+      return ok(taskFor(actor, task));
     },
   }),
   route({
@@ -83,13 +194,18 @@ export const taskRoutes: Route[] = [
       ...notFound,
       409: { description: 'It has ended already' },
     },
-    handler: async ({ params, services }) => ({ status: 202, body: await services.tasks.cancel(params.taskid) }),
+    handler: async ({ params, services, actor }) => ({
+      status: 202,
+      body: taskFor(actor, await services.tasks.cancel(params.taskid)),
+    }),
   }),
   route({
     name: 'FollowTask',
     method: 'GET',
     path: '/tasks/:taskid/events',
     summary: 'What happens to a task, from its beginning to its end, as server-sent events',
+    lasts: 'stream',
+    answerBytes: STREAM_BYTES,
     tag: 'tasks',
     origin: 'own',
     params: z.object({
@@ -109,21 +225,21 @@ export const taskRoutes: Route[] = [
       204: { description: 'The task has ended and nothing comes after that event; do not ask again' },
       ...notFound,
     },
-    async handler({ params, services, header, signal }) {
-      // A browser that resumes asks at the old address with a new header.
+    async handler({ params, services, header, signal, actor }) {
+      // A browser that resumes sends the old URL with a new header.
       const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
       const follow = () => services.tasks.follow(params.taskid, after, { signal, over: services.waitsOver });
-      // Read first, so that a task that is not there is a 404 and not a stream that breaks.
+      // Read first, so a missing task is a 404 and not a stream that breaks.
       const { status } = await services.tasks.get(params.taskid);
-      // A browser that has had the end comes back all the same, and stays away only for a 204.
+      // A browser reconnects even after the end event, and stops only at a 204.
       if (status !== 'active' && after > 0 && !(await hasAny(follow()))) return empty(204);
-      return { status: 200, events: toServerSent(follow()) };
+      return { status: 200, events: toServerSent(follow(), actor) };
     },
   }),
 ];
 
-async function* toServerSent(events: AsyncIterable<TaskEvent>): AsyncGenerator<ServerSentEvent> {
-  for await (const event of events) yield { id: String(event.seq), name: event.name, data: event };
+async function* toServerSent(events: AsyncIterable<TaskEvent>, actor: Actor): AsyncGenerator<ServerSentEvent> {
+  for await (const event of events) yield { id: String(event.seq), name: event.name, data: eventFor(actor, event) };
 }
 
 async function hasAny(events: AsyncIterable<unknown>): Promise<boolean> {

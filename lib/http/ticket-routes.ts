@@ -1,11 +1,12 @@
 /**
- * The waitlist: tickets, each a place in the queue of one (server, scope, id); whose ticket is active holds the lock. Any
- * instance answers for any ticket (law 2). What the reference leaves unanswered (it waits for ever, or its process ends)
- * is a 4xx here.
+ * The waitlist: tickets, each a place in the queue of one (server, scope, id); the owner of the
+ * active ticket holds the lock. Any instance answers for any ticket (law 2). Where the reference
+ * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
  */
 import { z } from 'zod';
 import type { ExpiryRequest } from '../waitlist/ticket.ts';
 import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from './http-errors.ts';
+import { idempotencyKey } from './idempotency-key.ts';
 import { empty, ok, type Route, route } from './route.ts';
 import {
   booleanText,
@@ -85,21 +86,24 @@ export const ticketRoutes: Route[] = [
     }),
     lenient: true,
     referenceAborts: true,
+    requestHeaders: { 'Idempotency-Key': 'The same key for the same server gives the same ticket, as it stands then' },
     preconditions: ['server'],
     responses: {
       202: {
-        description: 'Taken; the queue as it is, in its order, up to 1,000 tickets and the new one',
+        description:
+          'Taken. `queue` is read after that: the active ticket, the first 1,000 that wait, and the new one; the new one alone if it does not wait; empty if it was deleted meanwhile, or if the queue could not be read. With a repeated Idempotency-Key, the ticket of the first request',
         schema: z.object({ uuid: uuid(), queue: z.array(ticketSchema) }),
         example: { uuid: ticketExample.uuid, queue: [ticketExample] },
       },
       400: { description: 'All that is wrong with it, in `errors`' },
       ...noServer,
-      503: { description: 'TooManyTickets: the queue is full' },
+      409: { description: 'IdempotencyConflict: the key was used with another body' },
+      503: { description: 'TooManyTickets: the queue, or its server, holds as many tickets as it may' },
     },
-    async handler({ params, services, requestId }) {
+    async handler({ params, services, requestId, header }) {
       const { server_uuid, scope, id, action, extra } = params;
-      const expiry = expiryOf(params);
-      const request = { serverUuid: server_uuid, scope, id, action, extra, reqId: requestId, expiry };
+      const ticket = { serverUuid: server_uuid, scope, id, action, extra, expiry: expiryOf(params) };
+      const request = { ...ticket, reqId: requestId, idempotencyKey: idempotencyKey(header) };
       return { status: 202, body: await services.waitlist.create(request) };
     },
   }),
@@ -108,6 +112,7 @@ export const ticketRoutes: Route[] = [
     method: 'GET',
     path: '/servers/:server_uuid/tickets',
     summary: "A server's tickets of every status, or those that are active or queued, in the order of their creation",
+    answerBytes: 4 * 1024 * 1024,
     tag: 'waitlist',
     origin: 'reference',
     params: z.object({
@@ -173,6 +178,7 @@ export const ticketRoutes: Route[] = [
     method: 'GET',
     path: '/tickets/:ticket_uuid/wait',
     summary: 'Answers when the ticket is active, on any instance; with an error when it will not be, or not in time',
+    lasts: 'wait',
     tag: 'waitlist',
     origin: 'reference',
     params: z.object({
@@ -250,6 +256,7 @@ export const ticketRoutes: Route[] = [
     method: 'GET',
     path: '/waitlist',
     summary: 'The queues: how many wait in each, who holds it and for how long; by server, scope and id',
+    answerBytes: 1024 * 1024,
     tag: 'waitlist',
     origin: 'own',
     params: z.object({
@@ -285,7 +292,10 @@ export const ticketRoutes: Route[] = [
   }),
 ];
 
-/** These parameters, and one of `expires_at` and `expires_in`; said even if others are wrong, too. */
+/**
+ * These parameters, and one of `expires_at` and `expires_in`; reports a missing one even if other
+ * parameters fail too.
+ */
 function withExpiry<Shape extends z.ZodRawShape>(shape: Shape) {
   const expiry = {
     expires_at: text().optional().describe('ISO 8601, from a year alone on; this or `expires_in`'),

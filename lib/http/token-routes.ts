@@ -1,4 +1,4 @@
-/** Tokens: who may sign in, and as what. For admins. */
+/** Tokens: who may authenticate, and with which role. For admins. */
 import { z } from 'zod';
 import { reasonNotAName, TOKEN_ROLES } from '../access/token.ts';
 import { InvalidParametersError } from './http-errors.ts';
@@ -84,6 +84,7 @@ export const tokenRoutes: Route[] = [
     method: 'GET',
     path: '/tokens',
     summary: 'Tokens, newest first, without their texts',
+    answerBytes: 4 * 1024 * 1024,
     tag: 'access',
     origin: 'own',
     need: 'admin',

@@ -1,33 +1,50 @@
 /**
- * Many callers' questions in few statements: the first after a quiet moment is asked at once, what comes within a gap of a
- * statement, or while all lanes are taken, goes with the next one. A quiet instance loses nothing by it; one that thousands
- * of agents come to asks fifty times a second instead of once for each.
- * A key stands in a batch once; who asks for it again goes with a later one, in order. Called by stores' drivers.
- *
- *     asked ──▶ waiting ──lane free, gap over──▶ in a statement ──▶ answered
- *                                                      └──failed──▶ alone ──▶ answered, or failed
- *
- * A batch that fails of itself (one row locked for too long, one value refused) is asked again one by one, so that nobody
- * fails by another's fault; one that fails because the connection is lost fails for all. Not bounded: its callers are.
+ * Collects many callers' questions into few statements. The first question after a quiet period is
+ * asked at once. Questions that arrive within a gap of a statement, or while all lanes are taken,
+ * go with the next one. So a quiet instance loses no time, and one that receives thousands of
+ * agents asks fifty times a second instead of once for each. By the failure rule of
+ * `batch-queue.ts`, no caller fails because of another's question. Because callers wait, a lost
+ * connection is reported to all of them at once, and a locked row after a short time.
  */
-import type { Clock, Timer } from '../ports/clock.ts';
-import { isConnectionLost } from './unavailable.ts';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../ports/clock.ts';
+import { BatchQueue } from './batch-queue.ts';
+import type { Queryable } from './database.ts';
+
+/** In place of an answer: the row is locked, ask again. */
+export const LOCKED = Symbol('locked');
 
 export interface BatcherOptions<Question, Answer> {
   clock: Clock;
+  log: Logger;
+  database: Queryable;
+  /** For the log. */
+  what: string;
   keyOf: (question: Question) => string;
-  /** Answers by key; a key that is missing is answered with undefined. May be asked the same again. */
-  ask: (questions: readonly Question[]) => Promise<ReadonlyMap<string, Answer>>;
-  /** Of one statement: bounds its locks and its time. */
+  /**
+   * Answers by key; a missing key is answered with undefined. May be asked the same question again.
+   */
+  ask: (questions: readonly Question[], database: Queryable) => Promise<ReadonlyMap<string, Answer | typeof LOCKED>>;
+  /** Per statement: bounds its locks and its time. */
   maxBatch: number;
   /** Statements at once; default 2. */
   lanes?: number;
-  /** From one statement's start to the next one's at least; default 20. With 0, whoever finds a lane free is asked at once. */
+  /**
+   * How long a statement waits for a locked row before its batch is halved. Default: the database's
+   * setting.
+   */
+  lockTimeoutMs?: number;
+  /**
+   * Minimum time between the starts of two statements; default 20. With 0, a question is asked at
+   * once if a lane is free.
+   */
   gapMs?: number;
 }
 
-/** Little for whoever waits, and many agents' worth under load. */
+/** Short for a waiting caller; under load, time for many agents to arrive. */
 const GAP_MS = 20;
+/** A row is seldom locked for longer, and a caller can ask again. */
+const PATIENCE_MS = 1_000;
 
 interface Waiting<Question, Answer> {
   question: Question;
@@ -36,69 +53,44 @@ interface Waiting<Question, Answer> {
 }
 
 export class Batcher<Question, Answer> {
-  readonly #options: BatcherOptions<Question, Answer>;
-  readonly #lanes: number;
-  readonly #gapMs: number;
-  #waiting: Waiting<Question, Answer>[] = [];
-  #inFlight = 0;
-  #startedAt = Number.NEGATIVE_INFINITY;
-  #gap: Timer | undefined;
+  readonly #queue: BatchQueue<Waiting<Question, Answer>>;
 
-  constructor(options: BatcherOptions<Question, Answer>) {
-    this.#options = options;
-    this.#lanes = options.lanes ?? 2;
-    this.#gapMs = options.gapMs ?? GAP_MS;
+  constructor({ keyOf, ask, lanes = 2, gapMs = GAP_MS, ...options }: BatcherOptions<Question, Answer>) {
+    this.#queue = new BatchQueue<Waiting<Question, Answer>>({
+      ...options,
+      keyOf: ({ question }) => keyOf(question),
+      lanes,
+      gapMs,
+      work: async (batch, database) => {
+        const answers = await ask(
+          batch.map(({ question }) => question),
+          database,
+        );
+        return batch.filter(({ question, resolve }) => {
+          const answer = answers.get(keyOf(question));
+          if (answer !== LOCKED) resolve(answer);
+          return answer === LOCKED;
+        });
+      },
+      lost: (batch, error) => {
+        for (const { reject } of batch) reject(error);
+        return true;
+      },
+      busy: ({ reject }, error, agedMs) => {
+        if (agedMs >= PATIENCE_MS) reject(error);
+        return agedMs >= PATIENCE_MS;
+      },
+      refused: ({ reject }, error) => {
+        reject(error);
+        return undefined;
+      },
+    });
   }
 
   /** @throws what the statement throws for this question */
   ask(question: Question): Promise<Answer | undefined> {
     const { promise, resolve, reject } = Promise.withResolvers<Answer | undefined>();
-    this.#waiting.push({ question, resolve, reject });
-    this.#next();
+    this.#queue.add({ question, resolve, reject });
     return promise;
-  }
-
-  #next(): void {
-    if (this.#inFlight >= this.#lanes || this.#waiting.length === 0 || this.#gap !== undefined) return;
-    const { clock } = this.#options;
-    const restMs = this.#startedAt + this.#gapMs - clock.now();
-    if (restMs > 0) {
-      this.#gap = clock.after(restMs, () => {
-        this.#gap = undefined;
-        this.#next();
-      });
-      return;
-    }
-    this.#startedAt = clock.now();
-    this.#inFlight += 1;
-    void this.#answer(this.#take()).then(() => {
-      this.#inFlight -= 1;
-      this.#next();
-    });
-  }
-
-  #take(): Waiting<Question, Answer>[] {
-    const { keyOf, maxBatch } = this.#options;
-    const batch = new Map<string, Waiting<Question, Answer>>();
-    const later: Waiting<Question, Answer>[] = [];
-    for (const one of this.#waiting) {
-      const key = keyOf(one.question);
-      if (batch.size < maxBatch && !batch.has(key)) batch.set(key, one);
-      else later.push(one);
-    }
-    this.#waiting = later;
-    return [...batch.values()];
-  }
-
-  /** Never rejects: each question has its own end. */
-  async #answer(batch: readonly Waiting<Question, Answer>[]): Promise<void> {
-    const { keyOf, ask } = this.#options;
-    try {
-      const answers = await ask(batch.map(({ question }) => question));
-      for (const { question, resolve } of batch) resolve(answers.get(keyOf(question)));
-    } catch (error) {
-      if (batch.length === 1 || isConnectionLost(error)) for (const { reject } of batch) reject(error);
-      else await Promise.all(batch.map((one) => this.#answer([one])));
-    }
   }
 }

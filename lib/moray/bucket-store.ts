@@ -1,8 +1,10 @@
 /**
- * The bucket store: objects under keys, with conditional writes by etag, found by indexed fields. Called by the nouns'
- * stores and by the edges that list things. Every write is one statement; only `batch` and `ensureBucket` hold a
- * transaction (law 5), and touch no row of coordination.
+ * The bucket store: objects under keys, with conditional writes by etag and search by indexed
+ * fields. Called by the nouns' stores and by the routes that list things. Every write is one
+ * statement. Only `batch` and `ensureBucket` hold a transaction (law 5); they touch no coordination
+ * row.
  */
+import { DatabaseBusyError } from '../errors.ts';
 import type { Bucket, BucketObject, DocumentBucket } from './bucket.ts';
 import {
   type DeleteOptions,
@@ -42,7 +44,9 @@ export class BucketStore {
     this.#database = database;
   }
 
-  /** Creates the bucket's table, or adds the indexes that this version declares and the table lacks. */
+  /**
+   * Creates the bucket's table, or adds the indexes that this version declares and the table lacks.
+   */
   async ensureBucket(bucket: DocumentBucket): Promise<void> {
     await ensureTable(this.#database, bucket);
   }
@@ -58,7 +62,8 @@ export class BucketStore {
 
   /**
    * Stores `value` and returns its new etag.
-   * @throws EtagConflictError, UniqueAttributeError; InvalidQueryError when a field is not of its index's type.
+   * @throws EtagConflictError, UniqueAttributeError; InvalidQueryError when a field is not of its
+   * index's type.
    */
   async put(bucket: DocumentBucket, key: string, value: object, options: PutOptions = {}): Promise<{ etag: string }> {
     return again(() => put(this.#database, bucket, key, value, options));
@@ -70,8 +75,8 @@ export class BucketStore {
   }
 
   /**
-   * What matches, in order, read as the loop goes. A loop that takes longer than the database's statement timeout in
-   * all loses its cursor.
+   * Yields matching objects in order, read while the loop runs. A loop that takes longer than the
+   * database's statement timeout in total loses its cursor.
    * @throws NotIndexedError, InvalidQueryError
    */
   async *find<Value = Record<string, unknown>>(
@@ -92,17 +97,19 @@ export class BucketStore {
     return rows[0]?.count ?? 0;
   }
 
-  /** Merges `fields` over the top level of all that match; returns how many. */
+  /** Merges `fields` over the top level of all matching objects; returns their number. */
   async updateMany(bucket: DocumentBucket, filter: Filter, fields: object): Promise<number> {
     return updateMany(this.#database, bucket, filter, fields);
   }
 
-  /** Deletes what matches (at most `limit`, in order of key); returns how many. */
+  /** Deletes matching objects (at most `limit`, in key order); returns their number. */
   async deleteMany(bucket: DocumentBucket, filter: Filter, options: { limit?: number } = {}): Promise<number> {
     return deleteMany(this.#database, bucket, filter, options.limit);
   }
 
-  /** All of the operations in their order, or none: the first that fails undoes the others and is what is thrown. */
+  /**
+   * Performs all operations in order, or none. The first failure undoes the others and is thrown.
+   */
   async batch(operations: readonly Operation[]): Promise<OperationResult[]> {
     if (operations.length > batchMaxOperations)
       throw new InvalidQueryError(`a batch has at most ${batchMaxOperations} operations`);
@@ -117,7 +124,7 @@ export class BucketStore {
   }
 }
 
-/** Does `work`, that writes all or nothing, again when what ended it may be gone by then. */
+/** Repeats `work`, which writes all or nothing, after an error that may be temporary. */
 async function again<Result>(work: () => Promise<Result>): Promise<Result> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -129,11 +136,13 @@ async function again<Result>(work: () => Promise<Result>): Promise<Result> {
 }
 
 /**
- * A deadlock is over. Of two that insert one key at once, Postgres may show the loser the other's row by another unique
- * field first, which `on conflict (_key)` does not catch; asked again, it finds the key.
+ * A deadlock is temporary. When two statements insert one key at once, Postgres may first report a
+ * conflict on another unique field, which `on conflict (_key)` does not catch. A retry finds the
+ * key.
  */
 function mayPass(error: unknown): boolean {
-  return sqlStateOf(error) === '40P01' || error instanceof UniqueAttributeError;
+  const state = sqlStateOf(error instanceof DatabaseBusyError ? error.cause : error);
+  return state === '40P01' || error instanceof UniqueAttributeError;
 }
 
 function objectOf<Value>(bucket: Bucket, row: Row): BucketObject<Value> {

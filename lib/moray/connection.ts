@@ -1,4 +1,4 @@
-/** What the connections of a pool are set to, and their sockets. Used by `pool.ts` only. */
+/** Settings of a pool's connections, and their sockets. Used by `pool.ts` only. */
 import { Socket } from 'node:net';
 import pg from 'pg';
 import { parseInt8 } from './database.ts';
@@ -8,7 +8,7 @@ export const lockTimeoutMs = 2_000;
 
 export const idleInTransactionMs = 3_000;
 
-/** Idle connections, vanished peers, exact types: this side's. */
+/** Settings of this side: idle connections, keepalives for vanished peers, exact types. */
 export const socketSettings = {
   idleTimeoutMillis: 30_000,
   keepAlive: true,
@@ -16,18 +16,30 @@ export const socketSettings = {
   types: exactTypes(),
 } satisfies pg.PoolConfig;
 
-/** What the server's session is set to when it starts; a pooler refuses these. */
-export function sessionSettings({ statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: Limits) {
+/**
+ * Settings of the server's session, sent when it starts; a pooler refuses them.
+ *
+ * A client that stops or is cut off while it reads an answer would hold the statement's locks for
+ * ever: keepalives do not run while data is unsent, and `statement_timeout` does not end a write to
+ * a socket. `tcp_user_timeout` does, after `answerMs`.
+ */
+export function sessionSettings(
+  { statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: Limits,
+  { answerMs }: { answerMs: number },
+) {
   return {
     statement_timeout: statementTimeoutMs,
     lock_timeout: lockTimeoutMs,
     idle_in_transaction_session_timeout: idleInTransactionMs,
-    // UTC in texts; and the server's side of the keepalive, so that it lets go of a vanished client's locks, too.
-    options: '-c timezone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3',
+    // Texts in UTC. The server's own keepalives make it release the locks of a client that
+    // vanished.
+    options:
+      '-c timezone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3 ' +
+      `-c tcp_user_timeout=${Math.ceil(answerMs)}`,
   } satisfies pg.ClientConfig;
 }
 
-/** The sockets of a pool, so that stopping can end those whose server no longer answers. */
+/** The sockets of a pool, which let `stop` end those whose server no longer answers. */
 export class Sockets {
   readonly #open = new Set<Socket>();
 
@@ -42,7 +54,7 @@ export class Sockets {
     for (const socket of this.#open) socket.destroy();
   }
 
-  /** Resolves when those that are open now have closed. */
+  /** Resolves when all sockets that are open now have closed. */
   async closed(): Promise<void> {
     await Promise.all([...this.#open].map((socket) => new Promise((resolve) => socket.once('close', resolve))));
   }

@@ -1,18 +1,19 @@
 /**
- * Brings the database's schema up to what this code wants: numbered steps, forward only, additive, each in one
- * transaction with its record in `cnapi_migrations`. Called at start, by several instances at once: one works, the
- * others wait for its lock. A database with more steps than this code knows is left as it is, so that a version can be
- * rolled back.
+ * Brings the database's schema up to date: numbered steps, forward only and additive, each in one
+ * transaction with its record in `cnapi_migrations`. Called at start, by several instances at once:
+ * one works, the others wait for its lock. A database with more steps than this code knows is left
+ * unchanged, so a version can be rolled back.
  */
 import { createHash } from 'node:crypto';
-import { CnapiError } from '../errors.ts';
+import { CnapiError, DatabaseBusyError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
 /**
- * Each noun numbers its steps in tens of its own: moray 1-9, roster 10-19, servers 20-29, tasks 30-39 and 60-69, waitlist
- * 40-49, old agents 50-59, access 70-74, audit 75-79, events 80-89, housekeeping 90-99. Steps
- * are held against each other by tens, and access and audit share one: what comes next is 100-109 for access, 110-119 for audit.
+ * Each noun numbers its steps in its own tens: moray 1-9, roster 10-19, servers 20-29, tasks 30-39
+ * and 60-69, waitlist 40-49, legacy agents 50-59, access 70-74, audit 75-79, events 80-89,
+ * housekeeping 90-99. The order of steps is checked within each ten. Access and audit share one;
+ * their next numbers are 100-109 for access and 110-119 for audit.
  */
 export interface Migration {
   number: number;
@@ -27,17 +28,29 @@ export class MigrationError extends CnapiError {
   }
 }
 
+const LOCK_NOT_AVAILABLE = '55P03';
 const lockKey = 0x63_6e_61_70; // "cnap"
 const statementTimeoutMs = 10 * 60_000;
 
-/** A null digest is of the time before there were digests: its step is taken as it is. */
+/** A null digest is from the time before there were digests; such a step is not compared. */
 const ensureTable = `
   create table if not exists cnapi_migrations (
     number int primary key,
     name text not null,
     applied_at timestamptz not null default clock_timestamp()
   );
-  alter table cnapi_migrations add column if not exists digest text`;
+  do $$ begin
+    if not exists (select 1 from pg_attribute where attrelid = 'cnapi_migrations'::regclass and attname = 'digest') then
+      alter table cnapi_migrations add column digest text;
+    end if;
+  end $$`;
+
+/**
+ * Everybody who uses a table waits behind a change that waits for the table's lock, and a dump
+ * keeps all tables locked until it ends. A step therefore gives up soon and is retried later: each
+ * try causes an outage of at most this length.
+ */
+const stepLockTimeoutMs = 100;
 
 interface Applied {
   number: number;
@@ -46,9 +59,10 @@ interface Applied {
 }
 
 /**
- * Applies what is missing, in order of number.
- * @throws MigrationError when the list contradicts itself or the database's record, or when a step fails (it is then
- * undone, and those before it stand).
+ * Applies missing steps in order of number.
+ * @throws MigrationError when the list contradicts itself or the database's record, or when a step
+ * fails (it is undone, those before it stay); DatabaseBusyError when another client keeps a table
+ * locked that a step changes
  */
 export async function migrate(
   database: Database,
@@ -81,7 +95,10 @@ function inOrder(migrations: readonly Migration[]): Migration[] {
   return ordered;
 }
 
-/** Within its ten, a step may only come after those already applied; and an applied one may not change or disappear. */
+/**
+ * Within its ten, a new step must come after the applied ones. An applied step must not change or
+ * disappear.
+ */
 function refuseChanges(migrations: readonly Migration[], applied: Map<number, Applied>): void {
   const known = new Map(migrations.map((migration) => [migration.number, migration]));
   for (const { number, name } of migrations) {
@@ -117,7 +134,7 @@ function refuseChange(migration: Migration, recorded: Applied): void {
   );
 }
 
-/** Of what it says, not of how it is laid out. */
+/** Digest of the text; white space does not count. */
 function digestOf({ sql }: Migration): string {
   return createHash('sha256').update(sql.replace(/\s+/g, ' ').trim()).digest('hex');
 }
@@ -134,8 +151,10 @@ async function apply(connection: Queryable, migration: Migration): Promise<boole
   const applied = await appliedSteps(connection);
   if (applied.has(number)) return false;
   try {
+    await connection.query(`set local lock_timeout = ${stepLockTimeoutMs}`);
     await connection.query(sql);
   } catch (error) {
+    if (sqlStateOf(error) === LOCK_NOT_AVAILABLE) throw new DatabaseBusyError('locked', error);
     if (sqlStateOf(error) === undefined) throw error;
     throw new MigrationError(`migration ${number} '${name}' failed and was undone: ${(error as Error).message}`, error);
   }
@@ -147,7 +166,7 @@ async function apply(connection: Queryable, migration: Migration): Promise<boole
   return true;
 }
 
-/** Runs `work` in a transaction; one such transaction at a time among all instances. */
+/** Runs `work` in a transaction; only one such transaction runs at a time among all instances. */
 export function oneAtATime<Result>(
   database: Database,
   work: (connection: Queryable) => Promise<Result>,

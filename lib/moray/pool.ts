@@ -1,14 +1,17 @@
 /**
- * The Database over a pool of Postgres connections. Owns the connections and every timeout on them, so that a server
- * that is gone, frozen or partitioned away is noticed and its connection replaced, not waited for: connecting, each
- * statement (by the server, and by this side should the server be silent), each lock, each transaction left idle.
- * A lost database makes statements fail with DatabaseUnavailableError; it never crashes the process.
+ * The Database over a pool of Postgres connections. It owns the connections and every timeout on
+ * them: connecting, each statement (by the server, and by this side if the server is silent), each
+ * lock, each idle transaction. It therefore notices a server that is gone, frozen or partitioned,
+ * and replaces the connection instead of waiting. A lost database makes statements fail with
+ * DatabaseUnavailableError; a locked row or a slow statement with DatabaseBusyError. Neither
+ * crashes the process.
  *
- *     available ──a statement or connection fails──▶ lost ──a statement succeeds──▶ available     (each edge logged)
+ *     available ──a statement or connection fails──▶ lost ──a statement succeeds──▶ available
+ *     (each change is logged)
  */
 import pg from 'pg';
 import Cursor from 'pg-cursor';
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import { DatabaseClient } from './client.ts';
@@ -19,23 +22,36 @@ import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
 import { asDatabaseError, isConnectionLost } from './unavailable.ts';
 
 export interface PostgresOptions {
-  /** Of one host or several; or what all pools of an instance share. */
+  /** A URL of one host or several, or the hosts that all pools of an instance share. */
   url: string | DatabaseHosts;
-  /** A pooler in transaction mode stands between: nothing is left to a session. Default: nothing stands between. */
+  /**
+   * A pooler in transaction mode is in between, so nothing may depend on a session. Default: none.
+   */
   pooler?: 'transaction' | undefined;
   /** Shown in pg_stat_activity. */
   applicationName: string;
   log: Logger;
   clock: Clock;
-  /** Default 10. A database of one connection serves one statement after the other. */
+  /** Default 10. With one connection, statements run one after the other. */
   maxConnections?: number;
-  /** Default 10 s: the server ends a statement after this. */
+  /**
+   * Called with the duration of each statement or transaction, including failed ones and the wait
+   * for a connection.
+   */
+  onDone?: ((seconds: number) => void) | undefined;
+  /** Called with each error of a statement or a connection. */
+  onError?: ((error: unknown) => void) | undefined;
+  /** The server ends a statement after this. Default 10 s. */
   statementTimeoutMs?: number;
-  /** Default statementTimeoutMs + 2 s: after this without an answer the connection is destroyed. */
+  /**
+   * The connection is destroyed after this time without an answer. Default statementTimeoutMs + 2
+   * s. The server gives up an answer that this side does not read after the same time. Keep it
+   * below `leaseMs`, so no lock outlives its instance.
+   */
   queryTimeoutMs?: number;
-  /** Default 2 s; no more than a statement may take. */
+  /** Default 2 s; at most four fifths of the statement timeout. */
   lockTimeoutMs?: number;
-  /** Default 5 s: to get a connection, whether new, and then from any host, or from the pool. */
+  /** Limit for getting a connection, from the pool or a new one (from any host). Default 5 s. */
   connectTimeoutMs?: number;
 }
 
@@ -49,10 +65,15 @@ interface Statement {
   text: string;
   values?: readonly unknown[] | undefined;
   name?: string | undefined;
-  /** It brings them along, and cannot be prepared: the next one may run elsewhere. */
+  /**
+   * Settings sent with the statement. Such a statement cannot be prepared: the next one may run on
+   * another server session.
+   */
   limits?: Limits | undefined;
 }
 
+/** At most this part of a statement's time is spent waiting for one lock. */
+const LOCK_SHARE = 0.8;
 const streamBatchRows = 100;
 const stopPatienceMs = 3_000;
 const sayAgainMs = 60_000;
@@ -64,7 +85,10 @@ export class PostgresDatabase implements Database {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #queryTimeoutMs: number;
-  /** What each transaction is set to where no session can be. */
+  readonly #defaults: Limits;
+  readonly #onDone: ((seconds: number) => void) | undefined;
+  readonly #onError: ((error: unknown) => void) | undefined;
+  /** Settings of each transaction, if there is a pooler. */
   readonly #limits: Limits | undefined;
   #lostSince: number | undefined;
   #stopped: Promise<void> | undefined;
@@ -73,21 +97,26 @@ export class PostgresDatabase implements Database {
     const statementTimeoutMs = options.statementTimeoutMs ?? 10_000;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? statementTimeoutMs + 2_000;
     this.#clock = options.clock;
+    this.#onDone = options.onDone;
+    this.#onError = options.onError;
     this.#log = options.log;
     this.#hosts = typeof options.url === 'string' ? new DatabaseHosts(options.url, options.log) : options.url;
     const pooled = options.pooler !== undefined;
     const limits = {
       statementTimeoutMs,
-      lockTimeoutMs: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs),
+      // Shorter than the statement timeout; otherwise a locked row would look like a slow
+      // statement.
+      lockTimeoutMs: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs * LOCK_SHARE),
       idleInTransactionMs,
     };
+    this.#defaults = limits;
     this.#limits = pooled ? limits : undefined;
     const settings = {
       application_name: options.applicationName,
       connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
       stream: () => this.#sockets.create(),
       ...socketSettings,
-      ...(pooled ? {} : sessionSettings(limits)),
+      ...(pooled ? {} : sessionSettings(limits, { answerMs: this.#queryTimeoutMs })),
     };
     const hosts = this.#hosts;
     class Client extends DatabaseClient {
@@ -96,8 +125,12 @@ export class PostgresDatabase implements Database {
       }
     }
     this.#pool = new pg.Pool({ ...settings, Client, max: options.maxConnections ?? 10 });
-    this.#pool.on('error', (error) => this.#noteFailure(error));
-    // The pool listens to idle connections only; one that breaks while checked out would otherwise crash the process.
+    this.#pool.on('error', (error) => {
+      this.#onError?.(error);
+      this.#noteFailure(error);
+    });
+    // The pool listens to idle connections only. Without this, one that breaks while in use would
+    // crash the process.
     this.#pool.on('connect', (client) => client.on('error', (error) => this.#noteFailure(error)));
   }
 
@@ -108,9 +141,9 @@ export class PostgresDatabase implements Database {
   async query<Row = Record<string, unknown>>(
     text: string,
     values?: readonly unknown[],
-    { name }: StatementOptions = {},
+    { name, lockTimeoutMs }: StatementOptions = {},
   ): Promise<QueryResult<Row>> {
-    const limits = this.#limits;
+    const limits = lockTimeoutMs === undefined ? this.#limits : { ...this.#defaults, lockTimeoutMs };
     return this.#withClient((client) => this.#run<Row>(client, { text, values, name, limits }, this.#queryTimeoutMs));
   }
 
@@ -179,6 +212,7 @@ export class PostgresDatabase implements Database {
   }
 
   async #withClient<Result>(work: (client: pg.PoolClient) => Promise<Result>): Promise<Result> {
+    const start = this.#clock.now();
     const client = await this.#acquire();
     try {
       const result = await work(client);
@@ -188,10 +222,12 @@ export class PostgresDatabase implements Database {
     } catch (error) {
       this.#giveBack(client, error);
       throw this.#explain(error);
+    } finally {
+      this.#onDone?.((this.#clock.now() - start) / 1000);
     }
   }
 
-  /** From the pool; a new one from the first host that takes writes. */
+  /** Gets a connection from the pool; a new one is to the first host that takes writes. */
   async #acquire(): Promise<pg.PoolClient> {
     for (let tries = 1; ; tries++) {
       try {
@@ -212,7 +248,10 @@ export class PostgresDatabase implements Database {
     }
   }
 
-  /** `answer`, or a connection-class error when it has not come in time; its connection is to be destroyed then. */
+  /**
+   * Resolves to `answer`, or rejects with DatabaseUnavailableError when it does not come in time.
+   * The caller must then destroy the connection.
+   */
   #answered<Result>(answer: Promise<Result>, timeoutMs: number): Promise<Result> {
     return new Promise((resolve, reject) => {
       const timer = this.#clock.after(timeoutMs, () => {
@@ -227,7 +266,10 @@ export class PostgresDatabase implements Database {
     client.release(isConnectionLost(error));
   }
 
-  /** A host that greets and then does not answer would be gone to for ever: another one is asked first. */
+  /**
+   * Tries another host next; otherwise a host that greets and then does not answer would be used
+   * for ever.
+   */
   #suspect(client: pg.PoolClient, error: unknown): void {
     if (isConnectionLost(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
   }
@@ -248,7 +290,7 @@ export class PostgresDatabase implements Database {
     return `begin; ${settingsText(limits)}`;
   }
 
-  /** Ends a stream whose reader left early; the connection is kept if that works. */
+  /** Ends a stream whose reader stopped early; keeps the connection if that succeeds. */
   async #abandon(client: pg.PoolClient, cursor: Cursor<unknown>): Promise<void> {
     try {
       await this.#answered(cursor.close(), this.#queryTimeoutMs);
@@ -262,6 +304,7 @@ export class PostgresDatabase implements Database {
   }
 
   #explain(error: unknown): unknown {
+    this.#onError?.(error);
     if (isConnectionLost(error)) this.#noteFailure(error);
     return asDatabaseError(error);
   }
@@ -289,8 +332,10 @@ export interface WaitOptions {
 }
 
 /**
- * Resolves once the database answers; a database that is away is waited for without end, and that is said each minute.
- * @throws the signal's reason when aborted; a database's error that waiting does not mend (a wrong password, say).
+ * Resolves once the database answers. It waits without limit for an unreachable database and logs
+ * that each minute.
+ * @throws the signal's reason when aborted; a database error that waiting does not fix (a wrong
+ * password)
  */
 export async function waitForDatabase({ database, clock, log, signal }: WaitOptions): Promise<void> {
   const beganAt = clock.now();
@@ -301,7 +346,7 @@ export async function waitForDatabase({ database, clock, log, signal }: WaitOpti
       await database.query('select 1');
       return;
     } catch (error) {
-      if (!(error instanceof DatabaseUnavailableError)) throw error;
+      if (!isTemporary(error)) throw error;
       const waitedMs = Math.round(clock.now() - beganAt);
       if (waitedMs >= sayAgainAtMs) {
         const fields = { reason: messageOf(error.cause), waited_ms: waitedMs };

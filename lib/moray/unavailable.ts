@@ -1,8 +1,9 @@
 /**
- * Tells trouble with the database (lost, refusing, too slow: worth trying again) from a statement's own error. Pure.
- * Called by `pool.ts`.
+ * Distinguishes four kinds of failure: the database is down or takes no writes, a row is locked, a
+ * statement is slow, and a statement's own error. The first three are worth a retry; only the first
+ * says something about the database's health. Pure. Called by `pool.ts`.
  */
-import { DatabaseUnavailableError } from '../errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError, isTemporary } from '../errors.ts';
 import { sqlStateOf } from './database.ts';
 
 /** Error codes of the operating system's network calls. */
@@ -12,7 +13,7 @@ const networkCodes = new Set(
   ),
 );
 
-/** SQLSTATEs after which the connection is gone or belongs to a server that cannot serve (any more). */
+/** SQLSTATEs after which the connection is gone or belongs to a server that can no longer serve. */
 const lostStates = new Set([
   '57P01', // admin_shutdown
   '57P02', // crash_shutdown
@@ -20,16 +21,19 @@ const lostStates = new Set([
   '57P05', // idle_session_timeout
   '25P03', // idle_in_transaction_session_timeout
   '25006', // read_only_sql_transaction: this server is a standby now
-  '26000', // invalid_sql_statement_name: whoever stands between gave us another connection without what was prepared
+  '26000', // invalid_sql_statement_name: a pooler gave us another server session
 ]);
 
-/** SQLSTATEs of a statement that took too long on a connection that is still good. */
-const slowStates = new Set([
-  '57014', // query_canceled, by statement_timeout
-  '55P03', // lock_not_available, by lock_timeout
+const DISK_FULL = '53100';
+
+/** SQLSTATEs of a statement that took too long, on a connection that is still usable. */
+const busyStates: ReadonlyMap<string, DatabaseBusyError['condition']> = new Map([
+  ['57014', 'slow'], // query_canceled, by statement_timeout
+  ['55P03', 'locked'], // lock_not_available, by lock_timeout
+  ['40P01', 'locked'], // deadlock_detected
 ]);
 
-/** What the driver throws without any code. */
+/** Messages that the driver throws without a code. */
 const driverMessages = [
   /^Connection terminated/,
   /^timeout expired/,
@@ -38,30 +42,61 @@ const driverMessages = [
   /^Cannot use a pool after calling end/,
 ];
 
-/** The pool's connections were all in use for too long; none of them need be at fault. */
+/** The pool's connections were all in use for too long; they may all be healthy. */
 const poolExhausted = /^timeout exceeded when trying to connect/;
+
+/** Why the database takes no writes, for messages; undefined if the error does not show that. */
+export function writeTroubleOf(error: unknown): string | undefined {
+  const failed = error instanceof DatabaseUnavailableError ? error.cause : error;
+  const { routine = '' } = (failed ?? {}) as { routine?: string };
+  switch (sqlStateOf(failed)) {
+    case DISK_FULL:
+      return 'the disk of the database is full';
+    case '25006':
+      return 'the database is read-only';
+    case '54000': // program_limit_exceeded, which has other causes too
+      return routine === 'GetNewTransactionId'
+        ? 'the database is out of transaction ids; it needs a vacuum'
+        : undefined;
+    case '58030': // io_error of the storage manager; an unreadable block does not stop writes
+      return /^md(?!read)/.test(routine) ? 'the database cannot write to its disk' : undefined;
+    default:
+      return undefined;
+  }
+}
 
 /** True when the connection that threw this must not be used again. */
 export function isConnectionLost(error: unknown): boolean {
+  if (error instanceof DatabaseUnavailableError && sqlStateOf(error.cause) === DISK_FULL) return false;
   const state = sqlStateOf(error);
+  if (state === DISK_FULL) return false;
   if (state === '0A000') return isPlanOutdated(error);
   if (state !== undefined && !networkCodes.has(state)) {
     return state.startsWith('08') || state.startsWith('53') || lostStates.has(state);
   }
   if (!(error instanceof Error)) return false;
-  if (error instanceof DatabaseUnavailableError) return !slowStates.has(sqlStateOf(error.cause) ?? '');
+  if (error instanceof DatabaseUnavailableError) return true;
   return (
     networkCodes.has((error as { code?: string }).code ?? '') || driverMessages.some((one) => one.test(error.message))
   );
 }
 
-/** The error to hand on: DatabaseUnavailableError around connection-class errors and timeouts, all else as it is. */
+/**
+ * The error to pass on: a DatabaseUnavailableError or DatabaseBusyError around a temporary error;
+ * any other error unchanged.
+ */
 export function asDatabaseError(error: unknown): unknown {
-  if (error instanceof DatabaseUnavailableError) return error;
-  const isSlow =
-    slowStates.has(sqlStateOf(error) ?? '') || (error instanceof Error && poolExhausted.test(error.message));
-  return isSlow || isConnectionLost(error) ? new DatabaseUnavailableError(error) : error;
+  if (isTemporary(error)) return error;
+  const condition = busyStates.get(sqlStateOf(error) ?? '');
+  if (condition !== undefined) return new DatabaseBusyError(condition, error);
+  const trouble = writeTroubleOf(error);
+  if (trouble !== undefined)
+    return new DatabaseUnavailableError(error, `Nothing can be written: ${trouble}; try again later`);
+  const isExhausted = error instanceof Error && poolExhausted.test(error.message);
+  return isExhausted || isConnectionLost(error) ? new DatabaseUnavailableError(error) : error;
 }
 
-/** A statement was prepared on this connection before its result changed its shape: a new one prepares it anew. */
+/**
+ * A prepared statement's result has changed its shape since. A new connection prepares it again.
+ */
 const isPlanOutdated = (error: unknown): boolean => (error as { routine?: string }).routine === 'RevalidateCachedQuery';

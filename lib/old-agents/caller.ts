@@ -1,26 +1,33 @@
 /**
- * Old agents as the rest of an instance sees them: `Tasks` has tasks posted, the routes ask for history, pause and resume.
- * Any instance may ask any of them; there is no session. Made by `core.ts`.
+ * Legacy agents as the rest of an instance sees them: `Tasks` posts tasks, the routes ask for
+ * history, pause and resume. Any instance may ask any of them; there is no session. Created by
+ * `core.ts`.
  */
-import { CnapiError, DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { CnapiError, isTemporary, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import { kindOfAgent } from '../roster/roster.ts';
 import { readRow } from '../roster/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { PostedEnd, PostedTask, TaskMessenger } from '../tasks/messenger.ts';
-import { ADDRESS_KEYS, type AgentAddress, agentAddress } from './agent-address.ts';
+import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
 import { AgentCallError, type AgentReply, Messenger, type MessengerLimits } from './messenger.ts';
-import { endOfError, endOfReply, failure } from './task-reply.ts';
+import { readSources } from './source-store.ts';
+import { endOfError, endOfReply, failure, listOfReply } from './task-reply.ts';
 
-/** An old agent gave no answer, or not the one it should; the message says which agent, where, and what came. 500, as the reference. */
+/**
+ * A legacy agent gave no answer, or a wrong one. 500, as in the reference. Only the log has the
+ * reason of a failed connection: a caller that controls the address of a server's agent must not
+ * learn what listens there.
+ */
 export class AgentRequestError extends CnapiError {
   constructor(serverUuid: string, message: string, cause?: unknown) {
     super('InternalError', 500, `The agent of server ${serverUuid}: ${message}`, { cause });
   }
 }
 
-/** This instance asks as many agents as it may at once. */
+/** This instance has reached its limit of simultaneous requests to agents. */
 export class TooManyAgentRequestsError extends CnapiError {
   constructor(limit: number) {
     super(
@@ -39,15 +46,20 @@ export interface OldAgentCallerDeps {
   servers: Pick<Servers, 'sysinfoParts'>;
   clock: Clock;
   version: string;
-  /** Whether agents may be called on this machine's loopback: where this instance itself is reached there. */
+  /** Networks where agents may be, wherever they connected from. */
+  networks: readonly string[];
+  /**
+   * Whether agents may be called on this machine's loopback although `networks` does not name it.
+   */
   allowLoopback: boolean;
+  log: Logger;
   limits?: Partial<MessengerLimits>;
 }
 
-/** Of history, pause and resume. */
+/** For history, pause and resume. */
 const ANSWER_WITHIN_MS = 10_000;
 const MAX_REQUESTS = 100;
-/** Where its agent is; nothing was sent meanwhile. */
+/** Tries to find the agent's address; nothing is sent meanwhile. */
 const LOCATE_TRIES = 30;
 const LOCATE_PAUSE_MS = 1_000;
 
@@ -73,7 +85,7 @@ export class OldAgentCaller implements TaskMessenger {
     };
   }
 
-  /** Whether the server runs with an old agent now. @throws DatabaseUnavailableError */
+  /** Whether the server runs with a legacy agent now. @throws DatabaseUnavailableError */
   async has(serverUuid: string): Promise<boolean> {
     const row = await readRow(this.#deps.database, serverUuid);
     return row !== undefined && kindOfAgent(row) === 'old';
@@ -91,27 +103,33 @@ export class OldAgentCaller implements TaskMessenger {
         requestId: requestId ?? id,
         method: 'POST',
         path: '/tasks',
-        // As the reference's one map of parameters has it.
+        // One map of parameters, as in the reference.
         body: { task: name, params: { server_uuid: serverUuid, ...params } },
         timeoutMs,
         signal,
       });
       return endOfReply(reply);
     } catch (error) {
-      if (error instanceof AgentCallError) return endOfError(error);
+      if (error instanceof AgentCallError) {
+        this.#noteFailure(serverUuid, error);
+        return endOfError(error);
+      }
       return failure(error instanceof CnapiError ? error.code : 'AgentUnreachable', messageOf(error));
     }
   }
 
-  /** The agent's own list of its last tasks. @throws AgentRequestError, NoAgentAddressError, TooManyAgentRequestsError */
+  /**
+   * The agent's own list of its last tasks. @throws AgentRequestError, NoAgentAddressError,
+   * TooManyAgentRequestsError
+   */
   async history(serverUuid: string, requestId: string): Promise<unknown[]> {
     const reply = await this.#ask(serverUuid, requestId, { method: 'GET', path: '/history' });
-    const list = 'body' in reply ? parseList(reply.body) : undefined;
+    const list = listOfReply(reply);
     if (list === undefined) throw new AgentRequestError(serverUuid, 'its answer to GET /history is no list of tasks');
     return list;
   }
 
-  /** Whether it takes tasks. @throws as `history` */
+  /** Sets whether the agent takes tasks. @throws as `history` */
   async setPaused(serverUuid: string, requestId: string, isPaused: boolean): Promise<void> {
     await this.#ask(serverUuid, requestId, { method: 'POST', path: isPaused ? '/pause' : '/resume' });
   }
@@ -134,15 +152,25 @@ export class OldAgentCaller implements TaskMessenger {
       throw new AgentRequestError(serverUuid, `it answered ${method} ${path} with HTTP ${reply.status}`);
     } catch (error) {
       if (!(error instanceof AgentCallError)) throw error;
-      throw new AgentRequestError(serverUuid, `${method} ${path}: ${error.message}`, error);
+      this.#noteFailure(serverUuid, error);
+      throw new AgentRequestError(serverUuid, `it gave no answer to ${method} ${path}; the log says why`, error);
     } finally {
       this.#requests -= 1;
     }
   }
 
   async #locate(serverUuid: string): Promise<AgentAddress> {
-    const sysinfo = await this.#deps.servers.sysinfoParts(serverUuid, ADDRESS_KEYS);
-    return agentAddress(serverUuid, sysinfo ?? {}, this.#deps);
+    const { database, networks, allowLoopback } = this.#deps;
+    const [sysinfo, sources] = await Promise.all([
+      this.#deps.servers.sysinfoParts(serverUuid, ADDRESS_KEYS),
+      readSources(database, serverUuid),
+    ]);
+    return agentAddress(serverUuid, sysinfo ?? {}, { sources, networks, allowLoopback });
+  }
+
+  #noteFailure(serverUuid: string, { trouble, message }: AgentCallError): void {
+    if (trouble === 'given-up') return;
+    this.#deps.log.info({ server_uuid: serverUuid, trouble, reason: message }, 'old agent: a call got no answer');
   }
 
   async #locatePatiently(serverUuid: string, signal: AbortSignal): Promise<AgentAddress> {
@@ -150,19 +178,10 @@ export class OldAgentCaller implements TaskMessenger {
       try {
         return await this.#locate(serverUuid);
       } catch (error) {
-        const mayPass = error instanceof DatabaseUnavailableError && tries < LOCATE_TRIES && !signal.aborted;
-        if (!mayPass) throw error;
+        const isPassing = isTemporary(error) || (error instanceof NoAgentAddressError && error.mayPass);
+        if (!isPassing || tries >= LOCATE_TRIES || signal.aborted) throw error;
         await this.#deps.clock.sleep(LOCATE_PAUSE_MS, signal);
       }
     }
-  }
-}
-
-function parseList(text: string): unknown[] | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return Array.isArray(value) ? value : undefined;
-  } catch {
-    return undefined;
   }
 }

@@ -1,12 +1,15 @@
 /**
- * Watches the servers of old agents, which post their heartbeats to whichever instance DNS gives them: hears the posts,
- * has them recorded, follows what the other instances record, and says `unknown` of those that were silent everywhere. Any
- * instance judges any such server, also when the one that heard it last is dead; none does that has not stood long enough
- * (law 4). Per period it runs one statement for all its sightings and one read; a new server's first is written at once.
- * docs/design.md section 5, "Old agents". What may fail is the database: then every silence starts anew.
+ * Watches the servers of legacy agents, which post their heartbeats to whichever instance DNS gives
+ * them. Receives the posts, has them recorded, follows what the other instances record, and marks
+ * `unknown` the servers that were silent everywhere. Any instance decides about any such server,
+ * also when the instance that received its last heartbeat is dead. An instance that has not been
+ * healthy long enough decides nothing (law 4). Per period it runs one statement for all its legacy
+ * heartbeats and one read; a new server's first heartbeat is written at once. docs/design.md
+ * section 5, "Legacy agents". If the database fails, every silence starts again.
  */
-import { messageOf } from '../errors.ts';
+import { DatabaseBusyError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { withLockTimeout } from '../moray/batch-queue.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Ticker } from '../roster/ticker.ts';
@@ -20,12 +23,12 @@ export interface ObserverTimes {
 }
 
 export interface ObserverDeps {
-  /** A database of one connection, short timeouts, used by nothing else. */
+  /** A database of one connection with short timeouts, used by nothing else. */
   database: Queryable;
   cnapiUuid: string;
   times: ObserverTimes;
   ticker: Ticker;
-  /** Whether servers that this instance never held may be judged now. */
+  /** Whether this instance may now decide about servers that it never held. */
   mayJudgeStrangers: () => boolean;
   clock: Clock;
   log: Logger;
@@ -33,23 +36,28 @@ export interface ObserverDeps {
 
 /** Since the start of this instance. */
 export interface ObserverStats {
-  /** Servers that a sighting of this instance made `running`. */
+  /** Servers that a legacy heartbeat of this instance made `running`. */
   returned: number;
   /** Servers that this instance found silent. */
   silent: number;
-  /** Servers that were silent here while another instance had heard them. */
+  /** Servers that were silent here while another instance received their heartbeats. */
   usurped: number;
   recorded: number;
   failedWrites: number;
-  /** Posts not looked at: too many new servers at once, or too many servers. */
+  /** Posts ignored because there were too many new servers at once, or too many servers. */
   dropped: number;
 }
 
 const MAX_SERVERS = 100_000;
 const MAX_NEW = 1_000;
-/** Of one statement: bounds its locks and its time. */
+/** Per statement: bounds its locks and its time. */
 const MAX_BATCH = 2_000;
-/** Between two statements for urgent sightings, however many come. */
+/**
+ * One locked row must not delay the heartbeats of the other servers in its batch, nor later
+ * batches.
+ */
+const LOCK_TIMEOUT_MS = 100;
+/** Between two statements for urgent heartbeats, however many arrive. */
 const MIN_PAUSE_MS = 100;
 const RETRY_MS = 1_000;
 
@@ -73,12 +81,12 @@ export class Observer {
     });
   }
 
-  /** Servers whose heartbeats came here lately. */
+  /** Servers whose heartbeats arrived here recently. */
   get heartbeating(): number {
     return this.#sightings.heard;
   }
 
-  /** For the metrics, under the reference's names where it counts the same. */
+  /** For the metrics, under the reference's names if it counts the same. */
   counters(): Record<string, number> {
     const { returned, silent, usurped, recorded, failedWrites, dropped } = this.stats;
     return {
@@ -95,7 +103,7 @@ export class Observer {
     this.#loop = this.#watchUntilStopped();
   }
 
-  /** Records what was heard last; writes no verdict. */
+  /** Records the last heartbeats; changes no status. */
   async stop(): Promise<void> {
     if (this.#stopping.signal.aborted) return this.#loop;
     this.#stopping.abort();
@@ -107,12 +115,18 @@ export class Observer {
     });
   }
 
-  /** An old agent posted a heartbeat. Costs a look at a table; anything else is done later, for all at once. */
+  /**
+   * A legacy agent posted a heartbeat. Costs one map lookup; everything else is done later, for all
+   * at once.
+   */
   heartbeat(serverUuid: string): void {
     if (this.#hear(serverUuid) === 'urgent') this.#wake.abort();
   }
 
-  /** A server was made by a post of its agent: `running` when this returns. @throws DatabaseUnavailableError */
+  /**
+   * A post of its agent created a server: it is `running` when this returns. @throws
+   * DatabaseUnavailableError
+   */
   async created(serverUuid: string): Promise<void> {
     this.#hear(serverUuid);
     await this.#record(this.#take('all').filter((one) => one.serverUuid === serverUuid));
@@ -144,11 +158,14 @@ export class Observer {
     }
   }
 
-  /** The urgent at once; once per period all sightings, and then a look at everybody's. */
+  /**
+   * Records urgent heartbeats at once. Once per period, records all heartbeats, and then reads
+   * those of all instances.
+   */
   async #turn(): Promise<void> {
     const { clock, database, times } = this.#deps;
     const isRound = clock.now() >= this.#nextRoundAt;
-    await this.#record(this.#take(isRound ? 'all' : 'urgent'));
+    await this.#recordApart(this.#take(isRound ? 'all' : 'urgent'));
     if (isRound) {
       this.#sightings.readRows(await readSightedRows(database, MAX_SERVERS));
       this.#nextRoundAt = clock.now() + times.oldSightingsMs;
@@ -157,8 +174,27 @@ export class Observer {
     this.#isFailing = false;
   }
 
-  async #record(sightings: readonly HeardSighting[]): Promise<void> {
-    const { cnapiUuid, database, log } = this.#deps;
+  /**
+   * Halves a batch around locked rows, whose heartbeats are left for the next time. @throws
+   * DatabaseUnavailableError
+   */
+  async #recordApart(sightings: readonly HeardSighting[]): Promise<void> {
+    const impatient = withLockTimeout(this.#deps.database, LOCK_TIMEOUT_MS);
+    const batches = [sightings];
+    for (let batch = batches.shift(); batch !== undefined; batch = batches.shift()) {
+      try {
+        await this.#record(batch, impatient);
+      } catch (error) {
+        if (!(error instanceof DatabaseBusyError)) throw error;
+        this.stats.failedWrites += 1;
+        const middle = Math.ceil(batch.length / 2);
+        if (batch.length > 1) batches.push(batch.slice(0, middle), batch.slice(middle));
+      }
+    }
+  }
+
+  async #record(sightings: readonly HeardSighting[], database = this.#deps.database): Promise<void> {
+    const { cnapiUuid, log } = this.#deps;
     for (let at = 0; at < sightings.length; at += MAX_BATCH) {
       const batch = sightings.slice(at, at + MAX_BATCH);
       const answers = await recordSightings(database, cnapiUuid, batch);

@@ -1,23 +1,27 @@
 /**
- * Takes authority for servers whose agents come to this instance: nearly all by one statement, those that come at once by
- * the same one; a look at the row when it stands against them, a probe when another incarnation of the same uuid holds it.
- * Bounded: so many accepts in flight, the rest wait in line, and those whose socket closed meanwhile are dropped.
- * docs/design.md section 5, "Accept".
+ * Takes authority for servers whose agents connect to this instance. Most need one statement, which
+ * agents that arrive at once share. If the row rejects the hello, the instance reads it, and probes
+ * another incarnation of the same uuid that holds it. A bounded number of accepts is in flight; the
+ * rest wait in a queue, and those whose socket closed meanwhile are dropped. docs/design.md section
+ * 5, "Accept".
  *
  *     hello ──▶ pending ──accept applied──▶ session
- *                  ├─row says no──▶ refused          ├─other incarnation──probe──▶ accept again, or refused
- *                  └─socket closed, in line──▶ gone; while the statement ran──▶ its row is ownerless
+ *                  ├─row rejects it──▶ refused
+ *                  ├─other incarnation──probe──▶ accept again, or refused
+ *                  ├─socket closed in the queue──▶ gone
+ *                  └─socket closed while the statement ran──▶ its row is ownerless
  */
 import type { Bus } from '../bus/bus.ts';
 import { type RunMessage, runTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
-import { Batcher } from '../moray/batcher.ts';
+import { Batcher, LOCKED } from '../moray/batcher.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { HelloFrame } from '../wire/frames.ts';
 import { CapabilitySets } from './capabilities.ts';
-import type { ProbeCaller } from './probe.ts';
-import { decideHello, incarnationAlive, type Refusal } from './roster.ts';
+import { isLive } from './instance-store.ts';
+import type { ProbeCaller, ProbeTarget } from './probe.ts';
+import { decideHello, type HeldRow, incarnationAlive, type Refusal } from './roster.ts';
 import {
   type Accepted,
   acceptSession,
@@ -33,7 +37,7 @@ export interface AuthorityDeps {
   database: Queryable;
   sessions: SessionTable;
   verdicts: Verdicts;
-  probes: ProbeCaller;
+  probes: Pick<ProbeCaller, 'isAlive'>;
   bus: Bus;
   writer: () => Writer;
   clock: Clock;
@@ -59,6 +63,11 @@ interface Taken {
 const MAX_IN_FLIGHT = 200;
 /** Rows of one statement: bounds its locks and its time. */
 const MAX_BATCH = 100;
+/**
+ * A locked row of one server must not delay other accepts, nor make the database look slow
+ * (`admission.ts`).
+ */
+const ACCEPT_LOCK_TIMEOUT_MS = 200;
 const MAX_ROUNDS = 5;
 
 export class Authority {
@@ -66,34 +75,57 @@ export class Authority {
   readonly #line: (() => void)[] = [];
   readonly #capabilities = new CapabilitySets();
   readonly #accepts: Batcher<HelloFrame, Taken>;
-  readonly #inventories: Batcher<Session, Session>;
+  readonly #inventories: Batcher<Session, true>;
   #inFlight = 0;
-  /** Accepts that took a row back from the incarnation that had just taken it: two machines share a uuid. */
+  /** When each unanswered statement that admits agents was sent; the oldest first. */
+  readonly #sent = new Set<{ at: number }>();
+  /**
+   * Accepts that took a row back from the incarnation that had just taken it: two machines share a
+   * uuid.
+   */
   alternations = 0;
+  /** Agents that were refused because they reconnected too often. */
+  returnsRefused = 0;
 
   constructor(deps: AuthorityDeps) {
     this.#deps = deps;
-    const { clock } = deps;
+    const { clock, database, log } = deps;
     const keyOf = ({ serverUuid }: { serverUuid: string }) => serverUuid;
     this.#accepts = new Batcher<HelloFrame, Taken>({
       clock,
+      log,
+      database,
+      what: 'accepts of agents',
       keyOf,
       maxBatch: MAX_BATCH,
-      ask: (hellos) => this.#takeAll(hellos),
+      lockTimeoutMs: ACCEPT_LOCK_TIMEOUT_MS,
+      ask: (hellos, connection) => this.#takeAll(hellos, connection),
     });
-    this.#inventories = new Batcher<Session, Session>({
+    this.#inventories = new Batcher<Session, true>({
       clock,
+      log,
+      database,
+      what: 'inventories of agents',
       keyOf,
       maxBatch: MAX_BATCH,
-      ask: (sessions) => this.#recordAll(sessions),
+      ask: (sessions, connection) => this.#recordAll(sessions, connection),
     });
+  }
+
+  /** How long the oldest unanswered statement that admits an agent has been running. */
+  get statementMs(): number {
+    const [oldest] = this.#sent;
+    return oldest === undefined ? 0 : this.#deps.clock.now() - oldest.at;
   }
 
   get waiting(): number {
     return this.#line.length;
   }
 
-  /** @throws DatabaseUnavailableError; nothing is known then of the row, which a slow poll will find ownerless if it is mine. */
+  /**
+   * @throws DatabaseUnavailableError; then the state of the row is unknown. If this run has it, a
+   * slow poll will find it ownerless.
+   */
   async accept(candidate: Candidate): Promise<Acceptance> {
     const { serverUuid } = candidate.hello;
     this.#deps.sessions.addPending(serverUuid);
@@ -109,7 +141,10 @@ export class Authority {
     }
   }
 
-  /** The session's agent gave its inventory; false when the row is not the session's any more (it is ended then). */
+  /**
+   * Records that the session's agent sent its inventory. Returns false and ends the session if the
+   * row does not belong to it any more.
+   */
   async confirmInventory(session: Session): Promise<boolean> {
     const isMine = (await this.#inventories.ask(session)) !== undefined;
     if (!isMine) this.#deps.verdicts.supersede(session, 'the roster names another session');
@@ -127,7 +162,7 @@ export class Authority {
       const decision = decideHello(row, candidate.hello, replaces);
       if (decision.kind === 'refuse') return this.#refuse(candidate, decision.refusal);
       if (decision.kind === 'again') continue;
-      if (await this.#deps.probes.isAlive(candidate.hello.serverUuid, decision))
+      if (await this.#isConnected(candidate.hello.serverUuid, decision))
         return this.#refuse(candidate, incarnationAlive);
       replaces = decision.incarnation;
     }
@@ -138,6 +173,13 @@ export class Authority {
     });
   }
 
+  /** A dead run does not answer probes. */
+  async #isConnected(serverUuid: string, target: ProbeTarget): Promise<boolean> {
+    const { database, probes, writer } = this.#deps;
+    if (target.run !== writer().run && !(await isLive(database, target.run))) return false;
+    return probes.isAlive(serverUuid, target);
+  }
+
   async #take(hello: HelloFrame, replaces: string | null): Promise<Taken | undefined> {
     if (replaces === null) return this.#accepts.ask(hello);
     const writer = this.#deps.writer();
@@ -145,17 +187,35 @@ export class Authority {
     return accepted && { writer, accepted };
   }
 
-  async #takeAll(hellos: readonly HelloFrame[]): Promise<Map<string, Taken>> {
+  async #takeAll(hellos: readonly HelloFrame[], database: Queryable): Promise<Map<string, Taken>> {
     const writer = this.#deps.writer();
-    const all = await acceptSessions(this.#deps.database, writer, hellos);
+    const all = await this.#timed(acceptSessions(database, writer, hellos));
     return new Map([...all].map(([serverUuid, accepted]) => [serverUuid, { writer, accepted }]));
   }
 
-  async #recordAll(sessions: readonly Session[]): Promise<Map<string, Session>> {
-    const held = new Set(await recordInventories(this.#deps.database, sessions));
-    return new Map(
-      sessions.flatMap((session) => (held.has(session.serverUuid) ? [[session.serverUuid, session]] : [])),
-    );
+  async #recordAll(sessions: readonly Session[], database: Queryable): Promise<Map<string, true | typeof LOCKED>> {
+    const asked = sessions.map(({ serverUuid, run, epoch }) => ({ serverUuid, run, epoch }));
+    const answers = await this.#recordInventories(asked, database);
+    // A row can move to a new run before its session knows of it.
+    const { run } = this.#deps.writer();
+    const moved = asked
+      .filter((one) => !answers.has(one.serverUuid) && one.run !== run)
+      .map((one) => ({ ...one, run }));
+    if (moved.length === 0) return answers;
+    return new Map([...answers, ...(await this.#recordInventories(moved, database))]);
+  }
+
+  async #recordInventories(rows: readonly HeldRow[], database: Queryable): Promise<Map<string, true | typeof LOCKED>> {
+    const { applied, locked } = await this.#timed(recordInventories(database, rows));
+    const answers = new Map<string, true | typeof LOCKED>(applied.map((serverUuid) => [serverUuid, true]));
+    for (const serverUuid of locked) answers.set(serverUuid, LOCKED);
+    return answers;
+  }
+
+  async #timed<Answer>(asked: Promise<Answer>): Promise<Answer> {
+    const sent = { at: this.#deps.clock.now() };
+    this.#sent.add(sent);
+    return await asked.finally(() => this.#sent.delete(sent));
   }
 
   #register({ hello, socket, isOpen }: Candidate, { writer, accepted }: Taken): Acceptance {
@@ -211,6 +271,7 @@ export class Authority {
   }
 
   #refuse({ hello }: Candidate, refusal: Refusal): Acceptance {
+    if (refusal.code === 'returns-too-often') this.returnsRefused += 1;
     this.#deps.log.info(
       { server_uuid: hello.serverUuid, conn: hello.conn, code: refusal.code },
       'session: pending -> refused',

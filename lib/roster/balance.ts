@@ -1,21 +1,26 @@
 /**
- * How instances even out after one has come: who sheds agents, how many, and to whom. Pure; asked once a second by
- * balancer.ts. docs/design.md section 5, "Evening out".
+ * How instances even out after one has joined: which instance sheds agents, how many, and to which
+ * other one. Pure; balancer.ts calls it once a second. docs/design.md section 5, "Balance".
  */
 export interface Load {
   run: string;
   agents: number;
 }
 
-/** Above its share by so much, an instance sheds: what is within is not worth anybody's move. */
+/**
+ * An instance sheds agents only above this multiple of its share plus the slack; a smaller
+ * difference is not worth a move. The slack is SLACK agents, or a tenth of the share if that is
+ * less, so that a new instance in a small zone receives agents, too.
+ */
 const SHARE = 1.1;
 const SLACK = 10;
-/** Of what it holds, in a second. */
+const SLACK_SHARE = 0.1;
+/** The share of its agents that an instance sheds in one second. */
 const SHED_SHARE = 0.01;
 
 /**
- * How many of its agents the instance of `run` sheds in this second, and to which of the others. One sheds at a time: the
- * most loaded, of equals the one whose run comes first.
+ * How many of its agents the instance with `run` sheds in this second, and to which other instance.
+ * Only one sheds at a time: the most loaded; among equals, the one whose run sorts first.
  */
 export function surplusOf(run: string, loads: readonly Load[]): { agents: number; to: Load } | undefined {
   const mine = loads.find((load) => load.run === run);
@@ -26,7 +31,7 @@ export function surplusOf(run: string, loads: readonly Load[]): { agents: number
   );
   if (mine === undefined || least === undefined || others.some((other) => comesBefore(other, mine))) return undefined;
   const mean = loads.reduce((sum, { agents }) => sum + agents, 0) / loads.length;
-  const surplus = mine.agents - Math.ceil(mean * SHARE + SLACK);
+  const surplus = mine.agents - Math.ceil(mean * SHARE + Math.min(SLACK, mean * SLACK_SHARE));
   if (surplus <= 0) return undefined;
   return { agents: Math.min(surplus, Math.max(1, Math.floor(mine.agents * SHED_SHARE))), to: least };
 }

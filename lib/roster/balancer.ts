@@ -1,20 +1,22 @@
 /**
- * Evens out the instances: when this one holds clearly more agents than its share, it asks a few each second to go to the
- * least loaded one. Softly: an agent that is not taken there stays. Quiet while anything changes: for `balanceQuietMs` of
- * healthy ticks after an instance has come, left or begun to drain, and while this one is unwell; and while one may be dead.
+ * Evens out the instances: when this one holds clearly more agents than its share, it asks a few
+ * agents each second to move to the least loaded instance. The request is soft: an agent that is
+ * not accepted there stays. Pauses for `balanceQuietMs` of healthy ticks after an instance has
+ * joined, left or begun to drain, while this one is unhealthy, and while any may be dead.
  * Decisions: balance.ts.
  */
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 import { surplusOf } from './balance.ts';
 import type { InstanceRow } from './instance-store.ts';
-import type { Session, SessionTable } from './session.ts';
+import { Relocation } from './relocation.ts';
+import type { SessionTable } from './session.ts';
 import type { Ticker } from './ticker.ts';
 
 export interface BalancerDeps {
   sessions: SessionTable;
   ticker: Ticker;
-  /** The runs that are live, as last read, and the one of this instance. */
+  /** The live runs, as last read, and the run of this instance. */
   instances: {
     readonly live: readonly InstanceRow[];
     readonly run: string;
@@ -28,21 +30,25 @@ export interface BalancerDeps {
 }
 
 const PERIOD_MS = 1000;
-/** One that was asked and is still here was not taken; it is not asked again for so long. */
+/**
+ * An agent that was asked and is still here was not accepted there; it is not asked again for this
+ * long.
+ */
 const ASK_AGAIN_MS = 60_000;
 
 export class Balancer {
   readonly #deps: BalancerDeps;
-  readonly #askedAt = new WeakMap<Session, number>();
+  readonly #relocation: Relocation;
   #members = '';
   #quietMs = 0;
   #sinceMs = 0;
   #isShedding = false;
-  /** Agents that were asked to go, over the life of the process. */
+  /** Agents that were asked to move, over the life of the process. */
   shed = 0;
 
   constructor(deps: BalancerDeps) {
     this.#deps = deps;
+    this.#relocation = new Relocation({ clock: deps.clock, pauseMs: () => ASK_AGAIN_MS });
     deps.ticker.onTick((tickMs) => this.#tick(tickMs));
   }
 
@@ -54,13 +60,16 @@ export class Balancer {
     if (this.#isQuiet() && !this.#isSomebodyDoubtful()) this.#note(this.#shedSome());
   }
 
-  /** One that may be dead: its agents are coming, its row still names them, and nobody is to be sent there. */
+  /**
+   * An instance may be dead: its agents are on their way here, its row still counts them, and no
+   * agent may be sent there.
+   */
   #isSomebodyDoubtful(): boolean {
     const { instances, leaseMs } = this.#deps;
     return instances.live.some(({ run }) => instances.leaseAgeMs(run) >= leaseMs / 2);
   }
 
-  /** Nothing has come, left, or is leaving. */
+  /** No instance has joined or left lately, and none is draining. */
   #isQuiet(): boolean {
     const { live, trouble } = this.#deps.instances;
     const members = live.map(({ run, isDraining }) => `${run} ${isDraining}`).join();
@@ -71,26 +80,19 @@ export class Balancer {
     return this.#quietMs >= this.#deps.balanceQuietMs;
   }
 
-  /** How many were asked. */
+  /** Returns how many were asked. */
   #shedSome(): number {
-    const { instances, sessions, clock } = this.#deps;
+    const { instances, sessions } = this.#deps;
     const own = { run: instances.run, agents: sessions.size };
     const loads = [own, ...instances.live.filter(({ run }) => run !== own.run)];
     const surplus = surplusOf(own.run, loads);
     const target = instances.live.find(({ run }) => run === surplus?.to.run);
     if (surplus === undefined || target === undefined) return 0;
+    // It would only tell them to return later.
+    if (target.admission === 'paced' || target.admission === 'closed') return 0;
     const addresses = [{ uuid: target.cnapiUuid, host: target.host, port: target.port }];
-    const now = clock.now();
-    let asked = 0;
-    for (const session of sessions.all()) {
-      if (asked >= surplus.agents) break;
-      if (!session.isInventoried || now - (this.#askedAt.get(session) ?? Number.NEGATIVE_INFINITY) < ASK_AGAIN_MS)
-        continue;
-      this.#askedAt.set(session, now);
-      session.socket.askToLeave('another instance has room', addresses);
-      asked += 1;
-    }
-    return asked;
+    const request = { atMost: surplus.agents, reason: 'another instance has room', addresses };
+    return this.#relocation.ask({ ...request, among: sessions.all() }).length;
   }
 
   #note(asked: number): void {

@@ -1,24 +1,28 @@
 /**
- * The roster of one instance as the rest of the process sees it: puts its drivers together, hears what other instances
- * say to this run, and carries an instance through the loss of its database. Made by `core.ts`, used by the link and the
- * routes.
+ * The roster of one instance as the rest of the process sees it. Connects the roster's drivers,
+ * receives what other instances send to this run, and starts and ends the evacuation when the
+ * instance becomes unhealthy and recovers. Made by `core.ts`; used by the link and the routes.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import { parseRunMessage, type RunMessage, runTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { EventLoop } from '../ports/event-loop.ts';
 import type { Random } from '../ports/random.ts';
 import type { Address } from '../wire/frames.ts';
+import type { Admission } from './admission.ts';
+import { Arrivals } from './arrivals.ts';
 import { Authority } from './authority.ts';
 import { Balancer } from './balancer.ts';
 import { type DrainDoor, Drainer } from './drainer.ts';
+import { Evacuation } from './evacuation.ts';
 import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './instance-store.ts';
 import { Instances } from './instances.ts';
 import { ProbeCaller } from './probe.ts';
 import { Reaper } from './reaper.ts';
 import { InstanceNotFoundError, LastInstanceError } from './roster-errors.ts';
-import { removeAuthority, type Writer } from './roster-store.ts';
+import type { Writer } from './roster-store.ts';
 import { SessionTable } from './session.ts';
 import { readStatusHistory, type StatusChange } from './status-history.ts';
 import { Ticker } from './ticker.ts';
@@ -38,21 +42,23 @@ export interface RosterConfig {
   drainAgentsMs: number;
   drainWaitsMs: number;
   balanceQuietMs: number;
+  maxAgents: number;
 }
 
 export interface RosterDeps {
   /** Shared with the rest of the process. */
   database: Queryable;
-  /** One connection each, for nothing else. */
+  /** One connection each; nothing else uses them. */
   beatDatabase: Queryable;
   verdictDatabase: Queryable;
   bus: Bus;
   cnapiUuid: string;
-  /** Where this instance is reached; asked for at start(). */
+  /** Where this instance is reached; called at start(). */
   identity: () => InstanceIdentity;
   /** What the rest of the process does when this instance leaves. */
   door: DrainDoor;
   config: RosterConfig;
+  eventLoop: EventLoop;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -67,7 +73,9 @@ export interface InstanceView {
   version: string;
   state: string;
   agents: number;
-  /** How long its beat has stood still as seen from the answering instance. */
+  /** Null for an instance of a version that does not report it. */
+  admission: Admission | null;
+  /** How long the answering instance has seen its beat stand still. */
   lease_age_ms: number;
   started: string;
 }
@@ -77,25 +85,26 @@ export interface Readiness {
   reasons: string[];
 }
 
-/** A probe goes out after this share of silenceMs (1.25 s of 2 s). */
+/** A probe is sent after this share of silenceMs (1.25 s of 2 s). */
 const PROBE_SHARE = 0.625;
 const FRESH_WITHIN_MS = 1000;
 
 export class Roster {
   readonly sessions = new SessionTable();
   readonly instances: Instances;
+  readonly arrivals: Arrivals;
   readonly authority: Authority;
   readonly verdicts: Verdicts;
   readonly reaper: Reaper;
   readonly balancer: Balancer;
+  readonly evacuation: Evacuation;
   readonly drainer: Drainer;
-  /** What deadlines that judge agents are counted in. */
+  /** Deadlines that judge agents are counted in its ticks. */
   readonly ticker: Ticker;
   readonly #deps: RosterDeps;
   readonly #watch: Watch;
   readonly #probes: ProbeCaller;
   #hearing: Subscription | undefined;
-  #goaway: Timer | undefined;
   #runMessageListener: (message: RunMessage) => void = () => {};
   #runReadyListener: () => void = () => {};
   #isStarted = false;
@@ -108,7 +117,14 @@ export class Roster {
     const ticker = new Ticker({ clock, checkMs: config.checkMs });
     this.ticker = ticker;
     const countAgents = () => sessions.size;
-    this.instances = new Instances({ ...deps, database: deps.beatDatabase, ticker, times: config, countAgents });
+    this.instances = new Instances({
+      ...deps,
+      database: deps.beatDatabase,
+      ticker,
+      times: config,
+      countAgents,
+      admission: () => this.arrivals.admission,
+    });
     const run = () => this.instances.run;
     const writer = (): Writer => ({ cnapiUuid, run: run() });
     this.verdicts = new Verdicts({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
@@ -117,6 +133,17 @@ export class Roster {
     this.authority = new Authority({ ...common, probes: this.#probes, bus });
     const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
     this.#watch = new Watch({ ...common, ticker, run, limits });
+    this.arrivals = new Arrivals({
+      ticker,
+      eventLoop: deps.eventLoop,
+      sessions: countAgents,
+      quiet: () => this.#watch.quiet,
+      statementMs: () => this.authority.statementMs,
+      takesAgents: () => this.readinessForAgents().ready,
+      maxAgents: config.maxAgents,
+      clock,
+      log,
+    });
     this.reaper = new Reaper({
       ...common,
       ticker,
@@ -125,6 +152,11 @@ export class Roster {
       adoptGraceMs: config.adoptGraceMs,
     });
     this.balancer = new Balancer({ ...common, ticker, instances: this.instances, ...config });
+    this.evacuation = new Evacuation({
+      ...common,
+      addresses: () => this.#otherAddresses(this.instances.live.filter(({ admission }) => admission !== 'closed')),
+      askAgainMs: config.reconnectMaxMs,
+    });
     this.drainer = new Drainer({
       ...deps,
       sessions,
@@ -136,7 +168,9 @@ export class Roster {
     this.instances.listen({
       toldToDrain: () => this.drainer.begin('asked to over REST'),
       runRenewed: () => this.#runRenewed(),
-      fellSick: (trouble) => this.#askAllToLeave(trouble),
+      fellSick: (trouble) => {
+        if (!this.#isStopped) this.evacuation.begin(trouble);
+      },
       recovered: () => this.#recovered(),
       runsEnded: () => this.reaper.pollSoon(),
     });
@@ -147,7 +181,10 @@ export class Roster {
     return this.#deps.bus.isHealthy() ? this.#deps.config.slowPollMs : this.#deps.config.slowPollNoBusMs;
   }
 
-  /** Hears the messages to this run that are not the roster's own, and each time the subscription stands (anew). */
+  /**
+   * Receives the messages to this run that are not the roster's own, and each confirmation of the
+   * subscription.
+   */
   onRunMessage(listener: (message: RunMessage) => void, readyListener: () => void): void {
     this.#runMessageListener = listener;
     this.#runReadyListener = readyListener;
@@ -163,15 +200,18 @@ export class Roster {
     this.#isStarted = true;
   }
 
-  /** Takes no agents from now on: it is about to stop. */
+  /** From now on takes no agents: the process is about to stop. */
   retire(): void {
     this.#isStopped = true;
   }
 
-  /** Ends without verdicts: the run marks itself dead, its rows are ownerless, and its agents go to other instances. */
+  /**
+   * Stops without changing any status: the run marks itself dead, its rows become ownerless, and
+   * its agents go to other instances.
+   */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    this.#goaway?.cancel();
+    this.evacuation.end();
     this.#hearing?.close();
     const drivers = [this.drainer, this.verdicts, this.reaper, this.#watch, this.instances];
     await Promise.all(drivers.map((driver) => driver.stop()));
@@ -183,12 +223,24 @@ export class Roster {
     return this.#readiness(this.drainer.isDraining);
   }
 
-  /** Whether agents are taken in now, and why not. While it leaves, it takes those that have nobody else to go to. */
+  /**
+   * Whether agents are accepted now, and why not. While the instance drains, it accepts agents only
+   * if they can go nowhere else.
+   */
   readinessForAgents(): Readiness {
     return this.#readiness(this.drainer.isDraining && this.#addressesToLeaveFor().length > 0);
   }
 
-  /** The live runs as the database has them now, or, if it does not say within a second, as they were last read. */
+  /** Whether every instance that stays rejects new agents. */
+  get isZoneAtCapacity(): boolean {
+    const staying = this.instances.live.filter(({ isDraining }) => !isDraining);
+    return staying.length > 0 && staying.every(({ admission }) => admission !== undefined && admission !== 'open');
+  }
+
+  /**
+   * The live runs as the database has them now, or, if it does not answer within a second, as they
+   * were last read.
+   */
   async views(): Promise<InstanceView[]> {
     const { clock, database } = this.#deps;
     const lastRead = () => this.instances.live;
@@ -197,7 +249,8 @@ export class Roster {
   }
 
   /**
-   * The instance is to leave: it hears of it with its next beat. Of two runs of one name the later one is meant.
+   * Asks an instance to drain; it learns this with its next beat. Of two runs of one instance, the
+   * later one drains.
    * @throws InstanceNotFoundError, LastInstanceError, DatabaseUnavailableError
    */
   async drain(cnapiUuid: string): Promise<InstanceView> {
@@ -219,14 +272,21 @@ export class Roster {
     return readStatusHistory(this.#deps.database, serverUuid, page);
   }
 
-  /** Nobody has authority for the server any more; a live session is closed wherever it is. The epoch stays. */
-  async removeServer(serverUuid: string): Promise<void> {
-    const removed = await removeAuthority(this.#deps.database, this.#deps.cnapiUuid, serverUuid);
+  /**
+   * No run has authority for the server any more: closes its session, here or at the run that had
+   * it.
+   */
+  serverRemoved(
+    serverUuid: string,
+    { previousRun, epoch }: { previousRun: string | null; epoch: number | null },
+  ): void {
+    if (previousRun === null || epoch === null) return;
     const session = this.sessions.get(serverUuid);
-    if (session !== undefined) this.verdicts.supersede(session, 'its server was removed');
-    if (!removed?.previousRun || removed.previousRun === this.instances.run) return;
-    const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch: removed.epoch };
-    this.#deps.bus.publish(runTopic(removed.previousRun), message);
+    // A session of a higher epoch was accepted after the removal.
+    if (session !== undefined && session.epoch <= epoch) this.verdicts.supersede(session, 'its server was removed');
+    if (previousRun === this.instances.run) return;
+    const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch };
+    this.#deps.bus.publish(runTopic(previousRun), message);
   }
 
   #viewOf(instance: InstanceRow): InstanceView {
@@ -238,6 +298,7 @@ export class Roster {
       version: instance.version,
       state: instance.isDraining ? 'draining' : instance.state,
       agents: instance.agents,
+      admission: instance.admission ?? null,
       lease_age_ms: this.instances.leaseAgeMs(instance.run),
       started: instance.startedAt.toISOString(),
     };
@@ -256,7 +317,7 @@ export class Roster {
     return addressesOf(live).filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 
-  /** Nobody is sent to one that may be dead: those that go have no way back. */
+  /** Leaves out instances that may be dead: agents that are sent there could not come back here. */
   #addressesToLeaveFor(): Address[] {
     const { instances } = this;
     const doubtfulMs = this.#deps.config.leaseMs / 2;
@@ -284,24 +345,15 @@ export class Roster {
     if (!this.#isStopped) this.#hear();
   }
 
-  /** Each goaway is good for one round of addresses: if all refuse, the agent stays, and is asked again. */
-  #askAllToLeave(trouble: string): void {
-    this.#goaway?.cancel();
-    if (this.#isStopped) return;
-    const others = this.#otherAddresses();
-    // One whose session has not begun to work yet would lose it.
-    for (const session of this.sessions.all()) if (session.isInventoried) session.socket.askToLeave(trouble, others);
-    this.#goaway = this.#deps.clock.after(this.#deps.config.reconnectMaxMs, () => this.#askAllToLeave(trouble));
-  }
-
   #recovered(): void {
-    this.#goaway?.cancel();
-    this.#goaway = undefined;
+    this.evacuation.end();
     this.reaper.pollSoon();
   }
 }
 
-/** Of those that stay; of two runs at one address (a restart) the later one. */
+/**
+ * The addresses of the instances that stay; of two runs at one address (a restart), the later one.
+ */
 function addressesOf(live: readonly InstanceRow[]): Address[] {
   const staying = live.filter(({ isDraining }) => !isDraining);
   const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));

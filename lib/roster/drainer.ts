@@ -1,7 +1,8 @@
 /**
- * Takes this instance out of service in good order: runs drain.ts on a clock, says so in the database, and tells the
- * agents. Made by `core.ts`; the coordinator begins it when the instance's row says so, `server.ts` at SIGTERM. What
- * fails is tried again; its deadlines hold whatever happens.
+ * Takes this instance out of service in good order: runs drain.ts on a clock, announces the drain
+ * in the database, and asks the agents to leave. Made by `core.ts`; begun by the coordinator when
+ * the instance's row says so, and by `server.ts` at SIGTERM. It retries failed steps; its deadlines
+ * hold in any case.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -9,15 +10,19 @@ import type { Clock, Timer } from '../ports/clock.ts';
 import type { Address } from '../wire/frames.ts';
 import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';
 import type { DrainAnswer } from './instance-store.ts';
-import type { Session, SessionTable } from './session.ts';
+import { Relocation } from './relocation.ts';
+import type { SessionTable } from './session.ts';
 
 export interface DrainerDeps {
   sessions: SessionTable;
-  /** Says to all instances that this one leaves. */
+  /** Announces to all instances that this one leaves. */
   announce: () => Promise<DrainAnswer>;
   /** Where agents can go. */
   otherAddresses: () => Address[];
-  /** Of agents that are left behind nothing is said any more: that their sessions close is this instance's doing. */
+  /**
+   * Stops changing the status of servers whose agents are left behind: this instance, not their
+   * agents, closes those sessions.
+   */
   endVerdicts: () => void;
   /** The rest of the process: what callers and waits see of the drain. */
   door: DrainDoor;
@@ -27,13 +32,18 @@ export interface DrainerDeps {
 }
 
 export interface DrainDoor {
-  /** Requests without an answer, waits and streams among them, and what else must not be cut off. */
+  /**
+   * The number of requests without an answer, waits and streams included, and of other work that
+   * must not be cut off.
+   */
   unanswered(): number;
-  /** It is going to leave: callers are told with each answer not to come back on this connection. */
+  /**
+   * The instance will leave: from now on each answer asks its caller not to reuse the connection.
+   */
   announce(): void;
-  /** Takes no new connections. */
+  /** Accepts no new connections. */
   close(): void;
-  /** Answers all waits as they can be answered. */
+  /** Answers all waits with their present state. */
   endWaits(): void;
   /** Nothing is left to wait for: the process may end. */
   leave(): void;
@@ -43,20 +53,22 @@ const TICK_MS = 100;
 
 export class Drainer {
   readonly #deps: DrainerDeps;
-  readonly #told = new WeakSet<Session>();
+  /** Each agent is asked once. */
+  readonly #relocation: Relocation;
   #state: DrainState | undefined;
   #timer: Timer | undefined;
   #announcing: Promise<void> | undefined;
 
   constructor(deps: DrainerDeps) {
     this.#deps = deps;
+    this.#relocation = new Relocation({ clock: deps.clock, pauseMs: () => Number.POSITIVE_INFINITY });
   }
 
   get isDraining(): boolean {
     return this.#state !== undefined;
   }
 
-  /** Once; again changes nothing. */
+  /** Begins the drain; calling it again changes nothing. */
   begin(why: string): void {
     if (this.#state !== undefined) return;
     const { clock, log, door, sessions } = this.#deps;
@@ -131,16 +143,8 @@ export class Drainer {
     }
   }
 
-  /** One whose session has not begun to work yet would lose it; it is told when it has. */
   #tellAgents(atMost: number, withinMs: number): void {
-    const addresses = this.#deps.otherAddresses();
-    let told = 0;
-    for (const session of this.#deps.sessions.all()) {
-      if (told >= atMost) return;
-      if (!session.isInventoried || this.#told.has(session)) continue;
-      this.#told.add(session);
-      session.socket.askToLeave('the instance is leaving', addresses, withinMs);
-      told += 1;
-    }
+    const request = { atMost, withinMs, reason: 'the instance is leaving', addresses: this.#deps.otherAddresses() };
+    this.#relocation.ask({ ...request, among: this.#deps.sessions.all() });
   }
 }

@@ -1,18 +1,24 @@
 /**
- * This instance among its siblings: raises its run's beat each `beatMs` on a connection that does nothing else, watches
- * the others' beats, and declares runs dead whose lease has lapsed. It is also the judge of whether this process is fit to
- * judge: whether the database is there, and whether it has stood long enough since it last began to accept agents.
+ * This instance among the others: raises its run's beat each `beatMs` on a connection that does
+ * nothing else, watches the others' beats, and declares runs dead whose lease has lapsed. It also
+ * decides whether this process is healthy enough to change the status of servers: whether the
+ * database answers, and whether enough time has passed since it last began to accept agents.
  *
- *     joining ──row inserted──▶ live ──beat finds the run dead──▶ renewing ──new run's row inserted──▶ live
- *     live, well ──two failed beats, or no healthy tick for leaseMs at two beats──▶ live, sick ──neither──▶ live, well
- *     any ──stop()──▶ ended (the run marks itself dead; no verdicts)
+ *     joining ──row inserted──▶ live ──beat finds the run dead──▶ renewing
+ *     renewing ──new run's row inserted──▶ live
+ *     live, healthy ──two failed beats, or two with no healthy tick for leaseMs──▶ live, unhealthy
+ *     live, unhealthy ──neither──▶ live, healthy
+ *     any ──stop()──▶ ended (the run marks itself dead; it changes no server's status)
  */
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { DatabaseBusyError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
+import { writeTroubleOf } from '../moray/unavailable.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import type { Admission } from './admission.ts';
 import {
+  type BeatAnswer,
   type DrainAnswer,
   declareLapsed,
   drainRun,
@@ -22,6 +28,7 @@ import {
   insertRun,
   raiseBeat,
   readLive,
+  wasToldToDrain,
 } from './instance-store.ts';
 import { LeaseObserver } from './lease.ts';
 import type { Ticker } from './ticker.ts';
@@ -34,7 +41,7 @@ export interface InstancesTimes {
 }
 
 export interface InstancesDeps {
-  /** A database of one connection, short timeouts, used by nothing else. */
+  /** A database of one connection with short timeouts; nothing else uses it. */
   database: Queryable;
   cnapiUuid: string;
   /** Where this instance is reached; known once it listens. */
@@ -46,6 +53,8 @@ export interface InstancesDeps {
   times: InstancesTimes;
   /** How many agents this instance holds now. */
   countAgents: () => number;
+  /** Whether it admits new agents. */
+  admission: () => Admission;
 }
 
 export interface InstancesListener {
@@ -54,9 +63,9 @@ export interface InstancesListener {
   /** It cannot act for its agents now. */
   fellSick?(trouble: string): void;
   recovered?(): void;
-  /** Its row says that it is to leave. */
+  /** Its row says that it must leave. */
   toldToDrain?(): void;
-  /** Runs that were live a read ago are not any more. */
+  /** Runs that were live at the previous read are not live any more. */
   runsEnded?(runs: readonly string[]): void;
 }
 
@@ -71,7 +80,14 @@ export class Instances {
   #live: InstanceRow[] = [];
   #startedAt: Date | null = null;
   #isDraining = false;
+  /**
+   * An earlier run of this process was asked to drain, and the present run's row does not say so
+   * yet.
+   */
+  #isDrainPending = false;
   #failedBeats = 0;
+  /** The error of the last failed beat. */
+  #databaseTrouble = '';
   #stalledBeats = 0;
   #standingMs = 0;
   #loop: Promise<void> | undefined;
@@ -96,9 +112,11 @@ export class Instances {
     return this.#deps.cnapiUuid;
   }
 
-  /** What keeps this instance from acting for its agents, for people; undefined while it is well. */
+  /**
+   * Why this instance cannot act for its agents, for people to read; undefined while it is healthy.
+   */
   get trouble(): string | undefined {
-    if (!this.isDatabaseWell) return 'the database does not answer';
+    if (!this.isDatabaseWell) return this.#databaseTrouble;
     return this.#stalledBeats < BEATS_TO_FALL_SICK ? undefined : 'this process cannot keep up with its work';
   }
 
@@ -107,7 +125,10 @@ export class Instances {
     return this.#failedBeats < BEATS_TO_FALL_SICK;
   }
 
-  /** Whether this instance has stood long enough, without a stall or the database away, to judge servers it never held. */
+  /**
+   * Whether this instance has run long enough, without a stall or a lost database, to change the
+   * status of servers that it never held.
+   */
   get mayJudgeStrangers(): boolean {
     return this.trouble === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
   }
@@ -117,19 +138,22 @@ export class Instances {
     return this.#live;
   }
 
-  /** Says to all that this instance is about to leave. */
+  /** Announces in the database that this instance is about to leave. */
   async announceDrain(): Promise<DrainAnswer> {
     const answer = await drainRun(this.#deps.database, this.#run);
     if (answer === 'draining') this.#isDraining = true;
     return answer;
   }
 
-  /** How long a run's beat has stood still as seen from here, in milliseconds. */
+  /** How long this instance has seen a run's beat stand still, in milliseconds. */
   leaseAgeMs(run: string): number {
     return this.#observer.ageMs(run) ?? 0;
   }
 
-  /** Inserts this run's row and reads the others', waiting for the database until it is there or `signal` aborts. */
+  /**
+   * Inserts this run's row and reads the others'. Waits until the database answers or `signal`
+   * aborts.
+   */
   async start(signal: AbortSignal): Promise<void> {
     const ended = AbortSignal.any([signal, this.#stopping.signal]);
     while (!ended.aborted) {
@@ -140,7 +164,7 @@ export class Instances {
         this.#loop = this.#beatUntilStopped();
         return;
       } catch (error) {
-        if (!(error instanceof DatabaseUnavailableError)) throw error;
+        if (!isTemporary(error)) throw error;
         await this.#deps.clock.sleep(this.#deps.times.beatMs, ended);
       }
     }
@@ -171,22 +195,46 @@ export class Instances {
   async #beatOnce(): Promise<void> {
     this.#noteStalling();
     if (this.#stalledBeats >= BEATS_TO_FALL_SICK) {
-      // Its lease is to lapse: nobody is judged here, and its agents have been asked to leave.
+      // Its lease must lapse: it changes no status, and its agents have been asked to leave.
       this.#observer.readFailed();
       return;
     }
     try {
-      const row = await raiseBeat(this.#deps.database, this.#run, this.#deps.countAgents());
+      const row = await this.#raiseBeat();
       if (row === undefined) await this.#renewRun();
       await this.#observe();
-      if (row?.isDraining) this.#toldToDrain();
-      // A new run's row does not know it yet.
-      else if (this.#isDraining) await this.announceDrain();
+      if (row !== 'busy' && row?.isDraining) this.#toldToDrain();
+      // The row of a new run does not say so yet.
+      else if (row !== 'busy' && this.#isDraining) await this.announceDrain();
+      else if (row !== 'busy' && this.#isDrainPending) await this.#drainAsToldBefore();
       this.#noteSuccess();
     } catch (error) {
       this.#observer.readFailed();
-      this.#noteFailure(error);
+      if (error instanceof DatabaseBusyError) this.#noteBusy(error);
+      else this.#noteFailure(error);
     }
+  }
+
+  /**
+   * While a run's row is locked, nobody can declare the run dead. The database is healthy, and the
+   * others are watched as usual.
+   */
+  async #raiseBeat(): Promise<BeatAnswer | 'busy'> {
+    try {
+      const { admission, countAgents, database } = this.#deps;
+      return await raiseBeat(database, this.#run, countAgents(), admission());
+    } catch (error) {
+      if (!(error instanceof DatabaseBusyError)) throw error;
+      this.#noteBusy(error);
+      return 'busy';
+    }
+  }
+
+  #noteBusy(error: DatabaseBusyError): void {
+    this.#deps.log.warn(
+      { run: this.#run, reason: messageOf(error.cause) },
+      'instance: beat delayed, its row is in use',
+    );
   }
 
   async #observe(): Promise<void> {
@@ -210,6 +258,7 @@ export class Instances {
   async #renewRun(): Promise<void> {
     const oldRun = this.#run;
     const newRun = this.#deps.random.uuid();
+    this.#isDrainPending ||= await wasToldToDrain(this.#deps.database, oldRun);
     await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
     this.#run = newRun;
     this.#standingMs = 0;
@@ -218,6 +267,18 @@ export class Instances {
       'instance: this run was declared dead, going on under a new one',
     );
     for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
+  }
+
+  /**
+   * The request went to a run that died before it learnt of it. If this is the last instance, it
+   * stays: the others that were to stay are gone.
+   */
+  async #drainAsToldBefore(): Promise<void> {
+    const answer = await drainRun(this.#deps.database, this.#run);
+    if (answer === 'gone') return;
+    this.#isDrainPending = false;
+    if (answer === 'draining') this.#toldToDrain();
+    else this.#deps.log.warn({ run: this.#run }, 'instance: was told to leave, stays because it is the last one');
   }
 
   #toldToDrain(): void {
@@ -247,15 +308,15 @@ export class Instances {
 
   #noteFailure(error: unknown): void {
     const { log } = this.#deps;
-    if (error instanceof DatabaseUnavailableError)
-      log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
+    if (isTemporary(error)) log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
     else log.error({ run: this.#run, err: error }, 'instance: a beat failed that should not');
     this.#change(() => {
+      this.#databaseTrouble = writeTroubleOf(error) ?? 'the database does not answer';
       this.#failedBeats += 1;
     });
   }
 
-  /** Says each edge between well and sick once. */
+  /** Logs and reports each change between healthy and unhealthy once. */
   #change(change: () => void): void {
     const before = this.trouble;
     change();

@@ -1,9 +1,10 @@
 /**
- * The slow poll of the roster: compares this instance's sessions with the rows, both ways, and looks for rows that nobody
- * owns. It finds what the bus did not tell, and what a run that died left behind. Runs each `slowPollMs`, each second while
- * a row is ownerless, and at once when a run has ended. docs/design.md section 5, "Ownerless rows".
+ * The slow poll of the roster. It compares this instance's sessions with the rows, both ways, and
+ * looks for ownerless rows. So it finds changes that the bus did not announce, and rows that a dead
+ * run left behind. Runs each `slowPollMs`, each second while a row is ownerless, and at once when a
+ * run has ended. docs/design.md section 5, "Ownerless rows".
  */
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -20,7 +21,7 @@ export interface ReaperDeps {
   verdicts: Verdicts;
   ticker: Ticker;
   writer: () => Writer;
-  /** Whether servers that this instance never held may be judged now. */
+  /** Whether this instance may now change the status of servers that it never held. */
   mayJudgeStrangers: () => boolean;
   slowPollMs: () => number;
   adoptGraceMs: number;
@@ -29,7 +30,7 @@ export interface ReaperDeps {
 }
 
 const ORPHAN_POLL_MS = 1000;
-/** Between two polls, however often one is asked for. */
+/** The shortest pause between two polls, however often `pollSoon` is called. */
 const MIN_PAUSE_MS = 200;
 const MAX_BATCH = 2_000;
 
@@ -44,7 +45,7 @@ export class Reaper {
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
     this.#orphans = new Orphans(deps.adoptGraceMs);
-    // While a poll is on its way its answer is of the moment it was read, not of the ticks that pass.
+    // Ticks do not count while a poll is running: its answer describes the moment of the read.
     deps.ticker.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
   }
 
@@ -56,7 +57,10 @@ export class Reaper {
     this.#loop = this.#pollUntilStopped();
   }
 
-  /** Polls now instead of at the next turn: a run has ended, or somebody says a row has changed. */
+  /**
+   * Polls now instead of at the next turn: a run has ended, or another instance reports that a row
+   * changed.
+   */
   pollSoon(): void {
     this.#wake.abort();
   }
@@ -75,7 +79,7 @@ export class Reaper {
         await this.#poll();
       } catch (error) {
         this.#orphans.readFailed();
-        if (error instanceof DatabaseUnavailableError) log.debug({ reason: messageOf(error) }, 'reaper: poll failed');
+        if (isTemporary(error)) log.debug({ reason: messageOf(error) }, 'reaper: poll failed');
         else log.error({ err: error }, 'reaper: a poll failed that should not');
       }
       const pauseMs = this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, slowPollMs()) : slowPollMs();
@@ -104,7 +108,10 @@ export class Reaper {
     }
   }
 
-  /** A live session whose row is not (my run, its epoch), or is `unknown`, is closed; its agent comes again. */
+  /**
+   * Closes each live session whose row is not (this run, its epoch) or is `unknown`; its agent
+   * connects again.
+   */
   #closeDisowned(run: string, sentAt: number, mine: Map<string, PolledRow>): void {
     for (const session of [...this.#deps.sessions.all()]) {
       if (session.run !== run || session.registration > sentAt) continue;
@@ -114,7 +121,10 @@ export class Reaper {
     }
   }
 
-  /** Compared with sessions as they are now: one that registered since the poll was sent owns its row as well. */
+  /**
+   * Compares with the sessions of this moment: one that registered after the poll was sent owns its
+   * row as well.
+   */
   #isOwnerless(row: PolledRow, run: string): boolean {
     if (!row.isRunning) return false;
     if (row.run !== run) return this.#deps.mayJudgeStrangers();

@@ -1,6 +1,7 @@
 /**
- * The roster's tables as buckets, for whoever looks at them through the bucket store: filters, sorting, paging. They are
- * written by the roster's own statements only, and `_etag` is the row's version in the database.
+ * The roster's tables as buckets, for reading through the bucket store with filters, sorting and
+ * paging. Only the roster's own statements write them. `_etag` is the row's version in the
+ * database.
  */
 import { columnsBucket } from '../moray/bucket.ts';
 
@@ -39,6 +40,7 @@ export const instancesBucket = columnsBucket({
     state: { type: 'string' },
     beat: { type: 'number' },
     agents: { type: 'number' },
+    admission: { type: 'string' },
     started_at: { type: 'timestamp' },
     draining_since: { type: 'timestamp' },
     ended_at: { type: 'timestamp' },

@@ -1,4 +1,7 @@
-/** Tables of the roster: instances (one row per run, with its lease), authority and status (one row per server), history. */
+/**
+ * Tables of the roster: instances (one row per run, with its lease), authority and status (one row
+ * per server), status history.
+ */
 import type { Migration } from '../moray/migrations.ts';
 
 const instances = `
@@ -20,7 +23,10 @@ create table cnapi_instances (
 create index cnapi_instances_live on cnapi_instances (run) where state = 'live';
 `;
 
-/** `replaced` is the incarnation that the present one took the row from while it still counted as connected. */
+/**
+ * `replaced` is the incarnation that held the row, and still counted as connected, when the present
+ * incarnation took it.
+ */
 const authority = `
 create table cnapi_roster_authority (
   server_uuid uuid primary key,
@@ -70,8 +76,8 @@ create trigger cnapi_keep_changed_status after update on cnapi_roster_authority
 `;
 
 /**
- * `draining_since`: it is about to leave, and takes nobody in any more. One that is the last to stay is not told to go; two
- * that are told at once are told one after the other.
+ * `draining_since`: the instance is about to leave and accepts no more agents. The last instance
+ * that stays is not drained. Two requests at the same time are handled one after the other.
  */
 const drain = `
 alter table cnapi_instances add column if not exists draining_since timestamptz;
@@ -95,8 +101,9 @@ end $$;
 `;
 
 /**
- * Who stays is counted in instances, not in runs: one that was killed and started again has a run that nobody has declared
- * dead yet, and there is nobody to go to all the same.
+ * Counts the remaining instances by `cnapi_uuid`, not by run. An instance that was killed and
+ * restarted may still have an earlier run that nobody has declared dead, but agents cannot go to
+ * that run.
  */
 const drainOthers = `
 create or replace function cnapi_drain(wanted uuid) returns text language plpgsql volatile as $$
@@ -120,10 +127,49 @@ begin
 end $$;
 `;
 
+/**
+ * Removes the authority for a removed server; its epoch stays. Locks the row, then reads it.
+ * Returns nothing if there is no row. Called by `cnapi_remove_server`, which also deletes the
+ * server's document.
+ */
+const removeAuthority = `
+create function cnapi_remove_authority(by_uuid uuid, removed_uuid uuid)
+returns table (was_running boolean, previous_run uuid, kept_epoch bigint) language plpgsql volatile as $$
+declare
+  found_row cnapi_roster_authority;
+begin
+  select * into found_row from cnapi_roster_authority where server_uuid = removed_uuid for update;
+  if not found then
+    return;
+  end if;
+  update cnapi_roster_authority
+    set run = null, cnapi_uuid = null, status = 'unknown', reason = 'removed', said_by = by_uuid, since = cnapi_now()
+    where server_uuid = removed_uuid;
+  return query select found_row.status = 'running', found_row.run, found_row.epoch;
+end $$;
+`;
+
+/**
+ * Whether new agents are admitted: `open`, `paced` or `closed`. Null: an earlier version, which
+ * does not report it.
+ */
+const admission = `
+alter table cnapi_instances add column if not exists admission text;
+`;
+
+/**
+ * The time at which all the server's returns from `unknown` are paid for. Limits how often a server
+ * may return; see `acceptSessions`.
+ */
+const returns = 'alter table cnapi_roster_authority add column if not exists returns_paid_at timestamptz';
+
 export const rosterMigrations: Migration[] = [
   { number: 10, name: 'instances', sql: instances },
   { number: 11, name: 'roster authority', sql: authority },
   { number: 12, name: 'status history', sql: history },
   { number: 13, name: 'drain', sql: drain },
   { number: 14, name: 'drain beside an earlier run', sql: drainOthers },
+  { number: 140, name: 'returns of servers are paced', sql: returns },
+  { number: 150, name: 'admission of agents', sql: admission },
+  { number: 170, name: 'remove authority', sql: removeAuthority },
 ];

@@ -1,11 +1,19 @@
 /**
- * The statements over cnapi_roster_authority. Each one's guard stands on the row it writes (law 5), and those over many
- * rows lock them in key order or skip what is locked. Zero rows is an answer: somebody else has the row.
+ * The statements over cnapi_roster_authority. The guard of each stands on the row that it writes
+ * (law 5). Those over many rows lock them in key order or skip locked rows. Zero rows is an answer:
+ * another writer has the row.
  */
 import type { Queryable } from '../moray/database.ts';
 import type { HelloFrame } from '../wire/frames.ts';
 import { MAX_EPOCH_LEAD } from '../wire/limits.ts';
-import type { HeldRow, LossReason, RosterRow, StatusReason } from './roster.ts';
+import {
+  type HeldRow,
+  type LossReason,
+  RETURN_BURST,
+  RETURN_EVERY_MS,
+  type RosterRow,
+  type StatusReason,
+} from './roster.ts';
 
 /** The run that writes. */
 export interface Writer {
@@ -15,19 +23,32 @@ export interface Writer {
 
 export interface Accepted {
   epoch: number;
-  /** The run that had authority just before, for a hint on the bus; null when nobody had. */
+  /** The run that had authority just before, for a hint on the bus; null when no run had it. */
   previousRun: string | null;
-  /** The incarnation was itself replaced by the one it now replaces: two machines share a uuid. */
+  /** The incarnation that it replaces had itself replaced it: two machines share a uuid. */
   isAlternating: boolean;
 }
+
+/**
+ * Each return of a server costs RETURN_EVERY; `returns_paid_at` is when all its returns are paid
+ * for. It may lie RETURN_CREDIT in the future. It lies at most one RETURN_EVERY beyond
+ * that, unless the database's clock was set back; then no agent waits.
+ */
+const RETURN_EVERY = `interval '${RETURN_EVERY_MS} ms'`;
+const RETURN_CREDIT = `interval '${(RETURN_BURST - 1) * RETURN_EVERY_MS} ms'`;
+const RETURN_WAIT = `row.returns_paid_at - cnapi_now() - ${RETURN_CREDIT}`;
 
 type Greeting = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
 
 /**
- * Authority goes to `writer` under a new epoch, for each server where nothing stands against it; returns those. A server
- * stands among the hellos once. Guard: a higher conn of the same incarnation; another incarnation only where the row's is
- * not connected, or is `replaces`, found dead by a probe; never a journal older than the last one that gave its inventory,
- * unless it is new: another one, of epoch 0.
+ * Gives `writer` the authority, under a new epoch, for each server whose row allows it; returns
+ * those servers. Each server occurs once among the hellos. Guard, per row:
+ * - the same incarnation needs a higher conn;
+ * - another incarnation is accepted only if the row's is not connected, or is `replaces`, which a
+ *   probe found dead;
+ * - a journal must not be older than the last one that gave its inventory, unless it is new:
+ *   another id and epoch 0;
+ * - a return from `unknown` keeps to the rate of RETURN_BURST and RETURN_EVERY_MS.
  */
 export async function acceptSessions(
   database: Queryable,
@@ -62,12 +83,15 @@ export async function acceptSessions(
            when row.status = 'running' and row.run is not null then row.incarnation end,
          incarnation = excluded.incarnation,
          conn = excluded.conn,
-         journal_id = excluded.journal_id
+         journal_id = excluded.journal_id,
+         returns_paid_at = case when row.status = 'running' then row.returns_paid_at
+           else least(greatest(row.returns_paid_at, cnapi_now()), cnapi_now() + ${RETURN_CREDIT}) + ${RETURN_EVERY} end
        where excluded.epoch - 1 <= row.epoch + $9::bigint
          and not (excluded.epoch - 1 < row.inventory_epoch
            and (row.journal_id is not distinct from excluded.journal_id or excluded.epoch > 1))
          and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
            else row.incarnation is null or row.status = 'unknown' or row.run is null or row.incarnation = $8::uuid end
+         and (row.status = 'running' or (${RETURN_WAIT} between interval '1 us' and ${RETURN_EVERY}) is not true)
        returning server_uuid, epoch, incarnation, replaced
      )
      select accepted.server_uuid, accepted.epoch, before.run as previous_run,
@@ -89,7 +113,7 @@ export async function acceptSessions(
   return new Map(rows.map((row) => [row.server_uuid, toAccepted(row)]));
 }
 
-/** As `acceptSessions`, of one server. */
+/** As `acceptSessions`, for one server. */
 export async function acceptSession(
   database: Queryable,
   writer: Writer,
@@ -110,23 +134,50 @@ function toAccepted({ epoch, previous_run, is_alternating }: AcceptedRow): Accep
   return { epoch, previousRun: previous_run, isAlternating: is_alternating };
 }
 
+/** The result of a statement that skips locked rows. */
+export interface Written {
+  /** The servers whose rows it changed. */
+  applied: string[];
+  /** Servers that it may apply to, but whose rows were locked: try them again. */
+  locked: string[];
+}
+
+interface WrittenRow {
+  server_uuid: string;
+  is_applied: boolean;
+}
+
+function toWritten(rows: readonly WrittenRow[]): Written {
+  const { applied = [], locked = [] } = Object.groupBy(rows, ({ is_applied }) => (is_applied ? 'applied' : 'locked'));
+  return { applied: applied.map(serverOf), locked: locked.map(serverOf) };
+}
+
+const serverOf = ({ server_uuid }: WrittenRow): string => server_uuid;
+
 /**
- * The agents of these sessions have journalled their epochs and given their inventories; returns the servers whose row is
- * still the session's.
+ * The agents of these sessions have journalled their epochs and sent their inventories. Records it
+ * where the row still belongs to the session.
  */
-export async function recordInventories(database: Queryable, sessions: readonly HeldRow[]): Promise<string[]> {
-  const { rows } = await database.query<{ server_uuid: string }>(
+export async function recordInventories(database: Queryable, sessions: readonly HeldRow[]): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
     `with session as (
        select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run = session.run and row.epoch = session.epoch
      ), locked as (
        select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
        where row.run = session.run and row.epoch = session.epoch
-       order by row.server_uuid for update of row
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row set inventory_epoch = row.epoch
+       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and row.run = session.run and row.epoch = session.epoch
+       returning row.server_uuid
      )
-     update cnapi_roster_authority row set inventory_epoch = row.epoch
-     from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
-       and row.run = session.run and row.epoch = session.epoch
-     returning row.server_uuid`,
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.run),
@@ -134,32 +185,39 @@ export async function recordInventories(database: Queryable, sessions: readonly 
     ],
     { name: 'record inventories' },
   );
-  return rows.map((row) => row.server_uuid);
+  return toWritten(rows);
 }
 
 export interface Loss {
   serverUuid: string;
-  /** The run of this instance that the session's row is under. */
+  /** The run of this instance that the session's row names. */
   run: string;
   epoch: number;
   reason: LossReason;
 }
 
-/** Sessions ended: `unknown` where their run and epoch still stand. Returns the servers it applied to. */
-export async function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<string[]> {
-  const { rows } = await database.query<{ server_uuid: string }>(
+/** The sessions have ended: sets `unknown` where their run and epoch still stand. */
+export async function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
     `with loss as (
        select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as loss (server_uuid, run, epoch, reason)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
+       where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
      ), locked as (
        select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
        where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
-       order by row.server_uuid for update of row
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row
+       set status = 'unknown', reason = loss.reason, since = cnapi_now(), said_by = $5::uuid
+       from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
+       returning row.server_uuid
      )
-     update cnapi_roster_authority row
-     set status = 'unknown', reason = loss.reason, since = cnapi_now(), said_by = $5::uuid
-     from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
-       and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
-     returning row.server_uuid`,
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
     [
       losses.map((loss) => loss.serverUuid),
       losses.map((loss) => loss.run),
@@ -168,10 +226,13 @@ export async function recordLosses(database: Queryable, cnapiUuid: string, losse
       cnapiUuid,
     ],
   );
-  return rows.map((row) => row.server_uuid);
+  return toWritten(rows);
 }
 
-/** Rows stayed ownerless: `unknown` where that run and that epoch still stand; status only, skipping what is locked. */
+/**
+ * The rows stayed ownerless: sets `unknown` where that run and epoch still stand. Writes the status
+ * only and skips locked rows.
+ */
 export async function recordOrphans(
   database: Queryable,
   writer: Writer,
@@ -203,22 +264,29 @@ export async function recordOrphans(
 }
 
 /**
- * A run that found itself dead goes on under a new one: its heard sessions' rows follow. Returns those that did.
- * Again is harmless: the answer of the first may have been lost.
+ * A run that was declared dead continues under a new one: moves the rows of the sessions it has
+ * heard from. Repeating is harmless: the answer to the first call may have been lost.
  */
-export async function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<string[]> {
-  const { rows } = await database.query<{ server_uuid: string }>(
+export async function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
     `with session as (
        select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
      ), locked as (
        select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
        where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
-       order by row.server_uuid for update of row
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row set run = $4::uuid
+       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
+       returning row.server_uuid
      )
-     update cnapi_roster_authority row set run = $4::uuid
-     from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
-       and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
-     returning row.server_uuid`,
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.run),
@@ -226,39 +294,25 @@ export async function renewRun(database: Queryable, newRun: string, sessions: re
       newRun,
     ],
   );
-  return rows.map((row) => row.server_uuid);
+  return toWritten(rows);
 }
 
-/** The server was removed: nobody has authority, the epoch stays. Returns the run that had it; undefined without a row. */
-export async function removeAuthority(
-  database: Queryable,
-  cnapiUuid: string,
-  serverUuid: string,
-): Promise<{ previousRun: string | null; epoch: number } | undefined> {
-  const { rows } = await database.query<{ previous_run: string | null; epoch: number }>(
-    `with before as (select run from cnapi_roster_authority where server_uuid = $1::uuid for update)
-     update cnapi_roster_authority row
-     set run = null, cnapi_uuid = null, status = 'unknown', reason = 'removed', said_by = $2::uuid,
-       since = cnapi_now()
-     from before where row.server_uuid = $1::uuid
-     returning before.run as previous_run, row.epoch`,
-    [serverUuid, cnapiUuid],
-  );
-  const row = rows[0];
-  return row && { previousRun: row.previous_run, epoch: row.epoch };
-}
-
-const ROW_COLUMNS = `server_uuid, cnapi_uuid, run, epoch, status, reason, since, incarnation, conn, journal_id, inventory_epoch`;
+const ROW_COLUMNS = `server_uuid, cnapi_uuid, run, epoch, status, reason, since, incarnation, conn, journal_id, inventory_epoch,
+  case when ${RETURN_WAIT} between interval '1 us' and ${RETURN_EVERY}
+    then ceil(1000 * extract(epoch from ${RETURN_WAIT}))::int else 0 end as returns_in_ms`;
 
 export async function readRow(database: Queryable, serverUuid: string): Promise<RosterRow | undefined> {
   const { rows } = await database.query<StoredRow>(
-    `select ${ROW_COLUMNS} from cnapi_roster_authority where server_uuid = $1::uuid`,
+    `select ${ROW_COLUMNS} from cnapi_roster_authority row where server_uuid = $1::uuid`,
     [serverUuid],
   );
   return rows[0] && toRow(rows[0]);
 }
 
-/** A row as the slow poll compares it: mine, or one that says `running` under a run that is not live. */
+/**
+ * A row as the slow poll compares it: one of this run, or one that says `running` under a run that
+ * is not live.
+ */
 export interface PolledRow {
   serverUuid: string;
   run: string;
@@ -295,6 +349,7 @@ interface StoredRow {
   conn: number | null;
   journal_id: string | null;
   inventory_epoch: number;
+  returns_in_ms: number;
 }
 
 function toRow(row: StoredRow): RosterRow {
@@ -310,5 +365,6 @@ function toRow(row: StoredRow): RosterRow {
     conn: row.conn,
     journalId: row.journal_id,
     inventoryEpoch: row.inventory_epoch,
+    returnsInMs: row.returns_in_ms,
   };
 }

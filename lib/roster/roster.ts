@@ -1,13 +1,14 @@
 /**
- * The words of the roster and its pure decisions: which instance acts for which server, under which epoch, and what an
- * agent that wants in is told. RFD 61 "Server Status"; docs/design.md section 5. Used by the authority, the reaper and the routes.
+ * Types and pure decisions of the roster: which instance acts for which server, under which epoch,
+ * and how a hello is answered. RFD 61 "Server Status"; docs/design.md section 5. Used by the
+ * authority, the reaper and the routes.
  */
 import type { HelloFrame, RefusalCode } from '../wire/frames.ts';
 import { MAX_EPOCH_LEAD } from '../wire/limits.ts';
 
 export type ServerStatus = 'running' | 'unknown';
 
-/** Why a server's status is what it is; each with the sentence an operator reads. */
+/** The reason for a server's status; each has the sentence that an operator reads. */
 export const STATUS_REASONS = {
   connected: 'its agent is connected',
   silent: 'its agent was silent for too long',
@@ -23,30 +24,43 @@ export const STATUS_REASONS = {
 } as const;
 export type StatusReason = keyof typeof STATUS_REASONS;
 
-/** Why a session ended, as far as its server's status is concerned. */
+/** Why a session ended. The reason is written to its server's status. */
 export type LossReason = Extract<StatusReason, 'silent' | 'closed' | 'no-inventory' | 'protocol-error' | 'slow-reader'>;
 
 /** The row of one server in cnapi_roster_authority. */
 export interface RosterRow {
   serverUuid: string;
   cnapiUuid: string | null;
-  /** The run that has authority; null when nobody has. */
+  /** The run that has authority; null when no run has it. */
   run: string | null;
   epoch: number;
   status: ServerStatus;
   reason: StatusReason;
-  /** The database's clock: since when the status is this. */
+  /** Since when the status has this value, by the database's clock. */
   since: Date;
   incarnation: string | null;
   conn: number | null;
   journalId: string | null;
   inventoryEpoch: number;
+  /**
+   * How long the agent must wait before its next accept because it returned too often; 0: no wait.
+   */
+  returnsInMs: number;
 }
 
 /**
- * By which scheme a server's agent is there: `linked`, over a session of the run on the row; `old`, by its posts to any
- * instance, so that the row says `running` without a run (in SQL: `status = 'running' and run is null`); or `none`. Work
- * for an old agent is fenced by the epoch, which its return from `unknown` raises, as an accept does.
+ * Limits how often a session may move a server from `unknown` to `running`: RETURN_BURST times at
+ * once, then once per period. Each return adds two entries to the status history and to the events,
+ * which every reader receives.
+ */
+export const RETURN_BURST = 20;
+export const RETURN_EVERY_MS = 5_000;
+
+/**
+ * How a server's agent is connected. `linked`: over a session of the run on the row. `old`: a
+ * legacy agent, which posts to any instance, so the row says `running` without a run (in SQL:
+ * `status = 'running' and run is null`). `none`: not connected. Work for a legacy agent is fenced
+ * by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
  */
 export type AgentKind = 'linked' | 'old' | 'none';
 
@@ -55,7 +69,7 @@ export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>):
   return run === null ? 'old' : 'linked';
 }
 
-/** What names one session's hold on a row, and guards every statement about it. */
+/** Identifies the row of one session. It guards every statement about that row. */
 export interface HeldRow {
   serverUuid: string;
   run: string;
@@ -64,7 +78,7 @@ export interface HeldRow {
 
 export type Standing = Pick<
   RosterRow,
-  'run' | 'epoch' | 'status' | 'incarnation' | 'conn' | 'journalId' | 'inventoryEpoch'
+  'run' | 'epoch' | 'status' | 'incarnation' | 'conn' | 'journalId' | 'inventoryEpoch' | 'returnsInMs'
 >;
 export type Claim = Pick<HelloFrame, 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
 
@@ -76,15 +90,17 @@ export interface Refusal {
 }
 
 export type HelloDecision =
-  /** Nothing on the row stands against it: try the accept again. */
+  /** Nothing on the row rejects the hello: try the accept again. */
   | { kind: 'again' }
   | { kind: 'refuse'; refusal: Refusal }
-  /** Another incarnation of the uuid holds the row: ask whether it is alive, then replace it or be refused. */
+  /**
+   * Another incarnation of the uuid holds the row: probe it, then replace it or refuse the new one.
+   */
   | { kind: 'probe'; incarnation: string; run: string; epoch: number };
 
 /**
- * What the row says of a hello that the accept statement did not let through. `replaces`: the incarnation that a probe has
- * just found dead.
+ * Decides about a hello that the accept statement rejected, from the row. `replaces`: the
+ * incarnation that a probe has just found dead.
  */
 export function decideHello(
   standing: Standing | undefined,
@@ -98,9 +114,12 @@ export function decideHello(
   if (isStale && standing.journalId === hello.journalId)
     return refuse('stale-journal', 'the journal is older than one already seen of the same id; begin a new one');
   const before = decideIncarnation(standing, hello, replaces);
-  // Only one that would be let in begins a new journal: while another machine stands in its place, its own stays as it is.
+  // An agent begins a new journal only if it would be accepted. While another machine holds its
+  // row, it keeps its own journal.
   if (before.kind === 'again' && isStale && hello.epoch > 0)
     return refuse('stale-journal', 'another journal came after it, and gave its inventory; begin a new one');
+  if (before.kind === 'again' && standing.status === 'unknown' && standing.returnsInMs > 0)
+    return { kind: 'refuse', refusal: returnsTooOften(standing.returnsInMs) };
   return before;
 }
 
@@ -117,12 +136,17 @@ function decideIncarnation(standing: Standing, hello: Claim, replaces: string | 
   return isHeld && incarnation !== replaces ? { kind: 'probe', incarnation, run, epoch } : { kind: 'again' };
 }
 
-/** What a refused second incarnation is told. */
+/** The refusal that a second incarnation receives. */
 export const incarnationAlive: Refusal = {
   code: 'incarnation-alive',
   message: 'another agent with this server uuid is connected and answers; give one of the machines a uuid of its own',
   retryAfterMs: 5000,
 };
+
+function returnsTooOften(retryAfterMs: number): Refusal {
+  const message = `its connection has ended and begun anew too often: more than ${RETURN_BURST} times, and every ${RETURN_EVERY_MS} ms`;
+  return { code: 'returns-too-often', message, retryAfterMs };
+}
 
 function refuse(code: RefusalCode, message: string): HelloDecision {
   return { kind: 'refuse', refusal: { code, message } };

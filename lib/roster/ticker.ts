@@ -1,7 +1,8 @@
 /**
- * The one tick that everything which judges by time counts in. A tick is healthy when this process was not held up before
- * it: then it hands out `checkMs` to its listeners, after the event loop has read what had arrived. A late tick hands out
- * nothing (law 4). Driver; its listeners must not throw.
+ * The one tick in which all time-based decisions are counted. A tick is healthy when this process
+ * was not delayed before it. Then it passes `checkMs` to its listeners, after the event loop has
+ * read the data that had arrived. A late tick passes nothing (law 4). Driver; its listeners must
+ * not throw.
  */
 import type { Clock, Timer } from '../ports/clock.ts';
 
@@ -11,12 +12,15 @@ interface Countdown {
 }
 
 export type TickListener = (tickMs: number) => void;
+/** `lateMs`: how late the tick was. */
+export type FireListener = (lateMs: number) => void;
 export type StallListener = (stalledMs: number) => void;
 
 export class Ticker {
   readonly #clock: Clock;
   readonly #checkMs: number;
   readonly #tickListeners: TickListener[] = [];
+  readonly #fireListeners: FireListener[] = [];
   readonly #stallListeners: { overMs: number; listener: StallListener }[] = [];
   readonly #countdowns = new Set<Countdown>();
   #timer: Timer | undefined;
@@ -32,24 +36,34 @@ export class Ticker {
     this.#tickListeners.push(listener);
   }
 
-  /** Told once, at the first tick after this process stood still for more than `overMs`. */
+  /** Calls `listener` at each tick, healthy or not. */
+  onFire(listener: FireListener): void {
+    this.#fireListeners.push(listener);
+  }
+
+  /**
+   * Calls `listener` once, at the first tick after this process stood still for more than `overMs`.
+   */
   onStall(overMs: number, listener: StallListener): void {
     this.#stallListeners.push({ overMs, listener });
   }
 
-  /** Calls `callback` once `delayMs` of healthy ticks have passed: for deadlines that judge somebody else. */
+  /**
+   * Calls `callback` once `delayMs` of healthy ticks have passed: for deadlines that judge another
+   * process.
+   */
   after(delayMs: number, callback: () => void): Timer {
     const countdown = { leftMs: delayMs, callback };
     this.#countdowns.add(countdown);
     return { cancel: () => this.#countdowns.delete(countdown) };
   }
 
-  /** How long ago the last healthy tick was, or the start. */
+  /** How long ago the last healthy tick, or the start, was. */
   get sinceHealthyMs(): number {
     return this.#clock.now() - this.#healthyAt;
   }
 
-  /** The last moment at which this process surely kept up: now, unless a tick is overdue. */
+  /** The last moment at which this process certainly kept up: now, unless a tick is overdue. */
   get wellAt(): number {
     const now = this.#clock.now();
     return now - this.#healthyAt > this.#checkMs * 2 ? this.#healthyAt : now;
@@ -70,6 +84,7 @@ export class Ticker {
     const firedAt = this.#clock.now();
     const elapsedMs = firedAt - this.#lastAt;
     this.#lastAt = firedAt;
+    for (const listener of this.#fireListeners) listener(Math.max(0, elapsedMs - this.#checkMs));
     for (const { overMs, listener } of this.#stallListeners) if (elapsedMs > overMs) listener(elapsedMs);
     if (elapsedMs > this.#checkMs * 2) return;
     this.#clock.afterPoll(() => this.#count(firedAt));

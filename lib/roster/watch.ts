@@ -1,7 +1,8 @@
 /**
- * Goes over this instance's sessions at each healthy tick: probes the quiet, loses the silent, and, after this instance
- * took a new run, moves the rows of those it has heard from since under it. No statement and no allocation while all is
- * well (law 3).
+ * Goes over this instance's sessions at each healthy tick: probes the quiet ones and loses the
+ * silent ones. After this instance took a new run, it also moves the rows of sessions from which
+ * bytes have arrived since to that run. As long as all agents are heard, it runs no statement and
+ * allocates nothing (law 3).
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -26,16 +27,24 @@ const MAX_BATCH = 2_000;
 
 export class Watch {
   readonly #deps: WatchDeps;
-  /** This process's clock when it took its present run; before that, no session needs renewing. */
+  /**
+   * When this process took its present run, by its own clock; before the first change of runs, no
+   * session needs renewing.
+   */
   #renewedAt = Number.POSITIVE_INFINITY;
   #renewing: Promise<void> | undefined;
+  /** Sessions that were being probed at the last healthy tick. */
+  quiet = 0;
 
   constructor(deps: WatchDeps) {
     this.#deps = deps;
     deps.ticker.onTick((tickMs) => this.#tick(tickMs));
   }
 
-  /** The instance took a new run at `now`: only bytes that come later prove that a session is alive. */
+  /**
+   * The instance took a new run at `now`: only bytes that arrive later prove that a session is
+   * alive.
+   */
   runRenewed(now: number): void {
     this.#renewedAt = now;
   }
@@ -47,16 +56,19 @@ export class Watch {
   #tick(tickMs: number): void {
     const run = this.#deps.run();
     let isRenewalDue = false;
+    let quiet = 0;
     for (const session of this.#deps.sessions.all()) {
       if (session.socket.isUnread) {
         hear(session);
         continue;
       }
       const due = countTick(session, tickMs, this.#deps.limits);
+      if (session.isProbed) quiet += 1;
       if (due === 'probe') session.socket.probe();
       else if (due === 'silent') this.#deps.verdicts.lose(session, 'silent');
       else if (session.run !== run && session.heardAt > this.#renewedAt) isRenewalDue = true;
     }
+    this.quiet = quiet;
     if (!isRenewalDue) return;
     this.#renewing ??= this.#renew(run).finally(() => {
       this.#renewing = undefined;
@@ -72,9 +84,12 @@ export class Watch {
     }
   }
 
+  /** Sessions whose rows are locked follow at one of the next ticks. */
   async #renewBatch(run: string, batch: readonly Session[]): Promise<void> {
-    const renewed = new Set(await renewRun(this.#deps.database, run, batch));
+    const { applied, locked } = await renewRun(this.#deps.database, run, batch);
+    const [renewed, inUse] = [new Set(applied), new Set(locked)];
     for (const session of batch) {
+      if (inUse.has(session.serverUuid)) continue;
       if (!renewed.has(session.serverUuid)) {
         this.#deps.verdicts.supersede(session, 'its row went to another session while this run counted as dead');
         continue;
@@ -82,6 +97,6 @@ export class Watch {
       this.#deps.sessions.moveToRun(session, run);
       this.#deps.verdicts.followRun(session);
     }
-    this.#deps.log.info({ run, sessions: renewed.size }, 'sessions: old run -> new run');
+    if (renewed.size > 0) this.#deps.log.info({ run, sessions: renewed.size }, 'sessions: old run -> new run');
   }
 }

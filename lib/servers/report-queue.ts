@@ -1,16 +1,22 @@
 /**
- * What agents report of their VMs, memory and disk, written together: each agent reports once a minute at least, and ten
- * thousand of them shall not cost more statements than a hundred. The first report after a quiet time is written at once,
- * those that come within GAP_MS of a write with the next one; of one server only the newest. Called by `servers.ts`.
+ * Writes the agents' reports of VMs, memory and disk in batches. Each agent reports at least once a
+ * minute, and ten thousand agents must not cost more statements than a hundred. The first report
+ * after a quiet time is written at once. Reports that arrive within GAP_MS of a write are written
+ * with the next one; several reports of one server are merged, newer figures over older ones.
+ * Called by `servers.ts`.
  *
- * A report that could not be written, or whose server is not there yet (its sysinfo is on its way), is tried again a few
- * times; then it is let go, and the next one comes within the minute.
+ * The size of the queue is bounded in bytes, and so is each statement. Beyond the bound, a report
+ * is dropped and counted.
+ *
+ * A report whose server does not exist yet (its sysinfo is on its way), or that the database
+ * refuses, is retried a few times. Then it is dropped; the next one arrives within a minute.
  */
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { BatchQueue } from '../moray/batch-queue.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { ServerReport } from './server.ts';
+import { mergeReports, type ServerReport } from './server.ts';
 import { storeReports } from './server-store.ts';
 
 export interface ReportQueueDeps {
@@ -20,68 +26,100 @@ export interface ReportQueueDeps {
 }
 
 const GAP_MS = 4_000;
-/** Of one statement: bounds its locks and its time. */
+/** Rows of one statement: bounds its locks and its time. */
 const MAX_BATCH = 500;
+const MAX_BATCH_SIZE = 8 * 1024 * 1024;
+/**
+ * The limit of the whole queue while the database is unreachable or slow. A report has about 20 KB.
+ */
+const MAX_WAITING_SIZE = 64 * 1024 * 1024;
 const MAX_TRIES = 3;
 
 interface Waiting {
+  serverUuid: string;
   report: ServerReport;
+  /** The length of its text, in characters. */
+  size: number;
   tries: number;
 }
 
 export class ReportQueue {
   readonly #deps: ReportQueueDeps;
-  readonly #stopping = new AbortController();
-  /** By server; bounded by the sessions that there are. */
-  #waiting = new Map<string, Waiting>();
-  #writing: Promise<void> | undefined;
-  #isFailing = false;
+  readonly #waiting: BatchQueue<Waiting>;
+  #waitingSize = 0;
+  #wroteAt = Number.NEGATIVE_INFINITY;
+  /** Reports dropped because the queue was full. */
+  dropped = 0;
 
   constructor(deps: ReportQueueDeps) {
     this.#deps = deps;
+    this.#waiting = new BatchQueue<Waiting>({
+      ...deps,
+      what: 'reports of servers',
+      keyOf: ({ serverUuid }) => serverUuid,
+      join: (one, other) => this.#join(one, other),
+      maxBatch: MAX_BATCH,
+      maxBatchSize: MAX_BATCH_SIZE,
+      sizeOf: ({ size }) => size,
+      work: (batch, database) => this.#store(batch, database),
+      refused: (waiting, error) => this.#again(waiting, messageOf(error)),
+    });
   }
 
-  add(serverUuid: string, report: ServerReport): void {
-    if (this.#stopping.signal.aborted) return;
-    this.#waiting.set(serverUuid, { report, tries: 0 });
-    this.#writing ??= this.#write();
+  /** If the new report does not fit, it is dropped, and the queued report of its server stays. */
+  add(serverUuid: string, report: ServerReport, size: number): void {
+    const last = this.#waiting.get(serverUuid)?.size ?? 0;
+    if (this.#waitingSize + Math.max(size - last, 0) > MAX_WAITING_SIZE) this.dropped += 1;
+    else this.#put({ serverUuid, report, size, tries: 0 });
   }
 
-  /** What waits is let go. */
+  /** Drops the queued reports. */
   async stop(): Promise<void> {
-    this.#stopping.abort();
-    await this.#writing;
+    await this.#waiting.stop();
   }
 
-  async #write(): Promise<void> {
-    while (this.#waiting.size > 0 && !this.#stopping.signal.aborted) {
-      const taken = [...this.#waiting];
-      this.#waiting = new Map();
-      for (let at = 0; at < taken.length; at += MAX_BATCH) await this.#record(taken.slice(at, at + MAX_BATCH));
-      await this.#deps.clock.sleep(GAP_MS, this.#stopping.signal);
-    }
-    // In the same turn as the look at what waits: a report that comes next starts a write of its own.
-    this.#writing = undefined;
+  #put(waiting: Waiting): void {
+    this.#waitingSize += waiting.size;
+    this.#waiting.add(waiting, Math.max(0, this.#wroteAt + GAP_MS - this.#deps.clock.now()));
   }
 
-  async #record(batch: readonly [string, Waiting][]): Promise<void> {
-    const kept = new Set(await this.#store(batch.map(([serverUuid, { report }]) => [serverUuid, report])));
-    for (const [serverUuid, { report, tries }] of batch) {
-      const isDone = kept.has(serverUuid) || tries + 1 === MAX_TRIES || this.#waiting.has(serverUuid);
-      if (!isDone) this.#waiting.set(serverUuid, { report, tries: tries + 1 });
+  async #store(batch: readonly Waiting[], database: Queryable): Promise<undefined> {
+    this.#wroteAt = this.#deps.clock.now();
+    const kept = await storeReports(
+      database,
+      batch.map(({ serverUuid, report }) => [serverUuid, report]),
+    );
+    const known = new Set(kept);
+    for (const waiting of batch) {
+      if (known.has(waiting.serverUuid)) {
+        this.#waitingSize -= waiting.size;
+        continue;
+      }
+      const again = this.#again(waiting, 'there is no such server');
+      if (again === undefined) continue;
+      this.#waitingSize -= again.size;
+      this.#put(again);
     }
+    return undefined;
   }
 
-  async #store(reports: readonly [string, ServerReport][]): Promise<string[]> {
-    try {
-      const kept = await storeReports(this.#deps.database, reports);
-      this.#isFailing = false;
-      return kept;
-    } catch (error) {
-      if (!this.#isFailing)
-        this.#deps.log.warn({ reports: reports.length, reason: messageOf(error) }, 'servers: reports cannot be kept');
-      this.#isFailing = true;
-      return [];
-    }
+  /** Returns the report for another try; undefined when it was tried often enough. */
+  #again(waiting: Waiting, reason: string): Waiting | undefined {
+    const { serverUuid, size, tries } = waiting;
+    if (tries + 1 < MAX_TRIES) return { ...waiting, tries: tries + 1 };
+    this.#waitingSize -= size;
+    this.#deps.log.debug({ server_uuid: serverUuid, reason }, 'server: its report is not kept');
+    return undefined;
+  }
+
+  /**
+   * The one that was tried more often is older. The merged report takes its largest parts from one
+   * of the two, so the larger size counts.
+   */
+  #join(one: Waiting, other: Waiting): Waiting {
+    const [older, newer] = other.tries > one.tries ? [other, one] : [one, other];
+    const size = Math.max(older.size, newer.size);
+    this.#waitingSize += size - older.size - newer.size;
+    return { ...newer, report: mergeReports(older.report, newer.report), size };
   }
 }

@@ -1,8 +1,14 @@
-/** The servers' bucket, and migrations 20-29: the parts of a server that have rows of their own. */
+/**
+ * The servers' bucket, and migrations: the parts of a server that have rows of their own, and its
+ * removal.
+ */
 import { documentBucket } from '../moray/bucket.ts';
 import type { Migration } from '../moray/migrations.ts';
 
-/** Key: the server's uuid, or `default` (whose `uuid` column is null) for what new servers begin with. */
+/**
+ * Key: the server's uuid, or `default` for the initial values of new servers (its `uuid` column is
+ * null).
+ */
 export const serversBucket = documentBucket({
   name: 'cnapi_servers',
   version: 1,
@@ -33,4 +39,31 @@ create table cnapi_server_reports (
 );
 `;
 
-export const serverMigrations: Migration[] = [{ number: 20, name: 'parts of servers', sql: parts }];
+/**
+ * Deletes everything stored for a server and removes its authority, in one transaction: a removal
+ * happens completely or not at all. It takes its locks in the order document, parts, roster row. A
+ * row that says `running` without a document is removed as well; two statements of an earlier
+ * version can have left one. Returns no row if there was nothing to remove.
+ */
+const removeServer = `
+create function cnapi_remove_server(by_uuid uuid, removed_uuid uuid)
+returns table (previous_run uuid, kept_epoch bigint) language plpgsql volatile as $$
+declare
+  had_document boolean;
+  authority record;
+begin
+  delete from cnapi_servers where _key = removed_uuid::text;
+  had_document := found;
+  delete from cnapi_server_sysinfo where server_uuid = removed_uuid;
+  delete from cnapi_server_reports where server_uuid = removed_uuid;
+  select * into authority from cnapi_remove_authority(by_uuid, removed_uuid);
+  if had_document or authority.was_running then
+    return query select authority.previous_run, authority.kept_epoch;
+  end if;
+end $$;
+`;
+
+export const serverMigrations: Migration[] = [
+  { number: 20, name: 'parts of servers', sql: parts },
+  { number: 171, name: 'remove servers', sql: removeServer },
+];

@@ -1,6 +1,7 @@
 /**
- * The SQL of servers. One statement per question: a list reads the narrow document, and the wider parts only when they
- * are asked for; the roster's status is joined at read and written by the roster alone. Called by `servers.ts`.
+ * The SQL of servers. One statement per question: a list reads the narrow document, and the wider
+ * parts only on request. The roster's status is joined at each read; only the roster writes it.
+ * Called by `servers.ts`.
  */
 import type { Queryable } from '../moray/database.ts';
 import type { Json, ServerParts, ServerReport, ServerStatus } from './server.ts';
@@ -23,13 +24,8 @@ export interface Breadth {
   lastHeartbeat: boolean;
 }
 
-export interface Page {
-  limit: number;
-  offset: number;
-}
-
 export const WHOLE: Breadth = { agents: true, report: true, sysinfo: true, lastHeartbeat: true };
-/** All that most questions about a server need: a fraction of what a whole one costs. */
+/** Enough for most questions about a server, at a fraction of the cost of a whole one. */
 export const NARROW: Breadth = { agents: false, report: false, sysinfo: false, lastHeartbeat: false };
 
 interface PartsRow {
@@ -43,23 +39,49 @@ interface PartsRow {
   last_heartbeat?: Date | null;
 }
 
-/** In order of uuid; `default` is no server. */
+/** Part of a list: the maximum number of rows, and the number of bytes after which it ends. */
+export interface ListPart {
+  limit: number;
+  offset: number;
+  /** Only servers after this one. */
+  after?: string | undefined;
+  /**
+   * The size of the wide columns, not compressed; the first row is returned whatever its size.
+   * Absent: no limit.
+   */
+  bytes?: number | undefined;
+}
+
+export interface ServerChunk {
+  servers: ServerParts[];
+  /** The last server, to continue after it; undefined when there are no more. */
+  next: string | undefined;
+}
+
+/** In order of uuid; leaves out `default`, which is not a server. */
 export async function listServers(
   database: Queryable,
   filter: ServerFilter,
   breadth: Breadth,
-  page: Page,
-): Promise<ServerParts[]> {
-  const values: unknown[] = [page.limit, page.offset];
+  { limit, offset, after, bytes = Number.MAX_SAFE_INTEGER }: ListPart,
+): Promise<ServerChunk> {
+  const values: unknown[] = [limit, offset, bytes];
   const conditions = ['s.uuid is not null', ...conditionsOf(filter, values)];
-  const { rows } = await database.query<PartsRow>(
-    `select ${columnsOf(breadth)} ${fromOf(breadth)}
-     where ${conditions.join(' and ')} order by s.uuid limit $1::bigint offset $2::bigint`,
+  const isPlain = conditions.length === 1;
+  if (after !== undefined) conditions.push(`s.uuid > $${values.push(after)}::uuid`);
+  const { rows } = await database.query<PartsRow & { total: number }>(
+    `select ${namesOf(breadth)}, total from (
+       select *, coalesce(sum(bytes) over (order by uuid rows between unbounded preceding and 1 preceding), 0) as bytes_before,
+         count(*) over () as total
+       from (select ${columnsOf(breadth)}, s.uuid, ${sizeOf(breadth)} as bytes ${fromOf(breadth)}
+         where ${conditions.join(' and ')} order by s.uuid limit $1::bigint offset $2::bigint) part) measured
+     where bytes_before < $3::bigint order by uuid`,
     values,
-    // With filters there are too many of them to be kept ready.
-    conditions.length === 1 ? { name: `list servers with ${partsOf(breadth)}` } : {},
+    // Filters have too many combinations to keep a prepared statement for each.
+    isPlain ? { name: `list servers ${after === undefined ? '' : 'on '}with ${partsOf(breadth)}` } : {},
   );
-  return rows.map((row) => toParts(row, breadth));
+  const isOver = rows.length === 0 || (rows.length < limit && rows.length === rows[0]?.total);
+  return { servers: rows.map((row) => toParts(row, breadth)), next: isOver ? undefined : rows.at(-1)?.document.uuid };
 }
 
 export async function readServer(
@@ -75,14 +97,17 @@ export async function readServer(
   return rows[0] === undefined ? undefined : toParts(rows[0], breadth);
 }
 
-/** At most 63 characters of a statement's name count. */
+/** Short names, because only the first 63 characters of a statement's name count. */
 const partsOf = (breadth: Breadth): string =>
   (Object.keys(breadth) as (keyof Breadth)[])
     .filter((part) => breadth[part])
     .sort()
     .join(' ');
 
-/** By server, the digests of the sysinfos that are kept; one that is not there, or whose server is not, is missing. */
+/**
+ * The digests of the stored sysinfos, by server. Leaves out servers that do not exist or have no
+ * sysinfo.
+ */
 export async function readDigests(database: Queryable, serverUuids: readonly string[]): Promise<Map<string, string>> {
   const { rows } = await database.query<{ server_uuid: string; digest: string }>(
     `select i.server_uuid, i.digest from cnapi_server_sysinfo i join cnapi_servers s on s.uuid = i.server_uuid
@@ -93,7 +118,7 @@ export async function readDigests(database: Queryable, serverUuids: readonly str
   return new Map(rows.map((row) => [row.server_uuid, row.digest]));
 }
 
-/** These keys of a server's sysinfo; undefined when none is kept. */
+/** These keys of a server's sysinfo; undefined when none is stored. */
 export async function readSysinfoParts(
   database: Queryable,
   serverUuid: string,
@@ -108,23 +133,35 @@ export async function readSysinfoParts(
   return rows[0]?.parts;
 }
 
-export async function storeSysinfo(
-  database: Queryable,
-  serverUuid: string,
-  sysinfo: Json,
-  digest: string,
-): Promise<void> {
-  await database.query(
-    `insert into cnapi_server_sysinfo as i (server_uuid, digest, sysinfo, stored_at)
-     values ($1::uuid, $2::text, $3::text::jsonb, cnapi_now())
-     on conflict (server_uuid) do update
-       set digest = excluded.digest, sysinfo = excluded.sysinfo, stored_at = excluded.stored_at`,
-    [serverUuid, digest, JSON.stringify(sysinfo)],
-    { name: 'store sysinfo' },
-  );
+export interface KeptSysinfo {
+  serverUuid: string;
+  sysinfo: Json;
+  digest: string;
 }
 
-/** Keeps what agents report, each of its server, of those servers that are there; returns which. A server stands in it once. */
+/** Each server may occur only once. Returns the servers whose sysinfo was stored. */
+export async function storeSysinfos(database: Queryable, kept: readonly KeptSysinfo[]): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `insert into cnapi_server_sysinfo as i (server_uuid, digest, sysinfo, stored_at)
+     select k.server_uuid, k.digest, k.sysinfo::jsonb, cnapi_now()
+       from unnest($1::uuid[], $2::text[], $3::text[]) as k (server_uuid, digest, sysinfo) order by k.server_uuid
+     on conflict (server_uuid) do update
+       set digest = excluded.digest, sysinfo = excluded.sysinfo, stored_at = excluded.stored_at
+     returning i.server_uuid`,
+    [
+      kept.map(({ serverUuid }) => serverUuid),
+      kept.map(({ digest }) => digest),
+      kept.map(({ sysinfo }) => JSON.stringify(sysinfo)),
+    ],
+    { name: 'store sysinfo' },
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
+/**
+ * Stores the reports of those servers that exist; returns these servers. Each server may occur only
+ * once. Figures that a report leaves out keep their values.
+ */
 export async function storeReports(
   database: Queryable,
   reports: readonly (readonly [serverUuid: string, report: ServerReport])[],
@@ -135,7 +172,8 @@ export async function storeReports(
        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as n (server_uuid, vms, memory, disk)
        join cnapi_servers s on s.uuid = n.server_uuid order by s.uuid
      on conflict (server_uuid) do update
-       set vms = excluded.vms, memory = excluded.memory, disk = excluded.disk, stored_at = excluded.stored_at
+       set vms = excluded.vms, memory = r.memory || excluded.memory, disk = r.disk || excluded.disk,
+           stored_at = excluded.stored_at
      returning server_uuid`,
     [
       reports.map(([serverUuid]) => serverUuid),
@@ -146,19 +184,41 @@ export async function storeReports(
   return rows.map((row) => row.server_uuid);
 }
 
-/** All parts that are this noun's. False when there was no such server. */
-export async function deleteServer(database: Queryable, key: string): Promise<boolean> {
-  const { rows } = await database.query<{ deleted: number }>(
-    `with document as (delete from cnapi_servers where _key = $1::text returning uuid),
-       sysinfo as (delete from cnapi_server_sysinfo where server_uuid in (select uuid from document)),
-       report as (delete from cnapi_server_reports where server_uuid in (select uuid from document))
-     select count(*) as deleted from document`,
-    [key],
-  );
-  return (rows[0]?.deleted ?? 0) > 0;
+/** The server's roster row before the removal; nulls when it had none. */
+export interface RemovedServer {
+  /** The run that had authority; its session must be closed. */
+  previousRun: string | null;
+  epoch: number | null;
 }
 
-/** The roster's row of a server, as far as servers care. */
+/**
+ * Removes everything stored for the server, and its authority. Undefined: there was no such server.
+ */
+export async function removeServer(
+  database: Queryable,
+  cnapiUuid: string,
+  serverUuid: string,
+): Promise<RemovedServer | undefined> {
+  const { rows } = await database.query<RemovedServer>(
+    `select previous_run as "previousRun", kept_epoch as "epoch" from cnapi_remove_server($1::uuid, $2::uuid)`,
+    [cnapiUuid, serverUuid],
+  );
+  return rows[0];
+}
+
+/** The number of servers by status. */
+export async function countServers(database: Queryable): Promise<Record<string, number>> {
+  const { rows } = await database.query<{ status: string; count: number }>(
+    `select coalesce(a.status, 'unknown') as status, count(*)::int as count
+       from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid
+       where s.uuid is not null group by 1`,
+    [],
+    { name: 'count servers' },
+  );
+  return { running: 0, unknown: 0, ...Object.fromEntries(rows.map(({ status, count }) => [status, count])) };
+}
+
+/** The parts of a server's roster row that `lib/servers` needs. */
 export async function readStanding(
   database: Queryable,
   serverUuid: string,
@@ -170,7 +230,33 @@ export async function readStanding(
   return rows[0];
 }
 
-/** The document as it is stored: to leave anything out of a jsonb costs the database as much as all the rest of a list. */
+/**
+ * The size in memory: megabytes can compress to a few KB. Concatenating a jsonb with an empty one
+ * decompresses it, which costs much less than its text.
+ */
+function sizeOf(breadth: Breadth): string {
+  const columns = [
+    's._value',
+    ...(breadth.report ? ['r.vms', 'r.memory', 'r.disk'] : []),
+    ...(breadth.sysinfo ? ['i.sysinfo'] : []),
+  ];
+  return columns.map((column) => `coalesce(pg_column_size(${column} || '{}'), 0)`).join(' + ');
+}
+
+/** The names of the columns, when they are read. */
+function namesOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
+  return [
+    'document, status, epoch',
+    ...(report ? ['vms, memory, disk'] : []),
+    ...(sysinfo ? ['sysinfo'] : []),
+    ...(lastHeartbeat ? ['last_heartbeat'] : []),
+  ].join(', ');
+}
+
+/**
+ * Reads the document as it is stored: removing a key from a jsonb costs the database as much as the
+ * rest of a list.
+ */
 function columnsOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
   return [
     's._value as document, a.status, a.epoch',

@@ -1,4 +1,7 @@
-/** What callers may change of a server (`POST /servers/:server_uuid`), and the rules for it. Pure; called by `servers.ts`. */
+/**
+ * Which fields of a server callers may change (`POST /servers/:server_uuid`), and the rules for
+ * them. Pure; called by `servers.ts`.
+ */
 import { CnapiError } from '../errors.ts';
 import { isObject, type Json, type ServerDocument } from './server.ts';
 
@@ -32,16 +35,16 @@ export class InvalidServerUpdateError extends CnapiError {
 }
 
 const RATIO_KEYS = ['cpu', 'ram', 'disk', 'io', 'net'];
-/** Accepted and not stored: ratios have been the allocator's own for long, nics never took effect. */
+/**
+ * Accepted and not stored: the ratios have long belonged to the allocator, and nics never had an
+ * effect.
+ */
 const NOT_STORED = new Set(['nics', 'overprovision_ratios']);
 
 /** @throws InvalidServerUpdateError naming the field */
 export function checkUpdate(update: ServerUpdate): void {
   if (update.next_reboot !== undefined && update.next_reboot !== '') checkNextReboot(update.next_reboot);
   if (update.overprovision_ratios !== undefined) checkRatios(update.overprovision_ratios);
-  if (update.reservation_ratio !== undefined && (update.reservation_ratio < 0 || update.reservation_ratio > 1)) {
-    throw new InvalidServerUpdateError('reservation_ratio', 'reservation_ratio must be between 0 and 1');
-  }
   if (update.agents !== undefined && !update.agents.every(isObject)) {
     throw new InvalidServerUpdateError('agents', 'agents must be objects with name, version, image_uuid and uuid');
   }
@@ -50,7 +53,10 @@ export function checkUpdate(update: ServerUpdate): void {
   }
 }
 
-/** The document after a checked update. `epoch` is the roster's now: a transition is void after the next session. */
+/**
+ * The document after a checked update. `epoch` is the roster's present one: a transition ends with
+ * the next session.
+ */
 export function applyUpdate(before: ServerDocument, update: ServerUpdate, epoch: number | null): ServerDocument {
   const given = Object.entries(update).filter(([key, value]) => value !== undefined && !NOT_STORED.has(key));
   const after = { ...before, ...Object.fromEntries(given) } as ServerDocument;

@@ -1,14 +1,16 @@
 /**
- * The server object: what is kept of a server, how sysinfo and callers change it, and how its parts are put together
- * for an answer. Pure. Called by `server-store.ts` and `servers.ts`. The rules are the reference's
- * (docs/compatibility.md says where not): its stored properties, its derived ones, what never changes after creation.
+ * The server object: what is stored of a server, how sysinfo and callers change it, and how its
+ * parts form an answer. Pure. Called by `server-store.ts` and `servers.ts`. The rules are the
+ * reference's (docs/compatibility.md lists the differences): its stored properties, its derived
+ * ones, and those that never change after creation.
  *
- * A server's parts live in rows of their own, so that a list reads narrow ones: the document (here), its sysinfo, its
- * agent's last report of VMs, memory and disk, and the roster's status, which is joined at read and never stored here.
+ * A server's parts have rows of their own, so that a list reads narrow ones: the document (here),
+ * its sysinfo, its agent's last report of VMs, memory and disk, and the roster's status, which is
+ * joined at read and never stored here.
  */
 export type Json = Record<string, unknown>;
 
-/** `cnapi_servers._value`: all but status, sysinfo and report. Keys as on the wire. */
+/** `cnapi_servers._value`: everything except status, sysinfo and report. Keys as on the wire. */
 export interface ServerDocument {
   uuid: string;
   agents: Json[];
@@ -36,11 +38,14 @@ export interface ServerDocument {
   system_type?: string;
   traits: Json;
   transitional_status?: string;
-  /** The roster's epoch when transitional_status was set; a later session makes it void. Never served. */
+  /**
+   * The roster's epoch when transitional_status was set; a later session ends the transition. Never
+   * served.
+   */
   transitional_epoch?: number;
 }
 
-/** What the defaults record (`default`) holds, and new servers begin with. */
+/** The fields of the defaults record (`default`): the initial values of new servers. */
 export type ServerDefaults = Pick<
   ServerDocument,
   'boot_modules' | 'boot_params' | 'boot_platform' | 'default_console' | 'kernel_flags' | 'serial'
@@ -59,7 +64,10 @@ export const INITIAL_DEFAULTS: Readonly<ServerDefaults> = {
 
 export type ServerStatus = 'running' | 'unknown';
 
-/** As it is served. `status` is what is displayed; `isRunning` of the parts is what gates work. */
+/**
+ * The served form. `status` is for display; whether work may be sent depends on the `status` of the
+ * parts.
+ */
 export type ServerObject = Json & { uuid: string; status: string; last_heartbeat?: string | null };
 
 export interface ServerParts {
@@ -70,11 +78,14 @@ export interface ServerParts {
   showsAgents?: boolean;
   report?: ServerReport | null;
   sysinfo?: Json | null;
-  /** Of an old agent, ISO 8601: when its newest recorded heartbeat came. */
+  /** For a legacy agent, ISO 8601: the time of its newest recorded heartbeat. */
   lastHeartbeat?: string | null;
 }
 
-/** What an agent reports of its machine now and then: `POST …/events/status` of the reference, `status` on the link. */
+/**
+ * An agent's report about its machine: `POST …/events/status` of the reference, `status` on the
+ * link.
+ */
 export interface ServerReport {
   vms: Record<string, Json>;
   /** `memory_…_bytes` */
@@ -86,13 +97,16 @@ export interface ServerReport {
 export interface SysinfoContext {
   defaults: ServerDefaults;
   datacenter: string;
-  /** ISO 8601; becomes `created` where sysinfo does not tell. */
+  /** ISO 8601; used as `created` if the sysinfo has no such time. */
   observedAt: string;
 }
 
 const MIB = 1024 * 1024;
 
-/** The document after a sysinfo: of a new server when `before` is absent, else with its derived fields brought up to date. */
+/**
+ * The document after a sysinfo. Creates it when `before` is absent; otherwise updates its derived
+ * fields.
+ */
 export function applySysinfo(
   before: ServerDocument | undefined,
   uuid: string,
@@ -109,7 +123,7 @@ export function applySysinfo(
   return after;
 }
 
-/** The fields of a report that are known; anything else in it is left out. */
+/** The known fields of a report; all others are left out. */
 export function parseReport(status: Json): ServerReport {
   return {
     vms: objectsOf(status.vms),
@@ -121,12 +135,27 @@ export function parseReport(status: Json): ServerReport {
   };
 }
 
-/** What is served of a server, of as many parts as were read. A transition is displayed until the next session voids it. */
+/**
+ * Merges a newer report over an older one. Figures that it leaves out stay; its list of VMs is
+ * complete, as in the reference.
+ */
+export function mergeReports(older: ServerReport, newer: ServerReport): ServerReport {
+  return {
+    vms: newer.vms,
+    memory: { ...older.memory, ...newer.memory },
+    disk: { ...older.disk, ...newer.disk },
+  };
+}
+
+/**
+ * The served form of a server, from the parts that were read. A transition is displayed until the
+ * next session ends it.
+ */
 export function composeServer(parts: ServerParts): ServerObject {
   const { document, status, epoch, showsAgents = true, report, sysinfo, lastHeartbeat } = parts;
   const { transitional_epoch = null, transitional_status, agents, ...lasting } = document as Json & { uuid: string };
   const transition = transitional_epoch === epoch && transitional_status ? transitional_status : undefined;
-  // `lasting` is a copy of our own already; a list makes a thousand of them.
+  // `lasting` is already a fresh copy; a list makes a thousand of them.
   const server = lasting as Json as ServerObject;
   server.status = String(status === 'running' ? status : (transition ?? 'unknown'));
   if (transition !== undefined) server.transitional_status = transition;
@@ -137,7 +166,10 @@ export function composeServer(parts: ServerParts): ServerObject {
   return server;
 }
 
-/** Memory as reported, with what is left to provision of it: all, less the reserved share, less what the VMs may take. */
+/**
+ * Memory as reported, and how much of it can be provisioned: all, less the reserved share, less the
+ * maximum of the VMs.
+ */
 function memoryOf(server: Json, report: ServerReport): Record<string, number> {
   const ram = server.ram;
   const total = typeof ram === 'number' ? ram * MIB : report.memory.memory_total_bytes;
@@ -169,7 +201,7 @@ function newServer(uuid: string, sysinfo: Json, { defaults, datacenter, observed
   };
 }
 
-/** What each sysinfo says anew. Absent keys leave what was there. */
+/** The fields that each sysinfo updates. Absent keys leave the earlier values. */
 function derivedFields(sysinfo: Json): Partial<ServerDocument> {
   const bootParameters = sysinfo['Boot Parameters'];
   return withoutUndefined({
@@ -235,7 +267,7 @@ function integerOf(value: unknown): number | undefined {
   return number === undefined ? undefined : Math.trunc(number);
 }
 
-/** Seconds since the epoch, as sysinfo writes times, in ISO 8601. */
+/** Converts seconds since the epoch, the form of times in sysinfo, to ISO 8601. */
 function isoOfEpoch(value: unknown): string | undefined {
   const seconds = numberOf(value);
   if (seconds === undefined || seconds < 0 || seconds > 8.64e12) return undefined;

@@ -1,7 +1,8 @@
 /**
- * The servers, as the rest of the instance sees them: REST lists, reads, updates and removes; the agent link (and, of
- * older agents, REST) hands in sysinfo and reports. Owns the servers' rows and nothing of their status. A write that
- * meets another one is decided anew on what is there then, a bounded number of times.
+ * The servers as the rest of the instance sees them. REST lists, reads, updates and removes them;
+ * the agent link (or REST, for legacy agents) delivers sysinfo and reports. Owns the servers' rows
+ * but not their status. A write that conflicts with another is decided again on the new state, a
+ * bounded number of times.
  */
 import { CnapiError } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -32,20 +33,20 @@ export interface ServersDeps {
   database: Database;
   clock: Clock;
   log: Logger;
-  /** What a new server's `datacenter` is. */
+  /** The `datacenter` of a new server. */
   datacenter: string;
 }
 
 export interface FoundServer {
   server: ServerObject;
-  /** By the roster, whatever is displayed. */
+  /** From the roster, whatever status is displayed. */
   isRunning: boolean;
 }
 
 export interface ListQuery {
   filter: store.ServerFilter;
   breadth: store.Breadth;
-  page: store.Page;
+  part: store.ListPart;
 }
 
 export class ServerNotFoundError extends CnapiError {
@@ -54,7 +55,10 @@ export class ServerNotFoundError extends CnapiError {
   }
 }
 
-/** A machine's sysinfo came under another machine's name; 409, as other impossible arguments. */
+/**
+ * The sysinfo of one machine was sent for another machine's uuid; 409, as for other impossible
+ * arguments.
+ */
 export class SysinfoMismatchError extends CnapiError {
   constructor(serverUuid: string, sysinfoUuid: unknown) {
     const message = `sysinfo.UUID ${JSON.stringify(sysinfoUuid)?.slice(0, 100)} is not the server's own, ${serverUuid}`;
@@ -62,10 +66,15 @@ export class SysinfoMismatchError extends CnapiError {
   }
 }
 
-/** Enough for any pile-up of an agent's own messages; a caller says how often for itself. */
+/**
+ * Enough for any number of conflicts between an agent's own messages; callers choose their own
+ * number.
+ */
 const SYSINFO_RETRIES = 10;
-/** Read at once. */
+/** Read in one statement. */
 const MAX_DIGESTS = 200;
+/** Written in one statement; each has about 40 KB. */
+const MAX_SYSINFOS = 25;
 
 export class Servers {
   readonly #database: Database;
@@ -74,8 +83,11 @@ export class Servers {
   readonly #log: Logger;
   readonly #datacenter: string;
   readonly #reports: ReportQueue;
-  /** Each agent that comes asks for one. */
+  /** Each agent that connects reads one. */
   readonly #digests: Batcher<string, string>;
+  /** Each new agent sends one. */
+  readonly #sysinfos: Batcher<store.KeptSysinfo, true>;
+  #defaultsAsked: Promise<ServerDefaults> | undefined;
 
   constructor({ database, clock, log, datacenter }: ServersDeps) {
     this.#database = database;
@@ -86,30 +98,52 @@ export class Servers {
     this.#reports = new ReportQueue({ database, clock, log });
     this.#digests = new Batcher({
       clock,
+      log,
+      database,
+      what: 'reading of sysinfo digests',
       keyOf: (serverUuid) => serverUuid,
       maxBatch: MAX_DIGESTS,
-      ask: (serverUuids) => store.readDigests(database, serverUuids),
+      ask: (serverUuids, connection) => store.readDigests(connection, serverUuids),
+    });
+    this.#sysinfos = new Batcher({
+      clock,
+      log,
+      database,
+      what: 'storing of sysinfo',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_SYSINFOS,
+      ask: async (kept, connection) =>
+        new Map((await store.storeSysinfos(connection, kept)).map((serverUuid) => [serverUuid, true])),
     });
   }
 
-  /** Makes the bucket, and the defaults of new servers where they are missing. After the migrations. */
+  /**
+   * Creates the bucket, and the defaults of new servers if they are missing. Call it after the
+   * migrations.
+   */
   async start(): Promise<void> {
     await this.#buckets.ensureBucket(serversBucket);
     const isNew = { etag: null };
     await this.#buckets.put(serversBucket, DEFAULTS_KEY, { ...INITIAL_DEFAULTS }, isNew).catch(unlessConflict);
   }
 
-  /** Reports that wait are let go. */
+  /** Drops the queued reports. */
   stop(): Promise<void> {
     return this.#reports.stop();
   }
 
-  /** In order of uuid. */
-  async list({ filter, breadth, page }: ListQuery): Promise<ServerObject[]> {
-    return (await store.listServers(this.#database, filter, breadth, page)).map(composeServer);
+  /** The number of servers by status. */
+  counts(): Promise<Record<string, number>> {
+    return store.countServers(this.#database);
   }
 
-  /** The server, whole if not asked otherwise, or the defaults under the name `default`. */
+  /** In order of uuid, one part at a time; `next` is where to continue. */
+  async list({ filter, breadth, part }: ListQuery): Promise<{ servers: ServerObject[]; next: string | undefined }> {
+    const { servers, next } = await store.listServers(this.#database, filter, breadth, part);
+    return { servers: servers.map(composeServer), next };
+  }
+
+  /** The server, whole by default, or the defaults under the name `default`. */
   async get(serverUuid: string, breadth: store.Breadth = store.WHOLE): Promise<FoundServer | undefined> {
     if (serverUuid === DEFAULTS_KEY) return this.#getDefaults();
     const parts = await store.readServer(this.#database, serverUuid, breadth);
@@ -117,7 +151,7 @@ export class Servers {
   }
 
   /**
-   * Carries out a caller's update; a conflict with another write is retried `etagRetries` times.
+   * Applies a caller's update; retries a conflict with another write `etagRetries` times.
    * @throws ServerNotFoundError, InvalidServerUpdateError, EtagConflictError
    */
   async update(serverUuid: string, update: ServerUpdate, etagRetries: number): Promise<void> {
@@ -132,50 +166,88 @@ export class Servers {
   }
 
   /**
-   * Keeps a server's sysinfo and what follows from it; the server is created when it is not there. `digest` is the
-   * agent's own, by which it knows whether to send it again. True when the server was created.
+   * Stores a server's sysinfo and the fields derived from it; creates the server if it does not
+   * exist. `digest` is the agent's own; from it the agent knows whether to send the sysinfo again.
+   * Returns true when it created the server. Calls `admitNew` before it creates one; that function
+   * may throw.
    * @throws SysinfoMismatchError
    */
-  async recordSysinfo(serverUuid: string, sysinfo: Json, digest = digestOf(sysinfo)): Promise<boolean> {
+  async recordSysinfo(
+    serverUuid: string,
+    sysinfo: Json,
+    digest = digestOf(sysinfo),
+    admitNew: () => void = () => undefined,
+  ): Promise<boolean> {
     const named = sysinfo.UUID;
     if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
       throw new SysinfoMismatchError(serverUuid, named);
     const context = { defaults: await this.#defaults(), datacenter: this.#datacenter, observedAt: isoNow(this.#clock) };
-    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, (before) =>
-      applySysinfo(before, serverUuid, sysinfo, context),
-    );
-    // Last, so that a digest is known only of a sysinfo that was carried out.
-    await store.storeSysinfo(this.#database, serverUuid, sysinfo, digest);
+    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, (before) => {
+      if (before === undefined) admitNew();
+      return applySysinfo(before, serverUuid, sysinfo, context);
+    });
+    // Last, so that a digest is stored only for a sysinfo that was applied.
+    await this.#sysinfos.ask({ serverUuid, sysinfo, digest });
     return isNew;
   }
 
-  /** Keeps what an agent reports of VMs, memory and disk. False when there is no such server. */
+  /** Stores an agent's report of VMs, memory and disk. False when the server does not exist. */
   async recordReport(serverUuid: string, status: Json): Promise<boolean> {
     return (await store.storeReports(this.#database, [[serverUuid, parseReport(status)]])).length > 0;
   }
 
-  /** These keys of the sysinfo that is kept; undefined when there is none. */
+  /** These keys of the stored sysinfo; undefined when there is none. */
   sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<Json | undefined> {
     return store.readSysinfoParts(this.#database, serverUuid, keys);
   }
 
-  /** As `recordReport`, soon and together with others; what cannot be kept is let go. */
-  queueReport(serverUuid: string, status: Json): void {
-    this.#reports.add(serverUuid, parseReport(status));
+  /** As `recordReport`, but later and in a batch; a report that cannot be stored is dropped. */
+  queueReport(serverUuid: string, status: Json, size: number): void {
+    this.#reports.add(serverUuid, parseReport(status), size);
   }
 
-  /** The digest of the sysinfo that is kept; undefined when there is none, and the agent should send it. */
+  /** Reports that were dropped because the queue was full. */
+  get droppedReports(): number {
+    return this.#reports.dropped;
+  }
+
+  /**
+   * The digest of the stored sysinfo; undefined when there is none and the agent should send it.
+   */
   sysinfoDigest(serverUuid: string): Promise<string | undefined> {
     return this.#digests.ask(serverUuid);
   }
 
-  /** Forgets a server, or the defaults under the name `default`. @throws ServerNotFoundError */
-  async remove(key: string): Promise<void> {
-    if (!(await store.deleteServer(this.#database, key))) throw new ServerNotFoundError(key);
-    this.#log.info({ server_uuid: key }, 'server removed');
+  /**
+   * Removes a server and its authority. `cnapiUuid`: the instance that removes it. The caller
+   * closes the server's session.
+   * @throws ServerNotFoundError
+   */
+  async remove(serverUuid: string, cnapiUuid: string): Promise<store.RemovedServer> {
+    const removed = await store.removeServer(this.#database, cnapiUuid, serverUuid);
+    if (removed === undefined) throw new ServerNotFoundError(serverUuid);
+    this.#log.info({ server_uuid: serverUuid }, 'server removed');
+    return removed;
   }
 
-  /** Reads, decides, writes if that changes anything; again while another write comes between. True when it was new. */
+  /**
+   * Removes the defaults of new servers.
+   * @throws ServerNotFoundError
+   */
+  async removeDefaults(): Promise<void> {
+    try {
+      await this.#buckets.delete(serversBucket, DEFAULTS_KEY);
+    } catch (error) {
+      if (error instanceof ObjectNotFoundError) throw new ServerNotFoundError(DEFAULTS_KEY);
+      throw error;
+    }
+    this.#log.info({}, 'the defaults of new servers were removed');
+  }
+
+  /**
+   * Reads, decides, and writes if that changes anything; repeats while another write conflicts.
+   * True when it created the server.
+   */
   async #write(
     serverUuid: string,
     retries: number,
@@ -205,7 +277,15 @@ export class Servers {
     }
   }
 
-  async #defaults(): Promise<ServerDefaults> {
+  /** Agents that connect at the same time share one read. */
+  #defaults(): Promise<ServerDefaults> {
+    this.#defaultsAsked ??= this.#readDefaults().finally(() => {
+      this.#defaultsAsked = undefined;
+    });
+    return this.#defaultsAsked;
+  }
+
+  async #readDefaults(): Promise<ServerDefaults> {
     const { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial } = {
       ...INITIAL_DEFAULTS,
       ...(await this.#stored(DEFAULTS_KEY))?.value,

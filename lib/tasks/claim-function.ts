@@ -1,120 +1,256 @@
-/** The statement that gives tasks to sessions, as it stands. Called by `claim-store.ts` only; rules in `task-functions.ts`. */
+/**
+ * The database functions that hand out tasks: to sessions, and by post to legacy agents. Called by
+ * `claim-store.ts` and `post-store.ts` only.
+ *
+ * They lock rows that others need, so they return ids and numbers only. Postgres keeps a
+ * statement's locks until the client has read the whole answer, and a client that is stopped or cut
+ * off may never read it (law 5). Another statement reads the wide columns after these have
+ * committed.
+ *
+ * Each function runs a constant number of statements, whatever the number of servers. Each
+ * statement goes from its arrays to the rows by index (`cross join lateral`, `offset 0`): a plan
+ * that was made for ten servers must serve two thousand as well. `task-schema.ts`
+ * (`oneIndexForEachLookup`) explains the conditions on `state || ''`. Rows that another transaction
+ * has locked are skipped, and their servers are returned as 'again': one locked row delays no other
+ * server (law 9).
+ */
+
+/** In what the two versions of these functions differ. */
+interface Form {
+  create: string;
+  /** The state of a row that is found by its id. */
+  state: string;
+  /** Keeps a lookup a subquery of its own. */
+  alone: string;
+}
 
 /**
- * Gives queued tasks to the sessions of one run whose roster row still says so: a row that changes hands meanwhile is
- * waited for and then read again, and its tasks stay queued. Returns what to send: the claimed ones, and cancels of
- * claimed ones that were asked for or that are past their timeout by p_overdue_ms; again after p_resend_ms, the longest
- * ago first, so that no agent that ends nothing keeps others from being told.
+ * Gives queued tasks to the sessions of one run whose roster row still names that run and epoch,
+ * and returns the cancels to send. The values of `what`:
  *
- * A server is given p_most tasks at once, has p_most_claimed at most, and p_most_bytes of params that it has not accepted:
- * more would burst its connection. Of a server whose queue is not empty then it says 'full' if it must take some first,
- * 'more' if it need only be asked again; p_most_all and p_most_all_bytes bound the answer.
+ *     send    this attempt was claimed: read it (`readOrders`) and send it
+ *     cancel  tell the agent to end this attempt
+ *     full    the server has queued tasks, and must accept or end some tasks before it gets more
+ *     again   the server has queued tasks or cancels that could not be taken now: a limit was
+ *             reached, or a row was locked
  *
- * What is in other hands just now (a report of its earlier attempt is being stored, say) is passed over, and its server is
- * named 'later', so that it is not left to the slow poll; where all of it is, the server counts as full, not as one to be
- * asked again at once.
+ * One call gives a server at most p_most tasks and p_most cancels. A server holds at most
+ * p_most_claimed tasks, and at most p_most_bytes of params that it has not accepted (one larger
+ * task may exceed it). p_most_all and p_most_all_bytes limit one call. Within them every server
+ * gets its first task before any server gets its second, the longest waiting first.
+ *
+ * A cancel is sent when it was requested, or when the task is past its timeout by p_overdue_ms
+ * (null: never). It is sent again after p_resend_ms, the longest ago first.
  */
-export const claimPassedOverFunction = `
-create or replace function cnapi_claim_tasks(
+const claimForSessions = ({ create, state, alone }: Form) => `
+${create} function cnapi_claim_for_sessions(
   p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_resend_ms int,
   p_most_claimed int, p_most int, p_most_bytes int, p_most_all int, p_most_all_bytes int, p_most_cancels int
-) returns table (
-  what text, id uuid, server_uuid uuid, attempt int, epoch bigint, name text, params json, timeout_ms int, req_id text
-) language plpgsql volatile as $$
+) returns table (what text, id uuid, server_uuid uuid, attempt int, epoch bigint, params_bytes int)
+language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-  wanted uuid[] := array(
-    select distinct t.server_uuid from cnapi_tasks t where t.state = 'queued' and t.server_uuid = any (p_servers));
   held uuid[];
-  wished uuid[];
+  held_epochs bigint[];
+  held_journals uuid[];
   picked uuid[];
-  room int;
-  room_bytes bigint;
-  given int := 0;
-  given_bytes bigint := 0;
-  is_full boolean;
-  mine record;
+  picked_epochs bigint[];
+  picked_journals uuid[];
+  due uuid[];
   moment timestamptz;
 begin
-  held := array(
-    select r.server_uuid
-      from cnapi_roster_authority r
-      join unnest(p_servers, p_epochs) as m (server_uuid, epoch) on m.server_uuid = r.server_uuid and m.epoch = r.epoch
-      where r.server_uuid = any (wanted) and r.run = p_run and r.status = 'running'
-      order by r.server_uuid
-      for share of r);
+  select array_agg(m.server_uuid), array_agg(m.epoch), array_agg(m.journal_id) into held, held_epochs, held_journals
+    from (
+      select * from unnest(p_servers, p_epochs, p_journals) as m (server_uuid, epoch, journal_id)
+        where exists (select 1 from cnapi_tasks t where t.server_uuid = m.server_uuid and t.state = 'queued'${alone})
+        order by m.server_uuid offset 0
+    ) as m
+    cross join lateral (
+      select 1 from cnapi_roster_authority r
+        where r.server_uuid = m.server_uuid and r.epoch = m.epoch and r.run = p_run and r.status = 'running'
+        for share of r skip locked) as r;
   moment := cnapi_now();
-  for mine in
-    select * from unnest(p_servers, p_epochs, p_journals) as m (server_uuid, epoch, journal_id)
-      where m.server_uuid = any (held)
-  loop
-    is_full := false;
-    wished := '{}';
-    picked := '{}';
-    if given < p_most_all and given_bytes < p_most_all_bytes then
-      select p_most_claimed - count(*), p_most_bytes - coalesce(sum(t.params_bytes) filter (where t.accepted_at is null), 0)
-        into room, room_bytes
-        from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'claimed';
-      wished := array(
-        select first.id from (
-          select q.id, sum(q.params_bytes) over (order by q.queued_at, q.id) - q.params_bytes as bytes_before
-            from (select * from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'queued'
-              order by t.queued_at, t.id limit least(p_most, greatest(room, 0))) as q
-        ) as first where first.bytes_before < room_bytes);
-      picked := array(
-        select t.id from cnapi_tasks t where t.state = 'queued' and t.id = any (wished) for update skip locked);
-      is_full := cardinality(wished) < p_most;
-      given := given + cardinality(picked);
-      given_bytes := given_bytes + (select coalesce(sum(t.params_bytes), 0) from cnapi_tasks t where t.id = any (picked));
-      return query
-        with sent as (
-          update cnapi_tasks t
-            set state = 'claimed', attempt = t.attempt + 1, epoch = mine.epoch, journal_id = mine.journal_id,
-              claimed_at = moment, sent_at = moment, cancel_sent_at = null
-            where t.id = any (picked)
-            returning t.*
-        )
-        select 'send', s.id, s.server_uuid, s.attempt, s.epoch, s.name, s.params, s.timeout_ms, s.req_id
-          from sent s order by s.queued_at, s.id;
-    end if;
-    if cardinality(picked) < cardinality(wished) then
-      is_full := is_full or cardinality(picked) = 0;
-      return query
-        select 'later', null::uuid, mine.server_uuid, 0, mine.epoch, '', '{}'::json, 0, null::text
-          where exists (select 1 from cnapi_tasks t
-            where t.id = any (wished) and not t.id = any (picked) and t.state = 'queued');
-    end if;
-    return query
-      select case when is_full then 'full' else 'more' end, null::uuid, mine.server_uuid, 0, mine.epoch, '', '{}'::json, 0,
-          null::text
-        where exists (select 1 from cnapi_tasks t where t.server_uuid = mine.server_uuid and t.state = 'queued');
-  end loop;
-  declare
-    due_tasks uuid[] := array(
-      select due.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
-        cross join lateral (
-          select t.id, t.cancel_sent_at from cnapi_tasks t
-            where t.server_uuid = m.server_uuid and t.epoch = m.epoch and t.state = 'claimed'
-              and (t.cancel_requested_at is not null
-                or coalesce(t.started_at, t.accepted_at, t.claimed_at)
-                  < moment - (t.timeout_ms + p_overdue_ms) * interval '1 ms')
-              and (t.cancel_sent_at is null or t.cancel_sent_at < moment - p_resend_ms * interval '1 ms')
-            order by t.cancel_sent_at nulls first, t.id limit p_most
-        ) as due
-        order by due.cancel_sent_at nulls first, due.id limit p_most_cancels);
-  begin
-    if cardinality(due_tasks) = 0 then
-      return;
-    end if;
-    picked := array(
-      select t.id from cnapi_tasks t where t.id = any (due_tasks) and t.state = 'claimed' for update skip locked);
-    return query
-      update cnapi_tasks t set cancel_sent_at = moment
-        where t.id = any (picked)
-        returning 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, t.name, '{}'::json, t.timeout_ms, t.req_id;
-    return query
-      select distinct on (t.server_uuid) 'later', null::uuid, t.server_uuid, 0, t.epoch, '', '{}'::json, 0, null::text
-        from cnapi_tasks t where t.id = any (due_tasks) and not t.id = any (picked) and t.state = 'claimed';
-  end;
+  select array_agg(p.id), array_agg(p.epoch), array_agg(p.journal_id) into picked, picked_epochs, picked_journals
+    from (
+      select own.id, own.queued_at, own.epoch, own.journal_id,
+          row_number() over turn as place,
+          sum(own.params_bytes) over (turn rows unbounded preceding) - own.params_bytes as bytes_before
+        from (
+          select q.id, q.queued_at, q.params_bytes, m.epoch, m.journal_id, room.bytes as room_bytes,
+              row_number() over queue as turn_of_server,
+              sum(q.params_bytes) over (queue rows unbounded preceding) - q.params_bytes as own_bytes_before
+            from unnest(held, held_epochs, held_journals) as m (server_uuid, epoch, journal_id)
+            cross join lateral (
+              select p_most_claimed - count(*) as tasks,
+                  p_most_bytes - coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0) as bytes
+                from cnapi_tasks c where c.server_uuid = m.server_uuid and c.state = 'claimed') as room
+            cross join lateral (
+              select t.id, t.queued_at, t.params_bytes from cnapi_tasks t
+                where t.server_uuid = m.server_uuid and t.state = 'queued'
+                order by t.queued_at, t.id limit least(p_most, greatest(room.tasks, 0))) as q
+            window queue as (partition by m.server_uuid order by q.queued_at, q.id)
+        ) as own
+        where own.own_bytes_before < own.room_bytes
+        window turn as (order by own.turn_of_server, own.queued_at, own.id)
+    ) as fair
+    cross join lateral (
+      select t.id, fair.epoch, fair.journal_id from cnapi_tasks t
+        where t.id = fair.id and ${state} = 'queued' for update skip locked) as p
+    where fair.place <= p_most_all and fair.bytes_before < p_most_all_bytes;
+  return query
+    with sent as (
+      update cnapi_tasks t
+        set state = 'claimed', attempt = t.attempt + 1, epoch = p.epoch, journal_id = p.journal_id,
+          claimed_at = moment, sent_at = moment, cancel_sent_at = null
+        from unnest(picked, picked_epochs, picked_journals) as p (id, epoch, journal_id)
+        where t.id = p.id
+        returning t.id, t.server_uuid, t.attempt, t.epoch, t.params_bytes, t.queued_at
+    )
+    select 'send', s.id, s.server_uuid, s.attempt, s.epoch, s.params_bytes from sent s order by s.queued_at, s.id;
+  return query
+    select case when has.tasks >= p_most_claimed or has.bytes >= p_most_bytes then 'full' else 'again' end,
+        null::uuid, m.server_uuid, 0, m.epoch, 0
+      from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
+      cross join lateral (
+        select 1 from cnapi_roster_authority r
+          where r.server_uuid = m.server_uuid and r.run = p_run and r.epoch = m.epoch and r.status = 'running'
+            and exists (select 1 from cnapi_tasks t where t.server_uuid = m.server_uuid and t.state = 'queued'${alone})
+          offset 0) as r
+      cross join lateral (
+        select count(*) as tasks, coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0) as bytes
+          from cnapi_tasks c where c.server_uuid = m.server_uuid and c.state = 'claimed') as has;
+
+  due := array(
+    select d.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
+      cross join lateral (
+        select t.id, t.cancel_sent_at from cnapi_tasks t
+          where t.server_uuid = m.server_uuid and t.epoch = m.epoch and t.state = 'claimed'
+            and (t.cancel_requested_at is not null
+              or coalesce(t.started_at, t.accepted_at, t.claimed_at)
+                < moment - (t.timeout_ms + p_overdue_ms) * interval '1 ms')
+            and (t.cancel_sent_at is null or t.cancel_sent_at < moment - p_resend_ms * interval '1 ms'
+              -- The database's clock was set back since.
+              or t.cancel_sent_at > moment)
+          order by t.cancel_sent_at nulls first, t.id limit p_most) as d
+      order by d.cancel_sent_at nulls first, d.id limit p_most_cancels);
+  if cardinality(due) = 0 then
+    return;
+  end if;
+  picked := array(
+    select t.id from cnapi_tasks t where t.id = any (due) and ${state} = 'claimed' for update skip locked);
+  return query
+    update cnapi_tasks t set cancel_sent_at = moment
+      where t.id = any (picked)
+      returning 'cancel', t.id, t.server_uuid, t.attempt, t.epoch, 0;
+  return query
+    select distinct on (t.server_uuid) 'again', null::uuid, t.server_uuid, 0, t.epoch, 0
+      from cnapi_tasks t
+      where ${state} = 'claimed' and t.id = any (due)
+        and (not t.id = any (picked)
+          or t.server_uuid in (
+            select c.server_uuid from cnapi_tasks c where c.id = any (picked)
+              group by c.server_uuid having count(*) >= p_most));
 end $$;
 `;
+
+/**
+ * Gives one live run queued tasks to post, from servers that run with a legacy agent (null: from
+ * all of them). The roster row is locked against the accept of a session and against other claims
+ * for the same server. So its limits hold over all instances: p_most_of_server tasks posted and not
+ * ended, with p_bytes_of_server of params. Returns what to read (`readPosts`) and post; 'full' for
+ * each of these servers that has queued tasks left; and 'again' for each named server whose row
+ * another transaction had locked.
+ *
+ * The run is read without a lock. If it dies at that moment, its posts are moved or ended like
+ * those of any dead run.
+ */
+const claimForPosts = ({ create, state, alone }: Form) => `
+${create} function cnapi_claim_for_posts(
+  p_run uuid, p_servers uuid[], p_most_of_server int, p_bytes_of_server bigint, p_most int, p_bytes bigint
+) returns table (what text, id uuid, server_uuid uuid, attempt int, params_bytes int)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  held uuid[];
+  held_epochs bigint[];
+  picked uuid[];
+  picked_epochs bigint[];
+  moment timestamptz;
+begin
+  select array_agg(m.server_uuid), array_agg(m.epoch) into held, held_epochs
+    from (
+      select r.server_uuid, r.epoch
+        from (
+          select distinct t.server_uuid from cnapi_tasks t
+            where t.state = 'queued' and (p_servers is null or t.server_uuid = any (p_servers))
+            order by t.server_uuid
+        ) as m
+        cross join lateral (
+          select r.server_uuid, r.epoch from cnapi_roster_authority r
+            where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
+              and p_most_of_server > (
+                select count(*) from cnapi_tasks t
+                  where t.server_uuid = r.server_uuid and t.state = 'claimed' and t.posted_by is not null)
+            for no key update of r skip locked) as r
+        limit p_most
+    ) as m;
+  if not exists (select 1 from cnapi_instances i where i.run = p_run and i.state = 'live') then
+    return;
+  end if;
+  moment := cnapi_now();
+  select array_agg(p.id), array_agg(p.epoch) into picked, picked_epochs
+    from (
+      select own.id, own.queued_at, own.epoch,
+          row_number() over turn as place,
+          sum(own.params_bytes) over (turn rows unbounded preceding) - own.params_bytes as bytes_before
+        from (
+          select q.id, q.queued_at, q.params_bytes, m.epoch, room.bytes as room_bytes,
+              row_number() over queue as turn_of_server,
+              sum(q.params_bytes) over (queue rows unbounded preceding) - q.params_bytes as own_bytes_before
+            from unnest(held, held_epochs) as m (server_uuid, epoch)
+            cross join lateral (
+              select p_most_of_server - count(*) as tasks, p_bytes_of_server - coalesce(sum(c.params_bytes), 0) as bytes
+                from cnapi_tasks c
+                where c.server_uuid = m.server_uuid and c.state = 'claimed' and c.posted_by is not null) as room
+            cross join lateral (
+              select t.id, t.queued_at, t.params_bytes from cnapi_tasks t
+                where t.server_uuid = m.server_uuid and t.state = 'queued'
+                order by t.queued_at, t.id limit least(p_most, greatest(room.tasks, 0))) as q
+            window queue as (partition by m.server_uuid order by q.queued_at, q.id)
+        ) as own
+        where own.own_bytes_before < own.room_bytes
+        window turn as (order by own.turn_of_server, own.queued_at, own.id)
+    ) as fair
+    cross join lateral (
+      select t.id, fair.epoch from cnapi_tasks t
+        where t.id = fair.id and ${state} = 'queued' for update skip locked) as p
+    where fair.place <= p_most and fair.bytes_before < p_bytes;
+  return query
+    with posted as (
+      update cnapi_tasks t
+        set state = 'claimed', attempt = t.attempt + 1, epoch = p.epoch, journal_id = p_run, posted_by = p_run,
+          claimed_at = moment, sent_at = moment, cancel_sent_at = null
+        from unnest(picked, picked_epochs) as p (id, epoch)
+        where t.id = p.id
+        returning t.id, t.server_uuid, t.attempt, t.params_bytes, t.queued_at
+    )
+    select 'post', p.id, p.server_uuid, p.attempt, p.params_bytes from posted p order by p.queued_at, p.id;
+  return query
+    select 'full', null::uuid, m.server_uuid, 0, 0 from unnest(held) as m (server_uuid)
+      where exists (select 1 from cnapi_tasks t where t.server_uuid = m.server_uuid and t.state = 'queued'${alone});
+  return query
+    select 'again', null::uuid, r.server_uuid, 0, 0 from cnapi_roster_authority r
+      where r.server_uuid = any (p_servers) and not r.server_uuid = any (coalesce(held, '{}')) and r.run is null and r.status = 'running'
+        and exists (select 1 from cnapi_tasks t where t.server_uuid = r.server_uuid and t.state = 'queued'${alone})
+        and p_most_of_server > (
+          select count(*) from cnapi_tasks t
+            where t.server_uuid = r.server_uuid and t.state = 'claimed' and t.posted_by is not null);
+end $$;
+`;
+
+const both = (form: Form) => claimForSessions(form) + claimForPosts(form);
+
+/** The first version, under its migration: with outdated statistics it reads whole indexes. */
+export const firstClaimFunctions = both({ create: 'create', state: 't.state', alone: '' });
+
+export const claimFunctions = both({ create: 'create or replace', state: "(t.state || '')", alone: ' offset 0' });

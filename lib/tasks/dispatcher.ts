@@ -1,60 +1,64 @@
 /**
- * Gets tasks to the agents whose sessions this instance holds, and their reports into the database. Owns the claims, the
- * slow poll's share and the recorder; what it does is safe to do twice and on two instances at once, because each
- * statement is fenced by the roster's row or by the attempt (docs/design.md section 6).
+ * Sends tasks to the agents whose sessions this instance holds, and writes their reports to the
+ * database. Owns the claims, its part of the slow poll, and the recorder. Everything it does is
+ * safe to do twice and on two instances at once: the roster's row or the attempt fences each
+ * statement (docs/design.md section 6).
  *
  *     hint (created here, or by bus) ─┐
- *     inventory ── reconciler ────────┼──▶ claim for those servers ──▶ `task`, `task_cancel` to their agents
+ *     inventory ── reconciler ────────┼──▶ claim for each ──▶ `task`, `task_cancel` to agents
  *     slow poll ──────────────────────┘
- *     slow poll ──▶ send again what was not accepted; sweep what nobody takes or will report
- *     servers with old agents, hinted or in the slow poll ──▶ posts.ts
- *     task_event, task_end ──▶ recorder ──▶ task_ack; whoever waits is told, here and by bus
+ *     slow poll ──▶ send unaccepted tasks again; sweep tasks that no agent takes or will report
+ *     servers with legacy agents, hinted or in the slow poll ──▶ posts.ts
+ *     task_event, task_end ──▶ recorder ──▶ task_ack; waiters are woken, here and by bus
  */
 import type { Bus } from '../bus/bus.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
-import type { Database } from '../moray/database.ts';
-import type { Clock, Timer } from '../ports/clock.ts';
+import { BatchQueue } from '../moray/batch-queue.ts';
+import type { Database, Queryable } from '../moray/database.ts';
+import type { Clock } from '../ports/clock.ts';
 import { publishChanges } from '../waits/changes.ts';
-import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
 import { taskCapability } from '../wire/tasks.ts';
+import { Again } from './again.ts';
 import {
   type ChangedTask,
   claimTasks,
+  type GivenTask,
   type Order,
   readBusyServers,
-  readDatabaseTime,
+  readOrders,
   resendTasks,
-  type SweepTimes,
-  sweepTasks,
 } from './claim-store.ts';
-import { ClockSteps } from './clock-steps.ts';
+import { advanceTicks, type SweepOptions, sweepTasks, takeOverdue } from './deadline-store.ts';
 import type { TaskMessenger } from './messenger.ts';
 import { type PostStats, Posts } from './posts.ts';
+import { readInBatches } from './read-batches.ts';
 import { Reconciler } from './reconciler.ts';
 import { Recorder } from './recorder.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { taskEnds } from './task.ts';
+import { Ticks } from './ticks.ts';
 
 export interface DispatcherConfig {
   taskStartByMs: number;
   taskResendMs: number;
   taskOverdueMs: number;
   adoptGraceMs: number;
+  slowPollMs: number;
 }
 
 export interface DispatcherDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
-  /** Reaches servers with old agents; without it their tasks are left to other instances. */
+  /** Reaches servers with legacy agents; without it other instances handle their tasks. */
   messenger?: TaskMessenger;
   clock: Clock;
   log: Logger;
   config: DispatcherConfig;
-  /** A task changed: wake who waits for it here. */
+  /** A task changed: wakes those who wait for it here. */
   wake: (changed: ChangedTask) => void;
 }
 
@@ -72,31 +76,38 @@ export interface DispatcherStats extends PostStats {
 }
 
 const MAX_SERVERS_PER_CLAIM = 500;
+/** How many servers one statement checks for overdue and unaccepted tasks. */
 const MAX_SERVERS_PER_POLL = 2_000;
-/** In one slow poll; what is left comes first in the next. */
+/** Per slow poll; the next one begins with the rest. */
 const MAX_RESEND_BATCHES = 20;
-/** Ten times this, and the longest timeout that was ever stored, 24 days, is a whole number to SQL. */
-const MAX_OVERDUE_MS = 7_000_000;
+/** A poll later than this is late: the process stood still, or the database was slow. */
+const MAX_POLL_PERIODS = 3;
 const MAX_SWEEP_BATCHES = 20;
 const CLAIM_LANES = 4;
-/** A row is in use for some milliseconds. */
-const AGAIN_MS = 50;
 
 export class Dispatcher {
   readonly #deps: DispatcherDeps;
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
   readonly #posts: Posts | undefined;
-  readonly #claims: Runner;
-  readonly #wanted = new Set<string>();
-  /** Servers with a queue that must accept or end something before they are given more. */
+  /** Servers to claim for. A hint during a server's claim causes another claim after it. */
+  readonly #claims: BatchQueue<string>;
+  /** Servers with a queue that must accept or end some tasks before they are given more. */
   readonly #full = new Set<string>();
-  /** Servers to claim for when the timer ends. */
-  readonly #passedOver = new Set<string>();
-  #again: Timer | undefined;
-  /** This process's clock since when every poll has been answered. */
+  /**
+   * For each claim in flight, the servers whose agents' reports were stored meanwhile. The claim's
+   * answer may not include them.
+   */
+  readonly #storedMeanwhile = new Set<Set<string>>();
+  readonly #again: Again;
+  /** Since when the database has answered every poll, on this process's clock. */
   #answersSince: number | undefined;
-  readonly #steps: ClockSteps;
+  readonly #ticks: Ticks;
+  /**
+   * When a task is queued, the counter may lag this much and then catch up at once. The lag is
+   * added to the deadline, so no task is swept early.
+   */
+  readonly #tickLagMs: number;
   #sent = 0;
   #resent = 0;
   #swept = 0;
@@ -104,7 +115,8 @@ export class Dispatcher {
   constructor(deps: DispatcherDeps) {
     this.#deps = deps;
     const { database, clock, log, sessions } = deps;
-    this.#steps = new ClockSteps(MAX_TASK_TIMEOUT_MS + deps.config.taskOverdueMs);
+    this.#tickLagMs = MAX_POLL_PERIODS * deps.config.slowPollMs;
+    this.#ticks = new Ticks(this.#tickLagMs);
     const onChanged = (changed: readonly ChangedTask[]) => this.announce(changed);
     this.#recorder = new Recorder({
       database,
@@ -122,13 +134,15 @@ export class Dispatcher {
       onSettled: (serverUuid) => this.hint(serverUuid),
     });
     this.#posts = deps.messenger && this.#createPosts(deps.messenger);
-    this.#claims = new Runner({
-      clock,
-      log,
+    this.#again = new Again(clock, (serverUuid) => this.hint(serverUuid));
+    this.#claims = new BatchQueue<string>({
+      ...deps,
       what: 'claims of tasks',
-      hasWork: () => this.#wanted.size > 0,
-      work: () => this.#claimWanted(),
+      keyOf: (serverUuid) => serverUuid,
+      join: (serverUuid) => serverUuid,
+      maxBatch: MAX_SERVERS_PER_CLAIM,
       lanes: CLAIM_LANES,
+      work: (serverUuids, connection) => this.#claim(serverUuids, connection),
     });
   }
 
@@ -136,22 +150,24 @@ export class Dispatcher {
     this.#posts?.start();
   }
 
-  /** Claims nothing more for old agents; what is posted goes on. */
+  /** Claims nothing more for legacy agents; posts in flight continue. */
   retire(): void {
     this.#posts?.retire();
   }
 
-  /** Nobody has authority for this server, and something may be queued for it: its agent may be an old one. */
+  /**
+   * This server may have queued tasks, and no instance has authority for it: its agent may be a
+   * legacy one.
+   */
   hintUnowned(serverUuid: string): void {
     this.#posts?.hint(serverUuid);
   }
 
-  /** There may be something to claim or to cancel for this server. */
+  /** This server may have something to claim or to cancel. */
   hint(serverUuid: string): void {
     this.#full.delete(serverUuid);
     if (this.#deps.sessions.get(serverUuid) === undefined) return;
-    this.#wanted.add(serverUuid);
-    this.#claims.kick();
+    this.#claims.add(serverUuid);
   }
 
   onInventory(session: TaskSession, frame: InventoryFrame): void {
@@ -166,7 +182,7 @@ export class Dispatcher {
     this.#recorder.end(session, frame);
   }
 
-  /** Wakes who waits for these tasks, on every instance. */
+  /** Wakes those who wait for these tasks, on every instance. */
   announce(changed: readonly ChangedTask[]): void {
     const { bus, wake } = this.#deps;
     for (const task of changed) {
@@ -177,28 +193,29 @@ export class Dispatcher {
     publishChanges(bus, TASK_ENDS_TOPIC, ended);
   }
 
-  /** Everything that a hint might have missed. @throws DatabaseUnavailableError */
+  /** Does all work that a hint may have missed. @throws DatabaseUnavailableError */
   async poll(): Promise<void> {
-    this.#reconciler.poll();
     this.#posts?.poll();
     try {
+      await this.#advanceTicks();
       await this.#claimAll();
       await this.#sweep();
     } catch (error) {
       this.#answersSince = undefined;
+      this.#ticks.forget();
       throw error;
     }
   }
 
   async stop(): Promise<void> {
     await Promise.all([this.#claims.stop(), this.#reconciler.stop(), this.#posts?.stop()]);
-    this.#again?.cancel();
+    this.#again.stop();
     await this.#recorder.stop();
   }
 
   stats(): DispatcherStats {
     return {
-      wanted: this.#wanted.size,
+      wanted: this.#claims.size,
       inventories: this.#reconciler.size,
       reportBytes: this.#recorder.size,
       droppedEvents: this.#recorder.droppedEvents,
@@ -220,66 +237,45 @@ export class Dispatcher {
     });
   }
 
-  async #claimWanted(): Promise<void> {
-    const servers = [...this.#wanted].slice(0, MAX_SERVERS_PER_CLAIM);
-    for (const serverUuid of servers) this.#wanted.delete(serverUuid);
-    try {
-      await this.#claim(servers.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []));
-    } catch (error) {
-      for (const serverUuid of servers) this.#wanted.add(serverUuid);
-      throw error;
-    }
-  }
-
-  /** With nothing for `overdueMs` only what was asked to end is told to. */
-  async #claim(sessions: readonly TaskSession[], overdueMs?: number): Promise<void> {
+  async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {
+    const sessions = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
     if (sessions.length === 0) return;
-    const { database, config } = this.#deps;
-    const run = this.#deps.sessions.run();
-    const { orders, full, more, later } = await claimTasks(database, run, {
-      sessions,
-      overdueMs,
-      resendMs: config.taskResendMs,
-    });
-    for (const order of orders) this.#carryOut(order);
+    const stored = new Set<string>();
+    this.#storedMeanwhile.add(stored);
+    const options = { sessions, resendMs: this.#deps.config.taskResendMs };
+    const claiming = claimTasks(database, this.#deps.sessions.run(), options);
+    const { given, cancels, full, again } = await claiming.finally(() => this.#storedMeanwhile.delete(stored));
     for (const serverUuid of full) this.#full.add(serverUuid);
-    for (const serverUuid of more) this.hint(serverUuid);
-    this.#hintLater(later);
+    this.#claimForFull([...stored]);
+    this.#again.add(again);
+    for (const { id, attempt, server_uuid } of cancels)
+      this.#deps.sessions.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
+    await this.#sendAll(given);
   }
 
-  /** A task of theirs that is to be sent or cancelled is in other hands just now, its report's perhaps. */
-  #hintLater(serverUuids: readonly string[]): void {
-    for (const serverUuid of serverUuids) this.#passedOver.add(serverUuid);
-    if (this.#passedOver.size === 0) return;
-    this.#again ??= this.#deps.clock.after(AGAIN_MS, () => {
-      this.#again = undefined;
-      const again = [...this.#passedOver];
-      this.#passedOver.clear();
-      for (const serverUuid of again) this.hint(serverUuid);
-    });
+  /** The slow poll sends what cannot be read now: no agent has accepted it. */
+  async #sendAll(given: readonly GivenTask[]): Promise<void> {
+    const { database, log } = this.#deps;
+    for await (const { read } of readInBatches(given, (batch) => readOrders(database, batch), log))
+      for (const order of read) this.#send(order);
   }
 
   /** A report of these servers' agents is stored: they may have room again. */
   #claimForFull(serverUuids: readonly string[]): void {
+    for (const stored of this.#storedMeanwhile) for (const serverUuid of serverUuids) stored.add(serverUuid);
     for (const serverUuid of serverUuids) if (this.#full.has(serverUuid)) this.hint(serverUuid);
   }
 
-  /** A session that vanished meanwhile takes nothing; the server's next inventory tells what became of it. */
-  #carryOut(order: Order): void {
-    const { id, attempt, epoch, server_uuid: serverUuid } = order;
+  /**
+   * If the session has ended meanwhile, nothing is sent. The server's next inventory settles the
+   * task.
+   */
+  #send({ id, attempt, epoch, server_uuid: serverUuid, ...order }: Order): void {
+    const { name, params } = order;
     const session = this.#deps.sessions.get(serverUuid);
-    if (session === undefined) return;
-    if (order.what === 'cancel') {
-      session.send({ type: 'task_cancel', id, attempt });
-    } else if (session.epoch === epoch) {
-      this.#send(session, order);
-    }
-  }
-
-  #send(session: TaskSession, order: Order): void {
-    const { id, attempt, epoch, name, params } = order;
+    if (session?.epoch !== epoch) return;
     if (!session.capabilities.has(taskCapability(name))) {
-      this.#recorder.fail({ id, attempt, serverUuid: session.serverUuid }, taskEnds.unknownTask);
+      this.#recorder.fail({ id, attempt, serverUuid }, taskEnds.unknownTask);
       return;
     }
     this.#sent += 1;
@@ -297,65 +293,61 @@ export class Dispatcher {
 
   async #resend(sessions: readonly TaskSession[]): Promise<void> {
     for (let batches = 0; batches < MAX_RESEND_BATCHES; batches++) {
-      const orders = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
-      if (orders.length === 0) return;
-      this.#resent += orders.length;
-      for (const order of orders) this.#carryOut(order);
+      const given = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
+      if (given.length === 0) return;
+      this.#resent += given.length;
+      await this.#sendAll(given);
     }
+  }
+
+  /** The zone's time advances while any instance is healthy. */
+  async #advanceTicks(): Promise<void> {
+    const { clock, database } = this.#deps;
+    const proposal = this.#ticks.propose(clock.now());
+    const tick = await advanceTicks(database, proposal);
+    this.#ticks.answered(proposal, tick, clock.now());
   }
 
   async #claimAll(): Promise<void> {
     const { database, sessions: all } = this.#deps;
-    const { serverUuids } = await this.#readWithClock(() => readBusyServers(database, all.run()));
+    const serverUuids = await readBusyServers(database, all.run());
     const sessions = serverUuids.flatMap((serverUuid) => all.get(serverUuid) ?? []);
+    for (const serverUuid of serverUuids) this.hint(serverUuid);
     for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
-      if (start > 0) await this.#readWithClock(() => readDatabaseTime(database));
       const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
-      await this.#claim(some, this.#overdueMs());
+      await this.#cancelOverdue(some);
       await this.#resend(some);
     }
   }
 
-  /** As after an outage: what was queued when the database's clock was set ahead is given its time anew. */
-  async #readWithClock<Answer extends { databaseMs: number }>(read: () => Promise<Answer>): Promise<Answer> {
-    const { clock, log } = this.#deps;
-    const askedAt = clock.now();
-    const answer = await read();
-    const answeredAt = clock.now();
-    if (this.#steps.read({ databaseMs: answer.databaseMs, askedAt, answeredAt })) {
-      this.#answersSince = undefined;
-      const aheadMs = this.#steps.aheadMs(answeredAt);
-      log.warn(
-        { ahead_ms: aheadMs },
-        'database: its clock was set ahead, or is that of another server; tasks are given as much longer',
-      );
-    }
-    return answer;
+  /** Tells an agent to end a task that it has not reported long after its timeout. */
+  async #cancelOverdue(sessions: readonly TaskSession[]): Promise<void> {
+    const { database, config, sessions: all } = this.#deps;
+    const times = { overdueMs: config.taskOverdueMs, resendMs: config.taskResendMs };
+    for (const { id, server_uuid, attempt } of await takeOverdue(database, sessions, times))
+      all.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
   }
 
-  /** How long past its timeout a task is ended from here, as the database counts; undefined when it cannot be said. */
-  #overdueMs(): number | undefined {
-    const aheadMs = this.#steps.aheadMs(this.#deps.clock.now());
-    const overdueMs = this.#deps.config.taskOverdueMs + aheadMs;
-    return aheadMs > 0 && overdueMs > MAX_OVERDUE_MS ? undefined : overdueMs;
-  }
-
-  /** Nobody could take or report anything while the database was away: what waited is given its time anew (law 4). */
-  #sweepTimes(): SweepTimes {
+  /**
+   * No agent could take or report anything while the database was unreachable, so waiting tasks get
+   * their whole time again (law 4).
+   */
+  #sweepOptions(): SweepOptions {
     const { taskStartByMs, taskOverdueMs } = this.#deps.config;
     const now = this.#deps.clock.now();
     this.#answersSince ??= now;
     const answeredMs = now - this.#answersSince;
     return {
-      startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs,
-      overdueMs: answeredMs < taskOverdueMs ? undefined : this.#overdueMs(),
+      startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs + this.#tickLagMs,
+      overdueMs: answeredMs < taskOverdueMs ? undefined : taskOverdueMs,
+      hasRoomForPosts: this.#posts?.hasRoom ?? true,
     };
   }
 
   async #sweep(): Promise<void> {
-    const times = this.#sweepTimes();
+    const options = this.#sweepOptions();
     for (let batches = 0; batches < MAX_SWEEP_BATCHES; batches++) {
-      const ids = await sweepTasks(this.#deps.database, times);
+      const ids = await sweepTasks(this.#deps.database, options);
       if (ids.length === 0) return;
       this.#swept += ids.length;
       this.#deps.log.warn({ tasks: ids }, 'tasks ended that no server took or reported');

@@ -1,41 +1,58 @@
 /**
- * Gives tasks to servers with old agents, which hold no session: claims what is queued for them, has each task posted,
- * once, and its end recorded (docs/design.md section 5, "Old agents"). Any instance may claim, the row names the run that did,
- * and only that run's process posts. Owned by the dispatcher.
+ * Gives tasks to servers with legacy agents, which hold no session: claims their queued tasks, has
+ * each task posted once, and records its end (docs/design.md section 5, "Legacy agents"). Any
+ * instance may claim. The row names the run that claimed, and only that run's process posts. Owned
+ * by the dispatcher.
  *
- *     hint (created here, or offered by another instance) ─┐
- *     slow poll: all servers ──────────────────────────────┴▶ claim ──▶ held: posting ──▶ ended ──recorded──▶ forgotten
- *     slow poll ──▶ post what a lost answer had claimed; end what dead runs had posted; say unrecorded ends again
- *     retire() ──▶ claims no more, offers its hints to the others        stop() ──▶ what is posting ends as unknown
+ *     hint (created here or offered by another instance) ─┐
+ *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ given ──read──▶ held
+ *     held ──posted──▶ ended ──recorded──▶ forgotten
+ *     slow poll ──▶ post lost claims; end posts of dead runs; repeat unrecorded ends
+ *     retire() ──▶ claims no more, offers its hints to other instances
+ *     stop() ──▶ posts in flight end as unknown
  *
- * One claim at a time, and a slow poll's work between claims: so what the database says this run has claimed, and it did
- * not hold when it asked, was never posted.
+ * Claims run one at a time, and the slow poll's work runs between claims. So a task that this run
+ * has claimed according to the database, and did not know of when it asked, was never posted. Given
+ * tasks take room just as held tasks do.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import { POSTS_TOPIC } from '../bus/topics.ts';
 import type { Logger } from '../log.ts';
 import type { Queryable } from '../moray/database.ts';
-import { type Clock, isoNow } from '../ports/clock.ts';
+import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
 import { Runner } from '../waits/runner.ts';
+import { Again } from './again.ts';
 import type { ChangedTask } from './claim-store.ts';
+import { DeadPosters } from './dead-posters.ts';
 import type { TaskMessenger } from './messenger.ts';
-import { claimPosts, endDeadPosts, movePosts, type PostOrder, type PostRoom, readLostPosts } from './post-store.ts';
+import {
+  claimPosts,
+  endPosts,
+  findLostPosts,
+  type GivenPost,
+  movePosts,
+  type PostOrder,
+  type PostRoom,
+  readDeadPosters,
+  readPosts,
+} from './post-store.ts';
+import { readInBatches } from './read-batches.ts';
 import { type EndReport, type ReportSubject, sizeOf, toEnd, withoutResult } from './report.ts';
 
 export interface PostsDeps {
   database: Queryable;
   bus: Bus;
   messenger: TaskMessenger;
-  /** This instance's run now. */
+  /** This instance's current run. */
   run: () => string;
   clock: Clock;
   log: Logger;
-  config: { taskOverdueMs: number; adoptGraceMs: number };
-  /** Records an end, and calls `acknowledge` when that is done; told again until then. */
+  config: { taskOverdueMs: number; adoptGraceMs: number; slowPollMs: number };
+  /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
   record: (subject: ReportSubject, end: EndReport, acknowledge: () => void) => void;
-  /** These changed: tell whoever waits for them. */
+  /** These tasks changed: wake those who wait for them. */
   onChanged: (changed: readonly ChangedTask[]) => void;
-  /** Held at once. Default 2,000 posts with 64 MiB of params. */
+  /** Limits of what is held at once. Default 2,000 posts with 64 MiB of params. */
   room?: PostRoom;
 }
 
@@ -43,7 +60,7 @@ export interface PostStats {
   /** Tasks whose end this instance waits for. */
   postsInFlight: number;
   posted: number;
-  /** Of dead runs, ended here. */
+  /** Posts of dead runs, ended here. */
   postsLost: number;
 }
 
@@ -56,25 +73,35 @@ interface Post {
 }
 
 const DEFAULT_ROOM: PostRoom = { posts: 2_000, bytes: 64 * 1024 * 1024 };
-/** Of ends not recorded yet; above it what agents returned is not kept. */
+/** Of ends not recorded yet; above it the results are dropped. */
 const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_BATCHES = 20;
+/** A dead run's posts must be moved within `adoptGraceMs`. */
+const MOVE_AGAIN_MS = 200;
+/** Missed slow polls after which an observer counts as having stood still. */
+const MAX_MISSED_POLLS = 3;
 
 export class Posts {
   readonly #deps: PostsDeps;
   readonly #room: PostRoom;
   readonly #claims: Runner;
   readonly #wanted = new Set<string>();
-  /** Servers with a queue, and no room for more until some of theirs have ended. */
+  /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
+  readonly #again: Again;
+  readonly #deadPosters: DeadPosters;
+  /** Claimed but not read yet. */
+  readonly #given = new Map<string, { post: GivenPost; run: string }>();
   readonly #held = new Map<string, Post>();
   readonly #posting = new Set<Promise<void>>();
-  #heldBytes = 0;
+  /** Bytes of params of given and held tasks. */
+  #bytes = 0;
   #endsSize = 0;
   #isStopping = false;
   #isPollDue = false;
+  #moveAgain: Timer | undefined;
   #isRetired = false;
   #offers: Subscription | undefined;
   #posted = 0;
@@ -83,13 +110,22 @@ export class Posts {
   constructor(deps: PostsDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
+    this.#again = new Again(deps.clock, (serverUuid) => this.hint(serverUuid));
+    const { adoptGraceMs, slowPollMs } = deps.config;
+    this.#deadPosters = new DeadPosters({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
     this.#claims = new Runner({
       clock: deps.clock,
       log: deps.log,
       what: 'claims of tasks for old agents',
-      hasWork: () => this.#isPollDue || (this.#wanted.size > 0 && this.#mayClaim()),
+      hasWork: () => this.#isPollDue || this.#given.size > 0 || (this.#wanted.size > 0 && this.#mayClaim()),
       work: () => this.#work(),
     });
+  }
+
+  /** Whether this instance could post more. */
+  get hasRoom(): boolean {
+    const { posts, bytes } = this.#roomLeft;
+    return posts > 0 && bytes > 0;
   }
 
   start(): void {
@@ -98,29 +134,34 @@ export class Posts {
     });
   }
 
-  /** There may be something queued for this server, which may have an old agent. */
+  /**
+   * This server may have queued tasks, and perhaps a legacy agent. Without room here, the server is
+   * offered to the other instances. It is claimed here later if they had no room either.
+   */
   hint(serverUuid: string): void {
-    if (this.#mayClaim()) this.#want(serverUuid);
-    else this.#deps.bus.publish(POSTS_TOPIC, { server_uuid: serverUuid });
+    if (!this.#mayClaim()) this.#deps.bus.publish(POSTS_TOPIC, { server_uuid: serverUuid });
+    if (!this.#isRetired) this.#want(serverUuid);
   }
 
-  /** Everything that a hint might have missed is looked at soon. */
+  /** Soon checks everything that a hint may have missed. */
   poll(): void {
     this.#isPollDue = true;
     this.#claims.kick();
   }
 
-  /** Nothing more is claimed here; what is held goes on. */
+  /** Claims nothing more here; held posts continue. */
   retire(): void {
     this.#isRetired = true;
     for (const serverUuid of this.#wanted) this.hint(serverUuid);
     this.#wanted.clear();
   }
 
-  /** What is held ends as unknown, and is told to the recorder. */
+  /** Held posts end as unknown, and their ends go to the recorder. */
   async stop(): Promise<void> {
     this.retire();
     this.#isStopping = true;
+    this.#again.stop();
+    this.#moveAgain?.cancel();
     this.#offers?.close();
     for (const { giveUp } of this.#held.values()) giveUp.abort();
     await this.#claims.stop();
@@ -131,8 +172,13 @@ export class Posts {
     return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#lost };
   }
 
+  get #roomLeft(): PostRoom {
+    const { posts, bytes } = this.#room;
+    return { posts: posts - this.#held.size - this.#given.size, bytes: bytes - this.#bytes };
+  }
+
   #mayClaim(): boolean {
-    return !this.#isRetired && this.#held.size < this.#room.posts && this.#heldBytes < this.#room.bytes;
+    return !this.#isRetired && this.hasRoom;
   }
 
   #want(serverUuid: string): void {
@@ -146,9 +192,12 @@ export class Posts {
     this.#isPollDue = false;
     try {
       if (isPoll) await this.#catchUp();
-      if (this.#mayClaim()) await (isPoll ? this.#claim() : this.#claimWanted());
+      await this.#readGiven();
+      if (this.#mayClaim() && isPoll) await this.#claim();
+      else if (this.#mayClaim() && this.#wanted.size > 0) await this.#claimWanted();
     } catch (error) {
       this.#isPollDue ||= isPoll;
+      if (isPoll) this.#deadPosters.forget();
       throw error;
     }
   }
@@ -167,14 +216,50 @@ export class Posts {
   /** For these servers, or for all. */
   async #claim(servers?: readonly string[]): Promise<void> {
     const run = this.#deps.run();
-    const posts = Math.min(MAX_PER_CLAIM, this.#room.posts - this.#held.size);
-    const room = { posts, bytes: this.#room.bytes - this.#heldBytes };
-    const { orders, full } = await claimPosts(this.#deps.database, run, { ...(servers && { servers }), room });
-    for (const order of orders) this.#hold(order, run);
+    const posts = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
+    const room = { posts, bytes: this.#roomLeft.bytes };
+    const { database } = this.#deps;
+    const { given, full, again } = await claimPosts(database, run, { ...(servers && { servers }), room });
+    this.#give(given, run);
     for (const serverUuid of full) {
-      // As many as were asked for: the server itself may have room for more.
-      if (orders.length === posts) this.#wanted.add(serverUuid);
+      // This instance's own room was the limit: the server may have room for more.
+      if (given.length === posts || !this.hasRoom) this.#wanted.add(serverUuid);
       else this.#full.add(serverUuid);
+    }
+    this.#again.add(again);
+    await this.#readGiven();
+  }
+
+  #give(posts: readonly GivenPost[], run: string): void {
+    for (const post of posts) {
+      this.#given.set(post.id, { post, run });
+      this.#bytes += post.params_bytes;
+    }
+  }
+
+  #notGiven(id: string): void {
+    this.#bytes -= this.#given.get(id)?.post.params_bytes ?? 0;
+    this.#given.delete(id);
+  }
+
+  /**
+   * With the database down, given tasks wait. A task that cannot be read takes no room; the slow
+   * poll finds it again.
+   */
+  async #readGiven(): Promise<void> {
+    const { database, log } = this.#deps;
+    for (const [run, given] of Map.groupBy(this.#given.values(), (one) => one.run)) {
+      const posts = given.map(({ post }) => post);
+      const read = (batch: readonly GivenPost[]) =>
+        readPosts(
+          database,
+          run,
+          batch.map(({ id }) => id),
+        );
+      for await (const { read: orders } of readInBatches(posts, read, log)) {
+        for (const order of orders) this.#hold(order, run);
+      }
+      for (const { id } of posts) this.#notGiven(id);
     }
   }
 
@@ -186,45 +271,59 @@ export class Posts {
     for (const post of this.#held.values()) this.#record(post);
   }
 
-  /** The run they were claimed under was declared dead, and this process goes on: so do they. */
+  /**
+   * The run that claimed these posts was declared dead, but this process continues: it moves them
+   * to its new run.
+   */
   async #moveToNewRun(): Promise<void> {
     const to = this.#deps.run();
-    const moving = Map.groupBy(this.#held.values(), (post) => post.run);
+    const { database } = this.#deps;
+    const moving = Map.groupBy([...this.#held.values(), ...this.#given.values()], (one) => one.run);
     moving.delete(to);
-    for (const [from, posts] of moving) {
-      const moved = await movePosts(
-        this.#deps.database,
-        { from, to },
-        posts.map(({ order }) => order.id),
-      );
-      for (const post of posts) {
-        if (moved.has(post.order.id)) post.run = to;
-        else this.#forget(post);
+    for (const [from, all] of moving) {
+      const { moved, locked } = await movePosts(database, { from, to }, all.map(idOf));
+      if (locked.size > 0) this.#moveAgain ??= this.#deps.clock.after(MOVE_AGAIN_MS, () => this.#pollAgain());
+      for (const one of all) {
+        if (locked.has(idOf(one))) continue;
+        if (moved.has(idOf(one))) one.run = to;
+        else if ('order' in one) this.#forget(one);
+        else this.#notGiven(idOf(one));
       }
     }
   }
 
+  #pollAgain(): void {
+    this.#moveAgain = undefined;
+    this.poll();
+  }
+
+  /** Finds as many as there is room for; a later poll finds the others. */
   async #findLost(): Promise<void> {
+    if (!this.hasRoom) return;
     const run = this.#deps.run();
-    const held = [...this.#held.keys()];
-    const orders = await readLostPosts(this.#deps.database, run, { held, limit: MAX_PER_CLAIM });
-    for (const order of orders) this.#hold(order, run);
+    const known = [...this.#held.keys(), ...this.#given.keys()];
+    const limit = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
+    for (const post of await findLostPosts(this.#deps.database, run, { known, limit }))
+      if (this.hasRoom) this.#give([post], run);
   }
 
   async #endThoseOfDeadRuns(): Promise<void> {
-    for (let batches = 0; batches < MAX_BATCHES; batches++) {
-      const ids = await endDeadPosts(this.#deps.database, this.#deps.config.adoptGraceMs);
+    const { database, clock, log } = this.#deps;
+    const runs = this.#deadPosters.seen(await readDeadPosters(database), clock.now());
+    for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
+      const ids = await endPosts(database, runs);
       if (ids.length === 0) return;
       this.#lost += ids.length;
-      this.#deps.log.warn({ tasks: ids }, 'tasks ended whose poster is dead');
+      log.warn({ tasks: ids }, 'tasks ended whose poster is dead');
       this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
     }
   }
 
   #hold(order: PostOrder, run: string): void {
     const post: Post = { order, run, giveUp: new AbortController() };
+    this.#notGiven(order.id);
     this.#held.set(order.id, post);
-    this.#heldBytes += order.params_bytes;
+    this.#bytes += order.params_bytes;
     this.#posted += 1;
     if (this.#isStopping) post.giveUp.abort();
     const posting = this.#post(post).finally(() => this.#posting.delete(posting));
@@ -254,15 +353,17 @@ export class Posts {
     this.#deps.record({ id, serverUuid, attempt }, post.end, () => this.#forget(post));
   }
 
-  /** It has ended, here or elsewhere. */
+  /** The post has ended, here or elsewhere. */
   #forget(post: Post): void {
     const { id, server_uuid: serverUuid, params_bytes } = post.order;
     if (this.#held.get(id) !== post) return;
     this.#held.delete(id);
-    this.#heldBytes -= params_bytes;
+    this.#bytes -= params_bytes;
     if (post.end !== undefined) this.#endsSize -= sizeOf(post.end);
     post.giveUp.abort();
     if (this.#full.has(serverUuid)) this.hint(serverUuid);
     else this.#claims.kick();
   }
 }
+
+const idOf = (one: Post | { post: GivenPost }): string => ('order' in one ? one.order.id : one.post.id);

@@ -1,16 +1,26 @@
 /**
- * Brings an agent's inventory and the database together when its server has a new session: what earlier sessions were
- * given and the agent has goes on, the rest is decided (`decideAtInventory`) and carried out guarded; what has ended
- * meanwhile and is still worked on is cancelled. Many inventories at a time: a whole fleet may come at once.
- * An inventory that cannot be settled (the database is away, the instance's run is changing) is kept while its session
- * lasts. Called by the dispatcher.
+ * Reconciles an agent's inventory with the database when its server has a new session. Tasks that
+ * an earlier session was given and the agent has continue. The others are decided
+ * (`decideAtInventory`), and each decision is written under a guard. Tasks that have ended but that
+ * the agent still works on are cancelled. Handles many inventories at a time, because a whole fleet
+ * may connect at once. If an inventory cannot be settled (the database is down, a row is locked,
+ * the instance's run is changing), it is tried again while its session lasts, and the others do not
+ * wait for it. Called by the dispatcher.
  */
+import { DatabaseBusyError } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { BatchQueue } from '../moray/batch-queue.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
-import { Runner } from '../waits/runner.ts';
 import type { InventoryFrame } from '../wire/frames.ts';
-import { type ChangedTask, readEnded, readInherited, type Settlement, settleInventory } from './claim-store.ts';
+import {
+  type ChangedTask,
+  readEnded,
+  readInherited,
+  type Settlement,
+  settleInventory,
+  type WrittenTasks,
+} from './claim-store.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { decideAtInventory } from './task.ts';
 
@@ -19,7 +29,7 @@ export interface ReconcilerDeps {
   sessions: TaskSessions;
   clock: Clock;
   log: Logger;
-  /** These changed: tell whoever waits for them. */
+  /** These tasks changed: wake those who wait for them. */
   onChanged: (changed: readonly ChangedTask[]) => void;
   /** The server's inventory is settled: claim for it. */
   onSettled: (serverUuid: string) => void;
@@ -28,117 +38,101 @@ export interface ReconcilerDeps {
 interface Inventory {
   session: TaskSession;
   known: Map<string, InventoryFrame['tasks'][number]>;
+  /** An earlier attempt left some of its tasks unsettled. */
+  wasLeft: boolean;
 }
 
 const MAX_BATCH = 200;
-/** Tasks at once; a fleet that comes back has many more. */
+/** Maximum of tasks settled at once; a returning fleet has many more. */
 const MAX_SETTLED = 2_000;
-/** That leave something open as it was. */
+/** Maximum of rounds that leave a task unsettled. */
 const MAX_ROUNDS = 5;
 
 export class Reconciler {
   readonly #deps: ReconcilerDeps;
-  readonly #runner: Runner;
-  readonly #waiting = new Map<string, Inventory>();
-  /** Not settled in MAX_ROUNDS; tried again by the slow poll. */
-  readonly #unsettled = new Map<string, Inventory>();
+  readonly #inventories: BatchQueue<Inventory>;
 
   constructor(deps: ReconcilerDeps) {
     this.#deps = deps;
-    this.#runner = new Runner({
-      clock: deps.clock,
-      log: deps.log,
+    this.#inventories = new BatchQueue<Inventory>({
+      ...deps,
       what: 'comparison of inventories',
-      hasWork: () => this.#waiting.size > 0,
-      work: () => this.#settleBatch(),
+      keyOf: ({ session }) => session.serverUuid,
+      join: (earlier, later) => (earlier.session.epoch > later.session.epoch ? earlier : later),
+      maxBatch: MAX_BATCH,
       lanes: 2,
+      work: (batch, database) => this.#settle(batch, database),
     });
   }
 
-  /** Inventories not settled yet. */
+  /** Number of inventories not settled yet. */
   get size(): number {
-    return this.#waiting.size + this.#unsettled.size;
+    return this.#inventories.size;
   }
 
   add(session: TaskSession, frame: InventoryFrame): void {
-    if (this.#newestEpoch(session.serverUuid) > session.epoch) return;
-    this.#unsettled.delete(session.serverUuid);
-    this.#waiting.set(session.serverUuid, { session, known: new Map(frame.tasks.map((task) => [task.id, task])) });
-    this.#runner.kick();
+    const known = new Map(frame.tasks.map((task) => [task.id, task]));
+    this.#inventories.add({ session, known, wasLeft: false });
   }
 
-  /** Tries again what was left; forgets what belongs to sessions that are over. */
-  poll(): void {
-    for (const [serverUuid, inventory] of this.#unsettled) {
-      this.#unsettled.delete(serverUuid);
-      const current = this.#deps.sessions.get(serverUuid);
-      if (current?.epoch === inventory.session.epoch) this.#waiting.set(serverUuid, inventory);
-    }
-    this.#runner.kick();
+  async stop(): Promise<void> {
+    await this.#inventories.stop();
   }
 
-  stop(): Promise<void> {
-    return this.#runner.stop();
-  }
-
-  async #settleBatch(): Promise<void> {
-    const batch = this.#take();
-    try {
-      await this.#settle(batch);
-      await this.#cancelEnded(batch);
-    } catch (error) {
-      for (const inventory of batch) this.#putBack(inventory, this.#waiting);
-      throw error;
-    }
-  }
-
-  #take(): Inventory[] {
-    const batch = [...this.#waiting.values()].slice(0, MAX_BATCH);
-    for (const { session } of batch) this.#waiting.delete(session.serverUuid);
-    return batch;
-  }
-
-  /** What a later session, or this one, has said since stands. */
-  #putBack(inventory: Inventory, queue: Map<string, Inventory>): void {
-    const { serverUuid, epoch } = inventory.session;
-    if (this.#newestEpoch(serverUuid) > epoch) return;
-    if (this.#waiting.has(serverUuid) || this.#unsettled.has(serverUuid)) return;
-    queue.set(serverUuid, inventory);
-  }
-
-  /** Of the server's sessions that are known here; one that is over leaves it to the next one's inventory. */
-  #newestEpoch(serverUuid: string): number {
-    return Math.max(
-      this.#deps.sessions.get(serverUuid)?.epoch ?? 0,
-      this.#waiting.get(serverUuid)?.session.epoch ?? 0,
-      this.#unsettled.get(serverUuid)?.session.epoch ?? 0,
+  /** Returns the inventories that are not settled completely. */
+  async #settle(batch: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
+    const current = batch.filter(({ session }) => this.#isCurrent(session));
+    const left = await this.#settleInRounds(current, database);
+    await this.#cancelEnded(
+      current.filter((inventory) => !left.includes(inventory) || !inventory.wasLeft),
+      database,
     );
+    for (const inventory of left) inventory.wasLeft = true;
+    return left;
   }
 
-  async #settle(batch: readonly Inventory[]): Promise<void> {
-    let open = batch;
+  /** The tasks of an ended session are left to the next session's inventory. */
+  #isCurrent({ serverUuid, epoch }: TaskSession): boolean {
+    return this.#deps.sessions.get(serverUuid)?.epoch === epoch;
+  }
+
+  /**
+   * Returns the inventories with tasks whose rows are locked or kept changing. @throws
+   * DatabaseBusyError to have the batch halved
+   */
+  async #settleInRounds(inventories: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
+    const blocked: Inventory[] = [];
+    let open = inventories;
     for (let round = 0; round < MAX_ROUNDS && open.length > 0; ) {
-      const settlements = await this.#decide(open);
-      const changed =
-        settlements.length === 0
-          ? []
-          : await settleInventory(this.#deps.database, this.#deps.sessions.run(), settlements);
-      this.#deps.onChanged(changed);
+      const settlements = await this.#decide(open, database);
+      const { changed, locked } = await this.#carryOut(settlements, database);
       const isPart = settlements.length === MAX_SETTLED;
-      if (!isPart || changed.length === 0) round++;
-      if (isPart) continue;
-      const done = new Set(changed.map((task) => task.id));
-      const left = new Set(settlements.flatMap(({ task }) => (done.has(task.id) ? [] : [task.serverUuid])));
-      for (const { session } of open) if (!left.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
-      open = open.filter(({ session }) => left.has(session.serverUuid));
+      if (isPart && changed.length > 0) continue;
+      // Every row that was read is locked, and the limit hides the tasks of other servers.
+      if (isPart && open.length > 1) throw new DatabaseBusyError('locked');
+      round += 1;
+      const done = new Set(changed.map(({ id }) => id));
+      const inUse = new Set(locked);
+      const standing = serversOf(settlements, (id) => !done.has(id));
+      const skipped = serversOf(settlements, (id) => inUse.has(id));
+      for (const { session } of open) if (!standing.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
+      blocked.push(...open.filter(({ session }) => skipped.has(session.serverUuid)));
+      open = open.filter(({ session: { serverUuid } }) => standing.has(serverUuid) && !skipped.has(serverUuid));
     }
-    for (const inventory of open) this.#putBack(inventory, this.#unsettled);
+    return [...blocked, ...open];
   }
 
-  async #decide(inventories: readonly Inventory[]): Promise<Settlement[]> {
+  async #carryOut(settlements: readonly Settlement[], database: Queryable): Promise<WrittenTasks> {
+    if (settlements.length === 0) return { changed: [], locked: [] };
+    const written = await settleInventory(database, this.#deps.sessions.run(), settlements);
+    this.#deps.onChanged(written.changed);
+    return written;
+  }
+
+  async #decide(inventories: readonly Inventory[], database: Queryable): Promise<Settlement[]> {
     const byServer = new Map(inventories.map((inventory) => [inventory.session.serverUuid, inventory]));
     const inherited = await readInherited(
-      this.#deps.database,
+      database,
       inventories.map(({ session }) => session),
       MAX_SETTLED,
     );
@@ -157,18 +151,25 @@ export class Reconciler {
     this.#deps.log.debug({ task, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task at inventory');
   }
 
-  /** Ended while the agent was away (timed out, say), and the agent still has it: it is to stop. */
-  async #cancelEnded(batch: readonly Inventory[]): Promise<void> {
+  /**
+   * Tasks that ended while the agent was disconnected (by a timeout, for example) and that the
+   * agent still has: it must stop them.
+   */
+  async #cancelEnded(batch: readonly Inventory[], database: Queryable): Promise<void> {
     const working = batch.flatMap(({ session, known }) =>
       [...known.values()].flatMap((task) => (task.state === 'ended' ? [] : [{ session, task }])),
     );
     if (working.length === 0) return;
     const ended = await readEnded(
-      this.#deps.database,
+      database,
       working.map(({ task }) => task.id),
     );
     for (const { session, task } of working) {
       if (ended.has(task.id)) session.send({ type: 'task_cancel', id: task.id, attempt: task.attempt });
     }
   }
+}
+
+function serversOf(settlements: readonly Settlement[], isMeant: (taskId: string) => boolean): Set<string> {
+  return new Set(settlements.flatMap(({ task }) => (isMeant(task.id) ? [task.serverUuid] : [])));
 }

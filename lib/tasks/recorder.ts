@@ -1,14 +1,15 @@
 /**
- * Takes what agents report about their tasks and has it stored: ends at once, the rest within a few milliseconds, all
- * that gathered in one statement. An end is acknowledged once it is recorded (or needs no record), and kept until then,
- * through an outage of the database as well. Bounded: output that is too much is dropped and counted, the agent's ends
- * beyond the bound are not taken and the agent repeats them. Called by the dispatcher.
+ * Stores what agents report about their tasks: ends at once, the rest within a few milliseconds,
+ * all gathered reports in one statement. An end is acknowledged once it is recorded (or needs no
+ * record). Until then the recorder keeps it, through a database outage as well. Bounded: excess
+ * output is dropped and counted; agents' ends beyond the limit are refused, and the agents repeat
+ * them. Called by the dispatcher.
  */
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { BatchQueue } from '../moray/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
-import { Runner } from '../waits/runner.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import type { ChangedTask } from './claim-store.ts';
 import {
@@ -22,7 +23,7 @@ import {
   toEvent,
   withoutResult,
 } from './report.ts';
-import { type AttemptReport, recordRepeatedReports, recordReports } from './report-store.ts';
+import { type AttemptReport, recordReports } from './report-store.ts';
 import type { TaskSession } from './sessions.ts';
 import type { TaskError } from './task.ts';
 
@@ -30,73 +31,78 @@ export interface RecorderDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;
-  /** Stored: tell whoever waits for them. */
+  /** These tasks are stored: wake those who wait for them. */
   onChanged: (changed: readonly ChangedTask[]) => void;
-  /** What agents of these servers said is stored. */
+  /** The reports of these servers' agents are stored. */
   onStored: (serverUuids: readonly string[]) => void;
 }
 
-/** What has gathered about one attempt. */
+/** Gathered reports about one attempt. */
 interface Gathered {
   subject: ReportSubject;
   events: EventReport[];
-  /** So many of them have been sent before, and may be stored: the answer did not come. */
+  /**
+   * How many of the events were sent before and may be stored already: their answer did not come.
+   */
   sentEvents: number;
-  /** Some of it has been sent before. */
-  wasSent: boolean;
-  end?: EndReport;
-  /** Tells whoever reported the end that it is recorded. */
-  acknowledge?: () => void;
+  /** The end was sent before and may be stored already. */
+  isEndSent: boolean;
+  end?: EndReport | undefined;
+  /** Informs the sender of the end that it is recorded. */
+  acknowledge?: (() => void) | undefined;
   size: number;
-  /** The database would not have it as it was; the end is left. */
+  /** The database refused it in its original form; only the end is left. */
   isBare?: boolean;
 }
 
 const GATHER_MS = 25;
 const MAX_BATCH_SIZE = 4 * 1024 * 1024;
 const MAX_BATCH_TASKS = 500;
-/** Above this, events are dropped. */
+/** Above this, output and progress are dropped. */
 const MAX_EVENTS_SIZE = 32 * 1024 * 1024;
-/** Above this, ends are not taken. */
+/**
+ * Limit for one attempt. More would not fit into a statement, and would take the room of other
+ * tasks while the attempt's row is locked.
+ */
+const MAX_ATTEMPT_SIZE = 2 * 1024 * 1024;
+/** Above this, ends are refused. */
 const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 
 export class Recorder {
   readonly #deps: RecorderDeps;
-  readonly #runner: Runner;
-  #gathered = new Map<string, Gathered>();
+  readonly #reports: BatchQueue<Gathered>;
   #size = 0;
-  /** Events that were not stored because too much was on its way. */
+  /** Events that were not stored because too many bytes were waiting. */
   droppedEvents = 0;
-  /** Ends not taken for the same reason; their agents repeat them. */
+  /** Ends refused for the same reason; their agents repeat them. */
   refusedEnds = 0;
 
   constructor(deps: RecorderDeps) {
     this.#deps = deps;
-    this.#runner = new Runner({
-      clock: deps.clock,
-      log: deps.log,
+    this.#reports = new BatchQueue<Gathered>({
+      ...deps,
       what: 'recording of task reports',
-      hasWork: () => this.#gathered.size > 0,
-      work: () => this.#store(this.#take()),
+      keyOf: ({ subject }) => keyOf(subject),
+      join: (earlier, later) => this.#join(earlier, later),
+      maxBatch: MAX_BATCH_TASKS,
+      maxBatchSize: MAX_BATCH_SIZE,
+      sizeOf: ({ size }) => size,
+      work: (batch, database) => this.#store(batch, database),
+      lost: (batch) => markSent(batch),
+      refused: (gathered, error) => this.#withoutWhatIsRefused(gathered, error),
     });
   }
 
-  /** Reports waiting or being stored. */
+  /** Reports that wait or are being stored. */
   get size(): number {
     return this.#size;
   }
 
   event(session: TaskSession, frame: TaskEventFrame): void {
     const report = toEvent(frame);
-    const size = sizeOf(report);
-    if (this.#size + size > MAX_EVENTS_SIZE) {
-      this.droppedEvents += 1;
-      return;
-    }
-    const gathered = this.#of({ id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt });
-    addEvent(gathered.events, report, gathered.sentEvents);
-    this.#grow(gathered, size);
-    this.#runner.kick(GATHER_MS);
+    const subject = { id: frame.id, serverUuid: session.serverUuid, attempt: frame.attempt };
+    if (this.#hasRoomFor(subject, report)) this.#add({ subject, events: [report] }, sizeOf(report), GATHER_MS);
+    else this.droppedEvents += 1;
   }
 
   end(session: TaskSession, frame: TaskEndFrame): void {
@@ -105,165 +111,119 @@ export class Recorder {
     this.#takeEnd({ id, serverUuid: session.serverUuid, attempt }, () => toEnd(frame), acknowledge);
   }
 
-  /** An end that this instance heard itself. Until it is acknowledged it is to be told again. */
+  /**
+   * The end of a post, which this instance received itself. The caller repeats it until it is
+   * acknowledged.
+   */
   endOfPost(subject: ReportSubject, end: EndReport, acknowledge: () => void): void {
     this.#takeEnd(subject, () => end, acknowledge);
   }
 
-  /** An end that the control plane gives an attempt; nobody is told but who waits. */
+  /** An end that the control plane gives an attempt. It wakes waiters; no agent is informed. */
   fail(subject: ReportSubject, error: TaskError): void {
-    const gathered = this.#of(subject);
-    if (gathered.end === undefined)
-      this.#end(gathered, { name: 'failure', reportedAt: '', resultJson: undefined, error });
+    const end: EndReport = { name: 'failure', reportedAt: '', resultJson: undefined, error };
+    this.#add({ subject, end }, sizeOf(end));
   }
 
-  /** Stores what it can at once; what the database does not take now, the agents repeat to another instance. */
+  /**
+   * Stores once what it can. Agents repeat what the database does not take now to another instance.
+   */
   async stop(): Promise<void> {
-    await this.#runner.stop();
-    try {
-      while (this.#gathered.size > 0) await this.#store(this.#take());
-    } catch (error) {
-      this.#deps.log.warn(
-        { reason: messageOf(error), count: this.#gathered.size },
-        'task reports left to their agents',
-      );
-    }
+    const left = await this.#reports.finish();
+    if (left.length > 0) this.#deps.log.warn({ count: left.length }, 'task reports left to their agents');
   }
 
-  #takeEnd(subject: ReportSubject, end: () => EndReport, acknowledge: () => void): void {
+  /** Reports of a task's state are small and others need them, so they may use the room of ends. */
+  #hasRoomFor(subject: ReportSubject, report: EventReport): boolean {
+    const size = sizeOf(report);
+    if (report.name === 'accepted' || report.name === 'started') return this.#size + size <= MAX_ENDS_SIZE;
+    const ofAttempt = this.#reports.get(keyOf(subject))?.size ?? 0;
+    return this.#size + size <= MAX_EVENTS_SIZE && ofAttempt + size <= MAX_ATTEMPT_SIZE;
+  }
+
+  #takeEnd(subject: ReportSubject, toEnd: () => EndReport, acknowledge: () => void): void {
     if (this.#size > MAX_ENDS_SIZE) {
       this.refusedEnds += 1;
       return;
     }
-    const gathered = this.#of(subject);
-    gathered.acknowledge = acknowledge;
-    if (gathered.end === undefined) this.#end(gathered, end());
+    const end = toEnd();
+    this.#add({ subject, end, acknowledge }, sizeOf(end));
   }
 
-  #end(gathered: Gathered, report: EndReport): void {
-    gathered.end = report;
-    this.#grow(gathered, sizeOf(report));
-    this.#runner.kick();
-  }
-
-  #of(subject: ReportSubject): Gathered {
-    const key = keyOf(subject);
-    let gathered = this.#gathered.get(key);
-    if (gathered === undefined) {
-      gathered = { subject, events: [], sentEvents: 0, wasSent: false, size: 0 };
-      this.#gathered.set(key, gathered);
-    }
-    return gathered;
-  }
-
-  #grow(gathered: Gathered, size: number): void {
-    gathered.size += size;
+  #add(
+    gathered: Pick<Gathered, 'subject' | 'end' | 'acknowledge'> & { events?: EventReport[] },
+    size: number,
+    withinMs = 0,
+  ) {
     this.#size += size;
+    this.#reports.add({ events: [], sentEvents: 0, isEndSent: false, size, ...gathered }, withinMs);
   }
 
-  #take(): Gathered[] {
-    const batch: Gathered[] = [];
-    let size = 0;
-    for (const [key, gathered] of this.#gathered) {
-      if (batch.length > 0 && (size + gathered.size > MAX_BATCH_SIZE || batch.length >= MAX_BATCH_TASKS)) break;
-      this.#gathered.delete(key);
-      batch.push(gathered);
-      size += gathered.size;
-    }
-    return batch;
-  }
-
-  /** @throws DatabaseUnavailableError; the batch is gathered again then. */
-  async #store(batch: Gathered[]): Promise<void> {
-    try {
-      const changed = await this.#record(batch);
-      this.#finish(batch);
-      this.#deps.onChanged(changed);
-      this.#deps.onStored(batch.map(({ subject }) => subject.serverUuid));
-    } catch (error) {
-      if (error instanceof DatabaseUnavailableError) {
-        this.#putBack(batch);
-        throw error;
-      }
-      if (batch.length > 1) await this.#storeOneByOne(batch);
-      else await this.#storeBare(batch, error);
-    }
-  }
-
-  #record(batch: readonly Gathered[]): Promise<ChangedTask[]> {
-    const { database } = this.#deps;
-    const reports = batch.flatMap(reportsOf);
-    return batch.some(({ wasSent }) => wasSent)
-      ? recordRepeatedReports(database, reports)
-      : recordReports(database, reports);
-  }
-
-  /** Of what the database will not have, the end at least: without it the task would never end. */
-  async #storeBare(batch: Gathered[], error: unknown): Promise<void> {
-    const [gathered] = batch;
-    if (gathered?.end === undefined || gathered.isBare || !isUnfit(error)) return this.#giveUp(batch, error);
-    gathered.isBare = true;
-    gathered.events = [];
-    gathered.sentEvents = 0;
-    gathered.end = withoutResult(gathered.end, messageOf(error));
-    await this.#store(batch);
-  }
-
-  async #storeOneByOne(batch: Gathered[]): Promise<void> {
-    for (const [index, gathered] of batch.entries()) {
-      try {
-        await this.#store([gathered]);
-      } catch (error) {
-        this.#putBack(batch.slice(index + 1));
-        throw error;
-      }
-    }
-  }
-
-  /** The database will not have it; without an acknowledgement its agent keeps it. */
-  #giveUp(batch: Gathered[], error: unknown): void {
-    for (const { subject, size } of batch) {
-      this.#size -= size;
-      this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task report not stored');
-    }
-  }
-
-  #finish(batch: Gathered[]): void {
-    for (const { end, acknowledge, size } of batch) {
+  /** Returns the items whose tasks' rows are locked. */
+  async #store(batch: Gathered[], database: Queryable): Promise<Gathered[]> {
+    const { changed, locked } = await recordReports(database, batch.flatMap(reportsOf));
+    const inUse = new Set(locked);
+    const { left = [], stored = [] } = Object.groupBy(batch, ({ subject }) =>
+      inUse.has(subject.id) ? 'left' : 'stored',
+    );
+    for (const { end, acknowledge, size } of stored) {
       this.#size -= size;
       if (end !== undefined) acknowledge?.();
     }
+    this.#deps.onChanged(changed);
+    this.#deps.onStored(stored.map(({ subject }) => subject.serverUuid));
+    return left;
   }
 
-  /** In front of what has come for the same attempt since. */
-  #putBack(batch: Gathered[]): void {
-    const later = this.#gathered;
-    for (const gathered of batch) {
-      gathered.sentEvents = gathered.events.length;
-      gathered.wasSent = true;
-    }
-    this.#gathered = new Map(batch.map((gathered) => [keyOf(gathered.subject), gathered]));
-    for (const [key, gathered] of later) {
-      const earlier = this.#gathered.get(key);
-      if (earlier === undefined) this.#gathered.set(key, gathered);
-      else this.#join(earlier, gathered);
-    }
+  /**
+   * If the database refuses the reports, keeps at least the end: without it the task would never
+   * end.
+   */
+  #withoutWhatIsRefused(gathered: Gathered, error: unknown): Gathered | undefined {
+    const { subject, end, isBare, size } = gathered;
+    if (end !== undefined && isBare !== true && isUnfit(error))
+      return { ...gathered, isBare: true, events: [], sentEvents: 0, end: withoutResult(end, messageOf(error)) };
+    // The agent gets no acknowledgement, so it keeps the end.
+    this.#size -= size;
+    this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task report not stored');
+    return undefined;
   }
 
-  #join(earlier: Gathered, later: Gathered): void {
-    earlier.events.push(...later.events);
+  /** Later reports of an attempt go behind the waiting ones; its first end stands. */
+  #join(earlier: Gathered, later: Gathered): Gathered {
+    for (const event of later.events) addEvent(earlier.events, event, earlier.sentEvents);
     earlier.size += later.size;
-    if (earlier.end === undefined && later.end !== undefined) earlier.end = later.end;
+    if (earlier.end === undefined) earlier.end = later.end;
+    else if (later.end !== undefined) this.#forget(earlier, sizeOf(later.end));
     if (later.acknowledge !== undefined) earlier.acknowledge = later.acknowledge;
+    return earlier;
+  }
+
+  #forget(gathered: Gathered, size: number): void {
+    gathered.size -= size;
+    this.#size -= size;
   }
 }
 
-/** SQLSTATE classes of what lies in the values: data exceptions, and limits of the program. */
+/** The answer was lost, so these may be stored already. They are sent again unchanged. */
+function markSent(batch: readonly Gathered[]): false {
+  for (const gathered of batch) {
+    gathered.sentEvents = gathered.events.length;
+    gathered.isEndSent = gathered.end !== undefined;
+  }
+  return false;
+}
+
+/** SQLSTATE classes of errors caused by the values: data exceptions, and program limits. */
 const isUnfit = (error: unknown): boolean => /^(22|54)/.test(sqlStateOf(error) ?? '');
 
 const keyOf = (subject: ReportSubject): string => `${subject.serverUuid} ${subject.id} ${subject.attempt}`;
 
-function reportsOf({ subject, events, sentEvents, end }: Gathered): (AttemptReport & { isRepeated: boolean })[] {
+function reportsOf({ subject, events, sentEvents, isEndSent, end }: Gathered): AttemptReport[] {
   const reports: Report[] = end === undefined ? events : [...events, end];
-  return reports.map((report, at) => ({ subject, report, isRepeated: at < sentEvents }));
+  return reports.map((report, at) => ({
+    subject,
+    report,
+    isRepeated: at < sentEvents || (report === end && isEndSent),
+  }));
 }

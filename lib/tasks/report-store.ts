@@ -1,10 +1,10 @@
-/** SQL of what agents report about tasks: one statement for many reports of many tasks. */
+/** SQL that stores agents' reports about tasks: one statement for many reports of many tasks. */
 import type { Queryable } from '../moray/database.ts';
 import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
-import type { ChangedTask } from './claim-store.ts';
+import { toWritten, type WrittenRow, type WrittenTasks } from './claim-store.ts';
 import type { Report, ReportSubject } from './report.ts';
 
-/** Of each output stream the first and the last half are kept, and at most so many pieces. */
+/** Keeps the first half and the last half of each output stream, and a limited number of pieces. */
 export interface OutputBounds {
   halfBytes: number;
   halfPieces: number;
@@ -16,35 +16,26 @@ const defaultBounds: OutputBounds = { halfBytes: MAX_OUTPUT_BYTES / 2, halfPiece
 export interface AttemptReport {
   subject: ReportSubject;
   report: Report;
+  /** It may be stored already: the answer to its statement was lost. */
+  isRepeated?: boolean;
 }
 
-/** Stores reports in the order given, passing over those not for the present attempt; returns the tasks that changed. */
+/**
+ * Stores reports in the order given; skips those that are not for the present attempt. If some
+ * reports are repeated, all of their tasks count as changed.
+ */
 export async function recordReports(
   database: Queryable,
   reports: readonly AttemptReport[],
   bounds: OutputBounds = defaultBounds,
-): Promise<ChangedTask[]> {
-  const { rows } = await database.query<ChangedTask>(
-    `select * from cnapi_record_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
-       $8::text[], $9::bigint[], $10::int[], $11::int, $12::int)`,
+): Promise<WrittenTasks> {
+  const { rows } = await database.query<WrittenRow>(
+    `select id, what from cnapi_store_task_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+       $7::text[], $8::text[], $9::bigint[], $10::int[], $11::int, $12::int, $13::boolean[])`,
     valuesOf(reports, bounds),
     { name: 'record reports' },
   );
-  return rows;
-}
-
-/** The same where some have been sent before and may be stored; returns all their tasks, as they are now. */
-export async function recordRepeatedReports(
-  database: Queryable,
-  reports: readonly (AttemptReport & { isRepeated: boolean })[],
-  bounds: OutputBounds = defaultBounds,
-): Promise<ChangedTask[]> {
-  const { rows } = await database.query<ChangedTask>(
-    `select * from cnapi_record_repeated_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
-       $7::text[], $8::text[], $9::bigint[], $10::int[], $11::int, $12::int, $13::boolean[])`,
-    [...valuesOf(reports, bounds), reports.map(({ isRepeated }) => isRepeated)],
-  );
-  return rows;
+  return toWritten(rows);
 }
 
 function valuesOf(reports: readonly AttemptReport[], bounds: OutputBounds): unknown[] {
@@ -61,10 +52,11 @@ function valuesOf(reports: readonly AttemptReport[], bounds: OutputBounds): unkn
     reports.map(({ report }) => (report.name === 'output' ? report.bytes : 0)),
     bounds.halfBytes,
     bounds.halfPieces,
+    reports.some(({ isRepeated }) => isRepeated) ? reports.map(({ isRepeated }) => isRepeated === true) : null,
   ];
 }
 
-/** What goes into the event; of an end, its error. */
+/** The data of the report's event; for an end, its error. */
 function dataOf(report: Report): object | undefined {
   switch (report.name) {
     case 'accepted':

@@ -1,7 +1,7 @@
-/** What can go wrong with tasks in a way that a caller can act on. Thrown by the store, the waiters and the facade. */
+/** Task errors that a caller can act on. Thrown by the store, the waiters and the facade. */
 import { CnapiError } from '../errors.ts';
 
-/** There is no such task, or it was deleted after its 30 days. Text as the reference has it. */
+/** The task does not exist, or it was deleted after its 30 days. The text is the reference's. */
 export class TaskNotFoundError extends CnapiError {
   readonly taskId: string;
   constructor(taskId: string) {
@@ -10,7 +10,7 @@ export class TaskNotFoundError extends CnapiError {
   }
 }
 
-/** A cancel came after the end. */
+/** The task ended before the cancel arrived. */
 export class TaskEndedError extends CnapiError {
   readonly taskId: string;
   constructor(taskId: string, status: string) {
@@ -19,7 +19,7 @@ export class TaskEndedError extends CnapiError {
   }
 }
 
-/** An old agent has it, and its protocol knows no way to end a task. */
+/** The task was posted to a legacy agent, whose protocol cannot end a task. */
 export class TaskNotCancellableError extends CnapiError {
   readonly taskId: string;
   constructor(taskId: string) {
@@ -29,7 +29,7 @@ export class TaskNotCancellableError extends CnapiError {
   }
 }
 
-/** The same Idempotency-Key came with another request for the same server. */
+/** The Idempotency-Key was already used for this server with another request. */
 export class IdempotencyConflictError extends CnapiError {
   readonly taskId: string;
   constructor(taskId: string, key: string) {
@@ -39,14 +39,27 @@ export class IdempotencyConflictError extends CnapiError {
   }
 }
 
-/** The server's agent, connected here, does not have such a task. */
+/** The params name secrets that they do not contain, or contain in a wrong form. */
+export class BadSecretParamsError extends CnapiError {
+  constructor(reason: string) {
+    const message = `value ${reason}`;
+    super('InvalidParameters', 400, 'Request parameters failed validation', {
+      errors: [{ field: 'secret_params', code: 'Invalid', message }],
+    });
+  }
+}
+
+/** The server's agent is connected here and does not support this task. */
 export class TaskUnknownError extends CnapiError {
   constructor(serverUuid: string, name: string) {
     super('UnknownTask', 409, `The agent of server ${serverUuid} does not know the task '${name}'`);
   }
 }
 
-/** The ticket that a task names does not hold the lock: it is queued yet, has ended, or is not there. */
+/**
+ * The ticket that a task names does not hold the lock: it is still queued, has ended, or does not
+ * exist.
+ */
 export class TicketNotActiveError extends CnapiError {
   constructor(ticketUuid: string, status: string | undefined) {
     super('TicketNotActive', 409, `${standing(ticketUuid, status)}; the task was not accepted`);
@@ -60,7 +73,7 @@ function standing(ticketUuid: string, status: string | undefined): string {
   return `Ticket ${ticketUuid} is ${status}: create another one and wait until that is active`;
 }
 
-/** Almost surely a mistake: that lock keeps nobody else from this server. */
+/** Almost certainly a mistake: that lock does not protect this server. */
 export class TicketOfAnotherServerError extends CnapiError {
   constructor(ticketUuid: string, { ticketServer, taskServer }: { ticketServer: string; taskServer: string }) {
     const message = `Ticket ${ticketUuid} is of server ${ticketServer}, the task is for ${taskServer}`;
@@ -68,10 +81,19 @@ export class TicketOfAnotherServerError extends CnapiError {
   }
 }
 
-/** More tasks wait for this server than it could take in time anyway. */
+export interface QueueQuota {
+  tasks: number;
+  mib: number;
+}
+
+/**
+ * The server's queue has more tasks than the server could take in time, or their params take too
+ * much room.
+ */
 export class TooManyTasksError extends CnapiError {
-  constructor(serverUuid: string) {
-    const message = `Too many tasks are queued for server ${serverUuid}; try again when some have been taken`;
+  constructor(serverUuid: string, { tasks, mib }: QueueQuota) {
+    const quota = `the queue of a server holds ${tasks} tasks and ${mib} MiB of their parameters`;
+    const message = `Too many tasks are queued for server ${serverUuid}: ${quota}; try again when some have been taken`;
     super('TooManyTasks', 503, message, { retryAfterSeconds: 5 });
   }
 }

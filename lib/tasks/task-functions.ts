@@ -1,10 +1,14 @@
 /**
- * The statements over several rows, as functions of the database (law 5): VOLATILE, so that each statement in them reads
- * afresh; the locks first, in the order roster row, then tasks by id (or `skip locked`); the time once, after the locks.
- * Called by `claim-store.ts` and `report-store.ts` only.
+ * Statements over several rows, as database functions (law 5). They are VOLATILE, so each statement
+ * in them reads afresh. They take the locks first (the roster row, then tasks by id, or `skip
+ * locked`), and read the time once, after the locks. Called by `claim-store.ts` and
+ * `report-store.ts` only.
  */
 
-/** The claim's first forms, under their migrations; `claim-function.ts` has the one that stands, and explains it. */
+/**
+ * The first versions of the claim, under their migrations. `claim-function.ts` has and explains the
+ * current one.
+ */
 const claimQueued = `cnapi_claim_tasks(
   p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_overdue_ms int, p_resend_ms int,
   p_most_claimed int, p_most int, p_most_bytes int, p_most_all int, p_most_all_bytes int, p_most_cancels int
@@ -94,8 +98,9 @@ end $$;
 `;
 
 /**
- * As the first one, but a cancel that was passed over because its task's row was in use is not left to the slow poll: the
- * server is named 'later'. An acceptance that was being recorded made a cancel of just that moment seconds late.
+ * Like the first version, but the slow poll need not handle a cancel that was skipped because its
+ * task's row was locked: its server is returned as 'later'. Before, recording an acceptance delayed
+ * a simultaneous cancel by seconds.
  */
 export const claimLaterFunction = `
 create or replace function ${claimQueued}  declare
@@ -129,65 +134,9 @@ end $$;
 `;
 
 /**
- * Carries out what was decided at an inventory, for each task only if it is still as it was read, and only for a
- * session whose roster row still says so. Returns the tasks it changed.
- */
-export const inventoryFunction = `
-create function cnapi_settle_inventory(
-  p_run uuid, p_ids uuid[], p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_attempts int[], p_cancels boolean[],
-  p_actions text[], p_errors text[]
-) returns table (id uuid, ended boolean) language plpgsql volatile as $$
-#variable_conflict use_column
-declare
-  moment timestamptz;
-begin
-  perform 1 from cnapi_roster_authority r where r.server_uuid = any (p_servers) order by r.server_uuid for share;
-  perform 1 from cnapi_tasks t where t.id = any (p_ids) order by t.id for update;
-  moment := cnapi_now();
-  return query
-    with changed as (
-      update cnapi_tasks t
-        set state = case d.action when 'fail' then 'ended' when 'again' then 'queued' when 'again-uncertain' then 'queued'
-              else t.state end,
-            outcome = case d.action when 'fail' then 'failure' end,
-            error = d.error::json,
-            epoch = d.epoch,
-            journal_id = d.journal_id,
-            cancel_sent_at = null,
-            uncertain = t.uncertain or d.action = 'again-uncertain',
-            queued_at = case when d.action like 'again%' then moment else t.queued_at end,
-            accepted_at = case when d.action like 'again%' then null else coalesce(t.accepted_at, moment) end,
-            started_at = case when d.action like 'again%' then null when d.action = 'runs' then coalesce(t.started_at, moment)
-              else t.started_at end,
-            progress_at = case when d.action like 'again%' then null else t.progress_at end,
-            progress = case when d.action like 'again%' then null else t.progress end,
-            progress_seq = case when d.action like 'again%' then null else t.progress_seq end,
-            kept_events = case when d.action like 'again%' then 0 else t.kept_events end,
-            kept_bytes = case when d.action like 'again%' then 0 else t.kept_bytes end,
-            last_seq = t.last_seq + case when d.action like 'again%' then 1 else 0 end
-        from unnest(p_ids, p_servers, p_epochs, p_journals, p_attempts, p_cancels, p_actions, p_errors)
-            as d (id, server_uuid, epoch, journal_id, attempt, is_cancelled, action, error)
-          join cnapi_roster_authority r on r.server_uuid = d.server_uuid and r.run = p_run and r.epoch = d.epoch
-        where t.id = d.id and t.server_uuid = d.server_uuid and t.state = 'claimed' and t.attempt = d.attempt
-          and t.epoch < d.epoch and (t.cancel_requested_at is not null) = d.is_cancelled
-        returning t.id, t.state, t.attempt, t.last_seq, d.action
-    ), noted as (
-      insert into cnapi_task_events (task_id, seq, attempt, name, stored_at, data)
-        select c.id, c.last_seq, c.attempt, 'retry', moment, json_build_object('reason',
-            case c.action when 'again' then 'the server had not received it'
-              else 'the server lost its record of the task, which may be run again' end)
-          from changed c where c.action like 'again%'
-    ), dropped as (
-      delete from cnapi_task_events e using changed c
-        where c.action like 'again%' and e.task_id = c.id and e.name in ('output', 'progress')
-    )
-    select c.id, c.state = 'ended' from changed c;
-end $$;
-`;
-
-/**
- * Stores what agents report, many at a time: events, and ends by their outcome ('complete', 'failure'). What is not for
- * the present attempt of a claimed task of that server is passed over. Returns the tasks that changed.
+ * Stores many reports of agents at a time: events, and ends by their outcome ('complete',
+ * 'failure'). Skips a report that is not about the present attempt of a claimed task of that
+ * server. Returns the tasks that changed.
  */
 export const recordFunction = `
 create function cnapi_record_reports(
@@ -294,8 +243,9 @@ end $$;
 `;
 
 /**
- * Ends what nobody takes or nobody will report: queued for p_start_by_ms; past its timeout by p_overdue_ms while its
- * server is unknown; past it by ten times that wherever it is. Any instance does it; rows in use are left for next time.
+ * Ends tasks that no agent takes or will report: queued for p_start_by_ms; past their timeout by
+ * p_overdue_ms while their server is unknown; past it by ten times that in any case. Any instance
+ * calls it; locked rows are left for the next call.
  */
 export const sweepFunction = `
 create function cnapi_sweep_tasks(

@@ -1,26 +1,27 @@
 /**
- * Tables of the tasks subsystem and the rules that stand in the database itself: an ended task does not change, attempts
- * are numbered without gaps, and every end leaves its event, whoever wrote it. The functions that work over several rows
- * are in `task-functions.ts`.
+ * Tables of the tasks subsystem and the rules that the database itself enforces: an ended task does
+ * not change, attempts are numbered without gaps, and every end creates its event, whichever
+ * statement wrote it. The functions over several rows are in files of their own, named after what
+ * they do.
  *
- * params, result, error and progress are `json`, not `jsonb`: they are handed on as they came, NUL characters included.
+ * params, result, error and progress are `json`, not `jsonb`: they are passed on unchanged, NUL
+ * characters included.
  */
 import type { Migration } from '../moray/migrations.ts';
-import { claimPassedOverFunction } from './claim-function.ts';
+import { claimFunctions, firstClaimFunctions } from './claim-function.ts';
+import { claimPassedOverFunction } from './claim-history.ts';
+import { lateFunctions, tickFunctions } from './deadline-functions.ts';
 import { posts } from './post-functions.ts';
+import { storeReportsFunction } from './record-function.ts';
 import { repeatFunction } from './repeat-function.ts';
-import {
-  claimFunction,
-  claimLaterFunction,
-  inventoryFunction,
-  recordFunction,
-  sweepFunction,
-} from './task-functions.ts';
+import { inventoryFunction, settleInventoriesFunction } from './settle-functions.ts';
+import { claimFunction, claimLaterFunction, recordFunction, sweepFunction } from './task-functions.ts';
 
 /**
- * `claimed_at` is when the present attempt was claimed and never moves within it: deadlines count from it. `sent_at` is
- * when it was last sent, `cancel_sent_at` when its present session was last told to end it. `uncertain`: an earlier attempt may have run. `last_seq` numbers the task's events under the
- * row's lock.
+ * `claimed_at` is when the present attempt was claimed. It never moves within the attempt:
+ * deadlines count from it. `sent_at` is when it was last sent, `cancel_sent_at` when its present
+ * session was last told to end it. `uncertain`: an earlier attempt may have run. `last_seq` numbers
+ * the task's events under the row's lock.
  */
 const tasks = `
 create table cnapi_tasks (
@@ -68,7 +69,10 @@ create index cnapi_tasks_ended on cnapi_tasks (ended_at) where state = 'ended';
 create index cnapi_tasks_server on cnapi_tasks (server_uuid, created_at desc);
 `;
 
-/** Of an output piece, `first_byte` and `bytes` say where in its stream it stands, `cut` how much was dropped there. */
+/**
+ * For a piece of output, `first_byte` and `bytes` give its place in its stream, and `cut` the
+ * number of bytes dropped there.
+ */
 const events = `
 create table cnapi_task_events (
   task_id uuid not null references cnapi_tasks (id) on delete cascade,
@@ -106,8 +110,63 @@ end $$;
 create trigger cnapi_tasks_guard before update on cnapi_tasks for each row execute function cnapi_tasks_guard();
 `;
 
-/** The ticket that had to be active when the task was accepted (`ticketed-store.ts`); no foreign key: tickets come and go. */
+/**
+ * The ticket that had to be active when the task was accepted (`ticketed-store.ts`). No foreign
+ * key: tickets are deleted earlier.
+ */
 const ticket = `alter table cnapi_tasks add column if not exists ticket_uuid uuid`;
+
+/**
+ * Narrow columns for lists over many servers, beside columns that may be megabytes: who asked, the
+ * beginning of the request, and the exit code of a command. The exit code is searched at the
+ * beginning of the result, where agents put it, and as text: a result is `json` and may hold
+ * characters that no json function accepts. Quotation marks within a text of the result are
+ * escaped, so no output can look like an exit code.
+ */
+const lists = `
+alter table cnapi_tasks add column actor text, add column summary text, add column exit_code int;
+create index cnapi_tasks_created on cnapi_tasks (created_at, id);
+create index cnapi_tasks_active on cnapi_tasks (created_at, id) where state <> 'ended';
+create function cnapi_tasks_exit_code() returns trigger language plpgsql as $$
+begin
+  new.exit_code := substring(left(new.result::text, 1000) from '"exitCode":(-?[0-9]{1,9})[,}]')::int;
+  return new;
+end $$;
+create trigger cnapi_tasks_exit_code before update on cnapi_tasks for each row
+  when (new.state = 'ended' and old.state <> 'ended' and new.result is not null) execute function cnapi_tasks_exit_code();
+`;
+
+/**
+ * If params hold secrets, `params` keeps them for the agent until the end, and `masked_params` is
+ * what everybody else is shown. An earlier version that does not know of this writes ends too, so
+ * the database itself deletes the secrets.
+ */
+const secrets = `
+alter table cnapi_tasks add column if not exists masked_params json;
+create or replace function cnapi_tasks_forget_secrets() returns trigger language plpgsql as $$
+begin
+  new.params := new.masked_params;
+  return new;
+end $$;
+create trigger cnapi_tasks_forget_secrets before update on cnapi_tasks for each row
+  when (new.state = 'ended' and new.masked_params is not null) execute function cnapi_tasks_forget_secrets();
+`;
+
+/**
+ * Gives each lookup of unfinished tasks one index that it can use. Right after `vacuum` found no
+ * unfinished task, Postgres assumes one row in each partial index until the next `analyze`. It then
+ * reads a whole partial index for each server instead of using the right one: a burst of 3,000
+ * tasks cost 3,000 times 3,000 rows, and no claim ended in time. The planner uses a partial index
+ * only if it can prove the index's condition. It proves nothing about `state || ''`. So an index
+ * with such a condition serves only statements that are written in the same way, and a statement
+ * with such a condition on an id uses the primary key.
+ */
+const oneIndexForEachLookup = `
+drop index cnapi_tasks_active;
+create index cnapi_tasks_unfinished on cnapi_tasks (created_at, id) where (state || '') <> 'ended';
+drop index cnapi_tasks_posted;
+create index cnapi_tasks_posted on cnapi_tasks (posted_by) where (state || '') = 'claimed' and posted_by is not null;
+`;
 
 export const taskMigrations: Migration[] = [
   { number: 30, name: 'tasks', sql: tasks },
@@ -122,4 +181,12 @@ export const taskMigrations: Migration[] = [
   { number: 39, name: 'cancels that were passed over', sql: claimLaterFunction },
   { number: 60, name: 'queued tasks that were passed over', sql: claimPassedOverFunction },
   { number: 67, name: 'task reports that may be stored already', sql: repeatFunction },
+  { number: 68, name: 'claims return ids only', sql: firstClaimFunctions },
+  { number: 120, name: 'task reports in one pass', sql: storeReportsFunction },
+  { number: 125, name: 'tasks at inventory, without waiting for locked rows', sql: settleInventoriesFunction },
+  { number: 160, name: 'secret params', sql: secrets },
+  { number: 174, name: 'ticks of tasks', sql: tickFunctions },
+  { number: 175, name: 'tasks past their deadline, in ticks', sql: lateFunctions },
+  { number: 180, name: 'lists of all tasks', sql: lists },
+  { number: 190, name: 'one index for each lookup of tasks', sql: oneIndexForEachLookup + claimFunctions },
 ];

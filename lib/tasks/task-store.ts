@@ -1,6 +1,6 @@
 /**
- * SQL of the tasks as callers see them: create, read, cancel, list, follow, delete. One function per statement. A task
- * under a ticket is created in `ticketed-store.ts`.
+ * SQL of the tasks as callers see them: create, read, cancel, list, follow, delete. One function
+ * per statement. `ticketed-store.ts` creates a task under a ticket.
  */
 import type { Queryable } from '../moray/database.ts';
 import {
@@ -19,25 +19,33 @@ export interface NewTask {
   serverUuid: string;
   name: string;
   params: JsonObject;
+  /** Shown to callers in place of `params` if these hold secrets. */
+  maskedParams?: JsonObject | undefined;
   timeoutMs: number;
   idempotent: boolean;
   idempotencyKey: string | undefined;
-  /** Of all that makes the request what it is. */
+  /** Over everything that identifies the request. */
   requestHash: string;
   requestId: string | undefined;
-  /** Of the waitlist; whether it is active is `createTaskUnderTicket`'s to ask. */
+  /** The requester's name. */
+  actor?: string | undefined;
+  /** The beginning of what the task is to do, for lists. */
+  summary?: string;
+  /** A ticket of the waitlist. `createTaskUnderTicket` checks that it is active. */
   ticketUuid?: string | undefined;
 }
 
 export interface CreatedTask {
-  /** Another than the one proposed when the idempotency key had brought a task before. */
+  /** Differs from the proposed id if the idempotency key had created a task before. */
   id: string;
   requestHash: string;
   /** The run that had authority for the server; a hint. */
   run: string | null;
 }
 
-const MAX_QUEUED_PER_SERVER = 10_000;
+export const MAX_QUEUED_PER_SERVER = 10_000;
+/** Params of all tasks queued for one server. */
+export const MAX_QUEUED_MIB_PER_SERVER = 64;
 
 /** Undefined: the server's queue is full, and the idempotency key, if any, is new. */
 export async function createTask(
@@ -56,26 +64,27 @@ export async function createTask(
 }
 
 /**
- * The parts of a statement that inserts a task: `queue`, the length of its server's, and `made`, the task or the one that
- * its idempotency key had brought before. Inserts once for each row of `guard` (a from-list with `queue` in it).
+ * The parts of a statement that inserts a task: `queue`, the length and bytes of its server's
+ * queue, and `made`, the task or the one that its idempotency key had created before. Inserts once
+ * for each row of `guard` (a from-list that contains `queue`).
  */
 export const creation = (guard: string): string => `queue as (
-       select count(*) as length
-         from (select 1 from cnapi_tasks where server_uuid = $2::uuid and state = 'queued' limit $10::int) as queued
+       select count(*) as length, coalesce(sum(params_bytes), 0) as bytes
+         from (select params_bytes from cnapi_tasks where server_uuid = $2::uuid and state = 'queued' limit $10::int) as queued
      ), made as (
        insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, idempotency_key, request_hash,
-           req_id, params_bytes, created_at, queued_at, ticket_uuid)
+           req_id, params_bytes, created_at, queued_at, ticket_uuid, actor, summary, masked_params)
          select $1::uuid, $2::uuid, $3::text, $4::json, $5::int, $6::boolean, $7::text, $8::text, $9::text, octet_length($4::text),
-             moment, moment, $11::uuid
+             moment, moment, $11::uuid, $12::text, $13::text, $14::json
            from (select cnapi_now() as moment) as clock, ${guard}
-           where queue.length < $10::int
+           where queue.length < $10::int and queue.bytes + octet_length($4::text) <= ${MAX_QUEUED_MIB_PER_SERVER * 1024 * 1024}
              or exists (select 1 from cnapi_tasks where server_uuid = $2::uuid and idempotency_key = $7::text)
          on conflict (server_uuid, idempotency_key) where idempotency_key is not null
          do update set idempotency_key = excluded.idempotency_key
          returning id, request_hash
      )`;
 
-/** `$1` to `$11` of a statement with `creation` in it. */
+/** `$1` to `$14` of a statement that contains `creation`. */
 export function creationValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER): unknown[] {
   return [
     task.id,
@@ -89,10 +98,13 @@ export function creationValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER)
     task.requestId ?? null,
     maxQueued,
     task.ticketUuid ?? null,
+    task.actor ?? null,
+    task.summary ?? null,
+    task.maskedParams === undefined ? null : JSON.stringify(task.maskedParams),
   ];
 }
 
-const servedColumns = `id, server_uuid, name, params, timeout_ms, idempotent, req_id, ticket_uuid, state, outcome, attempt, created_at,
+const servedColumns = `id, server_uuid, name, coalesce(masked_params, params) as params, timeout_ms, idempotent, req_id, ticket_uuid, state, outcome, attempt, created_at,
   accepted_at, started_at, cancel_requested_at, ended_at, progress, progress_at, result, error`;
 
 export async function readTask(database: Queryable, id: string): Promise<TaskRow | undefined> {
@@ -115,22 +127,68 @@ export async function readTaskByKey(
   return rows[0];
 }
 
-/** Newest first. */
-export async function listTasks(database: Queryable, serverUuid: string, limit: number): Promise<TaskRow[]> {
-  const { rows } = await database.query<TaskRow>(
-    `select ${servedColumns} from cnapi_tasks where server_uuid = $1::uuid
-       order by created_at desc, id desc limit $2::int`,
-    [serverUuid, limit],
-  );
-  return rows;
+/** A task's place in the list of its server. */
+export interface TaskPlace {
+  id: string;
+  /** As the database prints it, to the microsecond. */
+  createdAt: string;
 }
 
-/** How far a task has come, as waits need it. */
+export interface TaskChunk {
+  rows: TaskRow[];
+  /** The last row, where the next part starts; undefined if there are no more. */
+  next: TaskPlace | undefined;
+}
+
+interface MeasuredRow extends TaskRow {
+  placed_at: string;
+  total: number;
+  bytes: number;
+  bytes_before: number;
+}
+
+/**
+ * Of the wide columns, as they are in memory: 32 MiB can be a few KB when compressed. Uncompressed
+ * values are measured without being read.
+ */
+const LISTED_BYTES = ['result', 'error', 'progress'].reduce(
+  (sum, column) => `${sum} + coalesce(case when pg_column_compression(${column}) is null then pg_column_size(${column})
+             else octet_length(${column}::text) end, 0)`,
+  'params_bytes',
+);
+
+/** Newest first, at most `size.rows`. Ends after `size.bytes` of text, but not before one row. */
+export async function listTasks(
+  database: Queryable,
+  serverUuid: string,
+  size: { rows: number; bytes: number },
+  after?: TaskPlace,
+): Promise<TaskChunk> {
+  const behind = after === undefined ? '' : 'and (created_at, id) < ($4::timestamptz, $5::uuid)';
+  const { rows } = await database.query<MeasuredRow>(
+    `select *, created_at::text as placed_at from (
+       select *, coalesce(sum(bytes) over (order by created_at desc, id desc rows between unbounded preceding and 1 preceding), 0)
+           as bytes_before, count(*) over () as total
+       from (select ${servedColumns}, ${LISTED_BYTES} as bytes
+           from cnapi_tasks where server_uuid = $1::uuid ${behind}
+           order by created_at desc, id desc limit $2::int) part) measured
+     where bytes_before < $3::bigint order by created_at desc, id desc`,
+    [serverUuid, size.rows, size.bytes, ...(after === undefined ? [] : [after.createdAt, after.id])],
+  );
+  const last = rows.at(-1);
+  const isOver = last === undefined || (rows.length < size.rows && rows.length === last.total);
+  return {
+    rows: rows.map(({ placed_at: _place, total: _total, bytes: _bytes, bytes_before: _before, ...row }) => row),
+    next: isOver ? undefined : { id: last.id, createdAt: last.placed_at },
+  };
+}
+
+/** The progress of a task, as waits need it. */
 export interface TaskPosition {
   id: string;
   isEnded: boolean;
   lastSeq: number;
-  /** All of an ended task, unless it is a large one, so that whoever waited for it need not read again. */
+  /** The whole ended task unless it is large, so waiters need not read again. */
   row: TaskRow | undefined;
 }
 
@@ -153,28 +211,29 @@ export async function readPositions(database: Queryable, ids: readonly string[])
 }
 
 export interface CancelledTask {
-  row: TaskRow;
+  serverUuid: string;
+  isEnded: boolean;
   /** The run that had authority for the server; a hint. */
   run: string | null;
 }
 
 /**
- * A queued task ends, of a claimed one the end is asked for. Undefined: there is none, or it has ended, or an old agent
- * has it, which nobody can ask.
+ * Ends a queued task, or requests the end of a claimed one. Undefined: the task does not exist, has
+ * ended, or was posted to a legacy agent, which cannot cancel.
  */
 export async function cancelTask(database: Queryable, id: string): Promise<CancelledTask | undefined> {
-  const { rows } = await database.query<TaskRow & { run: string | null }>(
+  const { rows } = await database.query<CancelledTask>(
     `update cnapi_tasks t
        set cancel_requested_at = coalesce(cancel_requested_at, cnapi_now()),
            state = case state when 'queued' then 'ended' else state end,
            outcome = case state when 'queued' then 'failure' end,
            error = case when state <> 'queued' then null when uncertain then $3::json else $2::json end
        where id = $1::uuid and state <> 'ended' and not (state = 'claimed' and posted_by is not null)
-       returning ${servedColumns}, (select r.run from cnapi_roster_authority r where r.server_uuid = t.server_uuid) as run`,
+       returning t.server_uuid as "serverUuid", t.state = 'ended' as "isEnded",
+         (select r.run from cnapi_roster_authority r where r.server_uuid = t.server_uuid) as run`,
     [id, JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.cancelledUncertain)],
   );
-  const row = rows[0];
-  return row === undefined ? undefined : { row, run: row.run };
+  return rows[0];
 }
 
 export interface EventPage {
@@ -196,7 +255,7 @@ interface EventRow {
   data: JsonObject | null;
 }
 
-/** The first `limit` events after `afterSeq`. Undefined: there is no such task. */
+/** The first `limit` events after `afterSeq`. Undefined: the task does not exist. */
 export async function readEvents(
   database: Queryable,
   id: string,
@@ -243,13 +302,15 @@ function endData(row: EventRow): JsonObject {
   };
 }
 
-/** Most tasks, and most pieces of output but for the last task's, that one batch deletes. */
+/** Limits of one batch: tasks, and pieces of output (except those of the last task). */
 export interface DeleteBounds {
   tasks: number;
   pieces: number;
 }
 
-/** Deletes one batch of those that ended more than `days` ago, with their events; returns how many. */
+/**
+ * Deletes one batch of tasks that ended more than `days` ago, with their events; returns how many.
+ */
 export async function deleteTasks(database: Queryable, days: number, bounds: DeleteBounds): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_tasks where id = any (array(

@@ -1,6 +1,7 @@
 /**
- * A task: one piece of work for one server's agent, durable, with exactly one end. Pure: its types, how it is served
- * (as the reference's, docs/compatibility.md) and what becomes of it when its server comes back (docs/design.md section 6).
+ * A task: one piece of work for one server's agent, durable, with exactly one end. Pure: its types,
+ * how it is served (like the reference's, docs/compatibility.md), and the decision about it when
+ * its server comes back (docs/design.md section 6).
  *
  *              claim: attempt + 1                  the agent's end; timed out; outcome unknown
  *     queued ─────────────────────▶ claimed ───────────────────────────────────────────────▶ ended
@@ -8,7 +9,7 @@
  *      │  └── next attempt ────────────┘                                                       │
  *      └────────────────────────────── cancelled; not taken within startBy ────────────────────┘
  *
- * Queued and claimed are both served as `active`. Once ended, a task does not change any more.
+ * Queued and claimed are both served as `active`. An ended task does not change any more.
  */
 import type { InventoryFrame } from '../wire/frames.ts';
 
@@ -21,7 +22,7 @@ export interface TaskError {
   message: string;
 }
 
-/** Reported by an agent, newest only. */
+/** Reported by an agent; only the newest is kept. */
 export interface TaskProgress {
   /** Per cent done. */
   value: number;
@@ -35,11 +36,16 @@ export interface TaskRequest {
   params: JsonObject;
   /** How long the agent lets it run. Default 3,600,000. */
   timeoutMs?: number;
-  /** May be run again when nobody can tell whether it ran. Default by the catalogue (lib/wire/tasks.ts). */
+  /**
+   * The task may run again if nobody can tell whether it ran. Default by the catalogue
+   * (lib/wire/tasks.ts).
+   */
   idempotent?: boolean;
-  /** The same key for the same server gives the same task. */
+  /** The same key for the same server returns the same task. */
   idempotencyKey?: string;
   requestId?: string;
+  /** The requester's name; shown to callers, and not part of the request's identity. */
+  actor?: string;
   /** A ticket of the waitlist that must be active for the task to be accepted. */
   ticketUuid?: string;
 }
@@ -70,7 +76,10 @@ export interface TaskHistoryEntry {
   event: JsonObject;
 }
 
-/** One entry of `GET /servers/:uuid/task-history`, with the reference agent's keys and the task's id. */
+/**
+ * One entry of `GET /servers/:uuid/task-history`, with the reference agent's keys and the task's
+ * id.
+ */
 export interface ServerTaskHistoryEntry {
   id: string;
   task: string;
@@ -83,23 +92,24 @@ export interface ServerTaskHistoryEntry {
   log: string[];
 }
 
-/** What happened to a task, in order of `seq`; the last one is `end`. */
+/** What happened to a task, in order of `seq`; the last event is `end`. */
 export interface TaskEvent {
   seq: number;
   name: 'accepted' | 'started' | 'progress' | 'output' | 'retry' | 'end';
   attempt: number;
   /** The database's time. */
   timestamp: string;
-  /** The agent's time, where it is the agent's event; for display only. */
+  /** The agent's time, if the event is the agent's; for display only. */
   reported_at?: string;
   /**
-   * progress: {value, message?}; output: {stream, offset, text}, or {stream, offset, cut: bytes} where the middle of a
-   * long stream was dropped; retry: {reason}; end: {status, result?, error?}; else {}.
+   * progress: {value, message?}; output: {stream, offset, text}, or {stream, offset, cut: bytes} if
+   * the middle of a long stream was dropped; retry: {reason}; end: {status, result?, error?}; else
+   * {}.
    */
   data: JsonObject;
 }
 
-/** A row of cnapi_tasks as far as it is served. Times are the database's. */
+/** The served columns of a row of cnapi_tasks. Times are the database's. */
 export interface TaskRow {
   id: string;
   server_uuid: string;
@@ -145,7 +155,7 @@ export function toTask(row: TaskRow): Task {
   };
 }
 
-/** At its end exactly what the reference keeps; before it, how far it has come. */
+/** For an ended task, exactly what the reference keeps; before the end, its progress. */
 function historyOf(row: TaskRow): TaskHistoryEntry[] {
   if (row.ended_at !== null) return endHistory(row, row.ended_at.toISOString());
   const steps: [string, Date | null, JsonObject][] = [
@@ -165,7 +175,10 @@ function endHistory(row: TaskRow, timestamp: string): TaskHistoryEntry[] {
   ];
 }
 
-/** An agent that was told to cancel what nobody had asked to cancel ended a task that was past its timeout. */
+/**
+ * If an agent was told to cancel a task that nobody had asked to cancel, the task was past its
+ * timeout.
+ */
 export function endError(row: Pick<TaskRow, 'error' | 'cancel_requested_at'>): TaskError | null {
   if (row.error?.code !== 'Cancelled' || row.cancel_requested_at !== null) return row.error;
   return { code: 'TaskTimeout', message: 'the task ran past its timeout and was cancelled' };
@@ -186,7 +199,7 @@ export function toServerHistoryEntry(row: TaskRow): ServerTaskHistoryEntry {
   };
 }
 
-/** Ends that the control plane itself gives, all of them failures. */
+/** Ends that the control plane itself writes; all are failures. */
 export const taskEnds = {
   cancelled: { code: 'Cancelled', message: 'cancelled before the server took the task' },
   cancelledUncertain: { code: 'Cancelled', message: 'cancelled; whether it had run before is unknown' },
@@ -214,36 +227,41 @@ export interface InheritedTask {
   /** The agent's journal at the time of the claim. */
   journalId: string;
   idempotent: boolean;
-  /** An attempt before this one may have run. */
+  /** An earlier attempt may have run. */
   uncertain: boolean;
-  /** The agent has said that this attempt was on its disk. */
+  /** The agent has reported that this attempt was on its disk. */
   wasAccepted: boolean;
   cancelRequested: boolean;
 }
 
-/** A task that so many attempts could not hand over is not tried again: it may be what makes its agent fall. */
+/**
+ * A task is not tried again after this many attempts failed to deliver it: it may be what crashes
+ * its agent.
+ */
 export const MAX_ATTEMPTS = 20;
 
-/** What the agent's inventory says of one task. */
+/** What the agent's inventory reports about one task. */
 export type KnownTask = Pick<InventoryFrame['tasks'][number], 'attempt' | 'state'>;
 
 export type InventoryDecision =
   /** The agent has it. */
   | { kind: 'goes-on'; started: boolean }
-  /** Back to the queue. Uncertain: the attempt before may have run. */
+  /** Back to the queue. Uncertain: the earlier attempt may have run. */
   | { kind: 'next-attempt'; uncertain: boolean }
   | { kind: 'fail'; error: TaskError };
 
 /**
- * What becomes of a claimed task once its agent, under a new epoch, has said what it knows (docs/design.md section 6). Sound
- * because from its welcome on the agent refuses frames of lower epochs: what its inventory lacks cannot reach it later.
+ * Decides about a claimed task once its agent, under a new epoch, has reported what it knows
+ * (docs/design.md section 6). Sound because from its welcome on the agent refuses frames of lower
+ * epochs: a task that its inventory lacks cannot reach it later.
  */
 export function decideAtInventory(
   task: InheritedTask,
   agent: { journalId: string; known: KnownTask | undefined },
 ): InventoryDecision {
   if (agent.known?.attempt === task.attempt) return { kind: 'goes-on', started: agent.known.state !== 'accepted' };
-  // A journal that has forgotten what it had on the disk was rolled back, within one session even, where no epoch shows it.
+  // A journal that has lost a task it had on disk was rolled back. This can happen within one
+  // session, where no epoch shows it.
   const isRolledBack = task.wasAccepted && agent.known === undefined;
   const isLost = agent.journalId !== task.journalId || isRolledBack;
   const uncertain = task.uncertain || isLost;

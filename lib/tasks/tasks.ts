@@ -1,7 +1,8 @@
 /**
- * The tasks subsystem as the rest of the instance sees it: REST creates, reads, waits, cancels and follows; the agent
- * link hands in inventories, events and ends; whoever hears the bus for this run hands in hints. Any instance answers for
- * any task (law 2). Needs `taskMigrations` and the roster's table.
+ * The tasks subsystem as the rest of the instance sees it. REST creates, reads, waits for, cancels
+ * and follows tasks. The agent link passes in inventories, events and ends. The bus subscriber of
+ * this run passes in hints. Any instance answers for any task (law 2). Needs `taskMigrations` and
+ * the roster's table.
  */
 import type { Bus } from '../bus/bus.ts';
 import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
@@ -11,10 +12,12 @@ import type { Logger } from '../log.ts';
 import type { Database } from '../moray/database.ts';
 import { type Clock, settlesWithin } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
+import { Recent } from '../waits/recent.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import { Watches } from '../waits/watches.ts';
 import { digestOf } from '../wire/canonical-json.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import { hasSecrets, maskParams, reasonNotMaskable } from '../wire/secret-params.ts';
 import { taskCapability, taskKind } from '../wire/tasks.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskMessenger } from './messenger.ts';
@@ -29,6 +32,7 @@ import {
   toTask,
 } from './task.ts';
 import {
+  BadSecretParamsError,
   IdempotencyConflictError,
   TaskEndedError,
   TaskNotCancellableError,
@@ -38,16 +42,21 @@ import {
   TicketOfAnotherServerError,
   TooManyTasksError,
 } from './task-errors.ts';
+import { summaryOf, type TaskFilter, type TaskPage } from './task-list.ts';
+import { listAllTasks, readTaskTimes } from './task-list-store.ts';
 import {
   type CreatedTask,
   cancelTask,
   createTask,
   deleteTasks,
   listTasks,
+  MAX_QUEUED_MIB_PER_SERVER,
+  MAX_QUEUED_PER_SERVER,
   type NewTask,
   readPositions,
   readTask,
   readTaskByKey,
+  type TaskPlace,
   type TaskPosition,
 } from './task-store.ts';
 import { createTaskUnderTicket, type TicketStanding } from './ticketed-store.ts';
@@ -64,25 +73,34 @@ export interface TasksDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
-  /** Reaches servers with old agents; without it their tasks are left to other instances. */
+  /** Reaches servers with legacy agents; without it other instances handle their tasks. */
   messenger?: TaskMessenger;
   clock: Clock;
   random: Random;
   log: Logger;
   config: TasksConfig;
-  /** Waits and event streams at once. Default 10,000. */
+  /** Maximum of waits and event streams at once. Default 10,000. */
   maxWaiters?: number;
 }
 
 export interface TaskStats extends DispatcherStats {
   waits: number;
   follows: number;
+  /** Tasks refused because the queue of their server was full. */
+  refusedCreates: number;
 }
 
-/** Statements that hang then are left to end with their connections. */
+const QUEUE_QUOTA = { tasks: MAX_QUEUED_PER_SERVER, mib: MAX_QUEUED_MIB_PER_SERVER };
+
+/** Statements that still run then end with their connections. */
 const STOPS_WITHIN_MS = 2_000;
-/** One statement does it well within its time. */
+/** One statement deletes this much well within its time limit. */
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
+
+export interface TaskHistoryPart {
+  rows: ServerTaskHistoryEntry[];
+  next: TaskPlace | undefined;
+}
 
 export class Tasks {
   readonly #deps: TasksDeps;
@@ -90,12 +108,15 @@ export class Tasks {
   readonly #waiters: Waiters;
   readonly #dispatcher: Dispatcher;
   readonly #slowPoll: SlowPoll;
+  readonly #recentEnds = new Recent();
   #stopping: Promise<void> | undefined;
+  #refusedCreates = 0;
 
   constructor(deps: TasksDeps) {
     this.#deps = deps;
     const { database, bus, clock, log, config, maxWaiters } = deps;
     this.#watches = new Watches<TaskPosition>({
+      database,
       bus,
       clock,
       log,
@@ -103,12 +124,14 @@ export class Tasks {
       what: 'task',
       topic: TASK_ENDS_TOPIC,
       eventsTopic: taskTopic,
-      read: async (ids) => (await readPositions(database, ids)).map((position) => [position.id, position]),
-      // The events of a standby that was behind begin to count anew below; an end is never a read that was overtaken.
+      read: async (connection, ids) =>
+        (await readPositions(connection, ids)).map((position) => [position.id, position]),
+      // After a failover to a standby that lagged behind, event numbers may start again at a lower
+      // number. A read with an end is always the newest.
       isBefore: (next, last) => !next.isEnded && next.lastSeq < last.lastSeq,
     });
     this.#waiters = new Waiters(database, this.#watches);
-    this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#watches.wake(id, ended) });
+    this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#wake(id, ended) });
     this.#slowPoll = new SlowPoll({ clock, bus, log, config, what: 'tasks', work: () => this.#poll() });
   }
 
@@ -117,12 +140,18 @@ export class Tasks {
     this.#slowPoll.start();
   }
 
-  /** About to leave: hands nothing more to old agents. What it has handed over is counted in `stats().postsInFlight`. */
+  /**
+   * This instance is about to leave: posts nothing more to legacy agents. `stats().postsInFlight`
+   * counts the posts in flight.
+   */
   retire(): void {
     this.#dispatcher.retire();
   }
 
-  /** Ends the waits; stores what agents have reported, if the database takes it soon. After the sessions are closed. */
+  /**
+   * Ends the waits, and stores agents' reports if the database accepts them soon. Call it after the
+   * sessions are closed.
+   */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -133,10 +162,11 @@ export class Tasks {
   }
 
   /**
-   * Accepts a task, durably. `created` is false when the idempotency key had brought it before. Whether the server is
-   * running is the caller's to ask first. A ticket need not be active any more for a task that was made before.
-   * @throws IdempotencyConflictError, TaskUnknownError, TooManyTasksError, TicketNotActiveError,
-   * TicketOfAnotherServerError, DatabaseUnavailableError
+   * Accepts a task durably. `created` is false if the idempotency key had created it before. The
+   * caller checks first that the server is running. A task that exists already does not need its
+   * ticket to be active.
+   * @throws BadSecretParamsError, IdempotencyConflictError, TaskUnknownError, TooManyTasksError,
+   * TicketNotActiveError, TicketOfAnotherServerError, DatabaseUnavailableError
    */
   async create(request: TaskRequest): Promise<{ id: string; created: boolean }> {
     const session = this.#deps.sessions.get(request.serverUuid);
@@ -148,7 +178,10 @@ export class Tasks {
       task.ticketUuid === undefined
         ? await createTask(this.#deps.database, task)
         : await this.#createUnderTicket(request, task, task.ticketUuid);
-    if (made === undefined) throw new TooManyTasksError(request.serverUuid);
+    if (made === undefined) {
+      this.#refusedCreates += 1;
+      throw new TooManyTasksError(request.serverUuid, QUEUE_QUOTA);
+    }
     if (made.requestHash !== task.requestHash)
       throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
     this.#tellAuthority(request.serverUuid, made.run);
@@ -156,7 +189,7 @@ export class Tasks {
   }
 
   /**
-   * The task that an earlier request with this idempotency key brought, if there is one.
+   * The task that an earlier request with this idempotency key created, if there is one.
    * @throws IdempotencyConflictError, DatabaseUnavailableError
    */
   async known(request: TaskRequest): Promise<string | undefined> {
@@ -178,61 +211,86 @@ export class Tasks {
   }
 
   /**
-   * The task at its end, or as it is when the time is up. A failed task is no error: look at `status`. While the
-   * database is away the wait goes on.
-   * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the signal's reason
+   * Returns the ended task, or its present state at the timeout. A failed task is not an error:
+   * check `status`. The wait continues while the database is unreachable.
+   * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the
+   * signal's reason
    */
   async wait(id: string, options: WaitOptions): Promise<Task> {
     return toTask(await this.#waiters.wait(id, options));
   }
 
   /**
-   * Asks for the end: a queued task ends at once, a claimed one when its agent says so.
+   * Requests the end: a queued task ends at once, a claimed one when its agent reports the end.
    * @throws TaskNotFoundError, TaskEndedError, TaskNotCancellableError, DatabaseUnavailableError
    */
   async cancel(id: string): Promise<Task> {
     const cancelled = await cancelTask(this.#deps.database, id);
-    if (cancelled === undefined) {
-      const row = await readTask(this.#deps.database, id);
-      if (row === undefined) throw new TaskNotFoundError(id);
-      throw row.outcome === null ? new TaskNotCancellableError(id) : new TaskEndedError(id, row.outcome);
-    }
-    const { row, run } = cancelled;
-    if (row.state === 'ended') this.#dispatcher.announce([{ id, ended: true }]);
-    else this.#tellAuthority(row.server_uuid, run);
-    return toTask(row);
+    if (cancelled?.isEnded) this.#dispatcher.announce([{ id, ended: true }]);
+    else if (cancelled !== undefined) this.#tellAuthority(cancelled.serverUuid, cancelled.run);
+    const row = await readTask(this.#deps.database, id);
+    if (row === undefined) throw new TaskNotFoundError(id);
+    if (cancelled !== undefined) return toTask(row);
+    throw row.outcome === null ? new TaskNotCancellableError(id) : new TaskEndedError(id, row.outcome);
   }
 
   /**
-   * The events after `afterSeq` (0: all), then live ones; returns after `end`. One read of a page at a time, nothing
-   * buffered for a slow reader. @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError,
-   * DatabaseUnavailableError, the signal's reason
+   * Returns the events after `afterSeq` (0: all), then live ones; returns after `end`. Reads one
+   * page at a time and buffers nothing for a slow reader. @throws TaskNotFoundError,
+   * TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the signal's reason
    */
   follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncIterable<TaskEvent> {
     return this.#waiters.follow(id, afterSeq, options);
   }
 
-  /** The server's tasks, newest first. */
-  async history(serverUuid: string, limit: number): Promise<ServerTaskHistoryEntry[]> {
-    return (await listTasks(this.#deps.database, serverUuid, limit)).map(toServerHistoryEntry);
+  /**
+   * Tasks of all servers, newest first, page by page: narrow rows, and a bounded number of rows
+   * read.
+   */
+  list(filter: TaskFilter): Promise<TaskPage> {
+    return listAllTasks(this.#deps.database, filter);
   }
 
-  /** Deletes one batch of the tasks that ended more than `days` ago; returns how many went. Call it until none do. */
+  /**
+   * Times in seconds of the newest tasks whose ends this instance has announced since the last
+   * call, each once.
+   */
+  async recentTimes(): Promise<{ wait: number | null; run: number | null }[]> {
+    const ids = this.#recentEnds.take();
+    return ids.length === 0 ? [] : readTaskTimes(this.#deps.database, ids);
+  }
+
+  /** The server's tasks, newest first, one part at a time; the next part starts at `next`. */
+  async history(
+    serverUuid: string,
+    size: { rows: number; bytes: number },
+    after?: TaskPlace,
+  ): Promise<TaskHistoryPart> {
+    const { rows, next } = await listTasks(this.#deps.database, serverUuid, size, after);
+    return { rows: rows.map(toServerHistoryEntry), next };
+  }
+
+  /**
+   * Deletes one batch of the tasks that ended more than `days` ago; returns how many. Call it until
+   * it returns 0.
+   */
   deleteOlderThan(days: number): Promise<number> {
     return deleteTasks(this.#deps.database, days, DELETE_BATCH);
   }
 
-  /** There may be queued work or a cancel for this server: the bus said so (RunMessage kind 'tasks'). */
+  /**
+   * The bus reports that this server may have queued work or a cancel (RunMessage kind 'tasks').
+   */
   hint(serverUuid: string): void {
     this.#dispatcher.hint(serverUuid);
   }
 
-  /** Hints may have been missed (a subscription stands again): reads everything at once. */
+  /** Hints may have been missed (a subscription was renewed): reads everything at once. */
   pollSoon(): void {
     this.#slowPoll.soon();
   }
 
-  /** The session has given its inventory, or gives it anew. */
+  /** The session has sent its inventory, for the first time or again. */
   onInventory(session: TaskSession, frame: InventoryFrame): void {
     this.#dispatcher.onInventory(session, frame);
   }
@@ -246,17 +304,24 @@ export class Tasks {
   }
 
   stats(): TaskStats {
-    return { waits: this.#waiters.waits, follows: this.#waiters.follows, ...this.#dispatcher.stats() };
+    const { waits, follows } = this.#waiters;
+    return { waits, follows, refusedCreates: this.#refusedCreates, ...this.#dispatcher.stats() };
   }
 
   async #createUnderTicket(request: TaskRequest, task: NewTask, ticketUuid: string): Promise<CreatedTask | undefined> {
     const created = await createTaskUnderTicket(this.#deps.database, task);
     if (created.kind === 'made') return created;
     if (created.kind === 'full') return undefined;
-    // Read after the refusal: an equal request may have made the task while this one waited for the ticket's row.
+    // Read after the refusal: an identical request may have created the task while this one waited
+    // for the ticket's row.
     const known = await this.known(request);
     if (known !== undefined) return { id: known, requestHash: task.requestHash, run: null };
     throw refusal(request.serverUuid, ticketUuid, created.ticket);
+  }
+
+  #wake(id: string, isEnded: boolean): void {
+    if (isEnded) this.#recentEnds.add(id);
+    this.#watches.wake(id, isEnded);
   }
 
   #tellAuthority(serverUuid: string, run: string | null): void {
@@ -287,10 +352,17 @@ function refusal(serverUuid: string, ticketUuid: string, ticket: TicketStanding 
 }
 
 function toNewTask(request: TaskRequest, id: string): NewTask {
-  const { serverUuid, name, params, idempotencyKey, requestId, ticketUuid } = request;
+  const { serverUuid, name, params, idempotencyKey, requestId, actor, ticketUuid } = request;
+  const reason = reasonNotMaskable(params);
+  if (reason !== undefined) throw new BadSecretParamsError(reason);
+  const shownParams = maskParams(params);
+  const maskedParams = hasSecrets(params) ? shownParams : undefined;
   const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
   const idempotent = request.idempotent ?? taskKind(name).idempotent;
-  const asked = [name, params, timeoutMs, idempotent];
+  // The hash is kept, so it must reveal nothing of a secret, not even whether a guess is right.
+  const asked = [name, shownParams, timeoutMs, idempotent];
   const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
-  return { id, serverUuid, name, params, timeoutMs, idempotent, idempotencyKey, requestHash, requestId, ticketUuid };
+  const about = { requestId, actor, summary: summaryOf(name, shownParams) };
+  const identity = { id, serverUuid, name, requestHash, ticketUuid };
+  return { ...identity, ...about, params, maskedParams, timeoutMs, idempotent, idempotencyKey };
 }

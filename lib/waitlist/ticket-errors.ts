@@ -1,17 +1,19 @@
-/** What can go wrong with tickets in a way that a caller can act on. Thrown by the facade. */
+/** Ticket errors that a caller can act on. Thrown by the facade. */
 import { CnapiError } from '../errors.ts';
 import type { Complaint, TicketStatus } from './ticket.ts';
 
-/** There is no such ticket, or it was deleted. Text as the reference has it. */
+/**
+ * The ticket does not exist or was deleted. The texts are the reference's; a wait has its own text.
+ */
 export class TicketNotFoundError extends CnapiError {
   readonly ticketUuid: string;
-  constructor(ticketUuid: string) {
-    super('ResourceNotFound', 404, `no such ticket ${ticketUuid}`);
+  constructor(ticketUuid: string, { isAwaited = false } = {}) {
+    super('ResourceNotFound', 404, isAwaited ? `no such ticket ${ticketUuid}` : `ticket ${ticketUuid} not found`);
     this.ticketUuid = ticketUuid;
   }
 }
 
-/** A field that no ticket can have; where the reference crashed. */
+/** A field has a value that no ticket can have. The reference crashed on it. */
 export class InvalidTicketError extends CnapiError {
   constructor({ field, message }: Complaint) {
     super('InvalidParameters', 400, 'Request parameters failed validation', {
@@ -20,7 +22,7 @@ export class InvalidTicketError extends CnapiError {
   }
 }
 
-/** What has ended cannot be renewed. */
+/** An ended ticket cannot be renewed. */
 export class TicketEndedError extends CnapiError {
   readonly ticketUuid: string;
   constructor(ticketUuid: string, status: TicketStatus) {
@@ -29,10 +31,20 @@ export class TicketEndedError extends CnapiError {
   }
 }
 
-/** More tickets are active or queued in this queue than it may hold. */
+/** The key was already used for this server with another request. */
+export class TicketKeyConflictError extends CnapiError {
+  readonly ticketUuid: string;
+  constructor(ticketUuid: string, key: string) {
+    const message = `Idempotency key '${key}' was used for ticket ${ticketUuid} with another body; use a new key for a new ticket`;
+    super('IdempotencyConflict', 409, message);
+    this.ticketUuid = ticketUuid;
+  }
+}
+
+/** The queue, or its server, already holds as many active and queued tickets as it may. */
 export class TooManyTicketsError extends CnapiError {
-  constructor(limit: number) {
-    super('TooManyTickets', 503, `This queue already holds ${limit} tickets; try again when some have ended`, {
+  constructor(holder: string, limit: number) {
+    super('TooManyTickets', 503, `${holder} already holds ${limit} tickets; try again when some have ended`, {
       retryAfterSeconds: 5,
     });
   }

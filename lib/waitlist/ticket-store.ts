@@ -1,4 +1,8 @@
-/** SQL of the waitlist: the operations' functions, and what is read of tickets and queues. One function per statement. */
+/**
+ * SQL of the waitlist: calls of the operations' functions, and reads of tickets and queues. One
+ * TypeScript function per statement.
+ */
+import { isTemporary } from '../errors.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Expiry, JsonObject, TicketStatus } from './ticket.ts';
 
@@ -22,7 +26,7 @@ export interface TicketRow {
   extra: JsonObject;
   reqid: string | null;
   expires_at: Date;
-  /** The expiry as it was given, if it was not a duration. */
+  /** The expiry as the caller wrote it; null if the caller gave a duration. */
   expires_text: string | null;
   status: TicketStatus;
   created_at: Date;
@@ -35,83 +39,97 @@ export interface MovedTicket {
   status: TicketStatus | 'deleted';
 }
 
-/** What an operation on one ticket did: how that ticket stands, and which moved, itself included. */
+/**
+ * The result of an operation on one ticket: its status afterwards, and all tickets that moved,
+ * itself included.
+ */
 export interface TicketChange {
   status: TicketStatus;
   moved: MovedTicket[];
 }
 
-export interface CreateBounds {
+export interface TicketBounds {
+  /** Limits the waiting tickets of one queue. */
   maxWaiting: number;
-  /** Of those that wait, in the answer. */
+  /** Limits the active and queued tickets in all queues of a server. */
+  maxOpen: number;
+}
+
+export interface CreateBounds extends TicketBounds {
+  /** Limits how many waiting tickets the answer lists. */
   maxListed: number;
 }
+
+/** The limit that prevented a ticket from being added. */
+export type TicketRefusal = 'queue-full' | 'server-full';
 
 const servedColumns = `uuid, server_uuid, scope, id, action, extra, reqid, expires_at, expires_text, status, created_at,
   updated_at`;
 
 /**
- * The queue in order: the active ticket, the first that wait, the new one. Empty: too many wait. Those that wait are read
- * after the commit, and only if there are any: the lock of the queue lasts until a statement's rows have all been taken, and
- * whoever stops in the middle of many would hold everybody up.
+ * Returns the queue in order: the active ticket, the first waiting ones, the new one. Empty: the
+ * queue cannot be read now.
  */
 export async function createTicket(
   database: Queryable,
   ticket: NewTicket,
-  { maxWaiting, maxListed }: CreateBounds,
-): Promise<TicketRow[]> {
-  const ends = await addTicket(database, ticket, maxWaiting);
-  const [active, added] = ends;
-  if (active === undefined || added === undefined || added.place - active.place === 1) return ends.map(toServed);
-  const waiting = await readWaiting(database, added, maxListed);
-  return [toServed(active), ...waiting, toServed(added)];
+  { maxListed, ...bounds }: CreateBounds,
+): Promise<TicketRow[] | TicketRefusal> {
+  const outcome = await addTicket(database, ticket, bounds);
+  if (outcome !== 'added') return outcome;
+  try {
+    return await readQueueUpTo(database, ticket.uuid, maxListed);
+  } catch (error) {
+    // The ticket exists: its caller must get the uuid, whatever happened to the rest of the queue.
+    if (isTemporary(error)) return [];
+    throw error;
+  }
 }
 
-interface PlacedRow extends TicketRow {
-  queue: number;
-  place: number;
-}
-
-/** The active ticket, if that is another one, and the new one. Empty: too many wait. */
-async function addTicket(database: Queryable, ticket: NewTicket, maxWaiting: number): Promise<PlacedRow[]> {
-  const { uuid, serverUuid, scope, id, action, extra, reqId, expiry } = ticket;
-  const { rows } = await database.query<PlacedRow>(
-    `select ${servedColumns}, queue, place
-       from cnapi_create_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::timestamptz,
-         $9::bigint, $10::text, $11::int, 0)`,
-    [
-      uuid,
-      serverUuid,
-      scope,
-      id,
-      action ?? null,
-      JSON.stringify(extra),
-      reqId ?? null,
-      ...expiryValues(expiry),
-      maxWaiting,
-    ],
+async function addTicket(
+  database: Queryable,
+  ticket: NewTicket,
+  { maxWaiting, maxOpen }: TicketBounds,
+): Promise<'added' | TicketRefusal> {
+  const { rows } = await database.query<{ outcome: 'added' | TicketRefusal }>(
+    `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::timestamptz,
+       $9::bigint, $10::text, $11::int, $12::int) as outcome`,
+    [...creationValues(ticket), maxWaiting, maxOpen],
     { name: 'add ticket' },
   );
-  return rows;
+  return (rows[0] as { outcome: 'added' | TicketRefusal }).outcome;
 }
 
-/** The first that wait before this place. */
-async function readWaiting(database: Queryable, { queue, place }: PlacedRow, maxListed: number): Promise<TicketRow[]> {
+/** Parameters `$1` to `$10` of a statement that creates a ticket. */
+export function creationValues({ uuid, serverUuid, scope, id, action, extra, reqId, expiry }: NewTicket): unknown[] {
+  return [uuid, serverUuid, scope, id, action ?? null, JSON.stringify(extra), reqId ?? null, ...expiryValues(expiry)];
+}
+
+/**
+ * Returns the ticket's queue in order, up to the ticket. A ticket that no longer waits is returned
+ * alone. Empty: the ticket does not exist any more.
+ */
+export async function readQueueUpTo(database: Queryable, uuid: string, maxListed: number): Promise<TicketRow[]> {
   const { rows } = await database.query<TicketRow>(
-    `select ${servedColumns} from cnapi_waitlist_tickets
-       where queue = $1::bigint and status = 'queued' and place < $2::bigint
-       order by place limit $3::int`,
-    [queue, place, maxListed],
-    { name: 'read waiting tickets' },
+    `with own as (select * from cnapi_waitlist_tickets where uuid = $1::uuid)
+     select ${servedColumns} from (
+       select a.* from cnapi_waitlist_tickets a
+         where a.queue = (select queue from own where status = 'queued') and a.status = 'active'
+       union all
+       (select w.* from cnapi_waitlist_tickets w
+         where w.queue = (select queue from own where status = 'queued') and w.status = 'queued'
+           and w.place < (select place from own)
+         order by w.place limit $2::int)
+       union all
+       select * from own
+     ) as part order by place`,
+    [uuid, maxListed],
+    { name: 'read queue up to ticket' },
   );
   return rows;
 }
 
-function toServed({ queue: _queue, place: _place, ...served }: PlacedRow): TicketRow {
-  return served;
-}
-
-/** Undefined: there is no such ticket. */
+/** Returns undefined when the ticket does not exist. */
 export async function releaseTicket(database: Queryable, uuid: string): Promise<TicketChange | undefined> {
   const { rows } = await database.query<ChangeRow>(
     'select uuid, status, moved from cnapi_release_ticket($1::uuid)',
@@ -121,7 +139,10 @@ export async function releaseTicket(database: Queryable, uuid: string): Promise<
   return toChange(rows);
 }
 
-/** An ended ticket stays as it is; one whose time is up has ended then. Undefined: there is no such ticket. */
+/**
+ * An ended ticket does not change; a ticket whose expiry has passed ends as expired. Returns
+ * undefined when the ticket does not exist.
+ */
 export async function renewTicket(
   database: Queryable,
   uuid: string,
@@ -135,13 +156,16 @@ export async function renewTicket(
   return toChange(rows);
 }
 
-/** The ticket itself first. Empty: there is no such ticket. */
+/** Returns the ticket itself first; empty when it does not exist. */
 export async function deleteTicket(database: Queryable, uuid: string): Promise<MovedTicket[]> {
   const { rows } = await database.query<MovedTicket>('select uuid, status from cnapi_delete_ticket($1::uuid)', [uuid]);
   return rows;
 }
 
-/** Deletes what is active or queued in some queues of the server that are not younger than `before` (text of the database's). */
+/**
+ * Deletes the active and queued tickets of some of the server's queues: those not younger than
+ * `before` (a timestamp as text from the database).
+ */
 export async function deleteQueues(
   database: Queryable,
   serverUuid: string,
@@ -155,7 +179,10 @@ export async function deleteQueues(
   return { queues: rows.length - moved.length, moved };
 }
 
-/** Deletes some of the server's ended tickets that are not younger than `before`; returns how many. */
+/**
+ * Deletes some of the server's ended tickets that are not younger than `before`. Returns their
+ * number.
+ */
 export async function deleteEnded(
   database: Queryable,
   serverUuid: string,
@@ -172,7 +199,7 @@ export async function deleteEnded(
   return rowCount;
 }
 
-/** Deletes one batch of the tickets that ended more than `days` ago; returns how many. */
+/** Deletes one batch of the tickets that ended more than `days` ago. Returns their number. */
 export async function deleteOldTickets(database: Queryable, days: number, maxTickets: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_waitlist_tickets where uuid = any (array(
@@ -185,7 +212,7 @@ export async function deleteOldTickets(database: Queryable, days: number, maxTic
   return rowCount;
 }
 
-/** Expires what is due, so many tickets at a time; returns what moved. */
+/** Expires at most `maxTickets` due tickets. Returns all tickets that moved. */
 export async function expireTickets(database: Queryable, maxTickets: number): Promise<MovedTicket[]> {
   const { rows } = await database.query<MovedTicket>(
     'select uuid, status from cnapi_expire_tickets($1::int)',
@@ -195,7 +222,7 @@ export async function expireTickets(database: Queryable, maxTickets: number): Pr
   return rows;
 }
 
-/** Advances queues that have no active ticket; returns which those were, and what moved. */
+/** Advances queues that have no active ticket. Returns these queues and the tickets that moved. */
 export async function mendQueues(
   database: Queryable,
   maxQueues: number,
@@ -208,7 +235,7 @@ export async function mendQueues(
   return { queues: rows.flatMap((row) => (row.uuid === null ? [row.queue] : [])), moved };
 }
 
-/** The database's time, exactly. */
+/** The database's current time, at full precision. */
 export async function readNow(database: Queryable): Promise<string> {
   const { rows } = await database.query<{ now: string }>('select cnapi_now()::text as now');
   return rows[0]?.now ?? '';
@@ -223,7 +250,7 @@ export async function readTicket(database: Queryable, uuid: string): Promise<Tic
   return rows[0];
 }
 
-/** How tickets stand; those that do not exist are left out. */
+/** Reads the status of tickets; leaves out those that do not exist. */
 export async function readStandings(
   database: Queryable,
   uuids: readonly string[],
@@ -236,7 +263,7 @@ export async function readStandings(
   return rows.map(({ uuid, status }) => [uuid, status]);
 }
 
-/** Of every status, in the order of their creation. */
+/** Lists tickets of every status in order of creation. */
 export async function listTickets(
   database: Queryable,
   serverUuid: string,
@@ -250,7 +277,7 @@ export async function listTickets(
   return rows;
 }
 
-/** Which of a server's tickets; what is absent is any. */
+/** Selects some of a server's tickets; an absent field matches any value. */
 export interface OpenTicketFilter {
   scope?: string | undefined;
   id?: string | undefined;
@@ -258,8 +285,8 @@ export interface OpenTicketFilter {
 }
 
 /**
- * Those that are active or queued, in the order of their creation. By the rows of their queues: what has ended, which is a
- * hundred times as much in a busy place, is not looked at.
+ * Lists active and queued tickets in order of creation. It starts from the rows of their queues and
+ * so never reads ended tickets, of which a busy server has a hundred times as many.
  */
 export async function listOpenTickets(
   database: Queryable,
@@ -292,7 +319,7 @@ export interface QueueRow {
   updated_at: Date;
   waiting: number;
   oldest_waiting_ms: number | null;
-  /** Null in a queue that must be mended. */
+  /** Null in a queue that needs repair. */
   holder: string | null;
   action: string | null;
   reqid: string | null;
@@ -301,7 +328,7 @@ export interface QueueRow {
   active_ms: number | null;
 }
 
-/** By server, scope and id. */
+/** Sorted by server, scope and id. */
 export async function listQueues(
   database: Queryable,
   { limit, offset }: { limit: number; offset: number },
@@ -313,7 +340,9 @@ export async function listQueues(
        from (
          select * from cnapi_waitlist_queues order by server_uuid, scope, id limit $1::int offset $2::bigint
        ) as q
-         left join cnapi_waitlist_tickets a on a.queue = q.key and a.status = 'active'
+         left join lateral (
+           select * from cnapi_waitlist_tickets a where a.queue = q.key and a.status = 'active' offset 0
+         ) as a on true
          cross join lateral (
            select count(*)::int as waiting, min(t.created_at) as first_at
              from cnapi_waitlist_tickets t where t.queue = q.key and t.status = 'queued'
@@ -340,3 +369,17 @@ function expiryValues(expiry: Expiry): [at: string | null, inMs: number | null, 
 }
 
 const ageMs = (column: string) => `round(1000 * extract(epoch from cnapi_now() - ${column}))::bigint`;
+
+/**
+ * Returns how many seconds each of these tickets queued before it became active. Leaves out tickets
+ * that never became active or never queued.
+ */
+export async function readQueueTimes(database: Queryable, uuids: readonly string[]): Promise<number[]> {
+  const { rows } = await database.query<{ seconds: number }>(
+    `select extract(epoch from active_at - created_at)::float8 as seconds from cnapi_waitlist_tickets
+       where uuid = any ($1::uuid[]) and active_at > created_at`,
+    [uuids],
+    { name: 'read queue times' },
+  );
+  return rows.map(({ seconds }) => seconds);
+}

@@ -1,13 +1,14 @@
 /**
- * A ticket: a place in a waitlist, the queue of one (server, scope, id). Whose ticket is active holds the lock. Pure: its
- * types, what it may become, and what a request for one must be (docs/compatibility.md).
+ * A ticket: a place in a waitlist, which is the queue of one (server, scope, id). The owner of the
+ * active ticket holds the lock. Pure: types, the allowed status changes, and the rules for a
+ * request (docs/compatibility.md).
  *
- *     created ──▶ queued ──it is the first──▶ active ──released──▶ finished
- *        │          ├──────────released─────────┼─────────────────────▲
- *        │          └──────────its time is up───┴──▶ expired
- *        └── the queue is empty ──▶ active                      any ──deleted──▶ gone
+ *      created ──▶ queued ──it is the first──▶ active ──released──▶ finished
+ *         │          ├──────────released─────────┼─────────────────────▲
+ *         │          └──────────it is due────────┴──▶ expired
+ *         └── the queue is empty ──▶ active                      any ──deleted──▶ gone
  *
- * Finished and expired are ends: they do not change any more.
+ * Finished and expired are final.
  */
 export type JsonObject = Record<string, unknown>;
 export type TicketStatus = 'queued' | 'active' | 'finished' | 'expired';
@@ -15,13 +16,13 @@ export type TicketStatus = 'queued' | 'active' | 'finished' | 'expired';
 /** A ticket as REST serves it. */
 export interface Ticket {
   uuid: string;
-  /** Of a server, or `default` for locks of the whole datacenter. */
+  /** Uuid of a server, or `default` for locks of the whole datacenter. */
   server_uuid: string;
   scope: string;
   id: string;
   action?: string;
   extra: JsonObject;
-  /** As it was given, or ISO 8601. */
+  /** As the caller wrote it, or ISO 8601. */
   expires_at: string;
   created_at: string;
   updated_at: string;
@@ -29,7 +30,10 @@ export interface Ticket {
   reqid?: string;
 }
 
-/** When a ticket expires: at a time, as given, or in so many seconds by the database's clock. */
+/**
+ * When a ticket expires: at a time, as the caller wrote it, or after a number of seconds on the
+ * database's clock.
+ */
 export type ExpiryRequest = { expiresAt: string } | { expiresInSeconds: number };
 
 export interface TicketRequest {
@@ -40,16 +44,24 @@ export interface TicketRequest {
   extra?: JsonObject | undefined;
   reqId?: string | undefined;
   expiry: ExpiryRequest;
+  /**
+   * A request that repeats this key, because the first answer was lost, receives the first
+   * request's ticket.
+   */
+  idempotencyKey?: string | undefined;
 }
 
-/** An expiry that can be stored: a time of the caller's and its text, or a duration. */
+/** An expiry that can be stored: the caller's time and its text, or a duration. */
 export type Expiry = { atMs: number; text: string } | { inMs: number };
 
 export function isEnded(status: TicketStatus): boolean {
   return status === 'finished' || status === 'expired';
 }
 
-/** Whether a ticket of status `from` may become `to`. The database refuses everything else (waitlist-schema.ts). */
+/**
+ * Whether a ticket may change from `from` to `to`. The database refuses all other changes
+ * (waitlist-schema.ts).
+ */
 export function mayBecome(from: TicketStatus, to: TicketStatus): boolean {
   switch (from) {
     case 'queued':
@@ -64,9 +76,9 @@ export function mayBecome(from: TicketStatus, to: TicketStatus): boolean {
   }
 }
 
-/** How long the texts of a ticket may be, in bytes of UTF-8; `extra` as JSON. */
+/** Maximum lengths of a ticket's texts, in bytes of UTF-8; `extra` is measured as JSON. */
 export const TICKET_LIMITS = { server_uuid: 64, scope: 256, id: 1024, action: 256, reqid: 256, extra: 16_384 } as const;
-/** Of `expires_in`: a hundred years. */
+/** Maximum of `expires_in`: one hundred years. */
 export const MAX_EXPIRES_IN_SECONDS = 3_155_760_000;
 
 export interface Complaint {
@@ -74,7 +86,10 @@ export interface Complaint {
   message: string;
 }
 
-/** What is wrong with a request for a ticket, its expiry aside; undefined when nothing is. */
+/**
+ * Returns what is wrong with a request for a ticket, without checking its expiry; undefined when it
+ * is valid.
+ */
 export function complaintOf(request: TicketRequest): Complaint | undefined {
   const { serverUuid, scope, id, action, reqId, extra } = request;
   const required = { server_uuid: serverUuid, scope, id };
@@ -95,8 +110,8 @@ function reasonNotText(text: string, maxBytes: number): string | undefined {
 }
 
 /**
- * ISO 8601, from a year alone ("3000") to a time with an offset; without an offset it is UTC. No further than the year
- * 9999, which every party can store.
+ * ISO 8601, from a year alone ("3000") to a time with an offset. A time without an offset is UTC.
+ * The year is at most 9999, which every party can store.
  */
 const ISO_8601 = /^(\d{4}(?:-\d\d(?:-\d\d)?)?)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(Z|[+-]\d\d:\d\d)?)?$/i;
 
@@ -123,7 +138,7 @@ function parseDuration(seconds: number): Expiry | Complaint {
 function parseTime(text: string): number | undefined {
   const [, date = '', time, offset = 'Z'] = ISO_8601.exec(text) ?? [];
   const dayMs = Date.parse(date);
-  // What Date takes for a day of the next month is none.
+  // `Date` accepts 31 February as a day in March; here it is invalid.
   if (Number.isNaN(dayMs) || !new Date(dayMs).toISOString().startsWith(date)) return undefined;
   const atMs = time === undefined ? dayMs : Date.parse(`${date}T${time}${offset.toUpperCase()}`);
   return atMs >= EARLIEST_MS && atMs <= LATEST_MS ? atMs : undefined;
@@ -132,19 +147,27 @@ function parseTime(text: string): number | undefined {
 const EARLIEST_MS = Date.parse('0001-01-01T00:00:00Z');
 const LATEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
-/** A ticket's status as last read; undefined when there is no such ticket. */
+/** A ticket's status as last read; undefined when the ticket does not exist. */
 export type Standing = TicketStatus | undefined;
 
-/** How a wait ends: 'deleted' was there when the wait began, 'timeout' is still queued. */
+/**
+ * How a wait ends. 'deleted': the ticket existed when the wait began. 'timeout': it is still
+ * queued.
+ */
 export type WaitOutcome = 'active' | 'finished' | 'expired' | 'deleted' | 'timeout';
 
-/** What a wait is told of a ticket that stands so; undefined while it must go on waiting. */
+/**
+ * The outcome of a wait for a ticket with this standing; undefined while the wait must continue.
+ */
 export function outcomeOf(standing: Standing): Exclude<WaitOutcome, 'timeout'> | undefined {
   if (standing === undefined) return 'deleted';
   return standing === 'queued' ? undefined : standing;
 }
 
-/** How far along its life a ticket is: a read that shows less than an earlier one was overtaken. */
+/**
+ * How far a ticket is in its life. A read that shows an earlier stage than a previous read is
+ * stale.
+ */
 export function lifeStage(standing: Standing): number {
   if (standing === undefined) return 3;
   return standing === 'queued' ? 0 : standing === 'active' ? 1 : 2;

@@ -1,18 +1,20 @@
 /**
- * The waitlist's operations, as functions of the database (law 5): VOLATILE, so that each statement in them reads afresh;
- * the queue's row locked first, several in the order of their keys; the time once, after the locks; then the work; then
- * the queue is advanced. Called by `ticket-store.ts` only.
+ * The operations of the waitlist, as functions in the database (law 5). They are VOLATILE, so each
+ * of their statements reads afresh. Each locks the queue's row first (several rows in key order),
+ * reads the time once after the locks, does its work and advances the queue. Called by
+ * `ticket-store.ts` only.
  *
- * A queue's row is there as long as it has a ticket that is active or queued, and then one of them is active. Whoever
- * waited for the lock of a row that is gone finds none, and so knows that the ticket has ended. Ended tickets do not
- * change: they need no lock.
+ * A queue has a row while it has an active or queued ticket, and then one of its tickets is active.
+ * An operation that waited for the lock of a deleted row finds no row, and so knows that the ticket
+ * has ended. Ended tickets do not change and need no lock.
  */
 
 /**
- * Hands the queue, whose lock the caller holds, to the first that waits and whose time is not up; those before it expire. The
- * row of a queue that is empty goes. Returns the tickets it moved.
+ * Makes the first waiting ticket that is not due active; the due tickets before it expire. The
+ * caller holds the queue's lock. Deletes the row of an empty queue. Returns the tickets that moved.
  *
- * A time compared plainly would tempt the planner to the index of what is due, over all queues; with `is true` it cannot.
+ * The comparison `is true` keeps the planner from the index of due tickets, which covers all
+ * queues. A plain comparison would let it choose that index.
  */
 export const advanceFunction = `
 create or replace function cnapi_advance_queue(p_queue bigint, p_moment timestamptz)
@@ -51,11 +53,13 @@ end $$;
 `;
 
 /**
- * Adds a ticket at the end of its queue; active if it is the first. Returns the queue in order: the active ticket, at most
- * p_most_listed of those that wait, and the new one; nothing when p_most_waiting wait already.
+ * Adds a ticket at the end of its queue; it is active at once if it is the first. Returns the queue
+ * in order: the active ticket, at most p_most_listed waiting tickets, and the new one. Returns
+ * nothing when p_most_waiting tickets already wait.
  *
- * The row's counter gives the place. Between the active ticket's place and the last one there are no fewer places than
- * tickets that wait, so that as a rule they need not be counted.
+ * The counter of the queue's row gives the place. The number of waiting tickets is at most the
+ * distance between the active ticket's place and the last place. So they usually need not be
+ * counted.
  */
 export const createFunction = `
 create function cnapi_create_ticket(
@@ -95,7 +99,7 @@ begin
 end $$;
 `;
 
-/** Locks the queue of a ticket; null when there is no such ticket, or when it has ended. */
+/** Locks the queue of a ticket. Returns null when the ticket does not exist or has ended. */
 export const lockFunction = `
 create function cnapi_lock_queue_of(p_ticket uuid) returns bigint language plpgsql volatile as $$
 declare
@@ -111,8 +115,8 @@ end $$;
 `;
 
 /**
- * Finishes a ticket, active or queued. Returns it as it is then, and the tickets that moved by it; nothing when there is no
- * such ticket.
+ * Finishes an active or queued ticket. Returns the ticket as it is afterwards, and the tickets that
+ * moved as a result; nothing when the ticket does not exist.
  */
 export const releaseFunction = `
 create function cnapi_release_ticket(p_uuid uuid) returns table (uuid uuid, status text, moved boolean)
@@ -135,8 +139,9 @@ end $$;
 `;
 
 /**
- * Sets when a ticket expires, unless it has ended or its time is up: then it expires now. Returns it as it is then, and the
- * tickets that moved by it; nothing when there is no such ticket.
+ * Sets when a ticket expires. An ended ticket does not change; a ticket that is already due expires
+ * now. Returns the ticket as it is afterwards, and the tickets that moved as a result; nothing when
+ * the ticket does not exist.
  */
 export const renewFunction = `
 create function cnapi_renew_ticket(
@@ -168,7 +173,9 @@ begin
 end $$;
 `;
 
-/** Deletes a ticket of any status. Returns it as 'deleted', and the tickets that moved by it. */
+/**
+ * Deletes a ticket of any status. Returns it as 'deleted', and the tickets that moved as a result.
+ */
 export const deleteFunction = `
 create function cnapi_delete_ticket(p_uuid uuid) returns table (uuid uuid, status text)
 language plpgsql volatile as $$
@@ -185,9 +192,9 @@ end $$;
 `;
 
 /**
- * Deletes the active and queued tickets of a server, p_most queues at a time and each as a whole, so that none of their
- * tickets becomes active; not of queues that began after p_before. Returns the tickets, and null for each queue: without
- * one there are no more.
+ * Deletes the active and queued tickets of a server, p_most queues at a time. Each queue is deleted
+ * as a whole, so that none of its tickets becomes active. Queues created after p_before are kept.
+ * Returns the tickets, and null for each queue; no null means that no queue is left.
  */
 export const deleteQueuesFunction = `
 create function cnapi_delete_queues(p_server_uuid text, p_before timestamptz, p_most int) returns setof uuid
@@ -210,10 +217,12 @@ end $$;
 `;
 
 /**
- * Expires what is due, p_most tickets at a time, and advances their queues. Returns the tickets that moved. A queue that
- * loses its holder may lose all that wait behind it in the same moment: it is the last one then that this call takes.
+ * Expires at most p_most due tickets and advances their queues. Returns the tickets that moved. A
+ * queue that loses its active ticket may also lose all tickets waiting behind it; the call stops
+ * after the queue that brings the number of moved tickets to p_most. A queue or ticket in use is
+ * skipped until the next call and does not count towards p_most.
  */
-export const expireFunction = `
+const expire = (status: string) => `
 create or replace function cnapi_expire_tickets(p_most int) returns table (uuid uuid, status text)
 language plpgsql volatile as $$
 #variable_conflict use_column
@@ -225,16 +234,16 @@ declare
   passed bigint;
   moved bigint := 0;
 begin
-  select array_agg(d.uuid), array_agg(d.queue) into due, held
+  select array_agg(d.uuid), array_agg(distinct d.queue) into due, held
     from (
-      select t.uuid, t.queue from cnapi_waitlist_tickets t
-        where t.status in ('queued', 'active') and t.expires_at <= moment
+      select t.uuid, t.queue from cnapi_waitlist_tickets t join cnapi_waitlist_queues q on q.key = t.queue
+        where ${status} in ('queued', 'active') and t.expires_at <= moment
         order by t.expires_at limit p_most
+        for update of q, t skip locked
     ) as d;
   if due is null then
     return;
   end if;
-  held := array(select q.key from cnapi_waitlist_queues q where q.key = any (held) order by q.key for update);
   moment := cnapi_now();
   return query
     update cnapi_waitlist_tickets t set status = 'expired', updated_at = moment
@@ -244,7 +253,7 @@ begin
     exit when moved >= p_most;
     return query
       update cnapi_waitlist_tickets t set status = 'expired', updated_at = moment
-        where t.queue = one and t.status = 'active' and (t.expires_at <= moment) is true
+        where t.queue = one and t.status = 'active' and t.uuid = any (due) and (t.expires_at <= moment) is true
         returning t.uuid, t.status;
     continue when not found;
     return query select a.uuid, a.status from cnapi_advance_queue(one, moment) a;
@@ -254,9 +263,15 @@ begin
 end $$;
 `;
 
+/** The first version, under its migration: with outdated statistics it reads whole indexes. */
+export const skippingExpireFunction = expire('t.status');
+export const expireFunction = expire("(t.status || '')");
+
 /**
- * Advances queues without an active ticket, which there must not be: at most p_most. Returns which, and what moved. The
- * look at each queue is one that the planner cannot turn into a join, which would be of all with all by outdated statistics.
+ * Advances queues that have no active ticket, at most p_most. Such queues must not exist. A queue
+ * in use is skipped until the next call. Returns these queues and the tickets that moved. The
+ * lookup for each queue is written so that the planner cannot turn it into a join: with outdated
+ * statistics that would join all queues with all tickets.
  */
 export const mendFunction = `
 create or replace function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
@@ -270,13 +285,36 @@ begin
   held := array(
     select q.key from cnapi_waitlist_queues q
       where (select t.uuid from cnapi_waitlist_tickets t where t.queue = q.key and t.status = 'active') is null
-      limit p_most);
-  held := array(select q.key from cnapi_waitlist_queues q where q.key = any (held) order by q.key for update);
+      limit p_most for update skip locked);
   moment := cnapi_now();
   foreach one in array held loop
     continue when exists (select 1 from cnapi_waitlist_tickets t where t.queue = one and t.status = 'active');
     return query select one, null::uuid, null::text;
     return query select one, a.uuid, a.status from cnapi_advance_queue(one, moment) a;
   end loop;
+end $$;
+`;
+
+/**
+ * Like cnapi_create_ticket, but only if the server has fewer than p_most_open active and queued
+ * tickets in all its queues. Simultaneous creates may exceed that limit by a few, because nothing
+ * is locked for it. The answer is kept small because the queue's row stays locked until it is read.
+ */
+export const addFunction = `
+create index if not exists cnapi_waitlist_open on cnapi_waitlist_tickets (server_uuid) where (status || '') in ('queued', 'active');
+create function cnapi_add_ticket(
+  p_uuid uuid, p_server_uuid text, p_scope text, p_id text, p_action text, p_extra json, p_reqid text,
+  p_expires_at timestamptz, p_expires_in_ms bigint, p_expires_text text, p_most_waiting int, p_most_open int
+) returns text language plpgsql volatile as $$
+begin
+  if exists (
+    select 1 from cnapi_waitlist_tickets t
+      where t.server_uuid = p_server_uuid and (t.status || '') in ('queued', 'active') offset p_most_open - 1
+  ) then
+    return 'server-full';
+  end if;
+  perform 1 from cnapi_create_ticket(p_uuid, p_server_uuid, p_scope, p_id, p_action, p_extra, p_reqid, p_expires_at,
+    p_expires_in_ms, p_expires_text, p_most_waiting, 0) t where t.uuid = p_uuid;
+  return case when found then 'added' else 'queue-full' end;
 end $$;
 `;

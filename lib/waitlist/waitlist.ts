@@ -1,19 +1,22 @@
 /**
- * The waitlist as the rest of the instance sees it: REST creates, reads, waits, releases, renews and deletes tickets. Any
- * instance answers for any ticket (law 2). Needs `waitlistMigrations`.
- *
- * Each operation is one statement; what it moved is told to those who wait, after the commit and by ids alone (law 1).
+ * The waitlist as the rest of the instance uses it: REST creates, reads, waits for, releases,
+ * renews and deletes tickets. Any instance answers for any ticket (law 2). Needs
+ * `waitlistMigrations`. Each operation is one statement. After the commit the waits are notified of
+ * the tickets that moved, by ids alone (law 1).
  */
 import type { Bus } from '../bus/bus.ts';
 import { TICKETS_TOPIC } from '../bus/topics.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
-import type { Database } from '../moray/database.ts';
+import type { Database, Queryable } from '../moray/database.ts';
+import { shareOf } from '../moray/semaphore.ts';
 import { type Clock, settlesWithin } from '../ports/clock.ts';
 import type { Random } from '../ports/random.ts';
 import { publishChanges } from '../waits/changes.ts';
+import { Recent } from '../waits/recent.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../waits/watches.ts';
+import { digestOf } from '../wire/canonical-json.ts';
 import { Director } from './director.ts';
 import {
   type Complaint,
@@ -29,7 +32,14 @@ import {
   type TicketStatus,
   type WaitOutcome,
 } from './ticket.ts';
-import { InvalidTicketError, TicketEndedError, TicketNotFoundError, TooManyTicketsError } from './ticket-errors.ts';
+import {
+  InvalidTicketError,
+  TicketEndedError,
+  TicketKeyConflictError,
+  TicketNotFoundError,
+  TooManyTicketsError,
+} from './ticket-errors.ts';
+import { createTicketOnce } from './ticket-keys.ts';
 import {
   createTicket,
   deleteEnded,
@@ -40,16 +50,19 @@ import {
   listQueues,
   listTickets,
   type MovedTicket,
+  type NewTicket,
   type OpenTicketFilter,
-  type QueueRow,
   readNow,
+  readQueueTimes,
+  readQueueUpTo,
   readStandings,
   readTicket,
   releaseTicket,
   renewTicket,
   type TicketChange,
-  type TicketRow,
+  type TicketRefusal,
 } from './ticket-store.ts';
+import { type Queue, toQueue, toTicket } from './ticket-view.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
 
@@ -60,22 +73,26 @@ export interface WaitlistDeps {
   random: Random;
   log: Logger;
   config: WaitlistConfig;
-  /** Waits at once. Default 10,000. */
+  /** Maximum number of waits at the same time. Default 10,000. */
   maxWaiters?: number;
 }
 
-/** Without a timeout a wait goes on for ever. */
+/** Without a timeout a wait has no time limit. */
 export type WaitOptions = UntilOptions;
 
 export interface WaitResult {
   outcome: WaitOutcome;
-  /** It was so already when the wait began. */
+  /** The outcome already held when the wait began. */
   atOnce: boolean;
 }
 
 export interface CreatedTicket {
   uuid: string;
-  /** Its queue in order: the active ticket, the first 1,000 of those that wait, and the new one in any case. */
+  /**
+   * The ticket's queue in order: the active ticket, the first 1,000 waiting tickets, and the new
+   * one. Read after the commit. Only the new one if it does not wait; empty if it was deleted
+   * meanwhile.
+   */
   queue: Ticket[];
 }
 
@@ -84,56 +101,58 @@ export interface Page {
   offset: number;
 }
 
-/** A queue that somebody holds, as REST serves it. */
-export interface Queue {
-  server_uuid: string;
-  scope: string;
-  id: string;
-  /** Tickets that wait. */
-  depth: number;
-  /** The active ticket; null where there is none for a moment, which the slow poll mends. */
-  holder: { uuid: string; action?: string; reqid?: string; expires_at: string; active_ms: number } | null;
-  /** How long the first of those that wait has done so. */
-  oldest_waiting_ms: number | null;
-  /** Since when it has not been empty. */
-  created_at: string;
-  /** When a ticket last joined. */
-  updated_at: string;
-}
-
 export interface WaitlistStats {
-  /** Waits in progress. */
+  /** Number of waits in progress. */
   waits: number;
   /** Tickets this instance found expired. */
   expired: number;
-  /** Queues found with waiting tickets and no active one: a defect, mended and counted. */
+  /**
+   * Queues that this instance found with waiting tickets and no active one. Each is a defect,
+   * repaired and counted.
+   */
   defects: number;
+  /** Tickets that were not accepted because their queue or their server held too many. */
+  refusedCreates: number;
 }
 
-const MAX_WAITING = 10_000;
+/** Limits of one queue, and of all queues of a server. */
+const BOUNDS = { maxWaiting: 10_000, maxOpen: 20_000 };
 const MAX_LISTED = 1_000;
-/** A queue may hold 10,001 tickets; more than some of those at once would take longer than a statement may. */
+/**
+ * A queue may hold 10,001 tickets. Deleting many such queues at once would exceed the time limit of
+ * a statement.
+ */
 const DELETE_QUEUES = 5;
 const DELETE_TICKETS = 500;
-/** Statements that hang then are left to end with their connections. */
+/**
+ * Changes of tickets that run at once. All of them may wait for the row of one queue; the rest of
+ * the pool is for other work. A change waits this long for its turn, as long as for a locked row.
+ */
+const CHANGES = { connections: 4, withinMs: 2_000 };
+/** Statements that have not ended by then end with their connections. */
 const STOPS_WITHIN_MS = 2_000;
 
 export class Waitlist {
   readonly #deps: WaitlistDeps;
+  /** For statements that lock a queue. */
+  readonly #changes: Queryable;
   readonly #watches: Watches<TicketStatus>;
+  readonly #recentMoves = new Recent();
   readonly #director: Director;
   readonly #slowPoll: SlowPoll;
+  #refusedCreates = 0;
   #stopping: Promise<void> | undefined;
 
   constructor(deps: WaitlistDeps) {
     this.#deps = deps;
-    const { database, maxWaiters } = deps;
+    const { database, clock, maxWaiters } = deps;
+    this.#changes = shareOf(database, { ...CHANGES, clock });
     this.#watches = new Watches<TicketStatus>({
       ...deps,
       maxWatches: maxWaiters,
       what: 'ticket',
       topic: TICKETS_TOPIC,
-      read: (uuids) => readStandings(database, uuids),
+      read: readStandings,
       isBefore: (next, last) => lifeStage(next) < lifeStage(last),
     });
     this.#director = new Director({ ...deps, announce: (moved) => this.#announce(moved) });
@@ -156,8 +175,10 @@ export class Waitlist {
   }
 
   /**
-   * Accepts a ticket, durably; active at once if nobody is before it. An expiry that is past is accepted.
-   * @throws InvalidTicketError, TooManyTicketsError, DatabaseUnavailableError
+   * Accepts a ticket durably. It is active at once if its queue was empty. An expiry in the past is
+   * accepted. A request that repeats an idempotency key receives that key's ticket as it is now.
+   * @throws InvalidTicketError, TooManyTicketsError, TicketKeyConflictError,
+   * DatabaseUnavailableError
    */
   async create(request: TicketRequest): Promise<CreatedTicket> {
     const complaint = complaintOf(request);
@@ -165,9 +186,27 @@ export class Waitlist {
     const { serverUuid, scope, id, action, extra = {}, reqId } = request;
     const uuid = this.#deps.random.uuid();
     const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, expiry: validExpiry(request.expiry) };
-    const rows = await createTicket(this.#deps.database, ticket, { maxWaiting: MAX_WAITING, maxListed: MAX_LISTED });
-    if (rows.length === 0) throw new TooManyTicketsError(MAX_WAITING);
+    if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
+    const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
+    if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);
     return { uuid, queue: rows.map(toTicket) };
+  }
+
+  async #createOnce(ticket: NewTicket, { expiry }: TicketRequest, key: string): Promise<CreatedTicket> {
+    const { database } = this.#deps;
+    const { scope, id, action, extra } = ticket;
+    const requestHash = digestOf({ scope, id, action: action ?? null, extra, expiry });
+    const made = await createTicketOnce(this.#changes, ticket, { key, requestHash, ...BOUNDS });
+    if (typeof made === 'string') throw this.#refuse(ticket.serverUuid, made);
+    if (made.requestHash !== requestHash) throw new TicketKeyConflictError(made.uuid, key);
+    return { uuid: made.uuid, queue: (await readQueueUpTo(database, made.uuid, MAX_LISTED)).map(toTicket) };
+  }
+
+  #refuse(serverUuid: string, refusal: TicketRefusal): TooManyTicketsError {
+    this.#refusedCreates += 1;
+    return refusal === 'queue-full'
+      ? new TooManyTicketsError('This queue', BOUNDS.maxWaiting)
+      : new TooManyTicketsError(`Server ${serverUuid}, in all its queues,`, BOUNDS.maxOpen);
   }
 
   /** @throws TicketNotFoundError, DatabaseUnavailableError */
@@ -177,25 +216,27 @@ export class Waitlist {
     return toTicket(row);
   }
 
-  /** The server's tickets of every status, in the order of their creation. */
+  /** Lists the server's tickets of every status in order of creation. */
   async list(serverUuid: string, page: Page): Promise<Ticket[]> {
     return (await listTickets(this.#deps.database, serverUuid, page)).map(toTicket);
   }
 
-  /** Those of them that are active or queued. */
+  /** Lists the server's active and queued tickets. */
   async listOpen(serverUuid: string, filter: Page & OpenTicketFilter): Promise<Ticket[]> {
     return (await listOpenTickets(this.#deps.database, serverUuid, filter)).map(toTicket);
   }
 
-  /** The queues that somebody holds, by server, scope and id. */
+  /** Lists the queues with a holder, sorted by server, scope and id. */
   async queues(page: Page): Promise<Queue[]> {
     return (await listQueues(this.#deps.database, page)).map(toQueue);
   }
 
   /**
-   * Until the ticket is active, or will not be any more. While the database is away the wait goes on.
-   * @throws TicketNotFoundError when it was not there to begin with; TooManyWaitersError, WaitStoppedError,
-   * DatabaseUnavailableError when it could not be read in all the time, the signal's reason
+   * Waits until the ticket is active or can no longer become active. The wait continues while the
+   * database is unreachable.
+   * @throws TicketNotFoundError when the ticket did not exist at the start; TooManyWaitersError,
+   * WaitStoppedError, DatabaseUnavailableError when no read succeeded in all that time, the
+   * signal's reason
    */
   async wait(uuid: string, options: WaitOptions = {}): Promise<WaitResult> {
     const watch = this.#watches.open(uuid, false);
@@ -206,9 +247,10 @@ export class Waitlist {
         isKnown ||= !isOver;
         return isOver;
       }, options);
-      // The time was up: what no message told of, or could not be read until now, is seen now.
+      // The time is up. A last read shows a change that no message announced or that could not be
+      // read before.
       const standing = seen && outcomeOf(seen.position) ? seen.position : await this.#standing(uuid);
-      if (standing === undefined && !isKnown) throw new TicketNotFoundError(uuid);
+      if (standing === undefined && !isKnown) throw new TicketNotFoundError(uuid, { isAwaited: true });
       return { outcome: outcomeOf(standing) ?? 'timeout', atOnce: !isKnown };
     } finally {
       watch.close();
@@ -216,36 +258,37 @@ export class Waitlist {
   }
 
   /**
-   * Finishes the ticket, whether active or queued; one that has ended stays as it is.
+   * Finishes an active or queued ticket; an ended ticket does not change.
    * @throws TicketNotFoundError, DatabaseUnavailableError
    */
   async release(uuid: string): Promise<void> {
-    this.#changed(uuid, await releaseTicket(this.#deps.database, uuid));
+    this.#changed(uuid, await releaseTicket(this.#changes, uuid));
   }
 
   /** @throws InvalidTicketError, TicketNotFoundError, TicketEndedError, DatabaseUnavailableError */
   async renew(uuid: string, expiry: ExpiryRequest): Promise<Ticket> {
-    const status = this.#changed(uuid, await renewTicket(this.#deps.database, uuid, validExpiry(expiry)));
+    const status = this.#changed(uuid, await renewTicket(this.#changes, uuid, validExpiry(expiry)));
     if (isEnded(status)) throw new TicketEndedError(uuid, status);
     return this.get(uuid);
   }
 
   /** @throws TicketNotFoundError, DatabaseUnavailableError */
   async delete(uuid: string): Promise<void> {
-    const moved = await deleteTicket(this.#deps.database, uuid);
+    const moved = await deleteTicket(this.#changes, uuid);
     if (moved.length === 0) throw new TicketNotFoundError(uuid);
     this.#announce(moved);
   }
 
   /**
-   * All tickets of the server, of every status, that were there when it was asked; queue by queue, so that none of them
-   * becomes active meanwhile. @throws DatabaseUnavailableError: some may have gone
+   * Deletes all of the server's tickets, of every status, that existed when the call began. It
+   * deletes queue by queue, so that none of them becomes active meanwhile.
+   * @throws DatabaseUnavailableError when some tickets may already be deleted
    */
   async deleteAll(serverUuid: string): Promise<void> {
     const { database } = this.#deps;
     const before = await readNow(database);
     for (let isMore = true; isMore; ) {
-      const { queues, moved } = await deleteQueues(database, serverUuid, { before, maxQueues: DELETE_QUEUES });
+      const { queues, moved } = await deleteQueues(this.#changes, serverUuid, { before, maxQueues: DELETE_QUEUES });
       this.#announce(moved);
       isMore = queues > 0;
     }
@@ -253,13 +296,26 @@ export class Waitlist {
     while ((await deleteEnded(database, serverUuid, ended)) > 0);
   }
 
-  /** Deletes one batch of the tickets that ended more than `days` ago; returns how many went. Call it until none do. */
+  /**
+   * Deletes one batch of the tickets that ended more than `days` ago. Returns their number; the
+   * caller repeats it until that is zero.
+   */
   deleteOlderThan(days: number): Promise<number> {
     return deleteOldTickets(this.#deps.database, days, DELETE_TICKETS);
   }
 
+  /**
+   * Returns, for the tickets that this instance has moved since the last call, how many seconds
+   * each that became active had queued.
+   */
+  async recentWaits(): Promise<number[]> {
+    const uuids = this.#recentMoves.take();
+    return uuids.length === 0 ? [] : readQueueTimes(this.#deps.database, uuids);
+  }
+
   stats(): WaitlistStats {
-    return { waits: this.#watches.count, expired: this.#director.expired, defects: this.#director.defects };
+    const { expired, defects } = this.#director;
+    return { waits: this.#watches.count, expired, defects, refusedCreates: this.#refusedCreates };
   }
 
   #changed(uuid: string, change: TicketChange | undefined): TicketStatus {
@@ -270,7 +326,10 @@ export class Waitlist {
 
   #announce(moved: readonly MovedTicket[]): void {
     const uuids = moved.map(({ uuid }) => uuid);
-    for (const uuid of uuids) this.#watches.wake(uuid, true);
+    for (const uuid of uuids) {
+      this.#recentMoves.add(uuid);
+      this.#watches.wake(uuid, true);
+    }
     publishChanges(this.#deps.bus, TICKETS_TOPIC, uuids);
   }
 
@@ -297,47 +356,3 @@ function validExpiry(request: ExpiryRequest): Expiry {
   if ('field' in expiry) throw new InvalidTicketError(expiry);
   return expiry;
 }
-
-function toTicket(row: TicketRow): Ticket {
-  const { uuid, server_uuid, scope, id, action, extra, reqid, status, created_at, updated_at } = row;
-  return {
-    uuid,
-    server_uuid,
-    scope,
-    id,
-    ...(action === null ? {} : { action }),
-    extra,
-    expires_at: expiryText(row.expires_at, row.expires_text),
-    created_at: created_at.toISOString(),
-    updated_at: updated_at.toISOString(),
-    status,
-    ...(reqid === null ? {} : { reqid }),
-  };
-}
-
-function toQueue(row: QueueRow): Queue {
-  const { server_uuid, scope, id, waiting, oldest_waiting_ms, created_at, updated_at } = row;
-  return {
-    server_uuid,
-    scope,
-    id,
-    depth: waiting,
-    holder: toHolder(row),
-    oldest_waiting_ms,
-    created_at: created_at.toISOString(),
-    updated_at: updated_at.toISOString(),
-  };
-}
-
-function toHolder({ holder, action, reqid, expires_at, expires_text, active_ms }: QueueRow): Queue['holder'] {
-  if (holder === null || expires_at === null) return null;
-  return {
-    uuid: holder,
-    ...(action === null ? {} : { action }),
-    ...(reqid === null ? {} : { reqid }),
-    expires_at: expiryText(expires_at, expires_text),
-    active_ms: active_ms ?? 0,
-  };
-}
-
-const expiryText = (at: Date, given: string | null) => given ?? at.toISOString();

@@ -1,22 +1,28 @@
 /**
- * Runs a piece of work again and again while there is some, a bounded number at once: what gathers during one run is
- * done by the next, so that under load one statement does the work of many. Used by drivers that
- * keep their own queues. Work that fails is tried again after a pause, 100 ms doubling to 1 s; an outage is logged once.
+ * Repeats a piece of work while there is some, with a bounded number of runs at once. Items that
+ * gather during one run are done by the next. Used for the tasks posted to legacy agents
+ * (`lib/tasks/posts.ts`), whose work is one loop over the instance's own claims. Work that gathers
+ * items for one statement belongs in `moray/batch-queue.ts`, which isolates a locked or slow item;
+ * here one such item delays all. So the statements of this work must skip locked rows. Failed work
+ * is retried after a pause that doubles from 100 ms to 1 s; an outage is logged once.
  *
  *     idle ──kick──▶ running ──no more work──▶ idle        running ──failed──▶ pausing ──▶ running
- *                    any ──stop──▶ stopped (runs in flight are waited for; how they end is no matter any more)
+ *                    any ──stop──▶ stopped (waits for the runs in flight and ignores their results)
  */
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 
 export interface RunnerOptions {
   clock: Clock;
   log: Logger;
-  /** For the log. */
+  /** Names the work in the log. */
   what: string;
   hasWork: () => boolean;
-  /** Takes a batch from the queue and does it; puts back what is to be tried again before it throws. */
+  /**
+   * Takes a batch from the queue and does it. Before it throws, it puts back the items to be
+   * retried.
+   */
   work: () => Promise<void>;
   /** Default 1. */
   lanes?: number;
@@ -39,7 +45,7 @@ export class Runner {
     this.#lanes = options.lanes ?? 1;
   }
 
-  /** There is work to do within `delayMs`. */
+  /** Announces that there is work, to be run within `delayMs` or after the present pause. */
   kick(delayMs = 0): void {
     if (this.#isStopped) return;
     const waitMs = Math.max(delayMs, this.#pauseMs);
@@ -47,7 +53,7 @@ export class Runner {
     else this.#runAfter(waitMs);
   }
 
-  /** Ends the pauses, waits for what runs; nothing runs any more. */
+  /** Ends the pauses and waits for the runs in flight; then nothing runs any more. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.#timer?.cancel();
@@ -95,7 +101,7 @@ export class Runner {
   #noteFailure(error: unknown): void {
     if (this.#isStopped) return;
     const { log, what } = this.#options;
-    const isOutage = error instanceof DatabaseUnavailableError;
+    const isOutage = isTemporary(error);
     if (!isOutage) log.error({ err: error, what }, 'failed; will be tried again');
     else if (this.#pauseMs === 0) log.warn({ what, reason: messageOf(error) }, 'waits for the database');
     this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);

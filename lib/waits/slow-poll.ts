@@ -1,9 +1,11 @@
 /**
- * Does what hints might have missed, for ever: each slow poll, more often while the bus is away, and at once when its
- * health changes. A round follows the end of the one before; one that fails is logged by its outage and comes again.
+ * Repeats `work` until it is stopped, to find what hints may have missed: at each slow poll, more
+ * often while the bus is lost, and at once when the bus's health changes. A round begins after the
+ * previous one has ended. A failed round is logged and repeated at the next poll; an outage is
+ * logged once.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
-import { DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 
@@ -34,7 +36,7 @@ export class SlowPoll {
     this.#running = this.#run();
   }
 
-  /** The next round begins at once. */
+  /** Begins the next round at once. */
   soon(): void {
     this.#pause.abort();
   }
@@ -62,7 +64,7 @@ export class SlowPoll {
     } catch (error) {
       if (this.#ending.signal.aborted) return;
       const { log, what } = this.#deps;
-      if (!(error instanceof DatabaseUnavailableError)) log.error({ err: error }, `slow poll of ${what} failed`);
+      if (!isTemporary(error)) log.error({ err: error }, `slow poll of ${what} failed`);
       else if (!this.#isFailing) log.warn({ reason: messageOf(error) }, `slow poll of ${what}: no database`);
       this.#isFailing = true;
     }

@@ -1,37 +1,43 @@
 /**
- * Which things somebody on this instance waits for, and where each stands. A watch registers, subscribes, then reads
- * (law 1); it reads again at each hint, whenever a subscription is confirmed, and on the slow poll that all share.
- * Reads gather: one statement tells the position of many. Used by the waits for tasks and for tickets.
+ * The objects that waits on this instance watch, and the last position read of each. A watch
+ * registers, subscribes, then reads (law 1). It reads again at each hint, whenever a subscription
+ * is confirmed, and on the slow poll that all share. Reads are gathered: one statement reads the
+ * positions of many objects. Used by the waits for tasks and for tickets.
  *
- * What every wait wants to know is heard on one topic for all things (changes.ts), from the first watch on; what happens to
- * one thing before that, on a topic of its own, while somebody watches it for that.
+ * The changes that every wait needs arrive on one topic for all objects (changes.ts), from the
+ * first watch on. Other events of one object arrive on a topic of its own, while a watch wants
+ * them.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import type { Logger } from '../log.ts';
+import { BatchQueue } from '../moray/batch-queue.ts';
+import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import { changedIds } from './changes.ts';
-import { Runner } from './runner.ts';
 import { TooManyWaitersError, WaitStoppedError } from './wait-errors.ts';
 
 export interface WatchesDeps<Position> {
+  database: Queryable;
   bus: Bus;
   clock: Clock;
   log: Logger;
   /** Default 10,000. */
   maxWatches?: number | undefined;
-  /** What is waited for, one of them, for people. */
+  /** The name of one awaited object, for people to read. */
   what: string;
-  /** Where the changes that every wait wants to know of are told. */
+  /** The topic of the changes that every wait needs. */
   topic: string;
-  /** Where it is told that something else happened to this one, if there is such. */
+  /** The topic of one object's other events, if there is one. */
   eventsTopic?: (id: string) => string;
-  /** In one statement where each stands; those that do not exist are left out. */
-  read: (ids: readonly string[]) => Promise<Iterable<readonly [id: string, position: Position]>>;
-  /** Things only move on: whether `next`, though it came after, was read before `last`. */
+  /** Reads the positions of all ids in one statement; leaves out objects that do not exist. */
+  read: (database: Queryable, ids: readonly string[]) => Promise<Iterable<readonly [id: string, position: Position]>>;
+  /**
+   * Objects only move forward. True if `next`, although it arrived later, was read before `last`.
+   */
   isBefore: (next: Position, last: Position) => boolean;
 }
 
-/** As last read; without a position there is no such thing. */
+/** As last read; without a position the object does not exist. */
 export interface Seen<Position> {
   position: Position | undefined;
 }
@@ -39,7 +45,7 @@ export interface Seen<Position> {
 interface Watched<Position> {
   id: string;
   watches: Set<Watch<Position>>;
-  /** Of its events, from the first watch on that wants them. */
+  /** The subscription to its events, from the first watch on that wants them. */
   events: Subscription | undefined;
 }
 
@@ -48,9 +54,9 @@ const MAX_BATCH = 500;
 export class Watches<Position> {
   readonly #deps: WatchesDeps<Position>;
   readonly #maxWatches: number;
-  readonly #runner: Runner;
+  /** By id: the objects to read. */
+  readonly #reads: BatchQueue<string>;
   readonly #watched = new Map<string, Watched<Position>>();
-  readonly #unread = new Set<string>();
   #changes: Subscription | undefined;
   #count = 0;
   #isStopped = false;
@@ -58,13 +64,14 @@ export class Watches<Position> {
   constructor(deps: WatchesDeps<Position>) {
     this.#deps = deps;
     this.#maxWatches = deps.maxWatches ?? 10_000;
-    this.#runner = new Runner({
-      clock: deps.clock,
-      log: deps.log,
+    this.#reads = new BatchQueue<string>({
+      ...deps,
       what: `reading of awaited ${deps.what}s`,
-      hasWork: () => this.#unread.size > 0,
-      work: () => this.#readBatch(),
+      keyOf: (id) => id,
+      join: (id) => id,
+      maxBatch: MAX_BATCH,
       lanes: 2,
+      work: (ids, database) => this.#readBatch(ids, database),
     });
   }
 
@@ -73,7 +80,7 @@ export class Watches<Position> {
   }
 
   /**
-   * `wantsEvents`: woken at each event, not only at the end. Whoever opens closes.
+   * `wantsEvents`: wake at each event, not only at the end. The caller must close the watch.
    * @throws TooManyWaitersError, WaitStoppedError
    */
   open(id: string, wantsEvents: boolean): Watch<Position> {
@@ -94,7 +101,7 @@ export class Watches<Position> {
     return watch;
   }
 
-  /** It changed, or may have. */
+  /** The object changed, or may have changed. */
   wake(id: string, isEnded: boolean): void {
     const watched = this.#watched.get(id);
     if (watched === undefined) return;
@@ -102,8 +109,7 @@ export class Watches<Position> {
   }
 
   poll(): void {
-    for (const id of this.#watched.keys()) this.#unread.add(id);
-    this.#runner.kick();
+    for (const id of this.#watched.keys()) this.#read(id);
   }
 
   async stop(): Promise<void> {
@@ -112,7 +118,7 @@ export class Watches<Position> {
       for (const watch of watches) watch.fail(new WaitStoppedError(this.#deps.what, id));
     }
     this.#changes?.close();
-    await this.#runner.stop();
+    await this.#reads.stop();
   }
 
   #watchedOf(id: string): Watched<Position> {
@@ -149,34 +155,27 @@ export class Watches<Position> {
     if (watched.watches.size > 0) return;
     watched.events?.close();
     this.#watched.delete(watch.id);
-    this.#unread.delete(watch.id);
+    this.#reads.delete(watch.id);
   }
 
   #read(id: string): void {
-    this.#unread.add(id);
-    this.#runner.kick();
+    this.#reads.add(id);
   }
 
-  async #readBatch(): Promise<void> {
-    const ids = [...this.#unread].slice(0, MAX_BATCH);
-    for (const id of ids) this.#unread.delete(id);
-    // Whoever joins during the read waits for the next one: this one may have looked before the thing was there.
+  async #readBatch(ids: readonly string[], database: Queryable): Promise<undefined> {
+    // A watch that opens during the read waits for the next one: this read may have run before the
+    // object existed.
     const waiting = ids.flatMap((id) => [...(this.#watched.get(id)?.watches ?? [])]);
-    try {
-      const found = new Map(await this.#deps.read(ids));
-      for (const watch of waiting) watch.move(found.get(watch.id));
-    } catch (error) {
-      for (const id of ids) if (this.#watched.has(id)) this.#unread.add(id);
-      throw error;
-    }
+    const found = new Map(await this.#deps.read(database, ids));
+    for (const watch of waiting) watch.move(found.get(watch.id));
   }
 }
 
 export interface UntilOptions {
-  /** Default: for ever. */
+  /** Default: no timeout. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
-  /** Ends it as its timeout does. */
+  /** Ends the wait as a timeout does. */
   over?: AbortSignal | undefined;
 }
 
@@ -191,10 +190,10 @@ export interface WatchOptions<Position> extends Pick<WatchesDeps<Position>, 'clo
   onClose: () => void;
 }
 
-/** The longest time a timer can be set to. */
+/** The longest delay that a timer accepts. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
-/** One wait's view of what it waits for. */
+/** One wait's view of the object that it waits for. */
 export class Watch<Position> {
   readonly id: string;
   readonly wantsEvents: boolean;
@@ -210,8 +209,9 @@ export class Watch<Position> {
   }
 
   /**
-   * What was seen once it `isReached`, or as it is when the time is up: undefined then if nothing could be read at all.
-   * One at a time. @throws WaitStoppedError, the signal's reason
+   * Resolves to the last read once it `isReached`, or when the time is up; then undefined if
+   * nothing could be read at all. One call at a time.
+   * @throws WaitStoppedError, the signal's reason
    */
   until(
     isReached: Awaiter<Position>['isReached'],
@@ -248,7 +248,10 @@ export class Watch<Position> {
     if (this.#awaiter?.isReached(position)) this.#awaiter.settle();
   }
 
-  /** What was `seen` is not there: the next read counts, wherever it says that the thing stands. */
+  /**
+   * The database no longer has what `seen` reported: the next read counts, even if its position is
+   * lower.
+   */
   doubt(seen: Seen<Position> | undefined): void {
     if (this.#seen === seen) this.#seen = undefined;
   }

@@ -1,6 +1,7 @@
 /**
- * The frames of the agent link: one JSON object each, `type` first. Both ends parse at the edge into these exact types;
- * keys a peer does not know are ignored, so that a newer peer can say more. docs/design.md section 5, docs/agent-protocol.md.
+ * The frames of the agent link: one JSON object each, `type` first. Both ends parse them at the
+ * edge into these exact types. Unknown keys are ignored, so that a newer peer can add keys.
+ * docs/design.md section 5, docs/agent-protocol.md.
  */
 import { z } from 'zod';
 import { MAX_GOAWAY_MS, MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK, MAX_TASK_TIMEOUT_MS } from './limits.ts';
@@ -17,7 +18,7 @@ const timestamp = z.string().max(40);
 const periodMs = z.int().min(1).max(86_400_000);
 const jsonObject = z.record(z.string(), z.unknown());
 
-/** An instance an agent may go to. */
+/** An instance to which an agent may connect. */
 const address = z.object({ uuid, host: z.string().min(1).max(255), port: z.int().min(1).max(65_535) });
 const addresses = z.array(address).max(1_000);
 
@@ -29,18 +30,21 @@ const hello = z.object({
   serverUuid: uuid,
   /** One run of an agent process. */
   incarnation: uuid,
-  /** Counts connection attempts within the incarnation. */
+  /** Counts the connection attempts of the incarnation. */
   conn: z.int().min(1),
   journalId: uuid,
-  /** The highest epoch the agent's journal holds; 0 for a new journal. */
+  /** The highest epoch in the agent's journal; 0 for a new journal. */
   epoch,
-  /** Identifies the boot of the machine; for reasons only. */
+  /** Identifies the boot of the machine. Used only in reasons. */
   bootId: z.string().max(100),
   agentVersion: z.string().max(100),
   sysinfoDigest: z.string().max(128),
 });
 
-/** Instance → agent: you are accepted under this epoch. Ignored by the agent unless above its highest one. */
+/**
+ * Instance → agent: the session is accepted under this epoch. The agent ignores it unless the epoch
+ * is above the highest it knows.
+ */
 const welcome = z.object({
   type: z.literal('welcome'),
   version: z.int().min(1),
@@ -62,6 +66,8 @@ export const REFUSAL_CODES = [
   'epoch-out-of-range',
   'bad-credentials',
   'full',
+  'returns-too-often',
+  'too-many-new-servers',
   'draining',
   'no-database',
   'version',
@@ -69,19 +75,25 @@ export const REFUSAL_CODES = [
 ] as const;
 export type RefusalCode = (typeof REFUSAL_CODES)[number];
 
-/** Instance → agent: not accepted, and what to go on from. The connection closes behind it. */
+/**
+ * Instance → agent: the session is not accepted; says what to continue from. The instance closes
+ * the connection afterwards.
+ */
 const refuse = z.object({
   type: z.literal('refuse'),
-  /** One of REFUSAL_CODES; a newer instance may say another. */
+  /** One of REFUSAL_CODES; a newer instance may send another code. */
   code: word,
   message: text,
   retryAfterMs: z.int().min(0).max(3_600_000).optional(),
-  /** With `superseded`: the conn on the row; the agent goes on above it. */
+  /** With `superseded`: the conn in the row. The agent continues with a higher one. */
   conn: z.int().min(0).optional(),
   addresses: addresses.optional(),
 });
 
-/** Agent → instance, after it journalled the welcome's epoch: every task it has not yet seen acknowledged. */
+/**
+ * Agent → instance, after it journalled the welcome's epoch: every task whose end has not been
+ * acknowledged.
+ */
 const inventory = z.object({
   type: z.literal('inventory'),
   epoch: epoch.min(1),
@@ -90,16 +102,20 @@ const inventory = z.object({
     .max(MAX_INVENTORY_TASKS),
 });
 
-/** Both ways: the agent's each second; the answer carries its sequence. */
+/** Both directions: the agent sends one each second; the answer repeats its sequence. */
 const heartbeat = z.object({ type: z.literal('heartbeat'), sequence: z.int().min(0) });
 
-/** Agent → instance: what the machine is (reference key names) and the digest of that. */
+/**
+ * Agent → instance: the description of the machine (with the reference's key names) and its digest.
+ */
 const sysinfo = z.object({ type: z.literal('sysinfo'), digest: z.string().min(1).max(128), sysinfo: jsonObject });
 
-/** Agent → instance, on change: VMs, memory and disk, as the reference's status body has them. */
+/**
+ * Agent → instance, on change: VMs, memory and disk, in the form of the reference's status body.
+ */
 const status = z.object({ type: z.literal('status'), status: jsonObject });
 
-/** Instance → agent: run this attempt. Refused by the agent when the epoch is below its highest. */
+/** Instance → agent: run this attempt. The agent refuses it when the epoch is below its highest. */
 const task = z.object({
   type: z.literal('task'),
   id: uuid,
@@ -111,7 +127,7 @@ const task = z.object({
   requestId: z.string().max(200).optional(),
 });
 
-/** Agent → instance: how an attempt goes. `accepted` means journalled and fsynced. */
+/** Agent → instance: progress of an attempt. `accepted` means journalled and fsynced. */
 const taskEvent = z.object({
   type: z.literal('task_event'),
   id: uuid,
@@ -122,7 +138,7 @@ const taskEvent = z.object({
     z.object({
       name: z.literal('progress'),
       reportedAt: timestamp,
-      /** Per cent done. */
+      /** Percentage done. */
       value: z.number().min(0).max(100),
       message: text.optional(),
     }),
@@ -130,32 +146,38 @@ const taskEvent = z.object({
       name: z.literal('output'),
       reportedAt: timestamp,
       stream: z.enum(['stdout', 'stderr']),
-      /** Bytes of this stream before this piece. */
+      /** Number of bytes of this stream before this piece. */
       offset: z.int().min(0),
       text: z.string().max(MAX_OUTPUT_CHUNK),
     }),
   ]),
 });
 
-/** Agent → instance, repeated until acknowledged: how an attempt ended. */
+/** Agent → instance: how an attempt ended. Repeated until acknowledged. */
 const taskEnd = z.object({
   type: z.literal('task_end'),
   id: uuid,
   attempt,
   outcome: z.enum(['complete', 'failure']),
-  /** What the task returns; an object, `{}` where it has nothing to say. */
+  /** The task's result; `{}` if it has none. */
   result: jsonObject.optional(),
   error: z.object({ code: word, message: text }).optional(),
   reportedAt: timestamp,
 });
 
-/** Instance → agent: this end is recorded (or needs no record); forget the attempt. */
+/** Instance → agent: this end is recorded, or needs no record. The agent forgets the attempt. */
 const taskAck = z.object({ type: z.literal('task_ack'), id: uuid, attempt });
 
-/** Instance → agent: end this task; an agent that does not know the id answers with an end at this attempt. */
+/**
+ * Instance → agent: end this task. An agent that does not know the id answers with an end of this
+ * attempt.
+ */
 const taskCancel = z.object({ type: z.literal('task_cancel'), id: uuid, attempt });
 
-/** Instance → agent: go to another instance; soft when `withinMs` is absent (one round of addresses, else stay). */
+/**
+ * Instance → agent: go to another instance. Without `withinMs` the request is soft: the agent tries
+ * one round of addresses and otherwise stays.
+ */
 const goaway = z.object({
   type: z.literal('goaway'),
   reason: text,
@@ -163,7 +185,7 @@ const goaway = z.object({
   addresses,
 });
 
-/** Both ways: the peer's last frame was not understood; for its log. */
+/** Both directions: the peer's last frame was not understood. For the peer's log. */
 const error = z.object({ type: z.literal('error'), code: word, message: text });
 
 export const agentFrames = {
@@ -203,7 +225,7 @@ export type TaskCancelFrame = z.infer<typeof taskCancel>;
 export type GoawayFrame = z.infer<typeof goaway>;
 export type ErrorFrame = z.infer<typeof error>;
 
-/** What an instance receives. */
+/** Every frame that an instance receives. */
 export type AgentFrame = z.infer<(typeof agentFrames)[keyof typeof agentFrames]>;
-/** What an agent receives. */
+/** Every frame that an agent receives. */
 export type InstanceFrame = z.infer<(typeof instanceFrames)[keyof typeof instanceFrames]>;

@@ -1,34 +1,57 @@
-/** Bounds and default periods of the agent link (docs/agent-protocol.md). Milliseconds and bytes. */
+/**
+ * Limits and default periods of the agent link (docs/agent-protocol.md), in milliseconds and bytes.
+ */
 
-/** Version of the link protocol spoken by this code, and the oldest it still understands. */
+/** The link protocol version of this code, and the oldest version that it still understands. */
 export const PROTOCOL_VERSION = 1;
 export const OLDEST_PROTOCOL_VERSION = 1;
 
 export const MAX_FRAME_BYTES = 8 * 1024 * 1024;
-/** Largest frame before the greeting is done. */
+/**
+ * Maximum number of JSON values in a frame, including names of members, and their maximum depth.
+ * Both ends refuse a larger frame before they parse it. A request body, and so the params of a
+ * task, has lower limits.
+ */
+export const MAX_FRAME_VALUES = 250_000;
+export const MAX_FRAME_DEPTH = 256;
+/**
+ * An agent's reports about its machine have their own limits, because the instance stores them
+ * whole. A real sysinfo is tens of KB. The status of a machine with 5,000 VMs of 12 fields each is
+ * 2 MB with 130,000 values.
+ */
+export const REPORT_LIMITS: Readonly<Record<string, { bytes: number; values: number }>> = {
+  sysinfo: { bytes: 1024 * 1024, values: 50_000 },
+  status: { bytes: 4 * 1024 * 1024, values: 200_000 },
+};
+/** Maximum size of a frame before the greeting is complete. */
 export const MAX_GREETING_BYTES = 64 * 1024;
-/** Most tasks an agent keeps in its journal and an inventory may name. */
+/** Maximum number of tasks in an agent's journal and in an inventory. */
 export const MAX_INVENTORY_TASKS = 5_000;
-/** Text of one live output event; the agent cuts its streams into pieces of at most this many UTF-16 units. */
+/**
+ * Maximum length of one live output event, in UTF-16 units; the agent splits its streams into
+ * pieces of this length.
+ */
 export const MAX_OUTPUT_CHUNK = 16 * 1024;
-/** Longest time that a task frame may give; an agent does not understand a frame with a longer one. */
+/** Maximum timeout in a task frame; an agent rejects a frame with a longer one. */
 export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
-/** Longest time that an agent may be given to be gone. */
+/** Maximum time that a goaway may give an agent to leave. */
 export const MAX_GOAWAY_MS = 3_600_000;
-/** Kept of each output stream: the first and the last half of this many bytes. */
+/** Kept bytes of each output stream: the first half and the last half of this number. */
 export const MAX_OUTPUT_BYTES = 1024 * 1024;
 
-/** A hello whose epoch lies further than this above the row's is refused: it would use the counter up. */
+/**
+ * A hello is refused when its epoch is more than this above the row's: it would use up the counter.
+ */
 export const MAX_EPOCH_LEAD = 2 ** 32;
 
 export interface LinkTimes {
-  /** The agent's heartbeat. */
+  /** Period of the agent's heartbeats. */
   heartbeatMs: number;
-  /** An instance that heard no byte for this long declares the agent silent. */
+  /** An instance that has received no byte for this long declares the agent silent. */
   silenceMs: number;
-  /** An agent that heard no byte for this long leaves its instance. */
+  /** An agent that has received no byte for this long leaves its instance. */
   serverSilenceMs: number;
-  /** Longest pause between two attempts of an agent to connect. */
+  /** Maximum pause between two connection attempts of an agent. */
   reconnectMaxMs: number;
 }
 
@@ -39,7 +62,10 @@ export const DEFAULT_LINK_TIMES: LinkTimes = {
   reconnectMaxMs: 8000,
 };
 
-/** From the upgrade to the hello, from the hello to the welcome (agent's view), from the welcome to the inventory. */
+/**
+ * Time from the upgrade to the hello; for the upgrade (agent's view); from the hello to the welcome
+ * (agent's view); from the welcome to the inventory.
+ */
 export const HELLO_WITHIN_MS = 2000;
 export const UPGRADE_WITHIN_MS = 2000;
 export const WELCOME_WITHIN_MS = 5000;

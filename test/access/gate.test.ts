@@ -50,6 +50,27 @@ t.test('without a token only what anyone may', async (t) => {
   await t.rejects(gate.enter({ address: ADDRESS, authorization: [], need: 'reader' }), { code: 'Unauthorized' });
 });
 
+t.test(
+  'a name and a password say nothing: they help nobody in, count as no failed sign-in, and keep nobody out',
+  async (t) => {
+    const trustedNetworks = [{ text: '192.0.2.0/24', roles: ['operator'] }] as const;
+    const { gate } = await start(t, { trustedNetworks });
+    const basic = [`Basic ${Buffer.from('admin:secret').toString('base64')}`];
+    const enter = (address: string, authorization = basic) => gate.enter({ address, authorization, need: 'operator' });
+    for (let time = 0; time < 10; time++) t.same((await enter(ADDRESS)).roles, ['operator']);
+    for (let time = 0; time < 10; time++)
+      await t.rejects(enter('198.51.100.1'), { code: 'Unauthorized', message: /token is asked for/ });
+    t.equal(gate.stats.signInsFailed, 0);
+    await t.rejects(
+      enter(ADDRESS, ['Bearer nonsense']),
+      { code: 'Unauthorized' },
+      'what claims to be a token is looked at',
+    );
+    await t.rejects(enter(ADDRESS, [...basic, ...basic]), { code: 'Unauthorized' });
+    t.equal(gate.stats.signInsFailed, 2);
+  },
+);
+
 t.test('a role too small is 403 and says which it takes', async (t) => {
   const { gate, made } = await start(t);
   const authorization = await made('reader');
@@ -104,6 +125,22 @@ t.test('failed sign-ins are limited by source, and a neighbour with a good token
   await clock.advance(20_000);
   await t.rejects(enter(['Bearer wrong']), { code: 'Unauthorized' });
   t.equal(gate.stats.signInsFailed, 5);
+});
+
+t.test('wrong tokens that come all at once are as few as those that come one after the other', async (t) => {
+  const { gate, made } = await start(t);
+  const enter = (authorization: readonly string[]) => gate.enter({ address: ADDRESS, authorization, need: 'reader' });
+  const guess = () => `Bearer cnapi_${systemRandom.uuid().replaceAll('-', '')}_${'x'.repeat(43)}`;
+  const outcomes = await Promise.allSettled(Array.from({ length: 50 }, () => enter([guess()])));
+  const codes = outcomes.map((each) => (each.status === 'rejected' ? each.reason.code : 'let in'));
+  t.equal(codes.filter((code) => code === 'Unauthorized').length, 3, 'so many were looked up');
+  t.equal(codes.filter((code) => code === 'TooManyRequests').length, 47);
+
+  const fresh = await start(t);
+  for (let each = 0; each < 20; each++)
+    await fresh.gate.enter({ address: ADDRESS, authorization: await fresh.made('reader'), need: 'reader' });
+  t.equal(fresh.gate.stats.signInsFailed, 0, 'good ones that are new here do not count');
+  await t.rejects(enter(await made('reader')), { code: 'TooManyRequests' });
 });
 
 t.test('requests are limited by source, with the time to wait', async (t) => {

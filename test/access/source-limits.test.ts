@@ -18,12 +18,15 @@ t.test('a source has its burst at once, then one after the other at the rate', a
   );
 });
 
-t.test('sources do not touch each other, and a look takes nothing', async (t) => {
+t.test('sources do not touch each other, and what is given back may be taken again', async (t) => {
   const buckets = new SourceBuckets({ perSecond: 1, burst: 1 });
-  t.equal(buckets.wouldWait('a', 0), 0);
-  t.equal(buckets.size, 0, 'nor is a stranger remembered for it');
-  buckets.take('a', 0);
-  t.equal(buckets.wouldWait('a', 0), 1000);
+  buckets.giveBack('a');
+  t.equal(buckets.size, 0, 'nothing was taken');
+  t.equal(buckets.take('a', 0), 0);
+  t.equal(buckets.take('a', 0), 1000);
+  buckets.giveBack('a');
+  buckets.giveBack('a');
+  t.same([buckets.take('a', 0), buckets.take('a', 0)], [0, 1000], 'and no more is saved up');
   t.equal(buckets.take('b', 0), 0);
 });
 

@@ -28,7 +28,7 @@ t.test('a peer that does not read is cut off before what waits for it fills the 
   const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
   const connection = new Connection(
     { socket, stream: request.socket, serverUuid },
-    { handlers, ticker, clock: systemClock, log: silentLogger },
+    { handlers, ticker, counters: { framesRefused: 0, readsPaused: 0 }, clock: systemClock, log: silentLogger },
   );
   connection.welcome({ serverUuid, epoch: 1 } as Session, { type: 'heartbeat', sequence: 1 });
   peer.pause();

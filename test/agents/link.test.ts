@@ -269,28 +269,6 @@ t.test('a handshake that is not as it should be is refused with code and message
   }
 });
 
-t.test('what an agent says of its machine and no database can keep is told so, and harms nobody', async (t) => {
-  const zone = await freshZone(t);
-  const { url } = await zone.startApp();
-  const machine = newMachine();
-  const { agent } = await joinAgent(url, machine);
-  const deep = `${'{"a":'.repeat(20_000)}1${'}'.repeat(20_000)}`;
-  const texts = {
-    'a sysinfo nested so deep that it cannot be written': `{"type":"sysinfo","digest":"x","sysinfo":${deep}}`,
-    'a status nested so deep': `{"type":"status","status":{"vms":${deep}}}`,
-    'a status with a NUL': '{"type":"status","status":{"vms":{"a":{"alias":"\\u0000"}}}}',
-  };
-  for (const [index, [name, text]] of Object.entries(texts).entries()) {
-    agent.socket.send(text);
-    await until(() => agent.frames.filter(({ type }) => type === 'error').length === index + 1);
-    t.match(agent.frames.at(-1), { type: 'error', code: 'not-kept' }, name);
-  }
-  agent.send({ type: 'heartbeat', sequence: 4711 });
-  await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
-  t.equal(agent.closed, undefined, 'its session stands');
-  agent.close();
-});
-
 t.test('an instance that stood still while an inventory was on its way does not blame the agent', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();

@@ -1,7 +1,6 @@
 import { EventEmitter } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'ws';
-import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, pauseMsOf, payFor } from '../../lib/agents/allowance.ts';
 import { Latest } from '../../lib/agents/latest.ts';
 import { Pings } from '../../lib/agents/pings.ts';
 import { Registry } from '../../lib/agents/registry.ts';
@@ -9,29 +8,6 @@ import { type Session, type SessionSocket, SessionTable } from '../../lib/roster
 import { Ticker } from '../../lib/roster/ticker.ts';
 import type { InstanceFrame } from '../../lib/wire/frames.ts';
 import { ManualClock } from '../support/manual-clock.ts';
-
-t.test('a burst is read at once, what goes beyond it later, and time refills', async (t) => {
-  const { take } = peer();
-  t.equal(take(BURST_BYTES, 0), 0);
-  t.equal(take(10 * BYTES_PER_MS, 0), 10);
-  t.equal(take(BYTES_PER_MS, 20), 0);
-  t.equal(take(BURST_BYTES, 1e9), 0, 'never more than a burst');
-  t.equal(take(BYTES_PER_MS, 1e9), 1);
-  const chatty = peer();
-  const frames = BURST_BYTES / FRAME_BYTES;
-  const pauses = Array.from({ length: frames }, () => chatty.take(40, 0));
-  t.equal(Math.max(...pauses), 0);
-  t.ok(chatty.take(40, 0) > 0, 'many small frames are work, too');
-});
-
-function peer() {
-  let paidAt = 0;
-  const take = (bytes: number, now: number) => {
-    paidAt = payFor(bytes, paidAt, now);
-    return pauseMsOf(paidAt, now);
-  };
-  return { take };
-}
 
 t.test(
   'a task frame goes to the socket of its session, whatever that is made of, until the session ends',

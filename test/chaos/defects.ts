@@ -51,8 +51,8 @@ export const defects: readonly Defect[] = [
     changes: [
       {
         file: 'lib/tasks/recorder.ts',
-        find: 'gathered.acknowledge = acknowledge;\n    if',
-        put: 'acknowledge();\n    if',
+        find: 'this.#add({ subject, end, acknowledge }, sizeOf(end));',
+        put: 'acknowledge();\n    this.#add({ subject, end, acknowledge }, sizeOf(end));',
       },
     ],
   },
@@ -92,7 +92,7 @@ export const defects: readonly Defect[] = [
     name: 'cancels do not reach the agent',
     only: ['Redis'],
     rule: 'cancels end',
-    changes: [{ file: 'lib/tasks/claim-function.ts', find: 'if cardinality(due_tasks) = 0 then', put: 'if true then' }],
+    changes: [{ file: 'lib/tasks/claim-function.ts', find: 'if cardinality(due) = 0 then', put: 'if true then' }],
   },
   {
     name: 'waits rely on the bus',

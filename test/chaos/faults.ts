@@ -8,6 +8,7 @@ import type { Random } from '../../lib/ports/random.ts';
 import type { Program } from '../../tools/processes/program.ts';
 import type { CuttableProxy } from '../support/cuttable-proxy.ts';
 import type { Instance, RealAgent, Zone } from '../support/fleet-harness.ts';
+import { answerFaults } from './answer-faults.ts';
 import { between, pick } from './chance.ts';
 import type { Health } from './health.ts';
 import type { Fault, LineKind } from './history.ts';
@@ -145,9 +146,7 @@ const processFaults: FaultKind[] = [
       part: 'postgres',
       lastsMs: between(500, 3_000, random),
       begin: async () => void (await Promise.all(zone.instances.map(({ program }) => killed(health, program)))),
-      end: () => {
-        for (const { program } of zone.instances) started(health, program);
-      },
+      end: () => zone.instances.forEach(({ program }) => void started(health, program)),
     }),
   },
   {
@@ -386,15 +385,14 @@ const pairFault: FaultKind = {
 
 function instanceOf({ zone, health }: Pick<Stage, 'zone' | 'health'>, serverUuid: string): number {
   const owner = health.roster.find(({ server }) => server === serverUuid)?.owner;
-  return Math.max(
-    0,
-    zone.instances.findIndex(({ uuid }) => uuid === owner),
-  );
+  const index = zone.instances.findIndex(({ uuid }) => uuid === owner);
+  return Math.max(0, index);
 }
 
 export const faultKinds: readonly FaultKind[] = [
   ...processFaults,
   ...storeFaults,
+  ...answerFaults,
   pairFault,
   ...(Object.keys(lines) as LineKind[]).flatMap((line) => ways.map((way) => lineFault(line, way))),
 ];

@@ -2,8 +2,13 @@
 import { statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
+import type { Role } from '../../lib/access/token.ts';
+import { Tokens } from '../../lib/access/tokens.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
+import { joinAgent, newMachine } from '../support/scripted-agent.ts';
+import { until } from '../support/until.ts';
 import { Cli } from './rig.ts';
 
 t.test('tokens over TLS', async (t) => {
@@ -62,4 +67,46 @@ t.test('tokens over TLS', async (t) => {
       'none that nobody has',
     );
   });
+});
+
+t.test('a reader is told that something is withheld, and sees the rest; a secret is shown to nobody', async (t) => {
+  const { database, startApp } = await freshZone(t);
+  const { url } = await startApp({ access: 'tokens', trustedNetworks: { '127.0.0.0/8': 'agent' } });
+  const tokens = new Tokens({ database, random: systemRandom });
+  const as = async (role: Role) => (await tokens.create({ name: `the ${role}`, role, createdBy: 'the test' })).token;
+  const [reader, operator] = [await as('reader'), await as('operator')];
+  const machine = newMachine();
+  const { agent } = await joinAgent(url, machine, { capabilities: ['task:command_execute'] });
+  t.teardown(() => agent.close());
+  const cli = new Cli(t, [url]);
+  const run = (token: string, ...args: string[]) =>
+    cli.start(args, { env: { CNAPI_TOKEN: token, PASSWORD: 'hushed' } }).ended;
+  const { serverUuid } = machine;
+  await until(async () => (await run(operator, 'servers')).stdout.includes('running'));
+
+  const refused = await run(operator, 'exec', serverUuid, '--secret-env', 'NONE', '--', 'true');
+  t.match(refused, { code: 2, stderr: /--secret-env NONE: there is no such variable here/ });
+  const started = await run(operator, 'exec', '--detach', serverUuid, '--secret-env', 'PASSWORD', '--', 'asked');
+  const id = started.stdout.trim();
+  const { attempt, params } = await agent.next('task');
+  t.match(params, { env: { PASSWORD: 'hushed' }, secret_params: ['/env/PASSWORD'] });
+  const result = { exitCode: 3, signal: null, stdout: 'written\n', stderr: '' };
+  agent.send({ type: 'task_end', id, attempt, outcome: 'complete', result, reportedAt: 'now' });
+  await until(async () => (await run(operator, 'task', id)).stdout.includes('written'));
+
+  const told = /what it was given and what it wrote is shown to the role operator and above only/;
+  for (const args of [
+    ['task', id],
+    ['task', id, '--follow'],
+    ['tasks', serverUuid],
+  ]) {
+    const seen = await run(reader, ...args);
+    t.match(seen.stderr, told, args.join(' '));
+    t.notMatch(seen.stdout + seen.stderr, /written|asked|hushed|missing/, args.join(' '));
+  }
+  t.match((await run(reader, 'task', id)).stdout, /exit code +3/);
+  t.equal((await run(reader, 'task', id, '--follow')).code, 1, 'its exit code is known all the same');
+  const all = await run(operator, 'task', id, '--json');
+  t.match(JSON.parse(all.stdout), { params: { env: { PASSWORD: '(secret)' } } });
+  t.notMatch(all.stderr, told);
 });

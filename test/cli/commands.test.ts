@@ -1,10 +1,10 @@
 /** The commands against real instances and agents: one zone for all of them. */
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import t from 'tap';
 import { processFacts } from '../../lib/cn-agent/proc.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
-import { Cli, records } from './rig.ts';
+import { Cli, CNAPI, records } from './rig.ts';
 
 t.test('a zone', async (t) => {
   const zone = await startZone(t, { instances: 2, agents: 2, simulated: 1 });
@@ -22,6 +22,23 @@ t.test('a zone', async (t) => {
     t.equal((await cli.json<unknown[]>('servers', '--hostname', 'node-*')).length, 1);
     t.equal((await cli.json<unknown[]>('servers', '--status', 'unknown')).length, 0);
     t.equal((await cli.json<unknown[]>('servers', '--limit', '2')).length, 2);
+    t.match(await cli.run('servers', '--status', 'foo'), {
+      code: 2,
+      stderr: /foo is not one of running, unknown, rebooting/,
+    });
+    t.match((await cli.run('servers', '--wide')).stdout.match(/ now$/gm), { length: 3 }, 'whichever instance is asked');
+    for (const command of ['server', 'tasks', 'tickets'])
+      t.match(await cli.run(command, one.slice(0, 8)), { code: 0 }, 'by the beginning of its uuid');
+    t.match((await cli.run('servers', '--where', 'hostnam=node-*')).stderr, /No server has a property hostnam$/m);
+    t.match((await cli.run('servers', '--where', 'hostname=nod')).stderr, /No server matches/);
+    t.match((await cli.run('server', one)).stdout, /^decided by +[-0-9a-f]{36}$/m);
+    for (const args of [
+      ['task', 'zzz'],
+      ['cancel', '0000-1'],
+      ['unlock', 'abc'],
+      ['exec', one, '--ticket', 'x', '--', 'id'],
+    ])
+      t.match(await cli.run(...args), { code: 2, stderr: /is not the id of a/ }, args.join(' '));
     const { stdout } = await cli.run('servers', '--where', 'hostname=node-*');
     t.match(stdout, /^UUID +HOSTNAME +STATUS +DATACENTER\n[-0-9a-f]{36} {2}node-0 +running +local\n$/);
     t.match(await cli.json('server', 'node-0'), { hostname: 'node-0', status_history: [{ status: 'running' }] });
@@ -42,8 +59,45 @@ t.test('a zone', async (t) => {
     const script = cli.start(['exec', one, '--script', '-', '--env', 'WHO=me', '--', 'x y'], {
       input: '#!/bin/sh\necho "$WHO:$1"\nexit 3\n',
     });
-    t.match(await script.ended, { code: 1, stdout: 'me:x y\n', stderr: /exit code 3/ });
-    t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 1, stderr: /TaskTimeout/ });
+    t.match(await script.ended, { code: 3, stdout: 'me:x y\n', stderr: /exit code 3/ }, 'the exit code is ours');
+    t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 143, stderr: /TaskTimeout/ });
+  });
+
+  await t.test('20 MB of one server come whole and in order, and whatever is missing is counted', async (t) => {
+    // Read through the other instance than its agent's, as often as not; each line has eight bytes.
+    const { code, stdout, stderr } = await cli.run('exec', one, '--', 'seq 1000000 3500000');
+    const cut = [...stderr.matchAll(/(\d+) bytes of stdout are missing/g)].reduce((sum, [, n]) => sum + Number(n), 0);
+    t.equal(stdout.length + cut, 20_000_008);
+    t.equal(code, cut === 0 ? 0 : 4, stderr);
+    const numbers = stdout.split('\n').filter((line) => line.length === 7);
+    t.ok(numbers.every((line, at) => at === 0 || Number(line) > Number(numbers[at - 1])));
+    const [task] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1');
+    t.match(await cli.json('task', task?.id ?? ''), { params: { paced: true } }, 'the command waits');
+  });
+
+  await t.test('output that is missing shows in the exit code, and input that nobody reads is refused', async (t) => {
+    const much = 'head -c 3000000 /dev/zero | tr "\\0" x';
+    t.match(await cli.run('exec', one, two, '--', much), { code: 4, stderr: /\d+ bytes of stdout are missing/ });
+    t.equal((await cli.run('exec', one, two, '--json', '--', much)).code, 4);
+    t.equal((await cli.run('exec', one, '--', `${much}; exit 9`)).code, 9, 'of a command that failed, its own');
+    const [left] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1', '--status', 'complete');
+    t.match(await cli.run('task', left?.id.slice(0, 8) ?? '', '--follow'), { code: 1 });
+    const marker = `${cli.home}/ran`;
+    const given = cli.start(['exec', one, '--', `touch ${marker}; cat`], { input: 'data\n' });
+    t.match(await given.ended, {
+      code: 2,
+      stdout: '',
+      stderr: /standard input does not reach the command: nothing was run/,
+    });
+    t.notOk(existsSync(marker));
+    const file = cli.start(['-c', 'exec "$0" "$@" < /etc/passwd', CNAPI, 'exec', one, '--', 'cat'], {
+      program: '/bin/sh',
+    });
+    t.match(await file.ended, { code: 2, stderr: /does not reach/ });
+    const loop = cli.start(['-c', 'exec "$0" "$@" < /dev/null', CNAPI, 'exec', one, '--', 'cat; echo ran'], {
+      program: '/bin/sh',
+    });
+    t.match(await loop.ended, { code: 0, stdout: 'ran\n' });
   });
 
   await t.test('what is written faster than it is shown live is whole in a pipe, in order', async (t) => {
@@ -76,9 +130,24 @@ t.test('a zone', async (t) => {
     const following = cli.start(['task', id, '--follow']);
     await following.says('first');
     t.match(await cli.json('tasks', one, '--active'), [{ id, status: 'active' }]);
-    t.match(await cli.run('cancel', id), { code: 0, stdout: /to be cancelled/ });
+    t.match(await cli.json('tasks', '--active'), [{ id, server_uuid: one, summary: 'echo first; sleep 60' }]);
+    t.match(await cli.run('watch', '--once'), { stdout: /tasks: 1 active/ });
+    t.match(await cli.json('watch', '--once'), { tasks: [{ id, summary: 'echo first; sleep 60' }] });
+    t.match(await cli.run('task', id.slice(0, 13)), { code: 0, stdout: new RegExp(`id +${id}`) });
+    t.match(await cli.run('task', 'ffffffff'), { code: 2, stderr: /no task whose id begins with ffffffff/ });
+    t.match(await cli.run('cancel', id.slice(0, 8)), { code: 0, stdout: /to be cancelled/ });
     t.match(await following.ended, { code: 1, stdout: 'first\n', stderr: /Cancelled/ });
     t.match(await cli.json('task', id), { id, status: 'failure' });
+    await cli.run('exec', two, '--', 'exit 7');
+    t.match((await cli.run('tasks', '--limit', '1')).stdout, / command_execute +complete +7 .* open .* exit 7\n$/);
+    t.match(
+      (await cli.run('tasks', two, '--limit', '1')).stdout,
+      /^CREATED .*\n.* command_execute +complete +7 .* exit 7\n$/,
+    );
+    t.match(await cli.json('tasks', '--status', 'failure', '--limit', '1'), [{ id, error_code: 'Cancelled' }]);
+    t.match(await cli.json('tasks', '--since', '1h', '--actor', 'nobody'), []);
+    t.match(await cli.run('tasks', '--status', 'failed'), { code: 2, stderr: /not one of active, complete, failure/ });
+    t.match((await cli.run('server', two)).stdout, / command_execute +complete +7 /);
     t.match(await cli.run('cancel', id), { code: 1, stderr: /\(TaskEnded; at http.*, request [-0-9a-f]{36}\)/ });
   });
 
@@ -210,6 +279,10 @@ t.test('a zone', async (t) => {
       { action: 'CreateTask', server_uuid: one, status: 202 },
       { action: 'CreateTask', server_uuid: one, status: 202 },
     ]);
+    const [task] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1');
+    for (const object of [task?.id ?? '', task?.id.slice(0, 8).toUpperCase() ?? ''])
+      t.match(await cli.json('audit', '--object', object), [{ object: task?.id }], object);
+    t.same(await cli.json('audit', '--object', 'x%'), []);
   });
 
   await t.test('a reader that goes away is no trouble', async (t) => {
@@ -217,14 +290,25 @@ t.test('a zone', async (t) => {
     piped.child.stdout?.destroy();
     const { code, stderr } = await piped.ended;
     t.strictSame([code, stderr], [0, '']);
+    const endless = cli.start(['exec', one, '--', 'while sleep 0.1; do echo more; done']);
+    await endless.says('more');
+    endless.child.stdout?.destroy();
+    await endless.says('nobody reads the output any more; the command goes on');
+    endless.child.kill('SIGINT');
+    t.equal((await endless.ended).code, 130);
   });
 
-  await t.test('names and ids of the fleet are completed', async (t) => {
-    const words = async (...args: string[]) => (await cli.run('__complete', '--', ...args)).stdout.split('\n');
-    t.match(await words('exec', 'no'), ['node-0']);
-    t.match(await words('server', one.slice(0, 8)), [one]);
-    t.ok((await words('drain', '')).includes(zone.instances[1]?.uuid ?? ''));
+  await t.test('names and ids of the fleet are completed', async () => {
+    // On a busy machine it gives up rather than keep the shell waiting.
+    const completes = async (wanted: string, ...args: string[]) =>
+      void (await until(
+        async () => (await cli.run('__complete', '--', ...args)).stdout.split('\n').includes(wanted),
+        `${wanted} among the completions of ${args.join(' ')}`,
+      ));
+    await completes('node-0', 'exec', 'no');
+    await completes(one, 'server', one.slice(0, 8));
+    await completes(zone.instances[1]?.uuid ?? '', 'drain', '');
     const [task] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1');
-    t.ok((await words('cancel', '')).includes(task?.id ?? 'none'));
+    await completes(task?.id ?? 'none', 'cancel', '');
   });
 });

@@ -234,7 +234,8 @@ t.test('what exec prints is whole and in order, and what nobody has is told besi
       cli.run('exec', '--all', '--', 'x'),
       cli.run('exec', '--all', '--json', '--', 'x'),
     ]);
-    t.strictSame([plain.code, plain.stdout], [0, text], what);
+    t.strictSame([plain.code, plain.stdout], [complaint === '' ? 0 : 4, text], what);
+    t.equal(inJson.code, plain.code, what);
     if (complaint === '') t.equal(plain.stderr, '', what);
     else t.match(plain.stderr, complaint, what);
     const told = records<{ event: string; text?: string; cut?: number }>(inJson.stdout);
@@ -359,11 +360,35 @@ t.test('what was done by a request whose answer was lost is not told as refused'
 t.test('tasks that are not known are not told as none', async (t) => {
   const [server] = servers('web-0');
   const instance = await scripted(t, (response, { path }) => {
-    if (path.includes('/task-history')) return json(response, 500, { code: 'InternalError', message: 'a defect' });
+    if (path.startsWith('/tasks?')) return json(response, 500, { code: 'InternalError', message: 'a defect' });
     json(response, 200, path.includes('/status-history') ? [] : path.startsWith('/servers/') ? server : [server]);
   });
   const { code, stdout, stderr } = await new Cli(t, [instance.url]).run('server', 'web-0', '--json');
   t.equal(code, 0);
   t.equal((JSON.parse(stdout) as { task_history: unknown }).task_history, null);
   t.match(stderr, /its tasks are not known: a defect/);
+});
+
+t.test('an instance that stands still is named while it is waited for, and is not asked first again', async (t) => {
+  const frozen = await scripted(t, () => undefined);
+  const good = await scripted(t, (response) => json(response, 200, []));
+  const cli = new Cli(t, [frozen.url, good.url]);
+  const first = cli.start(['servers', '--json']);
+  await first.says(`waiting for ${frozen.url}`);
+  const { code, stderr } = await first.ended;
+  t.equal(code, 0);
+  t.match(stderr, `${frozen.url}: no answer within 10000 ms; asking ${good.url}`);
+  const asked = frozen.heard.length;
+  t.match(await cli.run('servers', '--json'), { code: 0, stdout: '[]\n', stderr: '' });
+  t.equal(frozen.heard.length, asked);
+  t.match(await new Cli(t, [good.url, frozen.url]).run('servers', '--json'), { code: 0, stderr: '' });
+  t.match((await cli.run('servers', '--url', frozen.url, '--quiet')).code, 3, 'what is known is of other addresses');
+});
+
+t.test('a read that nobody answers is not said to be done perhaps', async (t) => {
+  const instance = await scripted(t, (response) => response.destroy());
+  const { code, stderr } = await new Cli(t, [instance.url]).run('servers');
+  t.equal(code, 3);
+  t.match(stderr, /Say where instances are/);
+  t.notMatch(stderr, /Whether it was done/);
 });

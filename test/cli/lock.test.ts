@@ -219,3 +219,55 @@ t.test('where instances cannot choose tickets yet, those of others are not taken
   t.match(ran, { code: 0, stdout: `${TICKET}\n` });
   t.equal(requests.filter((one) => isOf(one, 'POST /servers/default/tickets')).length, 1);
 });
+
+t.test('a ticket whose commit came late is taken under its key, and no second one is made', async (t) => {
+  const keys: unknown[] = [];
+  const instance = await lockServer(t, (response, heard) => {
+    if (heard.path.includes('open=true')) return json(response, 200, []) ?? true;
+    if (!isOf(heard, 'POST /servers/default/tickets')) return false;
+    keys.push(heard.headers['idempotency-key']);
+    if (keys.length === 1) json(response, 503, { code: 'ServiceUnavailable', message: 'try again' });
+    else json(response, 202, { uuid: TICKET, queue: [ticket('active')] });
+    return true;
+  });
+  const ran = await new Cli(t, [instance.url]).run(...LOCK, '--', 'sh', '-c', 'echo $CNAPI_TICKET');
+  t.match(ran, { code: 0, stdout: `${TICKET}\n` });
+  t.equal(keys.length, 2);
+  t.ok(keys[0]);
+  t.equal(keys[0], keys[1]);
+});
+
+t.test('a place that is given up while nobody knows of it is asked for under its key, and given back', async (t) => {
+  const heardOf: string[] = [];
+  const instance = await lockServer(t, (response, heard) => {
+    if (heard.path.includes('open=true')) return json(response, 200, []) ?? true;
+    if (isOf(heard, `PUT /tickets/${TICKET}/release`)) heardOf.push('release');
+    if (!isOf(heard, 'POST /servers/default/tickets')) return false;
+    heardOf.push(String(heard.headers['idempotency-key']));
+    if (heardOf.length === 1) return response.destroy() ?? true;
+    json(response, 202, { uuid: TICKET, queue: [ticket('active')] });
+    return true;
+  });
+  const keeper = keeperFor(t, instance.url, systemClock);
+  const gone = new AbortController();
+  const taken = keeper.take(gone.signal);
+  await until(() => heardOf.length === 1, 'the create that gets no answer');
+  gone.abort(new Error('gone'));
+  await t.rejects(taken, /gone/);
+  t.equal(await keeper.release(), true);
+  t.same(heardOf, ['r.0', 'r.0', 'release']);
+});
+
+t.test('a ticket that expired before it was found is not taken for a place: another one is made', async (t) => {
+  const keys: unknown[] = [];
+  const instance = await lockServer(t, (response, heard) => {
+    if (!isOf(heard, 'POST /servers/default/tickets')) return false;
+    keys.push(heard.headers['idempotency-key']);
+    json(response, 202, { uuid: TICKET, queue: [ticket(keys.length === 1 ? 'expired' : 'active')] });
+    return true;
+  });
+  const keeper = keeperFor(t, instance.url, systemClock);
+  await keeper.take(new AbortController().signal);
+  t.same(keys, ['r.0', 'r.1']);
+  t.equal(await keeper.release(), true);
+});

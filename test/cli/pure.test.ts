@@ -28,7 +28,18 @@ t.test('the screen of the watch is never wider than the terminal, whatever the f
     counts: { running: 1, unknown: 1 },
     away: [{ uuid: UUID, hostname: `日本\x1b[2J${'y'.repeat(90)}`, status: 'unknown' }],
     queues: [],
-    tasks: [{ id: UUID, task: 'z'.repeat(90), serverUuid: UUID, since: '2030-01-01T00:00:00Z' }],
+    tasks: [
+      {
+        id: UUID,
+        task: 'z'.repeat(90),
+        server_uuid: UUID,
+        status: 'active',
+        timestamp: '2030-01-01T00:00:00Z',
+        actor: 'a',
+        summary: `\x1b[2J${'w'.repeat(90)}`,
+      },
+    ],
+    hasMoreTasks: true,
     trouble: `no answer\x1b]0;title\x07 ${'!'.repeat(90)}`,
   };
   const paint = { bold: (text: string) => text, red: (text: string) => text };
@@ -37,6 +48,21 @@ t.test('the screen of the watch is never wider than the terminal, whatever the f
       t.ok(widthOf(line) <= width, line);
       t.notMatch(line, '\x1b');
     }
+  t.end();
+});
+
+t.test('a cell gets its colour when it is laid out, so that no colour counts as width', (t) => {
+  const paint = (text: string, value: string) => (value === 'unknown' ? `<${text}>` : text);
+  const columns = [
+    { head: 'STATUS', of: ({ status }: { status: string }) => status, paint },
+    { head: 'N', of: () => 1 },
+  ];
+  t.strictSame(table(columns, [{ status: 'running' }, { status: 'unknown' }], 20), [
+    'STATUS   N',
+    'running  1',
+    '<unknown>  1',
+  ]);
+  t.strictSame(table(columns.slice(0, 1), [{ status: 'running' }, { status: 'unknown' }])[2], '<unknown>');
   t.end();
 });
 
@@ -175,7 +201,7 @@ t.test('what may come next on a command line', (t) => {
     [['task', 'x', ''], { words: [] }],
     [['lock', 'web-1', ''], { words: [] }],
     [['drain', ''], { wanted: 'instance' }],
-    [['token', ''], { words: ['create', 'list', 'revoke', 'help'] }],
+    [['token', ''], { words: ['create', 'list', 'revoke', 'header', 'help'] }],
     [['token', 'create', 'x', '--role', 'o'], { words: ['operator'] }],
     [['token', 'revoke', ''], { wanted: 'token' }],
     [['audit', '--server', ''], { wanted: 'server' }],

@@ -50,9 +50,13 @@ export class Cli {
     return JSON.parse(stdout) as Value;
   }
 
-  /** `wrapper`: as people call it; `under`: a program that calls it, with its arguments. */
-  start(args: readonly string[], { env = {}, input = '', wrapper = false, under = [] as string[] } = {}): Running {
-    const program = wrapper ? [CNAPI] : [process.execPath, '--disable-warning=ExperimentalWarning', MAIN];
+  /** `wrapper`: as people call it; `under`: a program that calls it, with its arguments; `program`: another one. */
+  start(
+    args: readonly string[],
+    { env = {}, input = '', wrapper = false, under = [] as string[], program: own = '' } = {},
+  ): Running {
+    const usual = wrapper ? [CNAPI] : [process.execPath, '--disable-warning=ExperimentalWarning', MAIN];
+    const program = own === '' ? usual : [own];
     const [file = '', ...rest] = [...under, ...program, ...args];
     const child = spawn(file, rest, { env: { ...this.#env, ...env }, cwd: this.home, stdio: 'pipe' });
     const said = { stdout: '', stderr: '' };

@@ -1,5 +1,4 @@
 /** `cnapi watch` beside an instance that answers as a test says. */
-import type { ServerResponse } from 'node:http';
 import t from 'tap';
 import { json, scripted } from '../client/rig.ts';
 import { until } from '../support/until.ts';
@@ -7,33 +6,43 @@ import { Cli, records } from './rig.ts';
 
 interface View {
   tasks?: { id: string }[];
+  trouble?: string;
 }
 
-t.test('tasks whose ends may have been missed are not shown as running, and those that come later are', async (t) => {
-  const streams: ServerResponse[] = [];
-  let refusals = 0;
+const task = (id: string) => ({
+  id,
+  task: 'x',
+  server_uuid: 'y',
+  status: 'active',
+  timestamp: '2030-01-01T00:00:00Z',
+  actor: null,
+});
+
+t.test('the tasks that are active now are shown, those begun before the watch and those of many pages', async (t) => {
+  let pages: object[] = [{ tasks: [task('one')], next: 'p' }, { tasks: [] }];
   const instance = await scripted(t, (response, { path }) => {
-    if (!path.startsWith('/events')) return json(response, 200, []);
-    if (streams.length === 1 && ++refusals < 2)
-      return json(response, 500, { code: 'InternalError', message: 'not now' });
-    streams.push(response.writeHead(200, { 'content-type': 'text/event-stream' }));
-    const data = {
-      id: `task ${streams.length}`,
-      status: 'active',
-      task: 'x',
-      server_uuid: 'y',
-      time: '2030-01-01T00:00:00Z',
-    };
-    response.write(`id: ${streams.length}\nevent: task\ndata: ${JSON.stringify(data)}\n\n`);
+    if (!path.startsWith('/tasks?')) return json(response, 200, []);
+    t.match(path, 'status=active');
+    return json(response, 200, pages[path.includes('after=p') ? 1 : 0]);
   });
-  const watching = new Cli(t, [instance.url]).start(['watch', '--json', '--interval', '200ms']);
-  const tasks = () => records<View>(watching.stdout()).map((view) => view.tasks?.map(({ id }) => id));
-  await until(() => tasks().at(-1)?.join() === 'task 1', 'the first task');
-  const first = tasks().length;
-  streams[0]?.destroy();
-  await until(() => tasks().slice(first).includes(undefined), 'the tasks not to be told');
-  await until(() => tasks().at(-1)?.join() === 'task 2', 'the second task alone');
-  t.ok(refusals > 0);
+  const cli = new Cli(t, [instance.url]);
+  t.match((await cli.run('watch', '--once')).stdout, /tasks: 1 active$/m);
+  const watching = cli.start(['watch', '--json', '--interval', '200ms']);
+  const seen = () => records<View>(watching.stdout()).map((view) => view.tasks?.map(({ id }) => id).join());
+  await until(() => seen().at(-1) === 'one', 'the first task');
+  pages = [{ tasks: [task('two')], next: 'p' }, { tasks: [task('three')] }];
+  await until(() => seen().at(-1) === 'two,three', 'the two that are active now');
   watching.child.kill('SIGINT');
   t.equal((await watching.ended).code, 130);
+});
+
+t.test('an instance without a list of all tasks is watched without them', async (t) => {
+  const gone = { code: 'ResourceNotFound', message: '/tasks does not exist' };
+  const instance = await scripted(t, (response, { path }) =>
+    path.startsWith('/tasks?') ? json(response, 404, gone) : json(response, 200, []),
+  );
+  const { code, stdout } = await new Cli(t, [instance.url]).run('watch', '--once');
+  t.equal(code, 0);
+  t.match(stdout, /instances: none/);
+  t.notMatch(stdout, /tasks/);
 });

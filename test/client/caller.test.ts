@@ -169,3 +169,11 @@ t.test('who is told to stop stops while names are being resolved, too', async (t
   stop.abort(new Error('enough'));
   await t.rejects(waiting, { message: 'enough' });
 });
+
+t.test('a read that nobody answered has done nothing, whoever received it', async (t) => {
+  const broken = await scripted(t, (response) => response.destroy());
+  const lost = await caller(t, [broken.url])
+    .call(GET)
+    .catch((error: unknown) => error);
+  t.ok(lost instanceof NoAnswerError && !lost.mayHaveArrived);
+});

@@ -149,7 +149,18 @@ t.test('a posted task dies with its agent: its caller is cut off, and the next a
   const [data, cnapi] = await Promise.all([folder(t), OldCnapi.start()]);
   t.teardown(() => cnapi.stop());
   const serverUuid = crypto.randomUUID();
-  const args = ['--url', cnapi.url, '--data', data, '--uuid', serverUuid, '--http-port', '0'];
+  const args = [
+    '--url',
+    cnapi.url,
+    '--data',
+    data,
+    '--uuid',
+    serverUuid,
+    '--http-port',
+    '0',
+    '--http-from',
+    '127.0.0.1',
+  ];
   const first = startAgent(t, ...args);
   await until(() => cnapi.statusOf(serverUuid) === 'running', 'the first agent');
   const script = `echo $$ > ${data}/pid; exec sleep 1000`;

@@ -59,7 +59,7 @@ t.test('an agent runs commands over wss, stays while the certificate changes, an
   t.match(await run(one.url, 'echo still there'), { status: 200, body: { stdout: 'still there\n' } });
   t.equal(await epoch(), before, 'in the session it had');
   const { text } = await at(one.url, '/metrics');
-  const seconds = Number(/^tls_certificate_expires_seconds\{.*\} (\S+)$/m.exec(text)?.[1]);
+  const seconds = Number(/^cnapi_tls_certificate_expires_seconds (\S+)$/m.exec(text)?.[1]);
   t.ok(seconds > 6.9 * 86_400 && seconds <= 7 * 86_400, 'and its end is told');
 
   const two = await zone.startApp(tls);

@@ -272,6 +272,7 @@ function unreadAfter(frames: number): AgentDeps['dial'] {
         sent += 1;
         socket.send(text);
       },
+      payForValues: (values) => socket.payForValues(values),
       close: (code, reason) => socket.close(code, reason),
     };
   };

@@ -156,6 +156,20 @@ t.test('a command that writes without end does not keep the agent from its work'
   t.match(await result, { killed: true });
 });
 
+t.test('a paced command waits, so that all it writes is shown live', async (t) => {
+  const script = 'seq 100000 400000; seq 400000 -1 100000 >&2';
+  const paced = await start(t, { script, isPaced: true });
+  t.match(await paced.result, { exitCode: 0, stdout: /bytes cut/ });
+  const shown = (name: string) =>
+    paced.output
+      .filter((piece) => piece.startsWith(`${name}: `))
+      .map((piece) => piece.slice(name.length + 2))
+      .join('');
+  const numbers = Array.from({ length: 300_001 }, (_, n) => `${100_000 + n}\n`);
+  t.ok(shown('stdout') === numbers.join(''));
+  t.ok(shown('stderr') === numbers.reverse().join(''));
+});
+
 t.test('characters that come in halves are whole in the live output', async (t) => {
   const script = "printf '\\303'; sleep 0.3; printf '\\244\\342'; sleep 0.3; printf '\\202\\254'";
   const { result, output } = await start(t, { script });

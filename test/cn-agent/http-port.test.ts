@@ -1,6 +1,11 @@
-import { request as httpRequest } from 'node:http';
+import { chmod, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { type ClientRequest, request as httpRequest } from 'node:http';
+import type { Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../lib/cn-agent/agent.ts';
+import { EVERYBODY, type HttpAccess, openHttpAccess } from '../../lib/cn-agent/http-access.ts';
 import { HttpPort } from '../../lib/cn-agent/http-port.ts';
 import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
 import { newPostedId } from '../../lib/cn-agent/posted-id.ts';
@@ -18,8 +23,9 @@ import { taskFrame } from './frames.ts';
 
 const agentVersion = '1.0.0';
 
-async function httpPort(t: Test, serverUuid: string): Promise<HttpPort> {
-  const port = new HttpPort({ host: '127.0.0.1', port: 0, serverUuid, agentVersion, clock, random, log: silentLogger });
+async function httpPort(t: Test, serverUuid: string, access: HttpAccess = EVERYBODY): Promise<HttpPort> {
+  const host = '127.0.0.1';
+  const port = new HttpPort({ host, port: 0, access, serverUuid, agentVersion, clock, random, log: silentLogger });
   t.teardown(() => port.stop());
   await port.start();
   return port;
@@ -81,6 +87,18 @@ t.test('what it asks for may stand in the query or in a form', async (t) => {
   t.match(await ask('POST', '/tasks', { headers, body }), { status: 500, body: { error: 'as asked' } });
 });
 
+t.test('a form or a query of too many parameters is refused', async (t) => {
+  const { ask } = await posted(t);
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+  const text = (others: number) => `task=nop&params={}${'&a'.repeat(others)}`;
+  const refused = { status: 409, body: { code: 'InvalidArgument', message: 'More than 1000 parameters' } };
+  t.match(await ask('POST', '/tasks', { headers, body: text(998) }), { status: 200 });
+  t.match(await ask('POST', '/tasks', { headers, body: text(999) }), refused);
+  t.match(await ask('POST', '/tasks', { headers, body: text(50_000) }), refused);
+  t.match(await ask('POST', `/tasks?${text(998)}`), { status: 200 });
+  t.match(await ask('POST', `/tasks?${text(999)}`), refused);
+});
+
 t.test('what is wrong is said in the reference’s words', async (t) => {
   const { ask, serverUuid } = await posted(t);
   const deep = `${'{"a":'.repeat(300)}1${'}'.repeat(300)}`;
@@ -104,6 +122,11 @@ t.test('what is wrong is said in the reference’s words', async (t) => {
     ['/tasks', { body: { task: 'nop', params: 'x' } }, { status: 400, body: { code: 'InvalidContent' } }],
     ['/tasks', { body: { task: 'nop', params: [] } }, { status: 409, body: { message: 'Invalid params' } }],
     ['/tasks', { body: `{"task":"nop","params":${deep}}` }, { status: 409, body: { message: 'Invalid params' } }],
+    [
+      '/tasks',
+      { body: `{"task":"nop","params":{"a":[${'[],'.repeat(300_000)}0]}}` },
+      { status: 413, body: { code: 'RequestEntityTooLarge', message: 'The body holds more than 250000 values' } },
+    ],
     ['/tasks', { body: '{"task' }, { status: 400, body: { code: 'InvalidContent', message: /^Invalid JSON/ } }],
     ['/tasks', { ...task('nop'), headers: { 'x-server-uuid': random.uuid() } }, { status: 404, text: '' }],
     ['/tasks', { ...task('nop'), headers: { 'x-server-uuid': serverUuid } }, { status: 200 }],
@@ -127,6 +150,43 @@ t.test('a page in a browser cannot give tasks, by its address or by a name rebou
   for (const headers of strangers)
     t.match(await ask('POST', '/tasks?task=nop&params={}', { headers }), { status: 403 });
   t.match(await ask('GET', '/history'), { body: [] });
+});
+
+t.test('without the token nobody gives it tasks, reads its history or pauses it', async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'http-port-'));
+  t.teardown(() => rm(directory, { recursive: true }));
+  const log = silentLogger;
+  const closed = await openHttpAccess({ directory, open: false, from: ['10.0.0.0/8'], log });
+  const file = join(directory, 'http-token');
+  const token = (await readFile(file, 'utf8')).trim();
+  t.equal((await stat(file)).mode & 0o777, 0o600);
+  const ask = asker(await httpPort(t, random.uuid(), closed));
+  const refused = { status: 401, body: { code: 'Unauthorized', message: /http-token/ } };
+  for (const headers of [{}, { authorization: 'Bearer x' }, { authorization: `Basic ${token}` }]) {
+    t.match(await ask('POST', '/tasks', { ...task('nop'), headers }), refused);
+    t.match(await ask('GET', '/history', { headers }), refused);
+    t.match(await ask('POST', '/pause', { headers }), refused);
+  }
+  const headers = { authorization: `Bearer ${token}` };
+  t.match(await ask('GET', '/history', { headers }), { status: 404 }, 'let in, where no agent stands yet');
+  await openHttpAccess({ directory, open: false, from: [], log });
+  t.equal((await readFile(file, 'utf8')).trim(), token, 'the token stays');
+
+  const named = await openHttpAccess({ directory, open: false, from: ['127.0.0.0/8', 'fd00::/64'], log });
+  t.match(await asker(await httpPort(t, random.uuid(), named))('GET', '/history'), { status: 404 }, 'its network');
+  const open = await openHttpAccess({ directory, open: true, from: [], log });
+  t.match(await asker(await httpPort(t, random.uuid(), open))('GET', '/history'), { status: 404 }, 'open');
+  const from = (remoteAddress: string) => named.admits({ headers: {}, socket: { remoteAddress } as Socket });
+  t.same(['::ffff:127.0.0.1', 'fd00::7', 'fd00:1::7', '10.0.0.1', ''].map(from), [true, true, false, false, false]);
+
+  await chmod(file, 0o644);
+  await t.rejects(openHttpAccess({ directory, open: false, from: [], log }), /others may read it/);
+});
+
+t.test('its history does not show what a posted task says is secret', async (t) => {
+  const { ask } = await posted(t);
+  await ask('POST', '/tasks', task('nop', { env: { PASSWORD: 'hush' }, secret_params: ['/env/PASSWORD'] }));
+  t.match(await ask('GET', '/history'), { body: [{ params: { env: { PASSWORD: '(secret)' } } }] });
 });
 
 t.test('paused it takes no tasks, from nobody, until it is resumed', async (t) => {
@@ -216,6 +276,31 @@ t.test('a body that is too large is not read to its end', async (t) => {
   const outcome = await ask('POST', '/tasks', { body: 'x'.repeat(9 * 1024 * 1024) }).catch(({ code }) => code);
   t.ok(outcome.status === 413 || ['EPIPE', 'ECONNRESET'].includes(outcome), JSON.stringify(outcome));
   t.match(await ask('POST', '/tasks', task('nop')), { status: 200 });
+});
+
+t.test('it holds 64 MiB of bodies that it is reading: who comes then is refused, and later let in again', async (t) => {
+  const { ask, port } = await posted(t);
+  const bytes = 8 * 1024 * 1024;
+  const headers = { 'content-type': 'application/json', 'content-length': String(bytes) };
+  const almost = Buffer.alloc(bytes - 1, ' ');
+  const unfinished: ClientRequest[] = [];
+  const begin = () => {
+    const request = httpRequest({ ...port.address, method: 'POST', path: '/tasks', agent: false, headers });
+    // Those that are too many are refused while they send.
+    request.on('error', () => undefined);
+    request.write(almost);
+    unfinished.push(request);
+  };
+  const post = () => ask('POST', '/tasks', task('nop'));
+  const refused = await until(async () => {
+    begin();
+    const answer = await post();
+    return answer.status !== 200 && answer;
+  }, 'the bodies to take all the room');
+  t.match(refused, { status: 503, body: { message: 'CN Agent is reading as many requests as it can take' } });
+  t.ok(unfinished.length > 8, `${unfinished.length} of 8 MiB`);
+  for (const request of unfinished) request.destroy();
+  await until(async () => (await post()).status === 200, 'room again');
 });
 
 t.test('stopping, it says so to who waits, and is there for nobody any more', async (t) => {

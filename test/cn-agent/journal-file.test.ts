@@ -206,3 +206,28 @@ t.test('a disk that refuses writes is waited for; nothing is said to be durable 
   t.ok(next.state.tasks.has('a'));
   await Promise.all([journal.close(), next.close()]);
 });
+
+t.test('once a task with secrets has ended, what it was given is in the file no more', async (t) => {
+  const directory = await folder(t);
+  const path = join(directory, 'journal');
+  const journal = await open(directory);
+  const params = (value: string) => ({ env: { PASSWORD: value }, secret_params: ['/env/PASSWORD'] });
+  const kept = { env: { PASSWORD: 'no secret' } };
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'a', params: params('hush-a') }) });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'b', params: params('hush-b') }) });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'c', params: params('hush-c') }) });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'd', params: kept }) });
+  t.match(await readFile(path, 'utf8'), /hush-a[\s\S]*hush-b[\s\S]*hush-c/, 'to be run after a crash');
+  await journal.append({ record: 'ended', end: ended('a') });
+  await journal.append({ record: 'acknowledged', id: 'c' });
+  const text = await readFile(path, 'utf8');
+  t.notMatch(text, /hush-a|hush-c/);
+  t.match(text, 'hush-b', 'that one runs on');
+  const inode = (await stat(path)).ino;
+  await journal.append({ record: 'ended', end: ended('d') });
+  t.equal((await stat(path)).ino, inode, 'for one without secrets the file is not written anew');
+  const next = await reopened(directory);
+  t.match(next.state.tasks.get('b'), { state: 'accepted', task: { params: params('hush-b') } });
+  t.match([next.state.tasks.get('a')?.state, next.state.tasks.has('c')], ['ended', false]);
+  await Promise.all([journal.close(), next.close()]);
+});

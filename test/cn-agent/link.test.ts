@@ -234,6 +234,16 @@ t.test('an upgrade refused with a time to come again holds that address, but not
   t.equal(walk.expire().host, 'a');
 });
 
+t.test('agents that were told the same time to return come at different moments of it', async (t) => {
+  const waits = [0, 0.5, 0.999].map((chance) => {
+    const walk = new Walk().connecting(A);
+    walk.chance = chance;
+    return walk.on({ type: 'closed', socket: walk.socket, reason: '503', retryAfterMs: 2000 }).wait ?? 0;
+  });
+  t.equal(waits[0], 2000);
+  t.ok((waits[1] ?? 0) >= 2500 && (waits[2] ?? 0) >= 2999, `${waits}`);
+});
+
 t.test('late events of sockets and turns that are over change nothing', async (t) => {
   const walk = new Walk().live(B);
   const before = walk.state;

@@ -1,7 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { hostname, release, totalmem } from 'node:os';
 import t from 'tap';
 import { openLinuxMachine } from '../../lib/cn-agent/linux-machine.ts';
-import { parseCpuinfo } from '../../lib/cn-agent/linux-sysinfo.ts';
+import { parseBootParameters, parseCpuinfo } from '../../lib/cn-agent/linux-sysinfo.ts';
 import { isWorthTelling, Reports } from '../../lib/cn-agent/reports.ts';
 import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/log.ts';
@@ -33,6 +34,41 @@ t.test('the sysinfo of this machine has the keys of the reference', async (t) =>
     t.match(one, { 'MAC Address': String, 'Link Status': /^(up|down)$/, 'NIC Names': [] });
   }
 });
+
+t.test('boot parameters are those of the kernel, and those that the agent was given over them', async (t) => {
+  const bootParameters = { headnode: 'true', console: 'vga' };
+  const deps = { clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' };
+  const own = parseBootParameters(readFileSync('/proc/cmdline', 'utf8'));
+  t.same((await (await openLinuxMachine(deps)).sysinfo())['Boot Parameters'], own);
+  const told = await openLinuxMachine({ ...deps, bootParameters });
+  t.same((await told.sysinfo())['Boot Parameters'], { ...own, ...bootParameters });
+  const rows: [string, Record<string, string>][] = [
+    ['quiet console=ttyS0,115200 headnode=true\n', { quiet: 'true', console: 'ttyS0,115200', headnode: 'true' }],
+    ['root=UUID=1-2 name="two words" "a b"=c', { root: 'UUID=1-2', name: 'two words', 'a b': 'c' }],
+    ['ro empty= -- --port 1 headnode=true', { ro: 'true', empty: '' }],
+    ['-- only', {}],
+    ['', {}],
+  ];
+  for (const [line, parameters] of rows) t.same(parseBootParameters(line), parameters, line);
+});
+
+t.test(
+  'both kinds of machine tell the twelve figures of storage, and their agents, as the reference does',
+  async (t) => {
+    const twelve = ['cores_quota', 'cores_quota_used', 'installed_images_used', 'kvm_quota', 'kvm_quota_used']
+      .concat(['kvm_zvol_used', 'kvm_zvol_volsize', 'pool_alloc', 'pool_size', 'system_used', 'zone_quota'])
+      .concat('zone_quota_used')
+      .map((name) => `${name}_bytes`);
+    const real = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
+    const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+    for (const machine of [real, standIn]) {
+      const { diskinfo } = (await machine.status()) as { diskinfo: Record<string, number> };
+      t.same(Object.keys(diskinfo).sort(), twelve);
+      t.ok(Object.values(diskinfo).every((figure) => Number.isInteger(figure) && figure >= 0));
+      t.match((await machine.sysinfo())['SDC Agents'], [{ name: 'cn-agent', version: /^2\.\d+\.0$/ }]);
+    }
+  },
+);
 
 t.test('the status of this machine has the parts of the reference', async (t) => {
   const machine = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });

@@ -24,16 +24,32 @@ t.test('a command line says where instances are and where the data is', async (t
   t.equal(parseAgentOptions(['--help']), undefined);
 });
 
+t.test('it reports the boot parameters that it is given, and that it is the headnode', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.same(parseAgentOptions(base)?.bootParameters, {});
+  t.same(parseAgentOptions([...base, '--headnode'])?.bootParameters, { headnode: 'true' });
+  t.same(
+    parseAgentOptions([...base, '--boot-parameter', 'a=b=c', '--boot-parameter', 'headnode=false', '--headnode'])
+      ?.bootParameters,
+    { a: 'b=c', headnode: 'true' },
+  );
+});
+
 t.test('it speaks the link, and takes no tasks over HTTP, unless told otherwise', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
   t.match(parseAgentOptions([...base, '--protocol', 'old', '--http-port', '0']), {
     protocol: 'old',
-    http: { host: '127.0.0.1', port: 0 },
+    http: { host: '127.0.0.1', port: 0, open: false, from: [] },
   });
   const env = { CN_AGENT_HTTP_PORT: '5309', CN_AGENT_HTTP_HOST: '10.0.0.7' };
   t.match(parseAgentOptions(base, env), { http: { host: '10.0.0.7', port: 5309 } });
   t.match(parseAgentOptions([...base, '--http-port', '1'], env), { http: { host: '10.0.0.7', port: 1 } });
+  const access = { CN_AGENT_HTTP_FROM: '10.0.0.1, 10.1.0.0/16', CN_AGENT_HTTP_OPEN: '1', CN_AGENT_HTTP_PORT: '1' };
+  t.match(parseAgentOptions(base, access), { http: { from: ['10.0.0.1', '10.1.0.0/16'], open: true } });
+  t.match(parseAgentOptions([...base, '--http-from', 'fd00::/64', '--http-open'], { CN_AGENT_HTTP_PORT: '1' }), {
+    http: { from: ['fd00::/64'], open: true },
+  });
 });
 
 t.test(
@@ -83,7 +99,10 @@ t.test('what is wrong with it is said by the name of the option', async (t) => {
     [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, old/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-host', 'h'], /--http-host h is not an IP address/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '10.0.0.0/33'], /--http-from .* is neither/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', 'h'], /--http-from h is neither/],
     [['--data', 'd', '--dns', 'h:1', '--frobnicate'], /frobnicate/],
+    [['--data', 'd', '--dns', 'h:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],
     [['--data', 'd', '--dns', 'h:1', 'more'], /more/],
   ];
   for (const [args, message] of rows) {

@@ -4,8 +4,9 @@ import { cutMiddle, endComplete, fitEnd } from '../../lib/cn-agent/task-end.ts';
 import { strayLength, wholeLength } from '../../lib/cn-agent/utf8.ts';
 import type { Clock } from '../../lib/ports/clock.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
-import { encodeFrame } from '../../lib/wire/codec.ts';
-import { MAX_OUTPUT_CHUNK } from '../../lib/wire/limits.ts';
+import { countJsonValues } from '../../lib/wire/bounded-json.ts';
+import { encodeFrame, parseAgentFrame } from '../../lib/wire/codec.ts';
+import { MAX_FRAME_VALUES, MAX_OUTPUT_CHUNK } from '../../lib/wire/limits.ts';
 
 /** A clock whose timers fire when told to. */
 function handClock() {
@@ -97,7 +98,7 @@ t.test('bytes that are no UTF-8 still fit an event', async (t) => {
 
 t.test('an end is cut to what a session takes, whatever its text costs in JSON', async (t) => {
   const result = { exitCode: 0, stdout: '\0'.repeat(1024 * 1024), stderr: `head${'x'.repeat(500_000)}tail` };
-  const end = endComplete({ id: 'a', attempt: 1 }, result, '');
+  const end = endComplete({ id: '564d5b45-3a8c-4c1f-9d0a-0123456789ab', attempt: 1 }, result, '');
   for (const max of [8 * 1024 * 1024, 65_536, 2048]) {
     const fitted = fitEnd(end, max);
     t.ok(Buffer.byteLength(encodeFrame(fitted)) <= max, `fits ${max}`);
@@ -106,5 +107,12 @@ t.test('an end is cut to what a session takes, whatever its text costs in JSON',
   t.match(fitEnd(end, 65_536).result, { stderr: /^head[\s\S]*bytes cut[\s\S]*tail$/ });
   t.equal(fitEnd(end, 100_000_000), end, 'and left alone where it fits');
   t.same(fitEnd({ ...end, result: { list: Array(1000).fill('long enough') } }, 2048).result, { truncated: true });
+  const many = (count: number) => ({ ...end, result: { list: Array(count).fill(0) } });
+  const valuesOf = (frame: typeof end) =>
+    countJsonValues(encodeFrame(frame), { maxValues: MAX_FRAME_VALUES, maxDepth: 64 });
+  const most = MAX_FRAME_VALUES - valuesOf(many(1)) + 1;
+  t.same(fitEnd(many(most + 1), 1e8).result, { truncated: true }, 'an instance takes no more values');
+  t.ok(parseAgentFrame(encodeFrame(fitEnd(many(most), 1e8))));
+  t.match(fitEnd(many(most), 1e8).result, { list: Array }, 'and so many it takes');
   t.equal(cutMiddle('€€€€', 8), '€\n[… 6 bytes cut …]\n€');
 });

@@ -79,6 +79,47 @@ t.test('ends are repeated to each new session until they are acknowledged', asyn
   t.equal(journal.state.tasks.size, 0);
 });
 
+t.test('an acknowledgement makes room for the ends that had none', async (t) => {
+  const { give, runs, ends, end, outbox, runner, journal } = setUp(t);
+  const [first, second] = [give(), give()];
+  await until(() => runs.length === 2, 'both to run');
+  runs.find(({ id }) => id === first)?.finish();
+  await end(first);
+  outbox.hasRoom = false;
+  runs.find(({ id }) => id === second)?.finish();
+  await until(() => journal.state.tasks.get(second)?.state === 'ended', 'the end in the journal');
+  await settled();
+  t.equal(ends(second).length, 0);
+  outbox.hasRoom = true;
+  runner.onAck({ type: 'task_ack', id: first, attempt: 1 });
+  t.equal(ends(second).length, 1);
+});
+
+t.test('while a session lasts, ends that nobody acknowledges are repeated from time to time', async (t) => {
+  const { give, runs, ends, end, runner } = setUp(t);
+  const [ended, running] = [give(), give()];
+  await until(() => runs.length === 2, 'both to run');
+  runs.find(({ id }) => id === ended)?.finish();
+  await end(ended);
+  let now = 1_000_000;
+  const ticks = (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1) {
+      runner.tick(now);
+      now += 1_000;
+    }
+  };
+  ticks(2);
+  t.equal(ends(ended).length, 2);
+  ticks(13);
+  t.equal(ends(ended).length, 2, 'not at each tick');
+  ticks(2);
+  t.equal(ends(ended).length, 3);
+  t.equal(ends(running).length, 0, 'what runs has no end');
+  runner.onAck({ type: 'task_ack', id: ended, attempt: 1 });
+  ticks(60);
+  t.equal(ends(ended).length, 3);
+});
+
 t.test('an end that is on its way to the disk is not told by a new session either', async (t) => {
   const journal = new HeldJournal();
   const { give, runs, ends, runner } = setUp(t, journal);
@@ -122,6 +163,30 @@ t.test('a cancel ends a task in any state, and one that has not come yet', async
 
   cancel(first);
   t.match(ends(first).at(-1), { outcome: 'complete' }, 'one that has ended keeps its end');
+});
+
+t.test('a cancel of a task that has ended is answered with its end, though nothing of it runs any more', async (t) => {
+  const { give, runs, ends, end, runner } = setUp(t);
+  const id = give();
+  await until(() => runs.length === 1, 'a run');
+  runs[0]?.finish();
+  await end(id);
+  await settled();
+  t.equal(ends(id).length, 1);
+  runner.onCancel({ type: 'task_cancel', id, attempt: 1 });
+  t.match(ends(id)[1], { outcome: 'complete', result: { ran: id } });
+});
+
+t.test('a cancel that comes before a restarted agent has begun again ends the task, which never runs', async (t) => {
+  const journal = new MemoryJournal({ clock, random });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'gated' }) });
+  const { runner, runs, end } = setUp(t, journal);
+  await runner.recover();
+  runner.onCancel({ type: 'task_cancel', id: 'accepted', attempt: 1 });
+  t.match(await end('accepted'), { outcome: 'failure', error: { code: 'Cancelled' } });
+  runner.entered();
+  await settled();
+  t.equal(runs.length, 0);
 });
 
 t.test('a cancel while the acceptance is written leaves one end and no run', async (t) => {

@@ -30,7 +30,7 @@ function malformations(xml: string): string[] {
   return [...wrong, ...open.map((name) => `${name} is not closed`)];
 }
 
-/** After which an instance has left by itself, whatever waits for it (docs/operating.md, "A drain"). */
+/** After which an instance has left by itself, whatever waits for it (docs/scaling.md, "A drain, step by step"). */
 const longestDrainSeconds = 75;
 
 const metadata = {
@@ -52,6 +52,7 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_TLS_CERT_FILE: ['/data/cert.pem', 'tlsCertFile', '/data/cert.pem'],
   CNAPI_TLS_KEY_FILE: ['/data/key.pem', 'tlsKeyFile', '/data/key.pem'],
   CNAPI_ACCESS: ['tokens', 'access', 'tokens'],
+  CNAPI_AGENT_NETWORKS: ['10.0.0.0/24,fd00::/64', 'agentNetworks', ['10.0.0.0/24', 'fd00::/64']],
   CNAPI_TRUSTED_NETWORKS: ['10.0.0.0/24=reader+agent', 'trustedNetworks', [{ text: '10.0.0.0/24' }]],
   CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
   CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],
@@ -125,11 +126,16 @@ t.test('the SAPI template of the agent renders to options that it accepts', asyn
     credentials: { tls: false },
   });
   const tls = { CN_AGENT_TLS: 'true', CN_AGENT_CA_FILE: '/ca', CN_AGENT_TLS_NAME: 'n', CN_AGENT_TOKEN_FILE: '/t' };
-  const http = { CN_AGENT_HTTP_PORT: '5309', CN_AGENT_HTTP_HOST: '10.0.0.7', CN_AGENT_LOG_LEVEL: 'debug' };
+  const http = {
+    CN_AGENT_HTTP_PORT: '5309',
+    CN_AGENT_HTTP_HOST: '10.0.0.7',
+    CN_AGENT_HTTP_FROM: '10.0.0.0/24,10.1.0.9',
+    CN_AGENT_LOG_LEVEL: 'debug',
+  };
   t.match(await options({ ...tls, ...http }), {
     discovery: { dns: undefined, datacenter: 'us-east-1' },
     credentials: { tls: true, caFile: '/ca', tlsName: 'n', tokenFile: '/t' },
-    http: { host: '10.0.0.7', port: 5309 },
+    http: { host: '10.0.0.7', port: 5309, from: ['10.0.0.0/24', '10.1.0.9'], open: false },
     logLevel: 'debug',
   });
   t.match(await options({ CNAPI_URL: 'https://10.0.0.5,https://10.0.0.6' }), {

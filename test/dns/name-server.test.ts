@@ -10,6 +10,7 @@ import { FrameReader, frame } from '../../lib/dns/frames.ts';
 import { NameServerAddressError } from '../../lib/dns/name-server.ts';
 import type { Instance } from '../../lib/dns/zone.ts';
 import { type Clock, systemClock } from '../../lib/ports/clock.ts';
+import { until } from '../support/until.ts';
 import { instancesNumbering, newNameServer, service, startNameServer } from './support.ts';
 
 t.test('another resolver finds the instances by SRV, A and AAAA', async (t) => {
@@ -84,15 +85,32 @@ t.test('a connection is closed that is idle, sends drips, sends too much or send
 
 t.test('connections beyond the bound are turned away, and the others go on', async (t) => {
   const server = await startNameServer(t, instancesNumbering(1));
-  const sockets = await Promise.all(Array.from({ length: 64 }, () => open(t, server.port)));
+  const sockets = await Promise.all(Array.from({ length: 64 }, (_, n) => open(t, server.port, `127.0.1.${n >> 3}`)));
   const one = sockets[0];
   if (!one) throw new Error('unreachable');
   one.write(frame(encode({ id: 1, questions: [{ name: service, type: 'A' }] })));
   await take(one, 1);
-  const late = await open(t, server.port);
+  const late = await open(t, server.port, '127.0.1.200');
   await closed(late);
   one.write(frame(encode({ id: 2, questions: [{ name: service, type: 'A' }] })));
   t.equal(decode((await take(one, 1))[0] ?? Buffer.alloc(0)).id, 2);
+});
+
+t.test('one address has a few connections, and the others keep theirs', async (t) => {
+  const server = await startNameServer(t, instancesNumbering(1));
+  const greedy = await Promise.all(Array.from({ length: 8 }, () => open(t, server.port, '127.0.1.1')));
+  await closed(await open(t, server.port, '127.0.1.1'));
+  const other = await open(t, server.port, '127.0.1.2');
+  other.write(frame(encode({ id: 7, questions: [{ name: service, type: 'A' }] })));
+  t.equal(decode((await take(other, 1))[0] ?? Buffer.alloc(0)).id, 7);
+  greedy[0]?.destroy();
+  const query = frame(encode({ id: 8, questions: [{ name: service, type: 'A' }] }));
+  const again = await until(async () => {
+    const socket = await open(t, server.port, '127.0.1.1');
+    socket.write(query);
+    return await take(socket, 1).catch(() => undefined);
+  }, 'the place of one that has gone is free');
+  t.equal(decode(again[0] ?? Buffer.alloc(0)).id, 8);
 });
 
 t.test('a client that asks and never reads is cut off before it fills the memory', async (t) => {
@@ -165,8 +183,8 @@ async function serverAndResolver(t: Test, instances: readonly Instance[]) {
   return { server, resolver };
 }
 
-async function open(t: Test, port: number): Promise<Socket> {
-  const socket = connect(port, '127.0.0.1');
+async function open(t: Test, port: number, localAddress = '127.0.0.1'): Promise<Socket> {
+  const socket = connect({ port, host: '127.0.0.1', localAddress });
   socket.on('error', () => undefined);
   t.teardown(() => socket.destroy());
   await once(socket, 'connect');

@@ -61,6 +61,26 @@ async function freePort(): Promise<number> {
   return port;
 }
 
+t.test('without a configuration it says how to name one', async (t) => {
+  const [only, ...others] = await examine({
+    configFile: undefined,
+    env: {},
+    dns: undefined,
+    clock: systemClock,
+    random: systemRandom,
+  });
+  t.match(only, { level: 'fail', todo: /--config FILE/ });
+  t.equal(others.length, 0);
+  const [wrong] = await examine({
+    configFile: undefined,
+    env: { CNAPI_PORT: 'x' },
+    dns: undefined,
+    clock: systemClock,
+    random: systemRandom,
+  });
+  t.match(wrong, { level: 'fail', todo: /docs\/configuration.md/ });
+});
+
 t.test('with an instance that is well, all is well', { skip: noRedis }, async (t) => {
   const zone = await freshZone(t);
   const authority = await Authority.create(t);
@@ -102,7 +122,7 @@ t.test('with an instance that is well, all is well', { skip: noRedis }, async (t
     /^(ok {4}|warn {2})limits .*may open \S+ files/m,
   ])
     t.match(stdout, line);
-  t.match(stderr, /\d+ well, \d+ to look at, 0 to mend/);
+  t.match(stderr, /\d+ ok, \d+ to look at, 0 to fix/);
 });
 
 t.test('a password that is wrong is told from a user that is not there', async (t) => {
@@ -207,6 +227,12 @@ t.test('who answers must be who should', async (t) => {
     found.find((one) => one.found.includes(unwell)),
     { level: 'warn', found: /not ready/ },
   );
+  const isAtCapacity = (findings: Finding[]) => findings.some((one) => /^the zone is at capacity/.test(one.found));
+  const say = (admission: string) => zone.database.query('update cnapi_instances set admission = $1', [admission]);
+  await say('open');
+  t.notOk(isAtCapacity(await of('instances', {})), 'instances that let agents in');
+  await say('paced');
+  t.ok(isAtCapacity(await of('instances', {})), 'instances that all turn agents away');
 });
 
 t.test('what is broken is named, with what to do', async (t) => {

@@ -12,11 +12,11 @@ import {
   recordInventories,
   recordLosses,
   recordOrphans,
-  removeAuthority,
   renewRun,
 } from '../../lib/roster/roster-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
+import { removeAuthority } from '../support/remove-authority.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './roster/model.ts';
@@ -86,13 +86,13 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     const held = fleet.held();
     const row = model.recordInventory(fleet.row, held);
     fleet.row = row ?? fleet.row;
-    return { real: await recordInventories(fleet.database, [held]), model: serverOf(row, fleet) };
+    return { real: (await recordInventories(fleet.database, [held])).applied, model: serverOf(row, fleet) };
   },
   async loss(fleet) {
     const loss = { ...fleet.held(), reason: fleet.dice.of(['silent', 'closed'] as const) };
     const row = model.recordLoss(fleet.row, loss);
     fleet.row = row ?? fleet.row;
-    return { real: await recordLosses(fleet.database, fleet.cnapiUuid, [loss]), model: serverOf(row, fleet) };
+    return { real: (await recordLosses(fleet.database, fleet.cnapiUuid, [loss])).applied, model: serverOf(row, fleet) };
   },
   async orphan(fleet) {
     const held = fleet.held();
@@ -107,7 +107,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     const run = fleet.run();
     const row = model.renewRun(fleet.row, run, held);
     fleet.row = row ?? fleet.row;
-    return { real: await renewRun(fleet.database, run, [held]), model: serverOf(row, fleet) };
+    return { real: (await renewRun(fleet.database, run, [held])).applied, model: serverOf(row, fleet) };
   },
   async remove(fleet) {
     if (!fleet.dice.chance(0.2)) return { real: undefined, model: undefined };

@@ -2,7 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { Database } from '../../lib/moray/database.ts';
-import { claimTasks, readInherited, resendTasks, settleInventory, sweepTasks } from '../../lib/tasks/claim-store.ts';
+import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/tasks/claim-store.ts';
+import { sweepTasks } from '../../lib/tasks/deadline-store.ts';
 import type { InventoryDecision } from '../../lib/tasks/task.ts';
 import { cancelTask } from '../../lib/tasks/task-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
@@ -102,12 +103,16 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     }
     for (const id of idsWhere(scene, (task) => model.isToCancel(task, claimant)))
       sent.push(['cancel', id, scene.tasks.get(id)?.attempt]);
-    const times = { overdueMs: LONG_MS, resendMs: -1000 };
-    const { orders } = await claimTasks(scene.database, claimant.run, {
+    const times = { resendMs: -1000 };
+    const { given, cancels } = await claimTasks(scene.database, claimant.run, {
       sessions: [sessionOf(scene, claimant)],
       ...times,
     });
-    return { real: orders.map(({ what, id, attempt }) => [what, id, attempt]).sort(), model: sent.sort() };
+    const real = [
+      ...given.map(({ id, attempt }) => ['send', id, attempt]),
+      ...cancels.map(({ id, attempt }) => ['cancel', id, attempt]),
+    ];
+    return { real: real.sort(), model: sent.sort() };
   },
   async resend(scene) {
     const claimant = claimantOf(scene);
@@ -145,7 +150,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
       journalId: task.journalId ?? '',
     };
     const settlement = { task: inherited, session: sessionOf(scene, claimant), decision };
-    const changed = await settleInventory(scene.database, claimant.run, [settlement]);
+    const { changed } = await settleInventory(scene.database, claimant.run, [settlement]);
     return {
       real: changed.map((one) => [one.id, one.ended]),
       model: change(scene, id, row).map((one) => [one, row?.state === 'ended']),
@@ -178,7 +183,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     const row = model.cancel(task);
     const cancelled = await cancelTask(scene.database, id);
     change(scene, id, row);
-    return { real: cancelled?.row.state, model: row?.state };
+    return { real: cancelled?.isEnded, model: row && row.state === 'ended' };
   },
   async sweepQueued(scene) {
     return swept(scene, 'queued', { startByMs: -1000, overdueMs: LONG_MS });

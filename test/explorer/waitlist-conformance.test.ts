@@ -21,6 +21,7 @@ import {
   newQueue,
   newTicket,
   type Place,
+  rowsOf,
 } from '../waitlist/support/waitlist-database.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
@@ -76,7 +77,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     const isDue = dice.chance(0.15);
     const ticket = newTicket(place, { expiry: isDue ? LONG_AGO : LATER });
     scene.queue = model.create(scene.queue, ticket.uuid, isDue);
-    const rows = await createTicket(database, ticket, bounds);
+    const rows = rowsOf(await createTicket(database, ticket, bounds));
     return { real: rows.at(-1)?.status, model: model.find(scene.queue, ticket.uuid)?.status };
   },
   async timeUp(scene) {
@@ -137,7 +138,7 @@ t.test('the small worlds have the tickets that the functions of the waitlist mak
     steps: 70,
     begin: async (dice) => {
       // A round of expiry is of all queues there are.
-      await database.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets');
+      await database.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets cascade');
       return { database, dice, place: newQueue({ serverUuid: randomUUID() }), queue: model.newQueue() };
     },
     operations,

@@ -39,14 +39,14 @@ t.test('settings go with each statement, and with nothing else', options, async 
   t.same([...new Set(seen.map(({ rows: [row] }) => row.statement))], ['0'], 'nobody has what another one set');
 
   await t.rejects(database.query('select pg_sleep($1)', [60]), {
-    code: 'ServiceUnavailable',
+    code: 'DatabaseBusy',
     cause: { code: '57014' },
   });
   await direct.query('create table held (n int); insert into held values (1)');
   await direct.transaction(async (holder) => {
     await holder.query('update held set n = 2');
     const wait = database.query('update held set n = $1', [3]);
-    await t.rejects(wait, { code: 'ServiceUnavailable', cause: { code: '55P03' } }, 'a wait for a lock ends');
+    await t.rejects(wait, { code: 'DatabaseBusy', cause: { code: '55P03' } }, 'a wait for a lock ends');
   });
   t.same((await database.query('select n from held')).rows, [{ n: 2 }]);
   await t.rejects(database.query('select 1 / $1::int', [0]), { code: '22012' });

@@ -58,7 +58,7 @@ export async function busHealth(zone: Zone): Promise<boolean[]> {
   return Promise.all(
     zone.instances.map(async ({ url }) => {
       const text = await (await fetch(`${url}/metrics`)).text();
-      return /^bus_healthy(\{[^}]*\})? 1$/m.test(text);
+      return /^cnapi_bus_healthy 1$/m.test(text);
     }),
   );
 }

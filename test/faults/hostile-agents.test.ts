@@ -66,7 +66,6 @@ async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): 
     ['a second hello', (agent) => agent.hello(), 1002],
     ['a second inventory', (agent) => agent.send({ type: 'inventory', epoch: 1, tasks: [] }), 1002],
     ['an end that lacks its fields', (agent) => agent.send({ type: 'task_end', id: 'x' }), 1002],
-    ['deep nesting', (agent) => agent.socket.send(`${'['.repeat(100_000)}`), 1002],
   ];
   for (const [name, send, code] of frames) {
     const machine = newMachine();
@@ -88,6 +87,11 @@ async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): 
   const { agent } = await joinAgent(url, machine);
   agent.send({ type: 'from-the-future' });
   t.match(await agent.next('error'), { code: 'unknown-type' }, 'an unknown type is told, and the session goes on');
+  agent.socket.send('['.repeat(100_000));
+  await until(
+    () => agent.frames.some((frame) => frame.type === 'error' && frame.code === 'too-large'),
+    'deep nesting to be told',
+  );
   agent.close();
 }
 
@@ -132,6 +136,9 @@ async function halfOpen(t: Test, instance: Instance): Promise<void> {
   raw.destroy();
 }
 
+/** 8 MB, as many values as JSON of that size can have. */
+const EMPTY_ARRAYS = `{"type":"status","status":{"vms":[${'[],'.repeat(2_700_000)}0]}}`;
+
 /** The connection is read no faster than its allowance, so each flood is a few seconds long whatever it weighs. */
 async function floods(t: Test, { witness }: Stage, { url, program }: Instance): Promise<void> {
   const machine = newMachine();
@@ -148,6 +155,8 @@ async function floods(t: Test, { witness }: Stage, { url, program }: Instance): 
     ["output of nobody's tasks", () => agent.send(outputEvent()), 3_000],
     ['sysinfo', (each) => agent.send({ type: 'sysinfo', digest: String(each), sysinfo: { each } }), 500],
     ['frames of an unknown type', () => agent.send({ type: 'from-the-future' }), 1_000],
+    ['pongs', () => agent.socket.pong(), 20_000],
+    ['a status of empty arrays', () => agent.socket.send(EMPTY_ARRAYS), 12],
     ['complaints', () => agent.send({ type: 'error', code: 'complaint', message: 'y'.repeat(4_000) }), 2_000],
   ];
   for (const [index, [name, send, count]] of floods.entries()) {

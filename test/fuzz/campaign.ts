@@ -102,7 +102,14 @@ class Campaign {
     const property = fc.asyncProperty(this.#feeder.arbitrary, async (value) => {
       this.#inputs += await this.#feeder.feed(value, lane);
     });
-    const details = await fc.check(property, { seed, numRuns: RUNS_A_BATCH });
+    const { batch, examples = [] } = this.#feeder;
+    const first = this.#batch === 1 ? examples.map((value): [unknown] => [value]) : [];
+    const details = await fc.check(property, {
+      seed,
+      numRuns: Math.max(batch ?? RUNS_A_BATCH, first.length),
+      examples: first,
+      endOnFailure: batch !== undefined,
+    });
     if (!details.failed) return;
     this.#failures += 1;
     this.#find(kindOf(details.errorInstance), this.#storyOf(details, seed));

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import fc from 'fast-check';
+import { RETURN_BURST } from '../../lib/roster/roster.ts';
 import { parseInstanceFrame } from '../../lib/wire/codec.ts';
 import { AnswerReader } from './answers.ts';
 import { agentFrameTexts } from './frames.ts';
@@ -75,7 +76,8 @@ export const linkPart: Part = {
       lanes: LANES,
       async feed(script, lane) {
         await target.revive();
-        const machine = machines[lane] as Machine;
+        const machine = (machines[lane] as Machine).isWorn ? new Machine() : (machines[lane] as Machine);
+        machines[lane] = machine;
         await new Attack(script, target, machine).run();
         return 1 + script.steps.length;
       },
@@ -94,6 +96,11 @@ class Machine {
   /** Of its last welcome: an agent that forgot it would be refused as one with an old journal. */
   epoch = 0;
   #conn = 0;
+
+  /** A server that came back more often would be kept out for some seconds. */
+  get isWorn(): boolean {
+    return this.#conn >= RETURN_BURST;
+  }
 
   hello(): string {
     this.#conn += 1;

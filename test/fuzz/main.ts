@@ -1,6 +1,7 @@
-/** `npm run fuzz`: every part, or one, with as many inputs as wanted; see docs/testing.md, "Hostile input". */
+/** `npm run fuzz`: every part, or one, with as many inputs as wanted; see docs/testing/fuzz.md. */
 import { parseArgs } from 'node:util';
 import { type Outcome, runPart } from './campaign.ts';
+import { findDefects } from './defects.ts';
 import { parts } from './parts.ts';
 import { Target } from './target.ts';
 
@@ -10,6 +11,7 @@ const USAGE = `npm run fuzz -- [OPTION]...   feeds hostile input to an instance,
   --seed S             where the seeds begin (default 1); the same seed makes the same inputs
   --minutes M          begin nothing new after so many minutes of each part, whatever --inputs says
   --part NAME          only this part: ${parts.map(({ name }) => name).join(', ')}
+  --defects            instead: take bounds of the product away, one at a time in a copy, and see that the part cost finds it
   --help               this text
 
 exit code: 0 nothing found, 1 something found, 2 wrong usage`;
@@ -21,10 +23,11 @@ interface Options {
   seed: number;
   part: string | undefined;
   minutes: number | undefined;
+  defects: boolean;
 }
 
 const options = parseOptions();
-if (options !== undefined) process.exit(await fuzz(options));
+if (options !== undefined) process.exit(await (options.defects ? showDefects() : fuzz(options)));
 
 function parseOptions(): Options | undefined {
   try {
@@ -34,6 +37,7 @@ function parseOptions(): Options | undefined {
         seed: { type: 'string', default: '1' },
         part: { type: 'string' },
         minutes: { type: 'string' },
+        defects: { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },
       },
     });
@@ -47,12 +51,17 @@ function parseOptions(): Options | undefined {
       inputs: wholeNumber('--inputs', values.inputs),
       seed: wholeNumber('--seed', values.seed),
       part: values.part,
+      defects: values.defects,
       minutes: values.minutes === undefined ? undefined : wholeNumber('--minutes', values.minutes),
     };
   } catch (error) {
     console.error(`fuzz: ${(error as Error).message} (npm run fuzz -- --help lists the options)`);
     process.exit(2);
   }
+}
+
+async function showDefects(): Promise<number> {
+  return (await findDefects((text) => console.log(text))) === 0 ? 0 : 1;
 }
 
 function wholeNumber(option: string, text: string): number {

@@ -16,8 +16,12 @@ export interface Part {
 
 export interface Feeder<Value = unknown> {
   arbitrary: fc.Arbitrary<Value>;
+  /** Fed first, whatever the seed. */
+  examples?: readonly Value[];
   /** So many are fed at the same time. */
   lanes: number;
+  /** Values of one batch, where one takes long; such are not shrunk. */
+  batch?: number;
   /**
    * Feeds one value; returns how many inputs that was. @throws Wrong, or whatever the product threw, when a rule is broken
    */

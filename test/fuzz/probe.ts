@@ -2,7 +2,7 @@
  * Preloaded (`--import`) into a process under test: asked over IPC, it tells what the process holds after a forced
  * collection. It looks from outside: no code of the product knows of it.
  */
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -19,6 +19,15 @@ export interface Vitals {
   sockets: number;
   /** In all maps and sets together. */
   entries: number;
+}
+
+/** What a process has used so far. */
+export interface Usage {
+  /** Of user and system, by the system's own account. */
+  cpuMs: number;
+  residentBytes: number;
+  /** The most that was resident since this was asked last. */
+  peakBytes: number;
 }
 
 interface Found {
@@ -40,6 +49,12 @@ export async function takeVitals(): Promise<Vitals> {
     sockets: count(/^(TCP|UDP|Pipe)/),
     entries,
   };
+}
+
+function readUsage(): Usage {
+  const { user, system } = process.cpuUsage();
+  const residentBytes = process.memoryUsage.rss();
+  return { cpuMs: (user + system) / 1000, residentBytes, peakBytes: peakBytes() ?? residentBytes };
 }
 
 function collectGarbage(): void {
@@ -77,6 +92,19 @@ async function countEntries(): Promise<number> {
 if (process.send !== undefined) {
   process.on('message', (message) => {
     if (message === 'vitals') void takeVitals().then((vitals) => process.send?.({ vitals }));
+    if (message === 'usage') process.send?.({ usage: readUsage() });
   });
   process.channel?.unref();
+}
+
+/** The most since it was asked before; undefined where the system does not tell. */
+function peakBytes(): number | undefined {
+  try {
+    const peak = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1];
+    // Begins anew: proc(5), "clear_refs".
+    writeFileSync('/proc/self/clear_refs', '5');
+    return peak === undefined ? undefined : Number(peak) * 1024;
+  } catch {
+    return undefined;
+  }
 }

@@ -11,7 +11,7 @@ import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { Wrong } from './part.ts';
-import type { Vitals } from './probe.ts';
+import type { Usage, Vitals } from './probe.ts';
 
 /** A request that is not answered for so long never will be, however busy the machine is. */
 export const ANSWER_WITHIN_MS = 45_000;
@@ -143,6 +143,12 @@ export class Target {
   }
 }
 
+/** To one question it holds one of them. */
+interface Answer {
+  vitals: Vitals;
+  usage: Usage;
+}
+
 interface ProbedPlan {
   name: string;
   file: string;
@@ -154,7 +160,7 @@ interface ProbedPlan {
 export class ProbedProgram {
   readonly program: Program;
   readonly #directory: string;
-  #waiting: ((vitals: Vitals) => void) | undefined;
+  #waiting: ((answer: Answer) => void) | undefined;
   #defectsSeen = 0;
 
   constructor({ name, file, args, directory }: ProbedPlan) {
@@ -163,7 +169,7 @@ export class ProbedProgram {
       name,
       command: ownProgram(file, args, ['--import', PROBE]),
       logFile: path.join(directory, `${name}.log`),
-      onMessage: (message) => this.#waiting?.((message as { vitals: Vitals }).vitals),
+      onMessage: (message) => this.#waiting?.(message as Answer),
     });
   }
 
@@ -174,14 +180,22 @@ export class ProbedProgram {
   }
 
   async vitals(): Promise<Vitals> {
+    return (await this.#ask('vitals')).vitals;
+  }
+
+  async usage(): Promise<Usage> {
+    return (await this.#ask('usage')).usage;
+  }
+
+  async #ask(question: keyof Answer): Promise<Answer> {
     if (!this.program.isAlive) throw new Wrong(`${this.program.name} has ended. ${this.lastWords()}`);
-    const { promise, resolve, reject } = Promise.withResolvers<Vitals>();
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     this.#waiting = resolve;
     const timer = setTimeout(
-      () => reject(new Wrong(`${this.program.name} does not tell its vitals`)),
+      () => reject(new Wrong(`${this.program.name} does not tell its ${question}`)),
       VITALS_WITHIN_MS,
     );
-    this.program.send('vitals');
+    this.program.send(question);
     return promise.finally(() => clearTimeout(timer));
   }
 

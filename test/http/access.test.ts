@@ -180,7 +180,9 @@ t.test('a link and a wait that a token opened end with it', async (t) => {
   );
   const [first] = await once(socket, 'data');
   t.match(String(first), / 101 /);
+  t.equal(socket.readyState, 'open', 'it stands');
   const ended = once(socket, 'close');
+  socket.resume();
   await tokens.revoke(agent.uuid);
   await ended;
   const { body: task } = await call('POST', `/servers/${SERVER}/nop`, {}, operator.headers);

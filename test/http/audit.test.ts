@@ -164,3 +164,25 @@ t.test('where access is open changes are in the audit, too', async (t) => {
   }, 'the record');
   t.match(records, [{ actor: 'open', action: 'NopTask', server_uuid: SERVER }]);
 });
+
+t.test('a time that the database cannot hold is a 400 that names the field', async (t) => {
+  const { call, as } = await start(t);
+  const { headers } = await as('admin');
+  for (const time of [
+    '0000-01-01',
+    '-000001-01-01',
+    '9999-12-31T23:59:59-01:00',
+    '+010000-01-01',
+    '2030-02-31x',
+    '2030-13-01',
+  ])
+    for (const field of ['since', 'until'])
+      t.match(
+        await call('GET', `/audit?${field}=${encodeURIComponent(time)}`, undefined, headers),
+        { status: 400, body: { code: 'InvalidParameters', errors: [{ field }] } },
+        `${field} ${time}`,
+      );
+  for (const time of ['0001-01-01', '0001-01-01T00:00:00Z', '9999-12-31T23:59:59.999Z', '2030-01-01T00:00:00+02:00'])
+    for (const field of ['since', 'until'])
+      t.equal((await call('GET', `/audit?${field}=${encodeURIComponent(time)}`, undefined, headers)).status, 200, time);
+});

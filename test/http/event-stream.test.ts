@@ -68,7 +68,7 @@ async function stream(t: Teardown, events: AsyncIterable<ServerSentEvent>, isRea
   const abort = new AbortController();
   const { promise: sending, resolve } = Promise.withResolvers<{ sent: Promise<void> }>();
   const server = createServer((_request: IncomingMessage, response: ServerResponse) => {
-    resolve({ sent: sendEvents(response, events, { clock, signal: abort.signal }) });
+    resolve({ sent: sendEvents(response, events, { clock, signal: abort.signal, held: () => undefined }) });
   });
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
   t.teardown(() => {
@@ -99,7 +99,7 @@ t.test('the headers go out with an event that comes at once, and by themselves w
     })();
     const answering = Promise.withResolvers<ServerResponse>();
     const server = createServer((_, response) => {
-      void sendEvents(response, source, { clock, signal: new AbortController().signal });
+      void sendEvents(response, source, { clock, signal: new AbortController().signal, held: () => undefined });
       t.equal(response.headersSent, false, 'nothing is out that could be all that comes');
       answering.resolve(response);
     });

@@ -68,7 +68,11 @@ t.test(
   async (t) => {
     const { port, call, upgrades } = await startApi(t);
     const upgrade = (path: string, more = '') =>
-      raw(port, `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${more}\r\n`);
+      raw(
+        port,
+        `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${more}\r\n`,
+        /^HTTP\/1.1 101 /,
+      );
     t.match(await upgrade(`/agents/${SERVER.toUpperCase()}/link`), /^HTTP\/1.1 101 /);
     t.same(upgrades, [{ serverUuid: SERVER }]);
     const plain = await call('GET', `/agents/${SERVER}/link`);

@@ -23,7 +23,7 @@ t.test('docs/metrics.md has every metric of GET /metrics, and no other', async (
   t.same(told.toSorted(), own.toSorted());
 });
 
-t.test('database_healthy is 1 while the database answers this instance, and 0 while it does not', async (t) => {
+t.test('cnapi_database_healthy is 1 while the database answers this instance, and 0 while it does not', async (t) => {
   const zone = await freshZone(t);
   const { hostname: host, port } = new URL(zone.url);
   const proxy = await CuttableProxy.start({ host: '127.0.0.1', port: 0, target: { host, port: Number(port) } });
@@ -31,7 +31,7 @@ t.test('database_healthy is 1 while the database answers this instance, and 0 wh
   const { url } = await zone.startApp({ databaseUrl });
   const healthy = async () => {
     const page = await (await fetch(`${url}/metrics`)).text();
-    return /^database_healthy\{[^}]*\} (\d)$/m.exec(page)?.[1];
+    return /^cnapi_database_healthy (\d)$/m.exec(page)?.[1];
   };
   t.equal(await healthy(), '1');
   await proxy.stop();

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { openApiDocument } from '../../lib/http/openapi.ts';
 import { needOf, pathParamsOf } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
-import { startApi } from './support.ts';
+import { SERVER, startApi } from './support.ts';
 
 t.test('ping is 200 whatever stands, ready says 503 and why', async (t) => {
   const { call, roster, health } = await startApi(t);
@@ -39,21 +39,70 @@ t.test('diagnostics, instances and log levels', async (t) => {
   }
 });
 
-t.test("metrics: the reference's names, read when they are asked for", async (t) => {
-  const { call } = await startApi(t);
-  await call('GET', '/info');
-  const { text, headers } = await call('GET', '/metrics');
-  t.match(headers.get('content-type'), /^text\/plain/);
-  const labels = 'datacenter="testdc",instance="i",server="s",service="cnapi"';
-  t.ok(text.includes(`heartbeating_servers_count{${labels}} 7`));
-  t.ok(text.includes(`bus_published_total{${labels}} 3`));
-  t.ok(text.includes(`tasks_sent_total{${labels}} 6`));
-  t.ok(text.includes(`roster_verdicts_queued{${labels}} 5`));
-  t.match(text, /database_connections\{[^}]*\} \d/);
-  t.match(text, /http_requests_completed\{method="GET",route="GetInfo",statusCode="200",[^}]*\} 1/);
-  t.match(text, /nodejs_eventloop_lag_seconds/);
-  t.equal((await call('GET', '/metrics')).status, 200);
-});
+t.test(
+  'metrics: all of ours begin with cnapi_, counters end in _total, and no series says which instance serves it',
+  async (t) => {
+    const { call } = await startApi(t);
+    await call('GET', '/info');
+    const { text, headers } = await call('GET', '/metrics');
+    t.match(headers.get('content-type'), /^text\/plain/);
+    const lines = text.split('\n');
+    t.ok(lines.includes('cnapi_heartbeating_servers 7'));
+    t.ok(lines.includes('cnapi_bus_published_total 3'));
+    t.ok(lines.includes('cnapi_tasks_sent_total 6'));
+    t.ok(lines.includes('cnapi_roster_verdicts_queued 5'));
+    t.match(text, /^cnapi_database_connections \d/m);
+    t.ok(lines.includes('cnapi_http_requests_total{method="GET",route="GetInfo",code="200"} 1'));
+    t.ok(
+      lines.includes('cnapi_build_info{version="1.0.0",node="v24",datacenter="testdc",host="s",cnapi_uuid="i"} 1'),
+      'who serves them is told once',
+    );
+    const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
+    for (const { name, type } of types.filter(({ name }) => !/^(process|nodejs)_/.test(name))) {
+      t.match(name, /^cnapi_/);
+      t.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
+    }
+    t.notMatch(text, /[{,](instance|server|service)="/);
+    t.match(text, /nodejs_eventloop_lag_seconds/);
+    t.equal((await call('GET', '/metrics')).status, 200);
+  },
+);
+
+t.test(
+  'metrics: what is read for a scrape, each time of a task or lock once, and nothing that does not come',
+  async (t) => {
+    const state = { isStuck: false };
+    const { call, addServer } = await startApi(t, {
+      scrape: {
+        lockWaits: () => (state.isStuck ? new Promise(() => undefined) : Promise.resolve([7])),
+        taskTimes: async () => [
+          { wait: 0.2, run: 2 },
+          { wait: 30, run: null },
+        ],
+      },
+    });
+    await addServer(SERVER);
+    const lines = async () => (await call('GET', '/metrics')).text.split('\n');
+    const first = await lines();
+    for (const line of [
+      'cnapi_servers{status="running"} 1',
+      'cnapi_servers{status="unknown"} 0',
+      'cnapi_task_wait_seconds_bucket{le="0.5"} 1',
+      'cnapi_task_wait_seconds_count 2',
+      'cnapi_task_run_seconds_sum 2',
+      'cnapi_lock_wait_seconds_bucket{le="5"} 0',
+      'cnapi_lock_wait_seconds_bucket{le="15"} 1',
+    ])
+      t.ok(first.includes(line), line);
+    state.isStuck = true;
+    const without = await lines();
+    t.notOk(
+      without.some((line) => line.startsWith('cnapi_servers{')),
+      'no status is told that is not known',
+    );
+    t.ok(without.includes('cnapi_lock_wait_seconds_count 1'), 'the rest is served all the same');
+  },
+);
 
 t.test('the OpenAPI document describes each route as it is served', async (t) => {
   const { call } = await startApi(t);
@@ -79,6 +128,8 @@ t.test('the OpenAPI document describes each route as it is served', async (t) =>
     const refusals = needsToken ? ['401', '403', '429'] : ['429'];
     const statuses = new Set([...Object.keys(route.responses), ...refusals, 'default']);
     t.same(Object.keys(operation.responses).sort(), [...statuses].sort());
+    for (const [status, response] of Object.entries<Record<string, unknown>>(operation.responses))
+      if (Number(status) >= 400) t.ok(response.content ?? response.$ref, `${route.name} ${status} has a body`);
     t.same(operation.security, needsToken ? [{ token: [] }] : []);
     t.equal(operation['x-role'], needsToken ? needOf(route) : undefined);
   }

@@ -1,4 +1,6 @@
+import pg from 'pg';
 import t from 'tap';
+import type { FreshDatabase } from '../support/postgres.ts';
 import { SERVER, STRANGER, setStatus, startApi } from './support.ts';
 
 t.test(
@@ -142,7 +144,8 @@ t.test('updates: strict, checked by type, and by the rules of each field', async
     next_reboot: '2030-01-01T00:00:00.000Z',
     comments: 'mind the step',
   });
-  t.notOk('overprovision_ratios' in after || 'nics' in after);
+  t.same(after.overprovision_ratios, { cpu: 4, ram: 1, disk: 1 }, 'what was posted has no effect');
+  t.notOk('nics' in after);
   t.equal((await update({ next_reboot: '' })).status, 204);
   t.notOk('next_reboot' in (await call('GET', `/servers/${SERVER}`)).body);
   t.equal((await call('POST', `/servers/${STRANGER}`, {})).body.message, `Server ${STRANGER} not found`);
@@ -165,6 +168,38 @@ t.test(
     t.same(roster.removed, [SERVER]);
   },
 );
+
+t.test('a removal that fails midway has removed nothing, and can be repeated', async (t) => {
+  const { call, addServer, servers, roster, database } = await startApi(t);
+  await addServer(SERVER, { status: 'running' });
+  // Somebody holds the roster's row until the removal has failed.
+  const holder = new pg.Client({ connectionString: database.url });
+  await holder.connect();
+  t.teardown(() => holder.end());
+  await holder.query(`begin; select 1 from cnapi_roster_authority where server_uuid = '${SERVER}' for update`);
+  t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 503);
+  await holder.query('rollback');
+  t.match(await call('GET', `/servers/${SERVER}`), { status: 200, body: { status: 'running' } });
+  t.ok(await servers.sysinfoDigest(SERVER), 'its parts are there as well');
+  t.same(roster.removed, []);
+  t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 200);
+  t.equal((await call('GET', `/servers/${SERVER}`)).status, 404);
+  t.same(await statusOf(database), { status: 'unknown', reason: 'removed' });
+});
+
+t.test('a server that runs and has no document can be removed: an earlier version left such rows', async (t) => {
+  const { call, database, roster } = await startApi(t);
+  await setStatus(database, SERVER, 'running');
+  t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 200);
+  t.same(await statusOf(database), { status: 'unknown', reason: 'removed' });
+  t.same(roster.removed, [SERVER]);
+  t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 404);
+});
+
+async function statusOf({ database }: FreshDatabase): Promise<{ status: string; reason: string } | undefined> {
+  const sql = 'select status, reason from cnapi_roster_authority where server_uuid = $1::uuid';
+  return (await database.query<{ status: string; reason: string }>(sql, [SERVER])).rows[0];
+}
 
 t.test('the defaults of new servers can be read, and are no server', async (t) => {
   const { call, addServer } = await startApi(t);
@@ -269,21 +304,35 @@ t.test('a list over 1,100 servers: order, paging, filters, extras, fields', asyn
   t.same(await list(`?uuids=${SERVER}&fields=uuid,status,sysinfo`), [{ uuid: SERVER, status: 'running' }]);
   t.equal((await list(`?uuids=${two}`))[0].status, 'unknown', 'no roster row');
 
-  for (const [query, status] of [
-    ['limit=0', 400],
-    ['limit=1001', 400],
-    ['limit=x', 500],
-    ['limit=1.5', 500],
-    ['offset=-1', 500],
-    ['setup=yes', 500],
-    ['extras=a-b', 500],
-    ['hostname=%20x', 500],
-    ['limit=0&setup=yes', 500],
+  const range = 'limit must be in the range 1-1000 (inclusive)';
+  const invalid = (name: string) => `Invalid value for param '${name}'`;
+  for (const [query, status, ...messages] of [
+    ['limit=0', 400, range],
+    ['limit=1001', 400, range],
+    ['limit=-1', 400, range],
+    ['limit=x', 500, invalid('limit')],
+    ['limit=1.5', 500, invalid('limit')],
+    ['offset=x', 500, invalid('offset')],
+    ['setup=yes', 500, invalid('setup')],
+    ['headnode=1', 500, invalid('headnode')],
+    ['extras=a-b', 500, invalid('extras')],
+    ['hostname=%20x', 500, 'value contains leading or trailing whitespace'],
+    ['limit=x&setup=yes', 500, invalid('setup'), invalid('limit')],
   ] as const) {
     const { status: got, body } = await call('GET', `/servers?${query}`);
     t.equal(got, status, query);
     t.equal(body.code, 'InvalidParameters', query);
+    t.same(
+      body.errors.map(({ message }: { message: string }) => message),
+      messages,
+      query,
+    );
   }
+  t.match(await call('GET', '/servers?offset=-1'), {
+    status: 500,
+    body: { code: 'InternalError', message: 'OFFSET must not be negative' },
+  });
+  t.same(await list('?offset=99999999999999999999'), []);
   t.equal((await call('GET', '/servers?sort=hostname')).status, 409);
 });
 

@@ -4,6 +4,8 @@ import { systemRandom } from '../../lib/ports/random.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
+import type { TaskFilter, TaskPage } from '../../lib/tasks/task-list.ts';
+import type { Tasks } from '../../lib/tasks/tasks.ts';
 import type { FollowOptions } from '../../lib/tasks/waiters.ts';
 import { SERVER } from './support.ts';
 
@@ -38,6 +40,7 @@ export class FakeRoster {
         version: '1.2.3',
         state: 'live',
         agents: 2,
+        admission: 'open' as const,
         lease_age_ms: 10,
         started: '2030-01-01T00:00:00.000Z',
       },
@@ -55,7 +58,9 @@ export class FakeRoster {
     return this.changes.slice(offset, offset + limit);
   }
 
-  async removeServer(uuid: string) {
+  readonly cnapiUuid = SERVER;
+
+  serverRemoved(uuid: string) {
     this.removed.push(uuid);
   }
 
@@ -72,6 +77,8 @@ export class FakeTasks {
   readonly events: TaskEvent[] = [];
   /** Waits that ended because their caller left. */
   abandoned = 0;
+  /** How long each was to last. */
+  readonly waited: number[] = [];
   waiting = 0;
   /** What `wait` finds at once, if set. */
   outcome: Pick<Task, 'status' | 'history'> | undefined;
@@ -110,11 +117,16 @@ export class FakeTasks {
     return task;
   }
 
-  async wait(id: string, { timeoutMs, signal }: { timeoutMs: number; signal?: AbortSignal }): Promise<Task> {
+  async wait(
+    id: string,
+    { timeoutMs, signal, over }: { timeoutMs: number; signal?: AbortSignal; over?: AbortSignal },
+  ): Promise<Task> {
     const task = await this.get(id);
+    this.waited.push(timeoutMs);
     this.waiting++;
     try {
-      for (const end = Date.now() + timeoutMs; task.status === 'active' && Date.now() < end; await sleep(5))
+      const end = Date.now() + timeoutMs;
+      for (; task.status === 'active' && Date.now() < end && over?.aborted !== true; await sleep(5))
         signal?.throwIfAborted();
     } catch (error) {
       this.abandoned++;
@@ -147,8 +159,15 @@ export class FakeTasks {
     }
   }
 
-  async history() {
-    return [];
+  history: Tasks['history'] = async () => ({ rows: [], next: undefined });
+
+  /** What was asked for, and what is told. */
+  readonly asked: TaskFilter[] = [];
+  page: TaskPage = { tasks: [] };
+
+  async list(filter: TaskFilter) {
+    this.asked.push(filter);
+    return this.page;
   }
 
   stats() {

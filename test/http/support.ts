@@ -1,6 +1,7 @@
 /** A listener on a free port over a real database; stand-ins for the fleet: roster and tasks answer as a test says. */
 import { connect } from 'node:net';
 import { Gate, type GateConfig } from '../../lib/access/gate.ts';
+import { NewServers } from '../../lib/access/new-servers.ts';
 import { SignIn } from '../../lib/access/sign-in.ts';
 import { tokenMigrations } from '../../lib/access/token-schema.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
@@ -9,11 +10,13 @@ import { auditMigrations } from '../../lib/audit/audit-schema.ts';
 import type { CnapiError } from '../../lib/errors.ts';
 import type { Certificates } from '../../lib/http/certificates.ts';
 import { Entrance } from '../../lib/http/entrance.ts';
+import { Limits, type LimitsConfig } from '../../lib/http/limits.ts';
 import { HttpListener, type ListenerOptions } from '../../lib/http/listener.ts';
 import { Metrics } from '../../lib/http/metrics.ts';
 import { openApiDocument } from '../../lib/http/openapi.ts';
 import type { Route } from '../../lib/http/route.ts';
 import { routes } from '../../lib/http/routes.ts';
+import { Scrape, type ScrapeSources } from '../../lib/http/scrape.ts';
 import type { Services } from '../../lib/http/services.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
@@ -24,6 +27,7 @@ import { systemRandom } from '../../lib/ports/random.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';
+import { taskMigrations } from '../../lib/tasks/task-schema.ts';
 import type { TaskStats } from '../../lib/tasks/tasks.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../support/postgres.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
@@ -44,6 +48,7 @@ export interface Api {
   url: string;
   port: number;
   listener: HttpListener;
+  limits: Limits;
   servers: Servers;
   tasks: FakeTasks;
   roster: FakeRoster;
@@ -59,8 +64,9 @@ export interface Api {
 }
 
 export interface ApiOptions {
+  scrape?: Partial<ScrapeSources>;
   routes?: readonly Route[];
-  config?: Partial<ListenerOptions['config'] & GateConfig>;
+  config?: Partial<ListenerOptions['config'] & GateConfig & LimitsConfig>;
   services?: Partial<Services>;
   /** What the link says to each agent that comes; by default it takes them all. */
   upgradeRefusal?: CnapiError;
@@ -77,9 +83,17 @@ const OPEN_GATE: GateConfig = {
   failedSignInsPerMinute: 0,
 };
 
+const LIMITS = {
+  answerMemoryMiB: 128,
+  answerMemoryPerCallerMiB: 32,
+  eventStreamsPerCaller: 100,
+  waitsPerCaller: 1000,
+  logLinesPerSource: 0,
+};
+
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
   const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
-  migrations.push(...tokenMigrations, ...auditMigrations);
+  migrations.push(...tokenMigrations, ...auditMigrations, ...taskMigrations);
   const fresh = await freshDatabase(t, { migrations });
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
@@ -90,14 +104,24 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
+  const scrapeSources = {
+    servers: () => servers.counts(),
+    taskTimes: async () => [
+      { wait: 0.2, run: 2 },
+      { wait: 30, run: null },
+    ],
+    lockWaits: async () => [7],
+    ...options.scrape,
+  };
   const metrics = new Metrics({
-    labels: { datacenter: 'testdc', instance: 'i', server: 's', service: 'cnapi' },
+    build: { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' },
     agents: () => 7,
     tasks: () => ({ ...noStats, ...tasks.stats() }),
     waitlist: () => waitlistStats,
     events: () => ({ followers: 6, numbered: 9, gaps: 0, lagMs: 250 }),
     bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
     pool: () => database.stats,
+    scrape: new Scrape(scrapeSources, systemClock),
     counters: () => ({ roster_verdicts_queued: 5 }),
   });
   const accessDatabase = options.accessDatabase?.(database) ?? database;
@@ -111,7 +135,6 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   });
   const gate = new Gate({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
   signIn.start();
-  audit.start();
   t.teardown(() => Promise.all([signIn.stop(), audit.stop()]));
   let level = 30;
   const services: Services = {
@@ -125,7 +148,9 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     oldAgentCaller: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
     oldAgents,
+    agentSources: { heard: () => undefined, record: async () => {} },
     tokens: new Tokens({ database, random: systemRandom }),
+    newServers: new NewServers({ newServersPerHour: 0, clock: systemClock }),
     audit,
     health: () => health,
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
@@ -134,6 +159,10 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     openApi: () => openApiDocument(options.routes ?? routes, '1.2.3'),
     ...options.services,
   };
+  const limits = new Limits(
+    { ...LIMITS, ...OPEN_GATE, ...options.config },
+    { clock: systemClock, log: recordingLogger(logged) },
+  );
   const listener = new HttpListener({
     config: {
       host: '127.0.0.1',
@@ -146,16 +175,19 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     version: '1.2.3',
     routes: options.routes ?? routes,
     services,
+    limits,
     entrance: new Entrance({ gate, audit, log: recordingLogger(logged) }),
     metrics,
     clock: systemClock,
     random: systemRandom,
     log: recordingLogger(logged),
     certificates: options.certificates,
-    onUpgrade(_request, socket, _head, serverUuid) {
+    onArrival: () => undefined,
+    onUpgrade(_request, { socket, serverUuid }) {
       upgrades.push({ serverUuid });
       if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
-      socket.end('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
+      // It stays open, as a link does, until somebody closes it.
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
       return undefined;
     },
   });
@@ -166,6 +198,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     url,
     port: Number(new URL(url).port),
     listener,
+    limits,
     servers,
     tasks,
     roster,
@@ -225,7 +258,7 @@ export function raw(port: number, bytes: string, enough?: RegExp): Promise<strin
   });
 }
 
-const waitlistStats = { waits: 3, expired: 2, defects: 1 };
+const waitlistStats = { waits: 3, expired: 2, defects: 1, refusedCreates: 0 };
 /** The routes of tickets are tested over whole instances. */
 const waitlist = { stats: () => waitlistStats } as Services['waitlist'];
 
@@ -240,6 +273,7 @@ const noStats: TaskStats = {
   reportBytes: 0,
   droppedEvents: 0,
   refusedEnds: 0,
+  refusedCreates: 0,
   sent: 6,
   resent: 0,
   swept: 0,

@@ -66,6 +66,7 @@ t.test('a task is accepted with 202 and an id; request id and idempotency key go
       name: 'sleep',
       params: { timeout: 5 },
       requestId: 'job-1',
+      actor: 'open',
       timeoutMs: 1000,
       idempotent: true,
       idempotencyKey: 'k1',
@@ -108,13 +109,16 @@ t.test(
 
     tasks.outcome = finished({ exitCode: 0, signal: null, stdout: ' ok \n', stderr: 'warn' });
     t.same((await execute({})).body, 'ok');
-    t.same((await execute({ json: true })).body, { exitCode: 0, stderr: 'warn', stdout: ' ok \n' });
+    for (const json of [true, 1, '1', 'TRUE', {}])
+      t.same((await execute({ json })).body, { exitCode: 0, stderr: 'warn', stdout: ' ok \n' }, String(json));
+    for (const json of [false, 0, '0', 'False', '', null]) t.equal((await execute({ json })).body, 'ok', String(json));
     t.same((await execute({ json: 'true', args: ['a', 1], env: { B: 'c', D: 2 }, timeout: '1000' })).body.exitCode, 0);
     t.same(tasks.created.at(-1), {
       serverUuid: SERVER,
       name: 'command_execute',
       params: { script: '#!/bin/sh\necho ok', args: ['a', '1'], env: { B: 'c', D: '2' }, timeout: 1000 },
       requestId: tasks.created.at(-1)?.requestId,
+      actor: 'open',
     });
     tasks.outcome = finished({ exitCode: 3, stdout: '', stderr: 'no' });
     const nonZero = await execute({});
@@ -171,17 +175,31 @@ t.test('pause and resume run a task and answer 204; a sysinfo refresh keeps what
 });
 
 t.test('a wait ends with the task, or with the task as it is when the time is up; failure is 200', async (t) => {
-  const { call, addServer, tasks } = await startApi(t);
+  const { call, port, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
-  for (const timeout of ['0.02', '-1']) {
-    const { status, body } = await call('GET', `/tasks/${id}/wait?timeout=${timeout}`);
-    t.equal(status, 500, 'whole seconds');
-    t.match(JSON.stringify(body), /timeout.*whole number of seconds, 0 or more/);
-  }
-  const early = await call('GET', `/tasks/${id}/wait?timeout=0`);
+  const early = await call('GET', `/tasks/${id}/wait?timeout=-1`);
   t.equal(early.status, 200);
   t.equal(early.body.status, 'active');
+  const waitedMs = async (timeout: string) => {
+    tasks.waited.length = 0;
+    const abort = new AbortController();
+    const left = fetch(`http://127.0.0.1:${port}/tasks/${id}/wait?timeout=${timeout}`, { signal: abort.signal });
+    await until(() => tasks.waited.length > 0, 'it waits');
+    abort.abort();
+    await left.catch(() => undefined);
+    return tasks.waited[0];
+  };
+  for (const [timeout, seconds] of [
+    ['0', 3600],
+    ['0.9', 3600],
+    ['soon', 3600],
+    ['', 3600],
+    ['20s', 20],
+    ['7.9', 7],
+    ['86400', 3600],
+  ] as const)
+    t.equal(await waitedMs(timeout), seconds * 1000, `as the reference reads ${timeout}`);
   const waits = [call('GET', `/tasks/${id}/wait`), call('GET', `/tasks/${id}/wait?timeout=60`)];
   Object.assign(tasks.all.get(id) ?? {}, failed('oh'));
   for (const { status, body } of await Promise.all(waits)) {
@@ -211,6 +229,29 @@ t.test('a caller that leaves ends its wait, and no other', async (t) => {
   t.equal((await other).body.status, 'complete');
   t.equal(tasks.abandoned, 1);
 });
+
+t.test(
+  'a wait that a leaving instance cannot go on with is 503 and asked again elsewhere, never the task as active',
+  async (t) => {
+    const over = new AbortController();
+    const { call, addServer, tasks } = await startApi(t, { services: { waitsOver: over.signal } });
+    await addServer(SERVER);
+    const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
+    const wait = call('GET', `/tasks/${id}/wait?timeout=60`);
+    await until(() => tasks.waiting > 0, 'it waits');
+    over.abort();
+    const { status, body, headers } = await wait;
+    t.equal(status, 503);
+    t.equal(body.code, 'InstanceDraining');
+    t.equal(headers.get('retry-after'), '0');
+    Object.assign(tasks.all.get(id) ?? {}, finished({}));
+    t.match(
+      await call('GET', `/tasks/${id}/wait`),
+      { status: 200, body: { status: 'complete' } },
+      'one that has ended is told',
+    );
+  },
+);
 
 t.test('an instance that stops answers its waits with 503', async (t) => {
   const { call, addServer, tasks, listener } = await startApi(t);

@@ -77,6 +77,7 @@ t.test('REST and the link’s upgrade over TLS, on one port, through all its doo
   t.equal((await ask(port, ca, { headers: { origin: url.replace('https', 'http') } })).status, 403);
   const server = crypto.randomUUID();
   const socket = await dial();
+  t.teardown(() => socket.destroy());
   socket.write(
     `GET /agents/${server}/link HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n`,
   );

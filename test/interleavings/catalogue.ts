@@ -11,6 +11,9 @@ const root = path.resolve(import.meta.dirname, '../..');
 export const otherModules: Readonly<Record<string, string>> = {
   'lib/moray/client.ts': 'asks a host for its timeline; no rows',
   'lib/moray/pool.ts': 'runs the statements of others',
+  'lib/moray/write-health.ts': 'writes pages of its own and rolls them back; no rows of coordination',
+  'lib/moray/batch-queue.ts': 'runs the statements of others',
+  'lib/moray/semaphore.ts': 'passes the statements of others on, a bounded number at once',
   'lib/moray/migrations.ts': 'changes the schema, under a lock of its own, before anything else runs',
   'lib/moray/bucket-schema.ts': 'changes the schema of buckets',
   'lib/moray/bucket-operations.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
@@ -18,6 +21,7 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/bus/postgres-bus.ts': 'LISTEN and NOTIFY; no rows',
   'lib/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
   'lib/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
+  'lib/old-agents/source-store.ts': 'addresses of agents, one row each; no rows of coordination',
   'lib/promotion.ts': 'reads the timeline; what is under way is a statement of the store of claims',
   'lib/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
   'lib/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
@@ -28,6 +32,18 @@ export const otherModules: Readonly<Record<string, string>> = {
 export const noStatements: Readonly<Record<string, string>> = {
   creation: 'text that two statements of tasks share',
   creationValues: 'the parameters of that text',
+  toWritten: 'sorts the answer of two statements',
+};
+
+/** Functions of the database that instances of the previous version call during an upgrade, and this version does not. */
+export const forPreviousVersion: Readonly<Record<string, string>> = {
+  cnapi_claim_tasks: 'returns params while it holds locks; replaced by cnapi_claim_for_sessions',
+  cnapi_sweep_tasks: 'goes by the clock, which can be set; replaced by cnapi_sweep_late_tasks',
+  cnapi_claim_posts: 'returns params while it holds locks; replaced by cnapi_claim_for_posts',
+  cnapi_end_dead_posts: 'goes by the clock, which can be set; replaced by endPosts',
+  cnapi_settle_inventory: 'waits for locked rows; replaced by cnapi_settle_inventories',
+  cnapi_record_reports: 'costs the square of a batch; replaced by cnapi_store_task_reports',
+  cnapi_record_repeated_reports: 'the same; replaced by cnapi_store_task_reports',
 };
 
 export interface StoreExport {

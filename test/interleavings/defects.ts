@@ -29,7 +29,7 @@ export const defects: readonly Defect[] = [
   {
     name: 'naive claim: the roster row is joined, not locked; the tasks are picked in a CTE',
     statements: ['claimTasks'],
-    function: 'cnapi_claim_tasks',
+    function: 'cnapi_claim_for_sessions',
     cuts: [[ALL, NAIVE_CLAIM]],
   },
   {
@@ -48,11 +48,11 @@ export const defects: readonly Defect[] = [
     statements: ['recordLosses'],
     cuts: [
       [
-        "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'\n       order by row.server_uuid for update of row",
+        "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'\n       order by row.server_uuid for update of row skip locked",
         "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
       ],
       [
-        "from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)\n       and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
+        "from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)\n         and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
         'from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)',
       ],
     ],
@@ -76,9 +76,9 @@ export const defects: readonly Defect[] = [
     statements: ['recordInventories'],
     cuts: [
       ['set inventory_epoch = row.epoch', 'set inventory_epoch = session.epoch'],
-      ['order by row.server_uuid for update of row', ''],
+      ['order by row.server_uuid for update of row skip locked', ''],
       [
-        '(select server_uuid from locked)\n       and row.run = session.run and row.epoch = session.epoch',
+        '(select server_uuid from locked)\n         and row.run = session.run and row.epoch = session.epoch',
         '(select server_uuid from locked)',
       ],
     ],
@@ -88,9 +88,9 @@ export const defects: readonly Defect[] = [
     statements: ['renewRun'],
     cuts: [
       ['set run = $4::uuid', 'set run = $4::uuid'],
-      ['order by row.server_uuid for update of row', ''],
+      ['order by row.server_uuid for update of row skip locked', ''],
       [
-        "(select server_uuid from locked)\n       and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'",
+        "(select server_uuid from locked)\n         and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'",
         '(select server_uuid from locked)',
       ],
     ],
@@ -99,7 +99,7 @@ export const defects: readonly Defect[] = [
     name: 'death: the beat is looked at in a CTE only, without a lock',
     statements: ['declareLapsed'],
     cuts: [
-      ['order by instance.run for update of instance', ''],
+      ['order by instance.run for update of instance skip locked', ''],
       [
         "(select run from locked)\n       and instance.beat = lapsed.beat and instance.state = 'live'",
         '(select run from locked)',
@@ -116,7 +116,33 @@ export const defects: readonly Defect[] = [
     name: 'sightings: the roster rows are not locked',
     statements: ['recordSightings'],
     function: 'cnapi_record_sightings',
-    cuts: [['order by row.server_uuid for update of row', '']],
+    cuts: [['on conflict (server_uuid) do update set epoch = row.epoch where false', 'on conflict do nothing']],
+  },
+  {
+    name: 'sightings: whether a run is dead is read by the statement that waits for the row',
+    statements: ['recordSightings'],
+    function: 'cnapi_record_sightings',
+    cuts: [
+      [
+        `and (row.status = 'unknown' or row.run is not null and not exists (
+        select 1 from cnapi_instances instance where instance.run = row.run and instance.state <> 'dead'))
+      and (row.status = 'running' or`,
+        "and (row.status = 'running' or",
+      ],
+    ],
+  },
+  {
+    name: 'sightings: rows that exist are locked before others are inserted',
+    statements: ['recordSightings'],
+    function: 'cnapi_record_sightings',
+    cuts: [
+      [
+        'with opened as (',
+        `perform 1 from cnapi_roster_authority row where row.server_uuid = any (candidates)
+           order by row.server_uuid for update;
+         with opened as (`,
+      ],
+    ],
   },
   {
     name: 'silences: the count is looked at without a lock',
@@ -127,17 +153,17 @@ export const defects: readonly Defect[] = [
   {
     name: 'claim: the roster row is not locked',
     statements: ['claimTasks'],
-    function: 'cnapi_claim_tasks',
-    cuts: [['for share of r', '']],
+    function: 'cnapi_claim_for_sessions',
+    cuts: [['for share of r skip locked', '']],
   },
   {
     name: 'claim: the tasks are not locked',
     statements: ['claimTasks'],
-    function: 'cnapi_claim_tasks',
+    function: 'cnapi_claim_for_sessions',
     cuts: [
       [
-        "t.state = 'queued' and t.id = any (wished) for update skip locked",
-        "t.state = 'queued' and t.id = any (wished)",
+        "t.id = fair.id and (t.state || '') = 'queued' for update skip locked",
+        "t.id = fair.id and (t.state || '') = 'queued'",
       ],
     ],
   },
@@ -145,24 +171,24 @@ export const defects: readonly Defect[] = [
     name: 'send again: whether it was accepted is looked at in a subquery, without a lock',
     statements: ['resendTasks'],
     cuts: [
-      ["where t.state = 'claimed' and t.accepted_at is null and t.id = any", 'where t.id = any'],
+      ["where (t.state || '') = 'claimed' and t.accepted_at is null and t.id = any", 'where t.id = any'],
       ['for update skip locked', ''],
     ],
   },
   {
     name: 'inventory of tasks: neither roster row nor tasks are locked',
     statements: ['settleInventory'],
-    function: 'cnapi_settle_inventory',
+    function: 'cnapi_settle_inventories',
     cuts: [
-      ['order by r.server_uuid for share', ''],
-      ['order by t.id for update', ''],
+      ['order by r.server_uuid for share skip locked', ''],
+      ['order by t.id for update skip locked', ''],
     ],
   },
   {
     name: 'reports: the tasks are not locked first',
     statements: ['recordReports'],
-    function: 'cnapi_record_reports',
-    cuts: [['where t.id = any (p_ids) order by t.id for update', 'where t.id = any (p_ids)']],
+    function: 'cnapi_store_task_reports',
+    cuts: [['where t.id = any (told) for update skip locked', 'where t.id = any (told)']],
   },
   {
     name: 'cancel: the state is looked at in a subquery',
@@ -185,7 +211,7 @@ export const defects: readonly Defect[] = [
   {
     name: 'sweep: the roster row is not locked',
     statements: ['sweepTasks'],
-    function: 'cnapi_sweep_tasks',
+    function: 'cnapi_sweep_late_tasks',
     cuts: [['for update of t skip locked for share of r skip locked', 'for update of t skip locked']],
   },
   {
@@ -196,19 +222,15 @@ export const defects: readonly Defect[] = [
   {
     name: 'posts: the roster row is not locked',
     statements: ['claimPosts'],
-    function: 'cnapi_claim_posts',
-    cuts: [['for no key update of r', '']],
+    function: 'cnapi_claim_for_posts',
+    cuts: [['for no key update of r skip locked', '']],
   },
   {
     name: 'posts of dead runs: looked at once, without a lock',
-    statements: ['endDeadPosts'],
-    function: 'cnapi_end_dead_posts',
+    statements: ['endPosts'],
     cuts: [
-      ['order by t.id limit p_most\n      for update skip locked', 'order by t.id limit p_most'],
-      [
-        "and t.state = 'claimed' and t.posted_by is not null\n        and not cnapi_hears_posts(t.posted_by, moment, p_grace_ms)\n      returning",
-        'returning',
-      ],
+      ["where (state || '') = 'claimed' and posted_by = any ($1::uuid[])\n         and id = any", 'where id = any'],
+      ['for update skip locked', ''],
     ],
   },
   {
@@ -240,7 +262,7 @@ export const defects: readonly Defect[] = [
     name: 'expire: the queues are not locked',
     statements: ['expireTickets'],
     function: 'cnapi_expire_tickets',
-    cuts: [['order by q.key for update', '']],
+    cuts: [['for update of q, t skip locked', '']],
   },
   {
     name: 'delete all: the queues are not locked',

@@ -30,6 +30,8 @@ export class Lane {
   readonly two: Leg;
   readonly admin: PostgresDatabase;
   readonly holder: pg.Client;
+  /** Of its database, without the settings of the legs. */
+  readonly url: string;
   readonly worlds = new Map<WorldName, StillWorld>();
   /** How a deliberate defect changes the text of a statement on its way. */
   rewrite: (text: string) => string = (text) => text;
@@ -38,10 +40,12 @@ export class Lane {
   #resets = 0;
 
   private constructor(
+    url: string,
     legs: [PostgresDatabase, PostgresDatabase],
     admin: PostgresDatabase,
     clients: [pg.Client, pg.Client],
   ) {
+    this.url = url;
     this.one = this.#leg('leg one', legs[0]);
     this.two = this.#leg('leg two', legs[1]);
     this.admin = admin;
@@ -75,7 +79,7 @@ export class Lane {
     ];
     t.teardown(() => Promise.all(clients.map((client) => client.end())));
     await Promise.all(clients.map((client) => client.connect()));
-    const lane = new Lane(legs, admin, clients);
+    const lane = new Lane(url, legs, admin, clients);
     await lane.#buildWorlds(database, names);
     return lane;
   }
@@ -86,6 +90,18 @@ export class Lane {
     if (this.#resets % VACUUM_EVERY === 0) await this.admin.query('vacuum');
     await this.admin.query(`select lab.reset_${world}()`, [], { name: `reset ${world}` });
     if (intents.length > 0) await this.admin.query(intentsSql, [JSON.stringify(intents)], { name: 'intents' });
+  }
+
+  /** Makes each JSON value of every table in this world `bytes` wide. */
+  async widen(bytes: number): Promise<void> {
+    const { rows } = await this.admin.query<{ sql: string }>(
+      `select format('update %I set %s', relname, string_agg(format('%I = %L', attname, $1::text), ', ')) as sql
+       from pg_attribute join pg_class c on c.oid = attrelid join pg_namespace n on n.oid = relnamespace
+       where nspname = 'public' and relname like 'cnapi%' and relkind = 'r' and atttypid in ('json'::regtype, 'jsonb'::regtype)
+         and not attisdropped and attgenerated = '' group by relname`,
+      [JSON.stringify({ wide: 'x'.repeat(bytes) })],
+    );
+    for (const { sql } of rows) await this.admin.query(sql);
   }
 
   /** The last entry of the log before anything happens in this world. */
@@ -122,8 +138,10 @@ export class Lane {
          and relname not in ('cnapi_migrations', 'cnapi_buckets', 'cnapi_chores', 'cnapi_event_log')
        group by nspname, relname`,
     );
+    // The log's position goes back with its rows, and is never gone.
+    const emptied = tables.filter(({ copy }) => copy !== 'cnapi_event_numberings');
     for (const name of names) {
-      await this.admin.query(tables.map((table) => `delete from ${table.name};`).join('\n'));
+      await this.admin.query(emptied.map((table) => `delete from ${table.name};`).join('\n'));
       this.worlds.set(name, await buildWorld(database, name));
       this.#begunAt.set(name, await beginLog(database));
       await this.admin.query(saveSql(name, tables));

@@ -40,6 +40,9 @@ const MOST_VIOLATIONS = 20;
 
 export const fastClock = `create or replace function cnapi_now() returns timestamptz language sql stable as $$
   select timestamptz '2030-01-01' + (clock_timestamp() - timestamptz '2026-01-01') * ${CLOCK_SPEED}
+$$;
+create or replace function cnapi_tick() returns bigint language sql stable as $$
+  select extract(epoch from cnapi_now())::bigint
 $$`;
 
 export class Mix {

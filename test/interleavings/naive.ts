@@ -32,7 +32,7 @@ export const NAIVE_ACCEPT = `
   select accepted.server_uuid, accepted.epoch, before.run as previous_run, false as is_alternating
   from accepted left join before using (server_uuid)`;
 
-/** In place of the body of \`cnapi_claim_tasks\`; no bounds, no cancels. */
+/** In place of the body of \`cnapi_claim_for_sessions\`; no bounds, no cancels. */
 export const NAIVE_CLAIM = `
 #variable_conflict use_column
 begin
@@ -49,7 +49,7 @@ begin
       set state = 'claimed', attempt = t.attempt + 1, epoch = picked.epoch, journal_id = picked.journal_id,
         claimed_at = cnapi_now(), sent_at = cnapi_now()
       from picked where t.id = picked.id
-      returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id;
+      returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.params_bytes;
 end`;
 
 /** In place of the body of \`cnapi_release_ticket\`: finishes the ticket and activates the next one in one statement. */

@@ -48,6 +48,8 @@ t.test('all pairs', async (t) => {
 /** Refused in every world, and meant to be: an old agent cannot be asked. Or it changes what no other statement decides by. */
 const WITHOUT_EFFECT = [
   'cancelTask: posted',
+  // A sequence, and no row.
+  'advanceTicks: from the first tick',
   // Rows that are none of coordination, and are not counted: what they do is test/events' to show.
   'numberEvents: what was told',
   'trimEvents: all but one',

@@ -12,8 +12,10 @@ import {
   endRun,
   forgetEndedRuns,
   insertRun,
+  isLive,
   raiseBeat,
   readLive,
+  wasToldToDrain,
 } from '../../lib/roster/instance-store.ts';
 import type { HeldRow } from '../../lib/roster/roster.ts';
 import {
@@ -25,19 +27,19 @@ import {
   recordInventories,
   recordLosses,
   recordOrphans,
-  removeAuthority,
   renewRun,
 } from '../../lib/roster/roster-store.ts';
 import { forgetStatusHistory, readStatusHistory } from '../../lib/roster/status-history.ts';
 import {
-  deleteServer,
+  countServers,
   listServers,
   readDigests,
   readServer,
   readStanding,
   readSysinfoParts,
+  removeServer,
   storeReports,
-  storeSysinfo,
+  storeSysinfos,
   WHOLE,
 } from '../../lib/servers/server-store.ts';
 import type { Intent } from './lab-schema.ts';
@@ -89,6 +91,8 @@ const instances: Statement[] = [
   writes(endRun, { mine: { args: (world) => [world.me.run], weight: 1 } }),
   writes(forgetEndedRuns, { all: { args: () => [] } }),
   reads(readLive, () => []),
+  reads(wasToldToDrain, ({ me }) => [me.run]),
+  reads(isLive, ({ me }) => [me.run]),
 ];
 
 const roster: Statement[] = [
@@ -114,6 +118,15 @@ const roster: Statement[] = [
       args: (world) => [world.me, hello(world.seat, 2), null],
       told: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
     },
+    'of the last server, by a run that has just begun': {
+      args(world) {
+        const last = world.seats.toSorted((a, b) => (a.serverUuid < b.serverUuid ? -1 : 1)).at(-1);
+        return last && [{ cnapiUuid: world.uuid(), run: world.uuid() }, hello(last, 1), null];
+      },
+      before: (database, { cnapiUuid, run }) => insertRun(database, run, identity(cnapiUuid), null),
+      told: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
+      weight: 1,
+    },
   }),
   writes(recordInventories, {
     all: {
@@ -130,7 +143,7 @@ const roster: Statement[] = [
         return losses && [world.me.cnapiUuid, losses];
       },
       intents: (_, losses) => about('verdict', losses),
-      told: (servers, _, losses) => applied(servers, losses),
+      told: (written, _, losses) => applied(written.applied, losses),
     },
   }),
   writes(recordOrphans, {
@@ -153,7 +166,6 @@ const roster: Statement[] = [
       weight: 30,
     },
   }),
-  writes(removeAuthority, { one: { args: ({ me, seat }) => [me.cnapiUuid, seat.serverUuid], weight: 1 } }),
   reads(readRow, ({ seat }) => [seat.serverUuid]),
   reads(pollRows, ({ me }) => [me.run]),
   reads(readStatusHistory, ({ seat }) => [seat.serverUuid, { limit: 10, offset: 0 }]),
@@ -191,7 +203,15 @@ const sightings: Statement[] = [
 ];
 
 const servers: Statement[] = [
-  writes(storeSysinfo, { one: { args: (world) => [world.seat.serverUuid, { Hostname: 'next' }, world.uuid()] } }),
+  writes(storeSysinfos, {
+    all: {
+      args: (world) => [
+        world
+          .inOrder(world.seats.map(({ serverUuid }) => serverUuid))
+          .map((serverUuid) => ({ serverUuid, sysinfo: { Hostname: 'next' }, digest: world.uuid() })),
+      ],
+    },
+  }),
   writes(storeReports, {
     all: {
       args: (world) => [
@@ -199,11 +219,12 @@ const servers: Statement[] = [
       ],
     },
   }),
-  writes(deleteServer, { one: { args: ({ seat }) => [seat.serverUuid], weight: 1 } }),
+  writes(removeServer, { one: { args: ({ me, seat }) => [me.cnapiUuid, seat.serverUuid], weight: 1 } }),
   reads(listServers, () => [{}, WHOLE, { limit: 10, offset: 0 }]),
   reads(readServer, ({ seat }) => [seat.serverUuid, WHOLE]),
   reads(readDigests, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readSysinfoParts, ({ seat }) => [seat.serverUuid, ['Hostname']]),
+  reads(countServers, () => []),
   reads(readStanding, ({ seat }) => [seat.serverUuid]),
 ];
 

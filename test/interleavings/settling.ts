@@ -4,7 +4,7 @@ import type { Queryable } from '../../lib/moray/database.ts';
 import { insertRun } from '../../lib/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/roster/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/tasks/claim-store.ts';
-import { endDeadPosts } from '../../lib/tasks/post-store.ts';
+import { endPosts, readDeadPosters } from '../../lib/tasks/post-store.ts';
 import { recordReports } from '../../lib/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/tasks/task.ts';
 import { mendQueues, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
@@ -51,7 +51,7 @@ async function workOnce(database: Queryable, sessions: readonly Session[]): Prom
     return [{ task, session, decision: decideAtInventory(task, { journalId: session.journalId, known: undefined }) }];
   });
   await settleInventory(database, run, settlements);
-  await claimTasks(database, run, { sessions, overdueMs: PATIENCE_MS, resendMs: PATIENCE_MS });
+  await claimTasks(database, run, { sessions, resendMs: PATIENCE_MS });
   const { rows } = await database.query<{ id: string; serverUuid: string; attempt: number }>(
     `select id, server_uuid as "serverUuid", attempt from cnapi_tasks
      where state = 'claimed' and (posted_by is not null or epoch = any ($1::bigint[])) limit 1000`,
@@ -62,7 +62,10 @@ async function workOnce(database: Queryable, sessions: readonly Session[]): Prom
     database,
     rows.map((subject) => ({ subject, report })),
   );
-  await endDeadPosts(database, 0);
+  await endPosts(
+    database,
+    (await readDeadPosters(database)).map((poster) => poster.run),
+  );
 }
 
 async function releaseActive(database: Queryable): Promise<void> {

@@ -69,6 +69,8 @@ export interface CallOf<Args extends unknown[], Result> {
   args(world: World): Args | undefined;
   intents?(...args: Args): Intent[];
   told?(result: Result, ...args: Args): string[];
+  /** What its caller did just before, each statement by itself: nobody who began earlier has seen it. */
+  before?(database: Queryable, ...args: Args): Promise<unknown>;
   /** How often the random mix makes this call, against 10 for others. */
   weight?: number;
 }
@@ -119,7 +121,7 @@ function toCalls<Args extends unknown[] | [], Result>(
   calls: Record<string, CallOf<Args, Result>>,
   hints: readonly string[],
 ): Call[] {
-  return Object.entries(calls).map(([which, { args, intents, told, weight = 10 }]) => ({
+  return Object.entries(calls).map(([which, { args, intents, told, before, weight = 10 }]) => ({
     name: `${run.name}: ${which}`,
     statement: run.name,
     weight,
@@ -130,6 +132,7 @@ function toCalls<Args extends unknown[] | [], Result>(
         values && {
           intents: intents?.(...values) ?? [],
           run: async (database) => {
+            await before?.(database, ...values);
             const result = await run(database, ...values);
             return told?.(result, ...values) ?? [];
           },

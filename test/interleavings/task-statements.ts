@@ -1,22 +1,31 @@
 /** Rows of the table: tasks, posts to old agents, tickets. */
 import {
-  type ChangedTask,
   type ClaimingSession,
   claimTasks,
   type InheritedRow,
   readBusyServers,
-  readDatabaseTime,
   readEnded,
   readInherited,
+  readOrders,
   readServersAtWork,
   resendTasks,
   settleInventory,
-  sweepTasks,
+  type WrittenTasks,
 } from '../../lib/tasks/claim-store.ts';
-import { claimPosts, endDeadPosts, movePosts, type PostRoom, readLostPosts } from '../../lib/tasks/post-store.ts';
+import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/tasks/deadline-store.ts';
+import {
+  claimPosts,
+  endPosts,
+  findLostPosts,
+  movePosts,
+  type PostRoom,
+  readDeadPosters,
+  readPosts,
+} from '../../lib/tasks/post-store.ts';
 import type { Report } from '../../lib/tasks/report.ts';
-import { recordRepeatedReports, recordReports } from '../../lib/tasks/report-store.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/tasks/task.ts';
+import { listAllTasks, readTaskTimes } from '../../lib/tasks/task-list-store.ts';
 import {
   cancelTask,
   createTask,
@@ -56,12 +65,12 @@ const task = (world: World, fields: Partial<NewTask> = {}): NewTask => ({
 });
 
 const ends = (ids: readonly string[]): string[] => ids.map((id) => `the end of task ${id}`);
-const endsAmong = (changed: readonly ChangedTask[]): string[] =>
+const endsAmong = ({ changed }: WrittenTasks): string[] =>
   ends(changed.filter(({ ended }) => ended).map(({ id }) => id));
 const claims = (orders: readonly { id: string; attempt: number }[]): string[] =>
   orders.map(({ id, attempt }) => `attempt ${attempt} of task ${id}`);
 
-type SettleCall = CallOf<[string, Parameters<typeof settleInventory>[2]], ChangedTask[]>;
+type SettleCall = CallOf<[string, Parameters<typeof settleInventory>[2]], WrittenTasks>;
 
 const settle = (decision: InventoryDecision): SettleCall => ({
   args(world) {
@@ -80,9 +89,9 @@ const settle = (decision: InventoryDecision): SettleCall => ({
   told: endsAmong,
 });
 
-type Reporting = { subject: InheritedRow; report: Report };
+type Reporting = { subject: InheritedRow; report: Report; isRepeated?: boolean };
 
-const report = (kind: TaskKind, reports: readonly Report[]): CallOf<[Reporting[]], ChangedTask[]> => ({
+const report = (kind: TaskKind, reports: readonly Report[]): CallOf<[Reporting[]], WrittenTasks> => ({
   args(world) {
     const tasks = some(world.inOrder(world.tasks(kind)));
     return tasks && [tasks.flatMap((subject) => reports.map((report) => ({ subject, report })))];
@@ -109,7 +118,7 @@ const cancel = (kind: TaskKind): CallOf<[string], Awaited<ReturnType<typeof canc
     const found = world.task(kind);
     return found && [found.id];
   },
-  told: (cancelled) => (cancelled?.row.state === 'ended' ? ends([cancelled.row.id]) : []),
+  told: (cancelled, id) => (cancelled?.isEnded ? ends([id]) : []),
   weight: 5,
 });
 
@@ -149,9 +158,9 @@ const tasks: Statement[] = [
     "a run's": {
       args(world) {
         const found = sessionsOfOneRun(world);
-        return found && [found.run, { sessions: found.sessions, overdueMs: PATIENCE_MS, resendMs: PATIENCE_MS }];
+        return found && [found.run, { sessions: found.sessions, resendMs: PATIENCE_MS }];
       },
-      told: ({ orders }) => claims(orders.filter(({ what }) => what === 'send')),
+      told: ({ given }) => claims(given),
       weight: 60,
     },
   }),
@@ -178,8 +187,6 @@ const tasks: Statement[] = [
     "an earlier session's end": report('inherited', [complete]),
     "a late agent's end": report('overdue', [complete]),
     "a poster's end": report('posted', [complete]),
-  }),
-  writes(recordRepeatedReports, {
     'output, once more': {
       args(world) {
         const tasks = some(world.inOrder(world.tasks('started')));
@@ -188,17 +195,30 @@ const tasks: Statement[] = [
       weight: 20,
     },
   }),
+  writes(advanceTicks, { 'from the first tick': { args: () => [{ seen: 1, by: 1 }] } }),
+  writes(takeOverdue, {
+    'of some sessions': {
+      args(world) {
+        const found = sessionsOfOneRun(world);
+        return found && [found.sessions, { overdueMs: PATIENCE_MS, resendMs: PATIENCE_MS }];
+      },
+    },
+  }),
   writes(sweepTasks, {
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], told: (ids) => ends(ids) },
   }),
   reads(readBusyServers, ({ me }) => [me.run]),
-  reads(readDatabaseTime, () => []),
+  reads(readOrders, (world) => [
+    world.tasks('sent').map((task) => ({ ...task, server_uuid: task.serverUuid, epoch: 1, params_bytes: 2 })),
+  ]),
   reads(readServersAtWork, ({ seat }) => [[seat.serverUuid]]),
   reads(readInherited, ({ seats }) => [seats, 100]),
   reads(readEnded, (world) => [world.tasks('ended').map(({ id }) => id)]),
   reads(readTask, (world) => [world.task('queued')?.id ?? world.uuid()]),
   reads(readTaskByKey, ({ seat }) => [seat.serverUuid, 'key']),
-  reads(listTasks, ({ seat }) => [seat.serverUuid, 100]),
+  reads(listTasks, ({ seat }) => [seat.serverUuid, { rows: 100, bytes: 1_000_000 }]),
+  reads(listAllTasks, ({ seat }) => [{ serverUuid: seat.serverUuid, status: 'active' as const, limit: 100 }]),
+  reads(readTaskTimes, (world) => [world.tasks('ended').map(({ id }) => id)]),
   reads(readPositions, (world) => [world.tasks('started').map(({ id }) => id)]),
   reads(readEvents, (world) => [world.task('started')?.id ?? world.uuid(), { afterSeq: 0, limit: 100 }]),
 ];
@@ -207,14 +227,14 @@ const posts: Statement[] = [
   writes(claimPosts, {
     'all, by me': {
       args: ({ me }) => [me.run, { room: ROOM }],
-      told: ({ orders }) => claims(orders),
+      told: ({ given }) => claims(given),
     },
     'of some servers, by another': {
       args: (world) => [
         world.other.run,
         { servers: world.inOrder(world.seats).map(({ serverUuid }) => serverUuid), room: ROOM },
       ],
-      told: ({ orders }) => claims(orders),
+      told: ({ given }) => claims(given),
     },
   }),
   writes(movePosts, {
@@ -226,8 +246,10 @@ const posts: Statement[] = [
       weight: 40,
     },
   }),
-  writes(endDeadPosts, { all: { args: () => [1000], told: (ids) => ends(ids), weight: 2 } }),
-  reads(readLostPosts, ({ me }) => [me.run, { held: [], limit: 100 }]),
+  writes(endPosts, { 'of a dead run': { args: ({ gone }) => [[gone.run]], told: (ids) => ends(ids), weight: 2 } }),
+  reads(readDeadPosters, () => []),
+  reads(readPosts, (world) => [world.me.run, world.tasks('posted').map(({ id }) => id)]),
+  reads(findLostPosts, ({ me }) => [me.run, { known: [], limit: 100 }]),
 ];
 
 export const taskStatements: readonly Statement[] = [...tasks, ...posts];

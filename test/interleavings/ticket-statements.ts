@@ -1,4 +1,6 @@
 /** Rows of the table: tickets and queues of the waitlist. */
+
+import { createTicketOnce, type KeyedTicket, type TicketKey } from '../../lib/waitlist/ticket-keys.ts';
 import {
   createTicket,
   deleteEnded,
@@ -11,12 +13,17 @@ import {
   listTickets,
   type MovedTicket,
   mendQueues,
+  type NewTicket,
   readNow,
+  readQueueTimes,
+  readQueueUpTo,
   readStandings,
   readTicket,
   releaseTicket,
   renewTicket,
+  type TicketBounds,
   type TicketChange,
+  type TicketRefusal,
 } from '../../lib/waitlist/ticket-store.ts';
 import { bounds, newTicket } from '../waitlist/support/waitlist-database.ts';
 import {
@@ -41,6 +48,15 @@ const create = (
     return queue && [newTicket(queue, { uuid: world.uuid() }), bounds];
   },
   weight: 30,
+});
+
+const createOnce = (kind: QueueKind): CallOf<[NewTicket, TicketKey & TicketBounds], KeyedTicket | TicketRefusal> => ({
+  args(world) {
+    const queue = world.queue(kind);
+    const key = { key: 'key', requestHash: 'hash', maxWaiting: bounds.maxWaiting, maxOpen: bounds.maxOpen };
+    return queue && [newTicket(queue, { uuid: world.uuid() }), key];
+  },
+  told: (made, { uuid }) => (typeof made !== 'string' && made.uuid === uuid ? [`the making of ticket ${uuid}`] : []),
 });
 
 const release = (kind: TicketKind): CallOf<[string], TicketChange | undefined> => ({
@@ -76,6 +92,10 @@ export const ticketStatements: readonly Statement[] = [
     'where one holds the lock': create('single'),
     'where there is no queue': create('new'),
   }),
+  writes(createTicketOnce, {
+    'where others wait': createOnce('calm'),
+    'where there is no queue': createOnce('new'),
+  }),
   writes(releaseTicket, {
     'the active one': release('active'),
     'one that waits': release('next'),
@@ -99,9 +119,11 @@ export const ticketStatements: readonly Statement[] = [
   writes(expireTickets, { all: { args: () => [100], told: moves } }),
   writes(mendQueues, { all: { args: () => [100], told: ({ moved }) => moves(moved) } }),
   reads(readNow, () => []),
+  reads(readQueueUpTo, (world) => [world.ticket('active') ?? world.uuid(), 100]),
   reads(readTicket, (world) => [world.ticket('active') ?? world.uuid()]),
   reads(readStandings, (world) => [[world.ticket('active') ?? world.uuid()]]),
   reads(listTickets, ({ seat }) => [seat.serverUuid, { limit: 100, offset: 0 }]),
   reads(listOpenTickets, ({ seat }) => [seat.serverUuid, { limit: 100, offset: 0 }]),
+  reads(readQueueTimes, (world) => [[world.ticket('active') ?? world.uuid()]]),
   reads(listQueues, () => [{ limit: 100, offset: 0 }]),
 ];

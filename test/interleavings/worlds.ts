@@ -35,7 +35,8 @@ export const WORLDS = {
   ownerless: ['cnapi_roster_authority', 'cnapi_instances'],
   old: ['cnapi_roster_authority', 'cnapi_status', 'cnapi_tasks', 'cnapi_instances', 'cnapi_servers'],
   nobody: ['cnapi_roster_authority', 'cnapi_status'],
-  tickets: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets'],
+  partly: ['cnapi_roster_authority', 'cnapi_status'],
+  tickets: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets', 'cnapi_waitlist_keys'],
   broken: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets'],
 } as const;
 export type WorldName = keyof typeof WORLDS;
@@ -63,6 +64,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
       return oldWorld(ground);
     case 'nobody':
       return nobodyWorld(ground);
+    case 'partly':
+      return partlyWorld(ground);
     case 'tickets':
     case 'broken':
       return ticketWorld(ground, name === 'broken');
@@ -174,6 +177,21 @@ async function nobodyWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
+/** Nobody has seen the first server yet; the others' sessions were lost. */
+async function partlyWorld(ground: Ground): Promise<StillWorld> {
+  const { database, me } = ground;
+  const [first, ...others] = ground.seats as [Seat, ...Seat[]];
+  ground.seats = others;
+  await connect(ground, me);
+  await recordLosses(
+    database,
+    me.cnapiUuid,
+    sessionsOf(ground).map((seat) => ({ ...seat, reason: 'closed' })),
+  );
+  ground.seats = [first, ...ground.seats.map((seat) => ({ ...seat, isRunning: false }))];
+  return finish(ground);
+}
+
 /** Connected servers, and queues with a lock in use; broken: queues whose lock nobody holds though some wait. */
 async function ticketWorld(ground: Ground, isBroken: boolean): Promise<StillWorld> {
   const { database, me } = ground;
@@ -237,7 +255,7 @@ async function createTasks(ground: Ground, kind: TaskKind, timeoutMs = 3_600_000
 }
 
 async function claim(ground: Ground, run: string): Promise<void> {
-  await claimTasks(ground.database, run, { sessions: sessionsOf(ground), overdueMs: 3_600_000, resendMs: 3_600_000 });
+  await claimTasks(ground.database, run, { sessions: sessionsOf(ground), resendMs: 3_600_000 });
 }
 
 type Reported = { name: 'started' } | { name: 'complete'; resultJson: string };
@@ -275,12 +293,13 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
 async function backdateAll(database: Database, tasks: Tasks): Promise<void> {
   const ids = (...kinds: TaskKind[]) => kinds.flatMap((kind) => (tasks[kind] ?? []).map(({ id }) => id));
   await database.query(
-    `update cnapi_tasks set queued_at = queued_at - interval '2 hours' where id = any ($1::uuid[])`,
+    `update cnapi_tasks set queued_at = queued_at - interval '2 hours', queued_tick = queued_tick - 7200 where id = any ($1::uuid[])`,
     [ids('stale')],
   );
   await database.query(
     `update cnapi_tasks set claimed_at = claimed_at - interval '3 hours', sent_at = sent_at - interval '3 hours',
-       started_at = started_at - interval '3 hours', accepted_at = accepted_at - interval '3 hours'
+       started_at = started_at - interval '3 hours', accepted_at = accepted_at - interval '3 hours',
+       worked_tick = worked_tick - 10800
      where id = any ($1::uuid[])`,
     [ids('sent', 'overdue')],
   );

@@ -27,6 +27,27 @@ t.test('several instances that start at once apply each step once', async (t) =>
   t.same(await numbersIn(database), [1, 2, 10, 11]);
 });
 
+t.test('a step does not wait for a table that a dump keeps, and nobody waits behind it', async (t) => {
+  const { database, open } = await freshDatabase(t);
+  await migrate(database, [step(10, 'create table a (n int)')], { log });
+  const more = [step(10, 'create table a (n int)'), step(11, 'alter table a add column m int')];
+  const dump = open({ maxConnections: 1 });
+  const [isReading, mayEnd] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const reading = dump.transaction(async (connection) => {
+    await connection.query('lock table a, cnapi_migrations in access share mode');
+    isReading.resolve();
+    await mayEnd.promise;
+  });
+  await isReading.promise;
+  await t.rejects(migrate(database, more, { log }), { code: 'DatabaseBusy' });
+  await database.query('insert into a values (1)');
+  t.same(await numbersIn(database), [10]);
+  mayEnd.resolve();
+  await reading;
+  await migrate(database, more, { log });
+  t.same(await numbersIn(database), [10, 11]);
+});
+
 t.test('a failing step is undone, those before it stand, and it can be applied later', async (t) => {
   const { database } = await freshDatabase(t);
   const first = step(10, 'create table a (n int)');

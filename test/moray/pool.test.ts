@@ -6,6 +6,7 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { waitForDatabase } from '../../lib/moray/pool.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
+import { CuttableProxy } from '../support/cuttable-proxy.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
@@ -65,11 +66,23 @@ t.test('a transaction is whole or undone', async (t) => {
   t.equal(database.stats.waiting, 0);
 });
 
-t.test('statements that take too long or wait too long for a lock are unavailability', async (t) => {
-  const { open } = await freshDatabase(t);
-  const database = open({ statementTimeoutMs: 200 });
-  await t.rejects(database.query('select pg_sleep(60)'), { code: 'ServiceUnavailable', cause: { code: '57014' } });
+t.test('a locked row and a slow statement are told from each other and from a database that is down', async (t) => {
+  const { database: holder, open } = await freshDatabase(t);
+  const said: Record<string, unknown>[] = [];
+  const database = open({ statementTimeoutMs: 200, log: recordingLogger(said) });
+  await t.rejects(database.query('select pg_sleep(60)'), {
+    code: 'DatabaseBusy',
+    condition: 'slow',
+    cause: { code: '57014' },
+  });
   await database.transaction((connection) => connection.query('select pg_sleep(0.4)'), { statementTimeoutMs: 10_000 });
+  await holder.query('create table held (n int); insert into held values (1)');
+  await holder.transaction(async (connection) => {
+    await connection.query('update held set n = 2');
+    const wait = database.query('update held set n = 3');
+    await t.rejects(wait, { code: 'DatabaseBusy', condition: 'locked', cause: { code: '55P03' } });
+  });
+  t.same(said, [], 'the database is not called lost');
 });
 
 t.test('a stream reads as it goes, and an early end gives the connection back', async (t) => {
@@ -213,6 +226,30 @@ t.test('a connection cut without a word is noticed', async (t) => {
   await waitForDatabase({ database, ...waiting });
 });
 
+t.test('the server gives up an answer that nobody reads, and releases what its statement locked', async (t) => {
+  const { url, database: other } = await freshDatabase(t);
+  await other.query('create table wide (id int, text text)');
+  await other.query(`insert into wide values (1, repeat('x', 50000000))`);
+  const { hostname, port } = new URL(url);
+  const proxy = await CuttableProxy.start({
+    host: '127.0.0.1',
+    port: 0,
+    target: { host: hostname, port: Number(port) },
+  });
+  t.teardown(() => proxy.stop());
+  const behind = new URL(url);
+  behind.port = String(proxy.port);
+  // This side's own deadline never comes, as in a process that is stopped.
+  const stopped = open(t, behind.href, { clock: new ManualClock(), maxConnections: 1, queryTimeoutMs: 1_000 });
+  await stopped.query('select 1');
+  proxy.swallow({ only: 'down' });
+  const reading = t.rejects(stopped.query('select * from wide for update'));
+  await until(async () => (await lockable(other)) === 0, 'the row is locked while its answer is on its way');
+  await until(async () => (await lockable(other)) === 1, 'it is free although nobody has read the answer');
+  proxy.heal();
+  await reading;
+});
+
 t.test('more work than connections waits its turn, and not for ever', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1, connectTimeoutMs: 500 });
@@ -297,4 +334,8 @@ async function silentRelay(t: Test, target: number) {
     isSilent = value;
   };
   return { port, silence: () => setSilent(true), resume: () => setSilent(false) };
+}
+
+async function lockable(database: Queryable): Promise<number> {
+  return (await database.query('select id from wide for update skip locked')).rows.length;
 }

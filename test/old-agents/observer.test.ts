@@ -1,6 +1,6 @@
 /** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { Observer } from '../../lib/old-agents/observer.ts';
@@ -20,6 +20,8 @@ class FakeTables {
   readonly rows = new Map<string, Row>();
   statements: string[] = [];
   isAway = false;
+  /** Servers whose rows somebody else holds. */
+  readonly locked = new Set<string>();
   beforeJudge = () => {};
 
   readonly database: Queryable = {
@@ -41,6 +43,7 @@ class FakeTables {
   #answer(text: string, values: readonly unknown[]): object[] {
     if (text.includes('cnapi_record_sightings')) {
       this.statements.push('record');
+      if ((values[1] as string[]).some((one) => this.locked.has(one))) throw new DatabaseBusyError('locked');
       return (values[1] as string[]).filter((one) => this.exist.has(one)).map((one) => this.#see(one));
     }
     if (text.includes('cnapi_record_old_silences')) {
@@ -131,6 +134,21 @@ t.test(
     t.equal(isRunning('s'), true);
   },
 );
+
+t.test('a locked row delays no other server, and is recorded when it is free', async (t) => {
+  const servers = Array.from({ length: 100 }, (_, n) => `server-${n}`);
+  const { clock, tables, observer, isRunning } = newRig(t, servers);
+  tables.locked.add('server-7');
+  for (const server of servers) observer.heartbeat(server);
+  await clock.advance(500);
+  t.same(
+    servers.filter((server) => !isRunning(server)),
+    ['server-7'],
+  );
+  tables.locked.clear();
+  await clock.advance(5_000);
+  t.equal(isRunning('server-7'), true);
+});
 
 t.test('another instance hears it: no verdict, not even one already due, until that one is dead', async (t) => {
   const { clock, tables, observer, isRunning } = newRig(t, ['s']);

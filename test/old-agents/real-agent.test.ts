@@ -37,7 +37,7 @@ async function realAgent(t: Test): Promise<RealAgent> {
   return { serverUuid, start };
 }
 
-const OLD = ['--protocol', 'old', '--http-port', '0'];
+const OLD = ['--protocol', 'old', '--http-port', '0', '--http-from', '127.0.0.1'];
 
 /** Why the server's status is what it is, as the roster has it. */
 async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, reason: string): Promise<void> {
@@ -101,7 +101,7 @@ t.test('our agent and instances, old and new', async (t) => {
       const posting = agent.start(urls, ...OLD);
       await untilReason(zone, agent, 'legacy-heartbeat');
       await posting.kill('SIGTERM');
-      const linked = agent.start(urls, '--http-port', '0');
+      const linked = agent.start(urls, '--http-port', '0', '--http-from', '127.0.0.1');
       await untilReason(zone, agent, 'connected');
       t.match(await run(a, b, agent, 'command_execute', { script: 'echo linked' }), { status: 'complete' });
       t.same(await statuses(b, agent), ['running'], 'from posts to the link it never was anything else');
@@ -116,10 +116,10 @@ t.test('our agent and instances, old and new', async (t) => {
     const old = await OldCnapi.start();
     t.teardown(() => old.stop());
     const agent = await realAgent(t);
-    const first = agent.start([old.url], '--http-port', '0');
+    const first = agent.start([old.url], '--http-port', '0', '--http-from', '127.0.0.1');
     await until(() => old.statusOf(agent.serverUuid) === 'running');
     await first.kill('SIGTERM');
-    agent.start([old.url, ...urls], '--http-port', '0');
+    agent.start([old.url, ...urls], '--http-port', '0', '--http-from', '127.0.0.1');
     await untilReason(zone, agent, 'connected');
     await until(async () => (await b.get(`/servers/${agent.serverUuid}`)).status === 200);
     const posts = old.asked.length;

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
 import { endRun } from '../../lib/roster/instance-store.ts';
-import { recordLosses, recordOrphans, removeAuthority, renewRun } from '../../lib/roster/roster-store.ts';
+import { recordLosses, recordOrphans, renewRun } from '../../lib/roster/roster-store.ts';
 import { type Leg, runBehindLock } from '../support/lock-waits.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { migrations, openFleet } from './sighting-support.ts';
@@ -14,7 +14,7 @@ import { migrations, openFleet } from './sighting-support.ts';
 t.test('concurrent pairs', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
   const database = open({ maxConnections: 12 });
-  const { a, newRun, newServer, see, judge, connect, row, status } = await openFleet(database);
+  const { a, servers, newRun, newServer, see, judge, connect, row, status } = await openFleet(database);
   const run = await newRun();
 
   const rosterRow = (server: string) =>
@@ -109,12 +109,16 @@ t.test('concurrent pairs', async (t) => {
       leg('loss', () => recordLosses(database, a, [{ serverUuid: server, run: run.run, epoch: 1, reason: 'closed' }]));
     const one = await newServer();
     await connect(one, run);
-    const early = leg('early sighting', () => see(one, 5000));
-    t.match(await inOrder(rosterRow(one), lossOf(one), early), [[one], { epoch: null }]);
+    t.same(await lossOf(one).run(), { applied: [one], locked: [] });
+    t.match(await see(one, 5000), { epoch: null });
     t.equal(await status(one), 'unknown closed epoch 1 of a run');
     const two = await newServer();
     await connect(two, run);
-    t.match(await inOrder(rosterRow(two), sighting(two), lossOf(two)), [{ epoch: null }, [two]]);
+    t.match(await inOrder(rosterRow(two), sighting(two), lossOf(two)), [
+      { epoch: null },
+      { applied: [], locked: [two] },
+    ]);
+    t.same(await lossOf(two).run(), { applied: [two], locked: [] });
     t.match(await see(two), { epoch: 2, cameBack: true }, 'and the next one that is younger does');
   });
 
@@ -126,24 +130,21 @@ t.test('concurrent pairs', async (t) => {
     await endRun(database, dead.run);
     const [one, two, three] = servers as [string, string, string];
     const renew = (server: string) => leg('renew', () => renewRun(database, run.run, [held(server, dead.run)]));
-    t.match(await inOrder(rosterRow(one), sighting(one), renew(one)), [{ epoch: 2 }, []], 'the session is closed');
-    t.match(await inOrder(rosterRow(two), renew(two), sighting(two)), [[two], { epoch: null }], 'it stands again');
+    const [seen, renewed] = await inOrder(rosterRow(one), sighting(one), renew(one));
+    t.match([seen, renewed], [{ epoch: 2 }, { applied: [], locked: [one] }], 'a row in use is left for the next tick');
+    t.same(await renew(one).run(), { applied: [], locked: [] }, 'and then the session is closed');
+    t.same(await renew(two).run(), { applied: [two], locked: [] });
+    t.match(await sighting(two).run(), { epoch: null }, 'it stands again');
     const orphan = leg('ownerless', () => recordOrphans(database, run, [held(three, dead.run)]));
     t.match(await inOrder(rosterRow(three), sighting(three), orphan), [{ epoch: 2 }, []]);
     t.equal(await status(three), 'running legacy-heartbeat epoch 2');
   });
 
   t.test('removal and sighting, in either order: the server stays away', async (t) => {
-    const { servers } = await openFleet(database);
-    const remove = (server: string) => leg('removal', () => removeAuthority(database, a, server));
     for (const isFirst of [true, false]) {
       const server = await judged();
       const late = sighting(server);
-      // The document goes first; a sighting that saw it still is held up at the row of the roster.
-      const removal = leg('removal', async () => {
-        await servers.remove(server);
-        return remove(server).run();
-      });
+      const removal = leg('removal', () => servers.remove(server, a));
       await inOrder(rosterRow(server), ...(isFirst ? [removal, late] : [late, removal]));
       t.match(await status(server), /^unknown removed/, isFirst ? 'removal first' : 'sighting first');
     }

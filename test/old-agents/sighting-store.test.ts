@@ -10,7 +10,7 @@ import {
   statusBucket,
 } from '../../lib/old-agents/sighting-store.ts';
 import { endRun } from '../../lib/roster/instance-store.ts';
-import { pollRows, recordLosses, recordOrphans, removeAuthority, renewRun } from '../../lib/roster/roster-store.ts';
+import { pollRows, recordLosses, recordOrphans, renewRun } from '../../lib/roster/roster-store.ts';
 import { readStatusHistory } from '../../lib/roster/status-history.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
@@ -103,8 +103,9 @@ for (const [kind, open] of databases) {
         t.match(await row(server), { status: 'running', run: null, since });
         const held = { serverUuid: server, run: writer.run, epoch: 1 };
         t.same(await recordOrphans(database, writer, [held]), [], 'it has an owner no more, nor needs one');
-        t.same(await renewRun(database, randomUUID(), [held]), [], 'the session of the dead run is over');
-        t.same(await recordLosses(database, a, [{ ...held, reason: 'closed' }]), []);
+        const renewed = await renewRun(database, randomUUID(), [held]);
+        t.same(renewed, { applied: [], locked: [] }, 'the session of the dead run is over');
+        t.same(await recordLosses(database, a, [{ ...held, reason: 'closed' }]), { applied: [], locked: [] });
         t.notOk((await pollRows(database, writer.run)).some(({ serverUuid }) => serverUuid === server));
       },
     );
@@ -173,8 +174,7 @@ for (const [kind, open] of databases) {
     t.test('a removed server stays away until its sysinfo makes it anew', async (t) => {
       const server = await newServer();
       await see(server);
-      await fleet.servers.remove(server);
-      await removeAuthority(database, a, server);
+      await fleet.servers.remove(server, a);
       t.equal(await see(server), undefined, 'its agent posts on');
       t.equal(await status(server), 'unknown removed epoch 1');
       await fleet.servers.recordSysinfo(server, { UUID: server });
@@ -194,8 +194,7 @@ for (const [kind, open] of databases) {
       const [kept, removed, fresh] = [await newServer(), await newServer(), await newServer()];
       for (const server of [kept, removed, fresh]) await see(server);
       for (const server of [removed, fresh]) {
-        await fleet.servers.remove(server);
-        await removeAuthority(database, a, server);
+        await fleet.servers.remove(server, a);
       }
       await database.query(
         `update cnapi_status set last_heartbeat = cnapi_now() - interval '25 hours' where server_uuid = any ($1::uuid[])`,

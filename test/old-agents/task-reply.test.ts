@@ -1,7 +1,9 @@
 import t from 'tap';
 import { AgentCallError } from '../../lib/old-agents/messenger.ts';
-import { endOfError, endOfReply } from '../../lib/old-agents/task-reply.ts';
+import { endOfError, endOfReply, listOfReply } from '../../lib/old-agents/task-reply.ts';
 import type { PostedEnd } from '../../lib/tasks/messenger.ts';
+import { MAX_FRAME_VALUES } from '../../lib/wire/limits.ts';
+import { MAX_JSON_DEPTH } from '../../lib/wire/storable.ts';
 
 const said = (status: number, body: unknown, isJson = true) =>
   endOfReply({ status, isJson, body: typeof body === 'string' ? body : JSON.stringify(body) });
@@ -48,6 +50,33 @@ t.test('what an old agent says to a task', async (t) => {
   t.equal(replies.length, new Set(replies.map(([name]) => name)).size);
 });
 
+const nested = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+const listOf = (values: number) => `[${'0,'.repeat(values - 2)}0]`;
+
+t.test('a reply of too many values, or nested too deep, is not kept', async (t) => {
+  const tooMany = listOf(MAX_FRAME_VALUES + 1);
+  const tooDeep = nested(MAX_JSON_DEPTH + 1);
+  const many = 'what the agent answered was not kept: it holds more than 250000 values';
+  const deep = 'what the agent answered was not kept: it is nested more than 64 levels deep';
+  t.match(said(200, tooMany), complete({ truncated: true, message: many }));
+  t.match(said(200, tooDeep), complete({ truncated: true, message: deep }));
+  t.match(said(200, tooMany, false), failed('BadAgentReply', /HTTP 200; .* 250000 values$/), 'perhaps not an agent');
+  t.match(said(500, `{"error":"no luck","details":${tooDeep}}`), failed('BadAgentReply', /HTTP 500; .* levels deep$/));
+  t.match(said(200, nested(MAX_JSON_DEPTH)), complete([[[]]]), 'as deep as it may be');
+  const kept = said(200, listOf(MAX_FRAME_VALUES));
+  t.equal(kept.outcome === 'complete' && kept.result.length, MAX_FRAME_VALUES - 1, 'as many as there may be');
+});
+
+t.test('the list in a reply, and what is none', async (t) => {
+  const list = (body: string) => listOfReply({ status: 200, isJson: true, body });
+  t.same(list('[{"task":"nop"}]'), [{ task: 'nop' }]);
+  for (const body of ['', '{}', 'null', '[', '<html>']) t.equal(list(body), undefined, body);
+  t.equal(listOfReply({ status: 200, isJson: true, unread: 'too long' }), undefined);
+  t.equal(list(listOf(MAX_FRAME_VALUES))?.length, MAX_FRAME_VALUES - 1);
+  t.equal(list(listOf(MAX_FRAME_VALUES + 1)), undefined, 'too many values');
+  t.equal(list(nested(MAX_JSON_DEPTH + 1)), undefined, 'too deep');
+});
+
 t.test('a message of any length is cut', async (t) => {
   const end = said(500, { error: 'x'.repeat(100_000) });
   t.equal(end.outcome === 'failure' && end.error.message.length, 4_000);
@@ -55,7 +84,7 @@ t.test('a message of any length is cut', async (t) => {
 
 t.test('what it means when nothing came back', async (t) => {
   const refused = new AgentCallError('unreachable', false, 'connect ECONNREFUSED 10.0.0.5:5309');
-  t.match(endOfError(refused), failed('AgentUnreachable', 'connect ECONNREFUSED 10.0.0.5:5309'));
+  t.match(endOfError(refused), failed('AgentUnreachable', 'the agent could not be reached; the log says why'));
   t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('NotTaken', /did not take the task/));
   t.match(
     endOfError(new AgentCallError('given-up', true, 'given up')),
@@ -66,5 +95,5 @@ t.test('what it means when nothing came back', async (t) => {
     failed('TaskTimeout', /did not report an end in time/),
   );
   const reset = new AgentCallError('broken-off', true, 'socket hang up');
-  t.match(endOfError(reset), failed('OutcomeUnknown', 'socket hang up; whether the task ran is unknown'));
+  t.match(endOfError(reset), failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'));
 });

@@ -49,7 +49,7 @@ t.test('tasks of old agents', async (t) => {
   const [a, b, c] = [await zone.startApp(), await zone.startApp(), await zone.startApp()];
   const metric = async (app: TestApp, name: string) => {
     const text = await (await fetch(`${app.url}/metrics`)).text();
-    return Number(new RegExp(`^${name}\\{[^}]*\\} (\\d+)`, 'm').exec(text)?.[1]);
+    return Number(new RegExp(`^${name} (\\d+)`, 'm').exec(text)?.[1]);
   };
 
   t.test('given to one instance, awaited on another: posted once, as the reference posts it', async (t) => {
@@ -70,8 +70,8 @@ t.test('tasks of old agents', async (t) => {
     ]);
     t.match(agent.received[0]?.headers, { 'x-server-uuid': agent.serverUuid });
     t.equal(agent.received.length, 1);
-    t.equal(await metric(a, 'tasks_posts_in_flight'), 0);
-    t.equal((await metric(a, 'tasks_posted_total')) >= 1, true);
+    t.equal(await metric(a, 'cnapi_tasks_posts_in_flight'), 0);
+    t.equal((await metric(a, 'cnapi_tasks_posted_total')) >= 1, true);
   });
 
   t.test('a route of the reference: its nop, with its request id', async (t) => {
@@ -98,9 +98,9 @@ t.test('tasks of old agents', async (t) => {
     agent.misbehave = answering(200, '<html>hello</html>');
     t.match(await outcome(), failed('BadAgentReply', /no JSON; whether the task ran is unknown/));
     agent.misbehave = (request) => request.socket.destroy();
-    t.match(await outcome(), failed('OutcomeUnknown', 'socket hang up; whether the task ran is unknown'));
+    t.match(await outcome(), failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'));
     await agent.close();
-    t.match(await outcome(), failed('AgentUnreachable', /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/));
+    t.match(await outcome(), failed('AgentUnreachable', /^the agent could not be reached; the log says why$/));
   });
 
   t.test('a sysinfo that names no place, or none that may be called', async (t) => {
@@ -193,8 +193,8 @@ t.test('tasks of old agents', async (t) => {
     agent.misbehave = answering(200, '{}');
     t.match(await c.get(`${path}/task-history`), said(/no list of tasks/));
     await agent.close();
-    t.match(await c.get(`${path}/task-history`), said(/GET \/history: connect ECONNREFUSED/));
-    t.match(await c.post(`${path}/cn-agent/pause`), said(/POST \/pause: connect ECONNREFUSED/));
+    t.match(await c.get(`${path}/task-history`), said(/it gave no answer to GET \/history; the log says why$/));
+    t.match(await c.post(`${path}/cn-agent/pause`), said(/it gave no answer to POST \/pause; the log says why$/));
     await zone.database.query(`update cnapi_roster_authority set status = 'unknown' where server_uuid = $1::uuid`, [
       agent.serverUuid,
     ]);
@@ -224,7 +224,7 @@ t.test('tasks of old agents', async (t) => {
     const agent = await join(t, a);
     const { id } = await give(leaving, agent, 'hold', { name: 'x' });
     await agent.holds('x');
-    t.equal(await metric(leaving, 'tasks_posts_in_flight'), 1);
+    t.equal(await metric(leaving, 'cnapi_tasks_posts_in_flight'), 1);
     const waiting = wait(c, id);
     await leaving.stop();
     t.match(await waiting, failed('OutcomeUnknown', /whether the task ran is unknown/));

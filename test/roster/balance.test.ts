@@ -23,13 +23,50 @@ const table: { name: string; run?: string; loads: Load[]; sheds?: { agents: numb
   { name: 'another than the most loaded waits', run: 'b', loads: loads(6000, 5000, 100) },
   { name: 'of equals the first run sheds', loads: loads(5000, 5000, 0), sheds: { agents: 50, to: 'c' } },
   { name: 'of equals the second run waits', run: 'b', loads: loads(5000, 5000, 0) },
+  { name: 'of equally loaded ones the first receives', loads: loads(6000, 100, 100), sheds: { agents: 60, to: 'b' } },
   { name: 'no more than the surplus', loads: loads(1113, 1000, 889), sheds: { agents: 2, to: 'c' } },
   { name: 'a small one sheds one by one', loads: loads(40, 0), sheds: { agents: 1, to: 'b' } },
+  {
+    name: 'two instances that come to three with seven each receive agents',
+    loads: loads(7, 7, 7, 0, 0),
+    sheds: { agents: 1, to: 'd' },
+  },
+  { name: 'few agents that are even stay', loads: loads(5, 4, 4, 4, 4) },
+  { name: 'one agent stays where it is', loads: loads(1, 0) },
 ];
 for (const { name, run = 'a', loads, sheds } of table) {
   const surplus = surplusOf(run, loads);
   t.same(surplus && { agents: surplus.agents, to: surplus.to.run }, sheds, name);
 }
+
+t.test('a small zone comes to rest, and near its mean', async (t) => {
+  for (const start of [
+    [7, 7, 7, 0, 0],
+    [21, 0, 0],
+    [3, 0],
+    [60, 1, 1, 1],
+    [9, 8, 0, 0, 0, 0],
+  ]) {
+    const counts = [...start];
+    let moves = 0;
+    for (let isMoving = true; isMoving; ) {
+      isMoving = false;
+      for (const [index, load] of loads(...counts).entries()) {
+        const surplus = surplusOf(load.run, loads(...counts));
+        if (surplus === undefined) continue;
+        counts[index] = (counts[index] ?? 0) - surplus.agents;
+        const to = 'abcdef'.indexOf(surplus.to.run);
+        counts[to] = (counts[to] ?? 0) + surplus.agents;
+        moves += surplus.agents;
+        isMoving = true;
+      }
+      if (moves > 100) break;
+    }
+    const mean = start.reduce((sum, each) => sum + each, 0) / start.length;
+    t.ok(moves < 100, `${start}: it comes to rest`);
+    t.ok(Math.max(...counts) <= Math.ceil(mean * 1.2), `${start}: ${counts}`);
+  }
+});
 
 function balanced(agents: number) {
   const clock = new ManualClock();
@@ -66,7 +103,7 @@ function balanced(agents: number) {
   }
   const row = (run: string, count: number): InstanceRow => ({
     ...{ run, cnapiUuid: `uuid of ${run}`, url: '', host: run, port: 1, pid: 1, version: '0', state: 'live', beat: 1 },
-    ...{ isDraining: false, agents: count, startedAt: new Date(0) },
+    ...{ isDraining: false, agents: count, admission: 'open', startedAt: new Date(0) },
   });
   const ages: Record<string, number> = {};
   const leaseAgeMs = (run: string) => ages[run] ?? 0;

@@ -14,19 +14,22 @@ import {
 } from '../../lib/roster/drain.ts';
 
 const times = { drainAgentsMs: 30_000, drainWaitsMs: 60_000 };
-const step = (state: DrainState, event: DrainEvent, now: number) => stepDrain(state, event, now, times);
+/** Times in the table count from here: a drain that began at 0 could not tell a sum from a difference. */
+const BEGAN_AT = 7_000_000;
+const step = (state: DrainState, event: DrainEvent, now: number) => stepDrain(state, event, BEGAN_AT + now, times);
 const tick = (view: Partial<{ others: number; agents: number; unanswered: number }> = {}): DrainEvent => ({
   type: 'tick',
   view: { others: 2, agents: 100, unanswered: 3, ...view },
 });
-const announcing = beginDrain(0).state;
+const announcing = beginDrain(BEGAN_AT).state;
 const unannounced = step(announcing, { type: 'unannounced' }, 10).state;
+const unannouncedAgain = step(step(unannounced, tick(), 1_000).state, { type: 'unannounced' }, 1_010).state;
 const moving = step(announcing, { type: 'announced', answer: 'draining' }, 100).state;
 const finishing = step(moving, tick({ agents: 0 }), 5_000).state;
 const late = step(finishing, tick(), 60_000).state;
 const left = step(finishing, tick({ unanswered: 0 }), 5_000 + LAST_CALLERS_MS).state;
 
-t.same(beginDrain(0).effects, [{ do: 'announce' }], 'first of all it is said');
+t.same(beginDrain(BEGAN_AT).effects, [{ do: 'announce' }], 'first of all it is said');
 
 const table: { name: string; from: DrainState; event: DrainEvent; now: number; to: string; does?: unknown[] }[] = [
   {
@@ -65,6 +68,13 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     now: 1_000,
     to: 'announcing',
     does: [{ do: 'announce' }],
+  },
+  {
+    name: 'the second counts from the last time that it was said',
+    from: unannouncedAgain,
+    event: tick(),
+    now: 1_500,
+    to: 'announcing',
   },
   { name: 'one announcement at a time', from: announcing, event: tick(), now: 5_000, to: 'announcing' },
   {
@@ -119,6 +129,21 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     now: 100 + WITHDRAWN_AFTER_MS,
     to: 'finishing',
     does: [{ do: 'close-door' }],
+  },
+  {
+    name: 'one other instance is enough to close the door for',
+    from: moving,
+    event: tick({ agents: 0, others: 1 }),
+    now: 100 + WITHDRAWN_AFTER_MS,
+    to: 'finishing',
+    does: [{ do: 'close-door' }],
+  },
+  {
+    name: 'one agent is enough to keep it open',
+    from: moving,
+    event: tick({ agents: 1, others: 0 }),
+    now: 29_999,
+    to: 'moving',
   },
   {
     name: 'agents whose time is up are left behind',

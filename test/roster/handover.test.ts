@@ -1,5 +1,6 @@
 /** What the roster's drivers do when runs end: whole instances in process, real Postgres, graces cut short. */
 import { randomUUID } from 'node:crypto';
+import pg from 'pg';
 import t from 'tap';
 import { freshZone, type TestZone } from '../support/apps.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';
@@ -44,6 +45,30 @@ t.test('an instance declared dead goes on under a new run, and its agents notice
   await until(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
 });
 
+t.test('a row in use keeps no other session from following its instance to a new run', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp({ adoptGraceMs: 600_000 });
+  const [free, inUse] = [newMachine(), newMachine()];
+  const agents = [await joinAgent(app.url, free), await joinAgent(app.url, inUse)];
+  const { run } = await rowOf(zone, free.serverUuid);
+  const holder = new pg.Client({ connectionString: zone.url });
+  await holder.connect();
+  t.teardown(() => holder.end());
+  await holder.query('begin');
+  await holder.query('select 1 from cnapi_roster_authority where server_uuid = $1 for update', [inUse.serverUuid]);
+  await zone.database.query(`update cnapi_instances set state = 'dead' where run = $1`, [run]);
+  await until(async () => (await rowOf(zone, free.serverUuid)).run !== run, 'the other session to follow');
+  t.equal((await rowOf(zone, inUse.serverUuid)).run, run);
+  await holder.query('commit');
+  await until(async () => (await rowOf(zone, inUse.serverUuid)).run !== run, 'this one to follow as well');
+  for (const { agent } of agents) t.equal(agent.closed, undefined);
+  t.match(await rowOf(zone, inUse.serverUuid), {
+    ...(await rowOf(zone, free.serverUuid)),
+    epoch: 1,
+    status: 'running',
+  });
+});
+
 t.test('what a dead run left behind is unknown after the grace, said by whoever is alive', async (t) => {
   const zone = await freshZone(t);
   const [dead, alive] = [await zone.startApp(), await zone.startApp()];
@@ -69,6 +94,26 @@ t.test('a row of my own that no session of mine carries is judged as well', asyn
   );
   await until(async () => (await rowOf(zone, serverUuid)).status === 'unknown');
   t.match(await rowOf(zone, serverUuid), { reason: 'session-lost', epoch: 5 });
+});
+
+t.test('until its start grace is over an instance judges the rows of its own runs only', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp({ startGraceMs: 3_600_000 });
+  const { body } = await app.get<{ run: string }[]>('/instances');
+  const addRow = async (run: string | undefined) => {
+    const serverUuid = randomUUID();
+    await zone.database.query(
+      `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, epoch, status, reason, since)
+       values ($1, $2, $3, 5, 'running', 'connected', now())`,
+      [serverUuid, app.cnapiUuid, run],
+    );
+    return serverUuid;
+  };
+  const ofDeadRun = await addRow(randomUUID());
+  // What comes later is looked at in the same polls, so the row of the dead run was due as well by then.
+  const own = await addRow(body[0]?.run);
+  await until(async () => (await rowOf(zone, own)).status === 'unknown');
+  t.match(await rowOf(zone, ofDeadRun), { status: 'running' });
 });
 
 t.test('a session whose row went elsewhere unheard is closed by the slow poll', async (t) => {

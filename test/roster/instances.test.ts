@@ -1,6 +1,6 @@
 /** One instance among its siblings, with a database that does as the test says and a clock that does as well. */
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
@@ -21,9 +21,11 @@ const identity = () => ({
 function newInstance() {
   const clock = new ManualClock();
   const ticker = new Ticker({ clock, checkMs: 250 });
-  const world = { isDatabaseAway: false, isDead: false, beats: 0, said: [] as string[] };
+  const world = { isDatabaseAway: false, isRowLocked: false, isDead: false, reads: 0, beats: 0, said: [] as string[] };
   const query: Queryable['query'] = async <Row>(text: string) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
+    if (text.includes('beat = beat + 1') && world.isRowLocked) throw new DatabaseBusyError('locked');
+    if (text.includes('from cnapi_instances where')) world.reads += 1;
     if (text.includes('from cnapi_instances where')) return { rows: [], rowCount: 0 };
     if (text.includes('insert into cnapi_instances')) world.isDead = false;
     if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
@@ -41,6 +43,7 @@ function newInstance() {
     log: silentLogger,
     times,
     countAgents: () => 0,
+    admission: () => 'open',
   });
   instances.listen({
     fellSick: (trouble) => world.said.push(trouble),
@@ -78,6 +81,21 @@ t.test('a start that is given up ends, though the database never came', async (t
   await t.resolves(started);
 });
 
+t.test('after a stall the grace begins anew', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  t.equal(instances.mayJudgeStrangers, true);
+  await clock.stall(times.silenceMs + 1_000);
+  t.equal(instances.mayJudgeStrangers, false, 'agents of others may have come and gone meanwhile');
+  t.equal(instances.trouble, undefined, 'one stall is no illness');
+  await clock.advance(times.startGraceMs - 1_000);
+  t.equal(instances.mayJudgeStrangers, false);
+  await clock.advance(2_000);
+  t.equal(instances.mayJudgeStrangers, true);
+  t.same(world.said, []);
+});
+
 t.test('two failed beats are an illness, one success heals, and the grace begins anew', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
@@ -92,6 +110,20 @@ t.test('two failed beats are an illness, one success heals, and the grace begins
   await clock.advance(1000);
   t.same(world.said, ['the database does not answer', 'recovered']);
   t.equal(instances.mayJudgeStrangers, false);
+});
+
+t.test('a beat that waits for its locked row is no illness, and the others are watched meanwhile', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  world.isRowLocked = true;
+  const { beats, reads } = world;
+  await clock.advance(10_000);
+  t.equal(world.beats, beats, 'no beat was raised');
+  t.ok(world.reads >= reads + 9, 'the others were read all the same');
+  t.equal(instances.trouble, undefined);
+  t.equal(instances.mayJudgeStrangers, true);
+  t.same(world.said, []);
 });
 
 t.test('a run found dead is followed by a new one, under which nobody is judged for a while', async (t) => {

@@ -81,7 +81,7 @@ t.test('agents with nowhere to go, and waits without an end, have their time and
   const waiting = a.get(`/tasks/${task.id}/wait`);
   const following = fetch(`${a.url}/tasks/${task.id}/events`).then((response) => response.text());
   a.app.drain('the test');
-  t.match(await waiting, { status: 200, body: { id: task.id, status: 'active' } }, 'as at its timeout');
+  t.match(await waiting, { status: 503, body: { code: 'InstanceDraining' } }, 'the caller asks again, elsewhere');
   t.notMatch(await following, /event: end/, 'a stream is resumed elsewhere');
   await a.app.stopped;
   await agent.end();

@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { declareLapsed, drainRun, insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
+import { declareLapsed, drainRun, endRun, insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import {
   acceptSession,
@@ -49,15 +49,15 @@ t.test('concurrent pairs', async (t) => {
     const { hello, serverUuid, lock } = await connected();
     const [accepted, lost] = await inOrder(lock, accept(hello), lose(serverUuid));
     t.match(accepted, { epoch: 2 });
-    t.same(lost, []);
+    t.same(lost, { applied: [], locked: [serverUuid] }, 'it does not wait for a row that is in use');
+    t.same(await lose(serverUuid).run(), { applied: [], locked: [] });
     t.match(await readRow(database, serverUuid), { status: 'running', epoch: 2, run: other.run });
   });
 
   t.test('loss then accept: unknown for a moment, then running under the new epoch', async (t) => {
-    const { hello, serverUuid, lock } = await connected();
-    const [lost, accepted] = await inOrder(lock, lose(serverUuid), accept(hello));
-    t.same(lost, [serverUuid]);
-    t.match(accepted, { epoch: 2 });
+    const { hello, serverUuid } = await connected();
+    t.same(await lose(serverUuid).run(), { applied: [serverUuid], locked: [] });
+    t.match(await accept(hello).run(), { epoch: 2 });
     t.match(await readRow(database, serverUuid), { status: 'running', epoch: 2, run: other.run });
   });
 
@@ -102,12 +102,12 @@ t.test('concurrent pairs', async (t) => {
     });
     const one = await connected();
     const [, tooLate] = await inOrder(one.lock, accept(one.hello), record(one.serverUuid));
-    t.same(tooLate, []);
+    t.same(tooLate, { applied: [], locked: [one.serverUuid] }, 'it does not wait for a row that is in use');
+    t.same(await record(one.serverUuid).run(), { applied: [], locked: [] });
     t.match(await readRow(database, one.serverUuid), { epoch: 2, inventoryEpoch: 0 });
     const two = await connected();
-    const [recorded, accepted] = await inOrder(two.lock, record(two.serverUuid), accept(two.hello));
-    t.same(recorded, [two.serverUuid]);
-    t.match(accepted, { epoch: 2 });
+    t.same(await record(two.serverUuid).run(), { applied: [two.serverUuid], locked: [] });
+    t.match(await accept(two.hello).run(), { epoch: 2 });
     t.match(await readRow(database, two.serverUuid), { epoch: 2, inventoryEpoch: 1 });
   });
 
@@ -143,7 +143,13 @@ t.test('concurrent pairs', async (t) => {
     t.same(await inOrder(lock(run), beat(run), die(run)), [{ isDraining: false }, []], 'a beat in time saves the run');
     const doomed = randomUUID();
     await insertRun(database, doomed, identity, null);
-    t.same(await inOrder(lock(doomed), die(doomed), beat(doomed)), [[doomed], undefined], 'a late beat finds it dead');
+    t.same(
+      await inOrder(lock(doomed), die(doomed), beat(doomed)),
+      [[], { isDraining: false }],
+      'a row in use is not declared dead: its beat may be on the way',
+    );
+    t.same(await declareLapsed(database, [{ run: doomed, beat: 1 }]), [doomed]);
+    t.equal(await raiseBeat(database, doomed, 0), undefined, 'a late beat finds it dead');
   });
 
   t.test('of two instances that leave at once one stays, and what dies meanwhile does not count', async (t) => {
@@ -154,16 +160,13 @@ t.test('concurrent pairs', async (t) => {
     const [a, b, c] = [randomUUID(), randomUUID(), randomUUID()];
     for (const run of [a, b]) await insertRun(database, run, identity(run), null);
     const drain = (run: string): Leg<unknown> => ({ name: 'drain', run: () => drainRun(database, run) });
-    const die = (run: string): Leg<unknown> => ({
-      name: 'death',
-      run: () => declareLapsed(database, [{ run, beat: 0 }]),
-    });
+    const end = (run: string): Leg<unknown> => ({ name: 'end', run: () => endRun(database, run) });
     const lockOf = (run: string) => `select 1 from cnapi_instances where run = '${run}' for update`;
     const [first] = [a, b].sort() as [string, string];
     t.same(await queued(lockOf(first), [drain(a), drain(b)]), ['draining', 'last']);
     t.equal(await drainRun(database, a), 'draining', 'said again, it is harmless');
     await insertRun(database, c, identity(c), null);
-    t.same(await queued(lockOf(c), [die(c), drain(b)]), [[c], 'last'], 'the one to go to died just before');
+    t.same(await queued(lockOf(c), [end(c), drain(b)]), [undefined, 'last'], 'the one to go to died just before');
     t.equal(await drainRun(database, c), 'gone');
     t.match(await raiseBeat(database, a, 0), { isDraining: true }, 'its beat tells it');
     t.match(await raiseBeat(database, b, 0), { isDraining: false });
@@ -184,21 +187,29 @@ t.test('concurrent pairs', async (t) => {
     t.same(await judge(kept.serverUuid).run(), [], 'renewed first: the verdict is of a run it is no longer under');
     const skipped = await connected();
     const [renewed, judged] = await inOrder(skipped.lock, renew(skipped.serverUuid), judge(skipped.serverUuid));
-    t.same([renewed, judged], [[skipped.serverUuid], []], 'a verdict never waits for a row in use');
+    t.same([renewed, judged], [{ applied: [], locked: [skipped.serverUuid] }, []], 'neither waits for a row in use');
+    t.same(await renew(skipped.serverUuid).run(), { applied: [skipped.serverUuid], locked: [] });
     const lost = await connected();
     t.same(await judge(lost.serverUuid).run(), [lost.serverUuid]);
-    t.same(await renew(lost.serverUuid).run(), [], 'judged first: the session is closed, its agent comes again');
+    t.same(
+      await renew(lost.serverUuid).run(),
+      { applied: [], locked: [] },
+      'judged first: the session is closed, its agent comes again',
+    );
     t.match(await readRow(database, lost.serverUuid), { status: 'unknown', run: me.run });
   });
 
   t.test('many rows at once, by two writers in opposite orders, do not lock each other out', async (t) => {
     const servers = await Promise.all(Array.from({ length: 40 }, connected));
     const losses = servers.map(({ serverUuid }) => ({ serverUuid, run: me.run, epoch: 1, reason: 'closed' as const }));
-    const both = await Promise.all([
+    const [one, two, orphans] = await Promise.all([
       recordLosses(database, me.cnapiUuid, losses),
       recordLosses(database, me.cnapiUuid, losses.toReversed()),
       recordOrphans(database, other, losses.toReversed()),
     ]);
-    t.equal(both.flat().length, 40, 'each exactly once');
+    const last = await recordLosses(database, me.cnapiUuid, losses);
+    const applied = [...one.applied, ...two.applied, ...orphans, ...last.applied];
+    t.equal(new Set(applied).size, 40, 'each');
+    t.equal(applied.length, 40, 'once');
   });
 });

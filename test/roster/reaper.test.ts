@@ -1,4 +1,7 @@
-/** The slow poll whose answer is slow: what happened since it was sent is not held against anybody. */
+/**
+ * The slow poll: whose sessions it closes and whose rows it calls ownerless. What happened since a poll was sent is not held
+ * against anybody, however slow its answer is.
+ */
 import t from 'tap';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
@@ -23,6 +26,7 @@ function newReaper() {
   const writer = { cnapiUuid: 'me', run: 'old' };
   const polls: ((rows: PolledRow[]) => void)[] = [];
   const judged: unknown[] = [];
+  const grace = { isOver: true };
   const query = async <Row>(text: string, values?: readonly unknown[]) => {
     if (text.includes('union all'))
       return new Promise<{ rows: Row[]; rowCount: number }>((resolve) => {
@@ -39,7 +43,7 @@ function newReaper() {
     verdicts,
     ticker,
     writer: () => ({ ...writer }),
-    mayJudgeStrangers: () => true,
+    mayJudgeStrangers: () => grace.isOver,
     slowPollMs: () => 5000,
     adoptGraceMs: 5000,
     clock,
@@ -52,7 +56,7 @@ function newReaper() {
     if (poll === undefined) throw new Error('no poll is on its way');
     poll(rows);
   };
-  return { clock, sessions, writer, answer, judged };
+  return { clock, sessions, writer, reaper, polls, answer, judged, grace };
 }
 
 function addSession(sessions: SessionTable, run: string): Session {
@@ -69,7 +73,37 @@ function addSession(sessions: SessionTable, run: string): Session {
   return added?.session as Session;
 }
 
-const row = (run: string, epoch = 1): PolledRow => ({ server_uuid: 'server', run, epoch, is_running: true });
+const row = (run: string, epoch = 1, server = 'server'): PolledRow => ({
+  server_uuid: server,
+  run,
+  epoch,
+  is_running: true,
+});
+
+t.test('polls are slow, faster while a row is ownerless, and soon when asked for, after a pause', async (t) => {
+  const { clock, reaper, polls, answer } = newReaper();
+  const nextAfter = async (ms: number, name: string) => {
+    await clock.advance(0);
+    await clock.advance(ms - 50);
+    t.equal(polls.length, 0, `${name}: not before ${ms} ms`);
+    await clock.advance(100);
+    t.equal(polls.length, 1, `${name}: after ${ms} ms`);
+  };
+  await clock.advance(0);
+  answer([]);
+  await nextAfter(5000, 'nothing is ownerless');
+  answer([row('dead')]);
+  await nextAfter(1000, 'a row is ownerless');
+  answer([]);
+  await clock.advance(0);
+  reaper.pollSoon();
+  await nextAfter(200, 'asked for at once after a poll');
+  answer([]);
+  await clock.advance(1000);
+  reaper.pollSoon();
+  await clock.advance(0);
+  t.equal(polls.length, 1, 'asked for later');
+});
 
 t.test('a session that followed its instance to a new run while a poll was on its way is left alone', async (t) => {
   const { clock, sessions, writer, answer } = newReaper();
@@ -110,4 +144,37 @@ t.test('ticks that pass while a poll hangs count for nothing', async (t) => {
   }
   await clock.advance(100);
   t.same(judged[0], ['server']);
+});
+
+t.test('a session whose row says unknown is closed, though the row is its own', async (t) => {
+  const { clock, sessions, answer } = newReaper();
+  const session = addSession(sessions, 'old');
+  await clock.advance(0);
+  answer([row('old')]);
+  await clock.advance(5500);
+  t.equal(session.isEnded, false);
+  answer([{ ...row('old'), is_running: false }]);
+  await clock.advance(100);
+  t.equal(session.isEnded, true, 'only a new accept can set its server to running');
+});
+
+t.test('until the start grace is over, only rows of its own count as ownerless', async (t) => {
+  const { clock, answer, judged, grace } = newReaper();
+  const rows = [row('dead', 1, 'of another'), row('old', 1, 'of its own')];
+  const pollFor = async (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1) {
+      answer(rows);
+      await clock.advance(1250);
+    }
+  };
+  grace.isOver = false;
+  await clock.advance(0);
+  await pollFor(10);
+  t.same([...new Set(judged.flat())], ['of its own']);
+  grace.isOver = true;
+  judged.length = 0;
+  await pollFor(3);
+  t.notOk(judged.flat().includes('of another'), 'the time before does not count');
+  await pollFor(4);
+  t.ok(judged.flat().includes('of another'));
 });

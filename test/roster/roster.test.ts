@@ -10,7 +10,10 @@ const row: Standing = {
   conn: 4,
   journalId: 'journal-a',
   inventoryEpoch: 10,
+  returnsInMs: 0,
 };
+
+const tooOften = { ...row, status: 'unknown', returnsInMs: 700 } as const;
 
 const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; replaces?: string; expect: object }[] = [
   { name: 'a server nobody knows is accepted', expect: { kind: 'again' } },
@@ -19,6 +22,16 @@ const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; repla
     name: 'the same conn again is superseded and told the conn to go above',
     row: { ...row, conn: 5 },
     expect: { kind: 'refuse', refusal: { code: 'superseded', conn: 5 } },
+  },
+  {
+    name: 'one that comes back too often is told when to come again',
+    row: tooOften,
+    expect: { kind: 'refuse', refusal: { code: 'returns-too-often', retryAfterMs: 700 } },
+  },
+  {
+    name: 'a session that stands may be moved as often as it likes',
+    row: { ...tooOften, status: 'running' },
+    expect: { kind: 'again' },
   },
   {
     name: 'an earlier conn is superseded',

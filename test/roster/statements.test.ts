@@ -5,6 +5,7 @@ import type { Database } from '../../lib/moray/database.ts';
 import { migrate } from '../../lib/moray/migrations.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { declareLapsed, endRun, insertRun, raiseBeat, readLive } from '../../lib/roster/instance-store.ts';
+import { RETURN_BURST, RETURN_EVERY_MS } from '../../lib/roster/roster.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import {
   acceptSession,
@@ -14,12 +15,12 @@ import {
   recordInventories,
   recordLosses,
   recordOrphans,
-  removeAuthority,
   renewRun,
 } from '../../lib/roster/roster-store.ts';
 import { readStatusHistory } from '../../lib/roster/status-history.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
+import { removeAuthority } from '../support/remove-authority.ts';
 
 const migrations = [...morayMigrations, ...rosterMigrations];
 const identity = (cnapiUuid: string) => ({
@@ -83,6 +84,42 @@ for (const [kind, open] of databases) {
       });
     });
 
+    t.test('a server may return from unknown so many times at once, then once per period', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      let conn = 0;
+      const come = () => {
+        conn += 1;
+        return acceptSession(database, writer, { ...hello, conn }, null);
+      };
+      const leave = (epoch: number) =>
+        recordLosses(database, writer.cnapiUuid, [{ ...hello, run: writer.run, epoch, reason: 'closed' }]);
+      const backdate = (interval: string) =>
+        database.query(
+          'update cnapi_roster_authority set returns_paid_at = returns_paid_at - $2::text::interval where server_uuid = $1::uuid',
+          [hello.serverUuid, interval],
+        );
+      for (let each = 0; each <= RETURN_BURST; each += 1) {
+        const accepted = await come();
+        t.ok(accepted, `time ${each}`);
+        t.ok(await come(), 'and is moved as often as it likes while it runs');
+        await leave((accepted?.epoch ?? 0) + 1);
+      }
+      t.equal(await come(), undefined, 'once more is too often');
+      const row = await readRow(database, hello.serverUuid);
+      t.match(row, { status: 'unknown', conn: conn - 1 });
+      const wait = row?.returnsInMs ?? 0;
+      t.ok(wait > 0 && wait <= RETURN_EVERY_MS, `to come again in ${wait} ms`);
+      await backdate(`${RETURN_EVERY_MS} ms`);
+      t.match(await readRow(database, hello.serverUuid), { returnsInMs: 0 });
+      const again = await come();
+      t.ok(again, 'a period later');
+      await leave(again?.epoch ?? 0);
+      t.equal(await come(), undefined);
+      await backdate('-1 hour');
+      t.ok(await come(), 'a database whose clock was set back keeps nobody out');
+    });
+
     t.test('of many that come at once each is judged by its own row', async (t) => {
       const [mine, other] = [newWriter(), newWriter()];
       const [fresh, again, behind, tooFar] = [newHello(), newHello(), newHello({ conn: 5 }), newHello()];
@@ -105,7 +142,7 @@ for (const [kind, open] of databases) {
       );
       const held = { serverUuid: fresh.serverUuid, run: mine.run, epoch: 1 };
       const lost = { serverUuid: behind.serverUuid, run: mine.run, epoch: 1 };
-      t.same(await recordInventories(database, [lost, held]), [fresh.serverUuid]);
+      t.same((await recordInventories(database, [lost, held])).applied, [fresh.serverUuid]);
       t.match(await readRow(database, behind.serverUuid), { run: other.run, conn: 5, inventoryEpoch: 0 });
       t.equal(await readRow(database, fromAfar.serverUuid), undefined);
     });
@@ -116,8 +153,9 @@ for (const [kind, open] of databases) {
       await acceptSession(database, writer, hello, null);
       await acceptSession(database, writer, { ...hello, conn: 2 }, null);
       const { serverUuid } = hello;
-      t.same(await recordInventories(database, [{ serverUuid, run: writer.run, epoch: 1 }]), []);
-      t.same(await recordInventories(database, [{ serverUuid, run: writer.run, epoch: 2 }]), [serverUuid]);
+      const record = (epoch: number) => recordInventories(database, [{ serverUuid, run: writer.run, epoch }]);
+      t.same(await record(1), { applied: [], locked: [] });
+      t.same(await record(2), { applied: [serverUuid], locked: [] });
       t.equal(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 1 }, null), undefined);
       t.match(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 2 }, null), { epoch: 3 });
       const anew = { ...hello, epoch: 0, journalId: randomUUID() };
@@ -132,14 +170,14 @@ for (const [kind, open] of databases) {
       const record = (epoch: number) => recordInventories(database, [{ serverUuid, run: writer.run, epoch }]);
       await accept({});
       await accept({ conn: 2, epoch: 1 });
-      t.same(await record(2), [serverUuid]);
+      t.same((await record(2)).applied, [serverUuid]);
       const anew = { epoch: 0, journalId: randomUUID() };
       t.match(await accept({ conn: 3, ...anew }), { epoch: 3 });
       t.equal(await accept({ conn: 4, epoch: 1 }), undefined, 'not even before the new one has given its inventory');
       t.match(await readRow(database, serverUuid), { epoch: 3, inventoryEpoch: 2, journalId: anew.journalId });
       t.match(await accept({ conn: 4, epoch: 2 }), { epoch: 4 }, 'the one before it is good until then');
       t.match(await accept({ conn: 5, ...anew, journalId: randomUUID() }), { epoch: 5 });
-      t.same(await record(5), [serverUuid]);
+      t.same((await record(5)).applied, [serverUuid]);
       t.equal(await accept({ conn: 6, epoch: 4 }), undefined, 'and not after it');
     });
 
@@ -150,10 +188,11 @@ for (const [kind, open] of databases) {
       const lose = (run: string, epoch: number) =>
         recordLosses(database, writer.cnapiUuid, [{ serverUuid, run, epoch, reason: 'silent' }]);
       await acceptSession(database, writer, hello, null);
-      t.same(await lose(randomUUID(), 1), []);
-      t.same(await lose(writer.run, 2), []);
-      t.same(await lose(writer.run, 1), [serverUuid]);
-      t.same(await lose(writer.run, 1), [], 'once');
+      const none = { applied: [], locked: [] };
+      t.same(await lose(randomUUID(), 1), none);
+      t.same(await lose(writer.run, 2), none);
+      t.same(await lose(writer.run, 1), { applied: [serverUuid], locked: [] });
+      t.same(await lose(writer.run, 1), none, 'once');
       await acceptSession(database, writer, { ...hello, conn: 2 }, null);
       await acceptSession(database, writer, { ...hello, conn: 3 }, null);
       t.match(await readStatusHistory(database, serverUuid, { limit: 10, offset: 0 }), [
@@ -188,7 +227,7 @@ for (const [kind, open] of databases) {
       await acceptSession(database, newWriter(), { ...moved, conn: 2 }, null);
       const newRun = randomUUID();
       const held = [kept, judged, moved].map(({ serverUuid }) => ({ serverUuid, run: writer.run, epoch: 1 }));
-      t.same(await renewRun(database, newRun, held), [kept.serverUuid]);
+      t.same(await renewRun(database, newRun, held), { applied: [kept.serverUuid], locked: [] });
       t.match(await readRow(database, kept.serverUuid), { run: newRun, epoch: 1, status: 'running' });
     });
 

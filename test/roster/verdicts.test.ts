@@ -15,15 +15,17 @@ function newVerdicts() {
     isDatabaseAway: false,
     defect: undefined as Error | undefined,
     written: [] as string[],
+    locked: new Set<string>(),
     onAnswer: () => {},
   };
   const query = async <Row>(_text: string, values: readonly unknown[] = []) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
     if (world.defect !== undefined) throw world.defect;
     const servers = values[0] as string[];
-    world.written.push(...servers);
+    world.written.push(...servers.filter((one) => !world.locked.has(one)));
     world.onAnswer();
-    return { rows: servers.map((server_uuid) => ({ server_uuid })) as Row[], rowCount: servers.length };
+    const rows = servers.map((server_uuid) => ({ server_uuid, is_applied: !world.locked.has(server_uuid) }));
+    return { rows: rows as Row[], rowCount: rows.length };
   };
   const database: Queryable = { query };
   const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: recordingLogger(logged) });
@@ -96,7 +98,8 @@ t.test(
     verdicts.lose(connect('server'), 'closed');
     await clock.advance(0);
     const failures = logged.filter(({ level }) => level !== 'info');
-    t.match(failures, [{ level: 'error', err: world.defect, queued: 1 }]);
+    t.match(failures, [{ level: 'error', err: world.defect, key: 'server' }]);
+    t.equal(verdicts.queued, 1);
     world.defect = undefined;
     await clock.advance(2000);
     t.same([world.written, verdicts.queued], [['server'], 0]);
@@ -113,4 +116,15 @@ t.test('a verdict that waits is forgotten when its server’s agent was accepted
   world.isDatabaseAway = false;
   await clock.advance(1000);
   t.same(world.written, ['other']);
+});
+
+t.test('a row that is in use holds up no other loss, and is written when it is free', async (t) => {
+  const { clock, verdicts, world, connect } = newVerdicts();
+  world.locked.add('held');
+  for (const server of ['first', 'held', 'second', 'third']) verdicts.lose(connect(server), 'closed');
+  await clock.advance(0);
+  t.same([world.written, verdicts.queued], [['first', 'second', 'third'], 1]);
+  world.locked.clear();
+  await clock.advance(1_000);
+  t.same([world.written.at(-1), verdicts.queued], ['held', 0]);
 });

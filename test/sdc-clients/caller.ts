@@ -3,6 +3,9 @@
  * call, a line on stdout is what its callback was given. Calls run side by side. The client is the package as it is.
  *
  *     {"id": 1, "url": "http://127.0.0.1:8080", "method": "getServer", "args": ["…"]}
+ *
+ * A name and a password in the URL are given to the client.
+ *
  *     {"id": 1, "error": null, "result": {…}, "status": 200}
  */
 import { createRequire } from 'node:module';
@@ -27,7 +30,7 @@ export interface Callback<Result = unknown> {
 type Client = Record<string, (...args: unknown[]) => void> & { close?(): void };
 
 const { CNAPI } = createRequire(import.meta.url)('sdc-clients') as {
-  CNAPI: new (options: { url: string }) => Client;
+  CNAPI: new (options: { url: string; username?: string; password?: string }) => Client;
 };
 const clients = new Map<string, Client>();
 
@@ -35,7 +38,7 @@ for await (const line of createInterface({ input: process.stdin })) call(JSON.pa
 process.exit();
 
 function call({ id, url, method, args }: Call): void {
-  const client = clients.get(url) ?? new CNAPI({ url });
+  const client = clients.get(url) ?? new CNAPI(optionsOf(url));
   clients.set(url, client);
   client[method]?.(
     ...args,
@@ -43,6 +46,15 @@ function call({ id, url, method, args }: Call): void {
       say({ id, error: described(error), result: result ?? null, status: response?.statusCode });
     },
   );
+}
+
+function optionsOf(text: string) {
+  const url = new URL(text);
+  const { username, password } = url;
+  if (username === '') return { url: text };
+  url.username = '';
+  url.password = '';
+  return { url: url.origin, username, password };
 }
 
 function described(error: unknown): Callback['error'] {

@@ -139,6 +139,34 @@ t.test('the existing client', async (t) => {
     t.match(await call('waitlistTicketWait', uuid), { error: { message: `ticket ${uuid} is expired` } });
   });
 
+  t.test('a name and a password that it was given help and hinder nobody', async (t) => {
+    const guarded = await zone.startApp({ access: 'tokens', trustedNetworks: { '127.0.0.0/8': ['operator'] } });
+    const withPassword = guarded.url.replace('http://', 'http://admin:secret@');
+    for (let time = 0; time < 20; time++)
+      t.match(await client.call(withPassword, 'getServer', SERVER), { error: null, result: { uuid: SERVER } });
+    t.match(await client.call(withPassword, 'updateServer', SERVER, { next_reboot: '', transitional_status: '' }), {
+      error: null,
+      status: 204,
+    });
+    const outside = await zone.startApp({ access: 'tokens', trustedNetworks: { '192.0.2.0/24': ['operator'] } });
+    t.match(await client.call(outside.url.replace('http://', 'http://admin:secret@'), 'getServer', SERVER), {
+      error: { statusCode: 401, restCode: 'Unauthorized' },
+    });
+  });
+
+  t.test('a wait on an instance that leaves is an error that a job tries again, never an active task', async (t) => {
+    const leaving = await zone.startApp({ drainAgentsMs: 1_000, drainWaitsMs: 1_000 });
+    const { id } = await nop(one, { sleep: 20 });
+    const wait = client.call<Task>(leaving.url, 'waitTask', id, { timeout: 60 });
+    await until(async () => /^cnapi_tasks_waits 1$/m.test(await metricsOf(leaving)), 'the instance has the wait');
+    leaving.app.drain('the test');
+    t.match(await wait, { error: { statusCode: 503, restCode: 'InstanceDraining' } });
+    t.match(await callOther<Task>('waitTask', id, { timeout: 60 }), {
+      error: null,
+      result: { id, status: 'complete' },
+    });
+  });
+
   t.test('nothing in it has failed or is warned of by this Node', async (t) => {
     t.same(client.complaints, []);
   });
@@ -166,6 +194,10 @@ async function addServers({ database }: TestZone, count: number): Promise<void> 
          from (select gen_random_uuid()::text as uuid from generate_series(1, $1::int)) as new`,
     [count],
   );
+}
+
+async function metricsOf({ url }: TestApp): Promise<string> {
+  return (await fetch(`${url}/metrics`)).text();
 }
 
 /** There is no such method of the client's; its users have `nop` for tests, too. */

@@ -4,6 +4,7 @@
  */
 import type { Change } from './changes.ts';
 import { RosterChecks } from './roster-checks.ts';
+import type { HeldUp } from './sim-postgres.ts';
 import { TaskChecks } from './task-checks.ts';
 import { TicketChecks } from './ticket-checks.ts';
 import type { World } from './world.ts';
@@ -33,6 +34,8 @@ export interface SeenWait {
   causeAt: number | undefined;
 }
 
+/** Longer than a wide answer takes when its client reads. */
+const HELD_UP_MS = 300;
 /** Trips, and a turn of whoever reads for all waits. */
 const WAIT_SLACK_MS = 1_500;
 
@@ -67,6 +70,16 @@ export class Checks {
 
   committed(): void {
     this.tickets.committed();
+  }
+
+  /** Law 5: what a process does not read holds up nobody else. A slow network is slow for everybody. */
+  heldUp({ who, label, by, ms }: HeldUp): void {
+    const { postgres } = this.#world;
+    if (who !== by && ms > HELD_UP_MS + 3 * postgres.trouble.slowMs)
+      this.#world.violated(
+        'I6',
+        `${who} waited ${Math.round(ms)} ms for rows of an answer that ${by} has not read: ${label}`,
+      );
   }
 
   /** Each second. */

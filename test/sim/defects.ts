@@ -62,7 +62,7 @@ export const defects: Defect[] = [
     firstSeed: 1,
     file: 'lib/roster/roster-store.ts',
     was: `from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
-       and row.run = loss.run and row.epoch = loss.epoch and row.status`,
+         and row.run = loss.run and row.epoch = loss.epoch and row.status`,
     is: 'from loss where row.server_uuid = loss.server_uuid and row.status',
   },
   {
@@ -128,7 +128,7 @@ end $$;
     breaks: 'I5',
     firstSeed: 12,
     file: 'lib/waits/watches.ts',
-    was: 'for (const id of this.#watched.keys()) this.#unread.add(id);',
+    was: 'for (const id of this.#watched.keys()) this.#read(id);',
     is: '',
   },
   {
@@ -153,10 +153,16 @@ end $$;
     breaks: 'I6',
     firstSeed: 30,
     file: 'lib/tasks/recorder.ts',
-    was: `        this.#putBack(batch);
-        throw error;`,
-    is: `        this.#finish(batch);
-        throw error;`,
+    was: 'lost: (batch) => markSent(batch),',
+    is: 'lost: (batch) => batch.every(({ acknowledge }) => (acknowledge?.(), true)),',
+  },
+  {
+    name: 'a claim returns the parameters of what it claims while it holds its locks',
+    breaks: 'I6',
+    firstSeed: 2,
+    file: 'lib/tasks/claim-store.ts',
+    was: '`select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,\n       $8::int, $9::int, $10::int, $11::int, $12::int)`',
+    is: '`select claim.*, task.params from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int,\n       $7::int, $8::int, $9::int, $10::int, $11::int, $12::int) claim left join cnapi_tasks task on task.id = claim.id`',
   },
   {
     name: 'an agent falls over a second end of a task',
@@ -179,7 +185,7 @@ end $$;
     breaks: 'I6',
     firstSeed: 19,
     file: 'lib/moray/pool.ts',
-    was: 'if (!(error instanceof DatabaseUnavailableError)) throw error;\n      const waitedMs',
+    was: 'if (!isTemporary(error)) throw error;\n      const waitedMs',
     is: 'if (error !== undefined) throw error;\n      const waitedMs',
   },
   // From here on: what was found in the product while the simulation was written, as it was.

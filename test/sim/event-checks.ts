@@ -8,7 +8,12 @@ const TOLD = `
   with told as (
     select id, 0 as stage, kind, server_uuid, body from cnapi_events
     union all
-    select id, 1, kind, server_uuid, body from cnapi_event_outbox
+    select o.id, 1, o.kind, o.server_uuid, o.body from cnapi_event_outbox o, lateral (
+      select * from cnapi_event_numberings order by id desc limit 1
+    ) n
+    where o.id > n.read_id or exists (
+      select 1 from unnest(n.hole_from, n.hole_to) as h (first, last) where o.id between h.first and h.last
+    )
   )`;
 
 /** Each returns a sentence for each thing that is wrong. */
@@ -47,7 +52,7 @@ const QUESTIONS = [
   `select 'a gap was said: ' || body::text as complaint from cnapi_events where kind = 'gap'
    union all select 'changes were not told' from cnapi_event_misses`,
   `select format('%s events, and the last one is %s', count(*), l.last_id) as complaint
-   from cnapi_event_log l left join cnapi_events e on true group by l.last_id
+   from (select last_id from cnapi_event_numberings order by id desc limit 1) l left join cnapi_events e on true group by l.last_id
    having count(e.id) <> l.last_id or coalesce(max(e.id), 0) <> l.last_id`,
 ];
 

@@ -1,11 +1,15 @@
 /** Carries out what plan.ts says goes wrong: begins each fault at its time and ends it when its time is over. */
+import { CnapiError } from '../../lib/errors.ts';
 import { disturbanceOf, disturbsMs } from './disturbances.ts';
-import { type Direction, type Fault, lengthOf } from './plan.ts';
+import { type Direction, type Fault, lengthOf, READER_WITHIN_MS } from './plan.ts';
 import type { SimAgent } from './sim-agent.ts';
 import type { SimInstance } from './sim-instance.ts';
 import type { SimProcess } from './sim-process.ts';
 import { PHASE } from './virtual-time.ts';
 import type { World } from './world.ts';
+
+const LAG_MS = 950;
+const LAG_PAUSE_MS = 50;
 
 export function scheduleFaults(world: World, faults: readonly Fault[]): void {
   for (const fault of faults) {
@@ -31,8 +35,16 @@ function begin(world: World, fault: Fault): void {
       return drainInstance(world, fault);
     case 'instance-added':
       return world.addInstance();
+    case 'instance-asked-to-leave':
+      return askToLeave(world, fault);
+    case 'instances-drained':
+      return drainAll(world, fault);
+    case 'instance-lagging':
+      return lag(world, fault, instanceOf(world, fault).process);
     case 'agent-killed':
       return killAgent(world, fault);
+    case 'agent-restored':
+      return restoreAgent(world, fault);
     case 'agent-stopped':
       return stopAgent(world, fault);
     case 'rack-lost':
@@ -43,6 +55,8 @@ function begin(world: World, fault: Fault): void {
     }
     case 'agent-connections-reset':
       return world.network.reset(agentOf(world, fault).name, '*');
+    case 'reader-frozen':
+      return freezeReader(world, fault);
     case 'instance-frozen':
       return freeze(world, fault, instanceOf(world, fault).process);
     case 'agent-frozen':
@@ -71,6 +85,18 @@ function freeze(world: World, fault: Fault, process: SimProcess | undefined): vo
   later(world, fault, () => process?.thaw());
 }
 
+function freezeReader(world: World, fault: Extract<Fault, { kind: 'reader-frozen' }>): void {
+  const { postgres, time } = world;
+  const disarm = postgres.onceWide((who) => {
+    const process = world.instances.find(({ name }) => name === who)?.process;
+    world.story.tell('fault', `${who} stands still in the middle of an answer`);
+    process?.freeze();
+    world.disturbed('instances', fault.ms, who);
+    time.schedule(fault.ms, PHASE.input, () => process?.thaw());
+  });
+  time.schedule(READER_WITHIN_MS, PHASE.input, disarm);
+}
+
 function killInstance(world: World, fault: Extract<Fault, { kind: 'instance-killed' }>): void {
   const instance = instanceOf(world, fault);
   instance.kill(fault);
@@ -84,6 +110,39 @@ function drainInstance(world: World, fault: Extract<Fault, { kind: 'instance-dra
   later(world, fault, () => instance.start());
 }
 
+/** Over REST, at another instance. It may be refused: it may be the last one. */
+function askToLeave(world: World, fault: Extract<Fault, { kind: 'instance-asked-to-leave' }>): void {
+  const instance = instanceOf(world, fault);
+  const other = world.instances.find((one) => one !== instance && one.isUp);
+  other?.process.receive(0, () => {
+    other.core?.roster.drain(instance.uuid).catch((error: unknown) => {
+      if (!(error instanceof CnapiError)) world.crashed(other.name, error);
+    });
+  });
+  later(world, fault, () => instance.start());
+}
+
+function drainAll(world: World, fault: Extract<Fault, { kind: 'instances-drained' }>): void {
+  for (const instance of world.instances) instance.drain();
+  later(world, fault, () => {
+    for (const instance of world.instances) startAgain(world, instance);
+  });
+}
+
+/** It stands still for most of each second, so that hardly any tick comes in time. */
+function lag(world: World, fault: Fault & { ms: number }, process: SimProcess): void {
+  const until = world.time.now + fault.ms;
+  const stand = () => {
+    if (world.time.now >= until) return;
+    process.freeze();
+    world.time.schedule(LAG_MS, PHASE.input, () => {
+      process.thaw();
+      world.time.schedule(LAG_PAUSE_MS, PHASE.input, stand);
+    });
+  };
+  stand();
+}
+
 function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>): void {
   const agent = agentOf(world, fault);
   agent.kill(fault);
@@ -91,6 +150,19 @@ function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>
     if (agent.process?.isDead !== true) return;
     if (fault.journal === 'lost') agent.loseJournal();
     if (fault.journal === 'rolled-back') agent.rollBackJournal();
+    agent.start();
+  });
+}
+
+/** Its connections are cut, so that it has a new session; then its machine comes again with a backup from before that. */
+function restoreAgent(world: World, fault: Extract<Fault, { kind: 'agent-restored' }>): void {
+  const agent = agentOf(world, fault);
+  const backup = agent.copyOfJournal();
+  world.network.reset(agent.name, '*');
+  world.time.schedule(fault.afterMs, PHASE.input, () => agent.kill({ isPowerless: true }));
+  later(world, fault, () => {
+    if (agent.process?.isDead !== true) return;
+    agent.restoreJournal(backup);
     agent.start();
   });
 }

@@ -1,9 +1,12 @@
 /**
  * `npm run sim`: simulated worlds, seed by seed. Exit codes: 0 everything held, 1 something was violated, 2 usage.
- * With a defect, only what loads after it is applied has it: so the simulation itself is imported late.
+ * With a defect, only what loads after it is applied has it, and only what loads after coverage has begun is counted: so the
+ * simulation itself is imported late.
  */
 import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
+import { RARE } from './plan.ts';
+import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
 
 const USAGE = `npm run sim -- [options]      simulated worlds: the product's code, a virtual clock, faults by seed
@@ -13,6 +16,8 @@ const USAGE = `npm run sim -- [options]      simulated worlds: the product's cod
   --seed S        this one only, and its story if it fails
   --trace         with --seed: everything that happens, also frames and statements
   --shrink        with --seed: leave out what the violation does not need, and tell that story
+  --rare          seeds rare-N: what the common ones hardly come to, see rare.ts
+  --reached       say which branches of roster, tasks and waitlist no seed reached
   --defect NAME   with a deliberate defect in the product (its number or its name), until it is found
   --defects       list them
   --help
@@ -25,6 +30,7 @@ interface Options {
   seeds: string[];
   trace: boolean;
   shrink: boolean;
+  reached: boolean;
 }
 
 async function main(): Promise<number> {
@@ -35,6 +41,8 @@ async function main(): Promise<number> {
       seed: { type: 'string' },
       trace: { type: 'boolean', default: false },
       shrink: { type: 'boolean', default: false },
+      reached: { type: 'boolean', default: false },
+      rare: { type: 'boolean', default: false },
       defect: { type: 'string' },
       defects: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -46,13 +54,14 @@ async function main(): Promise<number> {
   const from = whole('from', values.from);
   const seeds =
     values.seed === undefined
-      ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => String(from + index))
+      ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => `${values.rare ? RARE : ''}${from + index}`)
       : [values.seed];
-  return run({ seeds, trace: values.trace, shrink: values.shrink });
+  return run({ seeds, trace: values.trace, shrink: values.shrink, reached: values.reached });
 }
 
-async function run({ seeds, trace, shrink }: Options): Promise<number> {
+async function run({ seeds, trace, shrink, reached }: Options): Promise<number> {
   const began = performance.now();
+  const coverage = reached ? await Coverage.begin() : undefined;
   const { Simulation } = await import('./run.ts');
   const simulation = await Simulation.open();
   const totals = { seeds: 0, virtualMs: 0, events: 0 };
@@ -68,6 +77,7 @@ async function run({ seeds, trace, shrink }: Options): Promise<number> {
     return 1;
   }
   tellTotals(totals, performance.now() - began);
+  if (coverage !== undefined) say(`${reachLines(await coverage.read()).join('\n')}\n`);
   await simulation.close();
   return 0;
 }

@@ -2,13 +2,19 @@
  * What a seed stands for: how large the world is, what goes wrong in it and when, and what is asked of it. Plain data, made
  * before the run, so that a part of it can be left out and all else stays as it was (run.ts).
  */
+import { rareOf } from './rare.ts';
 import { SeededRandom } from './seeded-random.ts';
 
 /** Times are in milliseconds of virtual time; `instance` and `agent` are numbers. */
 export type Fault = { at: number } & (
   | { kind: 'instance-killed'; instance: number; isPowerless: boolean; downMs: number }
   | { kind: 'instance-frozen'; instance: number; ms: number }
+  /** Whichever is sent a wide answer next, in the middle of it. */
+  | { kind: 'reader-frozen'; ms: number }
   | { kind: 'instance-drained'; instance: number; downMs: number }
+  | { kind: 'instance-asked-to-leave'; instance: number; downMs: number }
+  | { kind: 'instances-drained'; downMs: number }
+  | { kind: 'instance-lagging'; instance: number; ms: number }
   | { kind: 'instance-added' }
   | { kind: 'rack-lost'; instance: number; instanceDownMs: number; downMs: number }
   | { kind: 'instance-without-database'; instance: number; ms: number }
@@ -21,6 +27,7 @@ export type Fault = { at: number } & (
       downMs: number;
       journal: 'kept' | 'lost' | 'rolled-back';
     }
+  | { kind: 'agent-restored'; agent: number; afterMs: number; downMs: number }
   | { kind: 'agent-frozen'; agent: number; ms: number }
   | { kind: 'agent-stopped'; agent: number; downMs: number }
   | { kind: 'agent-clock-stepped'; agent: number; ms: number }
@@ -47,6 +54,8 @@ export type Operation = { at: number; number: number } & (
       kind: 'task';
       agent: number;
       workMs: number;
+      /** Of its parameters, beside the script. */
+      paramsBytes: number;
       exitCode: number;
       timeoutMs: number;
       idempotent: boolean;
@@ -62,6 +71,7 @@ export type Operation = { at: number; number: number } & (
       holder: 'releases' | 'renews' | 'dies' | 'deletes';
     }
   | { kind: 'task-under-lock'; agent: number; workMs: number }
+  | { kind: 'burst'; agent: number; tasks: number; workMs: number }
 );
 
 export interface Plan {
@@ -82,6 +92,12 @@ export type Profile = (typeof PROFILES)[number];
 
 const FAULTS_FROM_MS = 8_000;
 const FAULTS_UNTIL_MS = 40_000;
+const LEAVES: readonly FaultKind[] = ['instance-drained', 'instance-asked-to-leave', 'instances-drained'];
+const LEAVES_WITHIN_MS = 20_000;
+/** More than fits the buffers of a connection to the database (`unread-answers.ts`). */
+const WIDE_BYTES = 100_000;
+/** In which it must be sent something, or nothing goes wrong. */
+export const READER_WITHIN_MS = 2_000;
 /** Of work that ends only because somebody ends it. */
 const ENDLESS_MS = 600_000;
 
@@ -126,7 +142,18 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
   ],
 };
 
+/** What seeds of this kind have on top: see `rare.ts`. */
+export const RARE = 'rare-';
+
 export function planOf(seed: string): Plan {
+  const plan = commonPlanOf(seed);
+  if (!seed.startsWith(RARE)) return plan;
+  const { faults, operations } = rareOf(plan);
+  const all = [...plan.faults, ...faults].sort((one, other) => one.at - other.at);
+  return { ...plan, faults: all, operations: [...plan.operations, ...operations], calmAt: calmAfter(all) };
+}
+
+function commonPlanOf(seed: string): Plan {
   const random = new SeededRandom(`plan ${seed}`);
   const profile = random.pick(PROFILES);
   const isLarge = random.chance(0.08);
@@ -139,11 +166,17 @@ export function planOf(seed: string): Plan {
   const operations = Array.from({ length: random.whole(10, 40) }, (_, number) =>
     operationOf(number, { random, agents }),
   );
+  const wide = new SeededRandom(`wide ${seed}`);
+  widen(operations, wide);
   // The agents of one instance are many too many for it once there is another.
   if (isLarge) faults.unshift({ at: 7_000, kind: 'instance-added' });
-  const calmAt = Math.max(FAULTS_UNTIL_MS, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
   const oldAgents = random.whole(0, 2);
-  return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt };
+  if (wide.chance(0.25)) stopReader({ faults, operations, agents }, wide);
+  return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt: calmAfter(faults) };
+}
+
+function calmAfter(faults: readonly Fault[]): number {
+  return Math.max(FAULTS_UNTIL_MS, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
 }
 
 interface Drawn {
@@ -167,6 +200,13 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
       return { at, kind, instance, downMs: ms };
     case 'instance-added':
       return { at, kind };
+    case 'instance-asked-to-leave':
+    case 'instances-drained':
+    case 'instance-lagging':
+    case 'agent-restored':
+      throw new Error(`${kind} is of a rare seed`);
+    case 'reader-frozen':
+      throw new Error(`${kind} goes with wide tasks`);
     case 'rack-lost':
       return { at, kind, instance, instanceDownMs: ms, downMs: ms + 42_000 };
     case 'instance-frozen':
@@ -218,7 +258,9 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
 
 /** How long the fault itself lasts. */
 export function lengthOf(fault: Fault): number {
-  if ('downMs' in fault) return fault.kind === 'instance-drained' ? fault.downMs + 20_000 : fault.downMs;
+  if (fault.kind === 'reader-frozen') return READER_WITHIN_MS + fault.ms;
+  if (fault.kind === 'agent-restored') return fault.afterMs + fault.downMs;
+  if ('downMs' in fault) return LEAVES.includes(fault.kind) ? fault.downMs + LEAVES_WITHIN_MS : fault.downMs;
   return 'ms' in fault && fault.kind !== 'agent-clock-stepped' ? fault.ms : 0;
 }
 
@@ -250,6 +292,7 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
     kind,
     agent,
     workMs,
+    paramsBytes: 0,
     exitCode: random.chance(0.2) ? random.whole(1, 9) : 0,
     timeoutMs: isShort ? random.whole(500, 3_000) : isEndless ? ENDLESS_MS : 15_000,
     idempotent: random.chance(0.3),
@@ -258,6 +301,37 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
     cancelAfterMs: isCancelled ? cancelTime(random.between(0, 4_000)) : undefined,
     waits: random.whole(1, 3),
   };
+}
+
+/** By chance of their own, so that all else in a plan is as it was before there were wide ones. */
+function widen(operations: readonly Operation[], random: SeededRandom): void {
+  for (const operation of operations)
+    if (operation.kind === 'task' && random.chance(0.3)) operation.paramsBytes = WIDE_BYTES;
+}
+
+/** An instance stands still while it is sent the tasks that it has claimed. */
+function stopReader(
+  { faults, operations, agents }: Pick<Plan, 'faults' | 'operations' | 'agents'>,
+  random: SeededRandom,
+): void {
+  const at = Math.round(random.between(FAULTS_FROM_MS, FAULTS_UNTIL_MS));
+  faults.push({ at, kind: 'reader-frozen', ms: Math.round(random.between(2_000, 14_000)) });
+  faults.sort((one, other) => one.at - other.at);
+  for (let agent = 0; agent < Math.min(agents, 3); agent++)
+    operations.push({
+      at: at + Math.round(random.between(50, 500)),
+      number: operations.length,
+      kind: 'task',
+      agent,
+      workMs: 50,
+      paramsBytes: WIDE_BYTES,
+      exitCode: 0,
+      timeoutMs: 15_000,
+      idempotent: false,
+      key: true,
+      cancelAfterMs: undefined,
+      waits: 1,
+    });
 }
 
 /** Soon, or after those who wait have given up once. */

@@ -1,3 +1,3 @@
 import { testSeeds } from './seeds.ts';
 
-testSeeds(101, 150);
+testSeeds(69, 102);

@@ -104,15 +104,22 @@ export class SimAgent {
     this.#disk.records = [];
   }
 
+  copyOfJournal(): Disk {
+    return { journalId: this.#disk.journalId, records: [...this.#disk.records] };
+  }
+
+  restoreJournal({ journalId, records }: Disk): void {
+    this.server.forgot();
+    this.#disk.journalId = journalId;
+    this.#disk.records = [...records];
+  }
+
   backUpJournal(): void {
-    this.#backup = { journalId: this.#disk.journalId, records: [...this.#disk.records] };
+    this.#backup = this.copyOfJournal();
   }
 
   rollBackJournal(): void {
-    if (this.#backup === undefined) return;
-    this.server.forgot();
-    this.#disk.journalId = this.#backup.journalId;
-    this.#disk.records = [...this.#backup.records];
+    if (this.#backup !== undefined) this.restoreJournal(this.#backup);
   }
 
   #addressed({ host }: Endpoint): { name: string; find: () => LinkDoor | undefined } {

@@ -95,7 +95,8 @@ export class SimClient {
     const services = { ...partsOf(core), waitsOver: core.waitsOver } as unknown as Services;
     try {
       const header = (key: string) => headers[key];
-      const reply = await carryOut(route, { rawParams: params, services, actor: OPEN, requestId, header, signal });
+      const call = { rawParams: params, services, actor: OPEN, requestId, source: '127.0.0.1', header, signal };
+      const reply = await carryOut(route, call);
       return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
     } catch (error) {
       if (signal.aborted && error === signal.reason) return { status: 'lost' };
@@ -115,12 +116,21 @@ export class SimClient {
 const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
   statusCode < 500 || statusCode === 503 || route === 'WaitTicket';
 
-const partsOf = ({ servers, tasks, waitlist, oldAgentCaller, observer }: NonNullable<SimInstance['core']>) => ({
+const partsOf = ({
+  servers,
+  tasks,
+  waitlist,
+  oldAgentCaller,
+  observer,
+  agentSources,
+}: NonNullable<SimInstance['core']>) => ({
   servers,
   tasks,
   waitlist,
   oldAgentCaller,
   oldAgents: observer,
+  agentSources,
+  newServers: { refusalOf: () => undefined },
 });
 
 const codeOf = (body: Record<string, unknown>) => String(body.code ?? body.status ?? body.id ?? body.uuid ?? '');

@@ -5,7 +5,7 @@
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import type { Database, Queryable, QueryResult } from '../../lib/moray/database.ts';
 import { asDatabaseError } from '../../lib/moray/unavailable.ts';
-import type { SimPostgres } from './sim-postgres.ts';
+import type { SimPostgres, Statement } from './sim-postgres.ts';
 import type { SimProcess } from './sim-process.ts';
 
 export interface SimDatabaseDeps {
@@ -15,6 +15,8 @@ export interface SimDatabaseDeps {
   /** Without an answer after this the connection is given up. */
   queryTimeoutMs: number;
 }
+
+type Question<Result> = Pick<Statement<Result>, 'label' | 'text' | 'values' | 'run'>;
 
 const CONNECT_TIMEOUT_MS = 5_000;
 
@@ -30,12 +32,13 @@ export class SimDatabase implements Database {
   }
 
   query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
-    return this.#ask(labelOf(text), (database) => database.query<Row>(text, values));
+    return this.#ask({ label: labelOf(text), text, values, run: (database) => database.query<Row>(text, values) });
   }
 
   /** Carried out at one moment, as no other statement can come between on the one connection of PGlite. */
   transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result> {
-    return this.#ask('transaction', (database) => database.transaction(work));
+    const run = (database: Database) => database.transaction(work);
+    return this.#ask({ label: 'transaction', text: undefined, values: undefined, run });
   }
 
   async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
@@ -46,14 +49,14 @@ export class SimDatabase implements Database {
     this.#isStopped = true;
   }
 
-  #ask<Result>(label: string, run: (database: Database) => Promise<Result>): Promise<Result> {
+  #ask<Result>(question: Question<Result>): Promise<Result> {
     return new Promise((resolve, reject) => {
       const { process, queryTimeoutMs } = this.#deps;
       if (this.#isStopped) return reject(new DatabaseUnavailableError(new Error('the pool was ended')));
       const send = () => {
         timer.cancel();
         this.#waiting.delete(send);
-        this.#send(label, run).then(resolve, reject);
+        this.#send(question).then(resolve, reject);
       };
       const timer = process.clock.after(Math.min(CONNECT_TIMEOUT_MS, queryTimeoutMs), () => {
         this.#waiting.delete(send);
@@ -64,7 +67,7 @@ export class SimDatabase implements Database {
     });
   }
 
-  #send<Result>(label: string, run: (database: Database) => Promise<Result>): Promise<Result> {
+  #send<Result>(question: Question<Result>): Promise<Result> {
     const { process, postgres, queryTimeoutMs } = this.#deps;
     this.#free -= 1;
     return new Promise((resolve, reject) => {
@@ -83,9 +86,12 @@ export class SimDatabase implements Database {
       );
       postgres.send<Result>({
         who: process.name,
-        label,
-        run,
-        answered: (result) => answer(() => resolve(result)),
+        ...question,
+        answered: (result, read) => {
+          // Its connections end with a process, unless its machine goes with it.
+          if (read !== undefined) process.onKill(() => process.isPowerless || read());
+          answer(() => (read?.() !== false ? resolve(result) : reject(asDatabaseError(brokenOff()))));
+        },
         failed: (error) => answer(() => reject(asDatabaseError(error))),
       });
     });
@@ -96,6 +102,10 @@ export class SimDatabase implements Database {
     const [send] = this.#waiting;
     send?.();
   }
+}
+
+function brokenOff(): Error {
+  return Object.assign(new Error('the connection broke in the middle of the answer'), { code: '57P01' });
 }
 
 /** The first words of a statement, with what it is about. */

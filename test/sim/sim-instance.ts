@@ -93,8 +93,8 @@ export class SimInstance implements LinkDoor {
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined {
     const link = this.core?.link;
     if (link === undefined || !this.isOpen) return { status: 503, retryAfterMs: 0 };
-    const refusal = link.refusal();
-    if (refusal !== undefined) return { status: 503, retryAfterMs: 1000 };
+    const refusal = link.arrive();
+    if (refusal !== undefined) return { status: 503, retryAfterMs: 1000 * (refusal.retryAfterSeconds ?? 0) };
     this.#ends.set(serverUuid, [end, ...(this.#ends.get(serverUuid) ?? [])].slice(0, KEPT_ENDS));
     link.take({ socket: end, stream: end.stream, serverUuid });
     return undefined;
@@ -124,6 +124,7 @@ export class SimInstance implements LinkDoor {
     return new Core({
       config: this.config,
       clock,
+      eventLoop: { busyShare: () => 0 },
       random,
       log,
       databases: {

@@ -52,6 +52,9 @@ export class AgentEnd implements LinkSocket, Peer {
     return this.#out?.bufferedBytes ?? 0;
   }
 
+  /** An agent of the simulation reads whatever comes. */
+  payForValues(): void {}
+
   send(text: string): void {
     if (this.#state === 'open') this.#out?.send({ kind: 'frame', text });
   }
@@ -202,7 +205,7 @@ export class InstanceEnd implements AgentSocket, Peer {
     if (this.#isOver) return;
     if (this.#unread !== undefined) return void this.#unread.push(packet);
     if (packet.kind === 'end') return this.#end();
-    this.#heard(Buffer.from('text' in packet ? packet.text : ''));
+    this.#heard(framed('text' in packet ? packet.text : ''));
     if (this.#isOver) return;
     if (packet.kind === 'frame') this.#listeners.message?.(Buffer.from(packet.text), false);
     else if (packet.kind === 'pong') this.#listeners.pong?.(Buffer.from(packet.text));
@@ -218,4 +221,12 @@ export class InstanceEnd implements AgentSocket, Peer {
     this.#isOver = true;
     this.process.receive(0, () => this.#listeners.close?.());
   }
+}
+
+/** As a whole frame of RFC 6455, section 5.2; without a mask, which nobody looks at here. */
+function framed(text: string): Buffer {
+  const payload = Buffer.from(text);
+  const head = Buffer.from([0x81, 127, 0, 0, 0, 0, 0, 0, 0, 0]);
+  head.writeUInt32BE(payload.length, 6);
+  return Buffer.concat([head, payload]);
 }

@@ -4,7 +4,8 @@
  * can fail statements before or after it has carried them out.
  *
  * PGlite has one connection: statements run one after the other, in the order in which they reach it. Races within
- * Postgres are for test/interleavings.
+ * Postgres are for test/interleavings. One thing about locks is simulated: Postgres keeps what a statement has locked until
+ * its client has read the whole answer, and an answer that does not fit the buffers waits for its client (`unread-answers.ts`).
  */
 import { PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/core.ts';
@@ -19,6 +20,7 @@ import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import type { Story } from './story.ts';
+import { isWide, namesOf, type UnreadAnswer, UnreadAnswers } from './unread-answers.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 
 /** What is wrong with the server or the way to it. */
@@ -36,8 +38,12 @@ export interface Statement<Result> {
   /** Whose it is, for the story and for who is cut off. */
   who: string;
   label: string;
+  /** Undefined for a transaction. */
+  text: string | undefined;
+  values: readonly unknown[] | undefined;
   run: (database: Database) => Promise<Result>;
-  answered: (result: Result) => void;
+  /** The answer comes in. If it is wide, `read` is called when the client has read it, and says whether it was whole. */
+  answered: (result: Result, read: (() => boolean) | undefined) => void;
   failed: (error: unknown) => void;
 }
 
@@ -48,7 +54,23 @@ export interface PostgresWorld {
   changed: (change: Change) => void;
   /** After the changes of one statement. */
   committed: () => void;
+  /** A statement had to wait for rows that another one has locked whose answer was not read. */
+  heldUp: (held: HeldUp) => void;
 }
+
+export interface HeldUp {
+  who: string;
+  label: string;
+  by: string;
+  ms: number;
+}
+
+/** As the product sets `lock_timeout`. */
+const LOCK_TIMEOUT_MS = 2_000;
+/** As the product sets `tcp_user_timeout`. */
+const UNREAD_MS = 4_000;
+/** How long a wide answer takes when its client reads. */
+const WIDE_ANSWER_MS = [20, 200] as const;
 
 const HEALTHY: PostgresTrouble = { state: 'up', slowMs: 0, failing: 0, losingAnswers: 0 };
 
@@ -61,6 +83,7 @@ do $$ declare names text; begin
 end $$;
 select setval(quote_ident(sequencename)::regclass, 1, false) from pg_sequences where schemaname = 'public';
 insert into cnapi_event_log (last_id, numbered_at) values (0, cnapi_now());
+insert into cnapi_event_numberings (id, last_id, read_id, dropped_id) values (1, 0, 0, 0);
 discard plans`;
 
 /** Boots in some seconds; used for one seed after the other. */
@@ -75,6 +98,10 @@ export class SimPostgres {
   /** Statements are carried out one after the other. */
   #tail: Promise<void> = Promise.resolve();
   readonly #cutOff = new Set<string>();
+  readonly #unread = new UnreadAnswers();
+  #onceWide: ((who: string) => void) | undefined;
+  /** That change or lock rows; by name. */
+  #volatileFunctions: readonly string[] = [];
   trouble: PostgresTrouble = { ...HEALTHY };
 
   private constructor(pglite: PGlite) {
@@ -90,6 +117,10 @@ export class SimPostgres {
     // Else the first world of a process would be another one than the same world later.
     await new BucketStore({ database: postgres.#database }).ensureBucket(serversBucket);
     await pglite.exec(changesSql);
+    const functions = await pglite.query<{ name: string }>(
+      `select distinct proname as name from pg_proc where proname like 'cnapi\\_%' and provolatile = 'v'`,
+    );
+    postgres.#volatileFunctions = functions.rows.map(({ name }) => name);
     await pglite.listen(CHANGES_CHANNEL, (payload) => postgres.#changes.push(parseChange(payload)));
     return postgres;
   }
@@ -101,6 +132,8 @@ export class SimPostgres {
     this.#held = [];
     this.#unanswered = [];
     this.#cutOff.clear();
+    this.#unread.clear();
+    this.#onceWide = undefined;
     await this.#atVirtualTime(() => this.#pglite.exec(emptyAll));
     this.#changes = [];
   }
@@ -126,6 +159,14 @@ export class SimPostgres {
     this.#release();
   }
 
+  /** Tells of the next wide answer, before anything of it has come; the returned function takes that back. */
+  onceWide(tell: (who: string) => void): () => void {
+    this.#onceWide = tell;
+    return () => {
+      if (this.#onceWide === tell) this.#onceWide = undefined;
+    };
+  }
+
   /** The statement was sent now. */
   send<Result>(statement: Statement<Result>): void {
     const { time, random } = this.#known;
@@ -149,19 +190,51 @@ export class SimPostgres {
       story.note(statement.who, `sql refused: ${statement.label}`);
       return statement.failed(lost('terminating connection'));
     }
+    if (this.#waits(statement)) return;
     void time.during(() => {
       this.#tail = this.#tail.then(() => this.#execute(statement));
       return this.#tail;
     });
   }
 
+  /** Whether it needs rows that an unread answer keeps locked; then it goes on when that has been read, or gives up. */
+  #waits<Result>(statement: Statement<Result>): boolean {
+    const { time, heldUp } = this.#known;
+    const holder = this.#locks(statement) ? this.#unread.holderOf(namesOf(statement.values)) : undefined;
+    if (holder === undefined) return false;
+    const { who, label } = statement;
+    const since = time.now;
+    const timer = time.schedule(LOCK_TIMEOUT_MS, PHASE.input, () => {
+      stopWaiting();
+      heldUp({ who, label, by: holder.who, ms: time.now - since });
+      statement.failed(Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' }));
+    });
+    const stopWaiting = this.#unread.whenReleased(holder, () => {
+      timer.cancel();
+      heldUp({ who, label, by: holder.who, ms: time.now - since });
+      this.#arrive(statement);
+    });
+    return true;
+  }
+
+  /** Of transactions nothing is known; those of the bucket store touch no row of coordination. */
+  #locks({ text = '' }: Pick<Statement<unknown>, 'text'>): boolean {
+    return (
+      /\b(insert|update|delete)\b|\bfor (share|update|no key update)\b/i.test(text) ||
+      this.#volatileFunctions.some((name) => text.includes(`${name}(`))
+    );
+  }
+
   async #execute<Result>(statement: Statement<Result>): Promise<void> {
     const { random, story, changed, committed } = this.#known;
     const isAnswered = !random.chance(this.trouble.losingAnswers);
     let outcome: () => void;
+    let unread: UnreadAnswer | undefined;
     try {
       const result = await this.#atVirtualTime(() => statement.run(this.#database));
-      outcome = () => statement.answered(result);
+      unread = isAnswered ? await this.#unreadAnswer(statement, result) : undefined;
+      const read = unread && this.#unread.release.bind(this.#unread, unread);
+      outcome = () => statement.answered(result, read);
     } catch (error) {
       outcome = () => statement.failed(error);
     }
@@ -170,14 +243,39 @@ export class SimPostgres {
     story.note(statement.who, `sql ${statement.label}${isAnswered ? '' : ' (its answer is lost)'}`);
     for (const change of changes) changed(change);
     if (changes.length > 0) committed();
-    if (isAnswered) this.#answer(statement.who, outcome);
+    if (isAnswered) this.#answer(statement.who, outcome, unread === undefined ? 0 : random.between(...WIDE_ANSWER_MS));
     else if (random.chance(0.5)) statement.failed(lost('the connection broke before the answer'));
   }
 
+  /** Of an answer that does not fit the buffers; it is given up when its client does not read it in time. */
+  async #unreadAnswer<Result>(statement: Statement<Result>, result: Result): Promise<UnreadAnswer | undefined> {
+    const { rows = [] } = result as Partial<QueryResult<unknown>>;
+    if (statement.text === undefined || !isWide(rows)) return undefined;
+    const { time } = this.#known;
+    const names = this.#locks(statement) ? [...namesOf(statement.values), ...namesOf(rows)] : [];
+    const unread = this.#unread.add(statement.who, await this.#rowsNamed(names));
+    time.schedule(UNREAD_MS, PHASE.input, () => this.#unread.release(unread));
+    const tell = this.#onceWide;
+    this.#onceWide = undefined;
+    tell?.(statement.who);
+    return unread;
+  }
+
+  /** A statement of an instance names its own run as well, whose row it does not lock. */
+  async #rowsNamed(names: readonly string[]): Promise<string[]> {
+    const { rows } = await this.#database.query<{ name: string }>(
+      `select server_uuid as name from cnapi_roster_authority where server_uuid = any ($1::uuid[])
+       union select id from cnapi_tasks where id = any ($1::uuid[])
+       union select uuid from cnapi_waitlist_tickets where uuid = any ($1::uuid[])`,
+      [names],
+    );
+    return rows.map(({ name }) => name);
+  }
+
   /** What was done is seen by everybody before its caller hears of it. */
-  #answer(who: string, answer: () => void): void {
+  #answer(who: string, answer: () => void, extraMs: number): void {
     const { random, time } = this.#known;
-    time.schedule(this.#tripMs(random), PHASE.input, () => {
+    time.schedule(this.#tripMs(random) + extraMs, PHASE.input, () => {
       if (this.#isUnreachable(who)) this.#unanswered.push({ who, answer });
       else answer();
     });

@@ -67,6 +67,7 @@ export class Workload {
     try {
       if (operation.kind === 'task') await this.#runTask(client, operation);
       else if (operation.kind === 'lock') await this.#takeLock(client, operation);
+      else if (operation.kind === 'burst') await this.#runBurst(client, operation);
       else await this.#runUnderLock(client, operation);
       this.#unfinished.delete(operation.number);
     } catch (error) {
@@ -75,12 +76,12 @@ export class Workload {
   }
 
   async #runTask(client: SimClient, operation: TaskOperation): Promise<void> {
-    const { agent, workMs, exitCode, timeoutMs, idempotent, number } = operation;
+    const { agent, workMs, paramsBytes, exitCode, timeoutMs, idempotent, number } = operation;
     const name = `op-${number}`;
     const params = {
       server_uuid: this.#world.agents[agent]?.uuid,
       task: 'command_execute',
-      params: { script: `work ${name} ${workMs} ${exitCode}` },
+      params: { script: `work ${name} ${workMs} ${exitCode}`, env: { WIDE: 'x'.repeat(paramsBytes) } },
       timeout_ms: timeoutMs,
       idempotent,
     };
@@ -93,6 +94,19 @@ export class Workload {
       if (status === 202) this.#done.cancels += 1;
     }
     await Promise.all(waits);
+  }
+
+  /** All at once, for one server. */
+  async #runBurst(client: SimClient, operation: Extract<Operation, { kind: 'burst' }>): Promise<void> {
+    const server_uuid = this.#world.agents[operation.agent]?.uuid;
+    const tasks = Array.from({ length: operation.tasks }, async (_, index) => {
+      const name = `op-${operation.number}.${index}`;
+      const script = `work ${name} ${operation.workMs} 0`;
+      const params = { server_uuid, task: 'command_execute', params: { script }, timeout_ms: 60_000 };
+      const id = await this.#create(client, { params, key: name, name, idempotent: false });
+      if (id !== undefined) await this.#waitForEnd(client, id);
+    });
+    await Promise.all(tasks);
   }
 
   /** With a key it is asked for until it is answered; without one an answer that is lost leaves it open what was accepted. */

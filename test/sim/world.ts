@@ -98,6 +98,7 @@ export class World {
       story,
       changed,
       committed: () => this.checks.committed(),
+      heldUp: (held) => this.checks.heldUp(held),
     });
     for (let number = 0; number < plan.instances; number++) this.addInstance();
     for (let number = 0; number < plan.agents; number++) this.#addAgent(number);

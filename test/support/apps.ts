@@ -1,6 +1,8 @@
-/** Whole instances in this process, on one fresh database, for tests of what several of them do together. */
+/**
+ * Whole instances in this process on one fresh database, for tests of several instances together.
+ */
 import { randomUUID } from 'node:crypto';
-import { App } from '../../lib/app.ts';
+import { App, type AppDeps } from '../../lib/app.ts';
 import { parseConfig } from '../../lib/config.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { PostgresDatabase } from '../../lib/moray/pool.ts';
@@ -21,15 +23,18 @@ export interface TestApp {
 export interface TestZone {
   url: string;
   database: PostgresDatabase;
-  startApp(config?: Record<string, unknown>): Promise<TestApp>;
+  startApp(config?: Record<string, unknown>, ports?: Pick<AppDeps, 'eventLoop'>): Promise<TestApp>;
 }
 
-/** Graces are short here so that tests need not wait; periods that a busy machine could miss are the real ones. */
+/**
+ * Graces are short here, so tests need not wait. Periods that a busy machine could miss are the
+ * real ones.
+ */
 const SHORT_GRACES = { reconnectMaxMs: 500, startGraceMs: 500, adoptGraceMs: 500, slowPollMs: 1000, logLevel: 'fatal' };
 
 export async function freshZone(t: Teardown): Promise<TestZone> {
   const { url, database } = await freshDatabase(t);
-  const startApp = async (config: Record<string, unknown> = {}) => {
+  const startApp: TestZone['startApp'] = async (config = {}, ports = {}) => {
     const cnapiUuid = randomUUID();
     const parsed = parseConfig({
       ...SHORT_GRACES,
@@ -44,6 +49,7 @@ export async function freshZone(t: Teardown): Promise<TestZone> {
       log: silentLogger,
       clock: systemClock,
       random: systemRandom,
+      ...ports,
     });
     t.teardown(() => app.stop());
     await app.start();

@@ -1,6 +1,10 @@
-/** The agent's end of one link, by hand: each frame is sent when the test says so, and what comes is kept. */
+/**
+ * The agent's end of one link under the test's control: the test sends each frame, and received
+ * frames are kept.
+ */
 import { randomUUID } from 'node:crypto';
 import WebSocket from 'ws';
+import { systemClock } from '../../lib/ports/clock.ts';
 import type { HelloFrame, InstanceFrame } from '../../lib/wire/frames.ts';
 import { until } from './until.ts';
 
@@ -27,15 +31,18 @@ export class ScriptedAgent {
   closed: CloseInfo | undefined;
   /** The HTTP status that answered the upgrade, when it was refused. */
   refusedWith: number | undefined;
-  readonly #machine: Machine;
+  /** The refusal's Retry-After. */
+  retryAfterSeconds: number | undefined;
+  readonly machine: Machine;
   #heartbeats: ReturnType<typeof setInterval> | undefined;
 
   constructor(url: string, machine: Machine, path = `/agents/${machine.serverUuid}/link`) {
-    this.#machine = machine;
+    this.machine = machine;
     this.socket = new WebSocket(`${url.replace('http', 'ws')}${path}`, { perMessageDeflate: false });
     this.socket.on('message', (data) => this.frames.push(JSON.parse(String(data)) as InstanceFrame));
     this.socket.on('unexpected-response', (_request, response) => {
       this.refusedWith = response.statusCode ?? 0;
+      this.retryAfterSeconds = Number(response.headers['retry-after']);
       this.socket.terminate();
     });
     this.socket.on('error', () => {});
@@ -59,7 +66,7 @@ export class ScriptedAgent {
       type: 'hello',
       version: 1,
       capabilities: ['task:nop', 'task:sleep'],
-      ...this.#machine,
+      ...this.machine,
       conn: 1,
       epoch: 0,
       bootId: 'boot',
@@ -69,7 +76,7 @@ export class ScriptedAgent {
     });
   }
 
-  /** The first frame of this type that came, or comes. */
+  /** Resolves to the first frame of this type, received already or later. */
   next<Type extends InstanceFrame['type']>(type: Type): Promise<Extract<InstanceFrame, { type: Type }>> {
     const find = () =>
       this.frames.find((frame) => frame.type === type) as Extract<InstanceFrame, { type: Type }> | undefined;
@@ -81,12 +88,12 @@ export class ScriptedAgent {
     }, `a ${type} frame`);
   }
 
-  /** Hello, welcome, inventory, sysinfo, and heartbeats from then on. Returns the epoch. */
+  /** Sends hello, inventory and sysinfo, and heartbeats from then on. Returns the epoch. */
   async join(fields: Partial<HelloFrame> = {}): Promise<number> {
     this.hello(fields);
     const { epoch, sendSysinfo } = await this.next('welcome');
     this.send({ type: 'inventory', epoch, tasks: [] });
-    const { serverUuid } = this.#machine;
+    const { serverUuid } = this.machine;
     if (sendSysinfo) this.send({ type: 'sysinfo', digest: 'one', sysinfo: { UUID: serverUuid, Hostname: 'scripted' } });
     this.beat();
     return epoch;
@@ -97,7 +104,7 @@ export class ScriptedAgent {
     this.#heartbeats = setInterval(() => this.send({ type: 'heartbeat', sequence: sequence++ }), periodMs);
   }
 
-  /** Keeps the socket open and says nothing more; answers to pings included. */
+  /** Keeps the socket open and sends nothing more, not even answers to pings. */
   fallSilent(): void {
     clearInterval(this.#heartbeats);
     this.socket.pause();
@@ -112,9 +119,14 @@ export class ScriptedAgent {
   }
 }
 
-/** Connects and joins in one. */
+/** Connects and joins. */
 export async function joinAgent(url: string, machine: Machine, fields: Partial<HelloFrame> = {}) {
-  const agent = await new ScriptedAgent(url, machine).open();
+  let agent = await new ScriptedAgent(url, machine).open();
+  // On a machine that is busy with other tests the instance may refuse; an agent tries again.
+  for (let tries = 1; agent.refusedWith === 503 && tries < 10; tries += 1) {
+    await systemClock.sleep(1_000 * (agent.retryAfterSeconds ?? 1));
+    agent = await new ScriptedAgent(url, machine).open();
+  }
   const epoch = await agent.join(fields);
   return { agent, epoch };
 }

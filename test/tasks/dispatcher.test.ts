@@ -82,8 +82,8 @@ t.test('a lost task frame: the same attempt is sent again', async (t) => {
   agent.loses = () => ++lost === 1;
   await agent.connect(a);
   t.match(await run(a, nop(agent)), { status: 'complete', attempt: 1 });
-  t.match(agent.received, [{ attempt: 1 }]);
-  t.equal(lost, 2);
+  t.ok(agent.received.every(({ attempt }) => attempt === 1));
+  t.ok(lost >= 2, 'once more where the acceptance took long to be stored');
 });
 
 t.test('all that got lost is sent again in one slow poll', async (t) => {
@@ -272,6 +272,43 @@ t.test('more tasks than one claim gives are all taken', async (t) => {
   await agent.connect(a);
   const tasks = await Promise.all(ids.map((id) => b.tasks.wait(id, patience)));
   t.ok(tasks.every((task) => task.status === 'complete' && task.attempt === 1));
+});
+
+t.test('one task that cannot be read keeps no other from being sent', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  let unreadable: string | undefined;
+  const failing: Database = Object.create(database, {
+    query: {
+      value: async (text: string, values?: readonly unknown[]) => {
+        const isRead =
+          text.includes('order by given.place') &&
+          (values?.[0] as unknown[] | undefined)?.includes(unreadable) === true;
+        if (isRead) throw new Error('missing chunk of a toast value');
+        return database.query(text, values);
+      },
+    },
+  });
+  const a = await startInstance(t, { database: failing, hub: new MemoryHub() });
+  const agent = new FakeAgent();
+  const ids = await Promise.all(Array.from({ length: 7 }, async () => (await a.tasks.create(nop(agent))).id));
+  unreadable = ids[3] as string;
+  await agent.connect(a);
+  for (const id of ids) if (id !== unreadable) t.match(await a.tasks.wait(id, patience), { status: 'complete' });
+  t.match(await row(database, unreadable), { state: 'claimed' });
+
+  // The slow poll goes on as well: what is sent again comes after it.
+  await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where id = $1::uuid`, [unreadable]);
+  agent.loses = () => true;
+  const late = await a.tasks.create(nop(agent));
+  await untilRow(database, late.id, (task) => task.state === 'claimed');
+  await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where id = $1::uuid`, [late.id]);
+  agent.loses = () => false;
+  a.tasks.pollSoon();
+  t.match(await a.tasks.wait(late.id, patience), { status: 'complete' });
+  unreadable = undefined;
+  await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where state = 'claimed'`);
+  a.tasks.pollSoon();
+  t.match(await a.tasks.wait(ids[3] as string, patience), { status: 'complete', attempt: 1 });
 });
 
 t.test('beside a database that answers nothing, stopping takes a moment', async (t) => {

@@ -1,8 +1,18 @@
 /** Who posts what to old agents, and what becomes of it: the statements, in turn and in forced pairs (law 5). */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { type ChangedTask, readInherited, sweepTasks } from '../../lib/tasks/claim-store.ts';
-import { claimPosts, endDeadPosts, movePosts, type PostOrder, readLostPosts } from '../../lib/tasks/post-store.ts';
+import { readInherited } from '../../lib/tasks/claim-store.ts';
+import { sweepTasks } from '../../lib/tasks/deadline-store.ts';
+import {
+  type ClaimedPosts,
+  claimPosts,
+  endPosts,
+  findLostPosts,
+  type MovedPosts,
+  movePosts,
+  type PostOrder,
+  readDeadPosters,
+} from '../../lib/tasks/post-store.ts';
 import { taskEnds } from '../../lib/tasks/task.ts';
 import { type CancelledTask, cancelTask } from '../../lib/tasks/task-store.ts';
 import { type Leg, runBehindLock } from '../support/lock-waits.ts';
@@ -24,8 +34,7 @@ import {
   setUnknown,
 } from './support/task-database.ts';
 
-const GRACE_MS = 5_000;
-const ids = (orders: readonly PostOrder[]) => orders.map((order) => order.id);
+const ids = (orders: readonly { id: string }[]) => orders.map((order) => order.id);
 
 t.test('posts of tasks', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
@@ -94,13 +103,13 @@ t.test('posts of tasks', async (t) => {
     const room = { posts: 100, bytes: 1_000 };
     const bounds = { servers: [serverUuid], room, ofServer: { posts: 3, bytes: 1_000 } };
     const first = await claimPosts(db, run, { ...bounds, room: { posts: 2, bytes: 1_000 } });
-    t.same([ids(first.orders), first.full], [made.slice(0, 2), [serverUuid]]);
+    t.same([ids(first.given), first.full], [made.slice(0, 2), [serverUuid]]);
     const second = await claimPosts(db, other, bounds);
-    t.same([ids(second.orders), second.full], [[made[2]], [serverUuid]]);
+    t.same([ids(second.given), second.full], [[made[2]], [serverUuid]]);
     t.same(await claimPostsFor(db, run, bounds), []);
     await record(db, { serverUuid } as Seat, made[0] ?? '', complete());
     const small = await claimPosts(db, run, { ...bounds, ofServer: { posts: 9, bytes: 15 } });
-    t.same([ids(small.orders), small.full], [[made[3]], [serverUuid]], 'one over the bytes, and no more');
+    t.same([ids(small.given), small.full], [[made[3]], [serverUuid]], 'one over the bytes, and no more');
     t.same(ids(await claimPostsFor(db, run, { ...bounds, ofServer: { posts: 9, bytes: 1_000 } })), [made[4]]);
   });
 
@@ -117,40 +126,48 @@ t.test('posts of tasks', async (t) => {
     const held = await posted(mine);
     const lost = await posted(mine);
     await posted();
-    t.match(await readLostPosts(db, mine, { held: [held.id], limit: 9 }), [{ id: lost.id, attempt: 1, name: 'nop' }]);
+    const known = [held.id];
+    t.match(await findLostPosts(db, mine, { known, limit: 9 }), [{ id: lost.id, attempt: 1, params_bytes: 2 }]);
     await record(db, { serverUuid: lost.serverUuid } as Seat, lost.id, complete());
-    t.same(await readLostPosts(db, mine, { held: [held.id], limit: 9 }), []);
+    t.same(await findLostPosts(db, mine, { known, limit: 9 }), []);
   });
 
-  t.test('those of a dead run end as unknown; of one that may come back, after a grace', async (t) => {
+  t.test('dead runs with posts, and which of them may go on, whatever the clock says of their end', async (t) => {
     const [stopped, lapsed, forgotten] = [await liveRun(db), await liveRun(db), await liveRun(db)];
-    const [one, two, three, four] = [
-      await posted(stopped),
-      await posted(lapsed),
-      await posted(forgotten),
-      await posted(),
-    ];
+    for (const one of [stopped, lapsed, forgotten]) await posted(one);
+    await posted();
     await killRun(db, stopped);
-    await killRun(db, lapsed, 1_000);
+    await killRun(db, lapsed, 3_600_000);
+    await killRun(db, await liveRun(db));
     await db.query('delete from cnapi_instances where run = $1::uuid', [forgotten]);
-    t.same(new Set(await endDeadPosts(db, GRACE_MS)), new Set([one.id, three.id]));
-    t.match(await row(db, one.id), { outcome: 'failure', error: taskEnds.posterLost });
-    await killRun(db, lapsed, 6_000);
-    t.same(await endDeadPosts(db, GRACE_MS), [two.id]);
-    t.match(await row(db, four.id), { state: 'claimed' });
+    const dead = await readDeadPosters(db);
+    t.same(
+      new Map(dead.map(({ run, mayGoOn }) => [run, mayGoOn])),
+      new Map([
+        [stopped, false],
+        [lapsed, true],
+        [forgotten, false],
+      ]),
+    );
+    await endPosts(db, [stopped, lapsed, forgotten]);
+    t.same(await readDeadPosters(db), []);
+  });
+
+  t.test('those of a dead run end as unknown, also an idempotent one: two attempts might run at once', async (t) => {
+    const dead = await liveRun(db);
+    const [one, two, three] = [await posted(dead), await posted(dead, { idempotent: true }), await posted()];
+    await killRun(db, dead);
+    t.equal((await endPosts(db, [dead], 1)).length, 1, 'so many at once');
+    t.equal((await endPosts(db, [dead])).length, 1);
+    t.same(await endPosts(db, [dead]), []);
+    t.match(await row(db, one.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
+    t.match(await row(db, two.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
+    t.match(await row(db, three.id), { state: 'claimed' });
     t.same(
       await record(db, { serverUuid: one.serverUuid } as Seat, one.id, complete()),
       [],
       'a late answer changes nothing',
     );
-  });
-
-  t.test('an idempotent one ends as well: two attempts might run at once', async (t) => {
-    const dead = await liveRun(db);
-    const { id } = await posted(dead, { idempotent: true });
-    await killRun(db, dead);
-    t.same(await endDeadPosts(db, GRACE_MS), [id]);
-    t.match(await row(db, id), { attempt: 1, error: { code: 'OutcomeUnknown' } });
   });
 
   t.test('a run that goes on under a new name takes its posts along', async (t) => {
@@ -160,15 +177,16 @@ t.test('posts of tasks', async (t) => {
     await killRun(db, from, 1_000);
     await record(db, { serverUuid: two.serverUuid } as Seat, two.id, complete());
     const all = [one.id, two.id, others.id];
-    t.same(await movePosts(db, { from, to }, all), new Set([one.id]));
-    t.same(await movePosts(db, { from, to }, all), new Set([one.id]), 'again is harmless');
-    await killRun(db, from, 60_000);
-    t.same(await endDeadPosts(db, GRACE_MS), []);
+    const answer = { moved: new Set([one.id]), locked: new Set() };
+    t.same(await movePosts(db, { from, to }, all), answer);
+    t.same(await movePosts(db, { from, to }, all), answer, 'again is harmless');
+    t.same(await endPosts(db, [from]), []);
   });
 
   t.test('cancel: queued ends, posted cannot be asked for', async (t) => {
     const { serverUuid, id } = await queued();
-    t.match(await cancelTask(db, id), { row: { state: 'ended', error: taskEnds.cancelled } });
+    t.match(await cancelTask(db, id), { isEnded: true });
+    t.match(await row(db, id), { state: 'ended', error: taskEnds.cancelled });
     t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
     const taken = await posted();
     t.equal(await cancelTask(db, taken.id), undefined);
@@ -206,18 +224,17 @@ t.test('posts of tasks', async (t) => {
       leg<Seat>('accept', () => accept(db, { serverUuid, run, epoch: 1, journalId: randomUUID() }));
     const lockServer = (serverUuid: string) =>
       `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
-    const lockTask = (id: string) => `select 1 from cnapi_tasks where id = '${id}' for update`;
     const claimSql = (serverUuid: string, by = run) =>
-      `select * from cnapi_claim_posts('${by}', '{${serverUuid}}', 100, 1000000, 100, 1000000)`;
+      `select * from cnapi_claim_for_posts('${by}', '{${serverUuid}}', 100, 1000000, 100, 1000000)`;
 
     t.test('two instances claim: one of them posts', async (t) => {
       const { serverUuid, id } = await queued();
       const other = await liveRun(db);
-      const both = await runBehindLock<[PostOrder[], PostOrder[]]>(url, lockServer(serverUuid), [
-        posting(serverUuid),
-        posting(serverUuid, other),
+      const [skipped] = await runBehindLock<[ClaimedPosts]>(url, lockServer(serverUuid), [
+        leg('claim posts', () => claimPosts(db, run, { servers: [serverUuid], room: { posts: 9, bytes: 1_000 } })),
       ]);
-      t.same(both.map(ids), [[id], []]);
+      t.match(skipped, { given: [], again: [serverUuid] }, 'a locked row is skipped, and asked for again');
+      t.same(ids(await claimPostsFor(db, run, { servers: [serverUuid] })), [id]);
       const two = await queued();
       t.same(await runBehindLock<[PostOrder[]]>(url, claimSql(two.serverUuid, other), [posting(two.serverUuid)]), [[]]);
       t.equal(await postedBy(db, two.id), other);
@@ -232,34 +249,25 @@ t.test('posts of tasks', async (t) => {
           claimPostsFor(db, by, { servers: [serverUuid], ofServer: { posts: 2, bytes: 1_000 } }),
         );
       const other = await liveRun(db);
-      const both = await runBehindLock<[PostOrder[], PostOrder[]]>(url, lockServer(serverUuid), [
-        bounded(run),
-        bounded(other),
-      ]);
-      t.same(
-        both.map((orders) => orders.length),
-        [2, 0],
-      );
+      const both = await Promise.all([bounded(run).run(), bounded(other).run()]);
+      t.equal(both.flat().length, 2);
     });
 
     t.test('accept then claim of posts: the session is given the task', async (t) => {
       const { serverUuid, id } = await queued();
-      const [mine, orders] = await runBehindLock<[Seat, PostOrder[]]>(url, lockServer(serverUuid), [
+      const [mine] = await runBehindLock<[Seat, PostOrder[]]>(url, lockServer(serverUuid), [
         accepting({ serverUuid }),
         posting(serverUuid),
       ]);
-      t.same(orders, []);
+      t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
       t.match(await claim(db, mine), [{ what: 'send', id, attempt: 1 }]);
       t.equal(await postedBy(db, id), null);
     });
 
     t.test('claim of posts then accept: the session is given nothing', async (t) => {
       const { serverUuid, id } = await queued();
-      const [orders, mine] = await runBehindLock<[PostOrder[], Seat]>(url, lockServer(serverUuid), [
-        posting(serverUuid),
-        accepting({ serverUuid }),
-      ]);
-      t.same(ids(orders), [id]);
+      const [mine] = await runBehindLock<[Seat]>(url, claimSql(serverUuid), [accepting({ serverUuid })]);
+      t.equal(await postedBy(db, id), run);
       t.same(await claim(db, mine), []);
       t.same(await readInherited(db, [mine], 9), []);
     });
@@ -277,7 +285,7 @@ t.test('posts of tasks', async (t) => {
       t.same(ids(await claimPostsFor(db, run, { servers: [mine.serverUuid] })), [id]);
       const two = await seat(db);
       const next = await create(db, two.serverUuid);
-      const linkSql = `select * from cnapi_claim_tasks('${two.run}', '{${two.serverUuid}}', '{1}', '{${two.journalId}}', 60000,
+      const linkSql = `select * from cnapi_claim_for_sessions('${two.run}', '{${two.serverUuid}}', '{1}', '{${two.journalId}}', 60000,
         5000, 100, 100, 1000000, 100, 1000000, 100)`;
       const back = leg('heartbeat', () => setRunningByHeartbeats(db, two.serverUuid));
       const [, late] = await runBehindLock<[unknown, PostOrder[]]>(url, linkSql, [back, posting(two.serverUuid)]);
@@ -313,13 +321,16 @@ t.test('posts of tasks', async (t) => {
       const one = await posted(from);
       await killRun(db, from, 60_000);
       const moving = (id: string) => leg('move', () => movePosts(db, { from, to }, [id]));
-      const endSql = `select * from cnapi_end_dead_posts(5000, '{"code":"OutcomeUnknown","message":""}', 100)`;
-      t.same(await runBehindLock<[Set<string>]>(url, endSql, [moving(one.id)]), [new Set()]);
+      const endSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${one.id}'`;
+      const inUse = { moved: new Set<string>(), locked: new Set([one.id]) };
+      t.same(await runBehindLock<[MovedPosts]>(url, endSql, [moving(one.id)]), [inUse], 'it is not waited for');
+      t.same(await movePosts(db, { from, to }, [one.id]), { moved: new Set(), locked: new Set() }, 'it has ended');
       t.match(await row(db, one.id), { state: 'ended' });
       const two = await liveRun(db).then((alive) => posted(alive));
       const moveSql = `update cnapi_tasks set posted_by = '${run}' where id = '${two.id}'`;
-      await killRun(db, (await postedBy(db, two.id)) ?? '', 60_000);
-      const ending = leg('end', () => endDeadPosts(db, GRACE_MS));
+      const dead = (await postedBy(db, two.id)) ?? '';
+      await killRun(db, dead, 60_000);
+      const ending = leg('end', () => endPosts(db, [dead]));
       t.same(await runBehindLock<[string[]]>(url, moveSql, [ending]), [[]]);
       t.same(await ending.run(), []);
       t.match(await row(db, two.id), { state: 'claimed' });
@@ -329,10 +340,10 @@ t.test('posts of tasks', async (t) => {
       const dead = await liveRun(db);
       const { serverUuid, id } = await posted(dead);
       await killRun(db, dead);
-      const ending = leg<string[]>('end', () => endDeadPosts(db, GRACE_MS));
-      const answering = leg<ChangedTask[]>('answer', () => record(db, { serverUuid } as Seat, id, complete()));
-      const [answered, ended] = await runBehindLock<[ChangedTask[], string[]]>(url, lockTask(id), [answering, ending]);
-      t.same([answered, ended], [[{ id, ended: true }], []]);
+      const ending = leg<string[]>('end', () => endPosts(db, [dead]));
+      const answer = `select * from cnapi_store_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
+        '{null}', '{null}', '{null}', '{0}', 1000, 1000, null)`;
+      t.same(await runBehindLock<[string[]]>(url, answer, [ending]), [[]]);
       t.match(await row(db, id), { outcome: 'complete' });
       t.same(await ending.run(), []);
     });

@@ -1,6 +1,9 @@
 /** The driver of posts over a real database; agents are answers that the test gives when it likes. */
+import pg from 'pg';
 import t from 'tap';
 import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { POSTS_TOPIC } from '../../lib/bus/topics.ts';
+import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
@@ -39,6 +42,28 @@ class ScriptedMessenger implements TaskMessenger {
   }
 }
 
+/** What `readPosts` asks. */
+const READS_POSTS = /select id, server_uuid, attempt, name, params/;
+
+/** A database in which some reads of posts fail. */
+class FailingReads implements Queryable {
+  readonly #database: Queryable;
+  /** Of a read of these tasks. */
+  failure: (ids: readonly string[]) => Error | undefined = () => undefined;
+  failed = 0;
+
+  constructor(database: Queryable) {
+    this.#database = database;
+  }
+
+  query: Queryable['query'] = (text, values, options) => {
+    const error = READS_POSTS.test(text) ? this.failure(values?.[1] as string[]) : undefined;
+    if (error === undefined) return this.#database.query(text, values, options);
+    this.failed += 1;
+    return Promise.reject(error);
+  };
+}
+
 interface World {
   database: Queryable;
   hub: MemoryHub;
@@ -57,7 +82,11 @@ async function instance(t: Teardown, { database, hub }: World, options: { room?:
   await bus.start();
   const record = (subject: ReportSubject, report: EndReport, acknowledge: () => void) => {
     made.told += 1;
-    if (made.records) void recordReports(database, [{ subject, report }]).then(acknowledge);
+    if (!made.records) return;
+    // While another statement has the row, nothing is stored: the slow poll tells the end again.
+    void recordReports(database, [{ subject, report }]).then(({ locked }) => {
+      if (locked.length === 0) acknowledge();
+    });
   };
   const posts = new Posts({
     database,
@@ -66,7 +95,7 @@ async function instance(t: Teardown, { database, hub }: World, options: { room?:
     run: () => made.run,
     clock: systemClock,
     log: silentLogger,
-    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000 },
+    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 5_000 },
     record,
     onChanged: (changed) => made.ended.push(...changed.map(({ id }) => id)),
     ...options,
@@ -80,7 +109,7 @@ async function instance(t: Teardown, { database, hub }: World, options: { room?:
 }
 
 t.test('posts', async (t) => {
-  const { database } = await freshDatabase(t, { migrations });
+  const { database, url } = await freshDatabase(t, { migrations });
   const world = (): World => ({ database, hub: new MemoryHub() });
 
   t.test('a hint: claimed, posted once, recorded, forgotten', async (t) => {
@@ -160,7 +189,7 @@ t.test('posts', async (t) => {
     const one = await instance(t, world());
     const serverUuid = await oldServer(database);
     const id = await create(database, serverUuid);
-    await database.query(`select * from cnapi_claim_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
     one.posts.poll();
     await until(() => one.messenger.posted.length === 1, 'the post');
     one.posts.poll();
@@ -170,6 +199,85 @@ t.test('posts', async (t) => {
     t.match(await row(database, id), { outcome: 'complete', attempt: 1 });
   });
 
+  t.test('of what lost answers had claimed as much is posted as there is room for', async (t) => {
+    const one = await instance(t, world(), { room: { posts: 2, bytes: 1_000 } });
+    const made: string[] = [];
+    for (let n = 0; n < 5; n++) made.push(await create(database, await oldServer(database)));
+    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    for (let done = 0; done < made.length; ) {
+      one.posts.poll();
+      await until(() => one.messenger.posted.length > done, 'a post');
+      const { postsInFlight } = one.posts.stats();
+      t.ok(postsInFlight <= 2, `${postsInFlight} at once`);
+      for (const { id } of one.messenger.posted.slice(done)) one.messenger.answer(id);
+      done = one.messenger.posted.length;
+      await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+    }
+    t.same(one.messenger.posted.map(({ id }) => id).toSorted(), made.toSorted());
+  });
+
+  t.test('what is claimed and cannot be read yet takes room', async (t) => {
+    const failing = new FailingReads(database);
+    const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
+    const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
+    for (const serverUuid of servers) await create(database, serverUuid);
+    failing.failure = () => new DatabaseUnavailableError(new Error('gone'));
+    for (const serverUuid of servers) one.posts.hint(serverUuid);
+    await until(() => failing.failed >= 4, 'some tries');
+    const { rows } = await database.query<{ claimed: number }>(
+      'select count(*)::int as claimed from cnapi_tasks where posted_by = $1::uuid',
+      [one.run],
+    );
+    t.ok((rows[0]?.claimed ?? 9) <= 2, 'no more is claimed than there is room for');
+    failing.failure = () => undefined;
+    for (let n = 0; n < 5; n++) {
+      await until(() => one.messenger.posted.length > n, 'the next post');
+      one.messenger.answer(one.messenger.posted[n]?.id ?? '');
+    }
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('one task that cannot be read keeps no other from being posted', async (t) => {
+    const failing = new FailingReads(database);
+    const one = await instance(t, { ...world(), database: failing });
+    const made: string[] = [];
+    for (let n = 0; n < 7; n++) made.push(await create(database, await oldServer(database)));
+    const unreadable = made[3] ?? '';
+    failing.failure = (ids) => (ids.includes(unreadable) ? new Error('missing chunk of a toast value') : undefined);
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 6, 'the others');
+    failing.failure = () => undefined;
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 7, 'the slow poll to find it');
+    for (const id of made) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a server whose row was in use is claimed for when there is room again, and offered until then', async (t) => {
+    const zone = world();
+    const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
+    const offered = new Set<unknown>();
+    one.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => offered.add(serverUuid));
+    const [free, inUse] = [await oldServer(database), await oldServer(database)];
+    const first = await create(database, free);
+    const second = await create(database, inUse);
+    const holder = new pg.Client({ connectionString: url });
+    await holder.connect();
+    t.teardown(() => holder.end());
+    await holder.query('begin');
+    await holder.query('select 1 from cnapi_roster_authority where server_uuid = $1::uuid for update', [inUse]);
+    one.posts.hint(inUse);
+    one.posts.hint(free);
+    await until(() => one.messenger.posted.length === 1, 'the first');
+    await until(() => offered.has(inUse), 'the other one to be offered');
+    await holder.query('commit');
+    one.messenger.answer(first);
+    await until(() => one.messenger.posted.length === 2, 'the second, without a slow poll');
+    t.equal(one.messenger.posted[1]?.id, second);
+    one.messenger.answer(second);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
   t.test('an end that is not recorded is told again by the slow poll', async (t) => {
     const one = await instance(t, world());
     const id = await create(database, await oldServer(database));
@@ -177,7 +285,7 @@ t.test('posts', async (t) => {
     await until(() => one.messenger.posted.length === 1, 'the post');
     one.records = false;
     one.messenger.answer(id);
-    await until(() => one.told === 1, 'the end to be told');
+    await until(() => one.told >= 1, 'the end to be told');
     one.records = true;
     one.posts.poll();
     await until(() => one.posts.stats().postsInFlight === 0, 'it to be recorded');
@@ -192,8 +300,15 @@ t.test('posts', async (t) => {
     const id = await create(database, await oldServer(database));
     one.posts.poll();
     await until(() => one.messenger.posted.length === 1, 'the post');
-    await killRun(database, one.run, 1_000);
+    const stopped = await liveRun(database);
+    const last = await create(database, await oldServer(database));
+    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [stopped]);
+    await killRun(database, stopped);
+    // Only the database's clock says that it died long ago; that clock may just have been set.
+    await killRun(database, one.run, 3_600_000);
     two.posts.poll();
+    await until(() => two.ended.includes(last), 'those of a run that stopped to be ended at once');
+    t.match(await row(database, id), { state: 'claimed' });
     const next = await liveRun(database);
     one.run = next;
     await create(database, await oldServer(database));
@@ -205,10 +320,28 @@ t.test('posts', async (t) => {
     two.posts.poll();
     await until(() => two.ended.includes(id), 'the other instance to end it');
     t.match(await row(database, id), { error: taskEnds.posterLost });
-    t.equal(two.posts.stats().postsLost, 2);
+    t.equal(two.posts.stats().postsLost, 3);
     one.run = await liveRun(database);
     one.posts.poll();
     await until(() => one.posts.stats().postsInFlight === 0, 'the first to let go');
+  });
+
+  t.test('a post whose row is in use is moved to the new run a moment later; the others at once', async (t) => {
+    const one = await instance(t, world());
+    const ids = [await create(database, await oldServer(database)), await create(database, await oldServer(database))];
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 2, 'the posts');
+    await killRun(database, one.run, 60_000);
+    one.run = await liveRun(database);
+    await database.transaction(async (holder) => {
+      await holder.query('select 1 from cnapi_tasks where id = $1::uuid for update', [ids[0]]);
+      one.posts.poll();
+      await until(async () => (await postedBy(database, ids[1] ?? '')) === one.run, 'the other one to be moved');
+    });
+    await until(async () => (await postedBy(database, ids[0] ?? '')) === one.run, 'the first one, too');
+    for (const id of ids) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+    for (const id of ids) t.match(await row(database, id), { outcome: 'complete' });
   });
 
   t.test('stop: what is posted ends as unknown, at once', async (t) => {

@@ -25,8 +25,8 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   const database: Queryable = {
     async query<Row>(text: string, values?: readonly unknown[]) {
       const rows: unknown[] = [];
-      if (text.includes('cnapi_settle_inventory')) {
-        if (state.isSettled) rows.push({ id: task.id, ended: false });
+      if (text.includes('cnapi_settle_inventories')) {
+        if (state.isSettled) rows.push({ id: task.id, what: 'changed' });
       } else {
         epochs.push(...((values?.[1] ?? []) as number[]));
         await state.gate;
@@ -52,36 +52,27 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   return { reconciler, state, epochs, settled, come, serverUuid };
 }
 
-t.test('an inventory that could not be settled is kept for the slow poll, and settled then', async (t) => {
-  const { reconciler, state, settled, come, serverUuid } = setUp(t);
+t.test('an inventory that could not be settled is tried again until it is', async (t) => {
+  const { reconciler, state, epochs, settled, come, serverUuid } = setUp(t);
   come(1);
-  await until(() => reconciler.size === 1, 'it to be left over');
-  reconciler.poll();
-  t.equal(reconciler.size, 0, 'under way again');
-  await until(() => reconciler.size === 1, 'it to be left over again');
+  await until(() => epochs.length > 5, 'all rounds, and another one after them');
+  t.same([settled, reconciler.size], [[], 1]);
   state.isSettled = true;
-  reconciler.poll();
   await until(() => settled.length > 0, 'it to be settled');
   t.same(settled, [serverUuid]);
 });
 
 t.test("an earlier session's inventory does not take the place of a later one's", async (t) => {
-  const { reconciler, state, epochs, settled, come } = setUp(t);
+  const { state, epochs, settled, come } = setUp(t);
   const gate = Promise.withResolvers<void>();
   state.gate = gate.promise;
   come(1);
   await until(() => epochs.length === 1, 'the first to be under way');
-  state.gate = undefined;
   come(2);
-  await until(() => reconciler.size === 1, 'the second to be left over');
-  const rounds = epochs.length;
-  gate.resolve();
-  await until(() => epochs.length === rounds + 4, 'the first to have tried its rounds');
-  await new Promise((resolve) => setImmediate(resolve));
   state.isSettled = true;
-  reconciler.poll();
-  await until(() => settled.length > 0, 'the second to be settled');
-  t.equal(epochs.at(-1), 2);
+  gate.resolve();
+  await until(() => settled.length === 2, 'both to be settled');
+  t.same(epochs, [1, 2]);
 });
 
 t.test('what a fleet inherits is settled in parts', async (t) => {
@@ -104,22 +95,23 @@ t.test('what a fleet inherits is settled in parts', async (t) => {
     ),
   );
   const parts: number[] = [];
+  const sessions = new Map<string, TaskSession>();
   const settled = new Set<string>();
   const database: Queryable = {
     async query<Row>(text: string, values?: readonly unknown[]) {
-      if (!text.includes('cnapi_settle_inventory')) {
+      if (!text.includes('cnapi_settle_inventories')) {
         const rows = [...open.values()].slice(0, values?.[2] as number);
         return { rows: rows as Row[], rowCount: rows.length };
       }
       const ids = values?.[1] as string[];
       parts.push(ids.length);
       for (const id of ids) open.delete(id);
-      return { rows: ids.map((id) => ({ id, ended: false })) as Row[], rowCount: ids.length };
+      return { rows: ids.map((id) => ({ id, what: 'changed' })) as Row[], rowCount: ids.length };
     },
   };
   const reconciler = new Reconciler({
     database,
-    sessions: { run: randomUUID, get: () => undefined, all: () => [] },
+    sessions: { run: randomUUID, get: (serverUuid) => sessions.get(serverUuid), all: () => [] },
     clock: systemClock,
     log: silentLogger,
     onChanged: () => {},
@@ -127,13 +119,14 @@ t.test('what a fleet inherits is settled in parts', async (t) => {
   });
   t.teardown(() => reconciler.stop());
   for (const serverUuid of serverUuids) {
-    const session = {
+    const session: TaskSession = {
       serverUuid,
       epoch: 2,
       journalId: randomUUID(),
       capabilities: new Set<string>(),
       send: () => true,
     };
+    sessions.set(serverUuid, session);
     reconciler.add(session, { type: 'inventory', epoch: 2, tasks: [] });
   }
   await until(() => settled.size === 50, 'all to be settled');
@@ -142,10 +135,9 @@ t.test('what a fleet inherits is settled in parts', async (t) => {
 });
 
 t.test('an inventory whose session is over is forgotten', async (t) => {
-  const { reconciler, state, come } = setUp(t);
+  const { reconciler, state, epochs, come } = setUp(t);
   come(1);
-  await until(() => reconciler.size === 1, 'it to be left over');
+  await until(() => epochs.length > 0, 'it to be under way');
   state.current = undefined;
-  reconciler.poll();
-  t.equal(reconciler.size, 0);
+  await until(() => reconciler.size === 0, 'it to be forgotten');
 });

@@ -107,7 +107,7 @@ t.test('what was sent without an answer is sent again as it was, and marked', as
   recorder.end(session, end('y'));
   await until(() => acknowledged.length === 2, 'the next one');
   t.same(statements, [['output', 'output', 'complete'], ['complete']]);
-  t.same(repeated, [[true, false, false], undefined]);
+  t.same(repeated, [[true, false, false], null]);
 });
 
 t.test('a report the database will not have does not hold up the others', async (t) => {
@@ -126,15 +126,29 @@ t.test('what is too much is dropped and counted; ends are taken longer than even
     throw new DatabaseUnavailableError();
   });
   const text = 'x'.repeat(16 * 1024);
-  for (let n = 0; n < 4_000; n++) recorder.event(session, output('chatty', n, text));
+  for (let n = 0; n < 4_000; n++) recorder.event(session, output(`chatty ${n % 40}`, n, text));
   t.ok(recorder.droppedEvents > 1_000);
   t.ok(recorder.size < 33 * 1024 * 1024);
   recorder.end(session, end('x'));
   t.equal(recorder.refusedEnds, 0);
   const result = { text: 'x'.repeat(8_000_000) };
-  for (let n = 0; n < 8; n++) recorder.end(session, { ...end(`big ${n}`), result });
+  for (let n = 0; n < 12; n++) recorder.end(session, { ...end(`big ${n}`), result });
   t.ok(recorder.refusedEnds > 0);
   t.ok(recorder.size < 73 * 1024 * 1024);
+});
+
+t.test('a task with much output takes no room from others, nor from its own start', async (t) => {
+  const { recorder, session } = setUp(t, () => {
+    throw new DatabaseUnavailableError();
+  });
+  const text = 'x'.repeat(16 * 1024);
+  for (let n = 0; n < 4_000; n++) recorder.event(session, output('loud', n, text));
+  t.ok(recorder.droppedEvents > 3_000);
+  t.ok(recorder.size < 3 * 1024 * 1024, 'what waits of it fits a statement');
+  const dropped = recorder.droppedEvents;
+  recorder.event(session, started('loud'));
+  for (let n = 0; n < 20; n++) recorder.event(session, output(`quiet ${n}`, 0, text));
+  t.equal(recorder.droppedEvents, dropped);
 });
 
 t.test('progress of many tasks is bounded with its messages', async (t) => {

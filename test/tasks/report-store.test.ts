@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import type { Database } from '../../lib/moray/database.ts';
 import type { Report } from '../../lib/tasks/report.ts';
-import { recordRepeatedReports, recordReports } from '../../lib/tasks/report-store.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
 import { toTask } from '../../lib/tasks/task.ts';
 import { readEvents } from '../../lib/tasks/task-store.ts';
 import { freshPglite } from '../support/pglite.ts';
@@ -64,7 +64,10 @@ async function reportTests(t: Test, db: Database): Promise<void> {
         report: { reportedAt: 'then', ...report } as Report,
       })),
     );
-    t.same((await recordReports(db, reports)).toSorted(byId), ids.map((id) => ({ id, ended: true })).toSorted(byId));
+    t.same(
+      (await recordReports(db, reports)).changed.toSorted(byId),
+      ids.map((id) => ({ id, ended: true })).toSorted(byId),
+    );
     for (const id of ids) {
       const page = await readEvents(db, id, { afterSeq: 0, limit: 10 });
       t.same(
@@ -144,15 +147,15 @@ async function reportTests(t: Test, db: Database): Promise<void> {
       const page = await readEvents(db, id, { afterSeq: 0, limit: 100 });
       return page?.events.map(({ name, data }) => data.text ?? name);
     };
-    t.same(await recordRepeatedReports(db, again), [{ id, ended: false }], 'which had never arrived');
+    t.same((await recordReports(db, again)).changed, [{ id, ended: false }], 'which had never arrived');
     t.same(await stored(), ['started', 'one', 'two', 'err']);
-    t.same(await recordRepeatedReports(db, again), [{ id, ended: false }], 'which had');
+    t.same((await recordReports(db, again)).changed, [{ id, ended: false }], 'which had');
     t.same(await stored(), ['started', 'one', 'two', 'err']);
     const end = { name: 'complete', reportedAt: '', resultJson: '{}' } as const;
     const more = [...again, ...first([piece(6, 'six'), piece(3, 'err', 'stderr'), end])];
-    t.same(await recordRepeatedReports(db, more), [{ id, ended: true }]);
+    t.same((await recordReports(db, more)).changed, [{ id, ended: true }]);
     t.same(await stored(), ['started', 'one', 'two', 'err', 'six', 'err', 'end']);
-    t.same(await recordRepeatedReports(db, again), [{ id, ended: true }], 'an end whose record nobody heard of');
+    t.same((await recordReports(db, again)).changed, [{ id, ended: true }], 'an end whose record nobody heard of');
     t.equal((await stored())?.length, 7);
   });
 
@@ -169,7 +172,7 @@ async function reportTests(t: Test, db: Database): Promise<void> {
     await recordReports(db, sent, bounds);
     const before = (await readEvents(db, id, { afterSeq: 0, limit: 100 }))?.events;
     t.equal(before?.length, 7);
-    await recordRepeatedReports(db, sent, bounds);
+    await recordReports(db, sent, bounds);
     t.same((await readEvents(db, id, { afterSeq: 0, limit: 100 }))?.events, before);
   });
 

@@ -2,7 +2,15 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import type { Database } from '../../lib/moray/database.ts';
 import { taskEnds } from '../../lib/tasks/task.ts';
-import { cancelTask, createTask, deleteTasks, listTasks, readPositions, readTask } from '../../lib/tasks/task-store.ts';
+import {
+  cancelTask,
+  createTask,
+  deleteTasks,
+  listTasks,
+  MAX_QUEUED_MIB_PER_SERVER,
+  readPositions,
+  readTask,
+} from '../../lib/tasks/task-store.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import {
@@ -68,10 +76,31 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.match(await createTask(db, newTask(serverUuid, { idempotencyKey: 'k' }), 2), { id: first.id });
   });
 
+  t.test('a queue is full in bytes, too, and has room again when some have been taken', async (t) => {
+    const { serverUuid } = await seat(db);
+    const first = newTask(serverUuid, { idempotencyKey: 'k', params: { text: 'x'.repeat(1000) } });
+    t.ok(await createTask(db, first));
+    const room = MAX_QUEUED_MIB_PER_SERVER * 1024 * 1024 - 2 * JSON.stringify(first.params).length;
+    await db.query(
+      `insert into cnapi_tasks (id, server_uuid, name, params, params_bytes, timeout_ms, idempotent, request_hash, created_at, queued_at)
+         select gen_random_uuid(), $1::uuid, 'nop', '{}', $2::int, 1, false, 'h', cnapi_now(), cnapi_now()`,
+      [serverUuid, room],
+    );
+    const larger = newTask(serverUuid, { params: { text: 'x'.repeat(1001) } });
+    t.equal(await createTask(db, larger), undefined);
+    t.ok(await createTask(db, newTask(serverUuid, { params: first.params })), 'exactly as much as there is room for');
+    t.equal(await createTask(db, newTask(serverUuid)), undefined);
+    t.match(await createTask(db, { ...newTask(serverUuid), idempotencyKey: 'k' }), { id: first.id }, 'a known key');
+    t.ok(await createTask(db, newTask((await seat(db)).serverUuid)), 'the quota is of each server');
+    await cancelTask(db, first.id);
+    t.ok(await createTask(db, newTask(serverUuid)));
+  });
+
   t.test('a cancel ends a queued task, asks a claimed one to end, and finds nothing in an ended one', async (t) => {
     const mine = await seat(db);
     const [queued, claimed] = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)];
-    t.match(await cancelTask(db, queued), { row: { state: 'ended', outcome: 'failure', error: taskEnds.cancelled } });
+    t.match(await cancelTask(db, queued), { isEnded: true });
+    t.match(await row(db, queued), { state: 'ended', outcome: 'failure', error: taskEnds.cancelled });
     t.equal(await cancelTask(db, queued), undefined);
     t.equal(await cancelTask(db, randomUUID()), undefined);
     t.same(
@@ -79,7 +108,8 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       [claimed],
       'what was cancelled is not claimed',
     );
-    t.match(await cancelTask(db, claimed), { row: { state: 'claimed', outcome: null }, run: mine.run });
+    t.match(await cancelTask(db, claimed), { isEnded: false, run: mine.run });
+    t.match(await row(db, claimed), { state: 'claimed', outcome: null });
     t.match(await claim(db, mine), [{ what: 'cancel', id: claimed, attempt: 1 }], 'it is sent on');
     t.same(await claim(db, mine), [], 'once');
     for (const round of [1, 2]) {
@@ -110,13 +140,18 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     const [first, second] = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)];
     await backdate(db, first, 1000);
     t.same(
-      (await listTasks(db, mine.serverUuid, 10)).map((task) => task.id),
+      (await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1000 })).rows.map((task) => task.id),
       [second, first],
     );
+    const newest = await listTasks(db, mine.serverUuid, { rows: 1, bytes: 1000 });
     t.same(
-      (await listTasks(db, mine.serverUuid, 1)).map((task) => task.id),
+      newest.rows.map((task) => task.id),
       [second],
     );
+    const rest = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1000 }, newest.next);
+    t.same([rest.rows.map((task) => task.id), rest.next], [[first], undefined], 'and on from there');
+    const narrow = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1 });
+    t.same([narrow.rows.map((task) => task.id), narrow.next?.id], [[second], second], 'one row however large');
     await cancelTask(db, first);
     t.same(
       (await readPositions(db, [first, second, randomUUID()])).toSorted(byId),
@@ -125,6 +160,20 @@ async function storeTests(t: Test, db: Database): Promise<void> {
         { id: second, isEnded: false, lastSeq: 0, row: undefined },
       ].toSorted(byId),
     );
+  });
+
+  t.test('a list ends after so many bytes of text, however well the database compresses them', async (t) => {
+    const mine = await seat(db);
+    const large = { a: 'a'.repeat(1_000_000) };
+    for (let n = 0; n < 3; n += 1) await create(db, mine.serverUuid, { params: large });
+    const first = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1_500_000 });
+    t.equal(first.rows.length, 2, 'params');
+    for (const order of await claim(db, mine)) await record(db, mine, order.id as string, complete(large));
+    await db.query(`update cnapi_tasks set params_bytes = 2 where server_uuid = $1::uuid`, [mine.serverUuid]);
+    const second = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1_500_000 });
+    t.equal(second.rows.length, 2, 'results');
+    const rest = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1_500_000 }, second.next);
+    t.same([rest.rows.length, rest.next], [1, undefined]);
   });
 
   t.test('a position brings all of an ended task but not of a large one', async (t) => {

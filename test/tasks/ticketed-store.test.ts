@@ -119,11 +119,10 @@ t.test('at the same moment', async (t) => {
   const made = async (creation: Creation) =>
     creation.kind === 'made' ? (await readTask(db, creation.id))?.ticket_uuid : undefined;
 
-  /** What can end a ticket, and how it stands then. */
+  /** What waits for a ticket in use to end it, and how the ticket stands then. */
   const ends: [string, string, (uuid: string) => Promise<unknown>][] = [
     ['released', 'finished', (uuid) => releaseTicket(db, uuid)],
     ['deleted', 'gone', (uuid) => deleteTicket(db, uuid)],
-    ['expired', 'expired', () => expireTickets(db, 100)],
   ];
   for (const [name, status, end] of ends) {
     t.test(`a ticket that is ${name} first makes no task`, async (t) => {
@@ -144,6 +143,27 @@ t.test('at the same moment', async (t) => {
       t.equal(await statusOf(db, uuid), status);
     });
   }
+
+  // An expiry does not wait for a ticket in use: it leaves it for the next one.
+  t.test('a ticket that is expired first makes no task', async (t) => {
+    const { queue, uuid } = await ticket();
+    const expireSql = 'select * from cnapi_expire_tickets(100)';
+    const [creation] = await runBehindLock<[Creation]>(url, expireSql, [creating(uuid, queue.serverUuid)]);
+    t.match(creation, { kind: 'refused', ticket: { status: 'expired' } });
+    t.equal(await statusOf(db, uuid), 'expired');
+  });
+
+  t.test('a task that comes first is made, and the ticket is expired after it', async (t) => {
+    const { queue, uuid } = await ticket();
+    const creation = await db.transaction(async (connection) => {
+      const creation = await createTaskUnderTicket(connection, newTask(queue.serverUuid, { ticketUuid: uuid }));
+      t.same(await expireTickets(db, 100), [], 'a ticket in use is left for the next expiry');
+      return creation;
+    });
+    t.equal(await made(creation), uuid);
+    t.same(await expireTickets(db, 100), [{ uuid, status: 'expired' }]);
+    t.equal(await statusOf(db, uuid), 'expired');
+  });
 
   t.test('a ticket that becomes active first makes the task', async (t) => {
     const { queue, uuid: first } = await ticket();

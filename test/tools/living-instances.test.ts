@@ -9,6 +9,7 @@ interface Row {
   run: string;
   port: number;
   beat: number;
+  isDraining?: boolean;
 }
 
 /** A table of instances whose rows a test changes, and that can be away. */
@@ -20,7 +21,7 @@ class Table {
   query(): Promise<unknown> {
     this.reads += 1;
     if (this.away) return Promise.reject(new Error('the database is away'));
-    const rows = this.rows.map(({ run, port, beat }) => ({
+    const rows = this.rows.map(({ run, port, beat, isDraining = false }) => ({
       run,
       port,
       beat,
@@ -30,6 +31,7 @@ class Table {
       pid: 1,
       version: '1',
       state: 'live',
+      is_draining: isDraining,
       agents: 0,
       started_at: new Date(0),
     }));
@@ -69,6 +71,24 @@ t.test('a run whose beat stands still is left out, and comes back when it beats'
   second.beat += 1;
   await until(() => ports(living).join() === '1,2', 'it is back');
   t.pass('left out and taken back');
+});
+
+t.test('an instance that drains is left out at once, though it beats', async (t) => {
+  const table = new Table();
+  const [stays, leaves]: [Row, Row] = [
+    { run: 'a', port: 1, beat: 0 },
+    { run: 'b', port: 2, beat: 0 },
+  ];
+  table.rows = [stays, leaves];
+  const hearts = systemClock.every(10, () => {
+    for (const row of table.rows) row.beat += 1;
+  });
+  t.teardown(() => hearts.cancel());
+  const living = observed(t, table);
+  await until(() => ports(living).join() === '1,2', 'both live');
+  leaves.isDraining = true;
+  await until(() => ports(living).join() === '1', 'the one that drains is left out');
+  t.pass('callers are not sent to it any more');
 });
 
 t.test('while the database is away the last answer is kept, however long', async (t) => {

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { createTicketOnce } from '../../lib/waitlist/ticket-keys.ts';
 import {
   createTicket,
   deleteQueues,
@@ -103,6 +104,22 @@ t.test('concurrent pairs', async (t) => {
     t.equal(await statusOf(db, first), 'active');
   });
 
+  check('a create that is still under way and its repetition give one ticket, whatever the queue', async (t) => {
+    const queue = newQueue();
+    await addOne(db, queue);
+    const [first, second] = [randomUUID(), randomUUID()];
+    const creatingOnce = (uuid: string) => {
+      const key = { key: 'k', requestHash: 'hash', maxWaiting: 100, maxOpen: 1_000 };
+      return leg('create once', () => createTicketOnce(db, newTicket(queue, { uuid }), key));
+    };
+    const made = await runBehindLock<unknown[]>(url, lock(queue), [creatingOnce(first), creatingOnce(second)]);
+    t.same(made, [
+      { uuid: first, requestHash: 'hash' },
+      { uuid: first, requestHash: 'hash' },
+    ]);
+    t.same(await statusesOf(db, [first, second]), ['queued', 'gone']);
+  });
+
   check('the last ticket is released, then create: the row that goes takes nobody along', async (t) => {
     const queue = newQueue();
     const [last = ''] = await addSome(db, queue, 1);
@@ -186,8 +203,13 @@ t.test('concurrent pairs', async (t) => {
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
     await backdate(db, one);
-    const [, refused] = await runBehindLock<[unknown, unknown]>(url, lock(queue), [expiring, renewing(one)]);
-    t.same(refused, { status: 'expired', moved: [] });
+    t.same(
+      await runBehindLock<[unknown]>(url, lock(queue), [expiring]),
+      [[]],
+      'a queue in use is left for the next time',
+    );
+    await expiring.run();
+    t.same(await renewing(one).run(), { status: 'expired', moved: [] });
     await db.query(
       `update cnapi_waitlist_tickets set expires_at = cnapi_now() + interval '1 second' where uuid = '${two}'`,
     );

@@ -12,7 +12,7 @@ import type { Waitlist } from '../../lib/waitlist/waitlist.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { memoryBus, startWaitlist } from './support/instances.ts';
-import { complaints, migrations, newQueue, type Place } from './support/waitlist-database.ts';
+import { complaints, migrations, newQueue, type Place, statusOf } from './support/waitlist-database.ts';
 
 const CLIENTS = 16;
 const RUN_MS = 60_000;
@@ -57,15 +57,25 @@ t.test('sixteen clients for a minute: one holder a queue, in order, and every wa
   const expiries = (): ExpiryRequest =>
     pick([{ expiresInSeconds: 3600 }, { expiresInSeconds: randomInt(1, 1_000) / 1000 }, { expiresAt: '2001' }]);
 
+  /** The new ticket is the last of its queue. Only a 'delete all' between the commit and the read leaves no queue to read. */
+  async function create(queue: Place): Promise<string> {
+    const deletedBefore = counts['delete all'] ?? 0;
+    const { uuid, queue: read } = await any().create({ ...queue, expiry: expiries() });
+    const isDeleted = read.length === 0 && (counts['delete all: begun'] ?? 0) > deletedBefore;
+    if (isDeleted) count('create: deleted');
+    else if (read.at(-1)?.uuid !== uuid) wrong.push(`${uuid} is not the last of its queue`);
+    if (isDeleted && (await statusOf(database, uuid)) !== 'gone') wrong.push(`${uuid} is not in its queue`);
+    return uuid;
+  }
+
   async function disturb(queue: Place): Promise<void> {
     const uuid = known[randomInt(known.length + 1)];
     const what = uuid === undefined ? 'create' : pick(ACTIONS);
     switch (what) {
       case 'create': {
-        const created = await any().create({ ...queue, expiry: expiries() });
-        if (created.queue.at(-1)?.uuid !== created.uuid) wrong.push(`${created.uuid} is not the last of its queue`);
-        known[randomInt(40)] = created.uuid;
-        const ending = any().wait(created.uuid, { timeoutMs: RUN_MS * 2 });
+        const created = await create(queue);
+        known[randomInt(40)] = created;
+        const ending = any().wait(created, { timeoutMs: RUN_MS * 2 });
         waits.push(ending.then(({ outcome }) => count(`wait: ${outcome}`), tolerate));
         break;
       }
@@ -79,6 +89,7 @@ t.test('sixteen clients for a minute: one holder a queue, in order, and every wa
         await any().renew(uuid ?? '', expiries());
         break;
       case 'delete all':
+        count('delete all: begun');
         await any().deleteAll(queue.serverUuid);
         break;
       default:

@@ -8,7 +8,12 @@ import { silentLogger } from '../../lib/log.ts';
 import type { Database } from '../../lib/moray/database.ts';
 import { migrate } from '../../lib/moray/migrations.ts';
 import type { ExpiryRequest, TicketRequest } from '../../lib/waitlist/ticket.ts';
-import { InvalidTicketError, TicketEndedError, TicketNotFoundError } from '../../lib/waitlist/ticket-errors.ts';
+import {
+  InvalidTicketError,
+  TicketEndedError,
+  TicketKeyConflictError,
+  TicketNotFoundError,
+} from '../../lib/waitlist/ticket-errors.ts';
 import type { Waitlist, WaitlistConfig } from '../../lib/waitlist/waitlist.ts';
 import { TooManyWaitersError, WaitStoppedError } from '../../lib/waits/wait-errors.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
@@ -119,6 +124,27 @@ t.test('a ticket is answered as the reference does, with its queue', async (t) =
   t.match(await a.queues({ limit: 10, offset: 0 }), [
     { server_uuid: 'default', scope: 'vm', id: mine.id, depth: 1, holder: { uuid: first.uuid, action: 'provision' } },
   ]);
+});
+
+t.test('a request repeated under its key gives its ticket as it stands, on any instance', async (t) => {
+  const { a, b } = await twoInstances(t);
+  const mine = request({ idempotencyKey: 'key' });
+  const { idempotencyKey: _none, ...other } = mine;
+  const holder = await a.create(other);
+  const first = await a.create(mine);
+  t.match(first.queue, [
+    { uuid: holder.uuid, status: 'active' },
+    { uuid: first.uuid, status: 'queued' },
+  ]);
+  t.same(await b.create(mine), first);
+  t.not((await a.create({ ...mine, serverUuid: randomUUID() })).uuid, first.uuid, 'a key is of its server');
+  await t.rejects(b.create({ ...mine, action: 'another' }), TicketKeyConflictError);
+  await a.release(holder.uuid);
+  t.match((await b.create(mine)).queue, [{ uuid: first.uuid, status: 'active' }]);
+  await a.release(first.uuid);
+  t.match(await b.create(mine), { uuid: first.uuid, queue: [{ uuid: first.uuid, status: 'finished' }] });
+  await b.delete(first.uuid);
+  t.not((await a.create(mine)).uuid, first.uuid, 'the key goes with its ticket');
 });
 
 t.test('a wait ends with whatever becomes of its ticket, and says what', async (t) => {

@@ -3,6 +3,7 @@ import t from 'tap';
 import type { Bus, BusMessage } from '../../lib/bus/bus.ts';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
+import type { Queryable } from '../../lib/moray/database.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 import { Watches } from '../../lib/waits/watches.ts';
 import { until } from '../support/until.ts';
@@ -12,12 +13,15 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   const ended = new Set<string>();
   const reads: string[][] = [];
   const subscriptions: { topic: string; hear: (message: BusMessage) => void; ready: () => void }[] = [];
-  const state = { isAway: false };
-  const read = async (ids: readonly string[]) => {
+  const state = { isAway: false, answers: Promise.resolve(), answered: 0 };
+  const read = async (_database: Queryable, ids: readonly string[]) => {
     reads.push([...ids]);
     await new Promise((resolve) => setImmediate(resolve));
     if (state.isAway) throw new DatabaseUnavailableError();
-    return ids.map((id) => [id, { stage: ended.has(id) ? 1 : 0 }] as const);
+    const found = ids.map((id) => [id, { stage: ended.has(id) ? 1 : 0 }] as const);
+    await state.answers;
+    state.answered += 1;
+    return found;
   };
   const bus = {
     subscribe(topic: string, hear: (message: BusMessage) => void, ready: () => void) {
@@ -27,6 +31,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     },
   } as unknown as Bus;
   const watches = new Watches<{ stage: number }>({
+    database: { query: async () => ({ rows: [], rowCount: 0 }) },
     bus,
     clock: systemClock,
     log: silentLogger,
@@ -45,15 +50,16 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     return reached;
   };
   const settled = (count: number) => until(() => reads.length === count, `read ${count}`);
-  return { watches, ended, reads, subscriptions, state, waitFor, settled };
+  const answered = (count: number) => until(() => state.answered === count, `the answer to read ${count}`);
+  return { watches, ended, reads, subscriptions, state, waitFor, settled, answered };
 }
 
 t.test('it reads after it has subscribed, and again whenever the subscription is confirmed', async (t) => {
-  const { ended, reads, subscriptions, waitFor, settled } = setUp(t);
+  const { ended, reads, subscriptions, waitFor, answered } = setUp(t);
   const id = randomUUID();
   const waiting = waitFor(id);
   t.equal(subscriptions.length, 1, 'subscribed before anything was read');
-  await settled(1);
+  await answered(1);
   ended.add(id);
   subscriptions[0]?.ready();
   t.match(await waiting, { position: { stage: 1 } });
@@ -98,6 +104,37 @@ t.test('what happens before the end is heard while somebody wants it, and is not
   t.equal(watches.count, 1);
 });
 
+t.test('it reads again whenever the subscription of its events is confirmed', async (t) => {
+  const { watches, ended, reads, subscriptions, answered } = setUp(t);
+  const id = randomUUID();
+  const follow = watches.open(id, true);
+  const seen = follow.until((position) => position?.stage === 1, { timeoutMs: 30_000 });
+  await answered(1);
+  ended.add(id);
+  subscriptions.find(({ topic }) => topic === `thing:${id}`)?.ready();
+  t.match(await seen, { position: { stage: 1 } });
+  t.equal(reads.length, 2);
+  follow.close();
+});
+
+t.test('whoever joins while a read is on its way is not answered by it, but by the next one', async (t) => {
+  const { watches, ended, state, waitFor, settled } = setUp(t);
+  const id = randomUUID();
+  const answer = Promise.withResolvers<void>();
+  state.answers = answer.promise;
+  const first = waitFor(id);
+  await settled(1);
+  await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+  // The read has found it at the first stage; it ends before somebody else asks.
+  ended.add(id);
+  const joiner = watches.open(id, false);
+  const seen = joiner.until(() => true, { timeoutMs: 30_000 });
+  answer.resolve();
+  t.match(await seen, { position: { stage: 1 } });
+  t.match(await first, { position: { stage: 1 } });
+  joiner.close();
+});
+
 t.test('many waits share one subscription and few reads', async (t) => {
   const { watches, ended, reads, subscriptions, waitFor } = setUp(t);
   const ids = Array.from({ length: 20 }, () => randomUUID());
@@ -122,4 +159,12 @@ t.test('while the database is away waits go on', async (t) => {
   ended.add(id);
   state.isAway = false;
   t.match(await waiting, { position: { stage: 1 } });
+});
+
+t.test('once it has stopped it hears nothing any more', async (t) => {
+  const { watches, subscriptions, waitFor } = setUp(t);
+  const waiting = waitFor(randomUUID());
+  t.equal(subscriptions.length, 1);
+  await Promise.all([t.rejects(waiting, { message: /stopping/ }), watches.stop()]);
+  t.same(subscriptions, []);
 });

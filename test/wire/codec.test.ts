@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
 import type { HelloFrame } from '../../lib/wire/frames.ts';
+import { MAX_FRAME_VALUES } from '../../lib/wire/limits.ts';
 
 const hello: HelloFrame = {
   type: 'hello',
@@ -67,6 +68,30 @@ for (const { name, text, code, message } of bad) {
     t.throws(() => parseAgentFrame(text), { name: 'FrameError', code, message });
   });
 }
+
+t.test('an end whose result is too large is taken without it, for it would be sent for ever', async (t) => {
+  const id = '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11';
+  const many = { list: Array(MAX_FRAME_VALUES).fill(0) };
+  const end = { type: 'task_end', id, attempt: 3, outcome: 'complete', result: many, reportedAt: 'now' };
+  t.match(parseAgentFrame(JSON.stringify(end)), {
+    ...{ id, attempt: 3, outcome: 'complete', error: undefined },
+    result: { truncated: true, message: `the result was not kept: frame holds more than ${MAX_FRAME_VALUES} values` },
+  });
+  const failure = JSON.stringify({ ...end, outcome: 'failure', error: { code: 'Why', message: 'so' } });
+  t.match(parseAgentFrame(failure), { id, outcome: 'failure', error: { code: 'ResultTooLarge' } });
+  const deep = `{"type":"task_end","id":"${id}","attempt":3,"outcome":"complete","result":${'{"a":'.repeat(5_000)}`;
+  t.match(parseAgentFrame(deep), { id, result: { truncated: true } }, 'cut off, too, for it is not read on');
+  t.throws(() => parseAgentFrame(deep.replace(id, 'x'.repeat(36))), { code: 'fields' });
+  t.throws(() => parseAgentFrame(JSON.stringify({ ...many, ...end })), { code: 'limit' }, 'in another order');
+});
+
+t.test('values are paid for before they are made, and heartbeats have none', async (t) => {
+  const paid: number[] = [];
+  const payer = { payForValues: (values: number) => paid.push(values) };
+  parseAgentFrame(encodeHeartbeat(7), payer);
+  t.throws(() => parseAgentFrame('{"a":[1,2,3', payer), { code: 'json' });
+  t.same(paid, [6]);
+});
 
 t.test('no text makes parsing throw anything but a frame error', async (t) => {
   const texts = fc.oneof(

@@ -1,6 +1,7 @@
 /**
- * What a figure of the benchmark is, and what it comes out with. A figure makes what it needs (`BenchContext`), measures,
- * and returns one row of the table or several; it says nothing of being met: that follows from its limit. Pure.
+ * A figure of the benchmark and its results. A figure creates what it needs (`BenchContext`),
+ * measures, and returns one or more rows of the table. It does not say whether it is met; that
+ * follows from its limit. Pure.
  */
 
 import type { Program, ProgramPlan } from '../processes/program.ts';
@@ -10,56 +11,64 @@ import type { Helper, HelperPlan } from './helper.ts';
 import type { Zone, ZonePlan } from './zone.ts';
 
 export interface Figure {
-  /** For `--only`. */
+  /** The name for `--only`. */
   name: string;
-  /** In one line, for `--help`. */
+  /** One line for `--help`. */
   says: string;
-  /** About how long it takes at full size. */
+  /** Approximate duration at full size. */
   seconds: number;
-  /** It is held against the floors, which are measured anew just before it: a machine that others use too changes within minutes. */
+  /**
+   * The figure is compared with the floors, which are measured again just before it, because a
+   * shared machine changes within minutes.
+   */
   isOnFloors?: true;
   measure(context: BenchContext): Promise<readonly Result[]>;
 }
 
 export interface Result {
-  /** The row's name, with its size: `CPU per heartbeat, 10,000 agents`. */
+  /** The row's name with its size: `CPU per heartbeat, 10,000 agents`. */
   what: string;
   value: number;
-  /** Of the value and of the floor: `ms`, `µs`, `KB`, `/s`. */
+  /** Unit of the value and of the floor: `ms`, `µs`, `KB`, `/s`. */
   unit: string;
-  /** What the same takes at least, measured in the same run; `of` says what that is: `2N + C + H`. */
+  /** The minimum cost of the same work, measured in the same run; `of` names it: `2N + C + H`. */
   floor?: { of: string; value: number };
   limit?: Limit;
-  /** What a reader needs to judge it: percentiles, samples, the load. */
+  /** What a reader needs to judge the row: percentiles, samples, the load. */
   notes?: readonly string[];
 }
 
-/** On value / floor, or on the value itself. */
+/** A limit of value / floor, or of the value itself. */
 export type Limit = { on: 'ratio' | 'value' } & ({ atMost: number } | { atLeast: number });
 
 export interface BenchContext {
-  /** Sizes for trying the figure out; its numbers mean nothing. */
+  /** Uses small sizes, to try the figure out; its numbers mean nothing. */
   isQuick: boolean;
-  /** How long a figure that shows endurance goes on. */
+  /** Duration of a figure that shows endurance. */
   minutes: number;
-  /** How often each peer takes its turn beside ours. */
+  /** How many turns each peer takes next to ours. */
+  /** How long the figure `snapshot` keeps its snapshot open. */
+  snapshotMinutes: number;
   rounds: number;
   /** Postgres and the bus, shared by all figures of a run. */
   foundation: Foundation;
   floors: Floors;
-  /** For what a figure wants to keep on disk; removed at the end. */
+  /** For files of a figure; removed at the end. */
   directory: string;
-  /** Where profiles go, if they are wanted; they are taken after the measuring. */
+  /** The folder for profiles, if wanted; they are taken after the measurement. */
   profiles: string | undefined;
-  /** Aborted when the user wants to stop. */
+  /** Aborts when the user wants to stop. */
   signal: AbortSignal;
-  /** Progress, for people. */
+  /** Prints progress for people. */
   say(text: string): void;
-  /** Instances on a database of their own, ready; stopped at the end of the run at the latest. */
+  /**
+   * Starts instances on a database of their own and waits until they are ready. They are stopped at
+   * the end of the run at the latest.
+   */
   startZone(plan?: ZonePlan): Promise<Zone>;
-  /** A program of the benchmark's own in a process of its own; stopped likewise. */
+  /** Starts a program of the benchmark as a separate process, stopped in the same way. */
   startHelper(plan: HelperPlan): Promise<Helper>;
-  /** Any program, in a process of its own; killed likewise. */
+  /** Starts any program as a separate process, killed in the same way. */
   startProgram(plan: Pick<ProgramPlan, 'name' | 'command'>): Program;
 }
 
@@ -67,7 +76,7 @@ export function ratioOf({ value, floor }: Result): number | undefined {
   return floor === undefined ? undefined : value / floor.value;
 }
 
-/** Undefined where there is no limit. */
+/** Returns undefined when there is no limit. */
 export function isMet(result: Result): boolean | undefined {
   const { limit, value } = result;
   if (limit === undefined) return undefined;

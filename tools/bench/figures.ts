@@ -1,12 +1,16 @@
 /** All figures, in the order of the table. */
 import type { Figure } from './figure.ts';
 import { agentCost } from './figures/agents.ts';
+import { arrival } from './figures/arrival.ts';
+import { claims } from './figures/claims.ts';
 import { eventCost } from './figures/event-cost.ts';
 import { instanceKilled } from './figures/instance-killed.ts';
 import { listServers } from './figures/list-servers.ts';
 import { lostAgents } from './figures/lost-agents.ts';
 import { manyAgents } from './figures/many-agents.ts';
+import { recordReportsRate } from './figures/record-reports.ts';
 import { revokedToken } from './figures/revoked-token.ts';
+import { snapshot } from './figures/snapshot.ts';
 import { statements } from './figures/statements.ts';
 import { taskRate } from './figures/task-rate.ts';
 import { taskTrip } from './figures/task-trip.ts';
@@ -19,10 +23,14 @@ export const figures: readonly Figure[] = [
   lostAgents,
   taskTrip,
   taskRate,
+  recordReportsRate,
+  claims,
   eventCost,
+  snapshot,
   ticketTrip,
   ticketRate,
   instanceKilled,
+  arrival,
   manyAgents,
   listServers,
   revokedToken,

@@ -1,20 +1,21 @@
-/** The options of `npm run bench`, parsed into exact types. Pure. */
+/** Parses the options of `npm run bench` into exact types. Pure. */
 import { parseArgs } from 'node:util';
 import type { Figure } from './figure.ts';
 
 export interface BenchOptions {
   isJson: boolean;
   isQuick: boolean;
-  /** The figures are those beside the peers. */
+  /** Selects the figures that compare cnapi with peers. */
   isPeers: boolean;
   minutes: number;
-  /** How often peers take their turn. */
+  /** Number of turns of each peer. */
+  snapshotMinutes: number;
   rounds: number;
   figures: readonly Figure[];
   databaseUrl: string | undefined;
   redisUrl: string | undefined;
   bus: 'redis' | 'postgres' | undefined;
-  /** Where figures that can do so leave profiles. */
+  /** The folder for profiles, from figures that can take them. */
   profiles: string | undefined;
 }
 
@@ -30,6 +31,7 @@ export function usageOf(figures: readonly Figure[], peers: readonly Figure[]): s
   --rounds N           how often each of the peers takes its turn (default 3)
   --quick              small sizes, for trying it out; the numbers mean nothing
   --minutes N          how long many agents are held (default 10)
+  --snapshot-minutes N how long the snapshot of the figure snapshot stays open (default 1)
   --json               one JSON object instead of the table
   --database-url URL   use this Postgres (it makes databases of its own there) instead of an embedded one
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
@@ -51,7 +53,7 @@ function linesOf(figures: readonly Figure[]): string {
   return figures.map(({ name, says, seconds }) => `  ${name.padEnd(18)} ${says} (${seconds} s)`).join('\n');
 }
 
-/** Undefined when only help is asked for. @throws BenchUsageError */
+/** Returns undefined when only the help text was requested. @throws BenchUsageError */
 export function parseBenchOptions(
   args: readonly string[],
   own: readonly Figure[],
@@ -66,7 +68,8 @@ export function parseBenchOptions(
     isJson: values.json,
     isQuick: values.quick,
     isPeers: values.peers,
-    minutes: minutesOf(values.minutes),
+    minutes: minutesOf('minutes', values.minutes),
+    snapshotMinutes: minutesOf('snapshot-minutes', values['snapshot-minutes']),
     rounds: roundsOf(values.rounds),
     figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
     databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
@@ -86,6 +89,7 @@ function parse(args: readonly string[]) {
         quick: { type: 'boolean', default: false },
         rounds: { type: 'string', default: '3' },
         minutes: { type: 'string', default: '10' },
+        'snapshot-minutes': { type: 'string', default: '1' },
         only: { type: 'string' },
         'database-url': { type: 'string' },
         'redis-url': { type: 'string' },
@@ -99,9 +103,9 @@ function parse(args: readonly string[]) {
   }
 }
 
-function minutesOf(text: string): number {
+function minutesOf(name: string, text: string): number {
   if (/^\d{1,4}(\.\d+)?$/.test(text) && Number(text) > 0) return Number(text);
-  throw new BenchUsageError(`--minutes ${text} is not a number of minutes`);
+  throw new BenchUsageError(`--${name} ${text} is not a number of minutes`);
 }
 
 function roundsOf(text: string): number {

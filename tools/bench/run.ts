@@ -1,6 +1,7 @@
 /**
- * One run: what the figures stand on, one figure after the other, and the end of everything it started, however it comes:
- * finished, failed or told to stop. A figure that fails is a line of the report; the others are measured all the same.
+ * One run: starts the services, measures one figure after the other, and ends everything it
+ * started, whether it finished, failed or was stopped. A figure that fails is a line of the report;
+ * the others are still measured.
  */
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -37,12 +38,12 @@ export class Run {
     this.#signal = signal;
     this.#say = say;
     guardFolder(this.#directory);
-    // The user that Postgres runs as passes through.
+    // The user that Postgres runs as must be able to pass through.
     chmodSync(this.#directory, 0o711);
     this.#foundation = new Foundation({ directory: this.#directory, databaseUrl, redisUrl, bus, say });
   }
 
-  /** @throws when it cannot begin, or is told to stop */
+  /** @throws when it cannot start, or is stopped */
   async measure(): Promise<Report> {
     const startedAt = isoNow(clock);
     await this.#foundation.start();
@@ -89,6 +90,7 @@ export class Run {
     return {
       isQuick: this.#options.isQuick,
       minutes: this.#options.minutes,
+      snapshotMinutes: this.#options.snapshotMinutes,
       rounds: this.#options.isQuick ? 1 : this.#options.rounds,
       foundation: this.#foundation,
       directory: this.#newFolder(),
@@ -122,7 +124,7 @@ export class Run {
     return program;
   }
 
-  /** What a figure still starts after it was told to stop is not started. */
+  /** Prevents a figure from starting anything after the run was stopped. */
   #take(one: Stoppable): void {
     this.#signal.throwIfAborted();
     this.#started.push(one);
@@ -141,7 +143,7 @@ export class Run {
     const stop = () => reject(this.#signal.reason);
     this.#signal.addEventListener('abort', stop, { once: true });
     if (this.#signal.aborted) stop();
-    // Its failure after that is of no interest.
+    // A failure after the abort is ignored.
     work.catch(() => undefined);
     return Promise.race([work, promise]).finally(() => this.#signal.removeEventListener('abort', stop));
   }

@@ -1,10 +1,11 @@
 /**
- * The life of a task as the database sees it, for `pgbench`: the product's own statements, as its stores send them, in a
- * database of their own with the product's tables. Each client has a server of its own and takes one task after the other
- * from its creation over the claim to the end, which is how they go when an instance does nothing but this.
+ * The statements of a task's life, for `pgbench`: the product's own statements, as its stores send
+ * them, in a separate database with the product's tables. Each client has its own server and takes
+ * one task after the other from creation through claim to end, as an instance without other work
+ * would do.
  */
 import type { Queryable } from '../../lib/moray/database.ts';
-import { claimTasks } from '../../lib/tasks/claim-store.ts';
+import { claimTasks, readOrders } from '../../lib/tasks/claim-store.ts';
 import { recordReports } from '../../lib/tasks/report-store.ts';
 import { createTask } from '../../lib/tasks/task-store.ts';
 import { statementsOf, toScript } from './pgbench.ts';
@@ -13,17 +14,18 @@ const RUN = '11111111-1111-4111-8111-111111111111';
 const JOURNAL = '22222222-2222-4222-8222-222222222222';
 const TASK = '33333333-3333-4333-8333-333333333333';
 const SERVER = '44444444-4444-4444-8444-444444444444';
-/** Random over the whole range, as a task's id is. */
+/** Random over the whole range, like a task's id. */
 const ANY_TASK = 'md5(:task::text)::uuid';
 const OWN_SERVER = 'md5(:client_id::text)::uuid';
 
-/** The three statements of a task that an agent takes, starts and ends within a moment. */
+/** The four statements of a task that an agent accepts, starts and ends at once. */
 export async function taskLifeScript(): Promise<string> {
   const subject = { id: TASK, serverUuid: SERVER, attempt: 1 };
   const reportedAt = 'now';
   const life = [
     ...(await statementsOf((database) => createTask(database, newTask))),
     ...(await statementsOf((database) => claimTasks(database, RUN, claim))),
+    ...(await statementsOf((database) => readOrders(database, [given]))),
     ...(await statementsOf((database) =>
       recordReports(database, [
         { subject, report: { name: 'accepted', reportedAt } },
@@ -39,7 +41,7 @@ export async function taskLifeScript(): Promise<string> {
   return `\\set task random(1, 9000000000000000000)\n${life.map((each) => toScript(each, expressions)).join('')}`;
 }
 
-/** A server for each client, held by the run in whose name the script claims. */
+/** Creates a server for each client, held by the run that the script uses in its claims. */
 export async function prepareTaskLife(database: Queryable, clients: number): Promise<void> {
   await database.query(
     `insert into cnapi_roster_authority
@@ -62,8 +64,9 @@ const newTask = {
   requestId: TASK,
 };
 
+const given = { id: TASK, server_uuid: SERVER, attempt: 1, epoch: 1, params_bytes: 2 };
+
 const claim = {
   sessions: [{ serverUuid: SERVER, epoch: 1, journalId: JOURNAL }],
-  overdueMs: 60_000,
   resendMs: 5_000,
 };

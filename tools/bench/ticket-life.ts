@@ -1,6 +1,7 @@
 /**
- * The life of a ticket as the database sees it, for `pgbench`: the product's own statements. A ticket joins a queue that
- * another one holds, the holder is looked up, as a wait does it, and released, which hands the queue over.
+ * The statements of a ticket's life, for `pgbench`: the product's own statements. A ticket joins a
+ * queue that has a holder; the holder is looked up, as by a wait, and released, which hands the
+ * queue over.
  */
 import { createTicket, readStandings, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
 import { type Statement, statementsOf, toScript } from './pgbench.ts';
@@ -21,12 +22,13 @@ const newTicket = {
 };
 
 /**
- * Each client hands over queues of its own, one of `queues` by chance at a time. A queue is handed over only when it is
- * `depth` tickets deep: so it stays, after the first few times.
+ * Each client hands over its own queues, each time a random one of `queues`. A queue is handed over
+ * only when it is `depth` tickets deep, so it keeps that depth after the first rounds.
  */
 export async function ticketLifeScript({ queues, depth }: { queues: number; depth: number }): Promise<string> {
-  const [create] = await statementsOf((database) =>
-    createTicket(database, newTicket, { maxWaiting: 10_000, maxListed: 1_000 }),
+  const [create] = await statementsOf(
+    (database) => createTicket(database, newTicket, { maxWaiting: 10_000, maxOpen: 20_000, maxListed: 1_000 }),
+    [{ outcome: 'added' }],
   );
   const [read] = await statementsOf((database) => readStandings(database, [TICKET]));
   const [release] = await statementsOf((database) => releaseTicket(database, TICKET));

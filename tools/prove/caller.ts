@@ -1,14 +1,14 @@
 /**
- * A caller as clients should be written: it asks one instance, and where that one is gone, does not answer or says 503, the
- * next one, until its time is up. Tasks are created under an idempotency key, so that asking again after a lost answer is
- * harmless.
+ * A model of how a client should call. It asks one instance; if that one is gone, does not answer
+ * or answers 503, it asks the next one, until its time is up. Tasks are created under an
+ * idempotency key, so that a repeated request after a lost answer is harmless.
  */
 import type { Clock } from '../../lib/ports/clock.ts';
 
 export interface Answer<Body> {
   status: number;
   body: Body;
-  /** Which instance answered, and when it was asked (this machine's wall clock). */
+  /** The instance that answered, and the time of the request (this machine's wall clock). */
   url: string;
   askedAt: number;
 }
@@ -21,14 +21,14 @@ export interface TaskBody {
 }
 
 export interface TaskOrder {
-  /** Its idempotency key. */
+  /** The idempotency key. */
   key: string;
   task: string;
   params?: Record<string, unknown>;
   idempotent?: boolean;
 }
 
-/** An instance that takes longer is not waited for. */
+/** Maximum time to wait for one instance. */
 const ANSWER_WITHIN_MS = 5_000;
 const PAUSE_MS = 100;
 const WAIT_SECONDS = 20;
@@ -40,20 +40,33 @@ export class NoAnswerError extends Error {
   }
 }
 
+export interface CallerOptions {
+  urls: readonly string[];
+  clock: Clock;
+  signal?: AbortSignal;
+  /** Returns the header with the token for an instance, if it needs one. */
+  authorizationFor?: (url: string) => Promise<Record<string, string>>;
+}
+
 export class Caller {
   readonly #urls: readonly string[];
   readonly #clock: Clock;
   readonly #signal: AbortSignal | undefined;
+  readonly #authorizationFor: (url: string) => Promise<Record<string, string>>;
   #next = 0;
 
-  /** Once `signal` is aborted nothing is asked any more, and what waits for an answer is given up. */
-  constructor({ urls, clock, signal }: { urls: readonly string[]; clock: Clock; signal?: AbortSignal }) {
+  /** After `signal` aborts, nothing is requested any more and pending requests are cancelled. */
+  constructor({ urls, clock, signal, authorizationFor = async () => ({}) }: CallerOptions) {
     this.#urls = urls;
+    this.#authorizationFor = authorizationFor;
     this.#clock = clock;
     this.#signal = signal;
   }
 
-  /** Accepted for sure: 202 and the id; any other answer but a temporary one is returned as it is. */
+  /**
+   * Creates a task and repeats the request until it has an answer: 202 and the id. Any other answer
+   * is returned as it is, unless it is temporary.
+   */
   createTask(
     serverUuid: string,
     { key, ...body }: TaskOrder,
@@ -63,7 +76,7 @@ export class Caller {
     return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body, headers, withinMs });
   }
 
-  /** The task at its end, waited for wherever one can wait, each time so many seconds. */
+  /** Waits for the end of the task at any instance, `waitSeconds` per request. */
   async awaitTask(id: string, withinMs: number, waitSeconds = WAIT_SECONDS): Promise<Answer<TaskBody>> {
     const deadline = this.#clock.now() + withinMs;
     for (;;) {
@@ -92,7 +105,11 @@ export class Caller {
       try {
         const response = await fetch(`${url}${path}`, {
           method,
-          headers: { 'content-type': 'application/json', ...request.headers },
+          headers: {
+            'content-type': 'application/json',
+            ...(await this.#authorizationFor(url)),
+            ...request.headers,
+          },
           ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
           signal: AbortSignal.any([
             AbortSignal.timeout(request.answerWithinMs ?? ANSWER_WITHIN_MS),

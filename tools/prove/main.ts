@@ -1,15 +1,17 @@
 /**
- * `npm run prove`: kills the instances of a running `npm start` one after the other, each once the one before
- * has come back, while tasks and waits run through all of them; fails if anything accepted was lost, ran twice or did not
- * end, or if a living server was seen `unknown`. Exit codes: 0 it held, 1 it did not, 2 it could not be tried.
+ * `npm run prove`: kills the instances of a running `npm start` one after the other, each after the
+ * previous one has come back, while tasks and waits run through all of them. It fails if anything
+ * accepted was lost, ran twice or did not end, or if a live server was reported as `unknown`. Exit
+ * codes: 0 passed, 1 failed, 2 the test could not run.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { systemClock as clock } from '../../lib/ports/clock.ts';
 import { systemRandom as random } from '../../lib/ports/random.ts';
+import { authorizationFor } from './authorization.ts';
 import { Caller } from './caller.ts';
 import { Load } from './load.ts';
-import { getJson, Watch } from './watch.ts';
+import { answerTo, getJson, Watch } from './watch.ts';
 
 interface Instance {
   uuid: string;
@@ -60,7 +62,7 @@ async function prove(url: string): Promise<number> {
   const instances = await findInstances(url);
   const urls = instances.map(({ url }) => url);
   const watch = new Watch({ urls, clock });
-  const load = new Load({ caller: new Caller({ urls, clock }), clock, random });
+  const load = new Load({ caller: new Caller({ urls, clock, authorizationFor }), clock, random });
   await watch.start();
   const own = await load.findOwn(watch.servers);
   const others = watch.servers.filter((uuid) => uuid !== own);
@@ -91,8 +93,10 @@ function verdict(watch: Watch, load: Load): number {
 
 /** @throws CannotTry */
 async function findInstances(url: string): Promise<Instance[]> {
-  const runs = await getJson<Instance[]>(`${url}/instances`);
-  if (runs === undefined) throw new CannotTry(`no instance answers at ${url}; run npm start, or give --url`);
+  const { status, body: runs } = (await answerTo<Instance[]>(`${url}/instances`)) ?? {};
+  if (status === 401) throw new CannotTry(`${url} wants a token; run this as the user who runs npm start`);
+  if (status !== 200 || runs === undefined)
+    throw new CannotTry(`no instance answers at ${url}; run npm start, or give --url`);
   const instances = latestRuns(runs);
   if (instances.length < 2) throw new CannotTry('with one instance there is nobody to take over; start more');
   for (const { pid, url: each } of instances)
@@ -100,7 +104,10 @@ async function findInstances(url: string): Promise<Instance[]> {
   return instances;
 }
 
-/** In order of their start; a run that was killed a moment ago may still be listed beside the one that took its place. */
+/**
+ * Returns the instances in order of their start, without earlier runs: a run that was just killed
+ * may still be listed next to its successor.
+ */
 function latestRuns(runs: readonly Instance[]): Instance[] {
   return [...new Map(runs.map((run) => [run.url, run])).values()];
 }
@@ -124,7 +131,10 @@ async function isBack(uuid: string, url: string, pid: number): Promise<boolean> 
   return instances?.some((instance) => instance.uuid === uuid && instance.pid !== pid) === true;
 }
 
-/** Nobody else's process is killed because its number was in an answer. */
+/**
+ * Checks the command line, so that no unrelated process is killed because an answer contained its
+ * pid.
+ */
 function isInstance(pid: number): boolean {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('server.ts');

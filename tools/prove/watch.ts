@@ -1,8 +1,10 @@
 /**
- * Asks every instance again and again for the status of every server that was `running` at the start, and at the end for the
- * history of each: a living server is never `unknown` (I1 of docs/design.md). An instance that does not answer says nothing.
+ * Repeatedly asks every instance for the status of every server that was `running` at the start,
+ * and finally for the history of each: a live server is never `unknown` (I1 of docs/design.md). An
+ * instance that does not answer is ignored.
  */
 import type { Clock } from '../../lib/ports/clock.ts';
+import { authorizationFor } from './authorization.ts';
 
 export interface WatchDeps {
   urls: readonly string[];
@@ -39,7 +41,7 @@ export class Watch {
     return [...this.#living.keys()];
   }
 
-  /** Whoever runs now is to stay so. */
+  /** Servers that are running now must stay running. */
   async start(): Promise<void> {
     const { urls } = this.#deps;
     for (const { uuid, status } of (await this.#servers(urls[0] as string)) ?? []) {
@@ -96,12 +98,18 @@ export class Watch {
   }
 }
 
-/** Undefined when there is no answer, or none with 200. */
+/** Returns undefined when there is no answer, or one other than 200. */
 export async function getJson<Body>(url: string): Promise<Body | undefined> {
+  const answer = await answerTo<Body>(url);
+  return answer?.status === 200 ? answer.body : undefined;
+}
+
+/** Returns undefined when there is no answer. */
+export async function answerTo<Body>(url: string): Promise<{ status: number; body: Body } | undefined> {
   try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(ANSWER_WITHIN_MS) });
-    const body = (await response.json()) as Body;
-    return response.status === 200 ? body : undefined;
+    const headers = await authorizationFor(url);
+    const response = await fetch(url, { headers, signal: AbortSignal.timeout(ANSWER_WITHIN_MS) });
+    return { status: response.status, body: (await response.json()) as Body };
   } catch {
     return undefined;
   }

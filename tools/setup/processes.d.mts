@@ -1,10 +1,10 @@
 export interface DescribedProcess {
   pid: number;
-  /** Clock ticks from boot to its start; '' where there is no /proc. */
+  /** Clock ticks from boot to its start; '' without /proc. */
   start: string;
 }
 
-/** The pid with its start time, which tells it from a later process of the same pid. */
+/** Returns the pid with its start time, which differs for a later process of the same pid. */
 export function describeProcess(pid: number): DescribedProcess;
-/** Whether the very process described by `describeProcess` still runs. */
+/** Whether the process described by `describeProcess` is still running. */
 export function isAlive(described: DescribedProcess): boolean;

@@ -1,2 +1,2 @@
-/** Whether that version of Node strips types without being told to. */
+/** Whether this version of Node strips types by default. */
 export function isNewEnough(version: string): boolean;

@@ -1,11 +1,11 @@
-/** What `npm start` prints once everything is up. Pure. */
+/** The text that `npm start` prints when everything is up. Pure. */
 export interface ReadyInstance {
   uuid: string;
   url: string;
   pid: number;
 }
 
-/** The line for programs, last on stdout. */
+/** The line for programs, the last one on stdout. */
 export interface Ready {
   ready: true;
   pid: number;
@@ -13,17 +13,19 @@ export interface Ready {
   dns: string;
   bus: 'redis' | 'postgres';
   agent?: { server_uuid: string; pid: number };
+  /** The file with an operator's token; absent with `--open`. */
+  token_file?: string;
 }
 
 export interface Surroundings {
-  /** Where Postgres and the bus are, in words. */
+  /** Descriptions of where Postgres and the bus are. */
   database: string;
   bus: string;
   serviceName: string;
-  /** Simulated servers. */
+  /** Number of simulated servers. */
   simulated: number;
   logs: string;
-  /** The commands that give it another instance, and that end it. */
+  /** The commands that add an instance and that stop everything. */
   scaleCommand: string;
   stopCommand: string;
 }
@@ -37,6 +39,7 @@ export function banner(ready: Ready, surroundings: Surroundings): string {
     ['database', database],
     ['bus', bus],
     ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),
+    ['token', ready.token_file ?? 'none: every user of this machine may do everything'],
     ...(simulated > 0 ? [['simulated', `${simulated} servers`]] : []),
     ['logs', logs],
   ];
@@ -46,18 +49,20 @@ export function banner(ready: Ready, surroundings: Surroundings): string {
     ...rows.map(([what, where]) => `  ${what?.padEnd(13)}${where}`),
     '',
     'Try:',
-    ...[...requests(url, ready.agent?.server_uuid), scaleCommand, stopCommand].map((command) => `  ${command}`),
+    ...[...requests(url, ready), scaleCommand, stopCommand].map((command) => `  ${command}`),
     '',
     'An instance that ends comes up again on its port. kill -TERM PID lets it hand its agents over first.',
     '',
   ].join('\n');
 }
 
-/** To be copied. The command line asks at port 8080 when nothing is said. */
-function requests(url: string, server: string | undefined): string[] {
-  const where = url === DEFAULT_URL ? '' : `--url ${url} `;
-  const work = server === undefined ? 'instances' : `exec ${server} -- uname -a`;
-  return [`tools/cnapi ${where}servers --limit 3`, `tools/cnapi ${where}${work}`, `curl -s '${url}/servers?limit=3'`];
+/** Commands to copy. The command line uses port 8080 by default. */
+function requests(url: string, { agent, token_file }: Ready): string[] {
+  const cnapi = url === DEFAULT_URL ? 'tools/cnapi' : `tools/cnapi --url ${url}`;
+  const work = agent === undefined ? 'instances' : `exec ${agent.server_uuid} -- uname -a`;
+  const list = `'${url}/servers?limit=3'`;
+  const curl = token_file === undefined ? `curl -s ${list}` : `${cnapi} token header | curl -s -H @- ${list}`;
+  return [`${cnapi} servers --limit 3`, `${cnapi} ${work}`, curl];
 }
 
 const DEFAULT_URL = 'http://127.0.0.1:8080';

@@ -1,10 +1,11 @@
 /**
- * The instances of `npm start`: as many as are wanted, each on a port of its own under a uuid that stays. Their number is
- * changed, and they are restarted one after the other, while everything else goes on.
+ * The instances of `npm start`, each on its own port with a uuid that stays the same. It changes
+ * their number and restarts them one after the other, while everything else continues.
  *
- *     idle ──scale(n) | restartEach()──▶ busy ──all that are wanted serve, or it is refused──▶ idle
+ *      idle ──scale(n) | restartEach()──▶ busy ──all wanted instances serve, or refused──▶ idle
  *
- * Whoever is to go gets SIGTERM, hands its agents over and leaves in order; only one that does not leave in time is ended.
+ * An instance that must leave gets SIGTERM, hands its agents over and exits; it is killed only if
+ * it does not leave in time.
  */
 import type { Clock } from '../../lib/ports/clock.ts';
 import type { Random } from '../../lib/ports/random.ts';
@@ -21,11 +22,18 @@ export interface InstancesDependencies {
   data: string;
   children: Children;
   firstPort: number;
-  /** The name server's port, which lies among theirs once there are more of them than at the start. */
+  /**
+   * The name server's port. It lies among the instances' ports when there are more of them than at
+   * the start.
+   */
   namesPort: number;
-  /** The name under which the name server has them. */
+  /** The name under which the name server publishes them. */
   serviceName: string;
   commandFor: (plan: Pick<InstancePlan, 'cnapiUuid' | 'port'>) => Command;
+  /** Headers for requests to the instances. */
+  headers: () => Record<string, string>;
+  /** Called with their addresses when these change. */
+  onUrls: (urls: readonly string[]) => void;
   clock: Clock;
   random: Random;
   /** Aborts when everything stops. */
@@ -42,11 +50,14 @@ interface Slot {
   child: Child;
 }
 
-/** How long leaving may take (as in the units under deploy and smf), coming up again, and the names following. */
+/**
+ * Time limits: for leaving (as in the units under deploy and smf), for coming up again, and for the
+ * name server to follow.
+ */
 const defaultLimits = { leaveMs: 90_000, returnMs: 60_000, namesMs: 15_000 };
 const reportMs = 5_000;
 const pollMs = 50;
-/** Ports after the first among which free ones are looked for. */
+/** How many ports after the first are searched for free ones. */
 const block = 64;
 
 export class Instances {
@@ -60,13 +71,21 @@ export class Instances {
     this.#limits = { ...defaultLimits, ...deps.limits };
   }
 
-  /** On `firstPort` and those after it; resolves when all are ready, or when stopping. @throws Refusal */
+  /**
+   * Starts `count` instances on `firstPort` and the following ports. Resolves when all are ready,
+   * or when everything stops.
+   * @throws Refusal
+   */
   async start(count: number): Promise<ReadyInstance[]> {
     await this.#add(Array.from({ length: count }, (_, index) => this.#deps.firstPort + index));
     return this.#slots.map(({ uuid, url, child }) => ({ uuid, url, pid: child.pid ?? 0 }));
   }
 
-  /** From now on `count` instances; resolves when so many serve, to a sentence about them. @throws Refusal */
+  /**
+   * Changes the number of instances to `count`. Resolves, with a sentence about them, when that
+   * many serve.
+   * @throws Refusal
+   */
   scale(count: number, say: Say): Promise<string> {
     return this.#alone(`scaling to ${count}`, async () => {
       if (count > this.#slots.length) await this.#grow(count, say);
@@ -75,7 +94,7 @@ export class Instances {
     });
   }
 
-  /** Restarts one after the other, each when all others serve. @throws Refusal */
+  /** Restarts them one after the other, each when all others serve. @throws Refusal */
   restartEach(say: Say): Promise<string> {
     return this.#alone('a rolling restart', async () => {
       if (this.#slots.length === 1) say('there is only one instance: nobody answers while it restarts');
@@ -109,7 +128,7 @@ export class Instances {
   }
 
   async #shrink(count: number, say: Say): Promise<void> {
-    // Nobody is sent away before those who stay can take over.
+    // No instance leaves before the remaining ones can take over.
     await this.#untilReady(this.#slots.slice(0, count));
     const leaving = this.#slots.slice(count);
     this.#keep(this.#slots.slice(0, count));
@@ -120,6 +139,8 @@ export class Instances {
         await this.#deps.children.dismiss(slot.child);
       }),
     );
+    // The leaving instances have answered until now.
+    this.#tellUrls();
   }
 
   async #restart(slot: Slot, say: Say): Promise<void> {
@@ -135,7 +156,10 @@ export class Instances {
     say(`${nameOf(slot)} is ready again after ${inSeconds(clock.now() - beganAt)}`);
   }
 
-  /** Resolves when the process that runs now has gone, in order or not; whether it comes up again is the child's matter. */
+  /**
+   * Resolves when the current process has gone, in any way. Its Child decides whether it is
+   * restarted.
+   */
   async #askToLeave(slot: Slot, say: Say): Promise<void> {
     const { clock, children, stopping } = this.#deps;
     const { child } = slot;
@@ -161,19 +185,20 @@ export class Instances {
     say(`${name} has left after ${inSeconds(clock.now() - beganAt)}`);
   }
 
-  /** As another instance has it; undefined when nobody says. */
+  /** Asks another instance for the number of agents; undefined when none answers. */
   async #agentsOf({ uuid, child }: Slot): Promise<number | undefined> {
     const other = this.#slots.find((slot) => slot.uuid !== uuid);
-    return other && agentsOn(other.url, { uuid, pid: child.pid ?? 0 });
+    return other && agentsOn(other.url, { uuid, pid: child.pid ?? 0, headers: this.#deps.headers() });
   }
 
-  /** All that come up are kept. @throws Refusal of the first that does not */
+  /** Keeps all instances that come up. @throws Refusal of the first that does not */
   async #add(ports: readonly number[]): Promise<void> {
     const { data, random } = this.#deps;
     const used = new Set(this.#slots.map(({ uuid }) => uuid));
     const uuids = instanceUuids(data, this.#slots.length + ports.length, random).filter((uuid) => !used.has(uuid));
     const outcomes = await Promise.allSettled(ports.map((port, index) => this.#run(uuids[index] as string, port)));
     this.#keep([...this.#slots, ...outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))]);
+    this.#tellUrls();
     for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
   }
 
@@ -202,6 +227,10 @@ export class Instances {
       this.#deps.data,
       slots.map(({ url }) => url),
     );
+  }
+
+  #tellUrls(): void {
+    this.#deps.onUrls(this.#slots.map(({ url }) => url));
   }
 
   async #freePorts(count: number): Promise<number[]> {

@@ -1,13 +1,17 @@
 /**
- * What must be the same at the next start: uuids of the instances, passwords, the ports of Postgres and Redis. One small
- * file each in the data directory, readable by its owner alone, written whole.
+ * Data that must be the same at the next start: uuids of the instances, passwords, the ports of
+ * Postgres and Redis. Each is a small file in the data directory that only its owner can read and
+ * that is replaced in one step.
  */
 import { randomBytes } from 'node:crypto';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Random } from '../../lib/ports/random.ts';
 
-/** Uuids for `count` instances: those of the earlier start, and new ones where there were fewer. */
+/**
+ * Returns uuids for `count` instances: those of the earlier start, and new ones if there were
+ * fewer.
+ */
 export function instanceUuids(data: string, count: number, random: Random): string[] {
   const file = path.join(data, 'config', 'instances.json');
   const known = readJson<string[]>(file) ?? [];
@@ -16,7 +20,9 @@ export function instanceUuids(data: string, count: number, random: Random): stri
   return known.slice(0, count);
 }
 
-/** Where the instances are reached, for the message to who starts a second supervisor. */
+/**
+ * Stores the addresses of the instances, for the message to a user who starts a second supervisor.
+ */
 export function rememberUrls(data: string, urls: readonly string[]): void {
   writePrivate(urlsFile(data), JSON.stringify(urls));
 }
@@ -29,7 +35,7 @@ function urlsFile(data: string): string {
   return path.join(data, 'config', 'run.json');
 }
 
-/** The password kept under `name`, made at first use. */
+/** Returns the password stored under `name`; creates it at first use. */
 export function password(data: string, name: string): string {
   const file = path.join(data, 'config', `${name}.password`);
   const known = read(file);
@@ -64,7 +70,8 @@ function readJson<Value>(file: string): Value | undefined {
   }
 }
 
-function read(file: string): string | undefined {
+/** Returns undefined when the file cannot be read. */
+export function read(file: string): string | undefined {
   try {
     return readFileSync(file, 'utf8').trim();
   } catch {

@@ -1,20 +1,27 @@
-/** The options of `npm start`, parsed into exact types. Pure. */
+/** Parses the options of `npm start` into exact types. Pure. */
 import { parseArgs } from 'node:util';
 import type { Operation } from './control.ts';
 
 export interface Options {
-  /** API instances on port, port + 1, …; the name server comes after the last. */
+  /**
+   * Number of API instances, on port, port + 1, …; the name server has the port after the last one.
+   */
   instances: number;
   port: number;
-  /** Simulated servers. */
+  /** Number of simulated servers. */
   agents: number;
-  /** The real agent for this machine. */
+  /** Whether to run the real agent for this machine. */
   agent: boolean;
-  /** Data directory as given; absent: `data` in the checkout. */
+  /** No token is needed: every user of this machine may do everything. */
+  open: boolean;
+  /** Data directory as the user wrote it; absent: `data` in the checkout. */
   data: string | undefined;
-  /** An existing database; absent: an embedded Postgres is started. */
+  /** URL of an existing database; absent: an embedded Postgres is started. */
   databaseUrl: string | undefined;
-  /** An existing Redis; absent: one from the PATH is started, else the database carries the bus. */
+  /**
+   * URL of an existing Redis; absent: one from the PATH is started, otherwise the database carries
+   * the bus.
+   */
   redisUrl: string | undefined;
 }
 
@@ -23,7 +30,7 @@ export type Request =
   | { kind: 'operate'; operation: Operation; options: Options }
   | { kind: 'help' };
 
-/** What the user typed cannot be carried out; the message says which option and why. */
+/** The command line cannot be carried out; the message says which option and why. */
 export class UsageError extends Error {}
 
 export const usage = `npm start -- [OPTION]...       bring a whole cnapi up on this machine, in the foreground
@@ -35,6 +42,7 @@ npm start -- --rolling-restart restart its instances one after the other, from e
   --port P             the first one's port; the name server is on the one after the last (default 8080)
   --agents N           simulated servers (default 20)
   --no-agent           without the real agent for this machine
+  --open               without tokens: every user of this machine can run commands as this user
   --data DIR           data, logs and identities (default: data in the checkout)
   --database-url URL   use this Postgres instead of an embedded one
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
@@ -48,7 +56,7 @@ of the cnapi that uses this data directory:
 
 exit code: 0 done, or stopped as asked, 1 it could not be done, 2 wrong usage, 3 already up`;
 
-/** Least and most instances. */
+/** Minimum and maximum number of instances. */
 export const instanceLimits = [1, 16] as const;
 
 const limits = { instances: instanceLimits, scale: instanceLimits, port: [1024, 65_000], agents: [0, 20_000] } as const;
@@ -62,6 +70,7 @@ export function parseOptions(args: readonly string[]): Request {
     port: count('port', values.port, 8080),
     agents: count('agents', values.agents, 20),
     agent: values.agent,
+    open: values.open,
     data: folder(values.data),
     databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
     redisUrl: url('redis-url', values['redis-url'], ['redis:', 'rediss:']),
@@ -77,10 +86,14 @@ export function parseOptions(args: readonly string[]): Request {
   return { kind: values.stop ? 'stop' : 'start', options };
 }
 
-/** Whoever names a port here might believe that it is changed, or that another cnapi is meant. */
+/**
+ * A user who names a port here might expect that it changes the port, or that it selects another
+ * cnapi.
+ */
 function refuseStartOptions(values: ReturnType<typeof parse>): void {
   const ofStart = ['instances', 'port', 'agents', 'database-url', 'redis-url'] as const;
-  const given = ofStart.find((name) => values[name] !== undefined) ?? (values.agent ? undefined : 'no-agent');
+  const switched = values.open ? 'open' : values.agent ? undefined : 'no-agent';
+  const given = ofStart.find((name) => values[name] !== undefined) ?? switched;
   if (given === undefined) return;
   throw new UsageError(`--${given} is for a start; which running cnapi is meant says --data`);
 }
@@ -95,6 +108,7 @@ function parse(args: readonly string[]) {
         port: { type: 'string' },
         agents: { type: 'string' },
         agent: { type: 'boolean', default: true },
+        open: { type: 'boolean', default: false },
         data: { type: 'string' },
         'database-url': { type: 'string' },
         'redis-url': { type: 'string' },
@@ -122,7 +136,7 @@ function folder(text: string | undefined): string | undefined {
   throw new UsageError('--data must name a directory');
 }
 
-/** The message does not repeat the text, which may hold a password. */
+/** The message does not repeat the text, because it may hold a password. */
 function url(name: string, text: string | undefined, protocols: readonly string[]): string | undefined {
   if (text === undefined || protocols.includes(URL.parse(text)?.protocol ?? '')) return text;
   throw new UsageError(`--${name} must be a URL like ${protocols[0]}//USER:PASSWORD@HOST:PORT/…`);

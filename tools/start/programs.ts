@@ -1,4 +1,6 @@
-/** How each of our own programs is started: its arguments, and a configuration file where it takes one. */
+/**
+ * How each of our own programs is started: its arguments, and its configuration file if it has one.
+ */
 import path from 'node:path';
 import type { Command } from './child.ts';
 import { writePrivate } from './keepsakes.ts';
@@ -7,18 +9,27 @@ import { projectRoot } from './place.ts';
 const datacenter = 'local';
 const domain = 'cnapi.internal';
 
-/** The SRV name under which the name server has the instances. */
+/** The SRV name under which the name server publishes the instances. */
 export const serviceName = `_http._tcp.cnapi.${datacenter}.${domain}`;
+
+/**
+ * All callers have the same source address here, so a limit for one source would limit all of them
+ * together.
+ */
+const unlimited = { requestsPerSecond: 0, connectionsPerSource: 0 };
 
 export interface InstancePlan {
   cnapiUuid: string;
   port: number;
   databaseUrl: string;
   redisUrl: string | undefined;
+  access: 'open' | 'tokens';
 }
 
 export function instanceCommand(data: string, { redisUrl, ...plan }: InstancePlan): Command {
-  const config = { ...plan, host: '127.0.0.1', datacenter, domain, ...(redisUrl === undefined ? {} : { redisUrl }) };
+  const bus = redisUrl === undefined ? {} : { redisUrl };
+  const limits = plan.access === 'open' ? {} : unlimited;
+  const config = { ...plan, host: '127.0.0.1', datacenter, domain, ...bus, ...limits };
   const file = path.join(data, 'config', `instance-${plan.port}.json`);
   writePrivate(file, `${JSON.stringify(config, null, 2)}\n`);
   return nodeCommand('server.ts', ['--config', file]);
@@ -30,13 +41,24 @@ export function nameServerCommand(data: string, port: number, databaseUrl: strin
   return nodeCommand('tools/name-server.ts', ['--config', file]);
 }
 
-export function agentCommand(data: string, dns: string): Command {
-  return nodeCommand('lib/cn-agent/main.ts', [...discovery(dns), '--data', path.join(data, 'agent')]);
+export function agentCommand(data: string, dns: string, tokenFile: string | undefined): Command {
+  const args = [...discovery(dns), ...tokenFrom(tokenFile), '--data', path.join(data, 'agent')];
+  return nodeCommand('lib/cn-agent/main.ts', args);
 }
 
-export function fleetCommand(data: string, dns: string, agents: number): Command {
-  const args = ['--agents', String(agents), ...discovery(dns), '--data', path.join(data, 'fleet')];
-  return nodeCommand('lib/fleet/main.ts', args);
+export interface FleetPlan {
+  dns: string;
+  agents: number;
+  tokenFile: string | undefined;
+}
+
+export function fleetCommand(data: string, { dns, agents, tokenFile }: FleetPlan): Command {
+  const args = ['--agents', String(agents), ...discovery(dns), ...tokenFrom(tokenFile)];
+  return nodeCommand('lib/fleet/main.ts', [...args, '--data', path.join(data, 'fleet')]);
+}
+
+function tokenFrom(file: string | undefined): string[] {
+  return file === undefined ? [] : ['--token-file', file];
 }
 
 function discovery(dns: string): string[] {
@@ -53,7 +75,10 @@ function nodeCommand(program: string, args: readonly string[]): Command {
 
 const perInstance = /^CNAPI_(UUID|CNAPI_UUID|HOST|PORT|ADVERTISE_HOST|DATABASE_URL|REDIS_URL|DATACENTER|DOMAIN)$/;
 
-/** The environment without what would give all instances the same port or name; tunables go through. */
+/**
+ * The environment without variables that would give all instances the same port or name; tunables
+ * are kept.
+ */
 export function environmentForChildren(environment: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(environment).filter(([name]) => !perInstance.test(name)));
 }

@@ -1,4 +1,4 @@
-/** Questions by which the supervisor finds out that its children have come up. */
+/** Requests that tell the supervisor whether its children have come up. */
 import { Resolver } from 'node:dns/promises';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,8 +7,10 @@ import type { Clock } from '../../lib/ports/clock.ts';
 
 const answerLimitMs = 2000;
 const agentLimitMs = 10_000;
+const agentsLimitMs = 60_000;
+const progressMs = 5_000;
 
-/** Whether the instance at `url` says that it is ready for work. */
+/** Whether the instance at `url` reports that it is ready for work. */
 export async function answersReady(url: string): Promise<boolean> {
   try {
     const response = await fetch(`${url}/ready`, { signal: AbortSignal.timeout(answerLimitMs) });
@@ -21,18 +23,38 @@ export async function answersReady(url: string): Promise<boolean> {
 
 const instanceRows = z.array(z.looseObject({ uuid: z.string(), pid: z.int(), agents: z.int() }));
 
-/** How many agents an instance holds, as the one at `url` has it (a beat old at most); undefined when it does not say. */
-export async function agentsOn(url: string, instance: { uuid: string; pid: number }): Promise<number | undefined> {
+const serverRows = z.array(z.looseObject({ status: z.string() }));
+const serverPage = 1000;
+
+export interface InstanceQuestion {
+  uuid: string;
+  pid: number;
+  headers: Record<string, string>;
+}
+
+/**
+ * Asks the instance at `url` how many agents another instance holds (at most one beat old);
+ * undefined when it does not answer.
+ */
+export async function agentsOn(url: string, { headers, ...instance }: InstanceQuestion): Promise<number | undefined> {
+  const rows = await readInstances(url, headers);
+  return rows.find(({ uuid, pid }) => uuid === instance.uuid && pid === instance.pid)?.agents;
+}
+
+/** Empty when it does not say. */
+async function readInstances(url: string, headers: Record<string, string>): Promise<z.output<typeof instanceRows>> {
   try {
-    const response = await fetch(`${url}/instances`, { signal: AbortSignal.timeout(answerLimitMs) });
-    const rows = instanceRows.parse(await response.json());
-    return rows.find(({ uuid, pid }) => uuid === instance.uuid && pid === instance.pid)?.agents;
+    const response = await fetch(`${url}/instances`, { headers, signal: AbortSignal.timeout(answerLimitMs) });
+    return instanceRows.parse(await response.json());
   } catch {
-    return undefined;
+    return [];
   }
 }
 
-/** Whether the name server at `dns` names instances on all of `ports`; there may be others in the same database. */
+/**
+ * Whether the name server at `dns` names instances on all of `ports`; it may name others of the
+ * same database.
+ */
 export async function areNamed(dns: string, name: string, ports: readonly number[]): Promise<boolean> {
   const resolver = new Resolver({ timeout: answerLimitMs, tries: 1 });
   resolver.setServers([dns]);
@@ -44,7 +66,10 @@ export async function areNamed(dns: string, name: string, ports: readonly number
   }
 }
 
-/** The uuid that the agent keeps for this machine; undefined until it has started for the first time. */
+/**
+ * Returns the uuid that the agent stores for this machine; undefined before the agent's first
+ * start.
+ */
 export function serverUuidOf(data: string): string | undefined {
   try {
     return readFileSync(path.join(data, 'agent', 'server-uuid'), 'utf8').trim() || undefined;
@@ -53,26 +78,86 @@ export function serverUuidOf(data: string): string | undefined {
   }
 }
 
+export interface AgentsQuestion {
+  url: string;
+  /** The instances that they may be connected to. */
+  instances: readonly { uuid: string; pid: number }[];
+  count: number;
+  headers: Record<string, string>;
+  clock: Clock;
+  signal: AbortSignal;
+  /** How many run, each few seconds. */
+  onProgress: (running: number) => void;
+}
+
+/**
+ * Resolves to how many servers run: all, or as many as there are when no more come, or after a minute. They are counted once
+ * their agents are connected: a server that an earlier run left behind may still count as running.
+ */
+export async function untilServersRun(question: AgentsQuestion): Promise<number> {
+  const { clock, signal, count } = question;
+  const beganAt = clock.now();
+  let most = { running: 0, at: beganAt };
+  let toldAt = beganAt;
+  while (!signal.aborted && most.running < count) {
+    const agents = await agentsOnAll(question);
+    const running = agents < count ? agents : Math.min(agents, await runningServers(question));
+    const now = clock.now();
+    if (running > most.running) most = { running, at: now };
+    if (running >= count || now - most.at > agentLimitMs || now - beganAt > agentsLimitMs) break;
+    if (now - toldAt >= progressMs) question.onProgress(running);
+    if (now - toldAt >= progressMs) toldAt = now;
+    await clock.sleep(50, signal);
+  }
+  return most.running;
+}
+
+async function agentsOnAll({ url, instances, headers }: AgentsQuestion): Promise<number> {
+  const rows = await readInstances(url, headers);
+  return rows
+    .filter((row) => instances.some(({ uuid, pid }) => row.uuid === uuid && row.pid === pid))
+    .reduce((sum, { agents }) => sum + agents, 0);
+}
+
+async function runningServers({ url, headers }: Pick<AgentsQuestion, 'url' | 'headers'>): Promise<number> {
+  try {
+    for (let offset = 0, running = 0; ; offset += serverPage) {
+      const list = `${url}/servers?fields=uuid,status&limit=${serverPage}&offset=${offset}`;
+      const response = await fetch(list, { headers, signal: AbortSignal.timeout(answerLimitMs) });
+      const rows = serverRows.parse(await response.json());
+      running += rows.filter(({ status }) => status === 'running').length;
+      if (rows.length < serverPage) return running;
+    }
+  } catch {
+    return 0;
+  }
+}
+
 export interface ServerQuestion {
   url: string;
   uuid: string;
+  headers: Record<string, string>;
   clock: Clock;
   signal: AbortSignal;
 }
 
-/** Resolves to true once the server counts as running, to false when that takes too long or `signal` aborts. */
-export async function untilServerRuns({ url, uuid, clock, signal }: ServerQuestion): Promise<boolean> {
+/**
+ * Resolves to true when the server is running, to false when that takes too long or `signal`
+ * aborts.
+ */
+export async function untilServerRuns(question: ServerQuestion): Promise<boolean> {
+  const { clock, signal } = question;
   const deadline = clock.now() + agentLimitMs;
   while (!signal.aborted && clock.now() < deadline) {
-    if ((await statusOf(url, uuid)) === 'running') return true;
+    if ((await statusOf(question)) === 'running') return true;
     await clock.sleep(50, signal);
   }
   return false;
 }
 
-async function statusOf(url: string, uuid: string): Promise<string | undefined> {
+async function statusOf({ url, uuid, headers }: ServerQuestion): Promise<string | undefined> {
   try {
-    const response = await fetch(`${url}/servers/${uuid}`, { signal: AbortSignal.timeout(answerLimitMs) });
+    const response = await fetch(`${url}/servers/${uuid}`, { headers, signal: AbortSignal.timeout(answerLimitMs) });
     return ((await response.json()) as { status?: string }).status;
   } catch {
     return undefined;

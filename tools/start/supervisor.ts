@@ -1,13 +1,17 @@
 /**
- * Brings a whole cnapi up on this machine and keeps it up: Postgres, Redis if there is one, the name server, the
- * instances, the agent for this machine and a simulated fleet, each a child of its own.
+ * Brings a whole cnapi up on this machine and keeps it up: Postgres, Redis if available, the name
+ * server, the instances, the agent for this machine and a simulated fleet, each as a child.
  *
- *     new ──start()──▶ starting ──all answer──▶ up ──stop()──▶ stopped      (start() fails: the caller calls stop())
+ *      new ──start()──▶ starting ──all answer──▶ up ──stop()──▶ stopped
  *
- * A child that dies while starting up makes `start()` fail with its last words; later it is started again. Once it is up, the
- * instances can be scaled and restarted one after the other (`operate`).
+ * If `start()` fails, the caller calls `stop()`. A child that ends while starting up makes
+ * `start()` fail with its last words; later it is restarted. When everything is up, the instances
+ * can be scaled and restarted one after the other (`operate`).
  */
 import path from 'node:path';
+import { configFolder } from '../../lib/client/credentials.ts';
+import { announceLocal, withdrawLocal } from '../../lib/client/local-cnapi.ts';
+import { messageOf } from '../../lib/errors.ts';
 import type { Clock } from '../../lib/ports/clock.ts';
 import type { Random } from '../../lib/ports/random.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
@@ -20,9 +24,10 @@ import { instanceLimits, type Options } from './options.ts';
 import { isListening } from './ports.ts';
 import { isPostgresReady, preparePostgres } from './postgres.ts';
 import { agentCommand, fleetCommand, instanceCommand, nameServerCommand, serviceName } from './programs.ts';
-import { areNamed, serverUuidOf, untilServerRuns } from './readiness.ts';
+import { areNamed, serverUuidOf, untilServerRuns, untilServersRun } from './readiness.ts';
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
+import { authorizationFrom, keepTokens, type TokenFiles, tokenFiles } from './tokens.ts';
 import { leftovers, Watch } from './watch.ts';
 
 export interface SupervisorDependencies {
@@ -30,11 +35,17 @@ export interface SupervisorDependencies {
   data: string;
   clock: Clock;
   random: Random;
-  /** Progress, for people. */
+  /** Prints progress for people. */
   say: (text: string) => void;
 }
 
-/** So that any number of instances finds connections, however many there were at the start. */
+interface AgentsPlan {
+  dns: string;
+  instances: readonly ReadyInstance[];
+  tokens: TokenFiles | undefined;
+}
+
+/** Enough for the maximum number of instances, because their number can grow after the start. */
 const databaseConnections = 40 + 25 * instanceLimits[1];
 
 export class Supervisor {
@@ -48,6 +59,9 @@ export class Supervisor {
   readonly #children: Children;
   readonly #stopping = new AbortController();
   #instances: Instances | undefined;
+  /** Set when the tokens can be used. */
+  #tokenFile: string | undefined;
+  #urls: readonly string[] = [];
   #stopped: Promise<void> | undefined;
 
   constructor({ options, data, clock, random, say }: SupervisorDependencies) {
@@ -61,7 +75,10 @@ export class Supervisor {
     this.#children = new Children({ data, watch: this.#watch, clock, stopping: this.#stopping.signal, say });
   }
 
-  /** What a supervisor and watchdog that were both killed have left running here. */
+  /**
+   * Ends processes that an earlier supervisor left running here, when it was killed together with
+   * its watchdog.
+   */
   async endLeftovers(): Promise<void> {
     const left = leftovers(this.#watchFile);
     if (left.length === 0) return;
@@ -69,23 +86,41 @@ export class Supervisor {
     await endInOrder(left, this.#clock);
   }
 
-  /** Resolves when everything answers; undefined when stopped before. @throws Refusal or system errors */
+  /**
+   * Resolves when everything answers; to undefined when stopped before.
+   * @throws Refusal or system errors
+   */
   async start(): Promise<Ready | undefined> {
     this.#watch.start();
+    this.#withdraw();
     const [databaseUrl, redisUrl] = await Promise.all([this.#startDatabase(), this.#startRedis()]);
     if (this.#isStopping) return undefined;
-    const [instances, dns] = await Promise.all([
+    const [instances, dns, tokens] = await Promise.all([
       this.#startInstances(databaseUrl, redisUrl),
       this.#startNameServer(databaseUrl),
+      this.#keepTokens(databaseUrl),
     ]);
     if (this.#isStopping) return undefined;
-    const agent = await this.#startAgents(dns, instances[0]?.url ?? '');
+    this.#tokenFile = tokens?.operator;
+    this.#announce(this.#urls);
+    const agent = await this.#startAgents({ dns, instances, tokens });
     if (this.#isStopping) return undefined;
-    const bus = redisUrl === undefined ? 'postgres' : 'redis';
-    return { ready: true, pid: process.pid, instances, dns, bus, ...(agent === undefined ? {} : { agent }) };
+    return {
+      ready: true,
+      pid: process.pid,
+      instances,
+      dns,
+      bus: redisUrl === undefined ? 'postgres' : 'redis',
+      ...(agent === undefined ? {} : { agent }),
+      ...(tokens === undefined ? {} : { token_file: tokens.operator }),
+    };
   }
 
-  /** Carries out what `npm start -- --scale` and its like ask for; resolves to what holds then, in words. @throws Refusal */
+  /**
+   * Carries out the operation of `npm start -- --scale` or similar; resolves to a description of
+   * the resulting state.
+   * @throws Refusal
+   */
   async operate(operation: Operation, tell: (text: string) => void): Promise<string> {
     const instances = this.#instances;
     if (instances === undefined) throw new Refusal('the instances are still starting; try again when they are up');
@@ -103,7 +138,7 @@ export class Supervisor {
     }
   }
 
-  /** Ends all children in order. Again is harmless. */
+  /** Ends all children in order. Further calls do nothing. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
@@ -115,6 +150,7 @@ export class Supervisor {
 
   async #stop(): Promise<void> {
     this.#stopping.abort();
+    this.#withdraw();
     await this.#children.stop();
     await this.#watch.close();
     this.#children.closeLogs();
@@ -155,13 +191,16 @@ export class Supervisor {
 
   async #startInstances(databaseUrl: string, redisUrl: string | undefined): Promise<ReadyInstance[]> {
     const { instances: count, port: firstPort } = this.#options;
+    const access = this.#options.open ? 'open' : 'tokens';
     const instances = new Instances({
       data: this.#data,
       children: this.#children,
       firstPort,
       namesPort: firstPort + count,
       serviceName,
-      commandFor: (plan) => instanceCommand(this.#data, { ...plan, databaseUrl, redisUrl }),
+      commandFor: (plan) => instanceCommand(this.#data, { ...plan, databaseUrl, redisUrl, access }),
+      headers: () => this.#headers,
+      onUrls: (urls) => this.#announce(urls),
       clock: this.#clock,
       random: this.#random,
       stopping: this.#stopping.signal,
@@ -183,19 +222,66 @@ export class Supervisor {
     return dns;
   }
 
-  async #startAgents(dns: string, url: string): Promise<Ready['agent']> {
+  /** Returns undefined with `--open`. */
+  async #keepTokens(databaseUrl: string): Promise<TokenFiles | undefined> {
+    return this.#options.open ? undefined : keepTokens(this.#data, databaseUrl);
+  }
+
+  get #headers(): Record<string, string> {
+    return this.#options.open ? {} : authorizationFrom(tokenFiles(this.#data).operator);
+  }
+
+  /**
+   * Lets this user's `cnapi` find the instances and the token. If this fails everything still
+   * works, but the caller must name them.
+   */
+  #announce(urls: readonly string[]): void {
+    this.#urls = urls;
+    const tokenFile = this.#tokenFile;
+    if ((tokenFile === undefined && !this.#options.open) || this.#isStopping) return;
+    try {
+      announceLocal(configFolder(process.env), this.#data, { pid: process.pid, urls, tokenFile });
+    } catch (error) {
+      const token = tokenFile === undefined ? '' : ` CNAPI_TOKEN_FILE=${tokenFile}`;
+      this.#say(`cnapi will not find this by itself (${messageOf(error)}): set CNAPI_URL=${urls[0]}${token}`);
+    }
+  }
+
+  #withdraw(): void {
+    try {
+      withdrawLocal(configFolder(process.env), this.#data);
+    } catch {
+      // The file is ignored after this process has ended.
+    }
+  }
+
+  /** Resolves when all their servers run, or no more of them come. */
+  async #startAgents(plan: AgentsPlan): Promise<Ready['agent']> {
+    const own = await this.#runAgents(plan);
+    const count = this.#options.agents + (this.#options.agent ? 1 : 0);
+    const { instances } = plan;
+    const say = (running: number) => this.#say(`${running} of ${count} servers run`);
+    const question = { url: instances[0]?.url ?? '', instances, count, headers: this.#headers, onProgress: say };
+    const stopping = this.#stopping.signal;
+    const running = await untilServersRun({ ...question, clock: this.#clock, signal: stopping });
+    if (running < count && !this.#isStopping) say(running);
+    return own;
+  }
+
+  async #runAgents({ dns, instances, tokens }: AgentsPlan): Promise<Ready['agent']> {
     const { agent, agents } = this.#options;
     if (agent || agents > 0) this.#say('starting agents');
     if (agents > 0) {
-      const fleet = fleetCommand(this.#data, dns, agents);
+      const fleet = fleetCommand(this.#data, { dns, agents, tokenFile: tokens?.agents });
       this.#children.run({ name: 'fleet', rank: 'agents', command: () => fleet }).keepUp();
     }
     if (!agent) return undefined;
-    const command = agentCommand(this.#data, dns);
+    const command = agentCommand(this.#data, dns, tokens?.agents);
     const child = this.#children.run({ name: 'agent', rank: 'agents', command: () => command });
     await this.#children.untilUp(child, async () => serverUuidOf(this.#data) !== undefined);
     const uuid = serverUuidOf(this.#data) ?? '';
-    await untilServerRuns({ url, uuid, clock: this.#clock, signal: this.#stopping.signal });
+    const url = instances[0]?.url ?? '';
+    await untilServerRuns({ url, uuid, headers: this.#headers, clock: this.#clock, signal: this.#stopping.signal });
     return { server_uuid: uuid, pid: child.pid ?? 0 };
   }
 

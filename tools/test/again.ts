@@ -1,20 +1,24 @@
 /**
- * A test of real processes can meet a machine that stood still. So where it is asked for (`.ci/run`), the few files that failed run
- * once more, each by itself. One that passes then is called unsteady, with its first failure in full above: it does not stop
- * a change that has nothing to do with it, and is to be looked into all the same. What is wrong fails twice.
+ * A test of real processes may fail because the machine stood still. When requested (`.ci/run`),
+ * the few files that failed run once more, each alone. A file that then passes is reported as
+ * unsteady, with its first failure printed in full above. It does not block an unrelated change,
+ * but must still be investigated. A real defect fails twice.
  */
 import type { TapTotals } from './tap-report.ts';
 
-/** With more than these the machine is not to blame. */
-export const MOST_AGAIN = 2;
+/** About one file in fifty. When more fail, the cause is the change and not the machine. */
+export const MOST_AGAIN = 5;
 
 export interface TwiceTold {
   totals: TapTotals;
-  /** Files that failed and then passed. */
+  /** Files that failed first and then passed. */
   unsteady: readonly string[];
 }
 
-/** Runs what failed by `run`, if it is that few of a run that came to its end, and takes its word for what it said before. */
+/**
+ * Runs the failed files once more with `run` and uses the second result, if the first run was
+ * complete and at most MOST_AGAIN files failed.
+ */
 export async function runAgain(first: TapTotals, run: (file: string) => Promise<TapTotals>): Promise<TwiceTold> {
   const files = first.failedFiles;
   if (!first.isWhole || files.length === 0 || files.length > MOST_AGAIN) return { totals: first, unsteady: [] };

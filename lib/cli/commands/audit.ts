@@ -1,9 +1,9 @@
-/** `cnapi audit`: who changed what. */
+/** `cnapi audit`: lists who changed what. */
 import { Command } from 'commander';
 import type { AuditEntry } from '../../client/answers.ts';
 import type { Context } from '../context.ts';
 import { parseTime, shortTime } from '../duration.ts';
-import { findServer, isUuid } from '../find.ts';
+import { findServer, isPrefix, isUuid } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
 import type { Column } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
@@ -12,6 +12,7 @@ interface Options {
   actor?: string;
   server?: string;
   action?: string;
+  object?: string;
   since?: string;
   until?: string;
   limit: string;
@@ -25,11 +26,16 @@ export function auditCommand(runner: Runner): Command {
     .option('--actor <name>', 'by this token')
     .option('--server <server>', 'on this server: uuid or hostname')
     .option('--action <name>', 'of this kind, such as CreateTask')
+    .option('--object <id>', 'about this task, ticket, token or instance; the beginning of its id will do')
     .option('--since <time>', 'not older: 2030-01-31T12:00:00Z, or 2h')
     .option('--until <time>', 'not newer')
     .option('--limit <count>', 'at most so many', '50')
     .action(runner.action(audit));
-  return examples(command, ['cnapi audit --since 1h', 'cnapi audit --server web-1 --action CommandExecute --json']);
+  return examples(command, [
+    'cnapi audit --since 1h',
+    'cnapi audit --server web-1 --action CommandExecute --json',
+    'cnapi audit --object 4f7d3c52',
+  ]);
 }
 
 const ENTRY: readonly Column<AuditEntry>[] = [
@@ -49,6 +55,7 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
   const query = {
     actor: options.actor,
     action: options.action,
+    ...objectOf(options.object),
     since: options.since && parseTime(options.since, '--since', clock.wallTime()),
     until: options.until && parseTime(options.until, '--until', clock.wallTime()),
     server: options.server && (await serverOf(client, options.server)),
@@ -65,7 +72,13 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
   if (entries.length === 0) output.note('There is no such entry');
 }
 
-/** A server that was removed has entries still. */
+function objectOf(text: string | undefined): { object?: string; object_prefix?: string } {
+  if (text === undefined) return {};
+  if (isUuid(text)) return { object: text.toLowerCase() };
+  return isPrefix(text) ? { object_prefix: text.toLowerCase() } : { object: text };
+}
+
+/** A uuid is not looked up, because a removed server still has entries. */
 async function serverOf(client: Context['client'], name: string): Promise<string> {
   return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
 }

@@ -1,8 +1,9 @@
-/** `cnapi cancel`: asks for the end of tasks. */
+/** `cnapi cancel`: requests the cancellation of tasks. */
 import { Command } from 'commander';
 import { ApiError, type NoAnswerError } from '../../client/client-errors.ts';
 import type { Context } from '../context.ts';
 import { forEach } from '../each.ts';
+import { findTask } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
 
 export function cancelCommand(runner: Runner): Command {
@@ -10,13 +11,14 @@ export function cancelCommand(runner: Runner): Command {
     .description(
       'Cancels tasks. What runs on a server is told to end, and killed two seconds later; cnapi task says how it ended.',
     )
-    .argument('<task...>', 'ids')
+    .argument('<task...>', 'ids, or the beginning of one')
     .action(runner.action(cancel));
   return examples(command, ['cnapi cancel 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11']);
 }
 
 async function cancel({ client, output }: Context, [ids]: readonly unknown[]): Promise<number> {
-  const { results, refused, exitCode } = await forEach(output, ids as string[], async (id) => {
+  const { results, refused, exitCode } = await forEach(output, ids as string[], async (given) => {
+    const id = await findTask(client, given);
     const task = await client.cancelTask(id);
     if (!output.json) output.line(`${id} is to be cancelled`);
     return task;

@@ -1,4 +1,7 @@
-/** `cnapi doctor`: what is wrong with an instance's configuration and all that it depends on, before it is started or after. */
+/**
+ * `cnapi doctor`: reports what is wrong with an instance's configuration and its dependencies,
+ * before or after the instance is started.
+ */
 import { Command } from 'commander';
 import type { Finding, Level } from '../../doctor/finding.ts';
 import type { Context } from '../context.ts';
@@ -9,8 +12,8 @@ import { visible } from '../visible.ts';
 export function doctorCommand(runner: Runner): Command {
   const command = new Command('doctor')
     .description(
-      'Checks a configuration, and from here the database, the bus, DNS, the port, clocks, certificates, access and limits; ' +
-        'says what to do. It changes nothing. Exit code 1 when something must be mended.',
+      "Checks an instance's configuration and, from this machine, the database, the bus, DNS, the port, clocks, certificates, " +
+        'access and limits. Says what to do about each problem and changes nothing. Exit code 1 when something must be fixed.',
     )
     .option('--config <file>', "an instance's; its environment variables go over it, as they do for the instance")
     .action(runner.action(doctor));
@@ -25,7 +28,7 @@ interface DoctorOptions {
   dns?: string;
 }
 
-/** Read only when it is asked for: it brings the half of an instance with it. */
+/** Imported only when needed, because it loads half of an instance's code. */
 async function doctor(context: Context, _: unknown, options: DoctorOptions): Promise<number> {
   const { clock, random, env, output } = context;
   const { examine } = await import('../../doctor/doctor.ts');
@@ -45,5 +48,5 @@ function show({ output }: Context, found: readonly Finding[]): void {
     if (todo !== undefined) output.line(`${' '.repeat(19)}${visible(todo)}`);
   }
   const count = (wanted: Level) => found.filter(({ level }) => level === wanted).length;
-  output.note(`${count('ok')} well, ${count('warn')} to look at, ${count('fail')} to mend`);
+  output.note(`${count('ok')} ok, ${count('warn')} to look at, ${count('fail')} to fix`);
 }

@@ -7,14 +7,15 @@ import { messageOf } from '../../errors.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../wire/limits.ts';
 import type { Context } from '../context.ts';
 import { parseDuration } from '../duration.ts';
-import { findServers, labelsOf, selectServers } from '../find.ts';
+import { findServers, findTicket, labelsOf, selectServers } from '../find.ts';
 import { type Ending, type FleetCommand, FleetRun, type Listener } from '../fleet-run.ts';
 import { LiveOutput, prefixOf } from '../live-output.ts';
 import { exitSoon, flushed } from '../output.ts';
-import { OutputSequence } from '../output-sequence.ts';
+import { type OutputPiece, OutputSequence } from '../output-sequence.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
 import { exitCodeOf } from '../task-end.ts';
+import { UnreadInput } from '../unread-input.ts';
 import { EXIT, UsageError } from '../usage-error.ts';
 import { visible } from '../visible.ts';
 
@@ -23,6 +24,7 @@ interface Options {
   where?: string[];
   script?: string;
   env?: string[];
+  secretEnv?: string[];
   timeout?: string;
   concurrency: string;
   detach?: boolean;
@@ -33,37 +35,50 @@ interface Options {
 
 const MAX_SCRIPT_BYTES = 1024 * 1024;
 const MAX_CONCURRENCY = 500;
-/** The words are arguments, so that no shell takes them apart. */
+/** The words are passed as arguments, so no shell splits them. */
 const RUN_WORDS = '#!/bin/sh\nexec "$@"\n';
 
 const MORE = `
-Servers are uuids or hostnames. All of them are looked up first: when one is not known, nothing is run (exit code 2).
-Several words after -- are a command and its arguments, which reach it as they are. One word is given to sh, so that
-pipes and the like work. With --script the words are the arguments of the script; its first line may name an interpreter.
-Commands run as the user of the agent, which is root in earnest.
+Servers are uuids, beginnings of uuids, or hostnames. All of them are looked up first. If one is unknown, nothing runs (exit
+code 2). Several words after -- are a command and its arguments; they are passed on unchanged. A single word is passed to sh, so
+pipes and redirections work. With --script the words are the arguments of the script, whose first line may name an interpreter.
+Commands run as the user of the agent. In production that is root.
 
-Output to a terminal has control characters shown as escapes such as \\x1b, unless --raw is given; to a pipe or a file it
-goes as it is. With several servers each line begins with the name of its server. Up to 1 MiB of each stream is whole in
-the end: what did not come while the command ran follows at its end, in order. Of more, what is missing is told on
-stderr, or as "cut" in --json. What is not UTF-8 comes as U+FFFD.
+On a terminal, control characters in the output are shown as escapes such as \\x1b, unless --raw is given. To a pipe or a file the
+output goes unchanged. With several servers each line begins with the name of its server. Bytes that are not UTF-8 become U+FFFD.
 
-The first Ctrl-C cancels what runs and waits for its end, the second one leaves; so does SIGTERM. A lost terminal (SIGHUP)
-cancels nothing: the program leaves, what runs goes on, and what waited for --concurrency is not started. Under nohup it
-stays to the end, and Ctrl-C reaches it no more than it does others when a script put it in the background.
+With one server all output is shown: a command that writes faster than about 640 KB a second waits, as it would at a slow
+pipe. With several servers no command waits, and output beyond 1 MiB of a stream may be missing: cnapi keeps the first and
+the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to
+the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4.
 
-Exit codes: 0 it ended with 0 on all, 1 it failed on some, 2 usage, 3 of some nobody told how it ended, 128 + N if signal N
-ended it (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
+The first Ctrl-C cancels what runs and waits until it has ended. The second Ctrl-C leaves at once. SIGTERM does the same. When the
+terminal is lost (SIGHUP) nothing is cancelled: this program leaves, running commands continue, and servers that still waited for
+--concurrency are not asked. Under nohup this program stays to the end. Ctrl-C does not reach it when a script started it in the
+background.
+
+The command has no standard input. If input is given, it is refused before anything runs. In a loop, redirect it from /dev/null.
+
+Exit codes with one server: the exit code of the command, once it has one.
+Otherwise: 0 the command ended with 0 on all servers; 1 it failed on some; 2 wrong usage; 3 for some servers no instance could say
+how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended
+this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
 `;
 
 export function execCommand(runner: Runner): Command {
   const command = new Command('exec')
     .description('Runs a command on servers, many at once, and shows its output as it comes.')
     .usage('[options] [server...] -- command [argument...]')
-    .argument('[server...]', 'uuids or hostnames')
+    .argument('[server...]', 'uuids, beginnings of them, or hostnames')
     .option('--all', 'on all servers')
     .option('--where <name=pattern>', 'on those with this property, as in cnapi servers; may be given again', repeated)
     .option('--script <file>', 'run this file, - for standard input')
     .option('--env <name=value>', 'for the command; may be given again', repeated)
+    .option(
+      '--secret-env <name>',
+      'for the command, with the value that this variable has here; nobody else is shown it. May be given again',
+      repeated,
+    )
     .option('--timeout <duration>', 'it is killed then; a day at most (default: 1h)')
     .option('--concurrency <count>', 'on so many servers at a time', '32')
     .option('--ticket <uuid>', 'only while this ticket is active (see cnapi lock)')
@@ -83,10 +98,13 @@ export function execCommand(runner: Runner): Command {
 async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
   const { client, clock, output, random } = context;
   const concurrency = concurrencyOf(options.concurrency);
+  const input = options.script === '-' ? undefined : new UnreadInput(output);
   const command = await commandOf(context, options);
   const servers = await serversOf(context, names as string[], options);
+  if (options.ticket !== undefined) command.ticketUuid = await findTicket(client, options.ticket);
   await client.learnInstances().catch(() => undefined);
-  output.onReaderGone = () => undefined;
+  input?.refuse();
+  output.onReaderGone = () => output.note('nobody reads the output any more; the command goes on, Ctrl-C cancels it');
   const listener = listenerOf(context, servers, options);
   const run = new FleetRun({ client, random, listener });
   let interruptedWith: number | undefined;
@@ -104,13 +122,16 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
     );
     void run.cancel();
   });
+  // For one server all output can be shown. For many at full rate it would overload the database.
+  if (servers.length === 1 && !command.detach) command.params.paced = true;
   const endings = await run.run(servers, command, concurrency);
   stop();
+  input?.close();
   if (servers.length > 1) summarize(context, servers, endings);
-  return interruptedWith ?? codeOf(endings);
+  return interruptedWith ?? codeOf(endings, listener.isIncomplete());
 }
 
-/** What was begun goes on without us; nobody else is asked. */
+/** Running tasks continue without this command; no further server is asked. */
 async function leave({ output }: Context, run: FleetRun, { servers, code }: Left): Promise<never> {
   const told = toldOf(servers);
   for (const [server, id] of run.running)
@@ -137,14 +158,28 @@ async function serversOf({ client }: Context, names: readonly string[], options:
   return servers;
 }
 
-async function commandOf({ rest }: Context, options: Options): Promise<FleetCommand> {
-  const env = Object.fromEntries((options.env ?? []).map(variableOf));
+async function commandOf({ rest, env: own }: Context, options: Options): Promise<FleetCommand> {
+  const secrets = options.secretEnv ?? [];
+  const env = Object.fromEntries([
+    ...(options.env ?? []).map(variableOf),
+    ...secrets.map((name) => secretOf(own, name)),
+  ]);
+  const secret = secrets.length === 0 ? {} : { secret_params: secrets.map((name) => `/env/${escaped(name)}`) };
   const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout, '--timeout');
   if (timeoutMs !== undefined && (timeoutMs < 1 || timeoutMs > MAX_TASK_TIMEOUT_MS))
     throw new UsageError(`--timeout ${options.timeout} is not between 1ms and 1d`);
-  const params = { ...(await scriptOf(rest, options.script)), ...(Object.keys(env).length > 0 && { env }) };
+  const params = { ...(await scriptOf(rest, options.script)), ...(Object.keys(env).length > 0 && { env }), ...secret };
   return { params, timeoutMs, ticketUuid: options.ticket, detach: options.detach === true };
 }
+
+function secretOf(env: NodeJS.ProcessEnv, name: string): [string, string] {
+  const value = env[name];
+  if (value === undefined) throw new UsageError(`--secret-env ${visible(name)}: there is no such variable here`);
+  return [name, value];
+}
+
+/** Escapes as a JSON Pointer does (RFC 6901). */
+const escaped = (key: string): string => key.replaceAll('~', '~0').replaceAll('/', '~1');
 
 async function scriptOf(rest: readonly string[] | undefined, file: string | undefined) {
   if (file !== undefined) return { script: await scriptIn(file), args: [...(rest ?? [])] };
@@ -184,9 +219,11 @@ function toldOf(servers: readonly Server[]): Told {
   return (server) => visible(labels.get(server.uuid) ?? server.uuid);
 }
 
-/** `onLeave`: nothing more is said of any server; what was held back is shown. */
+/** `onLeave`: reports nothing more about any server, and shows the output that was held back. */
 interface Leavable {
   onLeave(): void;
+  /** Some of a server's output is missing. */
+  isIncomplete(): boolean;
 }
 
 function listenerOf(context: Context, servers: readonly Server[], options: Options): Listener & Leavable {
@@ -205,17 +242,22 @@ type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'> & Leavable;
 
 function recorded(output: Context['output']): Report {
   const sequences = new Map<Server, OutputSequence>();
+  let isIncomplete = false;
   const sequenceOf = (server: Server) => made(sequences, server, () => new OutputSequence());
   const record = ({ uuid, hostname }: Server, event: string, about: object) =>
     output.record({ event, server_uuid: uuid, hostname: hostname ?? null, ...about });
+  const recordPiece = (server: Server, piece: OutputPiece) => {
+    isIncomplete ||= 'cut' in piece;
+    record(server, 'output', piece);
+  };
   const end = (server: Server, result: unknown) => {
-    for (const piece of sequenceOf(server).end(result)) record(server, 'output', piece);
+    for (const piece of sequenceOf(server).end(result)) recordPiece(server, piece);
     sequences.delete(server);
   };
   return {
     onStart: (server, id) => record(server, 'start', { task: id }),
     onOutput(server, { data, attempt }) {
-      for (const piece of sequenceOf(server).write(data, attempt)) record(server, 'output', piece);
+      for (const piece of sequenceOf(server).write(data, attempt)) recordPiece(server, piece);
       return output.ready();
     },
     onEnd(server, ending) {
@@ -223,6 +265,7 @@ function recorded(output: Context['output']): Report {
       record(server, 'end', recordOf(ending));
     },
     onLeave: () => [...sequences.keys()].forEach((server) => void end(server, undefined)),
+    isIncomplete: () => isIncomplete,
   };
 }
 
@@ -233,6 +276,7 @@ function shown(context: Context, servers: readonly Server[], options: Options): 
   const width = servers.reduce((widest, server) => Math.max(widest, told(server).length), 0);
   const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(told(server), width));
   const lives = new Map<Server, LiveOutput>();
+  let isIncomplete = false;
   const about = (server: Server) => ({ raw: options.raw === true, prefix: prefix(server), label: told(server) });
   const liveOf = (server: Server) => made(lives, server, () => new LiveOutput(context, about(server)));
   return {
@@ -244,7 +288,9 @@ function shown(context: Context, servers: readonly Server[], options: Options): 
       return output.ready();
     },
     onEnd(server, ending) {
-      liveOf(server).end(resultOf(ending));
+      const live = liveOf(server);
+      live.end(resultOf(ending));
+      isIncomplete ||= live.isIncomplete;
       lives.delete(server);
       if (ending.kind === 'failed' || ending.kind === 'unknown')
         output.complain(`${told(server)}: ${visible(whyOf(ending))}`);
@@ -253,6 +299,7 @@ function shown(context: Context, servers: readonly Server[], options: Options): 
       for (const live of lives.values()) live.end(undefined);
       lives.clear();
     },
+    isIncomplete: () => isIncomplete,
   };
 }
 
@@ -268,7 +315,7 @@ function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string 
   return `${ending.why}${request}${task}`;
 }
 
-/** Undefined when nobody told it. */
+/** Undefined if no instance reported it. */
 const resultOf = (ending: Ending): unknown => ('result' in ending ? ending.result : undefined);
 
 function recordOf(ending: Ending): object {
@@ -289,7 +336,11 @@ function summarize({ output }: Context, servers: readonly Server[], endings: rea
   output.note(`${servers.length} servers: ${said.join(', ')}`);
 }
 
-function codeOf(endings: readonly Ending[]): number {
+function codeOf(endings: readonly Ending[], isIncomplete: boolean): number {
+  const [only] = endings;
+  const own = endings.length === 1 && only !== undefined ? exitCodeOf(resultOf(only)) : undefined;
+  if (own !== undefined && own !== 0) return own;
   if (endings.some(({ kind }) => kind === 'unknown')) return EXIT.noAnswer;
-  return endings.some(({ kind }) => kind === 'failed') ? EXIT.failed : EXIT.ok;
+  if (endings.some(({ kind }) => kind === 'failed')) return EXIT.failed;
+  return isIncomplete ? EXIT.incomplete : EXIT.ok;
 }

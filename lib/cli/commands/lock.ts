@@ -1,4 +1,4 @@
-/** `cnapi lock`: runs a command on this machine while a lock is held. */
+/** `cnapi lock`: runs a command on this machine while it holds a lock. */
 import { Command } from 'commander';
 import type { Context } from '../context.ts';
 import { parseDuration, shortDuration } from '../duration.ts';
@@ -17,39 +17,42 @@ interface Options {
   conflictExitCode: string;
 }
 
-/** Beside the command's own. */
+/** The exit code for a lost lock; otherwise the command's own exit code is used. */
 const LOST = 125;
 const LEAST_EXPIRY_MS = 3000;
-/** Until the command is told to end, and until it is gone once it is killed. */
+/** Time to stop the command: for the command to receive TERM, and to be gone after KILL. */
 const STOPPING_MS = 1000;
 
 const MORE = `
-Takes a ticket in the queue of (server, scope, id), waits until it is its turn, runs the command here, renews the ticket
-meanwhile and releases it afterwards. \`default\` as server is for locks of the whole datacenter. The command finds the
-ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only while the lock is held.
+Takes a ticket in the queue of (server, scope, id) and waits for its turn. Then runs the command on this machine, renews the
+ticket while it runs, and releases the ticket when it has ended. For a lock of the whole datacenter, use \`default\` as the server.
+The command finds the ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only while the lock is held.
 
-When the lock is lost (somebody deleted the ticket, or no instance could renew it in time) the command is stopped: TERM,
-and KILL after --kill-after, so early that it has ended before others may have the lock. Without a terminal all that it
-started is stopped with it. When the command ends by itself its lock is looked at once more: 125 if it was lost before.
-Ctrl-Z stops both; after fg the command goes on once the ticket is renewed, and is stopped if that is too late. At a terminal
-fg wakes the command as well, so that it runs for a moment before it is held; where no shell could wake them (ssh -t) Ctrl-Z
-stops neither.
-If this program itself is killed or gets STOP, the lock passes on after --expires, and the command goes on: give it an end of
-its own. On a machine that was suspended the loss is noticed only once it runs again. So it is thought to have been, and the lock
-to be lost, when its clock is set ahead by more than what is left of --expires.
+The lock is lost when somebody deletes the ticket, or when no instance could renew it in time. Then the command is stopped: with
+TERM, and with KILL after --kill-after. This begins early enough that the command has ended before anybody else can get the
+lock. Without a terminal, all processes that the command started are stopped too. When the command ends by itself, the lock is
+checked once more; the exit code is 125 if it had been lost before.
 
-INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until it has ended, however long that
-takes; while the lock is waited for they give the place back. Under nohup HUP is passed to nobody.
+Ctrl-Z stops both. After fg the command continues once the ticket has been renewed; if that is too late, the command is ended. At
+a terminal fg wakes the command at once, so it runs for a moment before it is held. Where no shell could wake them again (ssh
+-t), Ctrl-Z stops neither.
 
-Exit codes: the command's own, 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126, 127 the
-command cannot be run, is not there; 1 refused; 2 usage; 3 no instance answered, and nothing was run.
+If this program itself is killed or gets STOP, the lock passes to the next one after --expires while the command continues: give
+the command a time limit of its own. On a suspended machine the loss is noticed when it runs again. When the machine's clock is set
+ahead by more than the time left of --expires, the program assumes a suspension, and that the lock is lost.
+
+INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until the command has ended, however long
+that takes. While waiting for the lock, these signals give up the place in the queue. Under nohup, HUP is passed to nobody.
+
+Exit codes: the command's own; 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126 the command
+cannot be run; 127 there is no such command; 1 refused; 2 wrong usage; 3 no instance answered, and nothing was run.
 `;
 
 export function lockCommand(runner: Runner): Command {
   const command = new Command('lock')
     .description('Runs a command on this machine while it holds a lock.')
     .usage('[options] <server> <scope> <id> -- command [argument...]')
-    .argument('<server>', 'uuid or hostname, or `default`')
+    .argument('<server>', 'uuid, the beginning of one, hostname, or `default`')
     .argument('<scope>', 'what kind of thing is locked')
     .argument('<id>', 'which one')
     .option('--expires <duration>', 'others may have the lock so long after this program was killed', '60s')
@@ -140,7 +143,7 @@ class Holder {
     return this.#keeper.untilActive(until, this.#ending.signal);
   }
 
-  /** @throws LockLostError when it was lost before the command began */
+  /** @throws LockLostError when the lock was lost before the command began */
   async run(argv: readonly string[]): Promise<number> {
     const { clock, env, output } = this.#context;
     const { lost } = this.#keeper;
@@ -168,7 +171,10 @@ class Holder {
     }
   }
 
-  /** After a standstill the command goes on only under a lock that is known to be ours still; if it is lost, `run` ends it. */
+  /**
+   * After a pause (Ctrl-Z) the command continues only after the lock is confirmed; if it is lost,
+   * `run` ends the command.
+   */
   async #goOn(): Promise<void> {
     const command = this.#command;
     if (command === undefined) return;
@@ -181,7 +187,10 @@ class Holder {
     }
   }
 
-  /** While it waits: gives its place back. While the command runs: the command's to end of. */
+  /**
+   * Before the command runs: gives the place in the queue back. While it runs: forwards the signal
+   * to the command.
+   */
   #onSignal(signal: EndingSignal): void {
     if (this.#command !== undefined) return this.#command.forward(signal);
     this.endedBy ??= signal;

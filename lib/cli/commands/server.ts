@@ -1,18 +1,21 @@
-/** `cnapi server`: one server, how its status came to be, and its last tasks. */
+/** `cnapi server`: shows one server, the history of its status, and its last tasks. */
 import { Command } from 'commander';
-import type { StatusChange, TaskHistoryEntry } from '../../client/answers.ts';
+import type { StatusChange } from '../../client/answers.ts';
 import { complaintOf, complaintText } from '../complaint.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { findServer } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
+import { TASK } from '../task-table.ts';
+import { lastHeard } from './servers.ts';
+import { tasksOf } from './tasks.ts';
 
 const CHANGES = 5;
 
 export function serverCommand(runner: Runner): Command {
   const command = new Command('server')
     .description('Shows one server: what is known of it, its status and why, its last tasks.')
-    .argument('<server>', 'uuid or hostname')
+    .argument('<server>', 'uuid, the beginning of one, or hostname')
     .action(runner.action(server));
   return examples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
 }
@@ -22,21 +25,21 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
   const [found, changes, tasks] = await Promise.all([
     client.server(uuid),
     client.statusHistory(uuid, CHANGES),
-    client.taskHistory(uuid, CHANGES).catch((error: unknown) => {
+    tasksOf(client, uuid, { limit: CHANGES }).catch((error: unknown) => {
       output.complain(`its tasks are not known: ${complaintText(complaintOf(error))}`);
       return undefined;
     }),
   ]);
-  if (output.json) return output.document({ ...found, status_history: changes, task_history: tasks ?? null });
+  if (output.json) return output.document({ ...found, status_history: changes, task_history: tasks?.found ?? null });
   const [latest] = changes;
   output.facts([
     ['uuid', found.uuid],
     ['hostname', found.hostname],
     ['status', found.status],
     ['since', latest && `${shortTime(latest.since)} (${latest.reason})`],
-    ['instance', latest?.cnapi_uuid],
+    ['decided by', latest?.cnapi_uuid],
     ['datacenter', found.datacenter],
-    ['last heard', found.last_heartbeat && shortTime(String(found.last_heartbeat))],
+    ['last heard', lastHeard(found)],
     ['booted', found.last_boot && shortTime(String(found.last_boot))],
     ['memory MiB', found.ram],
     ['platform', found.current_platform],
@@ -44,7 +47,9 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
     ['comments', found.comments],
   ]);
   showChanges(output, changes);
-  showTasks(output, tasks ?? []);
+  if (tasks === undefined || tasks.lines.length === 0) return;
+  output.line('');
+  output.table(TASK, tasks.lines);
 }
 
 function showChanges(output: Context['output'], changes: readonly StatusChange[]): void {
@@ -59,20 +64,5 @@ function showChanges(output: Context['output'], changes: readonly StatusChange[]
       { head: 'INSTANCE', of: ({ cnapi_uuid }) => cnapi_uuid },
     ],
     changes,
-  );
-}
-
-export function showTasks(output: Context['output'], tasks: readonly TaskHistoryEntry[]): void {
-  if (tasks.length === 0) return;
-  output.line('');
-  output.table(
-    [
-      { head: 'STARTED', of: ({ started_at }) => shortTime(started_at) },
-      { head: 'TASK', of: ({ task }) => task, shrinks: true },
-      { head: 'STATUS', of: ({ status }) => status },
-      { head: 'ID', of: ({ id }) => id },
-      { head: 'MESSAGE', of: ({ messages }) => messages?.join('; '), shrinks: true },
-    ],
-    tasks,
   );
 }

@@ -1,4 +1,4 @@
-/** `cnapi servers`: the fleet, filtered. */
+/** `cnapi servers`: lists servers, with filters. */
 import { Command } from 'commander';
 import type { Server } from '../../client/answers.ts';
 import type { Context } from '../context.ts';
@@ -6,7 +6,7 @@ import { shortTime } from '../duration.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import type { Column } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
-import { matches, parseWhere } from '../where.ts';
+import { hasProperty, matches, parseWhere } from '../where.ts';
 
 interface Options {
   status?: string;
@@ -20,7 +20,7 @@ interface Options {
 export function serversCommand(runner: Runner): Command {
   const command = new Command('servers')
     .description('Lists servers, in order of uuid.')
-    .option('--status <status>', 'running or unknown')
+    .option('--status <status>', 'running, unknown or rebooting')
     .option('--datacenter <name>', 'of this datacenter')
     .option('--hostname <name>', 'with this hostname; * stands for anything')
     .option(
@@ -38,14 +38,23 @@ export function serversCommand(runner: Runner): Command {
   ]);
 }
 
+const STATUSES = ['running', 'unknown', 'rebooting'];
+
 async function servers({ client, output }: Context, _: unknown, options: Options): Promise<void> {
+  if (options.status !== undefined && !STATUSES.includes(options.status))
+    throw new UsageError(`--status ${options.status} is not one of ${STATUSES.join(', ')}`);
   const { datacenter, limit: limitText, wide = false } = options;
   const limit = limitText === undefined ? Number.POSITIVE_INFINITY : countOf(limitText);
   const conditions = conditionsOf(options).map(parseWhere);
   const found: Server[] = [];
+  let isAny = false;
+  // Conditions on properties that no server had so far.
+  let unmet = (options.where ?? []).map(parseWhere);
   const extras = wide || output.json ? { extras: 'status,last_heartbeat' } : {};
   for await (const server of client.allServers({ ...extras, ...exactHostname(options) })) {
     if (found.length >= limit) break;
+    isAny = true;
+    unmet = unmet.filter((condition) => !hasProperty(server, condition));
     if (conditions.every((condition) => matches(server, condition))) found.push(server);
   }
   if (output.json) return output.document(found);
@@ -55,12 +64,15 @@ async function servers({ client, output }: Context, _: unknown, options: Options
     { head: 'STATUS', of: ({ status }) => status },
     { head: 'DATACENTER', of: (server) => server.datacenter, shrinks: true },
   ];
-  if (wide) columns.push({ head: 'LAST HEARD', of: (server) => shortTime(textOf(server.last_heartbeat)) });
+  if (wide) columns.push({ head: 'LAST HEARD', of: lastHeard });
   output.table(columns, found);
-  if (found.length === 0) output.note(datacenter || conditions.length > 0 ? 'No server matches' : 'There is no server');
+  if (found.length > 0) return;
+  const [misspelt] = unmet;
+  if (misspelt !== undefined && isAny) output.note(`No server has a property ${misspelt.path.join('.')}`);
+  else output.note(datacenter || conditions.length > 0 ? 'No server matches' : 'There is no server');
 }
 
-/** Asked of the API where it can tell; patterns are weighed here. */
+/** An exact hostname is sent to the API as a filter; patterns are matched here. */
 function exactHostname({ hostname }: Options): { hostname?: string } {
   return hostname === undefined || hostname.includes('*') ? {} : { hostname };
 }
@@ -74,6 +86,14 @@ function conditionsOf({ status, datacenter, hostname, where = [] }: Options): st
 function countOf(text: string): number {
   if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
   throw new UsageError(`--limit ${text} is not a number from 1 on`);
+}
+
+/**
+ * A `running` server is heard every second by the instance that holds its agent; other instances do
+ * not know the exact time. For other servers the database has the last time.
+ */
+export function lastHeard({ status, last_heartbeat }: Server): string | undefined {
+  return status === 'running' ? 'now' : shortTime(textOf(last_heartbeat));
 }
 
 const textOf = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined);

@@ -1,13 +1,14 @@
-/** `cnapi task`: a task as it stands, or its output and events until it ends. */
+/** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../client/answers.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
+import { findTask } from '../find.ts';
 import { LiveOutput } from '../live-output.ts';
 import { exitSoon, flushed } from '../output.ts';
 import { examples, type Runner } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
-import { errorOf, exitCodeOf, hasSucceeded } from '../task-end.ts';
+import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../task-end.ts';
 import { EXIT } from '../usage-error.ts';
 import { visible } from '../visible.ts';
 
@@ -19,8 +20,11 @@ interface Options {
 export function taskCommand(runner: Runner): Command {
   const command = new Command('task')
     .description('Shows a task; with --follow its output and what happens to it, until it ends.')
-    .argument('<task>', 'its id')
-    .option('-f, --follow', 'from its beginning until it ends; exit code 0 if it succeeded, else 1')
+    .argument('<task>', 'its id, or the beginning of it')
+    .option(
+      '-f, --follow',
+      'from its beginning until it ends; exit code 0 if it succeeded, 4 if some of its output is missing, else 1',
+    )
     .option('--raw', 'its output to the terminal as it is, control characters and all')
     .addHelpText('after', '\nCtrl-C, or a lost terminal, ends the following, not the task: that is for cnapi cancel.')
     .action(runner.action(task));
@@ -32,17 +36,19 @@ export function taskCommand(runner: Runner): Command {
 
 async function task(context: Context, [given]: readonly unknown[], options: Options): Promise<number> {
   const { client, output } = context;
-  const id = String(given);
+  const id = await findTask(client, String(given));
   if (options.follow) return followed(context, id, options);
   const found = await client.task(id);
   if (output.json) output.document(found);
   else show(context, found);
+  if (found.withheld) output.note(WITHHELD);
   return EXIT.ok;
 }
 
 async function followed(context: Context, id: string, { raw }: Options): Promise<number> {
   const { client, clock, output } = context;
   const first = await client.task(id);
+  if (first.withheld) output.note(WITHHELD);
   await client.learnInstances().catch(() => undefined);
   const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
   const stop = onEndingSignal((signal, before) => {
@@ -52,9 +58,9 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
     void flushed().then(() => process.exit(code));
   });
   try {
-    return await shownToItsEnd(context, { id, name: first.task, live });
+    return await shownToItsEnd(context, { id, name: first.task, live, isWithheld: first.withheld === true });
   } catch (error) {
-    // What is held back after a gap is shown to whoever leaves, and so it is here.
+    // On an error, shows output held back after a gap, as it does when the user leaves.
     if (!output.json) live.end(undefined);
     throw error;
   } finally {
@@ -62,7 +68,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   }
 }
 
-async function shownToItsEnd({ client, output }: Context, { id, name, live }: Followed): Promise<number> {
+async function shownToItsEnd({ client, output }: Context, { id, name, live, isWithheld }: Followed): Promise<number> {
   const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
@@ -70,22 +76,28 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live }: Fo
     else if (event.name !== 'end') output.note(storyOf(event));
     await output.ready();
     if (event.name !== 'end') continue;
-    if (!output.json) live.end(event.data.result);
+    if (!output.json && !isWithheld) live.end(event.data.result);
     const message = errorOf(event.data);
     if (message !== undefined && !output.json) output.complain(`${name} failed: ${visible(message)}`);
-    return hasSucceeded(event.data) ? EXIT.ok : EXIT.failed;
+    return codeOf(hasSucceeded(event.data), live);
   }
-  // Nothing came after the last event that was had: it ended meanwhile.
+  // The stream ended without an `end` event: the task ended after the last event received.
   const { status, history } = await client.task(id);
   const result = history.find(({ name }) => name === 'finish')?.event;
-  if (!output.json) live.end(result);
-  return hasSucceeded({ status, result }) ? EXIT.ok : EXIT.failed;
+  if (!output.json && !isWithheld) live.end(result);
+  return codeOf(hasSucceeded({ status, result }), live);
+}
+
+function codeOf(hasSucceeded: boolean, { isIncomplete }: LiveOutput): number {
+  if (!hasSucceeded) return EXIT.failed;
+  return isIncomplete ? EXIT.incomplete : EXIT.ok;
 }
 
 interface Followed {
   id: string;
   name: string;
   live: LiveOutput;
+  isWithheld: boolean;
 }
 
 function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
@@ -116,5 +128,5 @@ function show(context: Context, found: Task): void {
     ['ticket', found.ticket_uuid],
   ]);
   const live = new LiveOutput(context, { raw: false, prefix: undefined, label: '' });
-  if (finish !== undefined) live.end(finish);
+  if (finish !== undefined && !found.withheld) live.end(finish);
 }

@@ -1,34 +1,107 @@
-/** `cnapi tasks`: a server's tasks. */
+/** `cnapi tasks`: lists the tasks of all servers or of one. */
 import { Command } from 'commander';
+import type { ListedTask, TaskHistoryEntry } from '../../client/answers.ts';
+import type { CnapiClient, Query } from '../../client/client.ts';
+import { ApiError } from '../../client/client-errors.ts';
 import type { Context } from '../context.ts';
-import { findServer } from '../find.ts';
+import { parseTime } from '../duration.ts';
+import { findServer, labelsOf } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
+import { WITHHELD } from '../task-end.ts';
+import { fleetColumns, lineOf, lineOfHistory, TASK, type TaskLine } from '../task-table.ts';
 import { UsageError } from '../usage-error.ts';
-import { showTasks } from './server.ts';
 
-const MAX_TASKS = 1000;
+interface Options {
+  limit: string;
+  active?: boolean;
+  status?: string;
+  name?: string;
+  actor?: string;
+  since?: string;
+  until?: string;
+}
+
+const MAX_TASKS = 10_000;
+const STATUSES = ['active', 'complete', 'failure'];
 
 export function tasksCommand(runner: Runner): Command {
   const command = new Command('tasks')
-    .description("Lists a server's tasks, newest first.")
-    .argument('<server>', 'uuid or hostname')
-    .option('--limit <count>', 'at most so many, up to 1000', '20')
-    .option('--active', 'only those that have not ended')
+    .description('Lists the tasks of all servers, or of one, newest first: what each ran, for whom, and how it ended.')
+    .argument('[server]', 'uuid, the beginning of one, or hostname')
+    .option('--limit <count>', `at most so many, up to ${MAX_TASKS}`, '20')
+    .option('--active', 'only those that have not ended: the same as --status active')
+    .option('--status <status>', STATUSES.join(', '))
+    .option('--name <name>', 'of this name in the catalogue, such as command_execute')
+    .option('--actor <name>', 'asked for by this one')
+    .option('--since <time>', 'not older: 2030-01-31T12:00:00Z, or 2h')
+    .option('--until <time>', 'older than that')
     .action(runner.action(tasks));
-  return examples(command, ['cnapi tasks web-1', 'cnapi tasks web-1 --active --json']);
+  return examples(command, [
+    'cnapi tasks --active',
+    'cnapi tasks web-1 --since 1d',
+    'cnapi tasks --status failure --json',
+  ]);
 }
 
-async function tasks(
-  { client, output }: Context,
-  [name]: readonly unknown[],
-  { limit, active = false }: { limit: string; active?: boolean },
-): Promise<void> {
-  if (!/^\d{1,4}$/.test(limit) || Number(limit) < 1 || Number(limit) > 1000)
-    throw new UsageError(`--limit ${limit} is not a number from 1 to 1000`);
-  const { uuid } = await findServer(client, String(name));
-  const all = await client.taskHistory(uuid, active ? MAX_TASKS : Number(limit));
-  const shown = all.filter(({ status }) => !active || status === 'active').slice(0, Number(limit));
-  if (output.json) return output.document(shown);
-  showTasks(output, shown);
-  if (shown.length === 0) output.note('It has no such tasks');
+async function tasks(context: Context, [name]: readonly unknown[], options: Options): Promise<void> {
+  const { client, output } = context;
+  const query = queryOf(context, options);
+  const server = name === undefined ? undefined : await findServer(client, String(name));
+  const limit = Number(options.limit);
+  if (server !== undefined) {
+    const { found, lines } = await tasksOf(client, server.uuid, { limit, query });
+    if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
+    if (output.json) return output.document(found);
+    output.table(TASK, lines);
+    if (lines.length === 0) output.note('It has no such tasks');
+    return;
+  }
+  const { tasks: found, isMore } = await client.firstTasks(query, limit);
+  if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
+  if (output.json) return output.document(found);
+  output.table(fleetColumns(await labels(client, found)), found.map(lineOf));
+  if (found.length === 0) output.note('There is no such task');
+  else if (isMore) output.note(`There are more; --limit shows up to ${MAX_TASKS}`);
+}
+
+/** Reads the list of all tasks. An instance of an earlier version has only the server's history. */
+export async function tasksOf(
+  client: CnapiClient,
+  serverUuid: string,
+  { limit, query = {} }: { limit: number; query?: Query },
+): Promise<{ found: readonly (ListedTask | TaskHistoryEntry)[]; lines: TaskLine[] }> {
+  try {
+    const { tasks: found } = await client.firstTasks({ ...query, server_uuid: serverUuid }, limit);
+    return { found, lines: found.map(lineOf) };
+  } catch (error) {
+    const isOlder = error instanceof ApiError && error.code === 'ResourceNotFound';
+    if (!isOlder || Object.values(query).some((value) => value !== undefined)) throw error;
+    const found = await client.taskHistory(serverUuid, limit);
+    return { found, lines: found.map(lineOfHistory) };
+  }
+}
+
+function queryOf({ clock }: Context, options: Options): Query {
+  const { limit, active = false, status, name, actor, since, until } = options;
+  if (!/^\d{1,5}$/.test(limit) || Number(limit) < 1 || Number(limit) > MAX_TASKS)
+    throw new UsageError(`--limit ${limit} is not a number from 1 to ${MAX_TASKS}`);
+  if (status !== undefined && !STATUSES.includes(status))
+    throw new UsageError(`--status ${status} is not one of ${STATUSES.join(', ')}`);
+  if (active && status !== undefined && status !== 'active') throw new UsageError('--active does not go with --status');
+  const time = (text: string | undefined, option: string) => text && parseTime(text, option, clock.wallTime());
+  return {
+    status: active ? 'active' : status,
+    name,
+    actor,
+    since: time(since, '--since'),
+    until: time(until, '--until'),
+  };
+}
+
+/** Returns a function that maps a server's uuid to its hostname, for the servers of these tasks. */
+export async function labels(client: CnapiClient, listed: readonly ListedTask[]): Promise<(uuid: string) => string> {
+  const uuids = [...new Set(listed.map(({ server_uuid }) => server_uuid))].slice(0, 200);
+  const servers = uuids.length === 0 ? [] : await client.servers({ uuids, fields: 'uuid,hostname', limit: 1000 });
+  const names = labelsOf(servers);
+  return (uuid) => names.get(uuid) ?? uuid;
 }

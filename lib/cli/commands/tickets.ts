@@ -1,4 +1,4 @@
-/** `cnapi tickets`: the queues of locks, or the tickets of one server. */
+/** `cnapi tickets`: shows the queues of locks, or the tickets of one server. */
 import { Command } from 'commander';
 import type { Queue, Ticket } from '../../client/answers.ts';
 import type { Context } from '../context.ts';
@@ -12,7 +12,7 @@ export function ticketsCommand(runner: Runner): Command {
     .description(
       'Shows every lock that is held or waited for; with a server, its tickets in the order of their creation.',
     )
-    .argument('[server]', "uuid or hostname, or `default` for the datacenter's own")
+    .argument('[server]', "uuid, the beginning of one, hostname, or `default` for the datacenter's own")
     .option('-a, --all', 'tickets that have ended as well')
     .action(runner.action(tickets));
   return examples(command, ['cnapi tickets', 'cnapi tickets web-1', 'cnapi tickets default --all --json']);

@@ -1,4 +1,4 @@
-/** `cnapi token`: credentials for callers and agents. */
+/** `cnapi token`: manages tokens for callers and agents. */
 import { mkdir, open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
@@ -8,7 +8,7 @@ import { messageOf } from '../../errors.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
 import { forEach } from '../each.ts';
-import { findServer, isUuid } from '../find.ts';
+import { findServer, isPrefix, isUuid, onlyOne } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
 import type { Column } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
@@ -18,10 +18,11 @@ const ROLES = ['reader', 'operator', 'admin', 'agent'];
 
 export function tokenCommand(runner: Runner): Command {
   return new Command('token')
-    .description('Makes, lists and revokes tokens. For admins.')
+    .description('Makes, lists and revokes tokens, for admins; prints the header that carries your own.')
     .addCommand(createCommand(runner))
     .addCommand(listCommand(runner))
-    .addCommand(revokeCommand(runner));
+    .addCommand(revokeCommand(runner))
+    .addCommand(headerCommand(runner));
 }
 
 function createCommand(runner: Runner): Command {
@@ -52,9 +53,16 @@ function listCommand(runner: Runner): Command {
 function revokeCommand(runner: Runner): Command {
   const command = new Command('revoke')
     .description('Revokes tokens: every instance refuses them within a second.')
-    .argument('<token...>', 'uuids, or names: the one that is not revoked')
+    .argument('<token...>', 'uuids, the beginning of one, or names: the one that is not revoked')
     .action(runner.action(revoke));
   return examples(command, ['cnapi token revoke deploy']);
+}
+
+function headerCommand(runner: Runner): Command {
+  const command = new Command('header')
+    .description('Prints the HTTP header with the token that cnapi itself sends, for curl -H @-. Asks no instance.')
+    .action(runner.action(header));
+  return examples(command, ["cnapi token header | curl -s -H @- 'http://127.0.0.1:8080/servers?limit=3'"]);
 }
 
 interface CreateOptions {
@@ -70,7 +78,7 @@ async function create({ client, output }: Context, [name]: readonly unknown[], o
   if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await uuidOf(client, server);
-  // Made first, so that no token is made that nobody can keep.
+  // Opens the file first, so that no token is created that cannot be saved.
   const handle = file === undefined ? undefined : await opened(file);
   try {
     const asked = { name: String(name), role, expires_in, server_uuid };
@@ -100,7 +108,7 @@ interface Asked {
   server_uuid: string | undefined;
 }
 
-/** Read only when it is asked for: it brings the half of an instance with it. */
+/** Imported only when needed, because it loads half of an instance's code. */
 async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
   if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server goes with --role agent');
   const { createTokenDirectly } = await import('../../direct-token.ts');
@@ -117,7 +125,7 @@ async function opened(file: string) {
   }
 }
 
-/** An agent's token may be made before its server is known. */
+/** A uuid is not looked up, because an agent's token may be created before its server exists. */
 async function uuidOf(client: Context['client'], name: string): Promise<string> {
   return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
 }
@@ -145,7 +153,7 @@ async function list({ client, output }: Context, _: unknown, { all = false }: { 
 async function revoke({ client, output }: Context, [given]: readonly unknown[]): Promise<number> {
   const names = given as string[];
   const uuids: string[] = [];
-  // All of them before the first is revoked: a name that is none changes nothing.
+  // Resolves all names before it revokes the first token, so that an unknown name changes nothing.
   for (const name of names) uuids.push(isUuid(name) ? name.toLowerCase() : await named(client, name));
   const { results: revoked, exitCode } = await forEach(output, uuids, async (uuid) => {
     await client.revokeToken(uuid);
@@ -156,9 +164,23 @@ async function revoke({ client, output }: Context, [given]: readonly unknown[]):
   return exitCode;
 }
 
-/** Of those that are not revoked only one has the name; it may have expired. */
+async function header({ client, output }: Context): Promise<void> {
+  const token = await client.caller.token();
+  if (token === undefined)
+    throw new UsageError(
+      'There is no token: set CNAPI_TOKEN_FILE or CNAPI_TOKEN, or keep one in ~/.config/cnapi/token',
+    );
+  const line = `Authorization: Bearer ${token}`;
+  if (output.json) output.document({ header: line });
+  else output.line(line);
+}
+
+/** At most one token that is not revoked has the name; it may have expired. */
 async function named(client: Context['client'], name: string): Promise<string> {
   const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
-  if (found === undefined) throw new UsageError(`There is no token ${visible(name)}; cnapi token list shows them`);
-  return found.uuid;
+  if (found !== undefined) return found.uuid;
+  if (!isPrefix(name)) throw new UsageError(`There is no token ${visible(name)}; cnapi token list shows them`);
+  const uuids: string[] = [];
+  for await (const { uuid } of client.allTokens()) if (uuid.startsWith(name.toLowerCase())) uuids.push(uuid);
+  return onlyOne('token', name, uuids);
 }

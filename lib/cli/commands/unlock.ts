@@ -1,7 +1,8 @@
-/** `cnapi unlock`: takes a lock from a holder that is gone, or a ticket out of its queue. */
+/** `cnapi unlock`: deletes the ticket of a holder that no longer exists, or a ticket in a queue. */
 import { Command } from 'commander';
 import type { Context } from '../context.ts';
 import { forEach } from '../each.ts';
+import { findTicket } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
 
 export function unlockCommand(runner: Runner): Command {
@@ -9,13 +10,14 @@ export function unlockCommand(runner: Runner): Command {
     .description(
       'Deletes tickets: the lock of a holder that is gone passes to the next one. A holder that lives has lost it.',
     )
-    .argument('<ticket...>', 'uuids, as cnapi tickets shows them')
+    .argument('<ticket...>', 'uuids, as cnapi tickets shows them, or the beginning of one')
     .action(runner.action(unlock));
   return examples(command, ['cnapi unlock 9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10']);
 }
 
 async function unlock({ client, output }: Context, [uuids]: readonly unknown[]): Promise<number> {
-  const { results: deleted, exitCode } = await forEach(output, uuids as string[], async (uuid) => {
+  const { results: deleted, exitCode } = await forEach(output, uuids as string[], async (given) => {
+    const uuid = await findTicket(client, given);
     await client.deleteTicket(uuid);
     if (!output.json) output.line(`${uuid} is deleted`);
     return uuid;

@@ -1,4 +1,4 @@
-/** `cnapi watch`: how the fleet is, now and from now on. */
+/** `cnapi watch`: shows the state of the fleet, once or continuously. */
 import { Command } from 'commander';
 import type { Server } from '../../client/answers.ts';
 import { ApiError } from '../../client/client-errors.ts';
@@ -6,7 +6,7 @@ import { isoNow } from '../../ports/clock.ts';
 import { complaintOf } from '../complaint.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
-import { countByStatus, type FleetView, type RunningTask, screenOf, summaryOf } from '../fleet-view.ts';
+import { countByStatus, type FleetView, screenOf, summaryOf } from '../fleet-view.ts';
 import { examples, type Runner } from '../runner.ts';
 import { Screen } from '../screen.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
@@ -19,14 +19,11 @@ interface Options {
 
 const MAX_AWAY = 200;
 const MAX_TASKS = 500;
-const PAUSE_MS = 2000;
-/** Not signed in, not allowed, not there: it would be the same again. */
-const FOR_GOOD = [401, 403, 404];
 
 export function watchCommand(runner: Runner): Command {
   const command = new Command('watch')
     .description(
-      'Shows instances, servers that are not running, locks and running tasks. On a terminal a screen, until q or Ctrl-C; else a line each time something changes.',
+      'Shows instances, servers that are not running, locks and active tasks. On a terminal a screen, until q or Ctrl-C; else a line each time something changes.',
     )
     .option('--interval <duration>', 'how often to look', '2s')
     .option('--once', 'look once, print it and end')
@@ -39,7 +36,7 @@ async function watch(context: Context, _: unknown, { interval, once = false }: O
   if (intervalMs < 200 || intervalMs > 86_400_000)
     throw new UsageError(`--interval ${interval} is not between 200ms and 1d`);
   if (once) {
-    const view = await look(context, undefined);
+    const view = await look(context);
     show(context, view);
     return EXIT.ok;
   }
@@ -50,9 +47,7 @@ class Watch {
   readonly #context: Context;
   readonly #intervalMs: number;
   readonly #ending = new AbortController();
-  readonly #tasks = new Map<string, RunningTask>();
   readonly #screen: Screen | undefined;
-  #tellsTasks = false;
   #last: FleetView | undefined;
   #exitCode: number = EXIT.ok;
 
@@ -67,7 +62,6 @@ class Watch {
     const { client, clock } = this.#context;
     await client.learnInstances();
     const stop = onEndingSignal((signal) => this.#end(exitCodeOfSignal(signal)));
-    const following = this.#followTasks();
     const redraw = () => this.#draw();
     const ended = new Promise<void>((resolve) => this.#ending.signal.addEventListener('abort', () => resolve()));
     this.#screen?.open();
@@ -83,14 +77,12 @@ class Watch {
       this.#screen?.close();
       stop();
     }
-    await following;
     return this.#exitCode;
   }
 
   async #look(): Promise<void> {
     const before = this.#last;
-    const tasks = this.#tellsTasks ? [...this.#tasks.values()] : undefined;
-    const view = await look(this.#context, tasks).catch((error: unknown) => {
+    const view = await look(this.#context).catch((error: unknown) => {
       const trouble = complaintOf(error).message;
       return { ...(before ?? EMPTY), trouble };
     });
@@ -110,42 +102,6 @@ class Watch {
     this.#screen?.draw(screenOf(this.#last, { width: output.columns ?? 80, time: isoNow(clock), paint }));
   }
 
-  /** Without GET /events the rest is shown all the same; where it fails for a while it is begun anew. */
-  async #followTasks(): Promise<void> {
-    const { signal } = this.#ending;
-    while (!signal.aborted) {
-      const error = await this.#followOnce().catch((thrown: unknown) => thrown);
-      this.#tellsTasks = false;
-      this.#tasks.clear();
-      if (error instanceof ApiError && FOR_GOOD.includes(error.statusCode)) return;
-      await this.#context.clock.sleep(PAUSE_MS, signal);
-    }
-  }
-
-  async #followOnce(): Promise<void> {
-    const { signal } = this.#ending;
-    const onOpen = () => {
-      this.#tellsTasks = true;
-    };
-    for await (const { event, data } of this.#context.client.events({ kind: ['task'] }, { signal, onOpen })) {
-      // Ends may be among what is missing: rather fewer tasks than some that ended long ago.
-      if (event === 'gap') this.#tasks.clear();
-      else this.#note(data);
-    }
-  }
-
-  #note(data: Readonly<Record<string, unknown>>): void {
-    const id = String(data.id);
-    if (data.status === 'complete' || data.status === 'failure') this.#tasks.delete(id);
-    else if (this.#tasks.size < MAX_TASKS && !this.#tasks.has(id) && data.id !== undefined)
-      this.#tasks.set(id, {
-        id,
-        task: String(data.task),
-        serverUuid: String(data.server_uuid),
-        since: String(data.time),
-      });
-  }
-
   #onKey(key: string): void {
     if (key === 'q' || key === 'Q') this.#end(EXIT.ok);
     if (key === '\x03' || key === '\x04') this.#end(EXIT.interrupted);
@@ -157,16 +113,31 @@ class Watch {
   }
 }
 
-const EMPTY: FleetView = { instances: [], total: 0, counts: {}, away: [], queues: [], tasks: undefined };
+const EMPTY: FleetView = {
+  instances: [],
+  total: 0,
+  counts: {},
+  away: [],
+  queues: [],
+  tasks: undefined,
+  hasMoreTasks: false,
+};
 
-async function look({ client }: Context, tasks: readonly RunningTask[] | undefined): Promise<FleetView> {
-  const [instances, servers, queues] = await Promise.all([
+async function look({ client }: Context): Promise<FleetView> {
+  const [instances, servers, queues, tasks] = await Promise.all([
     client.learnInstances(),
     allServers(client),
     client.queues(),
+    client.firstTasks({ status: 'active' }, MAX_TASKS).catch(unlessOlder),
   ]);
   const away = servers.filter(({ status }) => status !== 'running').slice(0, MAX_AWAY);
-  return { instances, total: servers.length, counts: countByStatus(servers), away, queues, tasks };
+  const view = { instances, total: servers.length, counts: countByStatus(servers), away, queues };
+  return { ...view, tasks: tasks?.tasks, hasMoreTasks: tasks?.isMore ?? false };
+}
+
+/** An instance of an earlier version has no list of all tasks; the rest is shown without it. */
+function unlessOlder(error: unknown): undefined {
+  if (!(error instanceof ApiError && error.code === 'ResourceNotFound')) throw error;
 }
 
 async function allServers(client: Context['client']): Promise<Server[]> {

@@ -1,6 +1,8 @@
 /**
- * `command_execute {script, args?, env?, timeout?: ms}` → `{exitCode, signal, stdout, stderr}`. A command that ends with a
- * non-zero exit code was executed: `complete`. One that had to be killed is a `failure` that shows what it wrote.
+ * `command_execute {script, args?, env?, timeout?: ms, paced?}` → `{exitCode, signal, stdout,
+ * stderr}`. A command that exits with a non-zero code was executed: `complete`. A command that had
+ * to be killed is a `failure` that carries its output. A `paced` command writes no faster than its
+ * live output is sent.
  */
 import { z } from 'zod';
 import { TaskFailure } from '../task-end.ts';
@@ -18,19 +20,23 @@ const params = z.object({
     .default([]),
   env: z.record(variable, text.max(128 * 1024)).default({}),
   timeout: z.coerce.number().int().min(1).max(86_400_000).optional(),
+  paced: z.boolean().default(false),
 });
 
 export const commandExecute = defineTask({
   lane: 'parallel',
   gated: true,
   params,
-  async run({ script, args, env, timeout }, context) {
+  async run({ script, args, env, timeout, paced }, context) {
     const { id, clock, machine, begin, output } = context;
     const own = new AbortController();
     const timer = timeout === undefined ? undefined : clock.after(timeout, () => own.abort(late(timeout)));
     const signal = AbortSignal.any([context.signal, own.signal]);
     try {
-      const { killed, ...result } = await machine.execute({ script, args, env }, { id, signal, begin, output });
+      const { killed, ...result } = await machine.execute(
+        { script, args, env, isPaced: paced },
+        { id, signal, begin, output },
+      );
       if (!killed) return result;
       throw new TaskFailure(signal.reason.code, signal.reason.message, { result });
     } finally {

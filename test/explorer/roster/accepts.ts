@@ -77,7 +77,7 @@ function answered(rules: Rules, before: RosterState, at: number, pending: Pendin
     return [{ what: 'hears that it accepted', to: state }];
   }
   const what = 'reads the row that says no';
-  const decision = rules.decideHello(before.row && { ...before.row }, pending.claim, pending.replaces);
+  const decision = rules.decideHello(before.row && { ...before.row, returnsInMs: 0 }, pending.claim, pending.replaces);
   if (decision.kind === 'refuse') {
     replace(state, at, pending, undefined);
     refuse(state, pending, decision.refusal);

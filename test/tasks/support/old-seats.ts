@@ -1,7 +1,7 @@
 /** Rows of servers with old agents, and of runs that may post to them. */
 import { randomUUID } from 'node:crypto';
 import type { Queryable } from '../../../lib/moray/database.ts';
-import { claimPosts, type PostOrder, type PostRoom } from '../../../lib/tasks/post-store.ts';
+import { claimPosts, type PostOrder, type PostRoom, readPosts } from '../../../lib/tasks/post-store.ts';
 import { setRunningByHeartbeats } from '../../support/old-agent.ts';
 
 /** A server that runs with an old agent. */
@@ -36,7 +36,9 @@ export async function claimPostsFor(
   run: string,
   options: { servers?: readonly string[]; room?: PostRoom; ofServer?: PostRoom } = {},
 ): Promise<PostOrder[]> {
-  return (await claimPosts(database, run, { room, ...options })).orders;
+  const { given } = await claimPosts(database, run, { room, ...options });
+  const ids = given.map(({ id }) => id);
+  return readPosts(database, run, ids);
 }
 
 export async function postedBy(database: Queryable, id: string): Promise<string | null | undefined> {

@@ -4,12 +4,14 @@ import type { Queryable } from '../../../lib/moray/database.ts';
 import type { Migration } from '../../../lib/moray/migrations.ts';
 import { morayMigrations } from '../../../lib/moray/moray-schema.ts';
 import { rosterMigrations } from '../../../lib/roster/roster-schema.ts';
-import { claimTasks, type Order } from '../../../lib/tasks/claim-store.ts';
+import { type ChangedTask, claimTasks, type Order, readOrders } from '../../../lib/tasks/claim-store.ts';
+import { type OverdueTask, takeOverdue } from '../../../lib/tasks/deadline-store.ts';
 import type { Report } from '../../../lib/tasks/report.ts';
 import { recordReports } from '../../../lib/tasks/report-store.ts';
 import type { TaskRow } from '../../../lib/tasks/task.ts';
 import { taskMigrations } from '../../../lib/tasks/task-schema.ts';
 import { createTask, type NewTask, readTask } from '../../../lib/tasks/task-store.ts';
+import { ticksOf } from '../../../lib/tasks/ticks.ts';
 
 export const migrations: readonly Migration[] = [...morayMigrations, ...rosterMigrations, ...taskMigrations];
 
@@ -72,18 +74,34 @@ export async function create(database: Queryable, serverUuid: string, fields: Pa
   return made.id;
 }
 
-export function claim(database: Queryable, seat: Seat): Promise<Order[]> {
+/** What an agent is told: to start a task, or to end one. */
+export type Told = ({ what: 'send' } & Order) | ({ what: 'cancel' } & OverdueTask);
+
+export function claim(database: Queryable, seat: Seat): Promise<Told[]> {
   return claimAll(database, seat.run, [seat]);
 }
 
 /** What to tell the agents of these sessions. */
-export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<Order[]> {
-  return (await claimTasks(database, run, { sessions, overdueMs, resendMs })).orders;
+export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<Told[]> {
+  const { given, cancels } = await claimTasks(database, run, { sessions, resendMs });
+  const overdue = await takeOverdue(database, sessions, { overdueMs, resendMs });
+  const orders = await readOrders(database, given);
+  return [
+    ...orders.map((order): Told => ({ what: 'send', ...order })),
+    ...[...cancels, ...overdue].map((given): Told => ({ what: 'cancel', ...given })),
+  ];
 }
 
-export function record(database: Queryable, seat: Seat, id: string, report: Partial<Report>, attempt = 1) {
+export async function record(
+  database: Queryable,
+  seat: Seat,
+  id: string,
+  report: Partial<Report>,
+  attempt = 1,
+): Promise<ChangedTask[]> {
   const subject = { id, serverUuid: seat.serverUuid, attempt };
-  return recordReports(database, [{ subject, report: { reportedAt: '2030-01-01', ...report } as Report }]);
+  const reports = [{ subject, report: { reportedAt: '2030-01-01', ...report } as Report }];
+  return (await recordReports(database, reports)).changed;
 }
 
 export const complete = (result = {}): Partial<Report> => ({ name: 'complete', resultJson: JSON.stringify(result) });
@@ -100,8 +118,9 @@ export async function backdate(database: Queryable, id: string, ms: number): Pro
     `update cnapi_tasks set queued_at = queued_at - $2::int * interval '1 ms', sent_at = sent_at - $2::int * interval '1 ms',
        claimed_at = claimed_at - $2::int * interval '1 ms', cancel_sent_at = cancel_sent_at - $2::int * interval '1 ms',
        accepted_at = accepted_at - $2::int * interval '1 ms', started_at = started_at - $2::int * interval '1 ms',
-       ended_at = ended_at - $2::int * interval '1 ms', created_at = created_at - $2::int * interval '1 ms'
+       ended_at = ended_at - $2::int * interval '1 ms', created_at = created_at - $2::int * interval '1 ms',
+       queued_tick = queued_tick - $3::int, worked_tick = worked_tick - $3::int
        where id = $1::uuid`,
-    [id, ms],
+    [id, ms, ticksOf(ms)],
   );
 }

@@ -21,13 +21,13 @@ t.test('what pgbench would take for a variable is refused', async (t) => {
 
 t.test("the life of a task is the product's own statements", async (t) => {
   const script = await taskLifeScript();
-  for (const part of ['insert into cnapi_tasks', 'cnapi_claim_tasks(', 'cnapi_record_reports('])
+  for (const part of ['insert into cnapi_tasks', 'cnapi_claim_for_sessions(', 'cnapi_store_task_reports('])
     t.equal(script.split(part).length, 2, part);
   t.notMatch(script, /\$\d/);
 });
 
 t.test("the life of a ticket is the product's own statements", async (t) => {
   const script = await ticketLifeScript({ queues: 20, depth: 1 });
-  for (const part of ['cnapi_create_ticket(', 'cnapi_release_ticket(']) t.equal(script.split(part).length, 2, part);
+  for (const part of ['cnapi_add_ticket(', 'cnapi_release_ticket(']) t.equal(script.split(part).length, 2, part);
   t.match(script, /\\gset\n\\if :is_deep\n/);
 });

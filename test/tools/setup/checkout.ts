@@ -6,11 +6,15 @@ import path from 'node:path';
 
 const project = path.resolve(import.meta.dirname, '../../..');
 
-/** Notes that it was called; then waits, fails, or lays down what the real one would, as the files in its folder tell it. */
+/**
+ * Notes that it was called; then waits, fails, or lays down what the real one would, as the files in its folder tell it. A call that
+ * waits is noted last: a test that sees it may read the process id and kill it.
+ */
 const fakeNpm = `#!/bin/sh
 here=$(dirname "$0")
-echo "$PWD $*" >> "$here/calls"
 echo $$ > "$here/pid"
+[ -f "$here/wait" ] && mkdir -p node_modules/half
+echo "$PWD $*" >> "$here/calls"
 [ -f "$here/unreachable" ] && case $1 in ci) exit 0 ;; *) cat "$here/unreachable" >&2; exit 1 ;; esac
 [ -f "$here/fail" ] && { cat "$here/fail" >&2; exit 1; }
 mkdir -p node_modules/half

@@ -33,3 +33,15 @@ t.test('where the instances have other ports than the command line thinks of, it
     '  tools/cnapi --url http://127.0.0.1:9090 instances',
   ]);
 });
+
+t.test('it says where the token is and how curl sends it, or that none is asked for', async (t) => {
+  const closed = banner({ ...ready('http://127.0.0.1:9090'), token_file: '/d/config/operator.token' }, surroundings);
+  t.match(closed, /token +\/d\/config\/operator\.token/);
+  t.match(
+    closed,
+    "tools/cnapi --url http://127.0.0.1:9090 token header | curl -s -H @- 'http://127.0.0.1:9090/servers",
+  );
+  const open = banner(ready('http://127.0.0.1:9090'), surroundings);
+  t.match(open, /token +none: every user of this machine may do everything/);
+  t.match(open, "  curl -s 'http://127.0.0.1:9090/servers?limit=3'");
+});

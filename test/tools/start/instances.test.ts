@@ -52,6 +52,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
     random: systemRandom,
     log: silentLogger,
   });
+  const told: number[][] = [];
   const uuids = new Map<number, string>();
   const fileOf = (port: number) => path.join(data, `${port}.cjs`);
   /** From its next start on. */
@@ -68,6 +69,8 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
       if (!existsSync(fileOf(port))) set(port, orderly(port));
       return { file: process.execPath, args: [fileOf(port)] };
     },
+    headers: () => ({}),
+    onUrls: (urls) => told.push(urls.map((url) => Number(new URL(url).port) - firstPort)),
     clock,
     random: systemRandom,
     stopping: stopping.signal,
@@ -91,6 +94,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
     said,
     say,
     ports: () => ports().map((port) => port - firstPort),
+    told,
     uuids,
     watch,
   };

@@ -1,18 +1,27 @@
 /** `npm start` whole: real Postgres, instances, name server and agents, on ports and in a directory of the test's own. */
 import { Resolver } from 'node:dns/promises';
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import t from 'tap';
 import { isTcpFree } from '../../../tools/start/ports.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
-import { dataDirectory, freePorts, processesOf, Start, untilGone } from './support.ts';
+import {
+  authorizationOf,
+  cnapi,
+  configHome,
+  dataDirectory,
+  freePorts,
+  processesOf,
+  Start,
+  untilGone,
+} from './support.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-const statusesAt = async (url: string) =>
-  ((await (await fetch(`${url}/servers`)).json()) as { uuid: string; status: string }[]).map(({ status }) => status);
+const statusesAt = async (url: string, headers: Record<string, string>) =>
+  ((await (await fetch(`${url}/servers`, { headers })).json()) as { status: string }[]).map(({ status }) => status);
 
 t.test('it comes up, keeps everything up, refuses a second one, and leaves nothing running', async (t) => {
   const data = dataDirectory(t);
@@ -20,6 +29,8 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
   const options = ['--data', data, '--port', String(port), '--instances', '2', '--agents', '3'];
   const first = new Start(t, options);
   const ready = await first.ready();
+  const headers = authorizationOf(ready);
+  const statusesWhenReady = await statusesAt(ready.instances[1]?.url ?? '', headers);
 
   await t.test('the ready line names what runs where', async (t) => {
     t.equal(ready.pid, first.child.pid);
@@ -45,19 +56,43 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
 
   await t.test('this machine and the simulated ones are there and running', async (t) => {
     const url = ready.instances[1]?.url ?? '';
-    const statuses = await until(async () => {
-      const found = await statusesAt(url);
-      return found.length === 4 && found.every((status) => status === 'running') && found;
-    }, 'all four are running');
-    t.equal(statuses.length, 4);
-    const server = (await (await fetch(`${url}/servers/${ready.agent?.server_uuid}`)).json()) as { status: string };
+    t.strictSame(statusesWhenReady, Array(4).fill('running'), 'when the ready line is printed');
+    const server = (await (await fetch(`${url}/servers/${ready.agent?.server_uuid}`, { headers })).json()) as {
+      status: string;
+    };
     t.equal(server.status, 'running');
+  });
+
+  await t.test('without its token nobody reads or runs anything, at any instance', async (t) => {
+    for (const { url } of ready.instances) {
+      t.equal((await fetch(`${url}/servers`)).status, 401);
+      const body = JSON.stringify({ script: 'id' });
+      const options = { method: 'POST', headers: { 'content-type': 'application/json' }, body };
+      t.equal((await fetch(`${url}/servers/${ready.agent?.server_uuid}/execute`, options)).status, 401);
+    }
+  });
+
+  await t.test('the command line of the same user finds the token by itself, and sends it nowhere else', async (t) => {
+    const url = ready.instances[1]?.url ?? '';
+    const listed = await cnapi(['--url', url, 'servers', '--json']);
+    t.equal(listed.code, 0, listed.stderr);
+    const ran = await cnapi(['--url', url, 'exec', ready.agent?.server_uuid ?? '', '--', 'echo', 'done']);
+    t.match(ran, { code: 0, stdout: /done/ });
+    const header = await cnapi(['--url', url, 'token', 'header']);
+    t.equal(header.stdout, `Authorization: ${headers.authorization}\n`);
+    t.match(await cnapi(['instances']), { code: 0, stdout: new RegExp(`127.0.0.1:${port}`) }, 'nor the port be said');
+    const elsewhere = await cnapi(['--url', `http://127.0.0.1:${port + 5}`, 'token', 'header']);
+    t.match(elsewhere, { code: 2, stderr: /There is no token/ });
+    const other = await cnapi(['--url', url, 'servers'], { XDG_CONFIG_HOME: '/nonexistent' });
+    t.match(other, { code: 1, stderr: /Unauthorized[\s\S]*only the user who runs npm start/ });
   });
 
   await t.test('secrets are readable by their owner alone, and logs lie in DATA/log', async (t) => {
     for (const name of readdirSync(path.join(data, 'config'))) {
       t.equal(statSync(path.join(data, 'config', name)).mode & 0o077, 0, name);
     }
+    t.equal(ready.token_file, path.join(data, 'config', 'operator.token'));
+    t.equal(statSync(ready.token_file ?? '').mode & 0o777, 0o600);
     const line = readFileSync(path.join(data, 'log', `instance-${port}.log`), 'utf8').split('\n')[0] ?? '';
     t.match(JSON.parse(line), { name: 'cnapi', v: 0 });
   });
@@ -95,6 +130,7 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     t.comment(`it took ${Date.now() - began} ms`);
     t.strictSame(await untilGone(processes, 0), []);
     for (const each of [port, port + 1, port + 2]) t.ok(await isTcpFree(each));
+    t.strictSame(readdirSync(path.join(configHome, 'cnapi', 'local')), [], 'nobody is told of it any more');
   });
 
   await t.test('started again it has the same identities and data, and --stop ends it from elsewhere', async (t) => {
@@ -105,7 +141,8 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
       ready.instances.map(({ uuid }) => uuid),
     );
     t.equal(again.agent?.server_uuid, ready.agent?.server_uuid);
-    const uuids = (await (await fetch(`${again.instances[0]?.url}/servers`)).json()) as unknown[];
+    t.strictSame(authorizationOf(again), headers, 'the token is the same');
+    const uuids = (await (await fetch(`${again.instances[0]?.url}/servers`, { headers })).json()) as unknown[];
     t.equal(uuids.length, 4, 'the simulated servers are the same ones');
     const stop = await new Start(t, ['--stop', '--data', data]).ended;
     t.strictSame([stop.code, stop.stderr], [0, `cnapi: stopped (pid ${again.pid})\n`]);
@@ -186,11 +223,40 @@ t.test('a database or a Redis that was given and cannot be used is named, withou
   }
 });
 
+t.test('a token that the database does not know is replaced, and --open asks for none', async (t) => {
+  const data = dataDirectory(t);
+  const port = await freePorts(2);
+  const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '1', '--no-agent'];
+  const closed = new Start(t, options);
+  const { token_file = '', instances } = await closed.ready();
+  const url = instances[0]?.url;
+  const former = readFileSync(token_file, 'utf8');
+  closed.child.kill('SIGTERM');
+  await closed.ended;
+  writeFileSync(
+    token_file,
+    former.replace(/.$/m, (last) => (last === 'A' ? 'B' : 'A')),
+  );
+  const again = new Start(t, options);
+  const headers = authorizationOf(await again.ready());
+  t.not(readFileSync(token_file, 'utf8'), former);
+  t.equal((await fetch(`${url}/servers`, { headers })).status, 200);
+  again.child.kill('SIGTERM');
+  await again.ended;
+  const open = new Start(t, [...options, '--open']);
+  t.equal((await open.ready()).token_file, undefined);
+  const running = await until(async () => (await statusesAt(url ?? '', {})).includes('running'), 'its agent is there');
+  t.ok(running);
+  t.equal((await cnapi(['--url', url ?? '', 'servers'])).code, 0);
+  open.child.kill('SIGTERM');
+  t.equal((await open.ended).code, 0);
+});
+
 t.test('without a Redis on the PATH the database carries the bus, and it says so', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
-  const start = new Start(t, options, { ...process.env, PATH: '/nonexistent' });
+  const start = new Start(t, options, { ...process.env, PATH: '/nonexistent', XDG_CONFIG_HOME: configHome });
   const ready = await start.ready();
   t.equal(ready.bus, 'postgres');
   t.equal(ready.agent, undefined);

@@ -6,6 +6,7 @@ const defaults = {
   port: 8080,
   agents: 20,
   agent: true,
+  open: false,
   data: undefined,
   databaseUrl: undefined,
   redisUrl: undefined,
@@ -28,7 +29,7 @@ t.test('what the user typed becomes exact options', async (t) => {
     ['stop', ['--stop', '--data', 'd'], { kind: 'stop', options: { ...defaults, data: 'd' } }],
     [
       'all',
-      '--instances 5 --port 9000 --agents 0 --no-agent --data=/x --database-url postgres://h/d --redis-url rediss://h'.split(
+      '--instances 5 --port 9000 --agents 0 --no-agent --open --data=/x --database-url postgres://h/d --redis-url rediss://h'.split(
         ' ',
       ),
       {
@@ -38,6 +39,7 @@ t.test('what the user typed becomes exact options', async (t) => {
           port: 9000,
           agents: 0,
           agent: false,
+          open: true,
           data: '/x',
           databaseUrl: 'postgres://h/d',
           redisUrl: 'rediss://h',
@@ -67,6 +69,7 @@ t.test('what cannot be carried out is refused, naming the option', async (t) => 
     ['--port', ['--scale', '3', '--port', '9000']],
     ['--redis-url', ['--rolling-restart', '--redis-url', 'redis://h']],
     ['--no-agent', ['--stop', '--no-agent']],
+    ['--open', ['--stop', '--open']],
     ['--port', ['--port', '80']],
     ['--port', ['--port', 'http']],
     ['--agents', ['--agents', '-1']],

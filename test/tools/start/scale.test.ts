@@ -5,7 +5,7 @@ import path from 'node:path';
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
-import { dataDirectory, freePorts, processesOf, Start, untilGone } from './support.ts';
+import { authorizationOf, cnapi, dataDirectory, freePorts, processesOf, Start, untilGone } from './support.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
@@ -17,14 +17,18 @@ interface Instance {
   agents: number;
 }
 
+let headers: Record<string, string> = {};
+
 const liveAt = async (url: string) =>
-  ((await (await fetch(`${url}/instances`)).json()) as Instance[]).filter(({ state }) => state === 'live');
+  ((await (await fetch(`${url}/instances`, { headers })).json()) as Instance[]).filter(({ state }) => state === 'live');
 
 const isReady = async (url: string) => (await fetch(`${url}/ready`).catch(() => undefined))?.status === 200;
 
 /** All statuses that the server has had since it was first seen. */
 const statusesEver = async (url: string, uuid = '') => {
-  const changes = (await (await fetch(`${url}/servers/${uuid}/status-history`)).json()) as { status: string }[];
+  const changes = (await (await fetch(`${url}/servers/${uuid}/status-history`, { headers })).json()) as {
+    status: string;
+  }[];
   return [...new Set(changes.map(({ status }) => status))];
 };
 
@@ -39,7 +43,9 @@ t.test('the instances of a running one come, go and change their processes; ever
   const port = await freePorts(6);
   const options = ['--data', data, '--port', String(port), '--instances', '2', '--agents', '5'];
   const start = new Start(t, options);
-  const { instances, dns, agent } = await start.ready();
+  const ready = await start.ready();
+  const { instances, dns, agent } = ready;
+  headers = authorizationOf(ready);
   const [first, second] = instances.map(({ url }) => url) as [string, string];
   const ask = (...args: string[]) => new Start(t, [...args, '--data', data]).ended;
   const others = () =>
@@ -64,7 +70,7 @@ t.test('the instances of a running one come, go and change their processes; ever
 
   await t.test('and so does one that is drained over REST, at another one', async (t) => {
     const { pid = 0, uuid } = instances[0] ?? {};
-    t.equal((await fetch(`${second}/instances/${uuid}/drain`, { method: 'POST' })).status, 202);
+    t.equal((await fetch(`${second}/instances/${uuid}/drain`, { method: 'POST', headers })).status, 202);
     t.equal((await back(first, pid)).uuid, uuid);
   });
 
@@ -75,6 +81,11 @@ t.test('the instances of a running one come, go and change their processes; ever
     t.match(stderr, `4 instances serving: ${ports.map((each) => `http://127.0.0.1:${each}`).join(' ')}\n`);
     t.strictSame(await portsNamedBy(dns), ports);
     for (const each of ports) t.ok(await isReady(`http://127.0.0.1:${each}`));
+    t.equal(
+      (await cnapi(['--url', `http://127.0.0.1:${port + 4}`, 'servers'])).code,
+      0,
+      'cnapi has the token for new ones',
+    );
     const live = await liveAt(first);
     t.equal(new Set(live.map(({ uuid }) => uuid)).size, 4);
     t.match(start.stderr, `starting instance-${port + 3}, instance-${port + 4}`, 'its own terminal says so, too');
@@ -111,10 +122,16 @@ t.test('the instances of a running one come, go and change their processes; ever
   );
 
   await t.test('one that is asked while another operation goes on is refused', async (t) => {
-    const scaling = new Start(t, ['--scale', '3', '--data', data]);
-    await until(() => scaling.stderr.includes('starting instance-'), 'it has begun');
+    t.equal((await ask('--scale', '2')).code, 0);
+    const isSecond = ({ name }: { name: string }) => /^instance-/.test(name) && name !== `instance-${port}`;
+    const { pid, name } = await until(() => processesOf(data).find(isSecond), 'the second instance runs');
+    // A frozen process cannot leave, so the scaling lasts until the process continues.
+    process.kill(pid, 'SIGSTOP');
+    const scaling = new Start(t, ['--scale', '1', '--data', data]);
+    await until(() => scaling.stderr.includes(`${name} is leaving`), 'it has begun');
     const { code, stderr } = await ask('--rolling-restart');
-    t.strictSame([code, stderr], [1, 'cnapi: scaling to 3 is going on; try again when it is done\n']);
+    t.strictSame([code, stderr], [1, 'cnapi: scaling to 1 is going on; try again when it is done\n']);
+    process.kill(pid, 'SIGCONT');
     t.equal((await scaling.ended).code, 0);
   });
 

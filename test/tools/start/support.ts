@@ -12,6 +12,13 @@ import { HANG_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 
 const program = path.resolve(import.meta.dirname, '../../../tools/start/main.ts');
+const cli = path.resolve(import.meta.dirname, '../../../lib/cli/main.ts');
+
+/** Where what these tests start is announced, in place of the user's own folder. */
+export const configHome = mkdtempSync(path.join(os.tmpdir(), 'cnapi-config-'));
+process.once('exit', () => rmSync(configHome, { recursive: true, force: true }));
+const ownEnv: NodeJS.ProcessEnv = { ...process.env, XDG_CONFIG_HOME: configHome };
+for (const name of ['CNAPI_TOKEN', 'CNAPI_TOKEN_FILE', 'CNAPI_URL', 'CNAPI_DNS']) delete ownEnv[name];
 
 export interface Teardown {
   teardown(work: () => unknown): void;
@@ -48,7 +55,7 @@ export class Start {
   #stdout = '';
   #stderr = '';
 
-  constructor(t: Teardown, args: readonly string[], env: NodeJS.ProcessEnv = process.env) {
+  constructor(t: Teardown, args: readonly string[], env: NodeJS.ProcessEnv = ownEnv) {
     this.child = spawn(process.execPath, [program, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
     this.child.stdout?.on('data', (chunk) => {
       this.#stdout += chunk;
@@ -81,6 +88,28 @@ export class Start {
     );
     return JSON.parse(line) as Ready;
   }
+}
+
+/** The header for its instances. */
+export function authorizationOf({ token_file }: Ready): Record<string, string> {
+  return { authorization: `Bearer ${readFileSync(token_file ?? '', 'utf8').trim()}` };
+}
+
+/** The command line, run as the same user. */
+export async function cnapi(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> {
+  const child = spawn(process.execPath, [cli, ...args], {
+    env: { ...ownEnv, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.on('data', (chunk) => {
+    stdout += chunk;
+  });
+  child.stderr.on('data', (chunk) => {
+    stderr += chunk;
+  });
+  return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
 }
 
 /** All processes that the supervisor of this data directory is running now. */

@@ -4,7 +4,12 @@ import type { Queryable } from '../../../lib/moray/database.ts';
 import type { Migration } from '../../../lib/moray/migrations.ts';
 import { morayMigrations } from '../../../lib/moray/moray-schema.ts';
 import type { TicketStatus } from '../../../lib/waitlist/ticket.ts';
-import { createTicket, type NewTicket, type TicketRow } from '../../../lib/waitlist/ticket-store.ts';
+import {
+  createTicket,
+  type NewTicket,
+  type TicketRefusal,
+  type TicketRow,
+} from '../../../lib/waitlist/ticket-store.ts';
 import { waitlistMigrations } from '../../../lib/waitlist/waitlist-schema.ts';
 
 export const migrations: readonly Migration[] = [...morayMigrations, ...waitlistMigrations];
@@ -33,11 +38,17 @@ export const newTicket = (queue: Place, fields: Partial<NewTicket> = {}): NewTic
   ...fields,
 });
 
-export const bounds = { maxWaiting: 10_000, maxListed: 1_000 };
+export const bounds = { maxWaiting: 10_000, maxOpen: 100_000, maxListed: 1_000 };
 
 /** The rows of its queue, the new one last. */
-export const add = (database: Queryable, queue: Place, fields: Partial<NewTicket> = {}): Promise<TicketRow[]> =>
-  createTicket(database, newTicket(queue, fields), bounds);
+export const add = async (database: Queryable, queue: Place, fields: Partial<NewTicket> = {}): Promise<TicketRow[]> =>
+  rowsOf(await createTicket(database, newTicket(queue, fields), bounds));
+
+/** @throws when the ticket was refused */
+export function rowsOf(answer: TicketRow[] | TicketRefusal): TicketRow[] {
+  if (typeof answer === 'string') throw new Error(`the ticket was refused: ${answer}`);
+  return answer;
+}
 
 /** A ticket's uuid. */
 export async function addOne(database: Queryable, queue: Place, fields: Partial<NewTicket> = {}): Promise<string> {

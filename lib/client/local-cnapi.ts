@@ -1,0 +1,142 @@
+/**
+ * How a caller finds an `npm start` that runs as the same user on this machine, and its token. While
+ * it runs, `npm start` keeps one small file here for each data directory. The file holds the
+ * addresses of its instances and the path of the token file. The token is sent to those addresses
+ * only. Written by tools/start, read by credentials.ts and the command line.
+ */
+import { createHash } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import type { Address } from './address.ts';
+
+export interface LocalCnapi {
+  /** The supervisor's process. After it has ended, any program may listen at these addresses. */
+  pid: number;
+  /** In the form `http://127.0.0.1:8080`. */
+  urls: readonly string[];
+  /** Absent where no token is asked for. */
+  tokenFile?: string | undefined;
+}
+
+const MAX_FILES = 64;
+const MAX_FILE_BYTES = 16 * 1024;
+
+const contents = z.object({
+  pid: z.int().min(1),
+  /** Absent where the system does not tell. */
+  process: z.string().optional(),
+  urls: z.array(z.string()),
+  token_file: z.string().optional(),
+});
+
+/**
+ * Writes the file that announces a running `npm start`; replaces an earlier one.
+ * @throws system errors
+ */
+export function announceLocal(configFolder: string, data: string, { pid, urls, tokenFile }: LocalCnapi): void {
+  mkdirSync(folderIn(configFolder), { recursive: true, mode: 0o700 });
+  const file = fileOf(configFolder, data);
+  const text = JSON.stringify({ pid, process: processIdentity(pid), urls, token_file: tokenFile });
+  writeFileSync(`${file}.new`, `${text}\n`, { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}
+
+/** Does nothing when there is no file. */
+export function withdrawLocal(configFolder: string, data: string): void {
+  rmSync(fileOf(configFolder, data), { force: true });
+}
+
+/**
+ * The token files of all running `npm start`s, by address. Files that cannot be read or trusted are
+ * ignored.
+ */
+export class LocalTokenFiles {
+  readonly #folder: string;
+
+  constructor(configFolder: string) {
+    this.#folder = folderIn(configFolder);
+  }
+
+  /**
+   * Returns undefined when no `npm start` listens at the address. Reads the folder each time: after
+   * a supervisor has ended, another program at its address must not receive the token, however long
+   * this process runs.
+   */
+  fileFor({ secure, host, port }: Pick<Address, 'secure' | 'host' | 'port'>): string | undefined {
+    if (secure || host !== '127.0.0.1') return undefined;
+    return this.#read().get(`http://${host}:${port}`);
+  }
+
+  #read(): ReadonlyMap<string, string | undefined> {
+    return new Map(readAll(this.#folder).flatMap(({ urls, token_file }) => urls.map((url) => [url, token_file])));
+  }
+}
+
+/** Where the instances of each that runs listen. */
+export function localUrls(configFolder: string): readonly string[][] {
+  return readAll(folderIn(configFolder)).map(({ urls }) => urls);
+}
+
+/** Those whose supervisors run. */
+function readAll(folder: string): z.output<typeof contents>[] {
+  return namesIn(folder)
+    .slice(0, MAX_FILES)
+    .flatMap((name) => {
+      const local = parse(join(folder, name));
+      return local !== undefined && isRunning(local) ? [local] : [];
+    });
+}
+
+function folderIn(configFolder: string): string {
+  return join(configFolder, 'local');
+}
+
+function fileOf(configFolder: string, data: string): string {
+  return join(folderIn(configFolder), `${createHash('sha256').update(data).digest('hex').slice(0, 16)}.json`);
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+      .filter((name) => name.endsWith('.json'))
+      .sort();
+  } catch {
+    return [];
+  }
+}
+
+function parse(file: string): z.output<typeof contents> | undefined {
+  try {
+    const { uid, mode, size } = statSync(file);
+    const isOurs = uid === process.getuid?.() && (mode & 0o022) === 0 && size <= MAX_FILE_BYTES;
+    return isOurs ? contents.parse(JSON.parse(readFileSync(file, 'utf8'))) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A system gives the number of a process that has ended to another one. */
+function isRunning({ pid, process: identity }: z.output<typeof contents>): boolean {
+  return isAlive(pid) && processIdentity(pid) === identity;
+}
+
+/** The boot and the time since then at which the process began; undefined without Linux's /proc. */
+function processIdentity(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The command's name is in parentheses and may contain spaces.
+    const startTime = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+    return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${startTime}`;
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}

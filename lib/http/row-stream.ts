@@ -1,0 +1,59 @@
+/**
+ * A long list, read and serialized chunk by chunk. It serves lists whose callers take a page with
+ * fewer rows than `limit` for the last one: such a page may not end early, and must not be held in
+ * memory as a whole. Each chunk is one statement that continues after the last row by key; no
+ * transaction and no lock is open while the caller reads. The size of earlier chunks bounds a
+ * chunk's rows, and the statement itself bounds its bytes. Created by a route's handler, written by
+ * `exchange.ts`.
+ */
+import type { Reply, RowText } from './route.ts';
+
+export interface Chunk<Row, Place> {
+  rows: readonly Row[];
+  /** Where the next chunk starts; undefined after the last row. */
+  next: Place | undefined;
+}
+
+export interface ChunkSize {
+  rows: number;
+  /** Of the wide columns, uncompressed; the first row is returned whatever its size. */
+  bytes: number;
+}
+
+export interface RowSource<Row, Place> {
+  limit: number;
+  read(after: Place | undefined, size: ChunkSize): Promise<Chunk<Row, Place>>;
+}
+
+/** Answer memory of a row stream: rows, their text, and the part not sent yet. */
+export const ROW_STREAM_BYTES = 1024 * 1024;
+const CHUNK_BYTES = ROW_STREAM_BYTES / 4;
+const FIRST_ROWS = 16;
+const MAX_ROWS = 500;
+
+/**
+ * The answer: complete if one chunk is all, else a stream. @throws what reading the first chunk
+ * throws
+ */
+export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Promise<Reply> {
+  const texts = readTexts(source);
+  const first = await texts.next();
+  if (first.done !== true && !first.value.isLast)
+    return { status: 200, rows: { first: first.value.text, rest: texts } };
+  const content = `[${first.done === true ? '' : first.value.text}]`;
+  return { status: 200, text: { contentType: 'application/json', content } };
+}
+
+async function* readTexts<Row, Place>({ limit, read }: RowSource<Row, Place>): AsyncGenerator<RowText, undefined> {
+  let left = limit;
+  let size = FIRST_ROWS;
+  let place: Place | undefined;
+  do {
+    const { rows, next } = await read(place, { rows: Math.min(size, left), bytes: CHUNK_BYTES });
+    const text = rows.map((row) => JSON.stringify(row)).join(',');
+    left -= rows.length;
+    place = left > 0 ? next : undefined;
+    size = Math.max(1, Math.min(MAX_ROWS, Math.floor((rows.length * CHUNK_BYTES) / Math.max(1, text.length))));
+    yield { text, isLast: place === undefined };
+  } while (place !== undefined);
+}

@@ -1,0 +1,58 @@
+/**
+ * The unit of tasks' deadlines: ticks of one counter in the database, which no clock sets. While an
+ * instance is healthy, it advances the counter once per poll, by the whole ticks that have passed
+ * on its own clock since it read the counter. The database refuses that if another instance has
+ * advanced the counter meanwhile. So the counter never runs ahead of real time, however many
+ * instances there are and whatever happens to any clock. It stands still while no instance is
+ * healthy or the database is unreachable (law 4). Pure; driven by the dispatcher's slow poll.
+ *
+ * Why it never runs ahead: an instance that read the value v at time t proposes only values up to v
+ * + (now - t) ticks, and each proposal is applied only if the counter still has the value that the
+ * instance knows.
+ */
+export const TICK_MS = 1_000;
+
+/** Add `by` ticks if the counter is `seen`. */
+export interface Proposal {
+  seen: number | null;
+  by: number;
+}
+
+export class Ticks {
+  readonly #maxGapMs: number;
+  /**
+   * The counter's value, and a time on this process's clock at which the counter was at least that.
+   */
+  #seen: { tick: number; at: number } | undefined;
+  #answeredAt = 0;
+
+  /**
+   * After `maxGapMs` without an answer this process was unhealthy, or asked late: the time that
+   * passed is not counted.
+   */
+  constructor(maxGapMs: number) {
+    this.#maxGapMs = maxGapMs;
+  }
+
+  propose(now: number): Proposal {
+    if (this.#seen === undefined || now - this.#answeredAt > this.#maxGapMs) return { seen: null, by: 0 };
+    return { seen: this.#seen.tick, by: Math.floor((now - this.#seen.at) / TICK_MS) };
+  }
+
+  /** The counter is `tick` after this proposal, whether the proposal was applied or not. */
+  answered({ seen, by }: Proposal, tick: number, now: number): void {
+    this.#answeredAt = now;
+    // The rest of a tick counts with the next proposal.
+    if (this.#seen !== undefined && seen !== null && tick === seen + by)
+      this.#seen = { tick, at: this.#seen.at + by * TICK_MS };
+    else this.#seen = { tick, at: now };
+  }
+
+  /** The counter's value is unknown: the time until it is read again is not counted. */
+  forget(): void {
+    this.#seen = undefined;
+  }
+}
+
+/** The number of ticks that cover at least this many milliseconds. */
+export const ticksOf = (ms: number): number => Math.ceil(ms / TICK_MS);

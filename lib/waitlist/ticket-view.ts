@@ -1,0 +1,64 @@
+/** Converts rows of tickets and queues to the answers for callers. Pure. Called by waitlist.ts. */
+import type { Ticket } from './ticket.ts';
+import type { QueueRow, TicketRow } from './ticket-store.ts';
+
+/** A queue with a holder, as REST serves it. */
+export interface Queue {
+  server_uuid: string;
+  scope: string;
+  id: string;
+  /** Number of waiting tickets. */
+  depth: number;
+  /** The active ticket; null in a queue that the slow poll has yet to repair. */
+  holder: { uuid: string; action?: string; reqid?: string; expires_at: string; active_ms: number } | null;
+  /** How long the first waiting ticket has waited. */
+  oldest_waiting_ms: number | null;
+  /** Since when the queue has not been empty. */
+  created_at: string;
+  /** When a ticket last joined. */
+  updated_at: string;
+}
+
+export function toTicket(row: TicketRow): Ticket {
+  const { uuid, server_uuid, scope, id, action, extra, reqid, status, created_at, updated_at } = row;
+  return {
+    uuid,
+    server_uuid,
+    scope,
+    id,
+    ...(action === null ? {} : { action }),
+    extra,
+    expires_at: expiryText(row.expires_at, row.expires_text),
+    created_at: created_at.toISOString(),
+    updated_at: updated_at.toISOString(),
+    status,
+    ...(reqid === null ? {} : { reqid }),
+  };
+}
+
+export function toQueue(row: QueueRow): Queue {
+  const { server_uuid, scope, id, waiting, oldest_waiting_ms, created_at, updated_at } = row;
+  return {
+    server_uuid,
+    scope,
+    id,
+    depth: waiting,
+    holder: toHolder(row),
+    oldest_waiting_ms,
+    created_at: created_at.toISOString(),
+    updated_at: updated_at.toISOString(),
+  };
+}
+
+function toHolder({ holder, action, reqid, expires_at, expires_text, active_ms }: QueueRow): Queue['holder'] {
+  if (holder === null || expires_at === null) return null;
+  return {
+    uuid: holder,
+    ...(action === null ? {} : { action }),
+    ...(reqid === null ? {} : { reqid }),
+    expires_at: expiryText(expires_at, expires_text),
+    active_ms: active_ms ?? 0,
+  };
+}
+
+const expiryText = (at: Date, given: string | null) => given ?? at.toISOString();

@@ -1,0 +1,75 @@
+/**
+ * Reads one WebSocket of the agent link no faster than `allowance.ts` allows its peer: pauses the
+ * socket, and resumes it when the debt is paid. Owned by the owner of the socket, which is an
+ * instance's connection or an agent's. The owner reports every read to it, and the values of every
+ * frame before they are created.
+ */
+import type { Clock, Timer } from '../ports/clock.ts';
+import { costOfRead, pauseMsOf, payFor, VALUE_BYTES } from './allowance.ts';
+import type { ValuePayer } from './codec.ts';
+import { FrameCounter } from './frame-counter.ts';
+
+export interface LimitedSocket {
+  pause(): void;
+  resume(): void;
+}
+
+export interface ReadLimiterDeps {
+  clock: Clock;
+  /** Counts the pauses. */
+  counters?: { readsPaused: number };
+}
+
+export class ReadLimiter implements ValuePayer {
+  readonly #socket: LimitedSocket;
+  /** One object shared by all connections. */
+  readonly #deps: ReadLimiterDeps;
+  readonly #frames = new FrameCounter();
+  #paidAt: number;
+  #pause: Timer | undefined;
+  #isEnded = false;
+
+  constructor(socket: LimitedSocket, deps: ReadLimiterDeps) {
+    this.#socket = socket;
+    this.#deps = deps;
+    this.#paidAt = deps.clock.now();
+  }
+
+  get isPaused(): boolean {
+    return this.#pause !== undefined;
+  }
+
+  payForRead(chunk: Uint8Array, now: number): void {
+    this.#pay(costOfRead(chunk.length, this.#frames.count(chunk)), now);
+  }
+
+  payForValues(values: number): void {
+    this.#pay(values * VALUE_BYTES, this.#deps.clock.now());
+  }
+
+  /** Call it when the socket is closed. */
+  end(): void {
+    this.#isEnded = true;
+    this.#pause?.cancel();
+    this.#pause = undefined;
+  }
+
+  #pay(cost: number, now: number): void {
+    this.#paidAt = payFor(cost, this.#paidAt, now);
+    const pauseMs = pauseMsOf(this.#paidAt, now);
+    if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
+  }
+
+  #pauseFor(ms: number): void {
+    const { clock, counters } = this.#deps;
+    if (this.#pause === undefined) {
+      this.#socket.pause();
+      if (counters !== undefined) counters.readsPaused += 1;
+    }
+    this.#pause?.cancel();
+    this.#pause = clock.after(ms, () => {
+      this.#pause = undefined;
+      this.#socket.resume();
+    });
+  }
+}

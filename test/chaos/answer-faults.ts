@@ -1,0 +1,90 @@
+/**
+ * Faults in the middle of an answer of Postgres: tasks with large parameters are on their way to an instance when it stops,
+ * when its line loses everything, or when Postgres stands still. Postgres keeps what a statement has locked until its
+ * answer has been read, so none of them may hold a row that another instance needs.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Instance, Zone } from '../support/fleet-harness.ts';
+import { pick } from './chance.ts';
+import type { FaultKind, Harm, Stage } from './faults.ts';
+
+/** Begins the keys of these tasks: they belong to no workload, and no rule is about them. */
+export const OF_A_FAULT = 'of a fault ';
+/** Together more than the buffers between an instance and Postgres hold. */
+const TASKS = 12;
+const TASK_BYTES = 700_000;
+/** Slow enough that a large answer is on its way for a minute, while beats still pass. */
+const BYTES_PER_SECOND = 100_000;
+/** Until the instance has been told of the tasks and reads them. */
+const READING_MS = 1_500;
+
+interface Way {
+  name: string;
+  harm: Pick<Harm, 'part' | 'line' | 'lastsMs'>;
+  begin(instance: Instance, zone: Zone): void;
+  end(instance: Instance, zone: Zone): void;
+}
+
+const ways: Way[] = [
+  {
+    name: 'instance frozen in the middle of an answer',
+    harm: { part: 'instance', lastsMs: 13_000 },
+    begin: ({ program }) => program.freeze(),
+    end: ({ program }) => program.thaw(),
+  },
+  {
+    name: 'instance to Postgres cut without FIN in the middle of an answer',
+    harm: { part: 'line', line: 'database', lastsMs: 13_000 },
+    begin: ({ databaseProxy }) => databaseProxy?.swallow(),
+    end: () => undefined,
+  },
+  {
+    name: 'Postgres frozen in the middle of an answer',
+    harm: { part: 'postgres', lastsMs: 4_000 },
+    begin: (_instance, { postgres }) => postgres.freeze(),
+    end: (_instance, { postgres }) => postgres.thaw(),
+  },
+];
+
+export const answerFaults: readonly FaultKind[] = ways.map(({ name, harm, begin, end }) => ({
+  name,
+  prepare(stage) {
+    const index = pick([...stage.zone.instances.keys()], stage.random);
+    const instance = stage.zone.instances[index] as Instance;
+    return {
+      ...harm,
+      ...(harm.part === 'postgres' ? {} : { instance: index }),
+      begin: async () => {
+        // It claims them all at once when it goes on.
+        instance.program.freeze();
+        await createLargeTasks(stage, instance);
+        instance.databaseProxy?.throttle(BYTES_PER_SECOND);
+        instance.program.thaw();
+        await sleep(READING_MS);
+        begin(instance, stage.zone);
+      },
+      end: () => {
+        end(instance, stage.zone);
+        instance.databaseProxy?.heal();
+      },
+    };
+  },
+}));
+
+/** For servers whose authority the instance is, through any other one; who refuses some is as good. */
+async function createLargeTasks({ zone, health, random }: Stage, { uuid }: Instance): Promise<void> {
+  const servers = health.roster.filter(({ owner }) => owner === uuid).map(({ server }) => server);
+  const others = zone.instances.filter((instance) => instance.uuid !== uuid);
+  if (servers.length === 0 || others.length === 0) return;
+  const body = JSON.stringify({ task: 'nop', params: { unused: 'x'.repeat(TASK_BYTES) } });
+  await Promise.all(Array.from({ length: TASKS }, () => createTask(pick(others, random), pick(servers, random), body)));
+}
+
+async function createTask({ url }: Instance, server: string, body: string): Promise<void> {
+  const headers = { 'content-type': 'application/json', 'idempotency-key': `${OF_A_FAULT}${randomUUID()}` };
+  await fetch(`${url}/servers/${server}/tasks`, { method: 'POST', headers, body }).then(
+    (answer) => answer.body?.cancel(),
+    () => undefined,
+  );
+}

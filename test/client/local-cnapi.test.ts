@@ -1,0 +1,143 @@
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import t, { type Test } from 'tap';
+import { placeOf } from '../../lib/cli/context.ts';
+import { parseAddress } from '../../lib/client/address.ts';
+import { credentialsOf, tokenFor } from '../../lib/client/credentials.ts';
+import { announceLocal, LocalTokenFiles, withdrawLocal } from '../../lib/client/local-cnapi.ts';
+
+const pid = process.pid;
+const at = (url: string) => parseAddress(url);
+
+function folder(t: Test): string {
+  const made = mkdtempSync(path.join(tmpdir(), 'cnapi-local-'));
+  t.teardown(() => rmSync(made, { recursive: true }));
+  return made;
+}
+
+t.test('its token file is for the addresses where it listens, from now on and until it has gone', async (t) => {
+  const config = folder(t);
+  const found = new LocalTokenFiles(config);
+  t.equal(found.fileFor(at('http://127.0.0.1:8080')), undefined);
+  announceLocal(config, '/data/one', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/one' });
+  announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9000'], tokenFile: '/two' });
+  t.equal(found.fileFor(at('http://127.0.0.1:8080')), '/one');
+  t.equal(found.fileFor(at('http://127.0.0.1:9000')), '/two');
+  announceLocal(config, '/data/one', {
+    pid,
+    urls: ['http://127.0.0.1:8080', 'http://127.0.0.1:8084'],
+    tokenFile: '/one',
+  });
+  t.equal(found.fileFor(at('http://127.0.0.1:8084')), '/one', 'one that came later is found as well');
+  for (const other of ['http://127.0.0.1:8085', 'https://127.0.0.1:8080', 'http://10.0.0.1:8080', 'http://[::1]:8080'])
+    t.equal(found.fileFor(at(other)), undefined, other);
+  withdrawLocal(config, '/data/one');
+  withdrawLocal(config, '/data/one');
+  t.equal(new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080')), undefined);
+  t.equal(readdirSync(path.join(config, 'local')).length, 1);
+});
+
+t.test('who says no address means the one that runs here, whatever its ports, with a token or without', async (t) => {
+  const home = folder(t);
+  const env = { XDG_CONFIG_HOME: home };
+  const config = path.join(home, 'cnapi');
+  const usual = { urls: ['http://127.0.0.1:8080'] };
+  t.same(placeOf({}, env), usual, 'none runs');
+  const nine = ['http://127.0.0.1:9000', 'http://127.0.0.1:9001'];
+  announceLocal(config, '/data/one', { pid, urls: nine });
+  t.same(placeOf({}, env), { urls: nine });
+  t.same(placeOf({ url: ['http://10.0.0.1'] }, env), { urls: ['http://10.0.0.1'] });
+  t.same(placeOf({}, { ...env, CNAPI_URL: 'http://10.0.0.1' }), { urls: ['http://10.0.0.1'] });
+  announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
+  t.throws(() => placeOf({}, env), { message: /Several .* --url, such as http:..127.0.0.1:9\d00 or http/ });
+  announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
+  t.same(placeOf({}, env), usual, 'the usual one of several');
+});
+
+t.test('a caller that has used it finds nothing once it has gone, killed or not', async (t) => {
+  const config = folder(t);
+  const urls = ['http://127.0.0.1:8080'];
+  const found = new LocalTokenFiles(config);
+  const asked = () => found.fileFor(at('http://127.0.0.1:8080'));
+  announceLocal(config, '/data', { pid, urls, tokenFile: '/one' });
+  t.equal(asked(), '/one');
+  withdrawLocal(config, '/data');
+  t.equal(asked(), undefined, 'withdrawn');
+  const supervisor = spawn(process.execPath, ['-e', 'process.stdin.resume()'], { stdio: ['pipe', 'ignore', 'ignore'] });
+  t.teardown(() => supervisor.kill('SIGKILL'));
+  await once(supervisor, 'spawn');
+  announceLocal(config, '/data', { pid: supervisor.pid ?? 0, urls, tokenFile: '/two' });
+  t.equal(asked(), '/two');
+  supervisor.kill('SIGKILL');
+  await once(supervisor, 'exit');
+  t.equal(asked(), undefined, 'killed, its file left behind');
+  announceLocal(config, '/data', { pid, urls, tokenFile: '/three' });
+  t.equal(asked(), '/three', 'started again');
+});
+
+t.test('a process that has got the number of one that ended counts for nothing', async (t) => {
+  const config = folder(t);
+  announceLocal(config, '/data', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/one' });
+  const file = path.join(config, 'local', readdirSync(path.join(config, 'local'))[0] ?? '');
+  const announced = JSON.parse(readFileSync(file, 'utf8'));
+  const asked = () => new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080'));
+  const [boot, startTime] = announced.process.split(' ');
+  const others: [string, string | undefined][] = [
+    ['it began at another time', `${boot} ${Number(startTime) - 1}`],
+    ['it began so long after another boot', `${randomUUID()} ${startTime}`],
+    ['it did not say', undefined],
+  ];
+  for (const [name, other] of others) {
+    writeFileSync(file, JSON.stringify({ ...announced, process: other }));
+    t.equal(asked(), undefined, name);
+  }
+  writeFileSync(file, JSON.stringify(announced));
+  t.equal(asked(), '/one');
+});
+
+t.test('an address other than loopback gets no local token, whatever the file says', async (t) => {
+  const config = folder(t);
+  announceLocal(config, '/data', { pid, urls: ['http://10.0.0.1:8080', 'https://127.0.0.1:8443'], tokenFile: '/one' });
+  const found = new LocalTokenFiles(config);
+  for (const url of ['http://10.0.0.1:8080', 'https://127.0.0.1:8443']) t.equal(found.fileFor(at(url)), undefined, url);
+});
+
+t.test('what a dead one left, others may write, or is no such file counts for nothing', async (t) => {
+  const config = folder(t);
+  const urls = ['http://127.0.0.1:8080'];
+  const asked = () => new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080'));
+  // Linux gives no process a number as high as this.
+  announceLocal(config, '/data', { pid: 2 ** 30, urls, tokenFile: '/one' });
+  t.equal(asked(), undefined, 'dead');
+  announceLocal(config, '/data', { pid, urls, tokenFile: '/one' });
+  t.equal(asked(), '/one');
+  const file = path.join(config, 'local', readdirSync(path.join(config, 'local'))[0] ?? '');
+  chmodSync(file, 0o622);
+  t.equal(asked(), undefined, 'writable by others');
+  chmodSync(file, 0o600);
+  for (const text of ['', '{', '{"pid":1}', JSON.stringify({ pid, urls: 'x', token_file: '/one' })]) {
+    writeFileSync(file, text);
+    t.equal(asked(), undefined, text);
+  }
+});
+
+t.test('a token that the caller named goes before it, the one in the home folder after it', async (t) => {
+  const home = folder(t);
+  const config = path.join(home, '.config/cnapi');
+  mkdirSync(config, { recursive: true });
+  const local = path.join(home, 'local.token');
+  writeFileSync(local, 'cnapi_local\n', { mode: 0o600 });
+  writeFileSync(path.join(config, 'token'), 'cnapi_usual', { mode: 0o600 });
+  announceLocal(config, '/data', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: local });
+  const here = at('http://127.0.0.1:8080');
+  t.equal(await tokenFor(await credentialsOf({ HOME: home }), here), 'cnapi_local');
+  t.equal(await tokenFor(await credentialsOf({ HOME: home }), at('https://cnapi.example')), 'cnapi_usual');
+  t.equal(await tokenFor(await credentialsOf({ HOME: home, CNAPI_TOKEN: 'cnapi_named' }), here), 'cnapi_named');
+  t.equal(await tokenFor(await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: local }), at('http://h')), 'cnapi_local');
+  chmodSync(local, 0o644);
+  await t.rejects(tokenFor(await credentialsOf({ HOME: home }), here), /mode 0644: others may use it/);
+});

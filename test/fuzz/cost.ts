@@ -1,0 +1,385 @@
+/**
+ * What an input costs: the instance's CPU time and memory from before an input until it is dealt with, against a bound. The
+ * bound is a multiple of what as many bytes of ordinary reports cost, measured in the same run and the same process, and a
+ * constant; so it holds on a slow or busy machine as well. An input is one request, flood or series of frames.
+ */
+import { randomUUID } from 'node:crypto';
+import { request } from 'node:http';
+import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import fc from 'fast-check';
+import { openDatabase } from '../support/postgres.ts';
+import { joinAgent, newMachine, type ScriptedAgent } from '../support/scripted-agent.ts';
+import { until } from '../support/until.ts';
+import { feeder, type Part, Wrong } from './part.ts';
+import type { Usage } from './probe.ts';
+import { bytesOf } from './socket-steps.ts';
+import { ANSWER_WITHIN_MS, type Target } from './target.ts';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+/** JSON that holds as many values as its bytes allow, or is otherwise dear for its length. */
+const PIECES = ['[],', '{},', '0,', '"",', '{"":0},', '[[[[[[[[]]]]]]]],', '"\\u0041",', '1e-9,', 'null,'] as const;
+
+interface RequestInput {
+  kind: 'request';
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  path: string;
+  piece: string;
+  bytes: number;
+  parallel: number;
+}
+
+interface FramesInput {
+  kind: 'frames';
+  head: string;
+  piece: string;
+  bytes: number;
+  count: number;
+}
+
+interface FloodInput {
+  kind: 'flood';
+  frame: keyof typeof FLOODS;
+  count: number;
+}
+
+/** Large lists, all asked for at once and read to their end. */
+interface ListsInput {
+  kind: 'lists';
+  list: keyof typeof LISTS;
+  parallel: number;
+}
+
+type CostInput = RequestInput | FramesInput | FloodInput | ListsInput;
+
+const LISTS = {
+  history: '/servers/{stocked}/task-history?limit=1000',
+  servers: '/servers?extras=all',
+};
+
+const HEADS = [
+  '{"type":"status","status":{"vms":',
+  '{"type":"sysinfo","digest":"x","sysinfo":{"a":',
+  '{"type":"task_end","id":"4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11","attempt":1,"outcome":"complete","reportedAt":"","result":{"a":',
+  '{"type":"from-the-future","a":{"a":',
+];
+
+const FLOODS = {
+  pongs: bytesOf({ do: 'pong', payload: '' }, true),
+  pings: bytesOf({ do: 'ping', payload: '' }, true),
+  complaints: bytesOf({ do: 'text', text: '{"type":"error","code":"x","message":""}' }, true),
+  'texts that are none': bytesOf({ do: 'text', text: '{"type":"?"}' }, true),
+};
+
+const PATHS = [
+  '/ping',
+  '/servers',
+  '/servers/{server}',
+  '/servers/{server}/sysinfo',
+  '/servers/{server}/events/status',
+];
+
+const inputs: fc.Arbitrary<CostInput> = fc.oneof(
+  fc.record({
+    kind: fc.constant('request' as const),
+    method: fc.constantFrom('GET' as const, 'POST' as const, 'PUT' as const, 'DELETE' as const),
+    path: fc.constantFrom(...PATHS, '/servers/{server}/nop', '/servers/{server}/tickets', '/loglevel', '/tokens'),
+    piece: fc.constantFrom(...PIECES),
+    bytes: fc.constantFrom(10 * KIB, 200 * KIB, MIB - KIB),
+    parallel: fc.integer({ min: 1, max: 4 }),
+  }),
+  fc.record({
+    kind: fc.constant('frames' as const),
+    head: fc.constantFrom(...HEADS),
+    piece: fc.constantFrom(...PIECES),
+    bytes: fc.constantFrom(100 * KIB, MIB, 4 * MIB, 8 * MIB - KIB),
+    count: fc.integer({ min: 1, max: 4 }),
+  }),
+  fc.record({
+    kind: fc.constant('flood' as const),
+    frame: fc.constantFrom(...(Object.keys(FLOODS) as (keyof typeof FLOODS)[])),
+    count: fc.constantFrom(10_000, 100_000, 500_000),
+  }),
+  fc.record({
+    kind: fc.constant('lists' as const),
+    list: fc.constantFrom(...(Object.keys(LISTS) as (keyof typeof LISTS)[])),
+    parallel: fc.integer({ min: 1, max: 12 }),
+  }),
+);
+
+/** The cases that were found by hand, before there was a measure. */
+const FOUND: readonly CostInput[] = [
+  { kind: 'request', method: 'GET', path: '/ping', piece: '[],', bytes: MIB - KIB, parallel: 1 },
+  { kind: 'frames', head: HEADS[0] as string, piece: '[],', bytes: 8 * MIB - KIB, count: 4 },
+  { kind: 'flood', frame: 'pongs', count: 3_000_000 },
+  { kind: 'lists', list: 'history', parallel: 12 },
+  { kind: 'lists', list: 'servers', parallel: 6 },
+];
+
+/** Times what as many bytes of ordinary reports cost. */
+const CPU_FACTOR = 1.5;
+const CPU_FREE_MS = 120;
+/** What a connection may cost while it is flooded, however few bytes that takes: as much as so many of ordinary reports. */
+const FLOOD_WORTH_BYTES = 12 * MIB;
+/** A text is held as bytes and as characters, and what is made of it beside it. */
+const MEMORY_FACTOR = 8;
+const MEMORY_FREE_BYTES = 192 * MIB;
+/**
+ * Of lists, however much they answer: twelve histories with 178 MiB of answers took 164 to 187 MiB, garbage included.
+ */
+const LISTS_FREE_BYTES = 320 * MIB;
+const STOCK = { tasks: 1_000, taskBytes: 15 * KIB, servers: 400, sysinfoBytes: 45 * KIB };
+/** A finding is one that was there each time. */
+const TRIES = 3;
+/** How long a flood is watched at least; what is not read by then is not read fast. */
+const FLOOD_MS = 3_000;
+
+export const costPart: Part = {
+  name: 'cost',
+  about: 'what requests, frames and floods cost an instance, against as many bytes of ordinary reports',
+  share: 2,
+  quick: 8,
+  async open(start) {
+    const target = await start();
+    const gauge = new Gauge(target, await stock(target));
+    await gauge.calibrate();
+    return feeder<CostInput>({
+      arbitrary: inputs,
+      examples: FOUND,
+      lanes: 1,
+      batch: 6,
+      slack: { entries: 500, heapBytes: 16 * MIB, externalBytes: 64 * MIB },
+      async feed(input) {
+        await target.revive();
+        await gauge.judge(input);
+        return 1;
+      },
+      vitals: () => target.instance.vitals(),
+      inspect: () => target.inspect(),
+      close: () => target.stop(),
+    });
+  },
+};
+
+interface Spent {
+  bytes: number;
+  cpuMs: number;
+  memoryBytes: number;
+}
+
+class Gauge {
+  readonly #target: Target;
+  readonly #stocked: string;
+  /** Of ordinary reports. */
+  #cpuMsPerByte = 0;
+  /** Of an instance that nobody asks anything. */
+  #idleShare = 0;
+
+  /** `stocked`: a server with many large tasks. */
+  constructor(target: Target, stocked: string) {
+    this.#target = target;
+    this.#stocked = stocked;
+  }
+
+  async calibrate(): Promise<void> {
+    for (let each = 0; each < 3; each++) await this.#feed(ORDINARY);
+    this.#idleShare = await this.#idle();
+    const costs: number[] = [];
+    for (let each = 0; each < 5; each++) {
+      const { cpuMs, bytes } = await this.#spentBy(ORDINARY);
+      costs.push(cpuMs / bytes);
+    }
+    this.#cpuMsPerByte = costs.sort((a, b) => a - b)[2] ?? 0;
+  }
+
+  /** @throws Wrong when it costs too much, each time */
+  async judge(input: CostInput): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      const complaint = this.#complaintOf(input, await this.#spentBy(input));
+      if (complaint === undefined) return;
+      if (tries === TRIES) throw new Wrong(`${JSON.stringify(input)} cost ${complaint}`, `${input.kind}: too dear`);
+      await this.calibrate();
+    }
+  }
+
+  #complaintOf({ kind }: CostInput, { bytes, cpuMs, memoryBytes }: Spent): string | undefined {
+    console.log(
+      kind,
+      Math.round(cpuMs),
+      Math.round(memoryBytes / MIB),
+      Math.round(bytes / MIB),
+      (this.#cpuMsPerByte * MIB).toFixed(1),
+    );
+    const worth = kind === 'flood' ? FLOOD_WORTH_BYTES : kind === 'lists' ? bytes + FLOOD_WORTH_BYTES : bytes;
+    const cpuBound = CPU_FREE_MS + CPU_FACTOR * this.#cpuMsPerByte * worth;
+    const memoryBound = kind === 'lists' ? LISTS_FREE_BYTES : MEMORY_FREE_BYTES + MEMORY_FACTOR * bytes;
+    if (cpuMs > cpuBound) return `${cpuMs.toFixed(0)} ms of CPU; ${cpuBound.toFixed(0)} are allowed for ${bytes} bytes`;
+    if (memoryBytes > memoryBound)
+      return `${(memoryBytes / MIB).toFixed(0)} MiB; ${(memoryBound / MIB).toFixed(0)} are allowed for ${bytes} bytes`;
+    return undefined;
+  }
+
+  async #spentBy(input: CostInput): Promise<Spent> {
+    const before = await this.#target.instance.usage();
+    const begin = performance.now();
+    const bytes = await this.#feed(input);
+    const after = await this.#rested();
+    const idleMs = this.#idleShare * (performance.now() - begin);
+    const memoryBytes = after.peakBytes - before.residentBytes;
+    return { bytes, cpuMs: after.cpuMs - before.cpuMs - idleMs, memoryBytes };
+  }
+
+  /** As soon as it does nothing more than at rest; at the latest after some seconds. */
+  async #rested(): Promise<Usage> {
+    let last = await this.#target.instance.usage();
+    let { peakBytes } = last;
+    for (let quiet = 0, looks = 0; quiet < 2 && looks < 40; looks++) {
+      const at = performance.now();
+      await sleep(200);
+      const next = await this.#target.instance.usage();
+      const isQuiet = next.cpuMs - last.cpuMs <= 2 * this.#idleShare * (performance.now() - at) + 5;
+      quiet = isQuiet ? quiet + 1 : 0;
+      last = next;
+      peakBytes = Math.max(peakBytes, next.peakBytes);
+    }
+    return { ...last, peakBytes };
+  }
+
+  async #idle(): Promise<number> {
+    const before = await this.#target.instance.usage();
+    const begin = performance.now();
+    await sleep(2_000);
+    const after = await this.#target.instance.usage();
+    return (after.cpuMs - before.cpuMs) / (performance.now() - begin);
+  }
+
+  /** Resolves with the bytes that were sent, or of lists those that were answered, when they have been dealt with. */
+  #feed(input: CostInput): Promise<number> {
+    switch (input.kind) {
+      case 'request':
+        return this.#request(input);
+      case 'frames':
+        return this.#frames(input);
+      case 'flood':
+        return this.#flood(input);
+      case 'lists':
+        return this.#lists(input);
+      default:
+        return input satisfies never;
+    }
+  }
+
+  async #request({ method, path, piece, bytes, parallel }: RequestInput): Promise<number> {
+    const body = `{"a":${listOf(piece, bytes)}}`;
+    const url = this.#target.url + path.replace('{server}', this.#target.bait(0));
+    const headers = { 'content-type': 'application/json', 'content-length': String(body.length) };
+    const asked = Array.from({ length: parallel }, async () => {
+      const signal = AbortSignal.timeout(ANSWER_WITHIN_MS);
+      // `fetch` sends no body with GET. Whether one is refused in the middle of it does not matter here.
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const sent = request(url, { method, headers, signal, agent: false }, (answer) => {
+        answer.resume();
+        answer.on('close', resolve);
+      });
+      sent.on('error', () => resolve());
+      sent.end(body);
+      await promise;
+    });
+    await Promise.all(asked);
+    return parallel * body.length;
+  }
+
+  async #frames({ head, piece, bytes, count }: FramesInput): Promise<number> {
+    const text = `${head}${listOf(piece, bytes)}}}`;
+    await this.#withAgent(async (agent) => {
+      for (let each = 0; each < count; each++) agent.socket.send(text);
+      await heard(agent, ANSWER_WITHIN_MS);
+    });
+    return count * text.length;
+  }
+
+  async #flood({ frame, count }: FloodInput): Promise<number> {
+    const one = FLOODS[frame];
+    const bytes = Buffer.alloc(one.length * count);
+    for (let at = 0; at < bytes.length; at += one.length) one.copy(bytes, at);
+    await this.#withAgent(async (agent) => {
+      // Below `ws`, which would need longer to write them than the instance to read them.
+      const { _socket: socket } = agent.socket as unknown as { _socket: Socket };
+      socket.write(bytes);
+      await heard(agent, FLOOD_MS);
+    });
+    return bytes.length;
+  }
+
+  async #lists({ list, parallel }: ListsInput): Promise<number> {
+    const url = this.#target.url + LISTS[list].replace('{stocked}', this.#stocked);
+    let bytes = 0;
+    const read = async () => {
+      const { body } = await fetch(url, { signal: AbortSignal.timeout(ANSWER_WITHIN_MS) });
+      for await (const chunk of body ?? []) bytes += chunk.length;
+    };
+    // Whether one breaks off, or takes too long on a busy machine, does not matter here.
+    await Promise.allSettled(Array.from({ length: parallel }, read));
+    return bytes;
+  }
+
+  async #withAgent(work: (agent: ScriptedAgent) => Promise<void>): Promise<void> {
+    const { agent } = await joinAgent(this.#target.url, newMachine());
+    try {
+      await work(agent);
+    } finally {
+      agent.socket.terminate();
+    }
+  }
+}
+
+/** A server with a history of large tasks, whose uuid is returned, and servers with a large sysinfo. */
+async function stock(target: Target): Promise<string> {
+  const stocked = randomUUID();
+  const database = openDatabase(target.databaseUrl);
+  await database.query(
+    `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, state, outcome, created_at, queued_at,
+       ended_at, request_hash)
+     select gen_random_uuid(), $1::uuid, 'nop', json_build_object('filler', repeat('x', $3::int)),
+       1000, false, 'ended', 'complete', cnapi_now() - n * interval '1 s', cnapi_now(), cnapi_now(), ''
+     from generate_series(1, $2::int) n`,
+    [stocked, STOCK.tasks, STOCK.taskBytes],
+  );
+  await database.stop();
+  const filler = Object.fromEntries(
+    Array.from({ length: 50 }, (_, n) => [`k${n}`, 'x'.repeat(STOCK.sysinfoBytes / 50)]),
+  );
+  const uuids = [stocked, ...Array.from({ length: STOCK.servers }, () => randomUUID())];
+  for (const uuid of uuids)
+    await target.call('POST', `/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: uuid, ...filler } });
+  return stocked;
+}
+
+/** What an agent with some hundred VMs reports; no more values for its bytes than real ones have. */
+const VM = JSON.stringify({
+  uuid: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
+  owner_uuid: '930896af-bf8c-48d4-885c-6573a94b1853',
+  quota: 25,
+  max_physical_memory: 1024,
+  zone_state: 'running',
+  state: 'running',
+  brand: 'joyent-minimal',
+  cpu_cap: 200,
+  last_modified: '2026-01-01T00:00:00.000Z',
+});
+const ORDINARY: FramesInput = { kind: 'frames', head: HEADS[0] as string, piece: `${VM},`, bytes: MIB, count: 2 };
+
+function listOf(piece: string, bytes: number): string {
+  return `[${piece.repeat(Math.max(1, Math.floor(bytes / piece.length)))}0]`;
+}
+
+/** All that it sent before has been read, or its time is over, or it was cut off. */
+async function heard(agent: ScriptedAgent, withinMs: number): Promise<void> {
+  const sequence = 4711;
+  agent.send({ type: 'heartbeat', sequence });
+  const isHeard = () => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === sequence);
+  const end = performance.now() + withinMs;
+  await until(() => isHeard() || agent.closed !== undefined || performance.now() > end, 'frames to be read');
+}

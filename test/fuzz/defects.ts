@@ -1,0 +1,141 @@
+/**
+ * Deliberate defects of the product, one at a time in a copy of it, each of which the part `cost` must find: a bound is taken
+ * away, and what was once found by hand is possible again. A defect is given by the text that it replaces: where the product
+ * has changed and the text is not there once, it is to be written anew. `npm run fuzz -- --defects`
+ */
+import { spawn } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { guard } from '../../tools/processes/guardian.ts';
+
+interface Change {
+  file: string;
+  find: string;
+  put: string;
+}
+
+export interface Defect {
+  name: string;
+  /** What the finding's line begins with. */
+  finding: string;
+  changes: Change[];
+}
+
+const root = path.resolve(import.meta.dirname, '../..');
+
+/** A walk over the values that makes several objects of each. */
+const dearWalk: Change = {
+  file: 'lib/wire/storable.ts',
+  find: 'return reasonAt(value, MAX_JSON_DEPTH);',
+  put: `const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { value: one, depth } = next;
+    if (typeof one !== 'object' || one === null) continue;
+    for (const [key, inner] of Object.entries(one)) open.push({ value: key, depth }, { value: inner, depth: depth + 1 });
+  }
+  return reasonAt(value, MAX_JSON_DEPTH);`,
+};
+
+export const defects: readonly Defect[] = [
+  {
+    name: 'a body is read where no parameter comes in it, and its values are not counted',
+    finding: 'FOUND in cost: {"kind":"request","method":"GET","path":"/ping"',
+    changes: [
+      dearWalk,
+      {
+        file: 'lib/http/params.ts',
+        find: 'if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;',
+        put: '',
+      },
+      {
+        file: 'lib/http/pipeline.ts',
+        find: 'refuseUndeclared(route, rawParams);\n  refuseUnstorable(route, rawParams);',
+        put: 'refuseUnstorable(route, rawParams);\n  refuseUndeclared(route, rawParams);',
+      },
+      {
+        file: 'lib/http/pipeline.ts',
+        find: 'const body = takesBody(route)',
+        put: 'const body = takesBody(route) || true',
+      },
+      {
+        file: 'lib/http/body.ts',
+        find: 'parseBoundedJson(content, { maxValues: MAX_BODY_VALUES })',
+        put: 'parseBoundedJson(content, { maxValues: 1e9 })',
+      },
+    ],
+  },
+  {
+    name: 'the values of a frame are not counted',
+    finding: 'FOUND in cost: {"kind":"frames","head":"{\\"type\\":\\"status\\"',
+    changes: [
+      dearWalk,
+      {
+        file: 'lib/wire/codec.ts',
+        find: 'return countJsonValues(text, { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH });',
+        put: 'return Math.min(countJsonValues(text, { maxValues: 1e9, maxDepth: MAX_FRAME_DEPTH }), 0);',
+      },
+      { file: 'lib/wire/limits.ts', find: 'status: { bytes: 4 * 1024 * 1024,', put: 'status: { bytes: 1e9,' },
+    ],
+  },
+  {
+    name: 'frames that are no messages are free',
+    finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
+    changes: [
+      {
+        file: 'lib/wire/read-limiter.ts',
+        find: 'this.#pay(costOfRead(chunk.length, this.#frames.count(chunk)), now);',
+        put: 'this.#pay(costOfRead(chunk.length, 0), now);',
+      },
+    ],
+  },
+];
+
+/** Resolves with how many were not found. */
+export async function findDefects(say: (text: string) => void): Promise<number> {
+  let missed = 0;
+  for (const defect of defects) {
+    const { isFound, lines } = await finds(defect);
+    say(`${isFound ? 'found ' : 'MISSED'} ${defect.name}`);
+    for (const line of lines) say(`  ${line}`);
+    if (!isFound) missed += 1;
+  }
+  return missed;
+}
+
+export function spoilt(text: string, { file, find, put }: Change): string {
+  const parts = text.split(find);
+  if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times: ${find}`);
+  return parts.join(put);
+}
+
+async function finds({ changes, finding }: Defect): Promise<{ isFound: boolean; lines: string[] }> {
+  const copy = mkdtempSync(path.join(os.tmpdir(), 'cnapi-fuzz-defect-'));
+  try {
+    for (const name of ['lib', 'test', 'tools', 'server.ts', 'package.json'])
+      cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
+    symlinkSync(path.join(root, 'node_modules'), path.join(copy, 'node_modules'));
+    for (const change of changes) {
+      const file = path.join(copy, change.file);
+      writeFileSync(file, spoilt(readFileSync(file, 'utf8'), change));
+    }
+    const said = await runIn(copy);
+    const found = said.filter((line) => line.startsWith('FOUND '));
+    return { isFound: found.some((line) => line.startsWith(finding)), lines: found.map((line) => line.slice(0, 300)) };
+  } finally {
+    rmSync(copy, { recursive: true, force: true });
+  }
+}
+
+/** The known cases alone. */
+async function runIn(copy: string): Promise<string[]> {
+  const main = path.join(copy, 'test/fuzz/main.ts');
+  const child = spawn(process.execPath, [main, '--part', 'cost', '--inputs', '1'], {
+    cwd: copy,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  guard(child);
+  let said = '';
+  for await (const text of child.stdout) said += String(text);
+  return said.split('\n');
+}

@@ -1,0 +1,132 @@
+/**
+ * Postgres keeps the locks of a statement until the client has read its whole answer. So a statement that locks must have
+ * an answer that fits the sockets' buffers, however wide the rows are: a client that stops reading then holds nothing up.
+ */
+import t from 'tap';
+import type { Database, Queryable } from '../../lib/moray/database.ts';
+import { claimTasks, readOrders } from '../../lib/tasks/claim-store.ts';
+import { CuttableProxy } from '../support/cuttable-proxy.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { openDatabase } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
+import { worldOf } from './interleaving.ts';
+import { Lane } from './lane.ts';
+import { isSession, type Seat } from './statement.ts';
+import { writingCalls } from './statements.ts';
+import { WORLD_NAMES } from './worlds.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+/** Wider than any column that an answer under locks may have. */
+const WIDE_BYTES = 20_000;
+/** Ids, numbers, short texts. */
+const MAX_ROW_BYTES = 1_000;
+/** Several of them do not fit the buffers between a client and Postgres. */
+const LARGE_BYTES = 4_000_000;
+
+t.test('a statement that locks rows answers with small columns only, however wide the rows are', async (t) => {
+  const lane = await Lane.open(t);
+  const locking = new Set<string>();
+  for (const name of WORLD_NAMES) {
+    for (const call of writingCalls) {
+      const prepared = call.prepare(worldOf(lane, name));
+      if (prepared === undefined) continue;
+      await lane.reset(name, prepared.intents);
+      await lane.widen(WIDE_BYTES);
+      const answers: Answer[] = [];
+      await prepared
+        .run(watching(lane.one, answers))
+        .catch((error: unknown) => t.fail(`${name}: ${call.name}`, { error }));
+      for (const { text, widest, isLocking } of answers) {
+        if (isLocking) locking.add(call.statement);
+        if (isLocking && widest > MAX_ROW_BYTES)
+          t.fail(`${name}: ${call.name} returns a row of ${widest} bytes while it holds locks`, { text });
+      }
+    }
+  }
+  t.ok(locking.size > 20, 'most statements that write lock rows');
+});
+
+t.test('a client that stops reading in the middle of its tasks keeps nobody from their servers', async (t) => {
+  const lane = await Lane.open(t, ['linked']);
+  const world = worldOf(lane, 'linked');
+  const sessions = world.seats.filter(isSession);
+  await lane.reset('linked', []);
+  await lane.widen(LARGE_BYTES);
+  const { hostname, port } = new URL(lane.url);
+  const proxy = await CuttableProxy.start({
+    host: '127.0.0.1',
+    port: 0,
+    target: { host: hostname, port: Number(port) },
+  });
+  t.teardown(() => proxy.stop());
+  const url = new URL(lane.url);
+  url.port = String(proxy.port);
+  const stalled = openDatabase(url.href, { applicationName: 'stalled', maxConnections: 1 });
+  t.teardown(() => stalled.stop());
+  await stalled.query('select 1');
+
+  const options = { sessions, resendMs: 3_600_000 };
+  proxy.swallow({ only: 'down' });
+  const claiming = claimTasks(stalled, world.me.run, options);
+  await until(async () => (await countQueued(lane.admin)) === 0, 'the claim commits, though nobody reads its answer');
+  t.same(await lockedRows(lane.admin, world.seats), [], 'then no roster row is locked');
+  proxy.heal();
+  const { given } = await claiming;
+  t.ok(given.length > 0);
+
+  proxy.swallow({ only: 'down' });
+  const reading = readOrders(stalled, given).catch(() => undefined);
+  await until(async () => (await waitOf(lane.admin, 'stalled')) === 'ClientWrite', 'the tasks do not fit the buffers');
+  t.same(await lockedRows(lane.admin, world.seats), [], 'no roster row is locked while they are read');
+  proxy.heal();
+  await reading;
+});
+
+interface Answer {
+  text: string;
+  /** Bytes of the longest row, as JSON. */
+  widest: number;
+  isLocking: boolean;
+}
+
+/** Runs each statement in a transaction of its own, and looks at what it has locked before it commits. */
+function watching(database: Pick<Database, 'transaction'>, answers: Answer[]): Queryable {
+  return {
+    query: (text, values, options) =>
+      database.transaction(async (connection) => {
+        const answer = await connection.query<never>(text, values, options);
+        const widest = Math.max(0, ...answer.rows.map((row) => JSON.stringify(row).length));
+        const { rows } = await connection.query(
+          `select 1 from pg_locks l join pg_class c on c.oid = l.relation
+           where l.pid = pg_backend_pid() and c.relkind = 'r' and c.relname like 'cnapi%'
+             and l.mode in ('RowShareLock', 'RowExclusiveLock') limit 1`,
+        );
+        answers.push({ text, widest, isLocking: rows.length > 0 });
+        return answer;
+      }),
+  };
+}
+
+async function countQueued(database: Queryable): Promise<number> {
+  const { rows } = await database.query(`select 1 from cnapi_tasks where state = 'queued'`);
+  return rows.length;
+}
+
+async function waitOf(database: Queryable, applicationName: string): Promise<string | null | undefined> {
+  const { rows } = await database.query<{ wait_event: string | null }>(
+    'select wait_event from pg_stat_activity where application_name = $1',
+    [applicationName],
+  );
+  return rows[0]?.wait_event;
+}
+
+/** Those of the servers whose roster row cannot be locked at once. */
+async function lockedRows(database: Queryable, seats: readonly Seat[]): Promise<string[]> {
+  const uuids = seats.map(({ serverUuid }) => serverUuid);
+  const { rows } = await database.query<{ server_uuid: string }>(
+    'select server_uuid from cnapi_roster_authority where server_uuid = any ($1::uuid[]) for update skip locked',
+    [uuids],
+  );
+  return uuids.filter((uuid) => !rows.some(({ server_uuid }) => server_uuid === uuid));
+}

@@ -1,0 +1,170 @@
+/** Work on servers, on what their agents report, and on servers with old agents, for the test of a held row. */
+import { randomUUID } from 'node:crypto';
+import type { Test } from 'tap';
+import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import type { PostgresDatabase } from '../../lib/moray/pool.ts';
+import { Observer } from '../../lib/old-agents/observer.ts';
+import { readSightedRows, recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
+import { systemRandom } from '../../lib/ports/random.ts';
+import { readRow } from '../../lib/roster/roster-store.ts';
+import { Ticker } from '../../lib/roster/ticker.ts';
+import { Servers } from '../../lib/servers/servers.ts';
+import { Posts } from '../../lib/tasks/posts.ts';
+import { Recorder } from '../../lib/tasks/recorder.ts';
+import { liveRun, oldServer } from '../tasks/support/old-seats.ts';
+import { create, row } from '../tasks/support/task-database.ts';
+import { heldOf, NAMES, ports, turns, type Work, workOn } from './held-row-work.ts';
+
+async function newServers(t: Test, database: PostgresDatabase) {
+  const servers = new Servers({ database, ...ports, datacenter: 'dc' });
+  await servers.start();
+  t.teardown(() => servers.stop());
+  const sysinfoOf = (serverUuid: string, fields = {}) => ({ UUID: serverUuid, Hostname: 'a server', ...fields });
+  const make = async () => {
+    const made = NAMES.map(() => randomUUID());
+    for (const one of made) await servers.recordSysinfo(one, sysinfoOf(one));
+    return made;
+  };
+  return { servers, sysinfoOf, make };
+}
+
+export async function serverWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
+  const { servers, sysinfoOf, make } = await newServers(t, database);
+  const reporting = await make();
+  const report = (used: number) => ({ vms: {}, meminfo: { availrmem_bytes: used } });
+  for (const one of reporting) await servers.recordReport(one, report(1));
+  const updated = await make();
+  return [
+    workOn(reporting, {
+      name: 'reports of servers',
+      holds: { cnapi_server_reports: `server_uuid = '${heldOf(reporting)}'` },
+      begin: () => {
+        for (const one of reporting) servers.queueReport(one, report(2), 100);
+      },
+      isSo: (one) =>
+        has(
+          database,
+          `select 1 from cnapi_server_reports where server_uuid = $1 and memory @> '{"memory_available_bytes": 2}'`,
+          one,
+        ),
+    }),
+    workOn(updated, {
+      name: 'sysinfos',
+      holds: {
+        cnapi_servers: `uuid = '${heldOf(updated)}'`,
+        cnapi_server_sysinfo: `server_uuid = '${heldOf(updated)}'`,
+      },
+      begin: () => {
+        // What comes behind a first one goes in one statement. An agent that is refused sends it again.
+        const other = randomUUID();
+        void servers.recordSysinfo(other, sysinfoOf(other)).catch(() => undefined);
+        for (const one of updated)
+          turns(t, () => servers.recordSysinfo(one, sysinfoOf(one, { 'Live Image': 'new' })))();
+      },
+      isSo: (one) =>
+        has(
+          database,
+          `select 1 from cnapi_server_sysinfo where server_uuid = $1 and sysinfo ->> 'Live Image' = 'new'`,
+          one,
+        ),
+    }),
+  ];
+}
+
+export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
+  const { make } = await newServers(t, database);
+  const cnapiUuid = randomUUID();
+  const ticker = new Ticker({ clock: ports.clock, checkMs: 250 });
+  const observer = new Observer({
+    database,
+    cnapiUuid,
+    ...ports,
+    ticker,
+    times: { oldHeartbeatLifetimeMs: 11_000, oldSightingsMs: 500, oldGraceMs: 5_000 },
+    mayJudgeStrangers: () => false,
+  });
+  t.teardown(async () => {
+    ticker.stop();
+    await observer.stop();
+  });
+  const stand = async (servers: readonly string[]) =>
+    (await readSightedRows(database, 1_000)).filter(({ serverUuid }) => servers.includes(serverUuid));
+  const heard = async () => {
+    const servers = await make();
+    await recordSightings(
+      database,
+      cnapiUuid,
+      servers.map((serverUuid) => ({ serverUuid, ageMs: 0 })),
+    );
+    return servers;
+  };
+  const isIn = (status: string) => async (one: string) => (await readRow(database, one))?.status === status;
+  const holds = (servers: readonly string[]) => ({
+    cnapi_status: `server_uuid = '${heldOf(servers)}'`,
+    cnapi_roster_authority: `server_uuid = '${heldOf(servers)}'`,
+  });
+
+  const silent = await heard();
+  const silences = await stand(silent);
+  const back = await heard();
+  await recordSilences(database, cnapiUuid, await stand(back));
+  return [
+    workOn(silent, {
+      name: 'silences of old agents',
+      holds: holds(silent),
+      begin: turns(t, () => recordSilences(database, cnapiUuid, silences)),
+      isSo: isIn('unknown'),
+    }),
+    workOn(back, {
+      name: 'heartbeats of old agents',
+      holds: holds(back),
+      begin: () => {
+        ticker.start();
+        observer.start();
+        turns(t, async () => {
+          for (const one of back) observer.heartbeat(one);
+        })();
+      },
+      isSo: isIn('running'),
+    }),
+  ];
+}
+
+export async function postWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
+  const run = await liveRun(database);
+  const bus = createMemoryBus({ hub: new MemoryHub(), random: systemRandom, ...ports, beatMs: 50 });
+  await bus.start();
+  const recorder = new Recorder({ database, ...ports, onChanged: () => {}, onStored: () => {} });
+  const posts = new Posts({
+    database,
+    bus,
+    messenger: { post: async () => ({ outcome: 'complete', result: {} }) },
+    run: () => run,
+    ...ports,
+    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 60_000 },
+    record: (subject, end, acknowledge) => recorder.endOfPost(subject, end, acknowledge),
+    onChanged: () => {},
+  });
+  t.teardown(async () => {
+    await posts.stop();
+    await recorder.stop();
+    await bus.stop();
+  });
+  const servers = await Promise.all(NAMES.map(() => oldServer(database)));
+  const ids = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
+  return [
+    workOn(ids, {
+      name: 'posts',
+      holds: {
+        cnapi_tasks: `id = '${heldOf(ids)}'`,
+        cnapi_roster_authority: `server_uuid = '${heldOf(servers)}'`,
+      },
+      begin: turns(t, async () => posts.poll()),
+      isSo: async (id) => (await row(database, id)).state === 'ended',
+    }),
+  ];
+}
+
+async function has(database: PostgresDatabase, sql: string, serverUuid: string): Promise<boolean> {
+  return (await database.query(sql, [serverUuid])).rows.length > 0;
+}

@@ -1,0 +1,108 @@
+/**
+ * Which branches of the product the seeds reached, and which they did not: V8's own block coverage, asked for through the
+ * inspector. It counts only what loads after `begin`, so it begins before the simulation is imported. What is written in SQL
+ * is not seen by it.
+ */
+import { readFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** Of one script, as V8 has it: ranges nest, and the innermost one that holds a character says whether it ran. */
+export interface ScriptCoverage {
+  url: string;
+  functions: { functionName: string; ranges: Range[] }[];
+}
+
+interface Range {
+  startOffset: number;
+  endOffset: number;
+  count: number;
+}
+
+export interface Unreached {
+  /** Path from the root. */
+  file: string;
+  line: number;
+  lastLine: number;
+  /** How it begins. */
+  text: string;
+}
+
+export interface Reach {
+  /** Functions, branches and loops, reached or not. */
+  blocks: number;
+  unreached: Unreached[];
+}
+
+const root = path.resolve(import.meta.dirname, '../..');
+const FOLDERS = ['lib/roster/', 'lib/tasks/', 'lib/waitlist/'];
+const MAX_TEXT = 90;
+const CODE = /[\w'"`]/;
+const APART = /[\w'"`]|\n\s*\n/;
+
+export class Coverage {
+  readonly #session = new Session();
+
+  private constructor() {
+    this.#session.connect();
+  }
+
+  static async begin(): Promise<Coverage> {
+    const coverage = new Coverage();
+    await coverage.#session.post('Profiler.enable');
+    await coverage.#session.post('Profiler.startPreciseCoverage', { callCount: false, detailed: true });
+    return coverage;
+  }
+
+  async read(): Promise<Reach> {
+    const { result } = await this.#session.post('Profiler.takePreciseCoverage');
+    const scripts = result.filter(({ url }) => FOLDERS.some((folder) => fileOf(url)?.startsWith(folder)));
+    const each = scripts.map((script) => {
+      const file = fileOf(script.url) ?? '';
+      return reachOf(script, file, readFileSync(path.join(root, file), 'utf8'));
+    });
+    const unreached = each.flatMap((reach) => reach.unreached);
+    unreached.sort((one, other) => one.file.localeCompare(other.file) || one.line - other.line);
+    return { blocks: each.reduce((sum, { blocks }) => sum + blocks, 0), unreached };
+  }
+}
+
+/** What of one file was not reached; a block within one that was not reached is not named again. */
+export function reachOf({ functions }: Pick<ScriptCoverage, 'functions'>, file: string, text: string): Reach {
+  const ranges = functions.flatMap((each) => each.ranges);
+  const idle = ranges.filter(({ count }) => count === 0).sort((one, other) => one.startOffset - other.startOffset);
+  const joined: { from: number; to: number }[] = [];
+  for (const { startOffset, endOffset } of idle) {
+    const last = joined.at(-1);
+    // Of what one branch holds V8 makes several, and of what is left behind a `return` one with nothing but brackets.
+    if (last !== undefined && !APART.test(text.slice(last.to, startOffset))) last.to = Math.max(last.to, endOffset);
+    else if (CODE.test(text.slice(startOffset, endOffset))) joined.push({ from: startOffset, to: endOffset });
+  }
+  const unreached = joined.map(({ from, to }) => {
+    const begin = from + text.slice(from).search(CODE);
+    const words = text.slice(text.lastIndexOf('\n', begin) + 1, text.indexOf('\n', begin)).trim();
+    return { file, line: lineAt(text, begin), lastLine: lineAt(text, to), text: words.slice(0, MAX_TEXT) };
+  });
+  return { blocks: ranges.length, unreached };
+}
+
+export function reachLines({ blocks, unreached }: Reach): string[] {
+  const named = unreached.map(({ file, line, lastLine, text }) => {
+    const lines = lastLine === line ? String(line) : `${line}-${lastLine}`;
+    return `  ${file}:${lines}  ${text}`;
+  });
+  return [
+    `${unreached.length} places of roster, tasks and waitlist were not reached (${blocks} blocks in all)`,
+    ...named,
+  ];
+}
+
+function lineAt(text: string, offset: number): number {
+  return text.slice(0, offset).split('\n').length;
+}
+
+function fileOf(url: string): string | undefined {
+  if (!url.startsWith('file:')) return undefined;
+  return path.relative(root, fileURLToPath(url));
+}

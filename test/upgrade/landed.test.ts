@@ -1,0 +1,28 @@
+/**
+ * An applied migration never changes: an instance refuses a database that was given another text
+ * under the same number. `landed-migrations.json` holds the digest of each migration of `main`.
+ */
+import { readFileSync } from 'node:fs';
+import t from 'tap';
+import { migrations } from '../../lib/core.ts';
+import { freshDatabase } from '../support/postgres.ts';
+
+const landed: Record<string, string> = JSON.parse(
+  readFileSync(new URL('landed-migrations.json', import.meta.url), 'utf8'),
+);
+
+t.test('migrations that have landed are as they were', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const { rows } = await database.query<{ number: number; digest: string }>(
+    'select number, digest from cnapi_migrations order by number',
+  );
+  const digests = Object.fromEntries(rows.map(({ number, digest }) => [number, digest]));
+  for (const [number, digest] of Object.entries(landed))
+    t.equal(
+      digests[number],
+      digest,
+      `migration ${number} has changed: restore its text, and change the schema by a new number`,
+    );
+  for (const [number, digest] of Object.entries(digests))
+    t.ok(number in landed, `migration ${number} is new: add "${number}": "${digest}" to landed-migrations.json`);
+});

@@ -1,0 +1,55 @@
+import t from 'tap';
+import { hasSecrets, maskParams, reasonNotMaskable } from '../../lib/wire/secret-params.ts';
+
+const params = {
+  script: 'login',
+  env: { USER: 'me', 'PASS/WORD~': 'hush' },
+  args: ['a', 'hush'],
+  nested: { hush: [1] },
+};
+const naming = (...secret_params: unknown[]) => ({ ...params, secret_params });
+
+t.test('what a pointer names is hidden, whatever it is, and nothing else', async (t) => {
+  const rows: [string[], object][] = [
+    [['/env/PASS~1WORD~0'], { env: { USER: 'me', 'PASS/WORD~': '(secret)' } }],
+    [['/args/1'], { args: ['a', '(secret)'] }],
+    [['/nested'], { nested: '(secret)' }],
+    [['/nested', '/nested/hush/0'], { nested: '(secret)' }],
+    [['/script', '/env'], { script: '(secret)', env: '(secret)' }],
+  ];
+  for (const [pointers, hidden] of rows) {
+    const given = naming(...pointers);
+    const before = structuredClone(given);
+    t.equal(reasonNotMaskable(given), undefined, pointers.join(' '));
+    t.strictSame(maskParams(given), { ...given, ...hidden });
+    t.strictSame(given, before, 'the params themselves stay');
+  }
+  t.equal(maskParams(params), params, 'without secrets nothing is copied');
+  t.same([params, naming(), { secret_params: 'x' }, naming('/env')].map(hasSecrets), [false, false, false, true]);
+});
+
+t.test('a name like __proto__ is a name like any other', async (t) => {
+  const given = JSON.parse('{"__proto__":"hush","secret_params":["/__proto__"]}');
+  t.equal(reasonNotMaskable(given), undefined);
+  t.equal(JSON.stringify(maskParams(given)), '{"__proto__":"(secret)","secret_params":["/__proto__"]}');
+  t.match(reasonNotMaskable(naming('/__proto__')), /do not hold/);
+});
+
+t.test('a pointer that would hide nothing is refused', async (t) => {
+  const rows: [unknown, RegExp][] = [
+    [naming('/env/PASSWORD'), /names "\/env\/PASSWORD", which these params do not hold/],
+    [naming('/args/2'), /do not hold/],
+    [naming('/args/01'), /do not hold/],
+    [naming('/args/length'), /do not hold/],
+    [naming('/script/0'), /do not hold/],
+    [naming('/secret_params/0'), /do not hold/],
+    [naming('env.PASSWORD'), /not a JSON Pointer/],
+    [naming('/a~2'), /not a JSON Pointer/],
+    [naming(''), /not a JSON Pointer/],
+    [naming(7), /not a JSON Pointer/],
+    [naming(`/${'x'.repeat(1000)}`), /not a JSON Pointer/],
+    [{ ...params, secret_params: '/env' }, /not a list/],
+    [naming(...Array.from({ length: 101 }, () => '/env')), /not a list/],
+  ];
+  for (const [given, reason] of rows) t.match(reasonNotMaskable(given as Record<string, unknown>), reason);
+});

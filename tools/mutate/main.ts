@@ -1,0 +1,215 @@
+/**
+ * `npm run mutate`: makes small changes to the product, one at a time, in a copy of the project,
+ * and checks whether the tests detect them. Exit codes: 0 at least 95 % of the tried mutants were
+ * caught, 1 fewer, 2 usage.
+ */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { systemClock } from '../../lib/ports/clock.ts';
+import { startTestPostgres } from '../../test/support/postgres-server.ts';
+import { provideRedis } from '../../tools/test/redis.ts';
+import { codeEdits, isSource } from './code-mutants.ts';
+import { applied, described, type Mutant, mutantOf, shuffled } from './mutant.ts';
+import { type Result, Results, reportLines } from './record.ts';
+import { mutatedFiles, TestMap } from './scope.ts';
+import { Tree } from './tree.ts';
+import { runTrial } from './trial.ts';
+
+const USAGE = `npm run mutate -- [options]   one small change at a time: do the tests notice?
+
+  --sample N      only N of the mutants, chosen by the seed; all of them take a night
+  --seed S        another sample; 1
+  --only PART     only files whose path holds PART; may be given several times
+  --wide          what survived meets the pairs of test/interleavings and seeds of the simulation as well
+  --again         what survived is tried again: tests were added
+  --quick         only test files that are over within 10 s; what survives them is tried again without it
+  --minutes M     begin none after M minutes
+  --results FILE  where results are kept, and where the next run goes on; .runtime/mutants.jsonl
+  --list          name the mutants and try none
+  --report        say what is known and try none
+  --help
+`;
+
+const root = path.resolve(import.meta.dirname, '../..');
+const MINUTE = 60_000;
+const GOAL = 0.95;
+/**
+ * A test file that takes longer than this many times its duration on the unchanged product counts
+ * as hanging.
+ */
+const LIMIT_FACTOR = 5;
+const LEAST_LIMIT_MS = 15_000;
+const BASELINE_LIMIT_MS = 600_000;
+const QUICK_MS = 10_000;
+
+interface Options {
+  isWide: boolean;
+  isAgain: boolean;
+  isQuick: boolean;
+  untilMs: number;
+}
+
+async function main(): Promise<number> {
+  const { values } = parseArgs({
+    options: {
+      sample: { type: 'string' },
+      seed: { type: 'string', default: '1' },
+      only: { type: 'string', multiple: true, default: [] },
+      wide: { type: 'boolean', default: false },
+      again: { type: 'boolean', default: false },
+      quick: { type: 'boolean', default: false },
+      minutes: { type: 'string' },
+      results: { type: 'string', default: path.join(root, '.runtime/mutants.jsonl') },
+      list: { type: 'boolean', default: false },
+      report: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  if (values.help) return say(USAGE);
+  const all = allMutants(values.only);
+  const count = values.sample === undefined ? all.length : whole('sample', values.sample);
+  const chosen = shuffled(all, values.seed).slice(0, count);
+  if (values.list) return say(chosen.map((mutant) => `${mutant.id}  ${described(mutant)}\n`).join(''));
+  const results = new Results(values.results);
+  if (!values.report) {
+    const untilMs = values.minutes === undefined ? Number.POSITIVE_INFINITY : whole('minutes', values.minutes) * MINUTE;
+    await tryAll(chosen, results, { isWide: values.wide, isAgain: values.again, isQuick: values.quick, untilMs });
+  }
+  say(`${reportLines(all, results).join('\n')}\n`);
+  const verdicts = chosen.flatMap((mutant) => results.of(mutant)?.verdict ?? []);
+  const caught = verdicts.filter((verdict) => verdict === 'caught' || verdict === 'timed out').length;
+  return caught >= GOAL * verdicts.length ? 0 : 1;
+}
+
+function allMutants(only: readonly string[]): Mutant[] {
+  return mutatedFiles(root, only).flatMap((file) => {
+    const source = readFileSync(path.join(root, file), 'utf8');
+    const mutants = codeEdits(source).map((edit) => mutantOf(file, source, edit));
+    return mutants.filter((mutant) => isSource(applied(mutant, source)));
+  });
+}
+
+async function tryAll(mutants: readonly Mutant[], results: Results, options: Options): Promise<void> {
+  const { isWide, isAgain, isQuick, untilMs } = options;
+  const left = mutants.filter((mutant) => {
+    const known = results.of(mutant);
+    if (known === undefined) return true;
+    if (known.verdict !== 'survived') return false;
+    return isAgain || (known.isQuick && !isQuick) || (isWide && !known.isWide);
+  });
+  say(`${left.length} of ${mutants.length} mutants are to be tried\n`);
+  if (left.length === 0) return;
+  say(`${(await provideRedis()).said}\n`);
+  const postgres = await startTestPostgres();
+  using tree = new Tree(root);
+  const tests = new Tests(tree, { ...process.env, CNAPI_TEST_DATABASE_URL: postgres.url }, isQuick);
+  const began = systemClock.now();
+  const stopping = new AbortController();
+  process.once('SIGINT', () => stopping.abort());
+  process.once('SIGTERM', () => stopping.abort());
+  try {
+    for (const [index, mutant] of left.entries()) {
+      if (stopping.signal.aborted || systemClock.now() - began > untilMs) break;
+      const known = results.of(mutant);
+      const isSurvivor = known !== undefined && !known.isQuick && !isAgain;
+      const result = await tests.judge(mutant, { isWide, isSurvivor });
+      if (stopping.signal.aborted) break;
+      results.add(result);
+      const by = result.by === undefined ? '' : ` by ${result.by}`;
+      say(`${index + 1}/${left.length} ${result.verdict}${by} (${Math.round(result.ms)} ms)  ${described(mutant)}\n`);
+    }
+  } finally {
+    await postgres.close();
+  }
+}
+
+/** Runs the tests in the copy, and knows how long each takes on the unchanged product. */
+class Tests {
+  readonly #tree: Tree;
+  readonly #env: NodeJS.ProcessEnv;
+  readonly #map: TestMap;
+  /** Undefined: the test fails on the unchanged product, so it proves nothing. */
+  readonly #limits = new Map<string, number | undefined>();
+
+  readonly #isQuick: boolean;
+
+  constructor(tree: Tree, env: NodeJS.ProcessEnv, isQuick: boolean) {
+    this.#isQuick = isQuick;
+    this.#tree = tree;
+    this.#env = env;
+    this.#map = new TestMap(tree.root);
+  }
+
+  /** `isSurvivor`: the mirrored test files have already been run without detecting it. */
+  async judge(mutant: Mutant, { isWide, isSurvivor }: { isWide: boolean; isSurvivor: boolean }): Promise<Result> {
+    const began = systemClock.now();
+    const mirrored = isSurvivor ? [] : this.#map.of(mutant.file);
+    const tests = [...mirrored, ...(isWide ? this.#map.of(mutant.file, { isWide }) : [])];
+    const limits = new Map<string, number>();
+    let result: Pick<Result, 'verdict' | 'by'> = { verdict: 'untested' };
+    for (const test of tests) {
+      const limitMs = await this.#limitOf(test);
+      if (limitMs === undefined) continue;
+      limits.set(test, limitMs);
+      const first = await this.#run(test, mutant, limitMs);
+      // A slow test may fail because the machine stood still, so it must fail twice.
+      const outcome = first === 'passed' || limitMs === LEAST_LIMIT_MS ? first : await this.#run(test, mutant, limitMs);
+      result =
+        outcome === 'passed'
+          ? { verdict: 'survived' }
+          : { verdict: outcome === 'failed' ? 'caught' : outcome, by: test };
+      if (outcome !== 'passed') break;
+    }
+    if (isSurvivor && limits.size === 0) result = { verdict: 'survived' };
+    return { id: mutant.id, ...result, isWide, isQuick: this.#isQuick, ms: systemClock.now() - began };
+  }
+
+  async #run(test: string, mutant: Mutant, limitMs: number) {
+    const source = this.#tree.read(mutant.file);
+    this.#tree.write(mutant.file, applied(mutant, source));
+    try {
+      const { outcome } = await runTrial(test, { root: this.#tree.root, env: this.#env, limitMs });
+      return outcome;
+    } finally {
+      this.#tree.write(mutant.file, source);
+    }
+  }
+
+  async #limitOf(test: string): Promise<number | undefined> {
+    if (!this.#limits.has(test)) {
+      const options = { root: this.#tree.root, env: this.#env, limitMs: this.#isQuick ? QUICK_MS : BASELINE_LIMIT_MS };
+      const { outcome, ms } = await runTrial(test, options);
+      const isTooSlow = this.#isQuick && ms > QUICK_MS;
+      if (outcome !== 'passed' || isTooSlow) say(`left out: ${test} ${outcome} on the unchanged product\n`);
+      const limitMs = Math.max(LEAST_LIMIT_MS, ms * LIMIT_FACTOR);
+      this.#limits.set(test, outcome === 'passed' && !isTooSlow ? limitMs : undefined);
+    }
+    return this.#limits.get(test);
+  }
+}
+
+function whole(option: string, text: string): number {
+  if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${option}: ${text} is not a whole number`);
+  return Number(text);
+}
+
+class UsageError extends Error {}
+
+function say(text: string): number {
+  process.stdout.write(text);
+  return 0;
+}
+
+main().then(
+  // Does not call exit: the output may still be in the pipe.
+  (code) => {
+    process.exitCode = code;
+  },
+  (error: unknown) => {
+    const { code, message, stack } = error as Error & { code?: string };
+    const isUsage = error instanceof UsageError || code?.startsWith('ERR_PARSE_ARGS') === true;
+    process.stderr.write(`mutate: ${isUsage ? `${message}\nTry --help.` : stack}\n`);
+    process.exit(isUsage ? 2 : 1);
+  },
+);

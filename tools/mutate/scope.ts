@@ -1,0 +1,81 @@
+/**
+ * The files to mutate, and the test files that must detect the mutants: those that mirror the
+ * file's folder and load the file.
+ */
+import { globSync } from 'node:fs';
+import path from 'node:path';
+import { LONG } from '../../tools/test/long.ts';
+import { importsOf, readSources } from '../imports/source.ts';
+
+const MUTATED = [
+  'lib/roster/*.ts',
+  'lib/tasks/*.ts',
+  'lib/waitlist/*.ts',
+  'lib/waits/*.ts',
+  'lib/events/*.ts',
+  'lib/cn-agent/runner.ts',
+];
+/**
+ * Earlier versions of the database's functions: later migrations replace them, so most changes to
+ * them have no effect.
+ */
+const HISTORY = /(?<!status)-history\.ts$/;
+/** Waits are also tested by the tests of the folders that use them. */
+const MORE_FOLDERS: Record<string, readonly string[]> = { 'lib/waits': ['test/tasks', 'test/waitlist'] };
+/** Slower tests of another kind, for mutants that the mirrored files do not detect. */
+const WIDE = ['test/interleavings/pairs.test.ts', 'test/sim/seeds-1.test.ts', 'test/sim/seeds-2.test.ts'];
+
+export function mutatedFiles(root: string, only: readonly string[] = []): string[] {
+  const files = globSync(MUTATED, { cwd: root }).filter((file) => !HISTORY.test(file));
+  return files.filter((file) => only.length === 0 || only.some((part) => file.includes(part))).sort();
+}
+
+export class TestMap {
+  readonly #imports: Map<string, string[]>;
+  readonly #long: ReadonlySet<string>;
+  readonly #reached = new Map<string, Set<string>>();
+  readonly #root: string;
+
+  constructor(root: string) {
+    const sources = readSources(root, ['lib', 'test', 'tools']);
+    this.#root = root;
+    this.#long = new Set(globSync([...LONG], { cwd: root }));
+    this.#imports = new Map(
+      sources.map(({ name, lines }) => [
+        name,
+        importsOf(lines.join('\n'))
+          .filter((specifier) => specifier.startsWith('.'))
+          .map((specifier) => path.posix.join(path.posix.dirname(name), specifier)),
+      ]),
+    );
+  }
+
+  /** The test file of the same name comes first, then the files that load the fewest modules. */
+  of(file: string, { isWide = false } = {}): string[] {
+    const folder = path.posix.dirname(file);
+    const folders = [folder.replace(/^lib/, 'test'), ...(MORE_FOLDERS[folder] ?? [])];
+    const isOne = folder === 'lib/cn-agent';
+    const base = path.posix.basename(file, '.ts');
+    const tests = folders.flatMap((each) => globSync(`${each}/*.test.ts`, { cwd: this.#root }));
+    const mirrored = tests
+      .filter((test) => !isOne || path.posix.basename(test).startsWith(base))
+      .filter((test) => !this.#long.has(test) && this.#loads(test).has(file));
+    const rank = (test: string) => (path.posix.basename(test, '.test.ts') === base ? -1 : this.#loads(test).size);
+    mirrored.sort((one, other) => rank(one) - rank(other) || one.localeCompare(other));
+    return isWide ? WIDE.filter((test) => this.#loads(test).has(file)) : mirrored;
+  }
+
+  #loads(test: string): Set<string> {
+    const known = this.#reached.get(test);
+    if (known !== undefined) return known;
+    const found = new Set<string>();
+    const left = [test];
+    for (let name = left.pop(); name !== undefined; name = left.pop()) {
+      if (found.has(name)) continue;
+      found.add(name);
+      left.push(...(this.#imports.get(name) ?? []));
+    }
+    this.#reached.set(test, found);
+    return found;
+  }
+}
