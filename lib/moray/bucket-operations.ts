@@ -5,6 +5,7 @@
 import { type Bucket, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
 import { uniqueIndexName } from './bucket-schema.ts';
 import {
+  createManyStatement,
   deleteManyStatement,
   deleteStatement,
   etagStatement,
@@ -89,6 +90,22 @@ export async function put(
   const { rows } = await run<EtagRow>(connection, bucket, putStatement(bucket, key, JSON.stringify(value), etag));
   if (rows[0] !== undefined) return { etag: rows[0]._etag };
   throw new EtagConflictError(bucket.name, key, etag ?? null, await currentEtag(connection, bucket, key));
+}
+
+/** Returns the etags by key of the objects that were created. */
+export async function createMany(
+  connection: Queryable,
+  bucket: DocumentBucket,
+  objects: ReadonlyMap<string, object>,
+): Promise<Map<string, string>> {
+  for (const [key, value] of objects) {
+    checkKey(bucket, key);
+    checkIndexed(bucket, value);
+  }
+  const jsons = [...objects.values()].map((value) => JSON.stringify(value));
+  const statement = createManyStatement(bucket, [...objects.keys()], jsons);
+  const { rows } = await run<EtagRow & { _key: string }>(connection, bucket, statement);
+  return new Map(rows.map((row) => [row._key, row._etag]));
 }
 
 export async function remove(

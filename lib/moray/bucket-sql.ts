@@ -31,6 +31,11 @@ export function getStatement(bucket: Bucket, key: string | boolean): Statement {
   };
 }
 
+export function getManyStatement(bucket: DocumentBucket, keys: readonly string[]): Statement {
+  const text = `select ${objectColumns(bucket)} from ${quoteName(bucket.name)} where _key = any($1::text[])`;
+  return { text, values: [keys] };
+}
+
 export function findStatement(bucket: Bucket, filter: Filter, options: FindOptions): Statement {
   const parameters = new Parameters();
   const clauses = [
@@ -82,6 +87,23 @@ export function putStatement(
       where _key = $1::text and _etag = $3::text returning _etag`,
     values: [key, json, etag],
   };
+}
+
+/**
+ * Inserts the objects whose keys and unique fields are free, in key order, so that two such
+ * statements cannot deadlock. Returns their keys and etags.
+ */
+export function createManyStatement(
+  bucket: DocumentBucket,
+  keys: readonly string[],
+  jsons: readonly string[],
+): Statement {
+  const text = `
+    insert into ${quoteName(bucket.name)} (_key, _value, _etag, _mtime)
+    select n.key, n.json::jsonb, ${newEtag('n.json')}, cnapi_now()
+      from unnest($1::text[], $2::text[]) as n (key, json) order by n.key
+    on conflict do nothing returning _key, _etag`;
+  return { text, values: [keys, jsons] };
 }
 
 export function deleteStatement(bucket: DocumentBucket, key: string, etag: string | undefined): Statement {

@@ -7,6 +7,7 @@
 import { DatabaseBusyError } from '../errors.ts';
 import type { Bucket, BucketObject, DocumentBucket } from './bucket.ts';
 import {
+  createMany,
   type DeleteOptions,
   deleteMany,
   explained,
@@ -21,8 +22,8 @@ import {
   updateMany,
 } from './bucket-operations.ts';
 import { ensureTable } from './bucket-schema.ts';
-import { countStatement, type FindOptions, findStatement, getStatement } from './bucket-sql.ts';
-import { type Database, sqlStateOf } from './database.ts';
+import { countStatement, type FindOptions, findStatement, getManyStatement, getStatement } from './bucket-sql.ts';
+import { type Database, type Queryable, sqlStateOf } from './database.ts';
 import { parseFieldText } from './field-type.ts';
 import type { Filter } from './filter.ts';
 import { InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
@@ -58,6 +59,29 @@ export class BucketStore {
     const { rows } = await run<Row>(this.#database, bucket, getStatement(bucket, keyValue));
     if (rows[0] === undefined) throw new ObjectNotFoundError(bucket.name, key);
     return objectOf<Value>(bucket, rows[0]);
+  }
+
+  /** The objects that exist, by key. `connection`: the one to use instead of the pool. */
+  async getMany<Value = Record<string, unknown>>(
+    bucket: DocumentBucket,
+    keys: readonly string[],
+    connection: Queryable = this.#database,
+  ): Promise<Map<string, BucketObject<Value>>> {
+    const { rows } = await run<Row>(connection, bucket, getManyStatement(bucket, keys));
+    return new Map(rows.map((row) => [row._key, objectOf<Value>(bucket, row)]));
+  }
+
+  /**
+   * Creates, in one statement, the objects whose keys and unique fields are free. Returns the new
+   * etags by key; the other objects are left as they are. `connection` as in `getMany`.
+   * @throws InvalidQueryError when a field is not of its index's type; then nothing is created
+   */
+  async createMany(
+    bucket: DocumentBucket,
+    objects: ReadonlyMap<string, object>,
+    connection: Queryable = this.#database,
+  ): Promise<Map<string, string>> {
+    return createMany(connection, bucket, objects);
   }
 
   /**

@@ -73,8 +73,12 @@ export class SysinfoMismatchError extends CnapiError {
 const SYSINFO_RETRIES = 10;
 /** Read in one statement. */
 const MAX_DIGESTS = 200;
+/** Read or written in one statement; each has a few KB. */
+const MAX_DOCUMENTS = 50;
 /** Written in one statement; each has about 40 KB. */
 const MAX_SYSINFOS = 25;
+
+type Stored = BucketObject<ServerDocument>;
 
 export class Servers {
   readonly #database: Database;
@@ -85,8 +89,10 @@ export class Servers {
   readonly #reports: ReportQueue;
   /** Each agent that connects reads one. */
   readonly #digests: Batcher<string, string>;
-  /** Each new agent sends one. */
+  /** Each new agent sends one sysinfo; the server's document is read, and created, before it. */
   readonly #sysinfos: Batcher<store.KeptSysinfo, true>;
+  readonly #documents: Batcher<string, Stored>;
+  readonly #creations: Batcher<{ serverUuid: string; document: ServerDocument }, true>;
   #defaultsAsked: Promise<ServerDefaults> | undefined;
 
   constructor({ database, clock, log, datacenter }: ServersDeps) {
@@ -96,24 +102,39 @@ export class Servers {
     this.#log = log;
     this.#datacenter = datacenter;
     this.#reports = new ReportQueue({ database, clock, log });
+    const shared = { clock, log, database };
     this.#digests = new Batcher({
-      clock,
-      log,
-      database,
+      ...shared,
       what: 'reading of sysinfo digests',
       keyOf: (serverUuid) => serverUuid,
       maxBatch: MAX_DIGESTS,
       ask: (serverUuids, connection) => store.readDigests(connection, serverUuids),
     });
     this.#sysinfos = new Batcher({
-      clock,
-      log,
-      database,
+      ...shared,
       what: 'storing of sysinfo',
       keyOf: ({ serverUuid }) => serverUuid,
       maxBatch: MAX_SYSINFOS,
       ask: async (kept, connection) =>
         new Map((await store.storeSysinfos(connection, kept)).map((serverUuid) => [serverUuid, true])),
+    });
+    this.#documents = new Batcher({
+      ...shared,
+      what: 'reading of server documents',
+      keyOf: (serverUuid) => serverUuid,
+      maxBatch: MAX_DOCUMENTS,
+      ask: (serverUuids, connection) => this.#buckets.getMany<ServerDocument>(serversBucket, serverUuids, connection),
+    });
+    this.#creations = new Batcher({
+      ...shared,
+      what: 'creation of servers',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_DOCUMENTS,
+      ask: async (created, connection) => {
+        const documents = new Map(created.map(({ serverUuid, document }) => [serverUuid, document]));
+        const etags = await this.#buckets.createMany(serversBucket, documents, connection);
+        return new Map([...etags.keys()].map((serverUuid) => [serverUuid, true]));
+      },
     });
   }
 
@@ -246,7 +267,8 @@ export class Servers {
 
   /**
    * Reads, decides, and writes if that changes anything; repeats while another write conflicts.
-   * True when it created the server.
+   * Reads and creations share statements with those of other servers. True when it created the
+   * server.
    */
   async #write(
     serverUuid: string,
@@ -254,13 +276,12 @@ export class Servers {
     decide: (before: ServerDocument | undefined) => ServerDocument,
   ): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
-      const stored = await this.#stored(serverUuid);
+      const stored = await this.#documents.ask(serverUuid);
       const after = decide(stored?.value);
       if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return false;
       try {
-        await this.#buckets.put(serversBucket, serverUuid, after, { etag: stored?.etag ?? null });
-        if (stored === undefined)
-          this.#log.info({ server_uuid: serverUuid, hostname: after.hostname }, 'server created');
+        if (stored === undefined) await this.#create(serverUuid, after);
+        else await this.#buckets.put(serversBucket, serverUuid, after, { etag: stored.etag });
         return stored === undefined;
       } catch (error) {
         if (!(error instanceof EtagConflictError) || attempt >= retries) throw error;
@@ -268,13 +289,14 @@ export class Servers {
     }
   }
 
-  async #stored(key: string): Promise<BucketObject<ServerDocument> | undefined> {
-    try {
-      return await this.#buckets.get<ServerDocument>(serversBucket, key);
-    } catch (error) {
-      if (error instanceof ObjectNotFoundError) return undefined;
-      throw error;
+  /** @throws EtagConflictError when the server exists */
+  async #create(serverUuid: string, document: ServerDocument): Promise<void> {
+    const isCreated = await this.#creations.ask({ serverUuid, document });
+    if (!isCreated) {
+      const existing = await this.#documents.ask(serverUuid);
+      throw new EtagConflictError(serversBucket.name, serverUuid, null, existing?.etag ?? null);
     }
+    this.#log.info({ server_uuid: serverUuid, hostname: document.hostname }, 'server created');
   }
 
   /** Agents that connect at the same time share one read. */
@@ -288,13 +310,13 @@ export class Servers {
   async #readDefaults(): Promise<ServerDefaults> {
     const { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial } = {
       ...INITIAL_DEFAULTS,
-      ...(await this.#stored(DEFAULTS_KEY))?.value,
+      ...(await this.#documents.ask(DEFAULTS_KEY))?.value,
     };
     return { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial };
   }
 
   async #getDefaults(): Promise<FoundServer | undefined> {
-    const stored = await this.#stored(DEFAULTS_KEY);
+    const stored = await this.#documents.ask(DEFAULTS_KEY);
     if (stored === undefined) return undefined;
     return { server: { ...stored.value, uuid: DEFAULTS_KEY, status: 'unknown' }, isRunning: false };
   }

@@ -5,7 +5,6 @@ import type { Database, Queryable } from '../../lib/moray/database.ts';
 import { and, eq, everything, type Filter, ge, not, oneOf, or, present } from '../../lib/moray/filter.ts';
 import { parseFilter } from '../../lib/moray/filter-text.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { runBehindLock } from '../support/lock-waits.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { freshPglite } from '../support/pglite.ts';
 import { freshDatabase } from '../support/postgres.ts';
@@ -115,6 +114,40 @@ async function contract(t: Test, database: Database): Promise<void> {
     await t.rejects(store.put(things, '', {}), { code: 'InvalidQuery' });
     await t.rejects(store.put(things, 'k'.repeat(513), {}), { code: 'InvalidQuery' });
     t.equal(await store.count(things, everything), 0);
+  });
+
+  t.test('many are read and created in one statement; what exists stays as it is', async (t) => {
+    const { etag } = await store.put(things, 'b', { serial: '1', size: 1 });
+    const objects = new Map([
+      ['c', { serial: '2' }],
+      ['b', { serial: '3' }],
+      ['a', { serial: '1' }],
+      ['d', { size: 4 }],
+    ]);
+    const created = await store.createMany(things, objects);
+    t.same([...created.keys()].toSorted(), ['c', 'd'], 'the key of b and the serial of a are taken');
+    const found = await store.getMany(things, ['a', 'b', 'c', 'd']);
+    t.match(
+      [...found.values()].toSorted((one, other) => one.key.localeCompare(other.key)),
+      [
+        { key: 'b', value: { serial: '1', size: 1 }, etag },
+        { key: 'c', value: { serial: '2' }, etag: created.get('c') },
+        { key: 'd', value: { size: 4 }, etag: created.get('d') },
+      ],
+    );
+    await t.rejects(
+      store.createMany(
+        things,
+        new Map<string, object>([
+          ['e', {}],
+          ['f', { size: 'large' }],
+        ]),
+      ),
+      {
+        code: 'InvalidQuery',
+      },
+    );
+    t.same(await keys(everything), ['b', 'c', 'd'], 'all of one call, or none');
   });
 
   t.test('filters find what they say', async (t) => {
@@ -322,42 +355,6 @@ async function underLocks(t: Test, database: Database): Promise<void> {
     t.equal(await store.count(things, eq('size', 1)), 52);
   });
 }
-
-t.test('two who put one new key at once: both are in, or the second hears of the key', async (t) => {
-  const { url, database, open } = await freshDatabase(t, { migrations: morayMigrations });
-  const store = new BucketStore({ database });
-  await store.ensureBucket(things);
-  // Both wait between the look for the key and the entry in the first index.
-  await database.query(`
-    create function wait_at_gate(text) returns text language plpgsql immutable
-      as 'begin perform pg_advisory_xact_lock_shared(1); return $1; end';
-    create index gate on things (wait_at_gate(_key));
-    alter table things drop constraint things__key_key, add constraint things__key_key unique (_key)`);
-  const atOnce = async (key: string, options = {}) => {
-    const put = (one: BucketStore) => Promise.allSettled([one.put(things, key, { serial: key }, options)]);
-    const both = [store, new BucketStore({ database: open() })];
-    const legs = both.map((one, index) => ({ name: `put ${index}`, run: () => put(one) }));
-    return (await runBehindLock(url, 'select pg_advisory_xact_lock(1)', legs)).flat();
-  };
-  t.match(await atOnce('a'), [{ status: 'fulfilled' }, { status: 'fulfilled' }]);
-  const created = await atOnce('b', { etag: null });
-  t.match(created.map(({ status }) => status).toSorted(), ['fulfilled', 'rejected']);
-  const refused = created.find(({ status }) => status === 'rejected');
-  t.match(refused, { reason: { code: 'EtagConflict' } });
-  await t.rejects(store.put(things, 'c', { serial: 'b' }), { code: 'UniqueAttribute' });
-});
-
-t.test('a batch that the database chose to end a deadlock is tried again, a few times', async (t) => {
-  const deadlock = Object.assign(new Error('deadlock detected'), { code: '40P01' });
-  const failing = (failures: number) => {
-    const outcomes = Array.from({ length: failures }, () => Promise.reject(deadlock));
-    for (const outcome of outcomes) outcome.catch(() => undefined);
-    const transaction = () => outcomes.shift() ?? Promise.resolve([{ count: 0 }]);
-    return new BucketStore({ database: { transaction } as unknown as Database });
-  };
-  t.same(await failing(2).batch([]), [{ count: 0 }]);
-  await t.rejects(failing(3).batch([]), deadlock);
-});
 
 /** Resolves when some statement waits for a lock. */
 async function aWaiter(connection: Queryable): Promise<void> {
