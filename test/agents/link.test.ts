@@ -240,7 +240,7 @@ t.test('more agents than accepts in flight are all accepted', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const agents = await Promise.all(Array.from({ length: 400 }, () => joinAgent(app.url, newMachine())));
-  t.equal(new Set(agents.map(({ epoch }) => epoch)).size, 1);
+  t.equal(agents.filter(({ epoch }) => epoch >= 1).length, 400);
   for (const { agent } of agents) agent.close();
 });
 

@@ -119,14 +119,19 @@ export class ScriptedAgent {
   }
 }
 
-/** Connects and joins. */
+/**
+ * Connects and joins. On a machine that is busy with other tests, an instance may refuse the agent
+ * or end its connection before the welcome; then it tries again, as a real agent does.
+ */
 export async function joinAgent(url: string, machine: Machine, fields: Partial<HelloFrame> = {}) {
-  let agent = await new ScriptedAgent(url, machine).open();
-  // On a machine that is busy with other tests the instance may refuse; an agent tries again.
-  for (let tries = 1; agent.refusedWith === 503 && tries < 10; tries += 1) {
-    await systemClock.sleep(1_000 * (agent.retryAfterSeconds ?? 1));
-    agent = await new ScriptedAgent(url, machine).open();
+  for (let tries = 1; ; tries += 1) {
+    const agent = await new ScriptedAgent(url, machine).open();
+    try {
+      return { agent, epoch: await agent.join(fields) };
+    } catch (error) {
+      const mayRetry = agent.refusedWith === 503 || agent.closed?.reason === 'the instance cannot reach its database';
+      if (!mayRetry || tries === 10) throw error;
+      await systemClock.sleep(1_000 * (agent.retryAfterSeconds ?? 1));
+    }
   }
-  const epoch = await agent.join(fields);
-  return { agent, epoch };
 }
