@@ -140,7 +140,7 @@ export class App {
    * stays.
    */
   async reload(): Promise<void> {
-    this.#deps.log.info(this.#certificates ? 'reload: the certificate is read anew' : 'reload: nothing to read anew');
+    this.#deps.log.info(this.#certificates ? 'reload: the certificate is read again' : 'reload: nothing to read again');
     await this.#certificates?.reload();
   }
 

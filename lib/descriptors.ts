@@ -64,11 +64,11 @@ export class DescriptorWatch {
     const code = (await probe()) ?? '';
     const now = clock.now();
     if (!RUN_OUT.includes(code)) {
-      if (this.#sayAgainAt !== undefined) log.info('descriptors: there are some again');
+      if (this.#sayAgainAt !== undefined) log.info('descriptors: available again');
       this.#sayAgainAt = undefined;
     } else if (this.#sayAgainAt === undefined || now >= this.#sayAgainAt) {
       this.#sayAgainAt = now + SAY_AGAIN_MS;
-      log.error({ code }, 'descriptors: none is left; new connections are cut off');
+      log.error({ code }, 'descriptors: none are left; new connections are closed');
     }
   }
 }

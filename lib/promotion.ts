@@ -77,7 +77,7 @@ export class PromotionWatch {
         await this.#look();
       } catch (error) {
         if (NOT_TOLD.includes(sqlStateOf(error) ?? '')) {
-          log.warn({ reason: messageOf(error) }, 'database: it does not tell its timeline; promotions pass unnoticed');
+          log.warn({ reason: messageOf(error) }, 'database: its timeline cannot be read; promotions are not noticed');
           return;
         }
         if (!isTemporary(error)) log.error({ err: error }, 'database: promotions cannot be watched');
@@ -101,7 +101,7 @@ export class PromotionWatch {
       const timelines = { from: this.#timeline, to: timeline };
       log.warn(
         { ...timelines, agents: this.#open.size },
-        'database: a standby was promoted; open tasks are compared anew',
+        'database: a standby was promoted; open tasks are compared again',
       );
     }
     this.#timeline = timeline;

@@ -29,13 +29,13 @@ t.test('it says when none is left, once a minute, and when there are some again'
   t.same(said, []);
   state.code = 'EMFILE';
   await clock.advance(30_000);
-  t.match(said, [{ level: 'error', code: 'EMFILE', msg: /none is left/ }]);
+  t.match(said, [{ level: 'error', code: 'EMFILE', msg: /none are left/ }]);
   t.equal(said.length, 1);
   await clock.advance(60_000);
   t.equal(said.length, 2);
   state.code = undefined;
   await clock.advance(5_000);
-  t.match(said.at(-1), { level: 'info', msg: /some again/ });
+  t.match(said.at(-1), { level: 'info', msg: /available again/ });
   await made.stop();
   t.equal(said.length, 3);
 });

@@ -163,6 +163,6 @@ t.test('an error that will pass ends nothing; a database that does not tell is n
   const before = asked;
   for (let each = 0; each < 4; each++) await clock.advance(5_000);
   t.equal(asked, before);
-  t.match(said.at(-1), /does not tell its timeline/);
+  t.match(said.at(-1), /its timeline cannot be read/);
   await watch.stop();
 });

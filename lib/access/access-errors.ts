@@ -16,7 +16,7 @@ export class UnauthorizedError extends CnapiError {
 export class TokenEndedError extends CnapiError {
   /** `taskId`: the task that the request has created, which continues. */
   constructor(taskId?: string) {
-    const goesOn = taskId === undefined ? '' : `; task ${taskId} goes on, and GET /tasks/${taskId} tells its end`;
+    const goesOn = taskId === undefined ? '' : `; task ${taskId} continues, and GET /tasks/${taskId} shows its end`;
     super('TokenEnded', 401, `The token was revoked, or has expired, meanwhile${goesOn}`);
   }
 }
@@ -42,9 +42,14 @@ export class TokenOfAnotherServerError extends CnapiError {
 /** 429, per source. */
 export class TooManyRequestsError extends CnapiError {
   constructor(what: 'requests' | 'connections' | 'failed sign-ins', key: string, retryAfterSeconds: number) {
-    super('TooManyRequests', 429, `Too many ${what} from this address; wait and go on (${key} in the configuration)`, {
-      retryAfterSeconds,
-    });
+    super(
+      'TooManyRequests',
+      429,
+      `Too many ${what} from this address; wait and try again (${key} in the configuration)`,
+      {
+        retryAfterSeconds,
+      },
+    );
   }
 }
 

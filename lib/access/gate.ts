@@ -208,7 +208,7 @@ export class Gate {
     const actor = this.#networks.actorAt(plainAddress(address));
     if (actor !== undefined) return actor;
     throw new UnauthorizedError(
-      'A token is asked for: send it as `Authorization: Bearer …`; the command line takes it from CNAPI_TOKEN or CNAPI_TOKEN_FILE',
+      'A token is required: send it as `Authorization: Bearer …`; the command line takes it from CNAPI_TOKEN or CNAPI_TOKEN_FILE',
     );
   }
 }

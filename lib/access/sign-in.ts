@@ -210,7 +210,7 @@ export class SignIn {
       if (this.#deps.clock.now() >= this.#fullLookAt) await this.#lookAtAll();
       this.#isFailing = false;
     } catch (error) {
-      this.#note(error, 'access: revoked tokens cannot be looked for; what is open stays open');
+      this.#note(error, 'access: cannot check for revoked tokens; what is open stays open');
     }
   }
 
@@ -227,7 +227,10 @@ export class SignIn {
       const holders = this.#held.get(uuid);
       if (holders === undefined) continue;
       this.#held.delete(uuid);
-      this.#deps.log.info({ token_uuid: uuid, open: holders.size }, 'access: token ended, and what it has open');
+      this.#deps.log.info(
+        { token_uuid: uuid, open: holders.size },
+        'access: a token ended; what it has open is closed',
+      );
       for (const holder of [...holders]) holder();
     }
   }
@@ -239,7 +242,7 @@ export class SignIn {
       for (let at = 0; at < uuids.length; at += MAX_BATCH)
         await noteUsed(this.#deps.database, uuids.slice(at, at + MAX_BATCH));
     } catch (error) {
-      this.#note(error, 'access: last uses of tokens were not noted');
+      this.#note(error, 'access: the last uses of tokens were not recorded');
     }
   }
 

@@ -234,15 +234,15 @@ export class Connection implements SessionSocket {
   #noteComplaint({ code, message }: ErrorFrame): void {
     this.#complaints += 1;
     if (this.#complaints > MAX_COMPLAINTS_LOGGED) return;
-    this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: did not understand');
+    this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: it did not understand a frame');
   }
 
   async #track(work: Promise<void>): Promise<void> {
     try {
       await work;
     } catch (error) {
-      this.#deps.log.warn({ server_uuid: this.serverUuid, err: error }, 'connection: a frame could not be dealt with');
-      this.#fail('the instance could not deal with a frame');
+      this.#deps.log.warn({ server_uuid: this.serverUuid, err: error }, 'connection: a frame could not be handled');
+      this.#fail('the instance could not handle a frame');
     }
   }
 

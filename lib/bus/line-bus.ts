@@ -244,7 +244,7 @@ export class LineBus implements Bus {
     try {
       callback();
     } catch (err) {
-      this.#log.error({ err, topic }, 'bus handler threw; the others go on');
+      this.#log.error({ err, topic }, 'bus handler threw; the other handlers still run');
     }
   }
 

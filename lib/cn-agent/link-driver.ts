@@ -392,7 +392,7 @@ export class Link {
     else if (before.scheme !== after.scheme)
       log.warn(fields, 'no instance here has an agent link; speaking the older scheme until one has');
     else if (before.failedRounds < HOPELESS_ROUNDS && after.failedRounds >= HOPELESS_ROUNDS)
-      log.warn({ ...fields, why: this.#lastFailure }, 'no instance takes this agent; it keeps trying');
+      log.warn({ ...fields, why: this.#lastFailure }, 'no instance accepts this agent; trying again');
     else log.debug(fields, 'link');
   }
 }

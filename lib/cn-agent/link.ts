@@ -106,7 +106,7 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'expired':
       return event.turn === link.turn ? onExpired(link) : undefined;
     case 'departure':
-      return leaveSession(link, event.socket, 'told to go away');
+      return leaveSession(link, event.socket, 'asked to leave');
     case 'stop':
       return onStop(link);
     default:
@@ -214,7 +214,7 @@ function onClosed(link: Draft, { socket, retryAfterMs, ...closed }: Extract<Link
 
 function onGoaway(link: Draft, event: Extract<LinkEvent, { type: 'goaway' }>): void {
   if (isAttempt(link, event.socket) && link.phase !== 'renewing') {
-    link.effects.push({ do: 'close', socket: event.socket, reason: 'told to go away' });
+    link.effects.push({ do: 'close', socket: event.socket, reason: 'asked to leave' });
     return attemptFailed(link);
   }
   if (!isSession(link, event.socket) || (event.withinMs === undefined && link.now < link.softFrom)) return;

@@ -160,7 +160,7 @@ export class OldScheme {
 
   async #look<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {
     return look().catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be looked at');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be inspected');
       return undefined;
     });
   }
@@ -170,10 +170,10 @@ export class OldScheme {
     const fields = { server_uuid: this.#deps.serverUuid, path };
     if (why === undefined) {
       this.#failures.delete(path);
-      return this.#deps.log.info(fields, 'the CNAPI takes it again');
+      return this.#deps.log.info(fields, 'the CNAPI accepts it again');
     }
     this.#failures.set(path, why);
-    this.#deps.log.warn({ ...fields, why }, 'the CNAPI does not take it; trying again');
+    this.#deps.log.warn({ ...fields, why }, 'the CNAPI does not accept it; trying again');
   }
 }
 

@@ -9,18 +9,18 @@ import type { UpgradeRefusal } from './link-socket.ts';
 
 const BY_STATUS: Readonly<Record<number, string>> = {
   401:
-    'this agent is not let in: its token is missing, wrong, expired or revoked. Make one (cnapi token create NAME --role agent) and ' +
-    'put it into the file of --token-file (without that option: DATA/token), mode 600; no restart is needed',
-  403: "this agent's token may not be used here: it needs the role agent, and if it is for one server, this one",
-  429: 'this agent is told to wait: too many requests or failed sign-ins come from its address',
+    'the instance refuses this agent: its token is missing, wrong, expired or revoked. Create one (cnapi token create NAME --role agent) and ' +
+    'write it to the file of --token-file (without that option: DATA/token), mode 600; no restart is needed',
+  403: "the instance does not accept this agent's token: it needs the role agent and, if it is for one server, it must be for this one",
+  429: 'the instance asks this agent to wait: too many requests or failed sign-ins come from its address',
 };
 
 /** Matches Node's error codes for a certificate that is not accepted. */
 const UNTRUSTED = /CERT|SIGNATURE|ISSUER|SELF_SIGNED|CRL|INVALID_CA|PATH_LENGTH/;
 const UNTRUSTED_ADVICE =
-  "the instance's certificate is not accepted. --ca FILE names the CA to trust, --tls-name NAME the name it must be for; " +
+  "the instance's certificate is not trusted. --ca FILE names the CA to trust, --tls-name NAME the name that it must contain; " +
   "or it has expired, or this machine's clock is wrong: why says which";
-const NO_TLS_ADVICE = 'whoever listens there does not speak TLS as this agent does; is https:// (or --tls) right?';
+const NO_TLS_ADVICE = 'the other side does not speak TLS as this agent does; is https:// (or --tls) right?';
 
 /** Undefined when nothing needs to be fixed at this agent. */
 export function adviceOn({ status, code = '' }: { status: number; code?: string | undefined }): string | undefined {

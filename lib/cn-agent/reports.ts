@@ -83,7 +83,7 @@ export class Reports {
 
   #guard(telling: Promise<void>): void {
     telling.catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be looked at');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be inspected');
     });
   }
 }

@@ -24,7 +24,7 @@ async function checkSynchronised(): Promise<Finding> {
   if (told === 'yes') return part.ok('this machine says that its clock is synchronised');
   if (told === 'no')
     return part.warn('this machine says that its clock is not synchronised', 'switch on systemd-timesyncd or chrony');
-  return part.ok('whether it is synchronised cannot be told here (neither timedatectl nor chronyc answers)');
+  return part.ok('cannot find out whether it is synchronised (neither timedatectl nor chronyc answers)');
 }
 
 async function saidByChrony(): Promise<string | undefined> {
@@ -50,7 +50,7 @@ async function checkDescriptors({ maxAgents }: Config): Promise<Finding> {
   const part = findings('limits');
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const most = /^Max open files\s+\S+\s+(\S+)/m.exec(limits)?.[1];
-  if (most === undefined) return part.ok('how many files may be open cannot be told here');
+  if (most === undefined) return part.ok('cannot find out how many files may be open');
   const wanted = descriptorsFor(maxAgents);
   const text = `this shell may open ${most} files; an instance with ${maxAgents} agents (maxAgents) wants ${wanted}`;
   if (most === 'unlimited' || Number(most) >= wanted) return part.ok(text);

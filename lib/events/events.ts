@@ -252,7 +252,10 @@ export class Events {
 
   /** Ends all followers. Each learns at its next request whether its last event is in this log. */
   #endFollowers(): void {
-    this.#deps.log.warn({ followers: this.#followers }, 'events: the log was set back; its followers begin anew');
+    this.#deps.log.warn(
+      { followers: this.#followers },
+      'events: the log went back to an older state; its followers start again',
+    );
     this.#log.abort();
     this.#log = new AbortController();
   }

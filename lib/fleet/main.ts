@@ -28,7 +28,7 @@ async function main(): Promise<void> {
   const fleet = await makeFleet(options);
   void takeOrders(fleet);
   const started = fleet.start();
-  void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent is on its way'));
+  void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent has been started'));
   await toldToStop;
   log.info({ ...fleet.status() }, 'fleet stops');
   await fleet.stop();

@@ -145,7 +145,7 @@ export class Doors {
     this.#sayAgainAt = clock.now() + SAY_AGAIN_MS;
     log.warn(
       { max_connections: maxConnections, cut: this.#cut },
-      'http: as many connections as it may have; whoever comes is cut off',
+      'http: the limit of connections is reached; new connections are closed',
     );
   }
 

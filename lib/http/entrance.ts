@@ -94,7 +94,7 @@ export class Entrance {
     } catch (error) {
       const { code, message } = error as CnapiError;
       if (!isDefect(error) && this.#gate.linkRefused())
-        this.#log.warn({ server_uuid: serverUuid, source: plainAddress(address), code, message }, 'link: not let in');
+        this.#log.warn({ server_uuid: serverUuid, source: plainAddress(address), code, message }, 'link: refused');
       throw error;
     }
   }

@@ -191,7 +191,7 @@ export class Exchange {
   }
 
   #noteBreak(reason: string): void {
-    if (this.#deps.limits.requestLog.mayWrite(this.#address)) this.log.info({ reason }, 'reply broke off');
+    if (this.#deps.limits.requestLog.mayWrite(this.#address)) this.log.info({ reason }, 'reply was cut off');
   }
 
   #writeHeaders(reply: Reply): void {

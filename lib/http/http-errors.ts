@@ -137,7 +137,7 @@ export class InstanceDrainingError extends CnapiError {
 /** This instance is stopping; another one answers. */
 export class StoppingError extends CnapiError {
   constructor() {
-    super('ServiceUnavailable', 503, 'This instance is stopping; try again, another one will answer', {
+    super('ServiceUnavailable', 503, 'This instance is stopping; try again at another instance', {
       retryAfterSeconds: 1,
     });
   }

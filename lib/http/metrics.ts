@@ -73,7 +73,7 @@ export class Metrics {
     });
     this.#durations = new prometheus.Histogram({
       name: `${PREFIX}http_request_duration_seconds`,
-      help: 'From the request to its whole reply, waits included',
+      help: 'Time from the request to the end of its reply, including waits',
       labelNames: ['method', 'route'],
       buckets: REQUEST_SECONDS,
       registers,
@@ -81,34 +81,34 @@ export class Metrics {
     this.#scrape = sources.scrape;
     this.#statements = this.#histogram(
       'database_statement_seconds',
-      'Statements and transactions of requests and tasks, the wait for a connection included',
+      'Time of statements and transactions of requests and tasks, including the wait for a connection',
       STATEMENT_SECONDS,
     );
     this.#taskWaits = this.#histogram(
       'task_wait_seconds',
-      'From the creation of a task to its start, of tasks whose ends this instance recorded',
+      'Time from the creation of a task to its start, for tasks whose ends this instance recorded',
       TASK_SECONDS,
     );
     this.#taskRuns = this.#histogram(
       'task_run_seconds',
-      'From the start of a task to its end, of tasks whose ends this instance recorded',
+      'Time from the start of a task to its end, for tasks whose ends this instance recorded',
       TASK_SECONDS,
     );
     this.#lockWaits = this.#histogram(
       'lock_wait_seconds',
-      'From the creation of a ticket that had to queue until it was active, of tickets that this instance moved',
+      'Time that a ticket waited in its queue before it became active, for tickets that this instance activated',
       LOCK_SECONDS,
     );
     this.#servers = new prometheus.Gauge({
       name: `${PREFIX}servers`,
-      help: 'Servers of the whole zone by status, the same from every instance',
+      help: 'Servers of the whole zone by status; every instance reports the same numbers',
       labelNames: ['status'],
       registers,
     });
     this.#buildInfo(sources.build);
     this.#gauge(
       'heartbeating_servers',
-      'Servers whose agents are connected to this instance, or posted a heartbeat to it lately',
+      'Servers whose agents are connected to this instance, or recently posted a heartbeat to it',
       () => sources.agents(),
     );
     this.#gauge('tasks_waits', 'Callers waiting for a task on this instance', () => sources.tasks().waits);
@@ -119,7 +119,7 @@ export class Metrics {
     );
     this.#gauge(
       'tasks_posts_in_flight',
-      'Tasks handed to old agents by this instance, whose ends it waits for',
+      'Tasks that this instance posted to legacy agents and whose ends it waits for',
       () => sources.tasks().postsInFlight,
     );
     for (const [name, key] of Object.entries(TASK_TOTALS)) {
@@ -129,7 +129,7 @@ export class Metrics {
     this.#total('waitlist_expired_total', 'Tickets that this instance found expired', () => sources.waitlist().expired);
     this.#total(
       'waitlist_defects_total',
-      'Queues found with waiting tickets and no active one, and mended: never, if all is well',
+      'Queues found with waiting tickets and no active one, and repaired; above 0 is a defect of cnapi',
       () => sources.waitlist().defects,
     );
     this.#total(
@@ -141,13 +141,13 @@ export class Metrics {
     this.#total('events_numbered_total', 'Events that this instance put into the log', () => sources.events().numbered);
     this.#total(
       'events_gaps_total',
-      'Followers told by this instance that events which they had not seen are not kept any more',
+      'Followers that this instance informed that events they had not read were already deleted',
       () => sources.events().gaps,
     );
     this.#gauge(
       'events_lag_seconds',
-      'How long the oldest change had waited that this instance put into the log last: under a second while somebody ' +
-        'follows, up to the slow poll else',
+      'How long the oldest change of the last batch waited before this instance wrote it into the log: under a second while ' +
+        'somebody follows, otherwise up to the period of the slow poll',
       () => sources.events().lagMs / 1000,
     );
     this.#gauge('bus_healthy', '1 while the bus carries messages', () => Number(sources.bus().healthy));
@@ -156,8 +156,12 @@ export class Metrics {
     }
     this.#gauge('bus_topics', 'Topics subscribed', () => sources.bus().topics);
     this.#gauge('database_connections', 'Connections to the database', () => sources.pool().total);
-    this.#gauge('database_connections_idle', 'Those that nobody uses', () => sources.pool().idle);
-    this.#gauge('database_callers_waiting', 'Who waits for a connection', () => sources.pool().waiting);
+    this.#gauge('database_connections_idle', 'Connections of the pool that are idle', () => sources.pool().idle);
+    this.#gauge(
+      'database_callers_waiting',
+      'Callers that wait for a connection of the pool',
+      () => sources.pool().waiting,
+    );
     for (const name of Object.keys(sources.counters?.() ?? {})) {
       const read = () => sources.counters?.()[name] ?? 0;
       if (name.endsWith('_total')) this.#total(name, name.replaceAll('_', ' '), read);
@@ -191,7 +195,7 @@ export class Metrics {
     const labels = { ...rest, cnapi_uuid: cnapiUuid };
     new prometheus.Gauge({
       name: `${PREFIX}build_info`,
-      help: 'Always 1; its labels say what runs here and where',
+      help: 'Always 1; the labels name the version and the place of this instance',
       labelNames: Object.keys(labels),
       registers: [this.#registry],
     }).set(labels, 1);

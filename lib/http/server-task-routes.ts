@@ -43,7 +43,7 @@ class TaskRunError extends CnapiError {
  */
 class TaskGoesOnError extends CnapiError {
   constructor(id: string) {
-    const message = `This instance is stopping, task ${id} goes on; wait for it on another one, at /tasks/${id}/wait`;
+    const message = `This instance is stopping, task ${id} continues; wait for it at another instance, at /tasks/${id}/wait`;
     super('ServiceUnavailable', 503, message);
   }
 }

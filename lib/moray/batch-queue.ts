@@ -337,7 +337,7 @@ export class BatchQueue<Item> {
       else this.#putAside(item, true);
       return;
     }
-    if (refused === undefined) log.error({ err: error, what, key }, 'failed; will be tried again');
+    if (refused === undefined) log.error({ err: error, what, key }, 'failed; will be retried');
     const instead = refused === undefined ? item : refused(item, error);
     if (instead === undefined) this.#free(item);
     else this.#putAside(instead, true);
@@ -351,7 +351,7 @@ export class BatchQueue<Item> {
     const pauseMs = longer(before?.pauseMs ?? 0);
     if (pauseMs === LONGEST_PAUSE_MS && !this.#isBlocked) {
       this.#isBlocked = true;
-      log.warn({ what, key, set_aside: this.#aside.size }, 'waits for a locked row; others go on');
+      log.warn({ what, key, set_aside: this.#aside.size }, 'waits for a locked row; the others continue');
     }
     const dueAt = now + pauseMs;
     this.#aside.set(key, { item, since: before?.since ?? now, dueAt, pauseMs, isAlone });
@@ -374,7 +374,7 @@ export class BatchQueue<Item> {
   }
 
   #noteAnswer(): void {
-    if (this.#pauseMs > 0) this.#options.log.info({ what: this.#options.what }, 'goes on after a failure');
+    if (this.#pauseMs > 0) this.#options.log.info({ what: this.#options.what }, 'continues after a failure');
     this.#pauseMs = 0;
   }
 

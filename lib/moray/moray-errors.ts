@@ -14,7 +14,7 @@ export class EtagConflictError extends CnapiError {
   constructor(bucket: string, key: string, expected: string | null, actual: string | null) {
     const wanted = expected === null ? 'was expected not to exist' : `was expected to have etag '${expected}'`;
     const found = actual === null ? 'does not exist' : `has etag '${actual}'`;
-    super('EtagConflict', 409, `${bucket}::${key} ${wanted} but ${found}; read it again and decide anew`);
+    super('EtagConflict', 409, `${bucket}::${key} ${wanted} but ${found}; read it again and decide again`);
     this.actual = actual;
   }
 }

@@ -98,8 +98,7 @@ export class WriteHealth {
       });
     } catch (error) {
       if (error instanceof RollBack) return true;
-      if (!isTemporary(error))
-        this.#deps.log.error({ err: error }, 'database: whether it takes writes cannot be checked');
+      if (!isTemporary(error)) this.#deps.log.error({ err: error }, 'database: cannot check whether writes succeed');
     }
     return false;
   }

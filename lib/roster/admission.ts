@@ -125,8 +125,8 @@ export function loadOf(pressure: Pressure): Measured {
   const isMany = (some: number) => some > Math.max(LATE_SESSIONS, sessions * LATE_SHARE);
   if (loopLateMs >= LATE_LOOP_MS) return { load: 'late', why: 'its event loop is late' };
   if (statementMs >= LATE_STATEMENT_MS) return { load: 'late', why: 'its database is slow' };
-  if (isMany(quiet)) return { load: 'late', why: 'many of its agents are heard late' };
-  if (isMany(backedUp)) return { load: 'late', why: 'many connections do not take what is sent' };
+  if (isMany(quiet)) return { load: 'late', why: 'heartbeats of many agents arrive late' };
+  if (isMany(backedUp)) return { load: 'late', why: 'many connections do not read what is sent' };
   if (loopLateMs >= BUSY_LOOP_MS || busyShare >= BUSY_SHARE) return { load: 'busy', why: 'its event loop is busy' };
   if (statementMs >= BUSY_STATEMENT_MS) return { load: 'busy', why: 'its database is slow' };
   return { load: 'on-time', why: '' };

@@ -74,7 +74,9 @@ export class Arrivals {
   get obstacle(): string | undefined {
     if (!this.#hasSeat) return 'the instance is full';
     if (mayAdmit(this.#state, this.#underWay, this.#deps.clock.now())) return undefined;
-    return this.#state.why === '' ? 'too many agents are coming in' : `the instance is at capacity: ${this.#state.why}`;
+    return this.#state.why === ''
+      ? 'too many agents are connecting'
+      : `the instance is at capacity: ${this.#state.why}`;
   }
 
   /** Admits one agent. It is under way until the returned function is called. */

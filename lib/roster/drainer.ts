@@ -130,7 +130,10 @@ export class Drainer {
     this.#deps.endVerdicts();
     const agents = this.#deps.sessions.size;
     if (agents > 0)
-      this.#deps.log.warn({ agents }, 'instance: agents that found no other instance in time are left behind');
+      this.#deps.log.warn(
+        { agents },
+        'instance: these agents found no other instance in time; it leaves without moving them',
+      );
   }
 
   async #announce(): Promise<void> {

@@ -264,7 +264,7 @@ export class Instances {
     this.#standingMs = 0;
     this.#deps.log.warn(
       { old_run: oldRun, new_run: newRun },
-      'instance: this run was declared dead, going on under a new one',
+      'instance: this run was declared dead; continuing under a new one',
     );
     for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
   }
@@ -278,7 +278,7 @@ export class Instances {
     if (answer === 'gone') return;
     this.#isDrainPending = false;
     if (answer === 'draining') this.#toldToDrain();
-    else this.#deps.log.warn({ run: this.#run }, 'instance: was told to leave, stays because it is the last one');
+    else this.#deps.log.warn({ run: this.#run }, 'instance: asked to drain, but stays because it is the last instance');
   }
 
   #toldToDrain(): void {
@@ -309,7 +309,7 @@ export class Instances {
   #noteFailure(error: unknown): void {
     const { log } = this.#deps;
     if (isTemporary(error)) log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
-    else log.error({ run: this.#run, err: error }, 'instance: a beat failed that should not');
+    else log.error({ run: this.#run, err: error }, 'instance: a beat failed unexpectedly');
     this.#change(() => {
       this.#databaseTrouble = writeTroubleOf(error) ?? 'the database does not answer';
       this.#failedBeats += 1;
@@ -322,11 +322,11 @@ export class Instances {
     change();
     const after = this.trouble;
     if (before === undefined && after !== undefined) {
-      this.#deps.log.error({ run: this.#run, trouble: after }, 'instance: well -> sick');
+      this.#deps.log.error({ run: this.#run, trouble: after }, 'instance: healthy -> unhealthy');
       for (const listener of this.#listeners) listener.fellSick?.(after);
     } else if (before !== undefined && after === undefined) {
       this.#standingMs = 0;
-      this.#deps.log.info({ run: this.#run, trouble: before }, 'instance: sick -> well');
+      this.#deps.log.info({ run: this.#run, trouble: before }, 'instance: unhealthy -> healthy');
       for (const listener of this.#listeners) listener.recovered?.();
     }
   }
@@ -340,7 +340,7 @@ export class Instances {
     this.#standingMs = 0;
     this.#deps.log.warn(
       { stalled_ms: Math.round(stalledMs) },
-      'instance: this process stood still; it judges nobody it never held for a while',
+      'instance: this process was stalled; for a while it decides no status of servers that it never held',
     );
   }
 }

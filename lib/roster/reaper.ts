@@ -80,7 +80,7 @@ export class Reaper {
       } catch (error) {
         this.#orphans.readFailed();
         if (isTemporary(error)) log.debug({ reason: messageOf(error) }, 'reaper: poll failed');
-        else log.error({ err: error }, 'reaper: a poll failed that should not');
+        else log.error({ err: error }, 'reaper: a poll failed unexpectedly');
       }
       const pauseMs = this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, slowPollMs()) : slowPollMs();
       await clock.sleep(MIN_PAUSE_MS, this.#stopping.signal);

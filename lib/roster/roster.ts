@@ -13,13 +13,13 @@ export const STATUS_REASONS = {
   connected: 'its agent is connected',
   silent: 'its agent was silent for too long',
   closed: "its agent's connection ended",
-  'no-inventory': 'its agent did not say which tasks it holds',
-  'protocol-error': 'its agent sent what could not be understood',
-  'slow-reader': 'its agent did not take what was sent to it',
+  'no-inventory': 'its agent did not report which tasks it holds',
+  'protocol-error': 'its agent sent a frame that could not be understood',
+  'slow-reader': 'its agent did not read what was sent to it',
   'session-lost': 'its connection ended before the instance could use it',
-  'instance-lost': 'the instance that held its agent is gone and the agent came to no other',
-  'legacy-heartbeat': 'its agent, of the older kind, posts heartbeats',
-  'legacy-silent': 'its agent, of the older kind, stopped posting heartbeats',
+  'instance-lost': 'the instance that held its agent is gone, and the agent did not connect to another one',
+  'legacy-heartbeat': 'its agent, a legacy agent, posts heartbeats',
+  'legacy-silent': 'its agent, a legacy agent, stopped posting heartbeats',
   removed: 'it was removed on request',
 } as const;
 export type StatusReason = keyof typeof STATUS_REASONS;
@@ -144,7 +144,7 @@ export const incarnationAlive: Refusal = {
 };
 
 function returnsTooOften(retryAfterMs: number): Refusal {
-  const message = `its connection has ended and begun anew too often: more than ${RETURN_BURST} times, and every ${RETURN_EVERY_MS} ms`;
+  const message = `it reconnected too often: more than ${RETURN_BURST} times, and every ${RETURN_EVERY_MS} ms`;
   return { code: 'returns-too-often', message, retryAfterMs };
 }
 

@@ -314,7 +314,7 @@ export class Posts {
       const ids = await endPosts(database, runs);
       if (ids.length === 0) return;
       this.#lost += ids.length;
-      log.warn({ tasks: ids }, 'tasks ended whose poster is dead');
+      log.warn({ tasks: ids }, 'tasks ended because the instance that posted them is dead');
       this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
     }
   }

@@ -94,7 +94,7 @@ export class Runner {
   }
 
   #noteSuccess(): void {
-    if (this.#pauseMs > 0) this.#options.log.info({ what: this.#options.what }, 'goes on after a failure');
+    if (this.#pauseMs > 0) this.#options.log.info({ what: this.#options.what }, 'continues after a failure');
     this.#pauseMs = 0;
   }
 
@@ -102,7 +102,7 @@ export class Runner {
     if (this.#isStopped) return;
     const { log, what } = this.#options;
     const isOutage = isTemporary(error);
-    if (!isOutage) log.error({ err: error, what }, 'failed; will be tried again');
+    if (!isOutage) log.error({ err: error, what }, 'failed; will be retried');
     else if (this.#pauseMs === 0) log.warn({ what, reason: messageOf(error) }, 'waits for the database');
     this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
   }

@@ -13,7 +13,7 @@ export class TooManyWaitersError extends CnapiError {
 /** The instance stops during the wait. The awaited object is not affected. */
 export class WaitStoppedError extends CnapiError {
   constructor(what: string, id: string) {
-    super('ServiceUnavailable', 503, `This instance is stopping; wait for ${what} ${id} on another one`, {
+    super('ServiceUnavailable', 503, `This instance is stopping; wait for ${what} ${id} at another instance`, {
       retryAfterSeconds: 1,
     });
   }

@@ -59,7 +59,7 @@ t.test(
     const enter = (address: string, authorization = basic) => gate.enter({ address, authorization, need: 'operator' });
     for (let time = 0; time < 10; time++) t.same((await enter(ADDRESS)).roles, ['operator']);
     for (let time = 0; time < 10; time++)
-      await t.rejects(enter('198.51.100.1'), { code: 'Unauthorized', message: /token is asked for/ });
+      await t.rejects(enter('198.51.100.1'), { code: 'Unauthorized', message: /token is required/ });
     t.equal(gate.stats.signInsFailed, 0);
     await t.rejects(
       enter(ADDRESS, ['Bearer nonsense']),

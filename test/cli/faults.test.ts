@@ -43,12 +43,12 @@ t.test('a zone', async (t) => {
       t.equal(waiter.stdout(), '', 'the lock was renewed');
       others[0]?.program.thaw();
       writeFileSync(go, '');
-      t.match(await exec.ended, { code: 0, stdout: 'begun\ndone\n', stderr: /going on at another instance/ });
+      t.match(await exec.ended, { code: 0, stdout: 'begun\ndone\n', stderr: /continuing at another instance/ });
       t.match(await lock.ended, { code: 0, stdout: 'begun\ndone\n' });
       t.match(await waiter.ended, { code: 0, stdout: 'mine\n' });
       const finished = /"finished"[\s\S]*"finished"/;
       await events.says(finished);
-      t.match(events.stderr(), /going on at another instance/);
+      t.match(events.stderr(), /continuing at another instance/);
       events.child.kill('SIGINT');
     },
   );

@@ -84,7 +84,7 @@ t.test('a certificate for another name is refused; --tls-name says which it is t
     () => wrong.warnings().some((line) => /127\.0\.0\.1 is not in the cert's list/.test(line)),
     'the refusal',
   );
-  t.ok(wrong.warnings().some((line) => /--tls-name NAME the name it must be for/.test(line)));
+  t.ok(wrong.warnings().some((line) => /--tls-name NAME the name that it must contain/.test(line)));
   t.equal(one.upgrades, 0);
   await agentWith(t, [one], { tls: true, caFile, tlsName: 'cnapi.east.example' });
   await one.session(0);
@@ -101,8 +101,8 @@ t.test('an instance without TLS is not spoken to by an agent with it', async (t)
 
 const REFUSALS = [
   [401, /its token is missing, wrong, expired or revoked/],
-  [403, /token may not be used here/],
-  [429, /told to wait/],
+  [403, /does not accept this agent's token/],
+  [429, /asks this agent to wait/],
 ] as const;
 
 t.test('401, 403 and 429 are told once, never taken for the older kind, and a new token is used at once', async (t) => {
@@ -144,7 +144,10 @@ t.test('the older scheme shows the token and speaks TLS as well, and waits when 
   const credentials = openCredentials(options, log);
   const resolve = async () => [cnapi.address];
   await agent(t, [], { log, credentials, resolve, dial: dialWebSocket(clock, credentials), protocol: 'old' });
-  await until(() => logged.some(({ why }) => /HTTP 401: this agent is not let in/.test(String(why))), 'a word of it');
+  await until(
+    () => logged.some(({ why }) => /HTTP 401: the instance refuses this agent/.test(String(why))),
+    'a word of it',
+  );
   await until(() => logged.some(({ why }) => /asked to be left alone/.test(String(why))), 'it to be left alone');
   delete cnapi.script.refuse;
   await until(() => cnapi.all('/events/heartbeat').length > 0, 'a heartbeat');

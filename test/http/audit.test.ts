@@ -146,7 +146,7 @@ t.test('a command that was begun when its token ended is told and kept as such, 
   await until(() => tasks.waiting === 1, 'it to run');
   await tokens.revoke(uuid);
   const [id] = tasks.ids;
-  t.match(await answer, { status: 401, body: { code: 'TokenEnded', message: new RegExp(`task ${id} goes on`) } });
+  t.match(await answer, { status: 401, body: { code: 'TokenEnded', message: new RegExp(`task ${id} continues`) } });
   const [record] = await until(async () => {
     const found = await audit('action=CommandExecute');
     return found[0]?.status === 401 ? found : undefined;

@@ -51,7 +51,7 @@ t.test(
     const isOpen = () => sockets.filter(({ closed }) => !closed);
     await until(() => isOpen().length === 20, 'the others to be cut off');
     t.equal(doors.cut, 30);
-    t.match(logged, [{ level: 'warn', max_connections: 20, cut: 1, msg: /whoever comes is cut off/ }]);
+    t.match(logged, [{ level: 'warn', max_connections: 20, cut: 1, msg: /new connections are closed/ }]);
     t.equal(logged.length, 1, 'and not for each of them');
     for (const socket of isOpen().slice(0, 5)) socket.destroy();
     await until(async () => {

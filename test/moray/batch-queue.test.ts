@@ -137,7 +137,7 @@ t.test('a row that stays locked is said once', async (t) => {
     queue.add(one);
   }
   await clock.advance(30_000);
-  t.match(logged, [{ level: 'warn', what: 'items of a test', msg: 'waits for a locked row; others go on' }]);
+  t.match(logged, [{ level: 'warn', what: 'items of a test', msg: 'waits for a locked row; the others continue' }]);
   t.equal(logged.length, 1);
 });
 
@@ -151,7 +151,7 @@ t.test('while the database is down everything waits, in order, and it is asked o
   world.isDown = false;
   await clock.advance(1_100);
   t.same(world.done, ['a', 'b', 'c']);
-  t.match(logged, [{ msg: 'waits for the database' }, { msg: 'goes on after a failure' }]);
+  t.match(logged, [{ msg: 'waits for the database' }, { msg: 'continues after a failure' }]);
 });
 
 t.test('a value that the database refuses is isolated, and its owner decides', async (t) => {

@@ -8,7 +8,7 @@ import type { VirtualTime } from './virtual-time.ts';
 
 const KEPT_LINES = 4_000;
 /** What is said loud, and is the world's fault. */
-const EXPECTED_ERRORS = /^instance: well -> sick$/;
+const EXPECTED_ERRORS = /^instance: healthy -> unhealthy$/;
 
 export interface StoryOptions {
   time: VirtualTime;
@@ -53,7 +53,7 @@ export class Story {
       (...told: unknown[]) => {
         const [fields, message] =
           typeof told[0] === 'string' ? [{}, told[0]] : [told[0] as object, String(told[1] ?? '')];
-        const isDefect = level === 'error' || level === 'fatal' || message.includes('could not be dealt with');
+        const isDefect = level === 'error' || level === 'fatal' || message.includes('could not be handled');
         if (isDefect && !EXPECTED_ERRORS.test(message)) this.#options.unexpected(who, errorOf(fields) ?? message);
         if (isTold) this.tell(who, `${level === 'info' ? '' : `${level}: `}${message} ${fieldsText(fields)}`);
       };

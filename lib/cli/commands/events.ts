@@ -42,7 +42,7 @@ async function events({ client, output }: Context, _: unknown, options: Options)
   const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
   await client.learnInstances();
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
-  const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
+  const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   const onOpen = () => output.note('following');
   let count = 0;
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {

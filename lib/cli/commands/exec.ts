@@ -231,7 +231,7 @@ function listenerOf(context: Context, servers: readonly Server[], options: Optio
   const told = toldOf(servers);
   const remarks = {
     onBroken: (server: Server, why: string) =>
-      output.note(`${told(server)}: ${visible(why)}; going on at another instance`),
+      output.note(`${told(server)}: ${visible(why)}; continuing at another instance`),
     onNotCancelled: (server: Server, id: string, why: string) =>
       output.complain(`${told(server)}: task ${id} could not be asked to end: ${visible(why)}`),
   };

@@ -69,7 +69,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
 }
 
 async function shownToItsEnd({ client, output }: Context, { id, name, live, isWithheld }: Followed): Promise<number> {
-  const onBroken = (why: string) => output.note(`${why}; going on at another instance`);
+  const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
     else if (event.name === 'output') live.write(event);
