@@ -61,41 +61,41 @@ const schema = z.strictObject({
     .toLowerCase()
     .optional()
     .describe(
-      'Name of this instance; give each its own and keep it. Without it each start makes a new one. In the environment `CNAPI_UUID`',
+      'Name of this instance, a uuid. Give each instance its own, and keep it; without it each start creates a new one. In the environment `CNAPI_UUID`',
     ),
   host: z
     .string()
     .min(1)
     .max(255)
     .default('127.0.0.1')
-    .describe('Address it listens on; loopback only while `access` is `open`'),
-  port: port.default(8080).describe('Port for REST and the agent link alike; 0 takes a free one'),
+    .describe('Address on which it listens; only loopback while `access` is `open`'),
+  port: port.default(8080).describe('Port for both REST and the agent link; 0 means any free port'),
   advertiseHost: z
     .string()
     .min(1)
     .max(255)
     .optional()
     .describe(
-      'Host that agents, callers (`GET /instances`) and the name server are given for it; `host` when absent, needed where that is 0.0.0.0 or ::',
+      'Host by which agents, callers (`GET /instances`) and the name server reach this instance; `host` when absent, required if `host` is 0.0.0.0 or ::',
     ),
   databaseUrl: parsed(z.string('is required, a postgres:// URL'), hostUrls).describe(
-    '`postgres://…`, Postgres 15 or newer; tables are made and migrated at start, by several instances at once if need be. Several hosts as libpq has them: `postgres://user:password@h1:5432,h2:5432/db?target_session_attrs=read-write` ([failover](failover.md))',
+    '`postgres://…`, Postgres 15 or newer. Each start creates or migrates the tables; several instances may start at once. Several hosts are written as for libpq: `postgres://user:password@h1:5432,h2:5432/db?target_session_attrs=read-write` ([failover](failover.md))',
   ),
   databasePooler: z
     .enum(['transaction'])
     .optional()
     .describe(
-      '`transaction`: `databaseUrl` leads to a pooler in transaction mode ([pgbouncer](failover.md#pgbouncer))',
+      '`transaction`: `databaseUrl` is the address of a pooler in transaction mode ([pgbouncer](failover.md#pgbouncer))',
     ),
   databaseDirectUrl: parsed(z.string(), hostUrls)
     .optional()
     .describe(
-      'Around the pooler, for LISTEN/NOTIFY; `databaseUrl` when absent. Needed with `databasePooler` and no `redisUrl`',
+      'The database without the pooler, for LISTEN/NOTIFY; `databaseUrl` when absent. Required with `databasePooler` and no `redisUrl`',
     ),
   databasePoolSize: whole(1, 200)
     .default(10)
     .describe(
-      'Connections for requests and tasks; beside them one each for the beat, for verdicts, for sightings of old agents and for sign-ins, and two for the bus without Redis',
+      'Connections for requests and tasks. The instance opens four more: for its beat, for status changes, for heartbeats of legacy agents and for sign-ins; and two for the bus if there is no Redis',
     ),
   redisUrl: parsed(z.string(), parseRedisUrl)
     .optional()
@@ -106,128 +106,148 @@ const schema = z.strictObject({
     .string()
     .regex(/^[a-z0-9-]{1,63}$/, 'is not a DNS label')
     .default('local')
-    .describe('Of the DNS name `cnapi.<datacenter>.<domain>`; a DNS label'),
+    .describe('The datacenter in the DNS name `cnapi.<datacenter>.<domain>`; a DNS label'),
   domain: z
     .string()
     .regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name')
     .default('cnapi.internal')
-    .describe('Of the same'),
+    .describe('The domain in the same name'),
   logLevel: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal'])
     .default('info')
-    .describe('trace, debug, info, warn, error or fatal; `POST /loglevel` changes it while it runs'),
-  maxAgents: whole(1, 100_000).default(18_000).describe('Agents it takes; more are refused with 503 and go elsewhere'),
+    .describe('trace, debug, info, warn, error or fatal; `POST /loglevel` changes it while the instance runs'),
+  maxAgents: whole(1, 100_000)
+    .default(18_000)
+    .describe(
+      'Most agents that may be connected to this instance; others are refused with 503 and try another instance',
+    ),
   tlsCertFile: z
     .string()
     .min(1)
     .optional()
     .describe(
-      'PEM: the certificate, followed by what leads from it to its CA. With `tlsKeyFile` the port speaks TLS only ([TLS](operating.md#tls))',
+      'PEM file: the certificate, followed by the intermediate certificates up to its CA. With `tlsKeyFile` the port accepts only TLS ([TLS](operating.md#tls))',
     ),
-  tlsKeyFile: z.string().min(1).optional().describe('PEM: its key, without a passphrase'),
+  tlsKeyFile: z.string().min(1).optional().describe('PEM file: its key, without a passphrase'),
 
   access: z
     .enum(['open', 'tokens'], 'is neither open nor tokens')
     .default('open')
     .describe(
-      '`tokens`: callers and agents bring one. `open`: nobody needs one, and only this machine can reach it ([access](access.md))',
+      '`tokens`: callers and agents need a token. `open`: nobody needs one, and the instance listens on loopback only ([access](access.md))',
     ),
   trustedNetworks: trustedNetworks
     .default([])
     .describe(
-      'Who comes from there without a token has that role: `{"10.0.0.0/24": "reader"}`, in the environment `10.0.0.0/24=reader`',
+      'Callers and agents that connect from these networks without a token have this role: `{"10.0.0.0/24": "reader"}`, in the environment `10.0.0.0/24=reader`',
     ),
   agentNetworks: networks
     .default([])
     .describe(
-      'Where agents that post (those without a link) may be given tasks, beside the address they post from and the networks that `trustedNetworks` gives the role agent: `["10.0.0.0/24"]`, in the environment `10.0.0.0/24,10.0.1.0/24`',
+      'Networks in which legacy agents may be sent tasks: `["10.0.0.0/24"]`, in the environment `10.0.0.0/24,10.0.1.0/24`. Also allowed are the address from which an agent posts and the networks with the role agent in `trustedNetworks`',
     ),
   requestsPerSecond: whole(0, 1_000_000)
     .default(500)
-    .describe('Of one address (of IPv6: one /64), with `tokens`; 0 for no limit'),
-  connectionsPerSource: whole(0, 100_000).default(500).describe('Of one address, with `tokens`; 0 for no limit'),
+    .describe('Requests per second of one address (with IPv6: one /64), with `tokens`; 0 is no limit'),
+  connectionsPerSource: whole(0, 100_000)
+    .default(500)
+    .describe('Connections of one address, with `tokens`; 0 is no limit'),
   answerMemoryMiB: whole(1, 65_536)
     .default(128)
-    .describe('Memory for answers that are being read and sent; beyond it 503 `AnswerMemoryFull`'),
+    .describe('Memory for answers that are being read from the database or sent; beyond it 503 `AnswerMemoryFull`'),
   answerMemoryPerCallerMiB: whole(0, 65_536)
     .default(32)
     .describe(
-      'Of that for one token (or address without one), with `tokens`; beyond it 429 `AnswerShareFull`; 0 for no limit',
+      'The part of that memory that one token (or one address without a token) may use, with `tokens`; beyond it 429 `AnswerShareFull`; 0 is no limit',
     ),
   eventStreamsPerCaller: whole(0, 100_000)
     .default(100)
     .describe(
-      'Streams of events of one token (or address without one) on this instance, with `tokens`; 0 for no limit',
+      'Event streams of one token (or one address without a token) on this instance, with `tokens`; 0 is no limit',
     ),
   waitsPerCaller: whole(0, 100_000)
     .default(1000)
     .describe(
-      'Waits for tasks and tickets of one token (or address without one) on this instance, with `tokens`; 0 for no limit',
+      'Waits for tasks and tickets of one token (or one address without a token) on this instance, with `tokens`; 0 is no limit',
     ),
   logLinesPerSource: whole(0, 1_000_000)
     .default(200)
-    .describe(
-      'Lines of the log per second about requests of one address; the others are counted in one line; 0 for no limit',
-    ),
+    .describe('Log lines per second about requests of one address; one line counts the others; 0 is no limit'),
   newServersPerHour: whole(0, 1_000_000)
     .default(20_000)
     .describe(
-      'Servers that nobody knows yet, made on this instance by one agent token without `--server` (or address without a token), with `tokens`; 0 for no limit',
+      'New servers per hour that one agent token without `--server` (or one address without a token) may create on this instance, with `tokens`; 0 is no limit',
     ),
-  failedSignInsPerMinute: whole(0, 1_000_000).default(30).describe('Of one address, with `tokens`; 0 for no limit'),
+  failedSignInsPerMinute: whole(0, 1_000_000)
+    .default(30)
+    .describe('Failed sign-ins per minute of one address, with `tokens`; 0 is no limit'),
 
-  heartbeatMs: ms.default(1000).describe("The agents' beat"),
+  heartbeatMs: ms.default(1000).describe('Time between two heartbeats of an agent'),
   silenceMs: ms
     .default(2000)
-    .describe('An instance that heard nothing from an agent for so long calls it silent; at least two heartbeats'),
+    .describe(
+      'After this time without a frame from an agent, its instance counts it as silent; at least two heartbeats',
+    ),
   serverSilenceMs: ms
     .default(3000)
-    .describe('An agent that heard nothing from its instance for so long seeks another; at least two heartbeats'),
+    .describe(
+      'After this time without a frame from its instance, an agent looks for another one; at least two heartbeats',
+    ),
   checkMs: ms
     .default(250)
-    .describe('The tick in which silence, leases and graces are counted; at most a quarter of `silenceMs`'),
-  beatMs: ms.default(1000).describe("An instance's beat, in the database"),
+    .describe('The period of the tick that counts silence, leases and grace periods; at most a quarter of `silenceMs`'),
+  beatMs: ms.default(1000).describe('Time between two beats of an instance, which it writes to the database'),
   leaseMs: ms
     .default(5000)
-    .describe('An instance whose beat stands still for so long counts as dead; at least three beats'),
+    .describe('An instance that does not beat for this time counts as dead; at least three beats'),
   adoptGraceMs: ms
     .default(5000)
-    .describe("How long a dead instance's agents have to come to another before their servers are `unknown`"),
+    .describe(
+      'How long the agents of a dead instance may take to connect to another one before their servers become `unknown`',
+    ),
   startGraceMs: ms
     .default(18_000)
     .describe(
-      'How long an instance that has just started, thawed or got its database back judges no server it never held; at least `reconnectMaxMs`',
+      'For this time after its start, a stall or a database outage, an instance marks no server `unknown` that it never held; at least `reconnectMaxMs`',
     ),
-  slowPollMs: ms.default(5000).describe('How often everything is read that hints on the bus may have missed'),
-  slowPollNoBusMs: ms.default(1000).describe('The same while the bus is lost'),
-  reconnectMaxMs: ms.default(8000).describe('Longest pause between two attempts of an agent'),
-  drainAgentsMs: ms.default(30_000).describe('Of a drain, from its beginning: how long agents have to go elsewhere'),
+  slowPollMs: ms.default(5000).describe('How often an instance reads what it may have missed on the bus'),
+  slowPollNoBusMs: ms.default(1000).describe('The same while the bus does not work'),
+  reconnectMaxMs: ms.default(8000).describe('Longest pause of an agent between two attempts to connect'),
+  drainAgentsMs: ms
+    .default(30_000)
+    .describe('How long agents may take to move to other instances, from the start of a drain'),
   drainWaitsMs: ms
     .default(60_000)
     .describe(
-      'Of a drain, from its beginning: when what still waits is answered; at least `drainAgentsMs`. The process is gone 15 s later: raise `TimeoutStopSec`, `timeout_seconds` or `--stop-timeout` (90 s) with it',
+      'When remaining waits are answered, from the start of a drain; at least `drainAgentsMs`. The process ends at the latest 15 s later: if you raise this, raise `TimeoutStopSec`, `timeout_seconds` or `--stop-timeout` (90 s) too',
     ),
   balanceQuietMs: ms
     .default(30_000)
     .describe(
-      "How long after instances came, left or began to drain they do not even out; nor do they while one's beat has stood still for half of `leaseMs`",
+      'For this time after an instance started, left or began to drain, agents are not balanced; nor are they while an instance has not beaten for half of `leaseMs`',
     ),
   oldHeartbeatLifetimeMs: ms
     .default(11_000)
-    .describe('Of agents that post heartbeats (each 5 s): how long one proves anything'),
+    .describe('How long a heartbeat of a legacy agent (one every 5 s) proves that its server is up'),
   oldSightingsMs: ms
     .default(4000)
-    .describe('How often an instance records which of those it heard; at most half of `oldHeartbeatLifetimeMs`'),
+    .describe(
+      'How often an instance records which legacy agents posted heartbeats to it; at most half of `oldHeartbeatLifetimeMs`',
+    ),
   oldGraceMs: ms
     .default(1000)
-    .describe('A server heard by no instance for the sum of these three is `unknown`; at least two `checkMs`'),
+    .describe(
+      'A server of a legacy agent becomes `unknown` when no instance received a heartbeat for the sum of these three times; at least two `checkMs`',
+    ),
   taskStartByMs: ms
     .default(30_000)
     .describe(
-      'A task no agent has taken by then ends as `failure`, `NotTaken`; time in which the database was away, or the server was full, does not count',
+      'A task that no agent has accepted after this time ends as `failure` with `NotTaken`. Time in which the database was unreachable or the server was full does not count',
     ),
-  taskResendMs: ms.default(5000).describe('A task not accepted by then is sent again'),
-  taskOverdueMs: ms.default(60_000).describe('This long past its timeout a task is ended from here'),
+  taskResendMs: ms.default(5000).describe('A task that the agent has not accepted after this time is sent again'),
+  taskOverdueMs: ms
+    .default(60_000)
+    .describe('When a task has no end this long after its timeout, the instance ends it'),
 });
 
 export type Config = Readonly<z.output<typeof schema>>;
@@ -304,7 +324,7 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
     const key = KEY_OF_VARIABLE.get(name);
     if (key === undefined)
       throw new ConfigError(
-        `Environment variable ${variable} names no configuration key (see docs/configuration.md for those there are)`,
+        `Environment variable ${variable} names no configuration key (docs/configuration.md lists them)`,
       );
     found[key] = value;
   }
@@ -313,7 +333,7 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
 
 function describe(issue: z.core.$ZodIssue): string {
   if (issue.code === 'unrecognized_keys')
-    return `unknown key ${issue.keys.join(', ')} (see docs/configuration.md for those there are)`;
+    return `unknown key ${issue.keys.join(', ')} (docs/configuration.md lists them)`;
   return `${issue.path.join('.')}: ${issue.message}`;
 }
 
@@ -331,12 +351,12 @@ function checkRelations(config: Config): void {
   const wrong = [
     [
       config.access === 'open' && !isLoopback(config.host),
-      `host ${config.host} can be reached from other machines, and access is open: set access to "tokens" and make a first ` +
+      `host ${config.host} can be reached from other machines, and access is open: set access to "tokens" and create a first ` +
         'token with `cnapi token create admin --role admin --config FILE`, or set host to 127.0.0.1',
     ],
     [
       WILDCARDS.includes(config.host) && config.advertiseHost === undefined,
-      `host ${config.host} stands for every address of this machine: set advertiseHost to the one that agents are to use`,
+      `host ${config.host} means every address of this machine: set advertiseHost to the one that agents shall use`,
     ],
     [
       config.access === 'open' && config.trustedNetworks.length > 0,

@@ -340,7 +340,7 @@ export class Instances {
     this.#standingMs = 0;
     this.#deps.log.warn(
       { stalled_ms: Math.round(stalledMs) },
-      'instance: this process was stalled; for a while it decides no status of servers that it never held',
+      'instance: this process was stalled; for a while it marks no server unknown that it never held',
     );
   }
 }

@@ -3,12 +3,12 @@ import { configKeys } from '../../lib/config.ts';
 
 const HEAD = `# Configuration
 
-Of one instance: \`node server.ts --config FILE\`. FILE is a JSON object with these keys; environment variables go over it. An unknown key, in
-either, is refused by name; values that do not go together end the start with a line that says which. \`cnapi doctor --config FILE\` checks them, and what
-they name.
+An instance starts with \`node server.ts --config FILE\`. FILE is a JSON object with the keys below; environment variables override it. An unknown key in
+either is refused by name. If values contradict each other, the start ends with a line that names them. \`cnapi doctor --config FILE\` checks the values and
+what they refer to.
 
-This page is made from the schema (\`npm run docs:config\`); how the parts are used is in [operating](operating.md). Times are in milliseconds. An instance
-reads its configuration at the start; certificates alone are read again while it runs.
+This page is generated from the schema (\`npm run docs:config\`). How to use the features: [operating](operating.md). Times are in milliseconds. An
+instance reads its configuration at its start; only certificates are read again while it runs.
 
 | Key | Environment | Default | |
 |---|---|---|---|
