@@ -181,12 +181,12 @@ export class Metrics {
   async read(): Promise<{ contentType: string; content: string }> {
     const scraped = await this.#scrape.read();
     this.#servers.reset();
-    for (const [status, count] of Object.entries(scraped?.servers ?? {})) this.#servers.set({ status }, count);
-    for (const { wait, run } of scraped?.taskTimes ?? []) {
+    for (const [status, count] of Object.entries(scraped.servers ?? {})) this.#servers.set({ status }, count);
+    for (const { wait, run } of scraped.taskTimes) {
       if (wait !== null) this.#taskWaits.observe(wait);
       if (run !== null) this.#taskRuns.observe(run);
     }
-    for (const seconds of scraped?.lockWaits ?? []) this.#lockWaits.observe(seconds);
+    for (const seconds of scraped.lockWaits) this.#lockWaits.observe(seconds);
     return { contentType: this.#registry.contentType, content: await this.#registry.metrics() };
   }
 

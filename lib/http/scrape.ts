@@ -1,7 +1,8 @@
 /**
  * Values read from the database for a metrics scrape: how many servers have which status, and the
  * times of the tasks and locks whose ends this instance has announced since the last scrape. A
- * scrape never waits long: late values are left out, and only one read is in progress at a time.
+ * scrape never waits long: late values are left out. Concurrent scrapes share one count of the
+ * servers; the times go to one of them, which adds them to the histograms that all of them show.
  */
 import { type Clock, settlesWithin } from '../ports/clock.ts';
 
@@ -15,7 +16,8 @@ export interface ScrapeSources {
 }
 
 export interface Scraped {
-  servers: Record<string, number>;
+  /** Undefined if the database did not answer in time. */
+  servers: Record<string, number> | undefined;
   taskTimes: readonly { wait: number | null; run: number | null }[];
   lockWaits: readonly number[];
 }
@@ -27,47 +29,46 @@ const SERVERS_FRESH_MS = 5_000;
 export class Scrape {
   readonly #sources: ScrapeSources;
   readonly #clock: Clock;
-  #reading: Promise<Scraped> | undefined;
+  #counting: Promise<Record<string, number>> | undefined;
   #servers: { at: number; counts: Record<string, number> } | undefined;
+  #isReadingTimes = false;
 
   constructor(sources: ScrapeSources, clock: Clock) {
     this.#sources = sources;
     this.#clock = clock;
   }
 
-  /** Undefined if the database did not answer in time. Returns each time of a task or lock once. */
-  async read(): Promise<Scraped | undefined> {
-    if (this.#reading !== undefined) return undefined;
-    const reading = this.#read();
-    this.#reading = reading;
-    let scraped: Scraped | undefined;
-    const done = reading
-      .then(
-        (read) => {
-          scraped = read;
-        },
-        () => undefined,
-      )
-      .finally(() => {
-        this.#reading = undefined;
-      });
-    await settlesWithin(this.#clock, WITHIN_MS, done);
-    return scraped;
+  /** Returns each time of a task or lock once. */
+  async read(): Promise<Scraped> {
+    const scraped: Scraped = { servers: undefined, taskTimes: [], lockWaits: [] };
+    const work = Promise.allSettled([
+      this.#countServers().then((counts) => {
+        scraped.servers = counts;
+      }),
+      this.#readTimes().then((times) => Object.assign(scraped, times)),
+    ]);
+    await settlesWithin(this.#clock, WITHIN_MS, work);
+    return { ...scraped };
   }
 
-  async #read(): Promise<Scraped> {
-    const [servers, taskTimes, lockWaits] = await Promise.all([
-      this.#countServers(),
-      this.#sources.taskTimes(),
-      this.#sources.lockWaits(),
-    ]);
-    return { servers, taskTimes, lockWaits };
+  async #readTimes(): Promise<Partial<Scraped>> {
+    if (this.#isReadingTimes) return {};
+    this.#isReadingTimes = true;
+    try {
+      const [taskTimes, lockWaits] = await Promise.all([this.#sources.taskTimes(), this.#sources.lockWaits()]);
+      return { taskTimes, lockWaits };
+    } finally {
+      this.#isReadingTimes = false;
+    }
   }
 
   async #countServers(): Promise<Record<string, number>> {
     const known = this.#servers;
     if (known !== undefined && this.#clock.now() - known.at < SERVERS_FRESH_MS) return known.counts;
-    const counts = await this.#sources.servers();
+    this.#counting ??= this.#sources.servers().finally(() => {
+      this.#counting = undefined;
+    });
+    const counts = await this.#counting;
     this.#servers = { at: this.#clock.now(), counts };
     return counts;
   }
