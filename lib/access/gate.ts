@@ -18,7 +18,7 @@ import {
 import { plainAddress, sourceOf, type TrustedNetwork, TrustedNetworks } from './networks.ts';
 import type { SignIn } from './sign-in.ts';
 import { SourceBuckets, SourceCounts } from './source-limits.ts';
-import { type Actor, bearerOf, isBasic, type Need, OPEN, permits } from './token.ts';
+import { type Actor, bearerOf, isBasic, type Need, NOBODY, OPEN, permits } from './token.ts';
 
 export interface GateConfig {
   access: 'open' | 'tokens';
@@ -136,7 +136,8 @@ export class Gate {
    * DatabaseUnavailableError
    */
   async signIn(entry: Entry): Promise<Actor> {
-    return this.isOpen || entry.need === 'anyone' ? OPEN : this.#whoIs(entry);
+    if (this.isOpen) return OPEN;
+    return entry.need === 'anyone' ? NOBODY : this.#whoIs(entry);
   }
 
   /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */

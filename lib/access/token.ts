@@ -47,6 +47,9 @@ export interface TokenText {
 /** While `access` is open, on loopback: anybody on this machine. */
 export const OPEN: Actor = { name: 'open', roles: ['admin', 'agent'] };
 
+/** A caller of a route that needs no token. It has no rights, whatever its handler asks. */
+export const NOBODY: Actor = { name: 'nobody', roles: [] };
+
 const TEXT = /^cnapi_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_([A-Za-z0-9_-]{43})$/;
 /** RFC 6750, section 2.1; the scheme in any case (RFC 9110, section 11.1). */
 const BEARER = /^bearer +(\S{1,200})$/i;

@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import os from 'node:os';
 import { plainAddress, sourceOf } from '../access/networks.ts';
-import { type Actor, OPEN } from '../access/token.ts';
+import { type Actor, NOBODY, OPEN } from '../access/token.ts';
 import { type CnapiError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -18,7 +18,7 @@ import { sendEvents } from './event-stream.ts';
 import type { Limits } from './limits.ts';
 import { cutForLog } from './request-log.ts';
 import type { Reply, Route } from './route.ts';
-import { type WriteDeps, writeInSlices } from './write-bounded.ts';
+import { writeInSlices } from './write-bounded.ts';
 
 export interface ExchangeDeps {
   version: string;
@@ -158,7 +158,7 @@ export class Exchange {
   note({ method, name }: Pick<Route, 'method' | 'name'>): void {
     if (!this.#deps.limits.requestLog.mayWrite(this.#address)) return;
     const { status, actor } = this;
-    const who = actor === undefined || actor === OPEN ? {} : { actor: actor.name };
+    const who = actor === undefined || actor === OPEN || actor === NOBODY ? {} : { actor: actor.name };
     const left = this.hasCallerLeft ? { caller: 'left' } : {};
     const ms = Math.round(this.elapsedMs);
     this.log.info({ method, path: cutForLog(this.path), route: name, status, ms, ...who, ...left }, 'request');
@@ -170,7 +170,7 @@ export class Exchange {
       if (reply.events !== undefined) {
         this.#writeHeaders(reply);
         const held = (bytes: number) => this.#answerShare().resize(bytes);
-        await sendEvents(this.#response, reply.events, { ...this.#writing, held });
+        await sendEvents(this.#response, reply.events, { clock: this.#deps.clock, signal: this.signal, held });
       } else if (reply.rows !== undefined) {
         this.#writeHeaders(reply);
         await this.#sendRows(reply.rows);
@@ -211,10 +211,6 @@ export class Exchange {
     else if (response.shouldKeepAlive) response.setHeader('Keep-Alive', KEEP_ALIVE);
   }
 
-  get #writing(): WriteDeps {
-    return { clock: this.#deps.clock, signal: this.signal };
-  }
-
   /**
    * If there is no memory for the answer to a GET, sends a refusal instead. All other answers are
    * sent, because their change must not be done twice.
@@ -236,7 +232,7 @@ export class Exchange {
     if (content === undefined || bytes <= SMALL_ANSWER_BYTES) return this.#end(reply, content);
     this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
     this.#response.setHeader('Content-Length', bytes);
-    if (await writeInSlices(this.#response, Buffer.from(content), this.#writing)) this.#finish();
+    if (await writeInSlices(this.#response, Buffer.from(content), this.#deps.clock)) this.#finish();
     else this.#cutOff();
   }
 
@@ -247,7 +243,7 @@ export class Exchange {
     for (;;) {
       const content = Buffer.from(text);
       this.reserve(content.length);
-      if (!(await writeInSlices(response, content, this.#writing))) return this.#cutOff();
+      if (!(await writeInSlices(response, content, this.#deps.clock))) return this.#cutOff();
       const next = await rest.next();
       if (next.done === true) break;
       text = next.value.text === '' ? '' : `,${next.value.text}`;

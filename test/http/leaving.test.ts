@@ -1,8 +1,10 @@
 /** An instance that leaves, as callers see it who were on their way. */
 import { connect } from 'node:net';
 import t from 'tap';
+import type { Services } from '../../lib/http/services.ts';
+import { systemClock } from '../../lib/ports/clock.ts';
 import { until } from '../support/until.ts';
-import { startApi } from './support.ts';
+import { SERVER, startApi } from './support.ts';
 
 const PING = 'GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
 const answersIn = (text: string) => text.split('HTTP/1.1 200 ').length - 1;
@@ -72,4 +74,25 @@ t.test('a connection that is kept is answered even after the door was closed, on
   socket.write(PING);
   await until(() => socket.closed, 'the connection to be closed');
   t.equal(answersIn(heard), 2);
+});
+
+t.test('an answer that its caller is still reading when the instance stops is sent to its end', async (t) => {
+  const notes = 'x'.repeat(16 * 1024 * 1024);
+  const get = async () => ({ server: { uuid: SERVER, status: 'running', notes }, isRunning: true });
+  const services = { servers: { get } as unknown as Services['servers'] };
+  // Its grace ends only when all answers are sent; the time to read this one depends on the machine.
+  const sleep = (_ms: number, signal?: AbortSignal) =>
+    new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve()));
+  const { listener, port } = await startApi(t, { services, clock: { ...systemClock, sleep } });
+  const socket = connect({ host: '127.0.0.1', port });
+  socket.write(`GET /servers/${SERVER} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
+  await new Promise((readable) => socket.once('readable', readable));
+  const stopped = listener.stop();
+  let bytes = 0;
+  socket.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+  });
+  await stopped;
+  await until(() => socket.closed, 'the connection to be closed');
+  t.ok(bytes > notes.length, `${bytes} bytes`);
 });

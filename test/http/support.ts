@@ -22,7 +22,7 @@ import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { morayMigrations } from '../../lib/moray/moray-schema.ts';
 import { sightingMigrations } from '../../lib/old-agents/sighting-schema.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
@@ -71,6 +71,8 @@ export interface ApiOptions {
   /** What the link says to each agent that comes; by default it takes them all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
+  /** The listener's; by default the system's. */
+  clock?: Clock;
   /** Tokens are looked up through this one. */
   accessDatabase?: (database: Queryable) => Queryable;
 }
@@ -178,7 +180,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     limits,
     entrance: new Entrance({ gate, audit, log: recordingLogger(logged) }),
     metrics,
-    clock: systemClock,
+    clock: options.clock ?? systemClock,
     random: systemRandom,
     log: recordingLogger(logged),
     certificates: options.certificates,

@@ -12,7 +12,7 @@ t.test('a caller that stops reading is given up after its time, one that reads g
     const { response, socket } = await answering(t);
     const { clock, armed, fire } = heldTimers();
     if (isReading) socket.resume();
-    const written = writeInSlices(response, CONTENT, { clock, signal: new AbortController().signal });
+    const written = writeInSlices(response, CONTENT, clock);
     if (!isReading) {
       await until(() => response.writableLength > 0 && armed.length > 0, 'the writer to wait');
       t.equal(armed.at(-1)?.delayMs, SLOW_READER_MS);
@@ -32,7 +32,7 @@ t.test('a caller that stops reading is given up after its time, one that reads g
 
 t.test('a caller that leaves ends the writing', async (t) => {
   const { response, socket } = await answering(t);
-  const written = writeInSlices(response, CONTENT, { clock: systemClock, signal: new AbortController().signal });
+  const written = writeInSlices(response, CONTENT, systemClock);
   socket.destroy();
   t.equal(await written, false);
 });
