@@ -216,7 +216,8 @@ export const serverTaskRoutes: Route[] = [
     name: 'TaskHistory',
     method: 'GET',
     path: '/servers/:server_uuid/task-history',
-    summary: "The server's tasks, newest first, from any instance; of an old agent what it tells itself, its last 16",
+    summary:
+      "The server's tasks, newest first, from any instance; those of a legacy agent (at most 16) from the agent itself",
     tag: 'tasks',
     origin: 'reference',
     answerBytes: ROW_STREAM_BYTES,
@@ -228,13 +229,13 @@ export const serverTaskRoutes: Route[] = [
         schema: z.array(z.looseObject({ id: uuid().optional(), task: z.string(), status: z.string() })),
       },
       ...noServer,
-      500: { description: 'The agent is an old one and did not tell' },
+      500: { description: 'The legacy agent did not answer' },
     },
     async handler({ params, services, isRunning, requestId, actor }) {
       const { server_uuid, limit = 100 } = params;
       // A legacy agent may also have tasks of an old CNAPI, which only it knows of.
       if (isRunning && (await services.oldAgentCaller.has(server_uuid)))
-        return ok(historyFor(actor, (await services.oldAgentCaller.history(server_uuid, requestId)).slice(0, limit)));
+        return ok(historyFor(actor, await lastOf(services.oldAgentCaller.history(server_uuid, requestId), limit)));
       return answerRows<unknown, TaskPlace>({
         limit,
         async read(after, size) {
@@ -247,6 +248,11 @@ export const serverTaskRoutes: Route[] = [
   agentRoute('PauseAgent', 'pause', 'Has the agent take no further tasks but resume'),
   agentRoute('ResumeAgent', 'resume', 'Has the agent take tasks again'),
 ];
+
+/** A legacy agent lists its newest task last. */
+async function lastOf<Item>(list: Promise<readonly Item[]>, limit: number): Promise<Item[]> {
+  return (await list).toReversed().slice(0, limit);
+}
 
 function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Route {
   return route({

@@ -99,7 +99,7 @@ export class OldAgent {
     if (this.isPaused)
       return [503, { code: 'ServiceUnavailable', message: 'CN Agent is not accepting tasks for maintenance' }];
     const started_at = new Date().toISOString();
-    this.#history.unshift({ task, params, status: 'active', started_at });
+    this.#history.push({ task, params, status: 'active', started_at });
     if (task === 'nop') return params.error === undefined ? [200, {}] : [500, { error: params.error }];
     if (task === 'hold') return new Promise((resolve) => this.#held.set(String(params.name), resolve));
     return [404, { code: 'ResourceNotFound', message: `Unknown task, '${task}'` }];
