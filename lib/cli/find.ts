@@ -120,15 +120,13 @@ function unlessOlder(error: unknown): never {
 
 /**
  * Returns the servers that match every `name=pattern`, or all servers if there is no condition.
- * Removes duplicates, because pages may overlap while servers come and go.
  * @throws UsageError for a property that no server has: with `!=`, a misspelt name would select all
  * servers
  */
 export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<Server[]> {
   const conditions = where.map(parseWhere);
-  const all = new Map<string, Server>();
-  for await (const server of client.allServers()) all.set(server.uuid, server);
-  const servers = [...all.values()];
+  const servers: Server[] = [];
+  for await (const server of client.allServers()) servers.push(server);
   const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
   if (strange !== undefined && servers.length > 0)
     throw new UsageError(

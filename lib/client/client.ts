@@ -116,12 +116,16 @@ export class CnapiClient {
     return this.caller.json({ method: 'GET', path, ...(signal && { signal }) }, z.array(serverAnswer));
   }
 
-  /** Yields all servers, page by page, in order of uuid. */
+  /**
+   * Yields all servers, page by page, in order of uuid. Not by offset: when a server of an earlier
+   * page is removed, the rest moves up and one would be skipped.
+   */
   async *allServers(query: Query = {}): AsyncGenerator<Server> {
-    for (let offset = 0; ; offset += PAGE) {
-      const page = await this.servers({ ...query, limit: PAGE, offset });
+    for (let after: string | undefined; ; ) {
+      const page = await this.servers({ ...query, limit: PAGE, ...(after !== undefined && { after }) });
       yield* page;
       if (page.length < PAGE) return;
+      after = page.at(-1)?.uuid;
     }
   }
 

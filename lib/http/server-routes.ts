@@ -104,6 +104,11 @@ export const serverRoutes: Route[] = [
       fields: list('fields', WORDS).optional().describe('Only these properties, of those there are after `extras`'),
       limit: listLimit.optional(),
       offset: plainInteger('offset').optional(),
+      after: uuid()
+        .optional()
+        .describe(
+          'Only servers whose uuid is greater. Pages by `after` miss no server that exists throughout, unlike `offset`',
+        ),
     }),
     preconditions: [],
     responses: { 200: { description: 'OK', schema: z.array(listedServer), example: [serverExample] } },
@@ -118,8 +123,9 @@ export const serverRoutes: Route[] = [
       };
       return answerRows<unknown, string>({
         limit: params.limit ?? MAX_LIST,
-        async read(after, { rows, bytes }) {
-          const skipped = after === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
+        async read(last, { rows, bytes }) {
+          const after = last ?? params.after;
+          const skipped = last === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
           const part = { limit: rows, offset: skipped, after, bytes };
           const { servers, next } = await services.servers.list({ ...query, part });
           return { rows: servers.map((server) => pick(narrow(server, extras, beatOf), fields)), next };

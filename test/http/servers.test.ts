@@ -258,6 +258,8 @@ t.test('a list over 1,100 servers: order, paging, filters, extras, fields', asyn
   t.equal(first.length, 1000);
   t.equal(rest.length, 101);
   t.equal((await list('')).length, 1000);
+  t.same(await list(`?after=${first.at(-1).uuid}`), rest);
+  t.same(await list(`?after=${first.at(-1).uuid.toUpperCase()}&offset=100`), rest.slice(100));
   const uuids = [...first, ...rest].map(({ uuid }) => uuid);
   t.same(uuids, uuids.toSorted());
   t.equal(new Set(uuids).size, 1101);
@@ -328,6 +330,7 @@ t.test('a list over 1,100 servers: order, paging, filters, extras, fields', asyn
       query,
     );
   }
+  t.match(await call('GET', '/servers?after=x'), { status: 500, body: { errors: [{ field: 'after' }] } });
   t.match(await call('GET', '/servers?offset=-1'), {
     status: 500,
     body: { code: 'InternalError', message: 'OFFSET must not be negative' },
