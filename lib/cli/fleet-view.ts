@@ -85,7 +85,7 @@ const tasksText = ({ length }: readonly unknown[], hasMore: boolean): string =>
 const waiting = (queues: readonly Queue[]): number => queues.reduce((sum, { depth }) => sum + depth, 0);
 
 const INSTANCES: readonly Column<Instance>[] = [
-  { head: 'INSTANCE', of: ({ uuid }) => uuid },
+  { head: 'INSTANCE', of: ({ uuid }) => uuid, shrinks: true },
   { head: 'URL', of: ({ url }) => url, shrinks: true },
   { head: 'STATE', of: ({ state }) => state },
   { head: 'AGENTS', of: ({ agents }) => agents, align: 'right' },
