@@ -9,6 +9,7 @@ import type { BusStats } from '../bus/bus.ts';
 import type { EventStats } from '../events/events.ts';
 import type { TaskStats } from '../tasks/tasks.ts';
 import type { WaitlistStats } from '../waitlist/waitlist.ts';
+import { type CountedMetric, METRIC_HELP, type MetricValues } from './metric-help.ts';
 import type { Scrape } from './scrape.ts';
 
 export interface MetricsSources {
@@ -24,7 +25,7 @@ export interface MetricsSources {
   /** Values read for each scrape. */
   scrape: Scrape;
   /** Further numbers by name, without the prefix; names of counters end in `_total`. */
-  counters?(): Record<string, number>;
+  counters?(): MetricValues;
 }
 
 export interface RequestSample {
@@ -123,7 +124,7 @@ export class Metrics {
       () => sources.tasks().postsInFlight,
     );
     for (const [name, key] of Object.entries(TASK_TOTALS)) {
-      this.#total(name, `${name.replaceAll('_', ' ')}, by this instance`, () => sources.tasks()[key]);
+      this.#counted(name as keyof typeof TASK_TOTALS, () => sources.tasks()[key]);
     }
     this.#gauge('waitlist_waits', 'Callers waiting for a ticket on this instance', () => sources.waitlist().waits);
     this.#total('waitlist_expired_total', 'Tickets that this instance found expired', () => sources.waitlist().expired);
@@ -152,7 +153,7 @@ export class Metrics {
     );
     this.#gauge('bus_healthy', '1 while the bus carries messages', () => Number(sources.bus().healthy));
     for (const name of ['published', 'received', 'dropped', 'reconnects'] as const) {
-      this.#total(`bus_${name}_total`, `Bus: ${name}`, () => sources.bus()[name]);
+      this.#counted(`bus_${name}_total`, () => sources.bus()[name]);
     }
     this.#gauge('bus_topics', 'Topics subscribed', () => sources.bus().topics);
     this.#gauge('database_connections', 'Connections to the database', () => sources.pool().total);
@@ -162,11 +163,8 @@ export class Metrics {
       'Callers that wait for a connection of the pool',
       () => sources.pool().waiting,
     );
-    for (const name of Object.keys(sources.counters?.() ?? {})) {
-      const read = () => sources.counters?.()[name] ?? 0;
-      if (name.endsWith('_total')) this.#total(name, name.replaceAll('_', ' '), read);
-      else this.#gauge(name, name.replaceAll('_', ' '), read);
-    }
+    for (const name of Object.keys(sources.counters?.() ?? {}) as CountedMetric[])
+      this.#counted(name, () => sources.counters?.()[name] ?? 0);
   }
 
   countRequest({ method, route, status, seconds }: RequestSample): void {
@@ -203,6 +201,11 @@ export class Metrics {
 
   #histogram(name: string, help: string, buckets: readonly number[]): prometheus.Histogram {
     return new prometheus.Histogram({ name: PREFIX + name, help, buckets: [...buckets], registers: [this.#registry] });
+  }
+
+  #counted(name: CountedMetric, read: () => number): void {
+    if (name.endsWith('_total')) this.#total(name, METRIC_HELP[name], read);
+    else this.#gauge(name, METRIC_HELP[name], read);
   }
 
   #gauge(name: string, help: string, read: () => number): void {

@@ -10,10 +10,9 @@ import type { Logger } from '../log.ts';
 import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
 /**
- * Each noun numbers its steps in its own tens: moray 1-9, roster 10-19, servers 20-29, tasks 30-39
- * and 60-69, waitlist 40-49, legacy agents 50-59, access 70-74, audit 75-79, events 80-89,
- * housekeeping 90-99. The order of steps is checked within each ten. Access and audit share one;
- * their next numbers are 100-109 for access and 110-119 for audit.
+ * Numbers are unique over all nouns and only rise: a new step takes the next free one. Up to 119
+ * each noun had tens of its own. The order is checked within each ten, because nouns are listed one
+ * after the other.
  */
 export interface Migration {
   number: number;
