@@ -28,7 +28,7 @@ export interface DoorsOptions {
 }
 
 /**
- * Measured with 1, 8 and 24: docs/performance.md, "When an instance dies". An idle socket costs
+ * Measured with 1, 8 and 24: docs/performance-costs.md, "When an instance dies". An idle socket costs
  * nothing.
  */
 const DOORS = 16;
