@@ -258,7 +258,7 @@ export function agentNetworksOf({ agentNetworks, trustedNetworks }: Pick<Config,
   return [...agentNetworks, ...trusted];
 }
 
-export interface ConfigKey {
+interface ConfigKey {
   key: string;
   /** The name of its environment variable. */
   variable: string;

@@ -65,7 +65,7 @@ export const migrations: readonly Migration[] = [
 ];
 
 /** The core stops them last. */
-export interface CoreDatabases {
+interface CoreDatabases {
   /**
    * Used for everything except the other three, each of which has one connection and short
    * timeouts.

@@ -22,7 +22,7 @@ export function descriptorLimit(): number | undefined {
   }
 }
 
-export interface DescriptorWatchDeps {
+interface DescriptorWatchDeps {
   maxAgents: number;
   clock: Clock;
   log: Logger;

@@ -18,7 +18,7 @@ import { systemRandom as random } from './ports/random.ts';
 
 export type { Role } from './access/token.ts';
 
-export type DirectRequest = Omit<TokenRequest, 'createdBy'>;
+type DirectRequest = Omit<TokenRequest, 'createdBy'>;
 
 const ACTOR = 'configuration';
 const NO_INSTANCE = '00000000-0000-0000-0000-000000000000';

@@ -17,7 +17,7 @@ export interface Chore {
   batch(): Promise<number>;
 }
 
-export interface HousekeepingDeps {
+interface HousekeepingDeps {
   database: Queryable;
   chores: readonly Chore[];
   log: Logger;

@@ -23,7 +23,7 @@ import type { Session, SessionTable } from './roster/session.ts';
 import { readServersAtWork } from './tasks/claim-store.ts';
 import type { Address } from './wire/frames.ts';
 
-export interface PromotionWatchDeps {
+interface PromotionWatchDeps {
   database: Queryable;
   sessions: SessionTable;
   cnapiUuid: string;

@@ -47,7 +47,7 @@ export interface Coming extends Pick<Entry, 'address' | 'authorization'> {
   isExcess: boolean;
 }
 
-export interface GateStats {
+interface GateStats {
   linksRefused: number;
   signInsFailed: number;
   requestsLimited: number;

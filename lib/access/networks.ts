@@ -5,7 +5,7 @@
 import { BlockList, isIP, isIPv6 } from 'node:net';
 import type { Actor, Role } from './token.ts';
 
-export type NetworkRole = Exclude<Role, 'admin'>;
+type NetworkRole = Exclude<Role, 'admin'>;
 
 export interface TrustedNetwork {
   /** As it was configured. */

@@ -11,7 +11,7 @@ import { plainAddress, sourceOf } from './networks.ts';
 import type { Actor } from './token.ts';
 
 /** 429: a caller that is valid for any server has created too many. */
-export class TooManyNewServersError extends CnapiError {
+class TooManyNewServersError extends CnapiError {
   readonly retryAfterMs: number;
 
   constructor(limit: number, retryAfterMs: number) {

@@ -13,7 +13,7 @@ import type { Clock, Timer } from '../ports/clock.ts';
 import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
 import { type KnownToken, noteUsed, readEnded, readEndedSince, readGood, readTokens } from './token-store.ts';
 
-export interface SignInDeps {
+interface SignInDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;

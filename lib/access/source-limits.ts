@@ -3,7 +3,7 @@
  * its size. Bounded: with too many sources the least recently seen one is forgotten, and its bucket
  * starts full again. Time is passed with each call; called by `gate.ts`.
  */
-export interface BucketOptions {
+interface BucketOptions {
   perSecond: number;
   /** How many may be taken at once. */
   burst: number;

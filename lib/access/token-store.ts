@@ -6,7 +6,7 @@ import type { Queryable } from '../moray/database.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 import type { Role, Token } from './token.ts';
 
-export interface NewToken {
+interface NewToken {
   uuid: string;
   name: string;
   role: Role;

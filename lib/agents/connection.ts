@@ -22,7 +22,7 @@ import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';
 
-export type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
+type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
 
 /** What the connection asks of the link server. If one of them rejects, the connection ends. */
 export interface ConnectionHandlers {

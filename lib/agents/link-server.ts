@@ -33,14 +33,14 @@ import { Latest } from './latest.ts';
 import type { Registry } from './registry.ts';
 
 /** What the link needs of the tasks. */
-export interface TaskLink {
+interface TaskLink {
   onInventory(session: TaskSession, frame: InventoryFrame): void;
   onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
   onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;
 }
 
 /** What the link needs of the servers. */
-export interface ServerLink {
+interface ServerLink {
   /** Digest of the stored sysinfo; undefined when there is none. */
   sysinfoDigest(serverUuid: string): Promise<string | undefined>;
   recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown>;
@@ -51,15 +51,15 @@ export interface ServerLink {
  * Why an agent of an unknown server is not accepted; undefined if it is. Called when such an agent
  * connects.
  */
-export type RefusalOfNew = () => { message: string; retryAfterMs: number } | undefined;
+type RefusalOfNew = () => { message: string; retryAfterMs: number } | undefined;
 
-export interface UpgradedSocket {
+interface UpgradedSocket {
   socket: Duplex;
   head: Buffer;
   serverUuid: string;
 }
 
-export interface LinkServerDeps {
+interface LinkServerDeps {
   roster: Roster;
   registry: Registry;
   tasks: TaskLink;
@@ -71,14 +71,14 @@ export interface LinkServerDeps {
 }
 
 /** This instance accepts no agent now; another one may. */
-export class AgentNotTakenError extends CnapiError {
+class AgentNotTakenError extends CnapiError {
   constructor(message: string, retryAfterMs: number) {
     super('ServiceUnavailable', 503, message, { retryAfterSeconds: Math.ceil(retryAfterMs / 1000) });
   }
 }
 
 /** The upgrade asks for a WebSocket, but not in the form of RFC 6455. */
-export class HandshakeError extends CnapiError {
+class HandshakeError extends CnapiError {
   constructor(cause: Error) {
     super('BadRequest', 400, cause.message, { cause });
   }

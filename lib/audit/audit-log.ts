@@ -30,7 +30,7 @@ import {
   recordEnds,
 } from './audit-store.ts';
 
-export interface AuditLogDeps {
+interface AuditLogDeps {
   database: Queryable;
   cnapiUuid: string;
   clock: Clock;

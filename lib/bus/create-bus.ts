@@ -10,7 +10,7 @@ import type { Bus } from './bus.ts';
 import { createPostgresBus } from './postgres-bus.ts';
 import { createRedisBus } from './redis-bus.ts';
 
-export interface BusOptions {
+interface BusOptions {
   redisUrl?: string | undefined;
   databaseUrl?: string | DatabaseHosts | undefined;
   /**

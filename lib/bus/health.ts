@@ -10,8 +10,8 @@
  * A miss is a beat that has not come back one period later. A tick that is itself late counts
  * nothing: it only proves that this process was not reading.
  */
-export const missesToUnhealthy = 3;
-export const missesToGiveUp = 6;
+const missesToUnhealthy = 3;
+const missesToGiveUp = 6;
 /** A tick is late when it comes this many periods after the previous one. */
 export const lateTickPeriods = 1.5;
 

@@ -28,7 +28,7 @@ const maxInFlight = 1_000;
 const maxTopicsPerChange = 500;
 const stopPatienceMs = 250;
 
-export interface LineBusDependencies {
+interface LineBusDependencies {
   kind: string;
   openLine: OpenLine;
   clock: Clock;

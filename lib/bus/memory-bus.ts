@@ -9,7 +9,7 @@ import type { Random } from '../ports/random.ts';
 import type { Line, LineEvents, OpenLine } from './line.ts';
 import { LineBus } from './line-bus.ts';
 
-export interface MemoryHubOptions {
+interface MemoryHubOptions {
   /** Runs a delivery later: in order, and never within the call. */
   defer?: (deliver: () => void) => void;
 }
@@ -124,7 +124,7 @@ class MemoryLine implements Line {
   }
 }
 
-export interface MemoryBusDependencies {
+interface MemoryBusDependencies {
   hub: MemoryHub;
   clock: Clock;
   random: Random;

@@ -20,7 +20,7 @@ const maxBatch = 100;
 /** Shorter than the time a line has to open, so that one of several hosts cannot use all of it. */
 const CONNECT_TIMEOUT_MS = 2_500;
 
-export interface PostgresBusDependencies {
+interface PostgresBusDependencies {
   /**
    * postgres://user:password@host:port/database with one or several hosts, or the object that all
    * connections of an instance share.

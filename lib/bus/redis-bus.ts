@@ -13,7 +13,7 @@ import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
 import { LineBus } from './line-bus.ts';
 import { parseRedisUrl, type RedisPlace } from './redis-url.ts';
 
-export interface RedisBusDependencies {
+interface RedisBusDependencies {
   /** In a form that `redis-url.ts` accepts. */
   url: string;
   /** Prefix of each channel name, so that several control planes can share one server. */

@@ -12,7 +12,7 @@ export type RedisPlace =
   | { kind: 'server'; url: string }
   | { kind: 'sentinel'; sentinels: { host: string; port: number }[]; masterName: string; access: SentinelAccess };
 
-export interface SentinelAccess {
+interface SentinelAccess {
   tls: boolean;
   db: number;
   username?: string;

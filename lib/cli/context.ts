@@ -34,7 +34,7 @@ export interface Context {
   rest: readonly string[] | undefined;
 }
 
-export const LOCAL_URL = 'http://127.0.0.1:8080';
+const LOCAL_URL = 'http://127.0.0.1:8080';
 
 export function createContext(options: GlobalOptions, { env, rest }: Pick<Context, 'env' | 'rest'>): Context {
   const color = options.color !== false;

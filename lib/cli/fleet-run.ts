@@ -37,7 +37,7 @@ export interface Listener {
   onNotCancelled(server: Server, id: string, why: string): void;
 }
 
-export interface FleetRunDependencies {
+interface FleetRunDependencies {
   client: CnapiClient;
   random: Random;
   listener: Listener;

@@ -18,7 +18,7 @@ interface Stream {
   isToldHeld: boolean;
 }
 
-export interface LiveOutputOptions {
+interface LiveOutputOptions {
   raw: boolean;
   /** Written before each line; already safe to show. */
   prefix: string | undefined;

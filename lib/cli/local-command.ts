@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import type { Clock } from '../ports/clock.ts';
 import { exitCodeOfSignal } from './signals.ts';
 
-export interface LocalCommandDependencies {
+interface LocalCommandDependencies {
   clock: Clock;
   env: NodeJS.ProcessEnv;
 }

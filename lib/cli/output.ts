@@ -7,7 +7,7 @@ import { type Clock, settlesWithin } from '../ports/clock.ts';
 import { type Column, facts, table } from './table.ts';
 import { safeJson, visibleLines } from './visible.ts';
 
-export interface OutputOptions {
+interface OutputOptions {
   json: boolean;
   quiet: boolean;
   env: NodeJS.ProcessEnv;

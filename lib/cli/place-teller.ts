@@ -8,14 +8,14 @@ import type { CnapiClient } from '../client/client.ts';
 import { ApiError } from '../client/client-errors.ts';
 import type { Clock } from '../ports/clock.ts';
 
-export interface PlaceTellerDependencies {
+interface PlaceTellerDependencies {
   client: CnapiClient;
   clock: Clock;
   /** Shows a remark to the user. */
   note(text: string): void;
 }
 
-export interface PlaceOfTicket {
+interface PlaceOfTicket {
   serverUuid: string;
   scope: string;
   id: string;

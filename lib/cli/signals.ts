@@ -7,7 +7,7 @@
 import { constants } from 'node:os';
 import type { Clock } from '../ports/clock.ts';
 
-export const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 export type EndingSignal = (typeof ENDING)[number];
 
 /** The last eight digits of SigIgn in /proc/PID/status. */
@@ -50,7 +50,7 @@ export function onEndingSignal(listener: (signal: EndingSignal, before: number) 
   return () => each.forEach((stop) => void stop());
 }
 
-export interface Standstill {
+interface Standstill {
   clock: Clock;
   onStop: () => void;
   onContinue: () => void;

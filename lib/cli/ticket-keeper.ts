@@ -15,14 +15,14 @@ import type { Clock } from '../ports/clock.ts';
 import { PassedTime } from './passed-time.ts';
 import { tellPlace } from './place-teller.ts';
 
-export interface KeeperDependencies {
+interface KeeperDependencies {
   client: CnapiClient;
   clock: Clock;
   /** Shows a remark to the user. */
   note(text: string): void;
 }
 
-export interface KeeperRequest {
+interface KeeperRequest {
   serverUuid: string;
   scope: string;
   id: string;

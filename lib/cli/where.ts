@@ -4,7 +4,7 @@
  */
 import { UsageError } from './usage-error.ts';
 
-export interface Condition {
+interface Condition {
   path: readonly string[];
   isNot: boolean;
   pattern: RegExp;

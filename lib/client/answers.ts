@@ -54,7 +54,7 @@ export const taskAnswer = z.looseObject({
 export type Task = z.output<typeof taskAnswer>;
 
 /** One task of a list: small, whatever its params and output. */
-export const listedTaskAnswer = z.looseObject({
+const listedTaskAnswer = z.looseObject({
   id: z.string(),
   task: z.string(),
   server_uuid: z.string(),

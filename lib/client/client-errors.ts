@@ -1,7 +1,7 @@
 /** The ways in which a call can fail. */
 import { CnapiError, type FieldError } from '../errors.ts';
 
-export interface AnswerFacts {
+interface AnswerFacts {
   address: string;
   requestId: string | undefined;
   retryAfterSeconds?: number | undefined;

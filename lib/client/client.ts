@@ -67,7 +67,7 @@ export interface TicketRequest {
 }
 
 /** Selects some of a server's open tickets; an absent field matches any value. */
-export interface OpenTickets {
+interface OpenTickets {
   scope?: string;
   id?: string;
   reqid?: string;

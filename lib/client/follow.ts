@@ -10,7 +10,7 @@ import { CnapiError } from '../errors.ts';
 import type { Caller } from './caller.ts';
 import { EventParser, type ServerSentEvent } from './server-sent.ts';
 
-export interface FollowRequest {
+interface FollowRequest {
   path: string;
   after?: string | undefined;
   signal?: AbortSignal | undefined;

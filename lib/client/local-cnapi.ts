@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import type { Address } from './address.ts';
 
-export interface LocalCnapi {
+interface LocalCnapi {
   /** The supervisor's process. After it has ended, any program may listen at these addresses. */
   pid: number;
   /** In the form `http://127.0.0.1:8080`. */

@@ -11,13 +11,13 @@
 import type { JournalRecord, JournalState, JournalTask } from './journal.ts';
 import type { Attempt } from './task-end.ts';
 
-export type TaskAnswer =
+type TaskAnswer =
   | { do: 'take' }
   | { do: 'say-accepted' }
   | { do: 'tell-end'; known: Extract<JournalTask, { state: 'ended' }> }
   | { do: 'say-ended' };
 
-export type CancelAnswer =
+type CancelAnswer =
   | { do: 'end-unknown' }
   | { do: 'end'; known: JournalTask }
   | { do: 'tell-end'; known: JournalTask }

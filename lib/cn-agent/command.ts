@@ -20,7 +20,7 @@ import { FLUSH_MS, KeptOutput, LiveOutput } from './output.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { TaskFailure } from './task-end.ts';
 
-export interface CommandDeps {
+interface CommandDeps {
   clock: Clock;
   /** For the scripts of running commands; only the agent may read it. */
   directory: string;
@@ -164,7 +164,7 @@ function killAtAbort(clock: Clock, pgid: number, { signal, ended }: { signal: Ab
 /**
  * Sends SIGTERM, and SIGKILL to what is left after KILL_AFTER_MS. Resolves when the group is gone.
  */
-export async function killGroup(clock: Clock, pgid: number): Promise<void> {
+async function killGroup(clock: Clock, pgid: number): Promise<void> {
   signalProcess(-pgid, 'SIGTERM');
   if (!(await groupGone(clock, pgid, KILL_AFTER_MS))) await killGroupAtOnce(clock, pgid);
 }

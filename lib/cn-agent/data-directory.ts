@@ -10,7 +10,7 @@ import { messageOf } from '../errors.ts';
 import { AgentUsageError } from './options.ts';
 import { processFacts, signalProcess } from './proc.ts';
 
-export interface DataDirectory {
+interface DataDirectory {
   path: string;
   /** For the files of running commands; empty at the start. */
   runDirectory: string;

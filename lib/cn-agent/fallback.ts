@@ -14,7 +14,7 @@ export const PROTOCOLS = ['auto', 'link', 'old'] as const;
 export type Protocol = (typeof PROTOCOLS)[number];
 
 /** A round in which every known address was tried and none accepted the agent. */
-export interface VainRound {
+interface VainRound {
   known: readonly Endpoint[];
   /** Keys of the legacy addresses. */
   old: readonly string[];

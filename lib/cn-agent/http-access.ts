@@ -16,7 +16,7 @@ export interface HttpAccess {
   admits(request: Pick<IncomingMessage, 'headers' | 'socket'>): boolean;
 }
 
-export interface HttpAccessOptions {
+interface HttpAccessOptions {
   /** The agent's data directory. */
   directory: string;
   /** Admits everybody who reaches the port. */

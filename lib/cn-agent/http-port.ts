@@ -34,7 +34,7 @@ export interface HttpWorker {
   post(task: PostedTask): Promise<TaskEndFrame>;
 }
 
-export interface HttpPortDeps {
+interface HttpPortDeps {
   host: string;
   port: number;
   access: HttpAccess;
@@ -46,7 +46,7 @@ export interface HttpPortDeps {
 }
 
 /** The port cannot listen on its address. */
-export class HttpPortError extends CnapiError {
+class HttpPortError extends CnapiError {
   constructor(host: string, port: number, cause: unknown) {
     super('ListenFailed', 500, `--http-port: cannot listen on ${host}:${port}: ${messageOf(cause)}`, { cause });
   }

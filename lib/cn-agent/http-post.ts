@@ -12,7 +12,7 @@ import { isTooDeep } from './depth.ts';
 /** The request cannot be carried out as it was sent. */
 export class PostError extends CnapiError {}
 
-export interface TaskPost {
+interface TaskPost {
   name: string;
   params: Record<string, unknown>;
 }

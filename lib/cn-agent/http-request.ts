@@ -5,7 +5,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Passage } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 
-export interface HttpRequest {
+interface HttpRequest {
   endpoint: Endpoint;
   passage: Passage;
   method: 'GET' | 'POST';

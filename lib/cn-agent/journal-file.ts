@@ -42,7 +42,7 @@ interface Waiting {
 const RETRY_MS = 1000;
 const PAGE_BYTES = 256 * 1024;
 
-export interface JournalFileDeps {
+interface JournalFileDeps {
   directory: string;
   clock: Clock;
   random: Random;

@@ -60,7 +60,7 @@ export interface Journal {
 }
 
 export const ACKNOWLEDGED_KEPT_MS = 600_000;
-export const MAX_ACKNOWLEDGED = 100_000;
+const MAX_ACKNOWLEDGED = 100_000;
 export const MAX_LIVE_BYTES = 64 * 1024 * 1024;
 const SHORT_END_BYTES = 4096;
 const COMPACT_FROM_BYTES = 1024 * 1024;

@@ -5,7 +5,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import { messageOf } from '../errors.ts';
 
-export interface KeptFileOptions<Value> {
+interface KeptFileOptions<Value> {
   path: string;
   maxBytes: number;
   /** Only its owner may be able to read it. */

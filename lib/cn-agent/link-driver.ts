@@ -46,7 +46,7 @@ export interface LinkOwner {
   onCancel(frame: TaskCancelFrame): void;
 }
 
-export interface LinkDeps {
+interface LinkDeps {
   clock: Clock;
   random: Random;
   log: Logger;
@@ -67,7 +67,7 @@ const MAX_BAD_FRAMES = 10;
 const HOPELESS_ROUNDS = 3;
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Above this many unsent bytes, live output is dropped and repeated ends wait. */
-export const ROOMY_BYTES = 1024 * 1024;
+const ROOMY_BYTES = 1024 * 1024;
 
 export class Link {
   readonly #deps: LinkDeps;

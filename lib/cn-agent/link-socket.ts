@@ -68,7 +68,7 @@ export function dialWebSocket(clock: Clock, credentials = NO_CREDENTIALS): Dial 
 }
 
 /** A connection attempt, its target and what it connects with. */
-export interface OpenedSocket {
+interface OpenedSocket {
   socket: WebSocket;
   endpoint: Endpoint;
   passage: Passage;

@@ -17,7 +17,7 @@ export type Phase =
   | 'waiting'
   | 'stopped';
 
-export interface LinkSession {
+interface LinkSession {
   socket: number;
   epoch: number;
   endpoint: Endpoint;

@@ -21,7 +21,7 @@ export interface Watched extends SessionLimits {
   steady: boolean;
 }
 
-export type Hearing = 'silent' | 'heard' | 'dead';
+type Hearing = 'silent' | 'heard' | 'dead';
 
 export function watch(
   number: number,

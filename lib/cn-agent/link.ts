@@ -43,11 +43,11 @@ import {
 } from './link-state.ts';
 import { reconnectMaxMsOf } from './link-times.ts';
 
-export const FIRST_BACKOFF_MS = 250;
+const FIRST_BACKOFF_MS = 250;
 /** The first retry after a session that had worked is spread over this time. */
-export const QUICK_RETRY_MS = 100;
+const QUICK_RETRY_MS = 100;
 /** Agents that return when an instance told them to are spread over this time. */
-export const RETURN_SPREAD_MS = 1000;
+const RETURN_SPREAD_MS = 1000;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;
 /** A session that answered and lasted this long has worked: its loss allows a retry at once. */
@@ -65,7 +65,7 @@ export function step(state: LinkState, event: LinkEvent, { now, chance }: Circum
   return { state: next, effects };
 }
 
-export type LinkStep = { state: LinkState; effects: LinkEffect[] };
+type LinkStep = { state: LinkState; effects: LinkEffect[] };
 type Draft = LinkState & Circumstances & { effects: LinkEffect[]; was: LinkState; event: LinkEvent };
 
 function apply(link: Draft, event: LinkEvent): void {

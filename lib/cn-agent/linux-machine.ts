@@ -17,7 +17,7 @@ import {
 } from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
 
-export interface LinuxMachineDeps {
+interface LinuxMachineDeps {
   clock: Clock;
   serverUuid: string;
   agentVersion: string;

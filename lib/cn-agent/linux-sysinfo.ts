@@ -11,7 +11,7 @@ const BYTES_PER_GB = 1e9;
 const SECTOR_BYTES = 512;
 const KIB_PER_MIB = 1024;
 
-export interface SysinfoOf {
+interface SysinfoOf {
   uuid: string;
   agentVersion: string;
   taskAddress?: TaskAddress | undefined;

@@ -11,7 +11,7 @@ import type { Credentials } from './credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from './endpoints.ts';
 import { answerTo } from './http-request.ts';
 
-export interface OldCnapiDeps {
+interface OldCnapiDeps {
   clock: Clock;
   random: Random;
   serverUuid: string;

@@ -20,7 +20,7 @@ import type { OldCnapi } from './old-cnapi.ts';
 import { adviceOn } from './refusals.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from './reports.ts';
 
-export interface OldSchemeDeps {
+interface OldSchemeDeps {
   clock: Clock;
   random: Random;
   log: Logger;

@@ -35,7 +35,7 @@ export interface AgentOptions {
   logLevel: LogLevel;
 }
 
-export interface HttpOptions {
+interface HttpOptions {
   host: string;
   port: number;
   /** Everybody may post. */
@@ -150,7 +150,7 @@ export function usage<Result>(parse: () => Result): Result {
   }
 }
 
-export interface DiscoveryValues {
+interface DiscoveryValues {
   dns?: string | undefined;
   datacenter?: string | undefined;
   domain?: string | undefined;
@@ -189,7 +189,7 @@ function endpointOf(text: string): Endpoint {
   return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || scheme.port) };
 }
 
-export interface CredentialFlags {
+interface CredentialFlags {
   url?: string[] | undefined;
   tls?: boolean | undefined;
   ca?: string | undefined;

@@ -34,7 +34,7 @@ export interface HistoryEntry {
   log: unknown[];
 }
 
-export interface PostedTasksDeps {
+interface PostedTasksDeps {
   clock: Clock;
   random: Random;
   /** Hands the task to the runner. */

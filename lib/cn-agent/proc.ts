@@ -1,7 +1,7 @@
 /** Processes as Linux shows them in /proc; without /proc no process is known. */
 import { readdir, readFile } from 'node:fs/promises';
 
-export interface ProcessFacts {
+interface ProcessFacts {
   pid: number;
   state: string;
   pgid: number;

@@ -8,7 +8,7 @@ import { digestOf } from '../wire/canonical-json.ts';
 import type { Link } from './link-driver.ts';
 import type { Machine, Sysinfo } from './machine.ts';
 
-export interface ReportsDeps {
+interface ReportsDeps {
   machine: Machine;
   outbox: Pick<Link, 'hasRoom' | 'send'>;
   log: Logger;

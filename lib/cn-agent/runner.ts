@@ -33,7 +33,7 @@ import type { Catalogue } from './tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from './tasks/task.ts';
 import { Unjournalled } from './unjournalled.ts';
 
-export interface RunnerDeps {
+interface RunnerDeps {
   clock: Clock;
   log: Logger;
   serverUuid: string;

@@ -9,7 +9,7 @@ import { type Answer, type DecodedPacket, decode, encode, type OptAnswer } from 
 import type { ZoneAnswer, ZoneQuestion } from './zone.ts';
 
 export const headerBytes = 12;
-export const plainUdpBytes = 512;
+const plainUdpBytes = 512;
 /**
  * The largest datagram that crosses any network unfragmented. This code neither sends nor requests
  * a larger one.

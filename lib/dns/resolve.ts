@@ -12,7 +12,7 @@ import { type Random, shuffled } from '../ports/random.ts';
 import { type Asker, ask, type ServerAddress } from './exchange.ts';
 import { serviceName } from './zone.ts';
 
-export interface ResolveOptions {
+interface ResolveOptions {
   /** `ip:port` or `[ip]:port`. Without it the operating system's resolver is used. */
   server?: string | undefined;
   datacenter: string;
@@ -22,7 +22,7 @@ export interface ResolveOptions {
   random: Random;
 }
 
-export interface ResolvedInstance {
+interface ResolvedInstance {
   /** Undefined when the owner of the name publishes instances under other names. */
   uuid: string | undefined;
   host: string;

@@ -13,7 +13,7 @@
 import { isIP } from 'node:net';
 import type { Answer, SrvAnswer } from 'dns-packet';
 
-export const ttlSeconds = 1;
+const ttlSeconds = 1;
 
 export interface Zone {
   readonly datacenter: string;
@@ -38,7 +38,7 @@ export interface ZoneQuestion {
   readonly type: string;
 }
 
-export type Rcode = 'NOERROR' | 'NXDOMAIN' | 'REFUSED';
+type Rcode = 'NOERROR' | 'NXDOMAIN' | 'REFUSED';
 
 export interface ZoneAnswer {
   readonly rcode: Rcode;

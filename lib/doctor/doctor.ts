@@ -18,7 +18,7 @@ import { type Finding, findings } from './finding.ts';
 import { checkMachine } from './machine.ts';
 import { checkName, checkPeers, checkPort } from './network.ts';
 
-export interface DoctorDeps {
+interface DoctorDeps {
   configFile: string | undefined;
   env: Record<string, string | undefined>;
   /** A name server to ask instead of the system's. */

@@ -12,7 +12,7 @@ import { type InstanceRow, readLive } from '../roster/instance-store.ts';
 import { serviceNameOf } from './files.ts';
 import { type Finding, findings } from './finding.ts';
 
-export interface NetworkPorts {
+interface NetworkPorts {
   clock: Clock;
   random: Random;
   /** A name server to ask instead of the system's. */

@@ -56,7 +56,7 @@ export async function readLog(database: Queryable, id: number): Promise<LogState
 }
 
 /** Both ends are included. */
-export interface EventRange {
+interface EventRange {
   from: number;
   upTo: number;
   limit: number;

@@ -15,7 +15,7 @@ import type { Clock } from '../ports/clock.ts';
 import { isAnother, type LoggedEvent, type Position, positionOf } from './event.ts';
 import { readEventPage } from './event-store.ts';
 
-export interface ReaderDeps {
+interface ReaderDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;
@@ -32,7 +32,7 @@ export interface News {
   isEnd: boolean;
 }
 
-export const READ_MS = 150;
+const READ_MS = 150;
 const PAGE = 1_000;
 export const WINDOW = 4_000;
 

@@ -16,7 +16,7 @@ import {
 import { type Clock, isoNow } from '../ports/clock.ts';
 import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
 
-export interface StandInDeps {
+interface StandInDeps {
   clock: Clock;
   serverUuid: string;
   /** Number of the machine in the fleet; its name and address are derived from it. */

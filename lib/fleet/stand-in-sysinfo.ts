@@ -6,7 +6,7 @@ import { REFERENCE_AGENTS } from '../cn-agent/machine.ts';
 
 export type SysinfoSize = 'small' | 'real';
 
-export interface StandIn {
+interface StandIn {
   serverUuid: string;
   number: number;
   agentVersion: string;

@@ -6,7 +6,7 @@
  */
 import { CnapiError } from '../errors.ts';
 
-export interface AnswerBudgetOptions {
+interface AnswerBudgetOptions {
   maxBytes: number;
   /** 0: no limit. */
   maxBytesPerCaller: number;

@@ -10,7 +10,7 @@ import { CnapiError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 
-export interface CertificateFiles {
+interface CertificateFiles {
   certFile: string;
   keyFile: string;
 }
@@ -26,7 +26,7 @@ export interface CertificatePair {
 }
 
 /** An unusable certificate or key; the message names the configuration key and its file. */
-export class CertificateError extends CnapiError {
+class CertificateError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('InvalidCertificate', 500, message, { cause });
   }

@@ -14,7 +14,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Certificates } from './certificates.ts';
 import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 
-export interface DoorsOptions {
+interface DoorsOptions {
   http: HttpServer;
   host: string;
   /** 0: any free port. */

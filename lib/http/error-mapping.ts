@@ -6,7 +6,7 @@
 import { CnapiError } from '../errors.ts';
 import type { Reply } from './route.ts';
 
-export interface ErrorBody {
+interface ErrorBody {
   code: string;
   message: string;
   errors?: { field: string; code: string; message: string }[];

@@ -20,7 +20,7 @@ import { cutForLog } from './request-log.ts';
 import type { Reply, Route } from './route.ts';
 import { writeInSlices } from './write-bounded.ts';
 
-export interface ExchangeDeps {
+interface ExchangeDeps {
   version: string;
   clock: Clock;
   random: Random;

@@ -12,7 +12,7 @@ import { ForbiddenError, InvalidContentError, RequestTooLargeError } from './htt
 
 export const MAX_URL_CHARS = 8 * 1024;
 
-export interface Knock {
+interface Knock {
   url: string;
   httpVersion: string;
   /** All Host headers of the request. */

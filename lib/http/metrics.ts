@@ -12,7 +12,7 @@ import type { WaitlistStats } from '../waitlist/waitlist.ts';
 import { type CountedMetric, METRIC_HELP, type MetricValues } from './metric-help.ts';
 import type { Scrape } from './scrape.ts';
 
-export interface MetricsSources {
+interface MetricsSources {
   /** Version and place of this process: the labels of `cnapi_build_info`. */
   build: { version: string; node: string; datacenter: string; cnapiUuid: string; host: string };
   /** Servers whose agents are connected to this instance, or posted to it recently. */
@@ -28,7 +28,7 @@ export interface MetricsSources {
   counters?(): MetricValues;
 }
 
-export interface RequestSample {
+interface RequestSample {
   method: string;
   route: string;
   status: number;

@@ -13,7 +13,7 @@ import { pathParamsOf, type Route } from './route.ts';
 
 export type Params = Record<string, unknown>;
 
-export interface ParamSources {
+interface ParamSources {
   path: Record<string, string | undefined>;
   /** Without the question mark. */
   query: string;

@@ -8,7 +8,7 @@ import { SourceBuckets } from '../access/source-limits.ts';
 import type { Logger } from '../log.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 
-export interface RequestLogDeps {
+interface RequestLogDeps {
   /** Per source; 0: no limit. */
   linesPerSecond: number;
   clock: Clock;

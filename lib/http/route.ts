@@ -17,7 +17,7 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
  * `server`: the server named by `server_uuid` exists (else 404); the handler gets it without its
  * wide parts. `running`: its status is also `running` (else 409).
  */
-export type Precondition = 'server' | 'running';
+type Precondition = 'server' | 'running';
 
 /**
  * The source of a route. The reference's routes answer a type failure with 500, as its clients

@@ -8,19 +8,19 @@
  */
 import type { Reply, RowText } from './route.ts';
 
-export interface Chunk<Row, Place> {
+interface Chunk<Row, Place> {
   rows: readonly Row[];
   /** Where the next chunk starts; undefined after the last row. */
   next: Place | undefined;
 }
 
-export interface ChunkSize {
+interface ChunkSize {
   rows: number;
   /** Of the wide columns, uncompressed; the first row is returned whatever its size. */
   bytes: number;
 }
 
-export interface RowSource<Row, Place> {
+interface RowSource<Row, Place> {
   limit: number;
   read(after: Place | undefined, size: ChunkSize): Promise<Chunk<Row, Place>>;
 }

@@ -15,7 +15,7 @@ export interface ScrapeSources {
   lockWaits(): Promise<readonly number[]>;
 }
 
-export interface Scraped {
+interface Scraped {
   /** Undefined if the database did not answer in time. */
   servers: Record<string, number> | undefined;
   taskTimes: readonly { wait: number | null; run: number | null }[];

@@ -14,7 +14,7 @@ import type { Servers } from '../servers/servers.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import type { Waitlist } from '../waitlist/waitlist.ts';
 
-export interface RosterService {
+interface RosterService {
   instances(): Promise<InstanceView[]>;
   /**
    * Makes the instance leave; returns it as it was then. @throws InstanceNotFoundError,
@@ -32,7 +32,7 @@ export interface RosterService {
 }
 
 /** Agents that post to any instance. */
-export interface OldAgentsService {
+interface OldAgentsService {
   /** One posted a heartbeat; the server need not exist. */
   heartbeat(serverUuid: string): void;
   /** An agent's post created the server: it is `running` from now on. */

@@ -25,7 +25,7 @@ const taskExample = {
   history: [{ name: 'finish', timestamp: '2030-01-01T00:00:00.120Z', event: {} }],
 };
 
-export const taskSchema = z
+const taskSchema = z
   .looseObject({
     id: uuid(),
     req_id: z.string().optional(),

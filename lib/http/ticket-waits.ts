@@ -19,21 +19,21 @@ export class TicketWaitTimeoutError extends CnapiError {
 }
 
 /** The reference waits for ever here. */
-export class TicketFinishedError extends CnapiError {
+class TicketFinishedError extends CnapiError {
   constructor(ticketUuid: string) {
     super('TicketFinished', 409, `Ticket ${ticketUuid} is finished and will not be active; create another one`);
   }
 }
 
 /** The reference waits for ever here. */
-export class TicketDeletedError extends CnapiError {
+class TicketDeletedError extends CnapiError {
   constructor(ticketUuid: string) {
     super('ResourceNotFound', 404, `Ticket ${ticketUuid} was deleted while it was waited for`);
   }
 }
 
 /** Status, code and both texts are the reference's, because clients know them. */
-export class TicketExpiredError extends CnapiError {
+class TicketExpiredError extends CnapiError {
   constructor(ticketUuid: string, atOnce: boolean) {
     super('InternalError', 500, atOnce ? `ticket ${ticketUuid} is expired` : 'ticket has expired');
   }

@@ -14,7 +14,7 @@ import type { Queryable } from './database.ts';
 /** In place of an answer: the row is locked, ask again. */
 export const LOCKED = Symbol('locked');
 
-export interface BatcherOptions<Question, Answer> {
+interface BatcherOptions<Question, Answer> {
   clock: Clock;
   log: Logger;
   database: Queryable;

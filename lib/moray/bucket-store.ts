@@ -35,7 +35,7 @@ interface Row {
   _mtime: Date;
 }
 
-export const batchMaxOperations = 1_000;
+const batchMaxOperations = 1_000;
 const writeAttempts = 3;
 
 export class BucketStore {

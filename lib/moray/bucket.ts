@@ -25,7 +25,7 @@ export interface DocumentDeclaration {
   indexes: Record<string, IndexDeclaration>;
 }
 
-export interface ColumnsDeclaration {
+interface ColumnsDeclaration {
   /** Also the name of the table. */
   name: string;
   /** The field whose column is the key. */
@@ -64,7 +64,7 @@ export interface BucketObject<Value = Record<string, unknown>> {
   mtime: Date;
 }
 
-export const keyMaxLength = 512;
+const keyMaxLength = 512;
 
 /** Filters may also use `_id` (order of creation), `_key`, `_etag` and `_mtime`. */
 export function documentBucket(declaration: DocumentDeclaration): DocumentBucket {

@@ -31,7 +31,7 @@ class ReadOnlyError extends Error {
   }
 }
 
-export interface ClientOptions extends pg.ClientConfig {
+interface ClientOptions extends pg.ClientConfig {
   /** Time to open a connection, divided among the hosts. */
   connectionTimeoutMillis: number;
 }

@@ -56,7 +56,7 @@ export function formatFilter(filter: Filter): string {
 }
 
 /** A value with NUL, parentheses, star and backslash escaped (RFC 4515 section 3). */
-export function escapeValue(value: string): string {
+function escapeValue(value: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: NUL is one of the characters that must be escaped.
   return value.replace(/[\u0000()*\\]/g, (character) => `\\${character.charCodeAt(0).toString(16).padStart(2, '0')}`);
 }

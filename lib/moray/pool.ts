@@ -55,7 +55,7 @@ export interface PostgresOptions {
   connectTimeoutMs?: number;
 }
 
-export interface PoolStats {
+interface PoolStats {
   total: number;
   idle: number;
   waiting: number;

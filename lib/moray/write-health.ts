@@ -31,7 +31,7 @@ export const writeCheckMigrations: Migration[] = [
   },
 ];
 
-export interface WriteHealthDeps {
+interface WriteHealthDeps {
   database: Pick<Database, 'transaction'>;
   clock: Clock;
   log: Logger;

@@ -10,7 +10,7 @@ import type { Queryable } from '../moray/database.ts';
 import type { Clock, Timer } from '../ports/clock.ts';
 import { recordSources, type Source } from './source-store.ts';
 
-export interface AgentSourcesDeps {
+interface AgentSourcesDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;

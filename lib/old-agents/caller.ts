@@ -21,14 +21,14 @@ import { endOfError, endOfReply, failure, listOfReply } from './task-reply.ts';
  * reason of a failed connection: a caller that controls the address of a server's agent must not
  * learn what listens there.
  */
-export class AgentRequestError extends CnapiError {
+class AgentRequestError extends CnapiError {
   constructor(serverUuid: string, message: string, cause?: unknown) {
     super('InternalError', 500, `The agent of server ${serverUuid}: ${message}`, { cause });
   }
 }
 
 /** This instance has reached its limit of simultaneous requests to agents. */
-export class TooManyAgentRequestsError extends CnapiError {
+class TooManyAgentRequestsError extends CnapiError {
   constructor(limit: number) {
     super(
       'TooManyAgentRequests',
@@ -41,7 +41,7 @@ export class TooManyAgentRequestsError extends CnapiError {
   }
 }
 
-export interface OldAgentCallerDeps {
+interface OldAgentCallerDeps {
   database: Queryable;
   servers: Pick<Servers, 'sysinfoParts'>;
   clock: Clock;

@@ -28,7 +28,7 @@ export interface AgentCall {
 /** `unread`: why the body could not be read completely. `isJson`: its content type says so. */
 export type AgentReply = { status: number; isJson: boolean } & ({ body: string } | { unread: string });
 
-export type CallTrouble = 'unreachable' | 'broken-off' | 'timed-out' | 'given-up' | 'unreadable';
+type CallTrouble = 'unreachable' | 'broken-off' | 'timed-out' | 'given-up' | 'unreadable';
 
 /**
  * There was no reply. `wasSent`: the agent may have read the request. The message begins with the
@@ -44,7 +44,7 @@ export class AgentCallError extends CnapiError {
   }
 }
 
-export interface MessengerStats {
+interface MessengerStats {
   calls: number;
   /** Calls without a reply. */
   failed: number;
@@ -75,7 +75,7 @@ const MAX_INTERIM = 8;
 const KEEPALIVE_AFTER_MS = 60_000;
 const REQUEST_ID = /^[\x21-\x7e]{1,200}$/;
 
-export interface MessengerDeps {
+interface MessengerDeps {
   clock: Clock;
   /** This instance's version, for User-Agent. */
   version: string;

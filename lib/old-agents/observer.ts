@@ -16,13 +16,13 @@ import type { Ticker } from '../roster/ticker.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';
 
-export interface ObserverTimes {
+interface ObserverTimes {
   oldHeartbeatLifetimeMs: number;
   oldSightingsMs: number;
   oldGraceMs: number;
 }
 
-export interface ObserverDeps {
+interface ObserverDeps {
   /** A database of one connection with short timeouts, used by nothing else. */
   database: Queryable;
   cnapiUuid: string;
@@ -35,7 +35,7 @@ export interface ObserverDeps {
 }
 
 /** Since the start of this instance. */
-export interface ObserverStats {
+interface ObserverStats {
   /** Servers that a legacy heartbeat of this instance made `running`. */
   returned: number;
   /** Servers that this instance found silent. */

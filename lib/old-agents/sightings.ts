@@ -42,7 +42,7 @@ export interface SightedRow {
   sightings: number;
 }
 
-export interface SightingLimits {
+interface SightingLimits {
   /**
    * An older post proves nothing any more, and a server that was quiet for this long may be
    * `unknown`.

@@ -19,7 +19,7 @@ import {
 } from './admission.ts';
 import type { Ticker } from './ticker.ts';
 
-export interface ArrivalsDeps {
+interface ArrivalsDeps {
   ticker: Ticker;
   eventLoop: EventLoop;
   /** The number of sessions, and of those that are being probed. */
@@ -32,11 +32,6 @@ export interface ArrivalsDeps {
   maxAgents: number;
   clock: Clock;
   log: Logger;
-}
-
-export interface Deferral {
-  why: string;
-  retryAfterMs: number;
 }
 
 export class Arrivals {

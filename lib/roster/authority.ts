@@ -33,7 +33,7 @@ import {
 import type { Session, SessionSocket, SessionTable } from './session.ts';
 import type { Verdicts } from './verdicts.ts';
 
-export interface AuthorityDeps {
+interface AuthorityDeps {
   database: Queryable;
   sessions: SessionTable;
   verdicts: Verdicts;
@@ -44,16 +44,13 @@ export interface AuthorityDeps {
   log: Logger;
 }
 
-export interface Candidate {
+interface Candidate {
   hello: HelloFrame;
   socket: SessionSocket;
   isOpen(): boolean;
 }
 
-export type Acceptance =
-  | { kind: 'accepted'; session: Session }
-  | { kind: 'refused'; refusal: Refusal }
-  | { kind: 'gone' };
+type Acceptance = { kind: 'accepted'; session: Session } | { kind: 'refused'; refusal: Refusal } | { kind: 'gone' };
 
 interface Taken {
   writer: Writer;

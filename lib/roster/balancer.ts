@@ -13,7 +13,7 @@ import { Relocation } from './relocation.ts';
 import type { SessionTable } from './session.ts';
 import type { Ticker } from './ticker.ts';
 
-export interface BalancerDeps {
+interface BalancerDeps {
   sessions: SessionTable;
   ticker: Ticker;
   /** The live runs, as last read, and the run of this instance. */

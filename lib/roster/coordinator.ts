@@ -29,7 +29,7 @@ import { Ticker } from './ticker.ts';
 import { Verdicts } from './verdicts.ts';
 import { Watch } from './watch.ts';
 
-export interface RosterConfig {
+interface RosterConfig {
   silenceMs: number;
   checkMs: number;
   beatMs: number;
@@ -45,7 +45,7 @@ export interface RosterConfig {
   maxAgents: number;
 }
 
-export interface RosterDeps {
+interface RosterDeps {
   /** Shared with the rest of the process. */
   database: Queryable;
   /** One connection each; nothing else uses them. */

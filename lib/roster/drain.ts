@@ -17,7 +17,7 @@
 import { MAX_GOAWAY_MS } from '../wire/limits.ts';
 import type { DrainAnswer } from './instance-store.ts';
 
-export type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';
+type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';
 
 export interface DrainTimes {
   /** From the beginning; then agents that still have nowhere to go are left behind. */
@@ -46,7 +46,7 @@ export type DrainEvent =
   | { type: 'unannounced' }
   | { type: 'tick'; view: DrainView };
 
-export interface DrainView {
+interface DrainView {
   /** Instances that agents can go to. */
   others: number;
   agents: number;
@@ -67,7 +67,7 @@ export type DrainEffect =
   | { do: 'end-waits' }
   | { do: 'leave' };
 
-export type DrainStep = { state: DrainState; effects: DrainEffect[] };
+type DrainStep = { state: DrainState; effects: DrainEffect[] };
 
 /** A higher rate than the other instances can accept would only fill their queues. */
 export const AGENTS_PER_SECOND = 2_000;

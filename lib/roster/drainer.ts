@@ -13,7 +13,7 @@ import type { DrainAnswer } from './instance-store.ts';
 import { Relocation } from './relocation.ts';
 import type { SessionTable } from './session.ts';
 
-export interface DrainerDeps {
+interface DrainerDeps {
   sessions: SessionTable;
   /** Announces to all instances that this one leaves. */
   announce: () => Promise<DrainAnswer>;

@@ -13,7 +13,7 @@ import type { Address } from '../wire/frames.ts';
 import { doublingPause, Relocation } from './relocation.ts';
 import type { SessionTable } from './session.ts';
 
-export interface EvacuationDeps {
+interface EvacuationDeps {
   sessions: SessionTable;
   /** Where agents may go. */
   addresses: () => Address[];

@@ -33,14 +33,14 @@ import {
 import { LeaseObserver } from './lease.ts';
 import type { Ticker } from './ticker.ts';
 
-export interface InstancesTimes {
+interface InstancesTimes {
   beatMs: number;
   leaseMs: number;
   silenceMs: number;
   startGraceMs: number;
 }
 
-export interface InstancesDeps {
+interface InstancesDeps {
   /** A database of one connection with short timeouts; nothing else uses it. */
   database: Queryable;
   cnapiUuid: string;
@@ -57,7 +57,7 @@ export interface InstancesDeps {
   admission: () => Admission;
 }
 
-export interface InstancesListener {
+interface InstancesListener {
   /** The run was found dead; `newRun` is live from now on. */
   runRenewed?(oldRun: string, newRun: string): void;
   /** It cannot act for its agents now. */

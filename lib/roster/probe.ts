@@ -10,7 +10,7 @@ import type { Random } from '../ports/random.ts';
 import type { SessionTable } from './session.ts';
 import type { Ticker } from './ticker.ts';
 
-export interface ProbeDeps {
+interface ProbeDeps {
   bus: Bus;
   sessions: SessionTable;
   run: () => string;

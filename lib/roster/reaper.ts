@@ -15,7 +15,7 @@ import type { Session, SessionTable } from './session.ts';
 import type { Ticker } from './ticker.ts';
 import type { Verdicts } from './verdicts.ts';
 
-export interface ReaperDeps {
+interface ReaperDeps {
   database: Queryable;
   sessions: SessionTable;
   verdicts: Verdicts;

@@ -8,7 +8,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Address } from '../wire/frames.ts';
 import type { Session } from './session.ts';
 
-export interface RelocationRequest {
+interface RelocationRequest {
   among: Iterable<Session>;
   atMost: number;
   reason: string;

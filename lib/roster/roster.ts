@@ -62,7 +62,7 @@ export const RETURN_EVERY_MS = 5_000;
  * `status = 'running' and run is null`). `none`: not connected. Work for a legacy agent is fenced
  * by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
  */
-export type AgentKind = 'linked' | 'old' | 'none';
+type AgentKind = 'linked' | 'old' | 'none';
 
 export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>): AgentKind {
   if (status !== 'running') return 'none';
@@ -89,7 +89,7 @@ export interface Refusal {
   retryAfterMs?: number;
 }
 
-export type HelloDecision =
+type HelloDecision =
   /** Nothing on the row rejects the hello: try the accept again. */
   | { kind: 'again' }
   | { kind: 'refuse'; refusal: Refusal }

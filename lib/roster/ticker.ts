@@ -11,10 +11,10 @@ interface Countdown {
   callback: () => void;
 }
 
-export type TickListener = (tickMs: number) => void;
+type TickListener = (tickMs: number) => void;
 /** `lateMs`: how late the tick was. */
-export type FireListener = (lateMs: number) => void;
-export type StallListener = (stalledMs: number) => void;
+type FireListener = (lateMs: number) => void;
+type StallListener = (stalledMs: number) => void;
 
 export class Ticker {
   readonly #clock: Clock;

@@ -16,7 +16,7 @@ import { type LossReason, STATUS_REASONS } from './roster.ts';
 import { type Loss, recordLosses } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 
-export interface VerdictsDeps {
+interface VerdictsDeps {
   /** A database of one connection with short timeouts; nothing else uses it. */
   database: Queryable;
   sessions: SessionTable;

@@ -19,7 +19,7 @@ import type { Clock } from '../ports/clock.ts';
 import { mergeReports, type ServerReport } from './server.ts';
 import { storeReports } from './server-store.ts';
 
-export interface ReportQueueDeps {
+interface ReportQueueDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;

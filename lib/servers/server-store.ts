@@ -52,7 +52,7 @@ export interface ListPart {
   bytes?: number | undefined;
 }
 
-export interface ServerChunk {
+interface ServerChunk {
   servers: ServerParts[];
   /** The last server, to continue after it; undefined when there are no more. */
   next: string | undefined;

@@ -94,7 +94,7 @@ export interface ServerReport {
   disk: Record<string, number>;
 }
 
-export interface SysinfoContext {
+interface SysinfoContext {
   defaults: ServerDefaults;
   datacenter: string;
   /** ISO 8601; used as `created` if the sysinfo has no such time. */

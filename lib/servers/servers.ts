@@ -29,7 +29,7 @@ import { serversBucket } from './server-schema.ts';
 import * as store from './server-store.ts';
 import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts';
 
-export interface ServersDeps {
+interface ServersDeps {
   database: Database;
   clock: Clock;
   log: Logger;
@@ -43,7 +43,7 @@ export interface FoundServer {
   isRunning: boolean;
 }
 
-export interface ListQuery {
+interface ListQuery {
   filter: store.ServerFilter;
   breadth: store.Breadth;
   part: store.ListPart;

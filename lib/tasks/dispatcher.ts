@@ -41,7 +41,7 @@ import type { TaskSession, TaskSessions } from './sessions.ts';
 import { taskEnds } from './task.ts';
 import { Ticks } from './ticks.ts';
 
-export interface DispatcherConfig {
+interface DispatcherConfig {
   taskStartByMs: number;
   taskResendMs: number;
   taskOverdueMs: number;

@@ -39,7 +39,7 @@ import {
 import { readInBatches } from './read-batches.ts';
 import { type EndReport, type ReportSubject, sizeOf, toEnd, withoutResult } from './report.ts';
 
-export interface PostsDeps {
+interface PostsDeps {
   database: Queryable;
   bus: Bus;
   messenger: TaskMessenger;

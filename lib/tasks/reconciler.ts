@@ -24,7 +24,7 @@ import {
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { decideAtInventory } from './task.ts';
 
-export interface ReconcilerDeps {
+interface ReconcilerDeps {
   database: Queryable;
   sessions: TaskSessions;
   clock: Clock;

@@ -27,7 +27,7 @@ import { type AttemptReport, recordReports } from './report-store.ts';
 import type { TaskSession } from './sessions.ts';
 import type { TaskError } from './task.ts';
 
-export interface RecorderDeps {
+interface RecorderDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;

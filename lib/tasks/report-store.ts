@@ -5,7 +5,7 @@ import { toWritten, type WrittenRow, type WrittenTasks } from './claim-store.ts'
 import type { Report, ReportSubject } from './report.ts';
 
 /** Keeps the first half and the last half of each output stream, and a limited number of pieces. */
-export interface OutputBounds {
+interface OutputBounds {
   halfBytes: number;
   halfPieces: number;
 }

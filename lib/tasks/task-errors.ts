@@ -81,7 +81,7 @@ export class TicketOfAnotherServerError extends CnapiError {
   }
 }
 
-export interface QueueQuota {
+interface QueueQuota {
   tasks: number;
   mib: number;
 }

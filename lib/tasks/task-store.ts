@@ -134,7 +134,7 @@ export interface TaskPlace {
   createdAt: string;
 }
 
-export interface TaskChunk {
+interface TaskChunk {
   rows: TaskRow[];
   /** The last row, where the next part starts; undefined if there are no more. */
   next: TaskPlace | undefined;
@@ -236,7 +236,7 @@ export async function cancelTask(database: Queryable, id: string): Promise<Cance
   return rows[0];
 }
 
-export interface EventPage {
+interface EventPage {
   isEnded: boolean;
   events: TaskEvent[];
 }
@@ -303,7 +303,7 @@ function endData(row: EventRow): JsonObject {
 }
 
 /** Limits of one batch: tasks, and pieces of output (except those of the last task). */
-export interface DeleteBounds {
+interface DeleteBounds {
   tasks: number;
   pieces: number;
 }

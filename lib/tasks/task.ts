@@ -23,7 +23,7 @@ export interface TaskError {
 }
 
 /** Reported by an agent; only the newest is kept. */
-export interface TaskProgress {
+interface TaskProgress {
   /** Per cent done. */
   value: number;
   message?: string;

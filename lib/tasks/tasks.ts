@@ -69,7 +69,7 @@ export type TasksConfig = Pick<
   'slowPollMs' | 'slowPollNoBusMs' | 'adoptGraceMs' | 'taskStartByMs' | 'taskResendMs' | 'taskOverdueMs'
 >;
 
-export interface TasksDeps {
+interface TasksDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
@@ -97,7 +97,7 @@ const STOPS_WITHIN_MS = 2_000;
 /** One statement deletes this much well within its time limit. */
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
-export interface TaskHistoryPart {
+interface TaskHistoryPart {
   rows: ServerTaskHistoryEntry[];
   next: TaskPlace | undefined;
 }

@@ -11,7 +11,7 @@ import type { Clock } from '../ports/clock.ts';
 import { SlowPoll } from '../waits/slow-poll.ts';
 import { expireTickets, type MovedTicket, mendQueues } from './ticket-store.ts';
 
-export interface DirectorDeps {
+interface DirectorDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;

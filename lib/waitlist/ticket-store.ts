@@ -55,7 +55,7 @@ export interface TicketBounds {
   maxOpen: number;
 }
 
-export interface CreateBounds extends TicketBounds {
+interface CreateBounds extends TicketBounds {
   /** Limits how many waiting tickets the answer lists. */
   maxListed: number;
 }

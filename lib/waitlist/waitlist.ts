@@ -66,7 +66,7 @@ import { type Queue, toQueue, toTicket } from './ticket-view.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
 
-export interface WaitlistDeps {
+interface WaitlistDeps {
   database: Database;
   bus: Bus;
   clock: Clock;

@@ -9,7 +9,7 @@ import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Clock } from '../ports/clock.ts';
 
-export interface SlowPollDeps {
+interface SlowPollDeps {
   clock: Clock;
   bus: Bus;
   log: Logger;

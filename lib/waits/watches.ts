@@ -16,7 +16,7 @@ import type { Clock } from '../ports/clock.ts';
 import { changedIds } from './changes.ts';
 import { TooManyWaitersError, WaitStoppedError } from './wait-errors.ts';
 
-export interface WatchesDeps<Position> {
+interface WatchesDeps<Position> {
   database: Queryable;
   bus: Bus;
   clock: Clock;
@@ -184,7 +184,7 @@ interface Awaiter<Position> {
   settle: (error?: unknown) => void;
 }
 
-export interface WatchOptions<Position> extends Pick<WatchesDeps<Position>, 'clock' | 'isBefore'> {
+interface WatchOptions<Position> extends Pick<WatchesDeps<Position>, 'clock' | 'isBefore'> {
   id: string;
   wantsEvents: boolean;
   onClose: () => void;

@@ -16,7 +16,7 @@ export const BYTES_PER_MS = 16 * 1024;
 /** The cost of a frame in addition to its bytes; control frames and fragments count too. */
 export const FRAME_BYTES = 8 * 1024;
 /** The minimum cost of one read from the socket. */
-export const READ_BYTES = 4 * 1024;
+const READ_BYTES = 4 * 1024;
 /** The cost of a JSON value in addition to its bytes. */
 export const VALUE_BYTES = 64;
 

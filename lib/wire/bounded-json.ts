@@ -6,7 +6,7 @@
  */
 import { MAX_JSON_DEPTH } from './storable.ts';
 
-export interface JsonLimits {
+interface JsonLimits {
   /** Maximum number of values: scalars, arrays, objects, and the names of members. */
   maxValues: number;
   /** Maximum nesting of arrays and objects. Default MAX_JSON_DEPTH. */

@@ -59,7 +59,7 @@ const welcome = z.object({
   sendSysinfo: z.boolean(),
 });
 
-export const REFUSAL_CODES = [
+const REFUSAL_CODES = [
   'superseded',
   'incarnation-alive',
   'stale-journal',
@@ -216,7 +216,6 @@ export type RefuseFrame = z.infer<typeof refuse>;
 export type InventoryFrame = z.infer<typeof inventory>;
 export type HeartbeatFrame = z.infer<typeof heartbeat>;
 export type SysinfoFrame = z.infer<typeof sysinfo>;
-export type StatusFrame = z.infer<typeof status>;
 export type TaskFrame = z.infer<typeof task>;
 export type TaskEventFrame = z.infer<typeof taskEvent>;
 export type TaskEndFrame = z.infer<typeof taskEnd>;

@@ -9,12 +9,12 @@ import { costOfRead, pauseMsOf, payFor, VALUE_BYTES } from './allowance.ts';
 import type { ValuePayer } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
 
-export interface LimitedSocket {
+interface LimitedSocket {
   pause(): void;
   resume(): void;
 }
 
-export interface ReadLimiterDeps {
+interface ReadLimiterDeps {
   clock: Clock;
   /** Counts the pauses. */
   counters?: { readsPaused: number };

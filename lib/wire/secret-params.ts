@@ -4,8 +4,8 @@
  * readers see `(secret)` in their place, and the values are deleted when the task ends. Pure; used
  * where tasks are created, and by the agent's journal and history.
  */
-export const SECRET_PARAMS = 'secret_params';
-export const HIDDEN = '(secret)';
+const SECRET_PARAMS = 'secret_params';
+const HIDDEN = '(secret)';
 
 const MAX_POINTERS = 100;
 const MAX_POINTER_CHARS = 1000;

@@ -54,7 +54,7 @@ async function events({ client, output }: Context, _: unknown, options: Options)
 }
 
 /** Formats an event as one line: time, kind, object and change. */
-export function eventLine({ event, data }: FleetEvent): string {
+function eventLine({ event, data }: FleetEvent): string {
   return visible(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${aboutOf(event, data)}`);
 }
 
