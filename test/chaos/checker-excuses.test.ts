@@ -62,8 +62,8 @@ t.test('a living server may become unknown only while two faults are there at on
     return violationsOf(evidence).map(({ rule }) => rule);
   };
   t.same(found({ part: 'instance', instance: 1 }), []);
-  t.same(found({ part: 'redis' }), ['a living server is never unknown']);
-  t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a living server is never unknown']);
+  t.same(found({ part: 'redis' }), ['a live server is never unknown']);
+  t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a live server is never unknown']);
 });
 
 t.test('half a line is no effect', async (t) => {

@@ -59,19 +59,19 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'an end told otherwise than recorded',
-    'what is said of a task agrees',
+    'answers about a task agree',
     /answered as failure and is stored as complete/,
     (evidence) => Object.assign(opOf(evidence, 'wait'), { said: 'failure' }),
   ],
   [
     'an end told before it was recorded',
-    'what is said of a task agrees',
+    'answers about a task agree',
     /990 ms before that was recorded/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { endedAt: wall(4_000) }),
   ],
   [
     'a task that is active again after its end',
-    'what is said of a task agrees',
+    'answers about a task agree',
     /is active at attempt 1 by instance-1, after an end/,
     ({ history }) =>
       history.push(
@@ -80,7 +80,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'an attempt that falls',
-    'what is said of a task agrees',
+    'answers about a task agree',
     /after attempt 2/,
     ({ history }) => {
       history.push(op({ op: 'get', askedAt: 1_200, status: 200, task: FIRST, said: 'active', attempt: 2 }));
@@ -223,13 +223,13 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'two holders at once',
-    'no two hold a lock',
+    'a lock has one holder',
     /held one from 5500 and .* until 6000/,
     (evidence) => Object.assign(opOf(evidence, 'ticket-wait', TWO), { overAt: 5_500 }),
   ],
   [
     'holders out of order',
-    'locks go in order',
+    'locks are granted in order',
     /held one before .*, which had been created before/,
     (evidence) => {
       Object.assign(opOf(evidence, 'ticket', TWO), { askedAt: 4_000, overAt: 4_010 });
@@ -237,37 +237,37 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'tickets active out of order',
-    'locks go in order',
+    'locks are granted in order',
     /was active before .*, which was before it/,
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(5_500) }),
   ],
   [
     'a queue that stood still',
-    'locks go in order',
+    'locks are granted in order',
     /stood still for 3995 ms/,
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(10_000), updatedAt: wall(10_500) }),
   ],
   [
     'a ticket without an end',
-    'locks go in order',
+    'locks are granted in order',
     /is still queued/,
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { status: 'queued', activeAt: null }),
   ],
   [
     'a lock that was told and not held',
-    'a lock is told when it is held',
+    'a wait is answered when the lock is held',
     /told to be active and was not/,
     ({ stored }) => Object.assign(stored.tickets[0] ?? {}, { activeAt: null }),
   ],
   [
     'an accepted ticket that is missing',
-    'a lock is told when it is held',
+    'a wait is answered when the lock is held',
     /ticket .* is not in the database/,
     ({ stored }) => stored.tickets.pop(),
   ],
   [
     'a living server that became unknown',
-    'a living server is never unknown',
+    'a live server is never unknown',
     /became unknown \(silent\)/,
     ({ stored }) => stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2)),
   ],
@@ -279,19 +279,19 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'a status that was not so',
-    'the status is told as it is recorded',
+    'the status shown is the one recorded',
     /instance-0 tells of .* what was not so/,
     (evidence) => Object.assign(opOf(evidence, 'servers'), { unknown: [B] }),
   ],
   [
     'a list that lacks a server',
-    'the status is told as it is recorded',
+    'the status shown is the one recorded',
     /lists 1 of 2/,
     (evidence) => Object.assign(opOf(evidence, 'servers'), { count: 1 }),
   ],
   [
     'a task refused though its server runs',
-    'the status is told as it is recorded',
+    'the status shown is the one recorded',
     /refused as not running/,
     ({ history }) =>
       history.push(
@@ -308,7 +308,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'a fault that is not got over',
-    'faults are got over',
+    'the zone recovers from faults',
     /not all was well: instance-1/,
     (evidence) => {
       const fault = faultOf(evidence);
@@ -318,7 +318,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'a workload that does not go on',
-    'faults are got over',
+    'the zone recovers from faults',
     /had not gone on: locks/,
     (evidence) => Object.assign(faultOf(evidence), { lacking: ['locks'] }),
   ],
@@ -331,7 +331,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'a process that fell',
-    'no process ends by itself',
+    'no process ends without a fault',
     /instance-1 ended with 1/,
     ({ history }) => history.push({ kind: 'fell', at: 40_500, name: 'instance-1', exitCode: 1 }),
   ],

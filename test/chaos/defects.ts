@@ -23,7 +23,7 @@ const MINUTES = '1';
 
 export const defects: readonly Defect[] = [
   {
-    name: 'an agent starts again what a former one of it had started',
+    name: 'an agent starts a task again that an earlier process of it had started',
     only: ['agent killed'],
     rule: 'commands run once, before their end',
     changes: [
@@ -57,7 +57,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'every inventory is taken to hold what was handed over',
+    name: 'every inventory counts as if it contained all dispatched tasks',
     only: ['journal lost'],
     rule: 'each task ends once',
     changes: [
@@ -83,7 +83,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'keys are not kept',
+    name: 'keys are not stored',
     only: ['clients to instance'],
     rule: 'a key gives one task',
     changes: [{ file: 'lib/tasks/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
@@ -107,9 +107,9 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'a release lets the last one in instead of the first',
+    name: 'a release activates the last ticket instead of the first',
     only: ['clients to instance'],
-    rule: 'locks go in order',
+    rule: 'locks are granted in order',
     changes: [
       {
         file: 'lib/waitlist/waitlist-functions.ts',
@@ -119,9 +119,9 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'a wait for a ticket that was given up is answered as if it were active',
+    name: 'a wait for an expired or released ticket is answered as if it were active',
     only: ['clients to instance'],
-    rule: 'no two hold a lock',
+    rule: 'a lock has one holder',
     changes: [
       {
         file: 'lib/http/ticket-waits.ts',
@@ -131,9 +131,9 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'silence is counted while the observer itself stood still',
+    name: 'silence is counted while the observer itself was stalled',
     only: ['instance frozen for a moment'],
-    rule: 'a living server is never unknown',
+    rule: 'a live server is never unknown',
     changes: [
       {
         file: 'lib/roster/ticker.ts',

@@ -44,7 +44,7 @@ export const defects: readonly Defect[] = [
     cuts: [['order by hello.server_uuid\n       on conflict', 'on conflict']],
   },
   {
-    name: 'verdict: run and epoch are looked at in a CTE only, without a lock',
+    name: 'status change: run and epoch are checked only in a CTE, without a lock',
     statements: ['recordLosses'],
     cuts: [
       [
@@ -58,7 +58,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'verdict on ownerless rows: run and epoch are looked at in a CTE only, without a lock',
+    name: 'status change of ownerless rows: run and epoch are checked only in a CTE, without a lock',
     statements: ['recordOrphans'],
     cuts: [
       [
@@ -72,7 +72,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'inventory: run and epoch are looked at in a CTE only, without a lock',
+    name: 'inventory: run and epoch are checked only in a CTE, without a lock',
     statements: ['recordInventories'],
     cuts: [
       ['set inventory_epoch = row.epoch', 'set inventory_epoch = session.epoch'],
@@ -84,7 +84,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'new run: run and epoch are looked at in a CTE only, without a lock',
+    name: 'new run: run and epoch are checked only in a CTE, without a lock',
     statements: ['renewRun'],
     cuts: [
       ['set run = $4::uuid', 'set run = $4::uuid'],
@@ -96,7 +96,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'death: the beat is looked at in a CTE only, without a lock',
+    name: 'death: the beat is checked only in a CTE, without a lock',
     statements: ['declareLapsed'],
     cuts: [
       ['order by instance.run for update of instance skip locked', ''],
@@ -113,13 +113,13 @@ export const defects: readonly Defect[] = [
     cuts: [["perform 1 from cnapi_instances where state = 'live' order by run for update;", '']],
   },
   {
-    name: 'sightings: the roster rows are not locked',
+    name: 'legacy heartbeats: the roster rows are not locked',
     statements: ['recordSightings'],
     function: 'cnapi_record_sightings',
     cuts: [['on conflict (server_uuid) do update set epoch = row.epoch where false', 'on conflict do nothing']],
   },
   {
-    name: 'sightings: whether a run is dead is read by the statement that waits for the row',
+    name: 'legacy heartbeats: the statement that waits for the row also reads whether a run is dead',
     statements: ['recordSightings'],
     function: 'cnapi_record_sightings',
     cuts: [
@@ -132,7 +132,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'sightings: rows that exist are locked before others are inserted',
+    name: 'legacy heartbeats: existing rows are locked before new ones are inserted',
     statements: ['recordSightings'],
     function: 'cnapi_record_sightings',
     cuts: [
@@ -145,7 +145,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'silences: the count is looked at without a lock',
+    name: 'silences: the count is read without a lock',
     statements: ['recordSilences'],
     function: 'cnapi_record_old_silences',
     cuts: [['order by status.server_uuid for update of status skip locked', '']],
@@ -168,7 +168,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'send again: whether it was accepted is looked at in a subquery, without a lock',
+    name: 'send again: a subquery checks whether it was accepted, without a lock',
     statements: ['resendTasks'],
     cuts: [
       ["where (t.state || '') = 'claimed' and t.accepted_at is null and t.id = any", 'where t.id = any'],
@@ -191,7 +191,7 @@ export const defects: readonly Defect[] = [
     cuts: [['where t.id = any (told) for update skip locked', 'where t.id = any (told)']],
   },
   {
-    name: 'cancel: the state is looked at in a subquery',
+    name: 'cancel: the state is read in a subquery',
     statements: ['cancelTask'],
     cuts: [
       [
@@ -226,7 +226,7 @@ export const defects: readonly Defect[] = [
     cuts: [['for no key update of r skip locked', '']],
   },
   {
-    name: 'posts of dead runs: looked at once, without a lock',
+    name: 'posts of dead runs: read once, without a lock',
     statements: ['endPosts'],
     cuts: [
       ["where (state || '') = 'claimed' and posted_by = any ($1::uuid[])\n         and id = any", 'where id = any'],
@@ -234,13 +234,13 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'release, renew, delete: the queue is looked up, not locked',
+    name: 'release, renew, delete: the queue is read, not locked',
     statements: ['releaseTicket', 'renewTicket', 'deleteTicket'],
     function: 'cnapi_lock_queue_of',
     cuts: [['for update of q', '']],
   },
   {
-    name: 'create: the place is the highest one and one more',
+    name: 'create: the place is the highest place plus one',
     statements: ['createTicket'],
     function: 'cnapi_create_ticket',
     cuts: [

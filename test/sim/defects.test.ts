@@ -37,7 +37,7 @@ t.test('each invariant has found at least two of them', async (t) => {
 });
 
 t.test('a violation is told with what it does not need left out', async (t) => {
-  const number = defects.findIndex(({ name }) => name === 'a release hands the queue to nobody');
+  const number = defects.findIndex(({ name }) => name === 'a release activates no ticket');
   const { output } = await find(number, '--seed', '2', '--shrink');
   t.match(output, /shrinks to 0 faults/, 'it needs no fault');
   t.match(output, /^seed 2 .* 0 faults, \d operations?\):$/m);

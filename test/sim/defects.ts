@@ -21,7 +21,7 @@ export interface Defect {
 
 export const defects: Defect[] = [
   {
-    name: 'a late tick counts as a whole silence, before what had arrived is read',
+    name: 'a late tick counts as silence before the data that has arrived is read',
     breaks: 'I1',
     firstSeed: 38,
     file: 'lib/roster/ticker.ts',
@@ -41,7 +41,7 @@ export const defects: Defect[] = [
     is: 'if (silence.quietMs - tickMs >= limits.silenceMs * 20) return',
   },
   {
-    name: 'the rows of dead instances are left as they are',
+    name: 'the rows of dead instances are never changed',
     breaks: 'I1',
     firstSeed: 2,
     file: 'lib/roster/orphans.ts',
@@ -57,7 +57,7 @@ export const defects: Defect[] = [
     is: 'epoch = greatest(row.epoch, excluded.epoch - 1),',
   },
   {
-    name: 'a verdict looks neither at the run nor at the epoch',
+    name: 'a status change checks neither the run nor the epoch',
     breaks: 'I2',
     firstSeed: 1,
     file: 'lib/roster/roster-store.ts',
@@ -66,7 +66,7 @@ export const defects: Defect[] = [
     is: 'from loss where row.server_uuid = loss.server_uuid and row.status',
   },
   {
-    name: 'an ownerless row is one whose run is live, too',
+    name: 'a row whose run is live counts as ownerless too',
     breaks: 'I2',
     firstSeed: 1,
     file: 'lib/roster/roster-store.ts',
@@ -74,7 +74,7 @@ export const defects: Defect[] = [
     is: "state = 'nobody'",
   },
   {
-    name: 'an agent starts again what it has ended and forgotten',
+    name: 'an agent starts a task again that it has ended and deleted from its journal',
     breaks: 'I3',
     firstSeed: 40,
     file: 'lib/cn-agent/answers.ts',
@@ -90,7 +90,7 @@ export const defects: Defect[] = [
     is: "if (work.frame.id === '') await this.#deps.journal.append({ record: 'started',",
   },
   {
-    name: 'the last one in the queue is next',
+    name: 'the last ticket in the queue is the next one',
     breaks: 'I4',
     firstSeed: 4,
     file: 'lib/waitlist/waitlist-functions.ts',
@@ -98,7 +98,7 @@ export const defects: Defect[] = [
     is: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place desc limit 1;",
   },
   {
-    name: 'a release hands the queue to nobody',
+    name: 'a release activates no ticket',
     breaks: 'I4',
     firstSeed: 1,
     file: 'lib/waitlist/waitlist-functions.ts',
@@ -124,7 +124,7 @@ end $$;
  * Sets when`,
   },
   {
-    name: 'waits hear of their end by the bus alone',
+    name: 'waits learn of their end only from the bus',
     breaks: 'I5',
     firstSeed: 12,
     file: 'lib/waits/watches.ts',
@@ -157,7 +157,7 @@ end $$;
     is: 'lost: (batch) => batch.every(({ acknowledge }) => (acknowledge?.(), true)),',
   },
   {
-    name: 'a claim returns the parameters of what it claims while it holds its locks',
+    name: 'a claim returns the parameters of its tasks while it holds its locks',
     breaks: 'I6',
     firstSeed: 2,
     file: 'lib/tasks/claim-store.ts',
@@ -165,7 +165,7 @@ end $$;
     is: '`select claim.*, task.params from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int,\n       $7::int, $8::int, $9::int, $10::int, $11::int, $12::int) claim left join cnapi_tasks task on task.id = claim.id`',
   },
   {
-    name: 'an agent falls over a second end of a task',
+    name: 'an agent throws at a second end of a task',
     breaks: 'I7',
     firstSeed: 1,
     file: 'lib/cn-agent/runner.ts',
@@ -181,7 +181,7 @@ end $$;
     is: 'if (session',
   },
   {
-    name: 'an instance does not start while its database is away',
+    name: 'an instance does not start while its database is unreachable',
     breaks: 'I6',
     firstSeed: 19,
     file: 'lib/moray/pool.ts',

@@ -20,7 +20,7 @@ interface Hold {
 }
 
 export function noTwoHolders(world: World): Verdicts {
-  const found = new Verdicts('no two hold a lock', 'locks');
+  const found = new Verdicts('a lock has one holder', 'locks');
   for (const [queue, holds] of holdsByQueue(world)) {
     let before: Hold | undefined;
     for (const hold of holds) {
@@ -35,7 +35,7 @@ export function noTwoHolders(world: World): Verdicts {
 }
 
 export function locksGoInOrder(world: World): Verdicts {
-  const found = new Verdicts('locks go in order', 'locks');
+  const found = new Verdicts('locks are granted in order', 'locks');
   for (const [queue, holds] of holdsByQueue(world)) {
     let latest: Hold | undefined;
     for (const hold of holds) {
@@ -79,7 +79,7 @@ function judgeQueue(
 
 /** Who is told that a ticket is active is told so after it was. */
 export function waitsForLocksAreTrue(world: World): Verdicts {
-  const found = new Verdicts('a lock is told when it is held', 'locks');
+  const found = new Verdicts('a wait is answered when the lock is held', 'locks');
   const tickets = new Map(world.evidence.stored.tickets.map((ticket) => [ticket.uuid, ticket]));
   for (const { op, ticket: uuid, status, overAt } of world.ops) {
     if (op === 'ticket' && status === 202)

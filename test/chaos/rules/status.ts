@@ -12,7 +12,7 @@ const LATE_MS = 6_000;
 const SETTLES_WITHIN_MS = 60_000;
 
 export function livingServersAreNeverUnknown(world: World): Verdicts {
-  const found = new Verdicts('a living server is never unknown', 'status');
+  const found = new Verdicts('a live server is never unknown', 'status');
   for (const { server, status, reason, since } of world.evidence.stored.statuses) {
     if (status !== 'unknown') continue;
     const at = world.fromWall(since);
@@ -51,7 +51,7 @@ function judgeDead(world: World, found: Verdicts, { fault, server }: { fault: Fa
 
 /** What any instance answers of the status was so at some moment of the request. */
 export function statusIsAsRecorded(world: World): Verdicts {
-  const found = new Verdicts('the status is told as it is recorded', 'status');
+  const found = new Verdicts('the status shown is the one recorded', 'status');
   const changes = groupBy(
     world.evidence.stored.statuses.map(({ server, status, since }) => ({ server, status, at: world.fromWall(since) })),
     ({ server }) => server,
@@ -106,7 +106,7 @@ function wasSo(
 }
 
 export function faultsAreGotOver(world: World): Verdicts {
-  const found = new Verdicts('faults are got over', 'status');
+  const found = new Verdicts('the zone recovers from faults', 'status');
   for (const { name, to, settledAt, lacking = [] } of world.faults) {
     const tookMs = (settledAt ?? Number.POSITIVE_INFINITY) - to;
     for (const workload of WORKLOADS) {
@@ -139,7 +139,7 @@ export function epochsOnlyRise(world: World): Verdicts {
 }
 
 export function nothingFalls(world: World): Verdicts {
-  const found = new Verdicts('no process ends by itself', 'status');
+  const found = new Verdicts('no process ends without a fault', 'status');
   for (const { at, name, exitCode } of world.entries('fell'))
     found.holds(false, at, () => `${name} ended with ${exitCode}`);
   for (const { to } of world.faults) found.holds(true, to, () => '');

@@ -68,7 +68,7 @@ export function tasksEndInTime(world: World): Verdicts {
 
 /** An end is told only when it is recorded, as it is recorded, and from then on always. */
 export function whatIsSaidOfATaskAgrees(world: World): Verdicts {
-  const found = new Verdicts('what is said of a task agrees', 'tasks');
+  const found = new Verdicts('answers about a task agree', 'tasks');
   const told = world.ops.filter(({ op, said }) => said !== undefined && ['wait', 'get', 'cancel'].includes(op));
   for (const [id, ops] of groupBy(told, ({ task }) => task)) {
     for (const op of ops) if (op.said !== 'active') agreesWithRecord(world, found, op);

@@ -5,7 +5,7 @@ import { type LeavingBounds, leavingWorld, type Rules, rules } from './world.ts'
 
 const one: LeavingBounds = { name: 'an instance leaves', agents: 2, faults: { drain: 1, lostAnswer: 1, caller: 2 } };
 const both: LeavingBounds = {
-  name: 'both are told to leave',
+  name: 'both are asked to leave',
   agents: 1,
   faults: { drain: 2, lostAnswer: 1, caller: 1 },
 };
@@ -22,7 +22,7 @@ const broken = (defect: string, bounds: LeavingBounds, change: Partial<Rules>, c
 
 export const brokenLeaving: BrokenWorld[] = [
   broken(
-    'the last instance may leave as well',
+    'the last instance may leave too',
     both,
     {
       drainRun: (runs, run) => ({

@@ -6,14 +6,14 @@ import { recordLoss } from './model.ts';
 import { type Rules, rules } from './rules.ts';
 import { type RosterBounds, rosterWorld } from './world.ts';
 
-const coming: RosterBounds = { name: 'one agent comes', agents: 1, faults: { slowPoll: 1, lostAnswer: 1 } };
+const coming: RosterBounds = { name: 'one agent connects', agents: 1, faults: { slowPoll: 1, lostAnswer: 1 } };
 const cut: RosterBounds = { name: 'a connection is cut', agents: 1, faults: { cut: 1, slowPoll: 1 } };
-const lost: RosterBounds = { name: 'a verdict is told twice', agents: 1, faults: { cut: 1, lostAnswer: 1 } };
+const lost: RosterBounds = { name: 'a status change is sent twice', agents: 1, faults: { cut: 1, lostAnswer: 1 } };
 const moving: RosterBounds = { name: 'an agent moves', agents: 1, faults: { goaway: 2 }, staysRunning: true };
 const polling: RosterBounds = { name: 'polls are slow', agents: 1, faults: { slowPoll: 1 }, staysRunning: true };
 const late: RosterBounds = { name: 'an agent moves, late', agents: 1, faults: { goaway: 2, late: 1 } };
 const crash: RosterBounds = { name: 'an instance dies', agents: 1, faults: { crashInstance: 1, slowPoll: 1 } };
-const freeze: RosterBounds = { name: 'an instance stands still', agents: 1, faults: { freeze: 1 } };
+const freeze: RosterBounds = { name: 'an instance is frozen', agents: 1, faults: { freeze: 1 } };
 const restart: RosterBounds = { name: 'an agent restarts', agents: 1, faults: { crashAgent: 1, lostAnswer: 1 } };
 const journal: RosterBounds = { name: 'a journal is lost', agents: 1, faults: { loseJournal: 1 } };
 const rollBack: RosterBounds = {
@@ -47,7 +47,7 @@ export const deepRosterPlans: Plan[] = [
   { name: 'a cut, a slow poll, a lost answer', agents: 1, faults: { cut: 1, slowPoll: 1, lostAnswer: 1 } },
   { name: 'two connections are cut', agents: 1, faults: { cut: 2 } },
   { name: 'a cut, and an instance dies', agents: 1, faults: { cut: 1, crashInstance: 1 } },
-  { name: 'an instance stands still, an answer is lost', agents: 1, faults: { freeze: 1, lostAnswer: 1 } },
+  { name: 'an instance is frozen, an answer is lost', agents: 1, faults: { freeze: 1, lostAnswer: 1 } },
   { name: 'a journal is lost, a connection cut', agents: 1, faults: { loseJournal: 1, cut: 1 } },
 ].map((bounds) => planOf(rosterWorld(bounds), MAX_DEEP_STATES));
 
@@ -55,7 +55,7 @@ const withRules = (bounds: RosterBounds, broken: Partial<Rules>) => rosterWorld(
 
 export const brokenRosters: BrokenWorld[] = [
   {
-    defect: 'a verdict is guarded by the run alone, not by the epoch',
+    defect: 'a status change is guarded by the run only, not by the epoch',
     run: () =>
       planOf(
         withRules(lost, { recordLoss: (row, loss) => recordLoss(row, { ...loss, epoch: row?.epoch ?? loss.epoch }) }),
@@ -64,7 +64,7 @@ export const brokenRosters: BrokenWorld[] = [
     complaint: /^I1/,
   },
   {
-    defect: 'a row counts as ownerless while the answer of its accept is on its way',
+    defect: 'a row counts as ownerless while the answer to its accept is in transit',
     run: () =>
       planOf(
         withRules(coming, {
@@ -75,7 +75,7 @@ export const brokenRosters: BrokenWorld[] = [
     complaint: /^I1/,
   },
   {
-    defect: 'a poll that was sent before a session came is compared with it',
+    defect: 'the answer to a poll from before a session is compared with that session',
     run: () => planOf(withRules(polling, { ignoresRegistration: true }), MAX_STATES).explore(),
     complaint: /^I1/,
   },
@@ -94,7 +94,7 @@ export const brokenRosters: BrokenWorld[] = [
     complaint: /^I2/,
   },
   {
-    defect: 'an agent told to go closes its session before it has another',
+    defect: 'an agent that received a goaway closes its session before it has another one',
     run: () =>
       planOf(
         withRules(moving, {
@@ -108,7 +108,7 @@ export const brokenRosters: BrokenWorld[] = [
     complaint: /^I1/,
   },
   {
-    defect: 'an agent enters a session before its epoch is on the disk',
+    defect: 'an agent starts a session before its epoch is on the disk',
     run: () =>
       planOf(
         withRules(coming, {
@@ -123,7 +123,7 @@ export const brokenRosters: BrokenWorld[] = [
     complaint: /before it was on its disk/,
   },
   {
-    defect: 'a journal of long ago is refused without a word of what to do',
+    defect: 'an old journal is refused without a code that says what to do',
     run: () =>
       planOf(
         withRules(rollBack, {
@@ -138,7 +138,7 @@ export const brokenRosters: BrokenWorld[] = [
     complaint: /no end can be reached/,
   },
   {
-    defect: 'a session whose row is no longer its own is kept',
+    defect: 'a session whose row belongs to another one is kept',
     run: () => planOf(withRules(freeze, { closesDisowned: false }), MAX_STATES).explore(),
     complaint: /no end can be reached/,
   },

@@ -9,7 +9,7 @@ import { taskWorld } from './world.ts';
 const ONCE = [false];
 const AGAIN = [true];
 
-const given: TaskBounds = { name: 'a task is given', idempotent: ONCE, faults: { lostAnswer: 1, resend: 1 } };
+const given: TaskBounds = { name: 'a task is dispatched', idempotent: ONCE, faults: { lostAnswer: 1, resend: 1 } };
 const late: TaskBounds = { name: 'it is sent late', idempotent: ONCE, faults: { lateOrder: 1, resend: 1 } };
 const lost: TaskBounds = { name: 'its session is lost', idempotent: ONCE, faults: { cut: 2, lostAnswer: 1 } };
 const swept: TaskBounds = { name: 'it is swept', idempotent: ONCE, faults: { cut: 1, sweep: 1 } };
@@ -70,7 +70,7 @@ export const brokenTasks: BrokenWorld[] = [
     /may not be run again/,
   ),
   broken(
-    'an agent starts what it has ended and has seen acknowledged',
+    'an agent starts a task again whose end was acknowledged',
     late,
     { answerTask: (state, frame) => answerTask({ ...state, acknowledged: new Map() }, frame) },
     /may not be run again/,
@@ -99,7 +99,7 @@ export const brokenTasks: BrokenWorld[] = [
     /has ended 2 times/,
   ),
   broken(
-    'a task whose agent lost its journal counts as never begun when it is cancelled',
+    'a task whose agent lost its journal counts as never started when it is cancelled',
     again,
     {
       decideAtInventory: (task, agent) =>

@@ -41,10 +41,10 @@ function lastFirst(queue: Queue): Queue {
 }
 
 export const brokenWaitlists: BrokenWorld[] = [
-  broken('a release does not hand the queue on', hints, { advance: (queue) => queue }, /none is active/),
-  broken('the last that came is the next to hold', three, { advance: lastFirst }, /in the order/),
+  broken('a release does not activate the next ticket', hints, { advance: (queue) => queue }, /none is active/),
+  broken('the newest ticket is the next to become active', three, { advance: lastFirst }, /in the order/),
   broken(
-    'the queue is handed on though somebody holds it',
+    'the next ticket is activated while another one is active',
     { ...three, faults: { delete: 1 } },
     {
       advance: (queue) => {
@@ -62,5 +62,5 @@ export const brokenWaitlists: BrokenWorld[] = [
     { readsAtFirst: false, pollsSlowly: false },
     /no end/,
   ),
-  broken('a hint is all there is after the first read', hints, { pollsSlowly: false }, /no end/),
+  broken('only hints are used after the first read', hints, { pollsSlowly: false }, /no end/),
 ];

@@ -2,13 +2,13 @@
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { type Rules, rules, type WatchingBounds, watchingWorld } from './world.ts';
 
-const agent: WatchingBounds = { name: 'an agent falls silent', faults: { die: 1, stall: 3, outage: 1 } };
-const still: WatchingBounds = { name: 'an instance stands still for a while', faults: { stall: 6 } };
-const outage: WatchingBounds = { name: 'the database is away', faults: { outage: 6 } };
+const agent: WatchingBounds = { name: 'an agent becomes silent', faults: { die: 1, stall: 3, outage: 1 } };
+const still: WatchingBounds = { name: 'an instance is stalled for a while', faults: { stall: 6 } };
+const outage: WatchingBounds = { name: 'the database is unreachable', faults: { outage: 6 } };
 const isolated: WatchingBounds = { name: 'an instance has no database', faults: { isolated: 6 } };
 const crash: WatchingBounds = { name: 'an instance dies, an agent with it', faults: { crash: 1, die: 1 } };
 const both: WatchingBounds = {
-  name: 'an instance dies, the other stands still',
+  name: 'an instance dies, the other is stalled',
   faults: { crash: 1, stall: 3, outage: 1 },
 };
 
@@ -31,13 +31,13 @@ const broken = (defect: string, bounds: WatchingBounds, change: Partial<Rules>, 
 
 export const brokenWatching: BrokenWorld[] = [
   broken(
-    "time in which an instance stood still counts as its agent's silence",
+    "time in which an instance was stalled counts as its agent's silence",
     still,
     { skipsLateTicks: false },
     /counts as silent/,
   ),
-  broken('a failed read leaves standing what was seen before it', outage, { startsAnew: false }, /declared dead/),
+  broken('a failed read keeps the observations from before it', outage, { startsAnew: false }, /declared dead/),
   broken('a lease is a tick too short', isolated, { leaseMs: 3 }, /declared dead/),
-  broken('what is ownerless is judged at once', crash, { graceMs: 0 }, /ownerless after/),
-  broken('silence is never found', agent, { countTick: () => 'nothing' }, /I1|no end/),
+  broken('ownerless rows become unknown at once', crash, { graceMs: 0 }, /ownerless after/),
+  broken('silence is never detected', agent, { countTick: () => 'nothing' }, /I1|no end/),
 ];

@@ -89,7 +89,7 @@ function* ticks(product: Rules, state: State): Generator<Move<State>> {
   if (left.outage > 0) {
     const modes = usual.map((mode): Mode => (mode === 'down' ? mode : 'outage'));
     const spent = { ...state, left: { ...left, outage: left.outage - 1 } };
-    yield* tick(product, spent, modes, { what: 'tick; the database is away', isFault: true });
+    yield* tick(product, spent, modes, { what: 'tick; the database is unreachable', isFault: true });
   }
   for (const fault of ['stall', 'isolated'] as const) {
     if (left[fault] === 0) continue;
