@@ -1,12 +1,12 @@
 /**
  * The function that stores what agents report; called by `report-store.ts` only. It shares
- * `cnapi_cut_output` with its predecessor.
+ * `cnapi_cut_output` with its predecessors.
  */
 
 /**
  * Stores many reports at a time: events, and ends by their outcome ('complete', 'failure'). Skips a
- * report that is not about the present attempt of a claimed task of that server. With p_repeated,
- * reports may have been stored before, because the answer was lost. Then it also skips a piece of
+ * report that is not about the present attempt of a claimed task of that server. Reports that are
+ * `repeated` may have been stored before, because the answer was lost. Of these it skips a piece of
  * output that is stored already: its place in its stream holds a piece of the same place, or the
  * mark of a cut that removed it. For all other reports the task's row shows whether they are
  * repeated.
@@ -15,12 +15,12 @@
  * in its present state, because the first change was announced to nobody. Returns 'locked' for each
  * task whose row is locked: nothing of it was stored.
  *
- * Works in one pass: the reports are joined with the tasks once and grouped by task. Postgres would
- * plan a self-join of the intermediate result for a few rows, and it would cost the square of
- * thousands.
+ * The cost is linear, whatever the statistics are. The reports are joined with the tasks once, each
+ * by a lookup of the primary key (`offset 0` keeps the planner from another join), and grouped by
+ * task. Postgres expects a few rows, and would plan nested loops that cost the square of thousands.
  */
 export const storeReportsFunction = `
-create function cnapi_store_task_reports(
+create or replace function cnapi_store_task_reports(
   p_ids uuid[], p_servers uuid[], p_attempts int[], p_names text[], p_reported text[], p_data text[], p_results text[],
   p_streams text[], p_first_bytes bigint[], p_bytes int[], p_half_bytes int, p_half_events int, p_repeated boolean[]
 ) returns table (id uuid, what text) language plpgsql volatile as $$
@@ -29,8 +29,9 @@ declare
   told uuid[] := array(select distinct i from unnest(p_ids) as i);
   held uuid[];
   locked uuid[] := '{}';
+  changed uuid[];
   moment timestamptz;
-  long record;
+  task record;
 begin
   held := array(select t.id from cnapi_tasks t where t.id = any (told) for update skip locked);
   if cardinality(held) < cardinality(told) then
@@ -39,101 +40,91 @@ begin
     return query select i, 'locked' from unnest(locked) as i;
   end if;
   moment := cnapi_now();
-  if p_repeated is not null then
-    with report as (
-      select * from unnest(p_ids, p_servers, p_attempts, p_names, p_reported, p_data, p_results, p_streams, p_first_bytes,
-          p_bytes, p_repeated)
-        with ordinality as r (id, server_uuid, attempt, name, reported_at, data, result, stream, first_byte, bytes, repeated, n)
-    ), stored as materialized (
-      select e.task_id, e.attempt, e.stream, e.first_byte, e.cut from cnapi_task_events e
-        where e.name = 'output'
-          and e.task_id = any (array(select distinct r.id from report r where r.repeated and r.name = 'output'))
-    ), again as materialized (
-      select r.n from report r
-          join stored s on s.task_id = r.id and s.attempt = r.attempt and s.stream = r.stream and s.first_byte = r.first_byte
-        where r.repeated
-      union
-      select r.n from report r
-          join stored s on s.task_id = r.id and s.attempt = r.attempt and s.stream = r.stream
-            and s.cut > 0 and r.first_byte between s.first_byte and s.first_byte + s.cut - 1
-        where r.repeated
-    )
-    select array_agg(q.id), array_agg(q.server_uuid), array_agg(q.attempt), array_agg(q.name), array_agg(q.reported_at),
-        array_agg(q.data), array_agg(q.result), array_agg(q.stream), array_agg(q.first_byte), array_agg(q.bytes)
-      into p_ids, p_servers, p_attempts, p_names, p_reported, p_data, p_results, p_streams, p_first_bytes, p_bytes
-      from (select * from report r where r.n not in (select a.n from again a) order by r.n) as q;
-  end if;
-  return query
-    with fit as (
-      select r.*, t.last_seq, t.progress_seq,
-          case r.name
-            when 'output' then true
-            when 'progress' then row_number() over (partition by r.id, r.name order by r.n desc) = 1
-            when 'accepted' then t.accepted_at is null and row_number() over (partition by r.id, r.name order by r.n) = 1
-            when 'started' then t.started_at is null and row_number() over (partition by r.id, r.name order by r.n) = 1
-            else false end as is_kept
-        from unnest(p_ids, p_servers, p_attempts, p_names, p_reported, p_data, p_results, p_streams, p_first_bytes, p_bytes)
-          with ordinality as r (id, server_uuid, attempt, name, reported_at, data, result, stream, first_byte, bytes, n)
-        join cnapi_tasks t on t.id = r.id and t.server_uuid = r.server_uuid and t.attempt = r.attempt
-        where t.state = 'claimed' and t.id <> all (locked)
-    ), kept as (
-      select f.*, f.last_seq + row_number() over (partition by f.id order by f.n) as seq from fit f where f.is_kept
-    ), outdated as (
-      delete from cnapi_task_events e using kept k
-        where k.name = 'progress' and e.task_id = k.id and e.seq = k.progress_seq
-    ), added as (
-      insert into cnapi_task_events (task_id, seq, attempt, name, stored_at, reported_at, data, stream, first_byte, bytes)
-        select k.id, k.seq, k.attempt, k.name, moment, k.reported_at, k.data::json, k.stream, k.first_byte, k.bytes
-          from kept k
-    ), sums as (
-      select a.id,
-          bool_or(a.name not in ('accepted', 'complete', 'failure')) as has_started,
-          bool_or(a.name not in ('complete', 'failure')) as is_taken,
-          count(*) filter (where a.seq is not null) as count,
-          count(*) filter (where a.name = 'output') as pieces,
-          coalesce(sum(a.bytes) filter (where a.seq is not null), 0) as bytes,
-          max(a.seq) filter (where a.name = 'progress') as progress_seq,
-          max(a.data) filter (where a.name = 'progress' and a.seq is not null) as progress,
-          (array_agg(a.name order by a.n desc) filter (where a.name in ('complete', 'failure')))[1] as outcome,
-          (array_agg(a.result order by a.n desc) filter (where a.name in ('complete', 'failure')))[1] as result,
-          (array_agg(a.data order by a.n desc) filter (where a.name in ('complete', 'failure')))[1] as error
-        from (
-          select k.id, k.name, k.bytes, k.data, null as result, k.seq, k.n from kept k
-          union all
-          select f.id, f.name, f.bytes, f.data, f.result, null, f.n from fit f where not f.is_kept
-        ) as a
-        group by a.id
-    ), changed as (
-      update cnapi_tasks t
-        set accepted_at = case when s.is_taken then coalesce(t.accepted_at, moment) else t.accepted_at end,
-            started_at = case when s.has_started then coalesce(t.started_at, moment) else t.started_at end,
-            progress = coalesce(s.progress::json, t.progress),
-            progress_at = case when s.progress_seq is null then t.progress_at else moment end,
-            progress_seq = coalesce(s.progress_seq::int, t.progress_seq),
-            last_seq = t.last_seq + s.count,
-            kept_events = t.kept_events + s.pieces,
-            kept_bytes = t.kept_bytes + s.bytes,
-            state = case when s.outcome is null then t.state else 'ended' end,
-            outcome = s.outcome,
-            result = s.result::json,
-            error = s.error::json
-        from sums s
-        where t.id = s.id
-        returning t.id, t.state
-    )
-    select c.id, case c.state when 'ended' then 'ended' else 'changed' end from changed c where p_repeated is null;
-  for long in
-    select t.id from cnapi_tasks t
-      where t.id = any (told) and t.id <> all (locked)
-        and (t.kept_bytes > 5 * p_half_bytes or t.kept_events > 5 * p_half_events
-          or (t.state = 'ended' and (t.kept_bytes > 2 * p_half_bytes or t.kept_events > 2 * p_half_events)))
+  with report as (
+    select * from unnest(p_ids, p_servers, p_attempts, p_names, p_reported, p_data, p_results, p_streams, p_first_bytes,
+        p_bytes, p_repeated)
+      with ordinality as r (id, server_uuid, attempt, name, reported_at, data, result, stream, first_byte, bytes, repeated, n)
+  ), stored as (
+    select e.task_id, e.attempt, e.stream, e.first_byte, e.cut from cnapi_task_events e
+      where e.name = 'output'
+        and e.task_id = any (array(select distinct r.id from report r where r.repeated and r.name = 'output'))
+  ), cuts as materialized (
+    select * from stored s where s.cut > 0
+  ), fit as (
+    select r.*, t.last_seq, t.progress_seq,
+        case r.name
+          when 'output' then r.repeated is not true or not (
+            (r.id, r.attempt, r.stream, r.first_byte) in (select s.task_id, s.attempt, s.stream, s.first_byte from stored s)
+            or exists (
+              select from cuts c where c.task_id = r.id and c.attempt = r.attempt and c.stream = r.stream
+                and r.first_byte between c.first_byte and c.first_byte + c.cut - 1))
+          when 'progress' then row_number() over (partition by r.id, r.name order by r.n desc) = 1
+          when 'accepted' then t.accepted_at is null and row_number() over (partition by r.id, r.name order by r.n) = 1
+          when 'started' then t.started_at is null and row_number() over (partition by r.id, r.name order by r.n) = 1
+          else false end as is_kept
+      from report r
+      cross join lateral (
+        select t.id, t.server_uuid, t.attempt, t.state, t.accepted_at, t.started_at, t.last_seq, t.progress_seq
+          from cnapi_tasks t where t.id = r.id offset 0
+      ) as t
+      where t.server_uuid = r.server_uuid and t.attempt = r.attempt and t.state = 'claimed' and t.id <> all (locked)
+  ), kept as (
+    select f.*, f.last_seq + row_number() over (partition by f.id order by f.n) as seq from fit f where f.is_kept
+  ), outdated as (
+    delete from cnapi_task_events e using kept k
+      where k.name = 'progress' and e.task_id = k.id and e.seq = k.progress_seq
+  ), added as (
+    insert into cnapi_task_events (task_id, seq, attempt, name, stored_at, reported_at, data, stream, first_byte, bytes)
+      select k.id, k.seq, k.attempt, k.name, moment, k.reported_at, k.data::json, k.stream, k.first_byte, k.bytes
+        from kept k
+  ), sums as (
+    select a.id,
+        bool_or(a.name not in ('accepted', 'complete', 'failure')) as has_started,
+        bool_or(a.name not in ('complete', 'failure')) as is_taken,
+        count(*) filter (where a.seq is not null) as count,
+        count(*) filter (where a.name = 'output' and a.seq is not null) as pieces,
+        coalesce(sum(a.bytes) filter (where a.seq is not null), 0) as bytes,
+        max(a.seq) filter (where a.name = 'progress') as progress_seq,
+        max(a.data) filter (where a.name = 'progress' and a.seq is not null) as progress,
+        (array_agg(a.name order by a.n desc) filter (where a.name in ('complete', 'failure')))[1] as outcome,
+        (array_agg(a.result order by a.n desc) filter (where a.name in ('complete', 'failure')))[1] as result,
+        (array_agg(a.data order by a.n desc) filter (where a.name in ('complete', 'failure')))[1] as error
+      from (
+        select k.id, k.name, k.bytes, k.data, null as result, k.seq, k.n from kept k
+        union all
+        select f.id, f.name, f.bytes, f.data, f.result, null, f.n from fit f where not f.is_kept
+      ) as a
+      group by a.id
+  ), written as (
+    update cnapi_tasks t
+      set accepted_at = case when s.is_taken then coalesce(t.accepted_at, moment) else t.accepted_at end,
+          started_at = case when s.has_started then coalesce(t.started_at, moment) else t.started_at end,
+          progress = coalesce(s.progress::json, t.progress),
+          progress_at = case when s.progress_seq is null then t.progress_at else moment end,
+          progress_seq = coalesce(s.progress_seq::int, t.progress_seq),
+          last_seq = t.last_seq + s.count,
+          kept_events = t.kept_events + s.pieces,
+          kept_bytes = t.kept_bytes + s.bytes,
+          state = case when s.outcome is null then t.state else 'ended' end,
+          outcome = s.outcome,
+          result = s.result::json,
+          error = s.error::json
+      from sums s
+      where t.id = s.id
+      returning t.id
+  )
+  select array_agg(w.id) into changed from written w;
+  for task in
+    select t.id, t.state, t.kept_bytes > 5 * p_half_bytes or t.kept_events > 5 * p_half_events
+          or (t.state = 'ended' and (t.kept_bytes > 2 * p_half_bytes or t.kept_events > 2 * p_half_events)) as is_long
+      from cnapi_tasks t where t.id = any (case when p_repeated is null then changed else held end)
   loop
-    perform cnapi_cut_output(long.id, p_half_bytes, p_half_events);
+    if task.is_long then
+      perform cnapi_cut_output(task.id, p_half_bytes, p_half_events);
+    end if;
+    id := task.id;
+    what := case task.state when 'ended' then 'ended' else 'changed' end;
+    return next;
   end loop;
-  if p_repeated is not null then
-    return query
-      select t.id, case t.state when 'ended' then 'ended' else 'changed' end
-        from cnapi_tasks t where t.id = any (told) and t.id <> all (locked);
-  end if;
 end $$;
 `;

@@ -13,7 +13,6 @@ import type { Clock } from '../ports/clock.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import type { ChangedTask } from './claim-store.ts';
 import {
-  addEvent,
   type EndReport,
   type EventReport,
   type Report,
@@ -41,12 +40,8 @@ interface RecorderDeps {
 interface Gathered {
   subject: ReportSubject;
   events: EventReport[];
-  /**
-   * How many of the events were sent before and may be stored already: their answer did not come.
-   */
-  sentEvents: number;
-  /** The end was sent before and may be stored already. */
-  isEndSent: boolean;
+  /** Some of them were sent before and may be stored already: their answer did not come. */
+  isRepeated?: boolean;
   end?: EndReport | undefined;
   /** Informs the sender of the end that it is recorded. */
   acknowledge?: (() => void) | undefined;
@@ -88,7 +83,7 @@ export class Recorder {
       maxBatchSize: MAX_BATCH_SIZE,
       sizeOf: ({ size }) => size,
       work: (batch, database) => this.#store(batch, database),
-      lost: (batch) => markSent(batch),
+      lost: (batch) => markRepeated(batch),
       refused: (gathered, error) => this.#withoutWhatIsRefused(gathered, error),
     });
   }
@@ -156,7 +151,7 @@ export class Recorder {
     withinMs = 0,
   ) {
     this.#size += size;
-    this.#reports.add({ events: [], sentEvents: 0, isEndSent: false, size, ...gathered }, withinMs);
+    this.#reports.add({ events: [], size, ...gathered }, withinMs);
   }
 
   /** Returns the items whose tasks' rows are locked. */
@@ -182,7 +177,7 @@ export class Recorder {
   #withoutWhatIsRefused(gathered: Gathered, error: unknown): Gathered | undefined {
     const { subject, end, isBare, size } = gathered;
     if (end !== undefined && isBare !== true && isUnfit(error))
-      return { ...gathered, isBare: true, events: [], sentEvents: 0, end: withoutResult(end, messageOf(error)) };
+      return { ...gathered, isBare: true, events: [], end: withoutResult(end, messageOf(error)) };
     // The agent gets no acknowledgement, so it keeps the end.
     this.#size -= size;
     this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task report not stored');
@@ -191,7 +186,7 @@ export class Recorder {
 
   /** Later reports of an attempt go behind the waiting ones; its first end stands. */
   #join(earlier: Gathered, later: Gathered): Gathered {
-    for (const event of later.events) addEvent(earlier.events, event, earlier.sentEvents);
+    earlier.events.push(...later.events);
     earlier.size += later.size;
     if (earlier.end === undefined) earlier.end = later.end;
     else if (later.end !== undefined) this.#forget(earlier, sizeOf(later.end));
@@ -205,12 +200,9 @@ export class Recorder {
   }
 }
 
-/** The answer was lost, so these may be stored already. They are sent again unchanged. */
-function markSent(batch: readonly Gathered[]): false {
-  for (const gathered of batch) {
-    gathered.sentEvents = gathered.events.length;
-    gathered.isEndSent = gathered.end !== undefined;
-  }
+/** The answer was lost, so these may be stored already. */
+function markRepeated(batch: readonly Gathered[]): false {
+  for (const gathered of batch) gathered.isRepeated = true;
   return false;
 }
 
@@ -219,11 +211,7 @@ const isUnfit = (error: unknown): boolean => /^(22|54)/.test(sqlStateOf(error) ?
 
 const keyOf = (subject: ReportSubject): string => `${subject.serverUuid} ${subject.id} ${subject.attempt}`;
 
-function reportsOf({ subject, events, sentEvents, isEndSent, end }: Gathered): AttemptReport[] {
+function reportsOf({ subject, events, end, isRepeated }: Gathered): AttemptReport[] {
   const reports: Report[] = end === undefined ? events : [...events, end];
-  return reports.map((report, at) => ({
-    subject,
-    report,
-    isRepeated: at < sentEvents || (report === end && isEndSent),
-  }));
+  return reports.map((report) => ({ subject, report, isRepeated: isRepeated === true }));
 }

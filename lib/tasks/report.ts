@@ -1,11 +1,11 @@
 /**
  * An agent's report about an attempt, as the recorder keeps and stores it. Pure: made from frames,
- * merged, measured. A result is converted to text at once: it is stored as text, the text has a
+ * measured. A result is converted to text at once: it is stored as text, the text has a
  * known size, and the parsed object (an agent can make it a hundred times larger in memory) is kept
  * no longer than its frame.
  */
 import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
-import { MAX_FRAME_BYTES, MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
+import { MAX_FRAME_BYTES } from '../wire/limits.ts';
 import type { JsonObject, TaskError } from './task.ts';
 
 /** The task and attempt of a report, and the server whose agent sent it. */
@@ -63,18 +63,6 @@ export function withoutResult(end: EndReport, reason: string): EndReport {
   return { ...end, resultJson: notKept(reason) };
 }
 
-/**
- * Keeps only the newest progress, and joins consecutive output into one piece. Leaves the first
- * `fixed` events unchanged.
- */
-export function addEvent(events: EventReport[], report: EventReport, fixed = 0): void {
-  const last = events.length > fixed ? events.at(-1) : undefined;
-  if (report.name === 'progress' && last?.name === 'progress') events[events.length - 1] = report;
-  else if (report.name === 'output' && last?.name === 'output' && followsOn(last, report))
-    events[events.length - 1] = { ...last, text: last.text + report.text, bytes: last.bytes + report.bytes };
-  else events.push(report);
-}
-
 /** Approximate number of bytes that it takes in memory. */
 export function sizeOf(report: Report): number {
   switch (report.name) {
@@ -108,14 +96,4 @@ function isDeeperThan(value: unknown, levels: number): boolean {
   if (levels === 0) return true;
   const parts: unknown[] = Array.isArray(value) ? value : Object.values(value);
   return parts.some((part) => isDeeperThan(part, levels - 1));
-}
-
-type Output = Extract<EventReport, { name: 'output' }>;
-
-function followsOn(last: Output, next: Output): boolean {
-  return (
-    last.stream === next.stream &&
-    last.offset + last.bytes === next.offset &&
-    last.text.length + next.text.length <= MAX_OUTPUT_CHUNK
-  );
 }

@@ -13,6 +13,7 @@ import { claimPassedOverFunction } from './claim-history.ts';
 import { lateFunctions, tickFunctions } from './deadline-functions.ts';
 import { posts } from './post-functions.ts';
 import { storeReportsFunction } from './record-function.ts';
+import { firstStoreReportsFunction } from './record-history.ts';
 import { repeatFunction } from './repeat-function.ts';
 import { inventoryFunction, settleInventoriesFunction } from './settle-functions.ts';
 import { claimFunction, claimLaterFunction, recordFunction, sweepFunction } from './task-functions.ts';
@@ -182,11 +183,12 @@ export const taskMigrations: Migration[] = [
   { number: 60, name: 'queued tasks that were passed over', sql: claimPassedOverFunction },
   { number: 67, name: 'task reports that may be stored already', sql: repeatFunction },
   { number: 68, name: 'claims return ids only', sql: firstClaimFunctions },
-  { number: 120, name: 'task reports in one pass', sql: storeReportsFunction },
+  { number: 120, name: 'task reports in one pass', sql: firstStoreReportsFunction },
   { number: 125, name: 'tasks at inventory, without waiting for locked rows', sql: settleInventoriesFunction },
   { number: 160, name: 'secret params', sql: secrets },
   { number: 174, name: 'ticks of tasks', sql: tickFunctions },
   { number: 175, name: 'tasks past their deadline, in ticks', sql: lateFunctions },
   { number: 180, name: 'lists of all tasks', sql: lists },
   { number: 190, name: 'one index for each lookup of tasks', sql: oneIndexForEachLookup + claimFunctions },
+  { number: 200, name: 'task reports at a linear cost', sql: storeReportsFunction },
 ];

@@ -153,7 +153,7 @@ end $$;
     breaks: 'I6',
     firstSeed: 30,
     file: 'lib/tasks/recorder.ts',
-    was: 'lost: (batch) => markSent(batch),',
+    was: 'lost: (batch) => markRepeated(batch),',
     is: 'lost: (batch) => batch.every(({ acknowledge }) => (acknowledge?.(), true)),',
   },
   {

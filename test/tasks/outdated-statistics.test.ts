@@ -15,6 +15,7 @@ import {
 } from '../../lib/tasks/claim-store.ts';
 import { sweepTasks, takeOverdue } from '../../lib/tasks/deadline-store.ts';
 import { claimPosts, endPosts, findLostPosts, readDeadPosters } from '../../lib/tasks/post-store.ts';
+import { recordReports } from '../../lib/tasks/report-store.ts';
 import { createTask } from '../../lib/tasks/task-store.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { migrations, newTask, overdueMs, resendMs } from './support/task-database.ts';
@@ -84,6 +85,19 @@ t.test('with statistics from before a burst no statement reads more than its sha
   await check('claim of the rest', (connection) => claimTasks(connection, run, { sessions, resendMs }));
   await check('send again', (connection) => resendTasks(connection, sessions, 0));
   await check('overdue tasks', (connection) => takeOverdue(connection, sessions, { overdueMs, resendMs }));
+  const { rows: claimed } = await database.query<{ id: string; serverUuid: string; attempt: number }>(
+    `select id, server_uuid as "serverUuid", attempt from cnapi_tasks where state = 'claimed' limit 10`,
+  );
+  const accepted = { name: 'accepted', reportedAt: '' } as const;
+  await check(
+    'record reports',
+    (connection) =>
+      recordReports(
+        connection,
+        claimed.map((subject) => ({ subject, report: accepted })),
+      ),
+    claimed.length,
+  );
   await check('inherited tasks', (connection) =>
     readInherited(
       connection,

@@ -1,6 +1,6 @@
 import t from 'tap';
-import { addEvent, type EventReport, sizeOf, toEnd, toEvent, withoutResult } from '../../lib/tasks/report.ts';
-import type { TaskEndFrame, TaskEventFrame } from '../../lib/wire/frames.ts';
+import { sizeOf, toEnd, withoutResult } from '../../lib/tasks/report.ts';
+import type { TaskEndFrame } from '../../lib/wire/frames.ts';
 
 const end = (fields: Partial<TaskEndFrame>): TaskEndFrame => ({
   type: 'task_end',
@@ -38,26 +38,6 @@ t.test('a result that cannot be kept is replaced, and the outcome stands', async
   }
   const bare = withoutResult(toEnd(end({ result: { x: 1 } })), 'no room');
   t.match(bare, { name: 'complete', resultJson: /no room/ });
-});
-
-t.test('output that follows on goes into one piece, and of progress the newest is left', async (t) => {
-  const output = (offset: number, text: string, stream: 'stdout' | 'stderr' = 'stdout') =>
-    ({ name: 'output', reportedAt: '', stream, offset, text }) as const;
-  const progress = (value: number) => ({ name: 'progress', reportedAt: '', value }) as const;
-  const table: [string, TaskEventFrame['event'][], object[]][] = [
-    ['follows on, in bytes', [output(0, 'ü'), output(2, 'b')], [{ text: 'üb', bytes: 3 }]],
-    ['a gap', [output(0, 'a'), output(2, 'b')], [{ text: 'a' }, { text: 'b' }]],
-    ['another stream', [output(0, 'a'), output(1, 'b', 'stderr')], [{ text: 'a' }, { text: 'b' }]],
-    ['too long for one', [output(0, 'a'.repeat(16_384)), output(16_384, 'b')], [{}, { text: 'b' }]],
-    ['progress', [progress(1), progress(2)], [{ value: 2 }]],
-    ['progress before and after output', [progress(1), output(0, 'a'), progress(2)], [{}, {}, { value: 2 }]],
-  ];
-  for (const [name, events, expected] of table) {
-    const kept: EventReport[] = [];
-    for (const event of events) addEvent(kept, toEvent({ type: 'task_event', id: 'x', attempt: 1, event }));
-    t.match(kept, expected, name);
-    t.equal(kept.length, expected.length, name);
-  }
 });
 
 t.test('a report weighs what its texts do, and something for itself', async (t) => {

@@ -148,13 +148,14 @@ t.test('a task is followed live, on another instance, from its first event to it
   await until(() => names(events).includes('progress'), 'progress');
   agent.complete(id, { exit: 0 });
   await following;
-  t.same(names(events), ['accepted', 'started', 'output', 'progress', 'end']);
+  t.same(names(events), ['accepted', 'started', 'output', 'output', 'progress', 'end']);
   t.same(
     events.map((event) => event.seq),
-    [1, 2, 3, 4, 5],
+    [1, 2, 3, 4, 5, 6],
   );
-  t.match(events[2]?.data, { stream: 'stdout', offset: 0, text: 'one\ntwo\n' }, 'what came together is one piece');
-  t.match(events[4], { data: { status: 'complete', result: { exit: 0 } }, attempt: 1 });
+  t.match(events[2]?.data, { stream: 'stdout', offset: 0, text: 'one\n' });
+  t.match(events[3]?.data, { stream: 'stdout', offset: 4, text: 'two\n' });
+  t.match(events[5], { data: { status: 'complete', result: { exit: 0 } }, attempt: 1 });
   t.ok(quiet(b));
 });
 
