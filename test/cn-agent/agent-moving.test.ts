@@ -4,7 +4,7 @@ import { refuse } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';
 
-t.test('told to go away it is with the next instance before it leaves this one', async (t) => {
+t.test('an agent that receives goaway joins the next instance before it leaves the current one', async (t) => {
   const from = await instance(t);
   const to = await instance(t);
   const { agent: mover } = await agent(t, [from]);
@@ -12,7 +12,7 @@ t.test('told to go away it is with the next instance before it leaves this one',
   await old.heard('inventory');
   const slow = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
   old.task(slow);
-  await until(() => old.events(slow.id).includes('started'), 'the start');
+  await until(() => old.events(slow.id).includes('started'), 'the task to start');
   to.script.greet = () => {
     t.equal(old.closed, undefined, 'the old session is open while the new one greets');
     return {};
@@ -26,7 +26,7 @@ t.test('told to go away it is with the next instance before it leaves this one',
   await fresh.end(slow.id);
 });
 
-t.test('from the new welcome on, tasks of the old session are refused', async (t) => {
+t.test('after a new welcome, the agent refuses tasks of the old session', async (t) => {
   const from = await instance(t);
   const to = await instance(t);
   const { journal } = await agent(t, [from]);
@@ -50,7 +50,7 @@ t.test('from the new welcome on, tasks of the old session are refused', async (t
   t.notOk(journal.state.acknowledged.has(wrongEpoch.id));
 });
 
-t.test('asked to go away it stays when nobody else takes it', async (t) => {
+t.test('after a soft goaway the agent stays if no other instance accepts it', async (t) => {
   const here = await instance(t);
   const full = await instance(t, { greet: () => refuse('full') });
   const away = await instance(t, { upgradeStatus: 503 });
@@ -58,15 +58,15 @@ t.test('asked to go away it stays when nobody else takes it', async (t) => {
   const session = await here.session(0);
   await session.heard('inventory');
   session.send({ type: 'goaway', reason: 'sick', addresses: [here.address, full.address, away.address] });
-  await until(() => full.upgrades === 1 && away.upgrades === 1, 'one round of the others');
-  await until(() => stayer.link.state.phase === 'live', 'the end of the round');
+  await until(() => full.upgrades === 1 && away.upgrades === 1, 'one attempt at each other instance');
+  await until(() => stayer.link.state.phase === 'live', 'the end of the attempts');
   t.equal(session.closed, undefined);
   const task = nop(1);
   session.task(task);
   await session.end(task.id);
 });
 
-t.test('an instance that stops answering is left for another, once that one has the agent', async (t) => {
+t.test('an agent leaves an instance that stops answering once another instance has accepted it', async (t) => {
   const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
   const good = await instance(t);
   mute.script.welcome = { serverSilenceMs: 600, addresses: [mute.address, good.address] };
@@ -74,14 +74,14 @@ t.test('an instance that stops answering is left for another, once that one has 
   const session = await mute.session(0);
   await session.heard('inventory');
   good.script.greet = () => {
-    t.equal(session.closed, undefined, 'the mute session is open while the new one greets');
+    t.equal(session.closed, undefined, 'the silent session is open while the new one greets');
     return {};
   };
   await (await good.session(0)).heard('inventory');
-  await until(() => session.closed, 'the mute session to be closed');
+  await until(() => session.closed, 'the silent session to be closed');
 });
 
-t.test('an instance that stood still and speaks again keeps its agent, which beat on meanwhile', async (t) => {
+t.test('an agent keeps an instance that stalls and recovers, and sends heartbeats meanwhile', async (t) => {
   const still = await instance(t, { echo: false, welcome: { serverSilenceMs: 1000 } });
   const full = await instance(t, { greet: () => refuse('full') });
   still.script.welcome = { serverSilenceMs: 1000, addresses: [still.address, full.address] };
@@ -89,27 +89,27 @@ t.test('an instance that stood still and speaks again keeps its agent, which bea
   const session = await still.session(0);
   await session.heard('inventory');
   still.script.upgradeStatus = 503;
-  await until(() => full.upgrades > 0, 'the search for another');
+  await until(() => full.upgrades > 0, 'the search for another instance');
   const beats = session.all('heartbeat').length;
   still.script.echo = true;
   await until(() => stayer.link.state.phase === 'live', 'the end of the search');
-  await until(() => session.all('heartbeat').length > beats + 2, 'its heartbeats');
+  await until(() => session.all('heartbeat').length > beats + 2, 'more heartbeats');
   t.equal(session.closed, undefined);
   t.equal(still.sessions.length, 1);
 });
 
-t.test('an instance that never speaks again is left with nobody else there, and sought again', async (t) => {
+t.test('an agent closes a dead session even with no other instance, then connects again', async (t) => {
   const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
   await agent(t, [mute]);
   const session = await mute.session(0);
   await session.heard('inventory');
   mute.script.upgradeStatus = 503;
-  await until(() => session.closed, 'the mute session to be closed');
+  await until(() => session.closed, 'the silent session to be closed');
   delete mute.script.upgradeStatus;
   await (await mute.session(1)).heard('inventory');
 });
 
-t.test('an instance that accepts the upgrade and says nothing is left after five seconds', async (t) => {
+t.test('an agent leaves an instance that accepts the upgrade and sends nothing for five seconds', async (t) => {
   const dumb = await instance(t, { greet: () => 'silence' });
   const good = await instance(t);
   await agent(t, [dumb, good], { random: { ...random, fraction: () => 0 } });

@@ -54,7 +54,7 @@ const isAlive = async (pid: number) => !['Z', undefined].includes((await process
 const pidIn = (path: string): Promise<number> =>
   until(async () => Number(await readFile(path, 'utf8').catch(() => '')) || undefined, `a pid in ${path}`);
 
-t.test('after kill -9 the next agent ends what was left running before it says so', async (t) => {
+t.test('after kill -9 the next agent kills the leftover command before it sends its hello', async (t) => {
   const [data, one] = await Promise.all([folder(t), instance(t)]);
   const first = startAgent(t, '--url', one.url, '--data', data);
   const before = await one.session(0);
@@ -70,7 +70,7 @@ t.test('after kill -9 the next agent ends what was left running before it says s
 
   startAgent(t, '--url', one.url, '--data', data);
   const after = await one.session(1);
-  t.notOk(await isAlive(pid), 'but not the next one’s hello');
+  t.notOk(await isAlive(pid), 'the command is dead before the next agent’s hello');
   const [old, hello] = await Promise.all([before.heard('hello'), after.heard('hello')]);
   t.match(hello, { serverUuid: old.serverUuid, journalId: old.journalId, epoch: 1, conn: 1 });
   t.not(hello.incarnation, old.incarnation);
@@ -81,16 +81,16 @@ t.test('after kill -9 the next agent ends what was left running before it says s
   );
   t.notOk(
     tasks.some((task) => task.id === done),
-    'what was acknowledged is forgotten',
+    'the inventory omits the acknowledged task',
   );
   t.match(await after.end(id), { outcome: 'failure', error: { code: 'AgentRestarted', message: /unknown/ } });
   t.notOk(
     after.all('task_end').some((end) => end.id === done),
-    'what was acknowledged is not said again',
+    'the end of the acknowledged task is not sent again',
   );
 });
 
-t.test('an end that nobody acknowledged is said by the next agent as it was', async (t) => {
+t.test('the next agent sends an unacknowledged end again, unchanged', async (t) => {
   const [data, one] = await Promise.all([folder(t), instance(t, { acknowledge: false })]);
   const first = startAgent(t, '--url', one.url, '--data', data);
   const before = await one.session(0);
@@ -103,7 +103,7 @@ t.test('an end that nobody acknowledged is said by the next agent as it was', as
   t.same(await (await one.session(1)).end(id), end);
 });
 
-t.test('SIGTERM ends what runs, says so, and exits 0; the data directory is one agent’s', async (t) => {
+t.test('SIGTERM ends running tasks, reports them and exits 0; a second agent on the same data exits 2', async (t) => {
   const [data, one] = await Promise.all([folder(t), instance(t)]);
   const first = startAgent(t, '--url', one.url, '--data', data);
   const session = await one.session(0);
@@ -120,7 +120,7 @@ t.test('SIGTERM ends what runs, says so, and exits 0; the data directory is one 
   t.same(await first.exit, [0, null]);
 });
 
-t.test('a wrong command line is exit 2 with the option’s name', async (t) => {
+t.test('a wrong command line exits 2 and names the option', async (t) => {
   const wrong = startAgent(t, '--url', 'http://127.0.0.1:1');
   t.same(await wrong.exit, [2, null]);
   t.match(wrong.stderr(), /--data DIR is missing/);
@@ -129,23 +129,23 @@ t.test('a wrong command line is exit 2 with the option’s name', async (t) => {
   t.match(noDirectory.stderr(), /^cn-agent: --data .* cannot be used: EEXIST[^\n]*\nTry --help.\n$/);
 });
 
-t.test('a frozen agent that thaws comes again by itself and goes on', async (t) => {
+t.test('an agent resumes by itself after SIGSTOP and SIGCONT', async (t) => {
   const [data, one] = await Promise.all([folder(t), instance(t, { welcome: { serverSilenceMs: 3000 } })]);
   const agent = startAgent(t, '--url', one.url, '--data', data);
   const before = await one.session(0);
   const id = await command(before, 'sleep 1; echo slept');
-  await until(() => before.events(id).includes('started'), 'the start');
+  await until(() => before.events(id).includes('started'), 'the task to start');
   agent.child.kill('SIGSTOP');
   await new Promise((done) => setTimeout(done, 5000));
   agent.child.kill('SIGCONT');
   t.match(await before.end(id), { outcome: 'complete', result: { stdout: 'slept\n' } });
-  t.equal(one.sessions.length, 1, 'an instance that had answered all the time is not left');
+  t.equal(one.sessions.length, 1, 'the agent keeps an instance that answered all the time');
   before.cut();
   const after = await one.session(1);
   t.match(await after.heard('inventory'), { epoch: 2 });
 });
 
-t.test('a posted task dies with its agent: its caller is cut off, and the next agent has forgotten it', async (t) => {
+t.test('when an agent dies, its posted task fails and the next agent does not know it', async (t) => {
   const [data, cnapi] = await Promise.all([folder(t), OldCnapi.start()]);
   t.teardown(() => cnapi.stop());
   const serverUuid = crypto.randomUUID();
@@ -162,7 +162,7 @@ t.test('a posted task dies with its agent: its caller is cut off, and the next a
     '127.0.0.1',
   ];
   const first = startAgent(t, ...args);
-  await until(() => cnapi.statusOf(serverUuid) === 'running', 'the first agent');
+  await until(() => cnapi.statusOf(serverUuid) === 'running', 'the first agent to run');
   const script = `echo $$ > ${data}/pid; exec sleep 1000`;
   const cut = cnapi.runTask(serverUuid, 'command_execute', { script }).catch((error: Error) => error);
   const pid = await pidIn(join(data, 'pid'));
@@ -170,8 +170,8 @@ t.test('a posted task dies with its agent: its caller is cut off, and the next a
   t.type(await cut, Error);
   const beats = cnapi.all('/events/heartbeat').length;
   startAgent(t, ...args, '--protocol', 'old');
-  await until(() => cnapi.all('/events/heartbeat').length > beats, 'the next agent');
-  t.notOk(await isAlive(pid), 'what was left of it is ended');
+  await until(() => cnapi.all('/events/heartbeat').length > beats, 'a heartbeat of the next agent');
+  t.notOk(await isAlive(pid), 'the leftover command is dead');
   const answer = await cnapi.runTask(serverUuid, 'command_execute', { script: 'echo up' });
   t.match(answer, { status: 200, body: { stdout: 'up\n', exitCode: 0 } });
   t.same(await cnapi.historyOf(serverUuid).then((history) => history.length), 1);

@@ -1,4 +1,4 @@
-/** An agent of a stand-in machine, in this process, and scripted instances for it. */
+/** An agent on a simulated machine, in this process, and scripted instances for it. */
 import type { Test } from 'tap';
 import { Agent, type AgentDeps } from '../../lib/cn-agent/agent.ts';
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';

@@ -36,7 +36,7 @@ async function serialAt(url: string, caFile: string): Promise<string> {
   return serial;
 }
 
-t.test('an agent runs commands over wss, stays while the certificate changes, and moves over wss', async (t) => {
+t.test('an agent runs commands over wss, survives a certificate change, and moves over wss', async (t) => {
   const authority = await Authority.create(t);
   const { caFile } = authority;
   const files = await authority.issue();
@@ -47,7 +47,10 @@ t.test('an agent runs commands over wss, stays while the certificate changes, an
   const at = (url: string, path: string) => askOverTls(caFile, `${url}${path}`);
   const run = async (url: string, script: string) =>
     askOverTls(caFile, `${url}/servers/${server}/execute?json=true`, { method: 'POST', body: { script } });
-  await until(async () => (await at(one.url, `/servers/${server}`)).body?.status === 'running', 'the server');
+  await until(
+    async () => (await at(one.url, `/servers/${server}`)).body?.status === 'running',
+    'the server to be running',
+  );
   t.match(await run(one.url, 'echo over TLS'), { status: 200, body: { stdout: 'over TLS\n' } });
   const epoch = async () => (await at(one.url, `/servers/${server}/status-history`)).body[0].epoch;
   const before = await epoch();
@@ -55,12 +58,12 @@ t.test('an agent runs commands over wss, stays while the certificate changes, an
   const next = await authority.issue();
   await replaceFiles(files, next);
   await one.app.reload();
-  t.equal(await serialAt(one.url, caFile), next.serial, 'who comes now sees the new certificate');
+  t.equal(await serialAt(one.url, caFile), next.serial, 'a new connection sees the new certificate');
   t.match(await run(one.url, 'echo still there'), { status: 200, body: { stdout: 'still there\n' } });
-  t.equal(await epoch(), before, 'in the session it had');
+  t.equal(await epoch(), before, 'the session is unchanged');
   const { text } = await at(one.url, '/metrics');
   const seconds = Number(/^cnapi_tls_certificate_expires_seconds (\S+)$/m.exec(text)?.[1]);
-  t.ok(seconds > 6.9 * 86_400 && seconds <= 7 * 86_400, 'and its end is told');
+  t.ok(seconds > 6.9 * 86_400 && seconds <= 7 * 86_400, 'the metric shows when the certificate expires');
 
   const two = await zone.startApp(tls);
   const { body: instances } = await at(two.url, '/instances');

@@ -13,7 +13,7 @@ import { until } from '../support/until.ts';
 
 import { agent, instance, nop } from './agent-rig.ts';
 
-t.test('a greeting, an inventory, a heartbeat, a status; then a task from end to end', async (t) => {
+t.test('an agent greets, sends inventory, heartbeats and status, and runs a task to its end', async (t) => {
   const one = await instance(t, { welcome: { sendSysinfo: true } });
   const { serverUuid, journal } = await agent(t, [one]);
   const session = await one.session(0);
@@ -35,7 +35,7 @@ t.test('a greeting, an inventory, a heartbeat, a status; then a task from end to
   await until(() => journal.state.acknowledged.has(task.id), 'the acknowledgement');
 });
 
-t.test('the inventory follows the journalled epoch, not before', async (t) => {
+t.test('the agent sends its inventory only after it has journalled the epoch', async (t) => {
   const one = await instance(t);
   const inner = new MemoryJournal({ clock, random });
   let sync = () => {};
@@ -62,10 +62,10 @@ t.test('the inventory follows the journalled epoch, not before', async (t) => {
   sync();
   await session.heard('inventory');
   t.equal(inner.state.epoch, 1);
-  t.equal(inner.state.tasks.size, 0, 'a task before the inventory is not taken');
+  t.equal(inner.state.tasks.size, 0, 'a task that arrives before the inventory is ignored');
 });
 
-t.test('a lost connection is made again, with what is not acknowledged in its inventory and repeated', async (t) => {
+t.test('after a reconnect the inventory lists unacknowledged tasks and their ends are sent again', async (t) => {
   const one = await instance(t, { acknowledge: false });
   const { journal } = await agent(t, [one]);
   const first = await one.session(0);
@@ -75,7 +75,7 @@ t.test('a lost connection is made again, with what is not acknowledged in its in
   await first.end(task.id);
   const running = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
   first.task(running);
-  await until(() => first.events(running.id).includes('started'), 'the start');
+  await until(() => first.events(running.id).includes('started'), 'the task to start');
   first.cut();
   one.script.acknowledge = true;
   const second = await one.session(1);
@@ -90,20 +90,20 @@ t.test('a lost connection is made again, with what is not acknowledged in its in
   t.match(await second.end(running.id), { error: { code: 'Cancelled' } });
 });
 
-t.test('each refusal is answered by what it asks for', async (t) => {
-  await t.test('superseded: a higher conn, at once', async (t) => {
+t.test('an agent reacts to each refusal as its code requires', async (t) => {
+  await t.test('superseded: it connects again at once with a higher conn', async (t) => {
     const one = await instance(t, { greet: ({ conn }) => (conn < 6 ? refuse('superseded', { conn: 5 }) : {}) });
     await agent(t, [one]);
     t.match(await (await one.session(1)).heard('hello'), { conn: 6 });
   });
-  await t.test('stale journal: a new one, and what ran in the old one is given up', async (t) => {
+  await t.test('stale journal: it begins a new journal and drops the tasks of the old one', async (t) => {
     const one = await instance(t);
     const { journal } = await agent(t, [one]);
     const first = await one.session(0);
     const { journalId } = await first.heard('hello');
     await first.heard('inventory');
     first.task({ ...nop(1), name: 'sleep', params: { timeout: 60_000 } });
-    await until(() => journal.state.tasks.size === 1, 'the task');
+    await until(() => journal.state.tasks.size === 1, 'the task to be journalled');
     one.script.greet = (hello) => (hello.journalId === journalId ? refuse('stale-journal') : {});
     first.cut();
     const third = await one.session(2);
@@ -111,13 +111,13 @@ t.test('each refusal is answered by what it asks for', async (t) => {
     t.not(journal.state.journalId, journalId);
     t.match(await third.heard('inventory'), { tasks: [] });
   });
-  await t.test('incarnation alive: it waits and comes again', async (t) => {
+  await t.test('incarnation alive: it waits and tries again', async (t) => {
     let refusals = 0;
     const one = await instance(t, { greet: () => (refusals++ < 2 ? refuse('incarnation-alive') : {}) });
     await agent(t, [one]);
     await (await one.session(2)).heard('inventory');
   });
-  await t.test('draining and HTTP errors: the next address', async (t) => {
+  await t.test('draining and HTTP errors: it tries the next address', async (t) => {
     const draining = await instance(t, { greet: () => refuse('draining') });
     const old = await instance(t, { upgradeStatus: 404 });
     const good = await instance(t);
@@ -126,17 +126,17 @@ t.test('each refusal is answered by what it asks for', async (t) => {
   });
 });
 
-t.test('an upgrade refused with Retry-After is not tried before', async (t) => {
+t.test('an agent does not retry a refused upgrade before its Retry-After', async (t) => {
   const one = await instance(t, { upgradeStatus: 503, upgradeHeaders: 'Retry-After: 2' });
   await agent(t, [one], { random: { ...random, fraction: () => 0 } });
-  await until(() => one.upgrades === 1, 'the first try');
+  await until(() => one.upgrades === 1, 'the first attempt');
   await new Promise((done) => setTimeout(done, 700));
-  t.equal(one.upgrades, 1, 'without it, there would have been many');
+  t.equal(one.upgrades, 1, 'no attempt before Retry-After');
   delete one.script.upgradeStatus;
   await (await one.session(0)).heard('inventory');
 });
 
-t.test('an echo of an old welcome is not heard', async (t) => {
+t.test('an agent ignores a welcome whose epoch is not above its own', async (t) => {
   const one = await instance(t);
   const journal = new MemoryJournal({ clock, random });
   await journal.append({ record: 'epoch', epoch: 40 });
@@ -150,31 +150,28 @@ t.test('an echo of an old welcome is not heard', async (t) => {
   );
 });
 
-t.test(
-  'nonsense from an instance is answered with an error and costs nothing else, until it is too much',
-  async (t) => {
-    const one = await instance(t);
-    await agent(t, [one]);
-    const session = await one.session(0);
-    await session.heard('inventory');
-    session.send('not json');
-    session.send({ type: 'task', id: 'no uuid' });
-    session.send({ type: 'frobnicate' });
-    await until(() => session.all('error').length === 3, 'three errors');
-    t.same(
-      session.all('error').map(({ code }) => code),
-      ['json', 'fields', 'type'],
-    );
-    const task = nop(1);
-    session.task(task);
-    await session.end(task.id);
-    for (let n = 0; n < 20; n++) session.send('[]');
-    await until(() => session.closed, 'the session to be closed');
-    await (await one.session(1)).heard('inventory');
-  },
-);
+t.test('an agent answers invalid frames with an error and closes the session after too many', async (t) => {
+  const one = await instance(t);
+  await agent(t, [one]);
+  const session = await one.session(0);
+  await session.heard('inventory');
+  session.send('not json');
+  session.send({ type: 'task', id: 'no uuid' });
+  session.send({ type: 'frobnicate' });
+  await until(() => session.all('error').length === 3, 'three errors');
+  t.same(
+    session.all('error').map(({ code }) => code),
+    ['json', 'fields', 'type'],
+  );
+  const task = nop(1);
+  session.task(task);
+  await session.end(task.id);
+  for (let n = 0; n < 20; n++) session.send('[]');
+  await until(() => session.closed, 'the session to be closed');
+  await (await one.session(1)).heard('inventory');
+});
 
-t.test('a refusal of any words is survived', async (t) => {
+t.test('an agent survives a refusal with any code', async (t) => {
   const codes = ['€'.repeat(100), '\u0000'.repeat(100), '\ud800'.repeat(100), `${'a'.repeat(99)}\u{1f600}`];
   const one = await instance(t, { greet: () => (codes.length > 0 ? refuse(codes.pop() as string) : {}) });
   await agent(t, [one]);
@@ -185,24 +182,24 @@ t.test('a refusal of any words is survived', async (t) => {
   });
 });
 
-t.test('an agent that nobody takes says so, once', async (t) => {
+t.test('an agent that no instance accepts logs it once', async (t) => {
   const warnings: { why?: string }[] = [];
   const log = Object.assign(Object.create(silentLogger), { warn: (fields: object) => void warnings.push(fields) });
   const one = await instance(t, { upgradeStatus: 500 });
   await agent(t, [one], { log, random: { ...random, fraction: () => 0 } });
-  await until(() => one.upgrades > 20, 'many rounds');
+  await until(() => one.upgrades > 20, 'many attempts');
   t.match(warnings, [{ why: 'upgrade refused with HTTP 500' }]);
   t.equal(warnings.length, 1);
 });
 
-t.test('addresses that are none are passed over', async (t) => {
+t.test('an agent skips invalid addresses', async (t) => {
   const one = await instance(t);
   const bad = { uuid: random.uuid(), host: 'no host at all/..?', port: 1 };
   await agent(t, [one], { resolve: async () => [bad, one.address] });
   await (await one.session(0)).heard('inventory');
 });
 
-t.test('a question from the instance is answered with a heartbeat, and a frozen agent answers nothing', async (t) => {
+t.test('an agent answers a heartbeat of the instance; a frozen agent answers nothing', async (t) => {
   const one = await instance(t, { welcome: { heartbeatMs: 60_000, serverSilenceMs: 60_000 } });
   const wire = new Wire(clock, new DialQueue(clock));
   const { agent: made } = await agent(t, [one], { dial: wire.dial });
@@ -219,7 +216,7 @@ t.test('a question from the instance is answered with a heartbeat, and a frozen 
   t.ok(made.link.isLive);
 });
 
-t.test('a stop ends what runs, says so and leaves', async (t) => {
+t.test('stop ends running tasks, reports them and closes the session', async (t) => {
   const one = await instance(t);
   const { agent: made, journal } = await agent(t, [one]);
   const session = await one.session(0);
@@ -229,22 +226,22 @@ t.test('a stop ends what runs, says so and leaves', async (t) => {
   await until(() => session.events(task.id).includes('started'), 'the start');
   await Promise.all([made.stop(), made.stop()]);
   t.match(await session.end(task.id), { error: { code: 'AgentStopped' } });
-  t.equal(journal.state.tasks.size, 0, 'acknowledged before it left');
+  t.equal(journal.state.tasks.size, 0, 'the end is acknowledged before the agent leaves');
   t.match(await until(() => session.closed, 'the close'), { code: 1000 });
 });
 
-t.test('an instance that asks and does not read the answers loses the session, not the agent its memory', async (t) => {
+t.test('an agent closes a session whose instance does not read its answers', async (t) => {
   const one = await instance(t);
   const { agent: made } = await agent(t, [one], { dial: unreadAfter(20) });
   const session = await one.session(0);
   await session.heard('inventory');
   for (let n = 0; n < 40; n++) session.send({ type: 'heartbeat', sequence: 1e9 + n });
   await until(() => session.closed, 'the session to be closed');
-  await until(() => one.sessions.length > 1, 'the agent to come again');
-  await until(() => made.link.isLive, 'a session');
+  await until(() => one.sessions.length > 1, 'the agent to connect again');
+  await until(() => made.link.isLive, 'a live session');
 });
 
-t.test('a session that the agent itself gave up is none: nothing more is sent on it', async (t) => {
+t.test('an agent sends nothing more on a session that it closed', async (t) => {
   const one = await instance(t);
   const { agent: made } = await agent(t, [one]);
   const session = await one.session(0);
@@ -254,11 +251,11 @@ t.test('a session that the agent itself gave up is none: nothing more is sent on
   await until(() => session.closed, 'the session to be closed');
   t.notOk(made.link.isLive);
   const { heartbeats } = made.link;
-  await until(() => one.upgrades >= 3, 'it to come again');
+  await until(() => one.upgrades >= 3, 'the agent to connect again');
   t.equal(made.link.heartbeats, heartbeats);
 });
 
-/** Sockets whose network takes nothing more after so many frames. */
+/** Sockets that accept no more data after this many frames. */
 function unreadAfter(frames: number): AgentDeps['dial'] {
   const dial = dialWebSocket(clock);
   return (target, events) => {

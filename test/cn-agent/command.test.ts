@@ -46,35 +46,32 @@ const run = async (t: Test, given: Given) => (await start(t, given)).result;
 const aliveIn = async (group: ProcessGroup | undefined) =>
   (await allProcesses()).filter((one) => one.pgid === group?.pgid && one.state !== 'Z').length;
 
-/** A killed process takes a moment to be gone. */
+/** A killed process takes a moment to disappear. */
 async function untilGone(group: ProcessGroup | undefined): Promise<void> {
-  await until(async () => (await aliveIn(group)) === 0, 'its processes are gone');
+  await until(async () => (await aliveIn(group)) === 0, 'its processes to disappear');
 }
 
 const stop = () => new TaskFailure('Cancelled', '');
 
-t.test(
-  'a script runs under its own interpreter, with its arguments and variables and nothing of the agent',
-  async (t) => {
-    process.env.AGENT_SECRET = 'not to be seen';
-    t.match(await run(t, { script: 'echo "$1-$2 $X"; echo err >&2; exit 3', args: ['a b', 'c'], env: { X: 'y' } }), {
-      exitCode: 3,
-      signal: null,
-      stdout: 'a b-c y\n',
-      stderr: 'err\n',
-      killed: false,
-    });
-    t.match(await run(t, { script: '#!/bin/bash -e\nfalse\necho never' }), { exitCode: 1, stdout: '' });
-    t.match(await run(t, { script: '#!/usr/bin/env bash\n[[ a == a* ]] && echo bash' }), { stdout: 'bash\n' });
-    t.match(await run(t, { script: '#!/no/such/interpreter\n' }), { exitCode: 127, stderr: /not found/ });
-    t.match(await run(t, { script: 'kill -KILL $$' }), { exitCode: null, signal: 'SIGKILL', killed: false });
-    const { stdout } = await run(t, { script: 'env; ls -l /proc/self/fd | wc -l' });
-    t.notMatch(stdout, /AGENT_SECRET/);
-    t.match(stdout, /^PATH=/m);
-  },
-);
+t.test('a script runs under its own interpreter with its arguments and variables, without the agent’s', async (t) => {
+  process.env.AGENT_SECRET = 'not to be seen';
+  t.match(await run(t, { script: 'echo "$1-$2 $X"; echo err >&2; exit 3', args: ['a b', 'c'], env: { X: 'y' } }), {
+    exitCode: 3,
+    signal: null,
+    stdout: 'a b-c y\n',
+    stderr: 'err\n',
+    killed: false,
+  });
+  t.match(await run(t, { script: '#!/bin/bash -e\nfalse\necho never' }), { exitCode: 1, stdout: '' });
+  t.match(await run(t, { script: '#!/usr/bin/env bash\n[[ a == a* ]] && echo bash' }), { stdout: 'bash\n' });
+  t.match(await run(t, { script: '#!/no/such/interpreter\n' }), { exitCode: 127, stderr: /not found/ });
+  t.match(await run(t, { script: 'kill -KILL $$' }), { exitCode: null, signal: 'SIGKILL', killed: false });
+  const { stdout } = await run(t, { script: 'env; ls -l /proc/self/fd | wc -l' });
+  t.notMatch(stdout, /AGENT_SECRET/);
+  t.match(stdout, /^PATH=/m);
+});
 
-t.test('the first line tells the interpreter as it does to a kernel', async (t) => {
+t.test('the first line selects the interpreter as the kernel would', async (t) => {
   const rows: [string, string[]][] = [
     ['echo', ['/bin/sh']],
     ['#! /bin/bash\n', ['/bin/bash']],
@@ -86,7 +83,7 @@ t.test('the first line tells the interpreter as it does to a kernel', async (t) 
   t.same(environmentOf({ HOME: '/x' }, { PATH: '/p', SECRET: 's' }), { PATH: '/p', HOME: '/x', LANG: 'C.UTF-8' });
 });
 
-t.test('nothing of the command happens before its group is journalled', async (t) => {
+t.test('a command does not run before its process group is journalled', async (t) => {
   const directory = await folder(t);
   const marker = join(directory, 'ran');
   let journalled = () => {};
@@ -97,7 +94,7 @@ t.test('nothing of the command happens before its group is journalled', async (t
   const group = await until(() => groups[0], 'the group');
   await new Promise((done) => setTimeout(done, 200));
   t.same(await readdir(directory), []);
-  t.equal(await aliveIn(group), 1, 'it waits at the gate');
+  t.equal(await aliveIn(group), 1, 'the process waits for its group to be journalled');
   journalled();
   t.match(await result, { exitCode: 0 });
   t.same(await readdir(directory), ['ran']);
@@ -110,7 +107,7 @@ t.test('an abort before the start runs nothing', async (t) => {
   t.equal(await aliveIn(groups[0]), 0);
 });
 
-t.test('an abort kills the whole group, with all it started', async (t) => {
+t.test('an abort kills the whole process group', async (t) => {
   const { result, abort, groups, output } = await start(t, {
     script: 'sleep 1000 & sh -c "sleep 1000" & echo up; wait',
   });
@@ -121,7 +118,7 @@ t.test('an abort kills the whole group, with all it started', async (t) => {
   await untilGone(groups[0]);
 });
 
-t.test('a group that ignores SIGTERM gets SIGKILL', async (t) => {
+t.test('a process group that ignores SIGTERM gets SIGKILL', async (t) => {
   const script = 'trap "" TERM; echo up; while :; do sleep 0.1; done';
   const { result, abort, groups, output } = await start(t, { script });
   await until(() => output.length > 0, 'output');
@@ -130,19 +127,19 @@ t.test('a group that ignores SIGTERM gets SIGKILL', async (t) => {
   await untilGone(groups[0]);
 });
 
-t.test('a grandchild that holds the output does not hold the end', async (t) => {
+t.test('a command ends although a background child holds its output open', async (t) => {
   const { result, groups } = await start(t, { script: 'sleep 1000 & echo done; exit 4' });
   t.match(await result, { exitCode: 4, stdout: 'done\n', killed: false });
   await untilGone(groups[0]);
 });
 
-t.test('what a command writes is bounded, first and last halves kept', async (t) => {
+t.test('the output kept of a command is bounded to its first and last halves', async (t) => {
   const { stdout } = await run(t, { script: 'echo first; yes "and so on" | head -c 3000000; echo last' });
   t.match(stdout, /^first\n[\s\S]*bytes cut[\s\S]*last\n$/);
   t.ok(stdout.length < 1024 * 1024 + 100);
 });
 
-t.test('a command that writes without end does not keep the agent from its work', async (t) => {
+t.test('a command that writes without end does not block the agent', async (t) => {
   const { result, abort, output } = await start(t, { script: 'yes' });
   await until(() => output.length > 3, 'output');
   const turnsInHalfASecond = async () => {
@@ -150,13 +147,13 @@ t.test('a command that writes without end does not keep the agent from its work'
     for (const end = Date.now() + 500; Date.now() < end; turns++) await new Promise((done) => setImmediate(done));
     return turns;
   };
-  // If the command left the agent none, no half second would be good; on a busy machine some are not.
+  // If the command blocked the agent, no half second would pass; on a busy machine some do not.
   await until(async () => (await turnsInHalfASecond()) > 20, 'half a second with many turns of the event loop');
   abort.abort(stop());
   t.match(await result, { killed: true });
 });
 
-t.test('a paced command waits, so that all it writes is shown live', async (t) => {
+t.test('a paced command is slowed down so that its live output is complete', async (t) => {
   const script = 'seq 100000 400000; seq 400000 -1 100000 >&2';
   const paced = await start(t, { script, isPaced: true });
   t.match(await paced.result, { exitCode: 0, stdout: /bytes cut/ });
@@ -170,20 +167,20 @@ t.test('a paced command waits, so that all it writes is shown live', async (t) =
   t.ok(shown('stderr') === numbers.reverse().join(''));
 });
 
-t.test('characters that come in halves are whole in the live output', async (t) => {
+t.test('live output does not split characters that arrive in parts', async (t) => {
   const script = "printf '\\303'; sleep 0.3; printf '\\244\\342'; sleep 0.3; printf '\\202\\254'";
   const { result, output } = await start(t, { script });
   t.match(await result, { stdout: 'ä€' });
   t.same(output.join(''), 'stdout: ästdout: €');
 });
 
-t.test('its script is nobody else’s to read, and gone afterwards', async (t) => {
+t.test('only the owner can read a command’s script file, which is removed afterwards', async (t) => {
   const { result, directory } = await start(t, { script: 'stat -c %a "$0"' });
   t.match(await result, { stdout: '700\n' });
   t.same(await readdir(directory), []);
 });
 
-t.test('what a killed agent left running is ended by the next one, and only that', async (t) => {
+t.test('the next agent kills what a killed agent left running, and nothing else', async (t) => {
   const runDirectory = await folder(t);
   const machine = await openLinuxMachine({ clock, serverUuid: random.uuid(), agentVersion: '1', runDirectory });
   const abort = new AbortController();
@@ -201,19 +198,19 @@ t.test('what a killed agent left running is ended by the next one, and only that
   t.teardown(() => abort.abort(stop()));
   await machine.endGroup({ ...group, startTime: '1' });
   await machine.endGroup({ ...group, bootId: 'another boot' });
-  t.ok((await aliveIn(group)) > 0, 'a group of the same number from another time is let alone');
+  t.ok((await aliveIn(group)) > 0, 'a group with the same number but another start time or boot is not killed');
   await machine.endGroup(group);
   t.equal(await aliveIn(group), 0);
   t.match(await result, { signal: 'SIGKILL' });
 });
 
-t.test('a process is known by its start, whatever it is called', async (t) => {
+t.test('a process is identified by its start time, whatever its name', async (t) => {
   const text = '42 (a) b (c)) S 1 40 41 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 123456 1000';
   t.same(parseStat(42, text), { pid: 42, state: 'S', pgid: 40, session: 41, startTime: '123456' });
   t.equal(parseStat(42, 'nonsense'), undefined);
 });
 
-t.test('a command line longer than the kernel takes is a failure that says so', async (t) => {
+t.test('a command line that is too long for the kernel fails with SpawnFailed', async (t) => {
   const args = Array.from({ length: 1000 }, () => 'x'.repeat(10_000));
   await t.rejects(run(t, { script: 'true', args }), { code: 'SpawnFailed', message: /E2BIG/ });
   await t.rejects(run(t, { script: 'true', args: ['x'.repeat(200_000)] }), { code: 'SpawnFailed' });

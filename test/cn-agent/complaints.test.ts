@@ -3,7 +3,7 @@ import { Complaints } from '../../lib/cn-agent/complaints.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
 
-t.test('ten complaints a minute are logged, and how many were not', async (t) => {
+t.test('at most ten warnings a minute are logged, and the next one counts those left out', async (t) => {
   let now = 0;
   const lines: unknown[] = [];
   const log = Object.assign(Object.create(silentLogger), { warn: (fields: unknown) => void lines.push(fields) });

@@ -44,7 +44,7 @@ async function agentWith(t: Test, known: ScriptedInstance[], options: Credential
   return { ...made, logged, warnings };
 }
 
-t.test('over TLS, with its token, it works as ever, and no other way than TLS', async (t) => {
+t.test('over TLS with a token, an agent runs tasks and reconnects', async (t) => {
   const { authority, one } = await secured(t, 'IP:127.0.0.1');
   const file = await tokenFile(t);
   const made = await agentWith(t, [one], { tls: true, caFile: authority.caFile, tokenFile: file });
@@ -56,33 +56,33 @@ t.test('over TLS, with its token, it works as ever, and no other way than TLS', 
   t.same(made.warnings(), []);
   session.cut();
   await one.session(1);
-  t.equal(one.authorizations.length, 2, 'an address from a welcome is come to the same way');
+  t.equal(one.authorizations.length, 2, 'an address from a welcome gets the same token');
 });
 
-t.test('a certificate of a stranger is refused, told once with what to do, until the CA is there', async (t) => {
+t.test('a certificate of an unknown CA is refused, with one warning, until the CA is configured', async (t) => {
   const { authority, one } = await secured(t, 'IP:127.0.0.1');
   const other = await Authority.create(t);
   const caFile = join(await folder(t), 'ca.pem');
   await writeFile(caFile, await readFile(other.caFile));
   const made = await agentWith(t, [one], { tls: true, caFile });
-  await until(() => made.agent.link.state.failedRounds >= 3, 'three rounds in vain');
+  await until(() => made.agent.link.state.failedRounds >= 3, 'three failed rounds');
   t.equal(one.upgrades, 0);
   const told = made.warnings().filter((line) => /--ca FILE names the CA to trust/.test(line));
   t.equal(told.length, 1);
   t.match(told[0], /unable to verify|certificate/);
-  t.notMatch(told[0], /[^\x20-\x7e]/, 'in letters that a keyboard has, for whoever looks for it');
+  t.notMatch(told[0], /[^\x20-\x7e]/, 'the warning is in ASCII, so that it can be searched for');
   t.notOk(made.agent.isOldStyle);
   await writeFile(caFile, await readFile(authority.caFile));
   await one.session(0);
 });
 
-t.test('a certificate for another name is refused; --tls-name says which it is to be', async (t) => {
+t.test('a certificate for another name is refused; --tls-name sets the expected name', async (t) => {
   const { authority, one } = await secured(t, 'DNS:cnapi.east.example');
   const { caFile } = authority;
   const wrong = await agentWith(t, [one], { tls: true, caFile });
   await until(
     () => wrong.warnings().some((line) => /127\.0\.0\.1 is not in the cert's list/.test(line)),
-    'the refusal',
+    'the warning',
   );
   t.ok(wrong.warnings().some((line) => /--tls-name NAME the name that it must contain/.test(line)));
   t.equal(one.upgrades, 0);
@@ -91,11 +91,11 @@ t.test('a certificate for another name is refused; --tls-name says which it is t
   t.equal(one.upgrades, 1);
 });
 
-t.test('an instance without TLS is not spoken to by an agent with it', async (t) => {
+t.test('an agent with TLS does not connect to an instance without TLS', async (t) => {
   const one = await instance(t);
   const { caFile } = await Authority.create(t);
   const made = await agentWith(t, [one], { tls: true, caFile, tokenFile: await tokenFile(t) });
-  await until(() => made.warnings().some((line) => /does not speak TLS/.test(line)), 'a word of it');
+  await until(() => made.warnings().some((line) => /does not speak TLS/.test(line)), 'the warning');
   t.equal(one.upgrades, 0);
 });
 
@@ -105,33 +105,33 @@ const REFUSALS = [
   [429, /asks this agent to wait/],
 ] as const;
 
-t.test('401, 403 and 429 are told once, never taken for the older kind, and a new token is used at once', async (t) => {
+t.test('401, 403 and 429 are logged once, cause no fallback, and a new token is used at once', async (t) => {
   const each = REFUSALS.map(async ([status, advice]) => {
     const one = await instance(t, { upgradeStatus: status });
     const file = await tokenFile(t);
     const made = await agentWith(t, [one], { tls: false, tokenFile: file });
-    await until(() => one.upgrades >= 3, 'it to come again and again');
+    await until(() => one.upgrades >= 3, 'three attempts');
     t.equal(made.warnings().filter((line) => advice.test(line)).length, 1, `${status}`);
-    t.notMatch(made.warnings().join(), /[^\x20-\x7e]/, 'in letters that a keyboard has, for whoever looks for it');
+    t.notMatch(made.warnings().join(), /[^\x20-\x7e]/, 'the warning is in ASCII, so that it can be searched for');
     t.notOk(made.agent.isOldStyle);
     await writeFile(file, OTHER_TOKEN);
     await until(() => one.authorizations.includes(`Bearer ${OTHER_TOKEN}`), 'the new token');
     delete one.script.upgradeStatus;
     await one.session(0);
-    t.notMatch(JSON.stringify(made.logged), /Aa-_9|Bb-_8/, 'no word of a token in the log');
+    t.notMatch(JSON.stringify(made.logged), /Aa-_9|Bb-_8/, 'no token in the log');
   });
   await Promise.all(each);
 });
 
-t.test('an instance that says when to come again is left alone until then', async (t) => {
+t.test('an agent does not retry before the Retry-After of an instance', async (t) => {
   const one = await instance(t, { upgradeStatus: 429, upgradeHeaders: 'Retry-After: 2\r\nContent-Length: 0' });
   const beganAt = clock.now();
   await agentWith(t, [one], { tls: false, tokenFile: await tokenFile(t) });
-  await until(() => one.upgrades === 2, 'the second time');
+  await until(() => one.upgrades === 2, 'the second attempt');
   t.ok(clock.now() - beganAt >= 2000);
 });
 
-t.test('the older scheme shows the token and speaks TLS as well, and waits when it is told to', async (t) => {
+t.test('the legacy protocol uses the token and TLS, and obeys Retry-After', async (t) => {
   const authority = await Authority.create(t);
   const { certFile, keyFile } = await authority.issue();
   const tls = { cert: await readFile(certFile), key: await readFile(keyFile) };
@@ -146,54 +146,53 @@ t.test('the older scheme shows the token and speaks TLS as well, and waits when 
   await agent(t, [], { log, credentials, resolve, dial: dialWebSocket(clock, credentials), protocol: 'old' });
   await until(
     () => logged.some(({ why }) => /HTTP 401: the instance refuses this agent/.test(String(why))),
-    'a word of it',
+    'the warning about the token',
   );
-  await until(() => logged.some(({ why }) => /asked to be left alone/.test(String(why))), 'it to be left alone');
+  await until(
+    () => logged.some(({ why }) => /asked to be left alone/.test(String(why))),
+    'the warning about Retry-After',
+  );
   delete cnapi.script.refuse;
   await until(() => cnapi.all('/events/heartbeat').length > 0, 'a heartbeat');
   t.ok(cnapi.asked.every(({ authorization }) => authorization === `Bearer ${TOKEN}`));
 });
 
-t.test(
-  'files that cannot be used end the start, by the name of the option; a usual one may be absent, or come later',
-  async (t) => {
-    const [place, good] = [await folder(t), await tokenFile(t)];
-    const open = (options: Partial<CredentialOptions>) => () =>
-      openCredentials({ tls: true, ...options }, silentLogger);
-    t.throws(open({ tokenFile: join(place, 'none') }), { message: /^--token-file .*none cannot be used: ENOENT/ });
-    t.throws(open({ caFile: join(place, 'none') }), { message: /^--ca .*none cannot be used: ENOENT/ });
-    t.throws(open({ caFile: good }), { message: /^--ca .* cannot be used/ });
-    await chmod(good, 0o640);
-    t.throws(open({ tokenFile: good }), { message: /others may read it \(mode 640\); chmod 600 it$/ });
-    await chmod(good, 0o600);
-    for (const text of ['', 'two words', 'x'.repeat(5000)]) {
-      await writeFile(good, text);
-      t.throws(open({ tokenFile: good }), {
-        message: /--token-file .* cannot be used: it (does not hold one token|is larger)/,
-      });
-    }
-    const usualTokenFile = join(place, 'token');
-    const logged: Record<string, unknown>[] = [];
-    const credentials = openCredentials({ tls: false, usualTokenFile }, recordingLogger(logged));
-    const headers = () => credentials.passageTo({ host: '127.0.0.1', port: 1 }).headers;
-    t.same(headers(), {});
-    t.same(logged, [], 'which is nothing to speak of');
-    await writeFile(usualTokenFile, TOKEN, { mode: 0o600 });
-    t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
-    await chmod(usualTokenFile, 0o644);
-    t.same(headers(), { Authorization: `Bearer ${TOKEN}` }, 'the one before stays');
-    t.match(logged, [{ level: 'warn', reason: /others may read it/ }]);
-    await rm(usualTokenFile);
-    t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
-    t.equal(credentials.passageTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);
-    t.match(logged.at(-1), { level: 'warn', msg: /goes over the network unencrypted/ });
-  },
-);
+t.test('an unusable credential file fails the start and names the option; a default one may be absent', async (t) => {
+  const [place, good] = [await folder(t), await tokenFile(t)];
+  const open = (options: Partial<CredentialOptions>) => () => openCredentials({ tls: true, ...options }, silentLogger);
+  t.throws(open({ tokenFile: join(place, 'none') }), { message: /^--token-file .*none cannot be used: ENOENT/ });
+  t.throws(open({ caFile: join(place, 'none') }), { message: /^--ca .*none cannot be used: ENOENT/ });
+  t.throws(open({ caFile: good }), { message: /^--ca .* cannot be used/ });
+  await chmod(good, 0o640);
+  t.throws(open({ tokenFile: good }), { message: /others may read it \(mode 640\); chmod 600 it$/ });
+  await chmod(good, 0o600);
+  for (const text of ['', 'two words', 'x'.repeat(5000)]) {
+    await writeFile(good, text);
+    t.throws(open({ tokenFile: good }), {
+      message: /--token-file .* cannot be used: it (does not hold one token|is larger)/,
+    });
+  }
+  const usualTokenFile = join(place, 'token');
+  const logged: Record<string, unknown>[] = [];
+  const credentials = openCredentials({ tls: false, usualTokenFile }, recordingLogger(logged));
+  const headers = () => credentials.passageTo({ host: '127.0.0.1', port: 1 }).headers;
+  t.same(headers(), {});
+  t.same(logged, [], 'an absent default file is not logged');
+  await writeFile(usualTokenFile, TOKEN, { mode: 0o600 });
+  t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
+  await chmod(usualTokenFile, 0o644);
+  t.same(headers(), { Authorization: `Bearer ${TOKEN}` }, 'the previous token stays in use');
+  t.match(logged, [{ level: 'warn', reason: /others may read it/ }]);
+  await rm(usualTokenFile);
+  t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
+  t.equal(credentials.passageTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);
+  t.match(logged.at(-1), { level: 'warn', msg: /goes over the network unencrypted/ });
+});
 
-t.test('the name that was looked up is what the certificate must be for', async (t) => {
+t.test('the certificate must be for the name that was looked up', async (t) => {
   const passage = (options: Partial<CredentialOptions>, endpoint = {}) =>
     openCredentials({ tls: true, ...options }, silentLogger).passageTo({ host: '10.0.0.1', port: 1, ...endpoint }).tls;
   t.equal(passage({}, { name: 'cnapi.example' })?.servername, 'cnapi.example');
-  t.equal(passage({})?.servername, '', 'an address is not asked for by name');
+  t.equal(passage({})?.servername, '', 'an address is not used as a server name');
   t.equal(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.servername, 'a.example');
 });

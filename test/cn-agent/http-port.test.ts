@@ -31,7 +31,7 @@ async function httpPort(t: Test, serverUuid: string, access: HttpAccess = EVERYB
   return port;
 }
 
-/** An agent that takes tasks over HTTP, and a way to ask it. */
+/** An agent that takes tasks over HTTP, and a function that sends it requests. */
 async function posted(t: Test, fields: Partial<AgentDeps> = {}) {
   const serverUuid = random.uuid();
   const port = await httpPort(t, serverUuid);
@@ -66,7 +66,7 @@ function asker(port: HttpPort) {
 
 const task = (name: string, params: object = {}) => ({ body: { task: name, params } });
 
-t.test('a posted task is answered when it has ended, with what it returns', async (t) => {
+t.test('the answer to a posted task is its result, after it has ended', async (t) => {
   const { ask, journal } = await posted(t);
   const params = { script: 'echo $1', args: ['hi'], server_uuid: 'ignored' };
   const answer = await ask('POST', '/tasks', {
@@ -76,10 +76,10 @@ t.test('a posted task is answered when it has ended, with what it returns', asyn
   t.match(answer, { status: 200, body: { exitCode: 0, stdout: 'hi\n', stderr: '', signal: null } });
   t.match(answer.headers, { 'x-request-id': 'r-7', server: 'Compute Node Agent/1.0.0', 'x-server-name': String });
   t.match(await ask('POST', '/tasks', task('nop')), { status: 200, text: '{}' });
-  t.equal(journal.state.tasks.size, 0, 'nothing is left of it in the journal');
+  t.equal(journal.state.tasks.size, 0, 'the journal keeps nothing of the task');
 });
 
-t.test('what it asks for may stand in the query or in a form', async (t) => {
+t.test('the task and its parameters may be in the query or in a form', async (t) => {
   const { ask } = await posted(t);
   t.match(await ask('POST', '/tasks?task=nop&params=%7B%7D'), { status: 200, text: '{}' });
   const headers = { 'content-type': 'application/x-www-form-urlencoded' };
@@ -87,7 +87,7 @@ t.test('what it asks for may stand in the query or in a form', async (t) => {
   t.match(await ask('POST', '/tasks', { headers, body }), { status: 500, body: { error: 'as asked' } });
 });
 
-t.test('a form or a query of too many parameters is refused', async (t) => {
+t.test('a form or a query with too many parameters is refused', async (t) => {
   const { ask } = await posted(t);
   const headers = { 'content-type': 'application/x-www-form-urlencoded' };
   const text = (others: number) => `task=nop&params={}${'&a'.repeat(others)}`;
@@ -99,7 +99,7 @@ t.test('a form or a query of too many parameters is refused', async (t) => {
   t.match(await ask('POST', `/tasks?${text(999)}`), refused);
 });
 
-t.test('what is wrong is said in the reference’s words', async (t) => {
+t.test('errors have the wording of the reference agent', async (t) => {
   const { ask, serverUuid } = await posted(t);
   const deep = `${'{"a":'.repeat(300)}1${'}'.repeat(300)}`;
   const rows: [string, Question, object][] = [
@@ -135,12 +135,12 @@ t.test('what is wrong is said in the reference’s words', async (t) => {
   for (const [path, question, answer] of rows) t.match(await ask('POST', path, question), answer);
 });
 
-t.test('before its agent stands it knows no server', async (t) => {
+t.test('before its agent has started, the port answers 404', async (t) => {
   const port = await httpPort(t, random.uuid());
   t.match(await asker(port)('POST', '/tasks', task('nop')), { status: 404, text: '' });
 });
 
-t.test('a page in a browser cannot give tasks, by its address or by a name rebound to this machine', async (t) => {
+t.test('a browser page cannot post tasks, whether cross-site or through DNS rebinding', async (t) => {
   const { ask, port } = await posted(t);
   const strangers: Record<string, string>[] = [
     { origin: 'http://evil.example' },
@@ -152,7 +152,7 @@ t.test('a page in a browser cannot give tasks, by its address or by a name rebou
   t.match(await ask('GET', '/history'), { body: [] });
 });
 
-t.test('without the token nobody gives it tasks, reads its history or pauses it', async (t) => {
+t.test('without the token nobody can post tasks, read the history or pause the agent', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'http-port-'));
   t.teardown(() => rm(directory, { recursive: true }));
   const log = silentLogger;
@@ -168,14 +168,26 @@ t.test('without the token nobody gives it tasks, reads its history or pauses it'
     t.match(await ask('POST', '/pause', { headers }), refused);
   }
   const headers = { authorization: `Bearer ${token}` };
-  t.match(await ask('GET', '/history', { headers }), { status: 404 }, 'let in, where no agent stands yet');
+  t.match(
+    await ask('GET', '/history', { headers }),
+    { status: 404 },
+    'the token is accepted; no agent has started yet',
+  );
   await openHttpAccess({ directory, open: false, from: [], log });
-  t.equal((await readFile(file, 'utf8')).trim(), token, 'the token stays');
+  t.equal((await readFile(file, 'utf8')).trim(), token, 'the token does not change');
 
   const named = await openHttpAccess({ directory, open: false, from: ['127.0.0.0/8', 'fd00::/64'], log });
-  t.match(await asker(await httpPort(t, random.uuid(), named))('GET', '/history'), { status: 404 }, 'its network');
+  t.match(
+    await asker(await httpPort(t, random.uuid(), named))('GET', '/history'),
+    { status: 404 },
+    'its network is admitted',
+  );
   const open = await openHttpAccess({ directory, open: true, from: [], log });
-  t.match(await asker(await httpPort(t, random.uuid(), open))('GET', '/history'), { status: 404 }, 'open');
+  t.match(
+    await asker(await httpPort(t, random.uuid(), open))('GET', '/history'),
+    { status: 404 },
+    'everybody is admitted',
+  );
   const from = (remoteAddress: string) => named.admits({ headers: {}, socket: { remoteAddress } as Socket });
   t.same(['::ffff:127.0.0.1', 'fd00::7', 'fd00:1::7', '10.0.0.1', ''].map(from), [true, true, false, false, false]);
 
@@ -183,13 +195,13 @@ t.test('without the token nobody gives it tasks, reads its history or pauses it'
   await t.rejects(openHttpAccess({ directory, open: false, from: [], log }), /others may read it/);
 });
 
-t.test('its history does not show what a posted task says is secret', async (t) => {
+t.test('the history hides the secret parameters of a posted task', async (t) => {
   const { ask } = await posted(t);
   await ask('POST', '/tasks', task('nop', { env: { PASSWORD: 'hush' }, secret_params: ['/env/PASSWORD'] }));
   t.match(await ask('GET', '/history'), { body: [{ params: { env: { PASSWORD: '(secret)' } } }] });
 });
 
-t.test('paused it takes no tasks, from nobody, until it is resumed', async (t) => {
+t.test('a paused agent refuses tasks from HTTP and from the link until it is resumed', async (t) => {
   const one = await instance(t);
   const { ask } = await posted(t, { resolve: async () => [one.address] });
   const session = await one.session(0);
@@ -207,7 +219,7 @@ t.test('paused it takes no tasks, from nobody, until it is resumed', async (t) =
   t.match(await ask('POST', '/tasks', task('nop')), { status: 200 });
 });
 
-t.test('its history holds the last sixteen posted, and how they went', async (t) => {
+t.test('the history holds the last sixteen posted tasks and their outcomes', async (t) => {
   const { ask } = await posted(t);
   for (let n = 0; n < 20; n++) await ask('POST', '/tasks', task('nop', n === 19 ? { error: 'no luck' } : { n }));
   const running = ask('POST', '/tasks', task('sleep', { timeout: 60_000 }));
@@ -221,14 +233,14 @@ t.test('its history holds the last sixteen posted, and how they went', async (t)
   t.match(body.at(-1), { task: 'sleep', status: 'active', params: { timeout: 60_000 }, finished_at: undefined });
 });
 
-t.test('beside the link, neither knows of the other’s tasks', async (t) => {
+t.test('posted tasks and tasks of the link do not appear in each other’s inventory or history', async (t) => {
   const one = await instance(t, { acknowledge: false });
   const { ask, journal } = await posted(t, { resolve: async () => [one.address] });
   const session = await one.session(0);
   await session.heard('inventory');
   const given = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
   session.task(given);
-  await until(() => session.events(given.id).includes('started'), 'the start');
+  await until(() => session.events(given.id).includes('started'), 'the task to start');
   const slow = ask('POST', '/tasks', task('command_execute', { script: 'echo posted\nsleep 0.5' }));
   await until(() => journal.state.tasks.size === 2, 'both in the journal');
   session.cut();
@@ -242,7 +254,7 @@ t.test('beside the link, neither knows of the other’s tasks', async (t) => {
   await next.end(given.id);
 });
 
-t.test('what a former agent process had taken is forgotten, whatever became of it', async (t) => {
+t.test('posted tasks of a former agent process are removed, whatever their state', async (t) => {
   const journal = new MemoryJournal({ clock, random });
   const [accepted, running, ended] = [0, 1, 2].map(() => taskFrame({ id: newPostedId(random), name: 'nop' })) as [
     TaskFrame,
@@ -262,11 +274,11 @@ t.test('what a former agent process had taken is forgotten, whatever became of i
   t.equal(journal.state.tasks.size, 0);
 });
 
-t.test('more than it can hold are turned away', async (t) => {
+t.test('an agent that is full refuses further posted tasks', async (t) => {
   const { ask, agent: made } = await posted(t);
   const waiting = Array.from({ length: MAX_POSTED }, () => ask('POST', '/tasks', task('sleep', { timeout: 60_000 })));
   for (const one of waiting) one.catch(() => undefined);
-  await until(() => made.isFull, 'it to be full');
+  await until(() => made.isFull, 'the agent to be full');
   const refused = { code: 'ServiceUnavailable', message: 'CN Agent has as many tasks as it can take' };
   t.match(await ask('POST', '/tasks', task('nop')), { status: 503, body: refused });
 });
@@ -278,7 +290,7 @@ t.test('a body that is too large is not read to its end', async (t) => {
   t.match(await ask('POST', '/tasks', task('nop')), { status: 200 });
 });
 
-t.test('it holds 64 MiB of bodies that it is reading: who comes then is refused, and later let in again', async (t) => {
+t.test('at most 64 MiB of unfinished bodies are held; further requests get 503 until there is room', async (t) => {
   const { ask, port } = await posted(t);
   const bytes = 8 * 1024 * 1024;
   const headers = { 'content-type': 'application/json', 'content-length': String(bytes) };
@@ -286,7 +298,7 @@ t.test('it holds 64 MiB of bodies that it is reading: who comes then is refused,
   const unfinished: ClientRequest[] = [];
   const begin = () => {
     const request = httpRequest({ ...port.address, method: 'POST', path: '/tasks', agent: false, headers });
-    // Those that are too many are refused while they send.
+    // Those over the limit are refused while they send.
     request.on('error', () => undefined);
     request.write(almost);
     unfinished.push(request);
@@ -296,38 +308,35 @@ t.test('it holds 64 MiB of bodies that it is reading: who comes then is refused,
     begin();
     const answer = await post();
     return answer.status !== 200 && answer;
-  }, 'the bodies to take all the room');
+  }, 'the bodies to fill the limit');
   t.match(refused, { status: 503, body: { message: 'CN Agent is reading as many requests as it can take' } });
   t.ok(unfinished.length > 8, `${unfinished.length} of 8 MiB`);
   for (const request of unfinished) request.destroy();
-  await until(async () => (await post()).status === 200, 'room again');
+  await until(async () => (await post()).status === 200, 'room for a request');
 });
 
-t.test('stopping, it says so to who waits, and is there for nobody any more', async (t) => {
+t.test('an agent that stops ends its posted tasks with an error and closes the port', async (t) => {
   const { ask, port, agent: made } = await posted(t);
   const running = ask('POST', '/tasks', task('sleep', { timeout: 60_000 }));
-  await until(() => made.history[0]?.messages.length === 2, 'the start');
+  await until(() => made.history[0]?.messages.length === 2, 'the task to start');
   const { address } = port;
   await made.stop();
   t.match(await running, { status: 500, body: { error: 'The agent was stopped while the task ran' } });
   await t.rejects(fetch(`http://${address.host}:${address.port}/history`), { cause: { code: 'ECONNREFUSED' } });
 });
 
-t.test(
-  'with the link, it tells sysinfo where it takes tasks; a CNAPI of the older kind gives them there',
-  async (t) => {
-    const cnapi = await OldCnapi.start();
-    t.teardown(() => cnapi.stop());
-    const { serverUuid, port } = await posted(t, { protocol: 'auto', resolve: async () => [cnapi.address] });
-    await until(() => cnapi.statusOf(serverUuid) === 'running', 'its heartbeat');
-    t.match(cnapi.all('/sysinfo')[0]?.body.sysinfo, { 'CN Agent Port': port.address.port, 'Admin IP': '127.0.0.1' });
-    t.match(await cnapi.runTask(serverUuid, 'command_execute', { script: 'echo done' }), {
-      status: 200,
-      body: { stdout: 'done\n' },
-    });
-    t.match(await cnapi.runTask(serverUuid, 'server_sysinfo'), {
-      status: 200,
-      body: { sysinfo: { UUID: serverUuid } },
-    });
-  },
-);
+t.test('sysinfo names the port of an agent, and a legacy CNAPI posts tasks there', async (t) => {
+  const cnapi = await OldCnapi.start();
+  t.teardown(() => cnapi.stop());
+  const { serverUuid, port } = await posted(t, { protocol: 'auto', resolve: async () => [cnapi.address] });
+  await until(() => cnapi.statusOf(serverUuid) === 'running', 'its heartbeat');
+  t.match(cnapi.all('/sysinfo')[0]?.body.sysinfo, { 'CN Agent Port': port.address.port, 'Admin IP': '127.0.0.1' });
+  t.match(await cnapi.runTask(serverUuid, 'command_execute', { script: 'echo done' }), {
+    status: 200,
+    body: { stdout: 'done\n' },
+  });
+  t.match(await cnapi.runTask(serverUuid, 'server_sysinfo'), {
+    status: 200,
+    body: { sysinfo: { UUID: serverUuid } },
+  });
+});

@@ -14,7 +14,7 @@ async function folder(t: Test): Promise<string> {
   return path;
 }
 
-t.test('a product uuid counts only when a machine could really have it', async (t) => {
+t.test('a product uuid is used only when it is plausible', async (t) => {
   const rows: [string, boolean][] = [
     ['4c4c4544-0038-4b10-8051-b4c04f4d3132', true],
     ['564d1234-9abc-4def-8123-456789abcdef', true],
@@ -32,7 +32,7 @@ t.test('a product uuid counts only when a machine could really have it', async (
   t.not(chooseUuid(undefined, random), chooseUuid(undefined, random));
 });
 
-t.test('a uuid once chosen stays', async (t) => {
+t.test('a server’s uuid, once chosen, does not change', async (t) => {
   const directory = await folder(t);
   const first = await serverUuid(directory, random);
   t.equal(await serverUuid(directory, random), first);
@@ -44,13 +44,13 @@ t.test('a uuid once chosen stays', async (t) => {
   t.equal(await serverUuid(other, random), given);
 });
 
-t.test('a data directory is one agent’s at a time; what a dead one left is no hindrance', async (t) => {
+t.test('only one agent at a time may use a data directory; stale locks do not block', async (t) => {
   const directory = await folder(t);
   await writeFile(join(directory, `lock-${process.pid}-1`), '');
   await writeFile(join(directory, 'lock-999999999-1'), '');
   const first = await takeDataDirectory(directory);
   t.equal((await readdir(directory)).filter((name) => name.startsWith('lock-')).length, 1, 'stale locks are removed');
-  // Another living process, by its own start time.
+  // Another live process, identified by its own start time.
   const parent = process.ppid;
 
   const startTime = (await processFacts(parent))?.startTime;

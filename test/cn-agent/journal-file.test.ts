@@ -31,10 +31,10 @@ async function folder(t: Test): Promise<string> {
 const open = (directory: string) =>
   JournalFile.open({ directory, clock: systemClock, random: systemRandom, log: silentLogger });
 
-/** What the next process finds: nothing was closed. */
+/** Opens the journal as the next process would, without closing the first. */
 const reopened = open;
 
-t.test('what was appended is there after a crash, and the id with it', async (t) => {
+t.test('after a crash the journal holds what was appended, under the same id', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
   const id = journal.state.journalId;
@@ -54,7 +54,7 @@ t.test('what was appended is there after a crash, and the id with it', async (t)
   await Promise.all([journal.close(), next.close()]);
 });
 
-t.test('a line torn at any byte is cut off and takes nothing else with it', async (t) => {
+t.test('a line torn at any byte is cut off, and all lines before it stay', async (t) => {
   const directory = await folder(t);
   const path = join(directory, 'journal');
   const journal = await open(directory);
@@ -73,7 +73,7 @@ t.test('a line torn at any byte is cut off and takes nothing else with it', asyn
   }
 });
 
-t.test('an end of zeros, as a file system leaves it after a power cut, is a torn end', async (t) => {
+t.test('trailing zeros, as a file system leaves after a power cut, are cut off like a torn line', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'a' }) });
@@ -117,7 +117,7 @@ t.test('a renewed journal has another id, epoch 0 and no tasks, also after a cra
   await Promise.all([journal.close(), next.close()]);
 });
 
-t.test('history is compacted away while appends go on, and none of them is lost or folded twice', async (t) => {
+t.test('compaction during appends loses no record and applies none twice', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
   const padding = 'x'.repeat(20_000);
@@ -133,14 +133,14 @@ t.test('history is compacted away while appends go on, and none of them is lost 
   await Promise.all(waits);
   await journal.close();
   const { size } = await stat(join(directory, 'journal'));
-  t.ok(size < 4_000_000, `6 MB were written, ${size} bytes are left`);
+  t.ok(size < 4_000_000, `6 MB written, ${size} bytes left`);
   const next = await open(directory);
   t.same([...next.state.tasks.keys()], [...journal.state.tasks.keys()]);
   t.equal(next.state.tasks.size, 30);
   await next.close();
 });
 
-t.test('what is appended while a compaction opens its file is written once', async (t) => {
+t.test('a record appended while a compaction opens its file is written once', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'big', params: { x: 'x'.repeat(1_100_000) } }) });
@@ -148,12 +148,12 @@ t.test('what is appended while a compaction opens its file is written once', asy
   for (let turn = 0; turn < 5; turn++) await Promise.resolve();
   await Promise.all([compacting, journal.append({ record: 'accepted', task: taskFrame({ id: 'b' }) })]);
   const next = await reopened(directory);
-  t.equal(next.state.journalId, journal.state.journalId, 'it is not taken for damaged');
+  t.equal(next.state.journalId, journal.state.journalId, 'the journal is not taken for damaged');
   t.same([...next.state.tasks.keys()], ['big', 'a', 'b']);
   await Promise.all([journal.close(), next.close()]);
 });
 
-t.test('a write that takes only a part is gone on with', async (t) => {
+t.test('a short write is continued', async (t) => {
   const directory = await folder(t);
   const journal = await open(directory);
   const { handle, whole } = await fileHandleWrites(directory);
@@ -171,7 +171,7 @@ t.test('a write that takes only a part is gone on with', async (t) => {
   await Promise.all([journal.close(), next.close()]);
 });
 
-/** What all file handles of the process write with. */
+/** The prototype of all file handles, and its write method. */
 async function fileHandleWrites(directory: string) {
   const file = await openFile(directory);
   const handle = Object.getPrototypeOf(file) as FileHandle;
@@ -179,13 +179,14 @@ async function fileHandleWrites(directory: string) {
   return { handle, whole: handle.write };
 }
 
-t.test('a disk that refuses writes is waited for; nothing is said to be durable before it is', async (t) => {
+t.test('when the disk refuses writes the journal retries, and reports nothing as durable before it is', async (t) => {
   const directory = await folder(t);
   const said: string[] = [];
   const note = (_fields: unknown, text: string) => void said.push(text);
   const log = Object.assign(Object.create(silentLogger), { error: note, info: note });
   const journal = await JournalFile.open({ directory, clock: systemClock, random: systemRandom, log });
-  // The folder goes away: what is appended makes the file due for compaction, and no new file can be made.
+  // With the directory removed, the next append makes the file due for compaction, and no new file
+  // can be made.
   await journal.append({ record: 'epoch', epoch: 1 });
   await rm(directory, { recursive: true });
   const padding = 'x'.repeat(1_100_000);
@@ -198,8 +199,8 @@ t.test('a disk that refuses writes is waited for; nothing is said to be durable 
   await new Promise((done) => setTimeout(done, 2300));
   t.notOk(durable);
   await mkdir(directory);
-  await until(() => durable, 'the journal to be written once it can be');
-  t.match(said, [/cannot be written/, /can be written again/], 'one line for the outage, one for its end');
+  await until(() => durable, 'the journal to be written after the disk works again');
+  t.match(said, [/cannot be written/, /can be written again/], 'one log line for the outage, one for its end');
   t.equal(said.length, 2);
   const next = await reopened(directory);
   t.equal(next.state.epoch, 3);
@@ -207,7 +208,7 @@ t.test('a disk that refuses writes is waited for; nothing is said to be durable 
   await Promise.all([journal.close(), next.close()]);
 });
 
-t.test('once a task with secrets has ended, what it was given is in the file no more', async (t) => {
+t.test('once a task with secrets has ended, the file no longer holds its parameters', async (t) => {
   const directory = await folder(t);
   const path = join(directory, 'journal');
   const journal = await open(directory);
@@ -217,15 +218,19 @@ t.test('once a task with secrets has ended, what it was given is in the file no 
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'b', params: params('hush-b') }) });
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'c', params: params('hush-c') }) });
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'd', params: kept }) });
-  t.match(await readFile(path, 'utf8'), /hush-a[\s\S]*hush-b[\s\S]*hush-c/, 'to be run after a crash');
+  t.match(
+    await readFile(path, 'utf8'),
+    /hush-a[\s\S]*hush-b[\s\S]*hush-c/,
+    'parameters of tasks that have not ended are kept',
+  );
   await journal.append({ record: 'ended', end: ended('a') });
   await journal.append({ record: 'acknowledged', id: 'c' });
   const text = await readFile(path, 'utf8');
   t.notMatch(text, /hush-a|hush-c/);
-  t.match(text, 'hush-b', 'that one runs on');
+  t.match(text, 'hush-b', 'the task that has not ended keeps its parameters');
   const inode = (await stat(path)).ino;
   await journal.append({ record: 'ended', end: ended('d') });
-  t.equal((await stat(path)).ino, inode, 'for one without secrets the file is not written anew');
+  t.equal((await stat(path)).ino, inode, 'the end of a task without secrets does not rewrite the file');
   const next = await reopened(directory);
   t.match(next.state.tasks.get('b'), { state: 'accepted', task: { params: params('hush-b') } });
   t.match([next.state.tasks.get('a')?.state, next.state.tasks.has('c')], ['ended', false]);

@@ -25,7 +25,7 @@ function folded(...records: JournalRecord[]): JournalState {
   return state;
 }
 
-t.test('records fold into the states an inventory names', async (t) => {
+t.test('records fold into the states that the inventory lists', async (t) => {
   const state = folded(
     { record: 'epoch', epoch: 4 },
     accepted('a'),
@@ -49,16 +49,16 @@ t.test('records fold into the states an inventory names', async (t) => {
   t.ok(state.acknowledged.has('d'));
 });
 
-t.test('impossible orders of records are refused', async (t) => {
+t.test('records in an impossible order are refused', async (t) => {
   const rows: [string, JournalState, JournalRecord][] = [
     ['accepted twice', folded(accepted('a')), accepted('a')],
-    ['started unknown', folded(), { record: 'started', id: 'a' }],
+    ['started, but unknown', folded(), { record: 'started', id: 'a' }],
     ['started twice', folded(accepted('a'), { record: 'started', id: 'a' }), { record: 'started', id: 'a' }],
     ['ended twice', folded({ record: 'ended', end: ended('a') }), { record: 'ended', end: ended('a') }],
-    ['renumbered unknown', folded(), { record: 'renumbered', id: 'a', attempt: 2 }],
+    ['renumbered, but unknown', folded(), { record: 'renumbered', id: 'a', attempt: 2 }],
     ['renumbered downwards', folded(accepted('a')), { record: 'renumbered', id: 'a', attempt: 1 }],
-    ['epoch going back', folded({ record: 'epoch', epoch: 2 }), { record: 'epoch', epoch: 1 }],
-    ['a second beginning', folded(), { record: 'begin', version: 1, journalId: 'x', epoch: 0 }],
+    ['epoch goes back', folded({ record: 'epoch', epoch: 2 }), { record: 'epoch', epoch: 1 }],
+    ['a second begin', folded(), { record: 'begin', version: 1, journalId: 'x', epoch: 0 }],
   ];
   for (const [name, state, record] of rows) t.throws(() => fold(state, record, 1, 0), JournalRecordError, name);
 });
@@ -81,7 +81,7 @@ t.test('a compacted journal folds into the same state', async (t) => {
   t.ok(again.acknowledged.has('old'));
 });
 
-t.test('bytes are counted while a task is held, and are no more when it is acknowledged', async (t) => {
+t.test('the bytes of a task count until it is acknowledged', async (t) => {
   const state = folded(accepted('a'), accepted('b'), { record: 'started', id: 'b' });
   t.equal(state.liveBytes, 300);
   fold(state, { record: 'ended', end: ended('a') }, 50, 0);
@@ -91,7 +91,7 @@ t.test('bytes are counted while a task is held, and are no more when it is ackno
   t.equal(state.liveBytes, 0);
 });
 
-t.test('there is room until there are too many tasks or too many bytes', async (t) => {
+t.test('a journal has room until it holds too many tasks or too many bytes', async (t) => {
   t.ok(hasRoom(folded()));
   const heavy = folded();
   fold(heavy, accepted('a'), MAX_LIVE_BYTES, 0);
@@ -112,10 +112,10 @@ t.test('acknowledged ids are kept for ten minutes', async (t) => {
 t.test('a file is compacted when most of it is history', async (t) => {
   t.notOk(wantsCompaction(1024, 0));
   t.ok(wantsCompaction(1024 * 1024, 0));
-  t.notOk(wantsCompaction(2 * 1024 * 1024, 1024 * 1024), 'but not again at once when much of it is alive');
+  t.notOk(wantsCompaction(2 * 1024 * 1024, 1024 * 1024), 'a file that is half live is not compacted');
 });
 
-t.test('a renumbered task is the same one under its new number, in any state and after a compaction', async (t) => {
+t.test('a renumbered task keeps its state under the new number, also after a compaction', async (t) => {
   const state = folded(
     accepted('a'),
     accepted('b'),
@@ -135,7 +135,7 @@ t.test('a renumbered task is the same one under its new number, in any state and
   t.same(inventoryOf(folded(...records)), expected);
 });
 
-t.test('what ends in a journal that is full of bytes is kept short', async (t) => {
+t.test('in a journal that is full of bytes, ends are kept short', async (t) => {
   const state = newJournal('journal');
   t.equal(endBytes(state), Number.POSITIVE_INFINITY);
   fold(state, accepted('a'), MAX_LIVE_BYTES, 0);

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { Lane } from '../../lib/cn-agent/lane.ts';
 
-t.test('so many run at once, the rest waits in order, and what leaves before its turn is forgotten', async (t) => {
+t.test('a lane runs a bounded number at once, the rest in order, and forgets those that leave', async (t) => {
   const lane = new Lane(2);
   const ran: number[] = [];
   const finish: (() => void)[] = [];
@@ -13,7 +13,7 @@ t.test('so many run at once, the rest waits in order, and what leaves before its
   );
   t.same(ran, [0, 1]);
   places[2]?.leave();
-  t.equal(lane.waiting, 2, 'nothing is kept of it');
+  t.equal(lane.waiting, 2, 'the one that left is not counted');
   for (const done of finish.splice(0)) done();
   await new Promise((done) => setImmediate(done));
   t.same(ran, [0, 1, 3, 4]);

@@ -2,52 +2,49 @@ import t from 'tap';
 import { isOldStyle, wantsOldScheme } from '../../lib/cn-agent/fallback.ts';
 import { A, B, C, refusal, Walk } from './link-walk.ts';
 
-/** An old address answers, or one is simply not there. */
+/** A legacy address answers. */
 const old = (walk: Walk) => walk.on({ type: 'closed', socket: walk.socket, reason: 'HTTP 404', isOldStyle: true });
-/** In a round that began with the name this has been. */
+/** Answers the DNS query, in a round that did not begin with one. */
 const resolved = (walk: Walk, ...addresses: (typeof A)[]) =>
   walk.state.phase === 'resolving' ? walk.on({ type: 'resolved', turn: walk.state.turn, addresses }) : walk;
 
-/** On an old CNAPI alone, waiting to look again. */
+/** A link with only a legacy CNAPI, waiting for its next attempt. */
 const fallen = () => old(new Walk().connecting(A));
 
-t.test('only an answer that knows no such route is of the older kind', async (t) => {
+t.test('only HTTP 404, 405 and 426 mean a legacy CNAPI', async (t) => {
   const old = [101, 200, 301, 400, 403, 404, 405, 409, 426, 500, 502, 503, undefined].filter(isOldStyle);
   t.same(old, [404, 405, 426]);
 });
 
-t.test('when an agent falls back', async (t) => {
+t.test('an agent falls back depending on how many addresses are legacy and on failed rounds', async (t) => {
   const rows: [string, Parameters<typeof wantsOldScheme>[0], boolean][] = [
-    ['all are of the older kind: at once', { known: [A, B], old: ['a:1', 'b:2'], failedRounds: 0 }, true],
-    ['some, the first time: not yet', { known: [A, B], old: ['a:1'], failedRounds: 0 }, false],
-    ['some, time after time', { known: [A, B], old: ['a:1'], failedRounds: 3 }, true],
-    ['none, however long it lasts', { known: [A, B], old: [], failedRounds: 1000 }, false],
-    ['nobody is known', { known: [], old: [], failedRounds: 1000 }, false],
+    ['all are legacy: at once', { known: [A, B], old: ['a:1', 'b:2'], failedRounds: 0 }, true],
+    ['some are legacy, first round: not yet', { known: [A, B], old: ['a:1'], failedRounds: 0 }, false],
+    ['some are legacy, after several rounds', { known: [A, B], old: ['a:1'], failedRounds: 3 }, true],
+    ['none is legacy, however many rounds fail', { known: [A, B], old: [], failedRounds: 1000 }, false],
+    ['no address is known', { known: [], old: [], failedRounds: 1000 }, false],
   ];
   for (const [name, round, falls] of rows) t.equal(wantsOldScheme(round), falls, name);
 });
 
-t.test(
-  'where all are of the older kind it falls back at once, and looks again in half a minute to a minute',
-  async (t) => {
-    const walk = new Walk().connecting(A, B);
-    old(walk);
-    t.equal(walk.state.phase, 'connecting', 'each is asked first');
-    old(walk);
-    t.equal(walk.state.phase, 'waiting', 'the name was asked just before');
-    t.match(walk.effects, [{ do: 'fall-back' }, { do: 'arm', ms: 30_000 }]);
-    t.match(walk.state, { scheme: 'old', session: undefined });
-    walk.chance = 0.999;
-    walk.expire();
-    old(walk);
-    old(walk);
-    resolved(walk, A, B);
-    t.match([walk.done.includes('fall-back'), walk.state.phase], [false, 'waiting'], 'it falls once');
-    t.ok((walk.wait ?? 0) > 59_000);
-  },
-);
+t.test('when all addresses are legacy, the agent falls back at once and retries after 30 to 60 s', async (t) => {
+  const walk = new Walk().connecting(A, B);
+  old(walk);
+  t.equal(walk.state.phase, 'connecting', 'each address is tried first');
+  old(walk);
+  t.equal(walk.state.phase, 'waiting', 'the name was resolved just before');
+  t.match(walk.effects, [{ do: 'fall-back' }, { do: 'arm', ms: 30_000 }]);
+  t.match(walk.state, { scheme: 'old', session: undefined });
+  walk.chance = 0.999;
+  walk.expire();
+  old(walk);
+  old(walk);
+  resolved(walk, A, B);
+  t.match([walk.done.includes('fall-back'), walk.state.phase], [false, 'waiting'], 'it falls back only once');
+  t.ok((walk.wait ?? 0) > 59_000);
+});
 
-t.test('a new instance beside old ones wins in the first round', async (t) => {
+t.test('one new instance among legacy ones gets the link in the first round', async (t) => {
   const walk = new Walk().connecting(A, B, C);
   old(walk);
   old(walk);
@@ -55,7 +52,7 @@ t.test('a new instance beside old ones wins in the first round', async (t) => {
   t.match(walk.state, { phase: 'live', scheme: 'link', old: [], session: { epoch: 1 } });
 });
 
-t.test('new instances that are away for a moment are waited for, with the old ones there', async (t) => {
+t.test('an agent waits for new instances that are briefly away although legacy ones answer', async (t) => {
   const walk = new Walk().connecting(A, B);
   for (let round = 0; round < 3; round++) {
     old(walk).failed();
@@ -67,10 +64,10 @@ t.test('new instances that are away for a moment are waited for, with the old on
   old(walk).failed();
   resolved(walk, A, B);
   t.match(walk.state, { phase: 'waiting', scheme: 'old' });
-  t.ok((walk.wait ?? 0) <= 8000, 'and sought as before meanwhile');
+  t.ok((walk.wait ?? 0) <= 8000, 'it still retries the link soon');
 });
 
-t.test('one that asked to be left alone for a while is there all the same', async (t) => {
+t.test('an instance that asked the agent to wait prevents the fallback', async (t) => {
   const walk = new Walk().greeting(A, B);
   walk.on({ type: 'refused', socket: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
   old(walk);
@@ -78,7 +75,7 @@ t.test('one that asked to be left alone for a while is there all the same', asyn
   t.match(walk.state, { phase: 'waiting', scheme: 'link' });
 });
 
-t.test('it leaves the older scheme when a session stands, not before', async (t) => {
+t.test('the agent leaves the legacy protocol only when a session is established', async (t) => {
   const walk = fallen();
   walk.expire();
   walk.on({ type: 'opened', socket: walk.socket });
@@ -89,31 +86,31 @@ t.test('it leaves the older scheme when a session stands, not before', async (t)
   t.match([walk.state.scheme, walk.done.includes('enter')], ['link', true]);
 });
 
-t.test('a session that is lost to an instance rolled back falls back again', async (t) => {
+t.test('an agent falls back again when its instance is rolled back to a legacy CNAPI', async (t) => {
   const walk = new Walk().live();
   walk.on({ type: 'closed', socket: 1, reason: 'gone' }).expire();
   resolved(old(walk), A);
   t.match([walk.state.scheme, walk.done], ['old', ['fall-back', 'arm']]);
 });
 
-t.test('somebody new behind the name is tried at once, those who are known are not', async (t) => {
+t.test('a new address behind the name is tried at once, a known one is not', async (t) => {
   const walk = fallen();
   const before = walk.state;
   t.same(walk.on({ type: 'found', addresses: [A] }).state, before);
   walk.on({ type: 'found', addresses: [A, B] });
   t.match([walk.state.phase, walk.state.known], ['connecting', [A, B]]);
   const live = new Walk().live();
-  t.same(live.on({ type: 'found', addresses: [C] }).state.known, [A], 'and only by an agent that has no link');
+  t.same(live.on({ type: 'found', addresses: [C] }).state.known, [A], 'only an agent without a link tries it');
 });
 
-t.test('an agent that has a session does not fall back, whoever it is asked to try', async (t) => {
+t.test('an agent with a session does not fall back', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 60_000, addresses: [] });
   resolved(old(walk), B);
   t.match(walk.state, { scheme: 'link', session: { socket: 1 }, phase: 'waiting' });
 });
 
-t.test('another agent of the same uuid that lives is no reason to fall back', async (t) => {
+t.test('a refusal because another incarnation is alive causes no fallback', async (t) => {
   const walk = new Walk().connecting(A, B);
   for (let round = 0; round < 6; round++) {
     old(walk);
@@ -124,7 +121,7 @@ t.test('another agent of the same uuid that lives is no reason to fall back', as
   }
 });
 
-t.test('a short session that is lost while only the older kind is left is not waited out in silence', async (t) => {
+t.test('an agent that loses a brief session among legacy addresses retries soon, then falls back', async (t) => {
   const walk = new Walk().connecting(A).greet(1);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [B] });
   resolved(old(walk), B);

@@ -2,14 +2,14 @@ import t from 'tap';
 import type { Phase } from '../../lib/cn-agent/link-state.ts';
 import { B, C, refusal, uuidOf, Walk, welcome } from './link-walk.ts';
 
-t.test('told to go away, it opens the next session before it closes this one', async (t) => {
+t.test('an agent that receives goaway opens the next session before it closes the current one', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] });
   t.match(walk.effects, [
     { do: 'arm-departure', socket: 1, ms: 3000 },
     { do: 'connect', endpoint: B },
   ]);
-  t.equal(walk.state.session?.socket, 1, 'the old session serves on');
+  t.equal(walk.state.session?.socket, 1, 'the old session continues');
   walk.greet(2, uuidOf(2));
   t.match(walk.effects, [
     { do: 'enter', socket: 2 },
@@ -18,7 +18,7 @@ t.test('told to go away, it opens the next session before it closes this one', a
   t.match(walk.state, { phase: 'live', move: 'no', session: { socket: 2, epoch: 2 } });
 });
 
-t.test('asked to go away, it stays when no other instance takes it in one round', async (t) => {
+t.test('after a soft goaway the agent stays if no other instance accepts it in one round', async (t) => {
   const walk = new Walk().live(B, C);
   walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
   t.equal(walk.failed().state.phase, 'connecting');
@@ -26,16 +26,16 @@ t.test('asked to go away, it stays when no other instance takes it in one round'
   t.match(walk.state, { phase: 'live', move: 'no', session: { socket: 1 } });
   walk.now += 1000;
   walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
-  t.equal(walk.state.phase, 'connecting', 'and each request is good for another round');
+  t.equal(walk.state.phase, 'connecting', 'each soft goaway starts another round');
 });
 
-t.test('a soft request does not make it leave for its own instance under another address', async (t) => {
+t.test('a soft goaway does not move an agent to its own instance under another address', async (t) => {
   const walk = new Walk().live({ host: 'a-by-another-name', port: 1, uuid: uuidOf(1) });
   walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
   t.match(walk.state, { phase: 'live', move: 'no' });
 });
 
-t.test('at the end of the time it was given it leaves, even with nowhere to go', async (t) => {
+t.test('at the deadline of a goaway the agent leaves, even without another instance', async (t) => {
   const walk = new Walk().live();
   walk.on({ type: 'goaway', socket: 1, withinMs: 100, addresses: [] }, { type: 'departure', socket: 1 });
   t.match(walk.effects[0], { do: 'close', socket: 1 });
@@ -43,27 +43,27 @@ t.test('at the end of the time it was given it leaves, even with nowhere to go',
   t.not(walk.state.phase, 'live');
 });
 
-t.test('a move whose new session was welcomed and then lost gives up the old one too: its epoch is over', async (t) => {
+t.test('if the new session of a move is lost after its welcome, the old session is closed too', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] });
   walk.on({ type: 'opened', socket: 2 }, { type: 'welcomed', socket: 2, welcome: welcome(2) });
   walk.failed();
   t.match(walk.effects[0], { do: 'close', socket: 1 });
   t.equal(walk.state.session, undefined);
-  t.equal(walk.state.phase, 'connecting', 'and seeks another at once');
+  t.equal(walk.state.phase, 'connecting', 'it tries another instance at once');
 });
 
-t.test('a session lost while it moves is simply gone; the move goes on', async (t) => {
+t.test('a session that is lost during a move is dropped, and the move continues', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
   walk.on({ type: 'closed', socket: 1, reason: 'gone' });
   t.match(walk.state, { phase: 'connecting', move: 'no', session: undefined });
 });
 
-t.test('an instance that falls silent is kept until another has welcomed the agent', async (t) => {
+t.test('an agent keeps a silent instance until another has welcomed it', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socket: 1 });
-  t.match([walk.done, walk.host], [['connect'], 'b'], 'the other one is sought at once');
+  t.match([walk.done, walk.host], [['connect'], 'b'], 'the other instance is tried at once');
   t.match(walk.state, { move: 'silent', session: { socket: 1 } });
   walk.greet(2, uuidOf(2));
   t.match(walk.effects, [
@@ -73,7 +73,7 @@ t.test('an instance that falls silent is kept until another has welcomed the age
   t.match(walk.state, { phase: 'live', move: 'no', session: { socket: 2, epoch: 2 } });
 });
 
-t.test('a silent instance is itself tried after the others: only the connection may be dead', async (t) => {
+t.test('a silent instance is tried last, because only the connection may be dead', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socket: 1 }).failed();
   t.equal(walk.host, 'a');
@@ -84,7 +84,7 @@ t.test('a silent instance is itself tried after the others: only the connection 
 t.test('an instance that is heard again before another has welcomed the agent keeps it', async (t) => {
   const rows: { name: string; until: (walk: Walk) => unknown; closed: number[]; phase: Phase }[] = [
     { name: 'while connecting', until: () => undefined, closed: [2], phase: 'live' },
-    { name: 'while it asks DNS', until: (walk) => walk.failed().failed(), closed: [], phase: 'live' },
+    { name: 'while it resolves the name', until: (walk) => walk.failed().failed(), closed: [], phase: 'live' },
     {
       name: 'while it waits',
       until: (walk) => walk.failed().failed().expire(),
@@ -92,7 +92,7 @@ t.test('an instance that is heard again before another has welcomed the agent ke
       phase: 'live',
     },
     {
-      name: 'while a hello is out: the answer is waited for',
+      name: 'while a hello is unanswered: it waits for the answer',
       until: (walk) => walk.on({ type: 'opened', socket: 2 }),
       closed: [],
       phase: 'greeting',
@@ -111,7 +111,7 @@ t.test('an instance that is heard again before another has welcomed the agent ke
   }
 });
 
-t.test('heard again with a hello out, it stays if that is refused and moves if it is welcomed', async (t) => {
+t.test('heard again during a hello, the agent stays if refused and moves if welcomed', async (t) => {
   const greeting = () =>
     new Walk()
       .live(B, C)
@@ -123,21 +123,21 @@ t.test('heard again with a hello out, it stays if that is refused and moves if i
   t.match(moved.state, { phase: 'live', session: { socket: 2 } });
 });
 
-t.test('an instance that stays silent is left in the end, and anybody is sought', async (t) => {
+t.test('an instance that stays silent is dropped, and any instance is tried', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socket: 1 }).failed().failed().expire();
   t.equal(walk.state.phase, 'waiting');
   walk.on({ type: 'dead', socket: 1 });
   t.match(walk.effects[0], { do: 'close', socket: 1, reason: 'silent' });
   t.match(walk.state, { phase: 'waiting', move: 'no', session: undefined });
-  t.same([walk.expire().host, walk.failed().host], ['b', 'a'], 'the one that was silent last');
+  t.same([walk.expire().host, walk.failed().host], ['b', 'a'], 'the silent instance comes last');
 });
 
-t.test('silent and told to go: it must go, heard again or not', async (t) => {
+t.test('an agent that is told to go by a silent instance leaves even if it is heard again', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socket: 1 }, { type: 'goaway', socket: 1, withinMs: 3000, addresses: [] });
   walk.on({ type: 'heard', socket: 1 });
   t.match(walk.state, { phase: 'connecting', move: 'must' });
   walk.on({ type: 'silent', socket: 1 }).failed();
-  t.not(walk.host, 'a', 'and never back to where it was told to leave');
+  t.not(walk.host, 'a', 'it never returns to the instance that it was told to leave');
 });

@@ -1,4 +1,7 @@
-/** The link's machine under events in any order that a driver could see: what is open and armed is kept account of. */
+/**
+ * The link's state machine under random events that a driver could send. A ledger records what is
+ * open and armed.
+ */
 import fc from 'fast-check';
 import t from 'tap';
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
@@ -9,7 +12,7 @@ import { A, B, C, refusal, uuidOf, welcome } from './link-walk.ts';
 
 const LONGEST_HOLD_MS = 30_000;
 
-/** What a driver has open and armed; throws when that is not what the state holds. */
+/** What a driver has open and armed. Throws when that differs from what the state holds. */
 class Ledger {
   state: LinkState = initialLink(0, 8000);
   readonly open = new Set<number>();
@@ -41,7 +44,7 @@ class Ledger {
       case 'arm':
         this.armed = effect.turn;
         if (this.state.scheme === 'link' && effect.ms > LONGEST_HOLD_MS + this.state.reconnectMaxMs)
-          throw new Error(`waits ${effect.ms} ms, speaking neither scheme`);
+          throw new Error(`waits ${effect.ms} ms with no protocol in use`);
         return;
       case 'arm-departure':
         this.departure = effect.socket;
@@ -74,14 +77,15 @@ class Ledger {
     const held = [session?.socket, attempted].filter((socket) => socket !== undefined);
     const isSame = held.length === this.open.size && held.every((socket) => this.open.has(socket));
     if (!isSame) throw new Error(`open ${[...this.open]}, held ${held}`);
-    if (this.isOld !== (scheme === 'old')) throw new Error('the scheme is not what was asked for');
-    if (session && scheme === 'old') throw new Error('the older scheme beside a session');
+    if (this.isOld !== (scheme === 'old')) throw new Error('the protocol in use is not the one of the state');
+    if (session && scheme === 'old') throw new Error('the legacy protocol beside a session');
     if (phase === 'live' && (!session || attempt || move === 'silent' || move === 'soft'))
       throw new Error(`live: session ${session?.socket}, attempt ${attempt?.socket}, move ${move}`);
-    if (move === 'must' && this.departure !== session?.socket) throw new Error('told to go, and nobody sees to it');
+    if (move === 'must' && this.departure !== session?.socket)
+      throw new Error('told to go, without a timer for the departure');
     const mayStand = phase === 'live' || phase === 'idle' || phase === 'stopped' || phase === 'connecting';
     if (!mayStand && this.armed !== turn && phase !== 'journalling' && phase !== 'renewing')
-      throw new Error(`nothing ends ${phase}`);
+      throw new Error(`no timer ends phase ${phase}`);
   }
 }
 
@@ -90,7 +94,7 @@ const some = fc.subarray<Endpoint>([A, B, C, { host: 'd', port: 4 }]);
 
 interface Move {
   pick: number;
-  /** Towards a session, and from it to the next, rather than anything at all. */
+  /** Whether to take the step that leads to a session, or to the next one. */
   isOn: boolean;
   pauseMs: number;
   chance: number;
@@ -109,7 +113,7 @@ const move: fc.Arbitrary<Move> = fc.record({
   by: fc.nat(3),
 });
 
-/** What leads to a session, or from it to the next. */
+/** The event that leads to a session, or from one to the next. */
 function onward({ state, resolving }: Ledger, addresses: Address[], by: number): LinkEvent {
   const { phase, attempt, session, turn, epoch } = state;
   const socket = attempt?.socket ?? session?.socket ?? 0;
@@ -124,7 +128,10 @@ function onward({ state, resolving }: Ledger, addresses: Address[], by: number):
   return { type: 'expired', turn };
 }
 
-/** What a driver may say now: of sockets it has, of timers it armed, of work it was given; of the past too where it may be late. */
+/**
+ * The events that a driver may send now: about its sockets, timers and pending work, and late ones
+ * where they are possible.
+ */
 function possible(ledger: Ledger, { isOn, addresses: endpoints, code, by }: Move): LinkEvent[] {
   const addresses = endpoints.map(({ host, port, uuid = uuidOf(4) }) => ({ host, port, uuid }));
   const { state, open, armed, resolving, departure } = ledger;
@@ -161,24 +168,21 @@ function possible(ledger: Ledger, { isOn, addresses: endpoints, code, by }: Move
   return events;
 }
 
-t.test(
-  'whatever comes in whatever order, no socket leaks, every state has an end, and no transition is illegal',
-  async (t) => {
-    fc.assert(
-      fc.property(fc.array(move, { minLength: 40, maxLength: 120 }), fc.boolean(), (moves, stops) => {
-        const ledger = new Ledger();
-        let now = 0;
-        for (const each of moves) {
-          now += each.pauseMs;
-          const events = possible(ledger, each);
-          const event = events[each.pick % events.length];
-          if (event) ledger.on(event, now, each.chance);
-        }
-        if (stops) ledger.on({ type: 'stop' }, now, 0);
-        return !stops || ledger.open.size === 0;
-      }),
-      { numRuns: 2000 },
-    );
-    t.pass();
-  },
-);
+t.test('under random events no socket leaks, every state has a timer and no transition is illegal', async (t) => {
+  fc.assert(
+    fc.property(fc.array(move, { minLength: 40, maxLength: 120 }), fc.boolean(), (moves, stops) => {
+      const ledger = new Ledger();
+      let now = 0;
+      for (const each of moves) {
+        now += each.pauseMs;
+        const events = possible(ledger, each);
+        const event = events[each.pick % events.length];
+        if (event) ledger.on(event, now, each.chance);
+      }
+      if (stops) ledger.on({ type: 'stop' }, now, 0);
+      return !stops || ledger.open.size === 0;
+    }),
+    { numRuns: 2000 },
+  );
+  t.pass();
+});

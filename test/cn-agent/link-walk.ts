@@ -1,4 +1,4 @@
-/** A link that is walked through events; `chance` and `now` are set by hand. */
+/** A link that a test drives through events; `chance` and `now` are set by hand. */
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
 import { step } from '../../lib/cn-agent/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/cn-agent/link-state.ts';
@@ -84,7 +84,7 @@ export class Walk {
     );
   }
 
-  /** With A, at epoch 1, having answered a heartbeat and lasted. */
+  /** A live session with A at epoch 1, which has answered a heartbeat and lasted. */
   live(...known: Endpoint[]): this {
     this.connecting(A).greet(1);
     this.on({ type: 'steady', socket: 1 });

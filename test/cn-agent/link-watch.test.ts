@@ -19,7 +19,7 @@ const watched = () => {
   return watch(1, { socket, welcome, now: 0 });
 };
 
-t.test('silence is told once, its end once, and a death when it has lasted as long again', async (t) => {
+t.test('silence, its end and a dead session are each reported once', async (t) => {
   const session = watched();
   const heard = (ms: number, bytes = 0) => {
     session.hasHeard = bytes > 0;
@@ -30,12 +30,12 @@ t.test('silence is told once, its end once, and a death when it has lasted as lo
   t.same([heard(3000), heard(2750), heard(250)], ['silent', undefined, 'dead']);
 });
 
-t.test('time that this process did not see is nobody’s silence', async (t) => {
+t.test('time that this process did not run does not count as silence', async (t) => {
   const session = watched();
   for (let tick = 0; tick < 100; tick++) t.equal(listen(session, 0), undefined);
 });
 
-t.test('heartbeats keep their period, and are not made up for after a pause', async (t) => {
+t.test('heartbeats keep their period, and missed ones are not sent after a pause', async (t) => {
   const session = watched();
   const due = [999, 1000, 1500, 2100, 3000, 9000, 9250, 9500, 10_400, 10_500].filter((now) => isBeatDue(session, now));
   t.same(due, [1000, 2100, 3000, 9000, 9500, 10_500]);

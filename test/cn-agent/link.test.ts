@@ -3,13 +3,13 @@ import { initialLink, type LinkEvent, LinkTransitionError, type Phase } from '..
 import type { RefuseFrame } from '../../lib/wire/frames.ts';
 import { A, B, C, refusal, uuidOf, Walk, welcome } from './link-walk.ts';
 
-t.test('a first contact asks for addresses, connects, greets, journals the epoch and only then enters', async (t) => {
+t.test('a new agent resolves, connects, greets, journals the epoch and only then enters the session', async (t) => {
   const walk = new Walk().on({ type: 'start' });
   t.same([walk.state.phase, ...walk.done], ['resolving', 'arm', 'resolve']);
   walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A] });
   t.same([walk.state.phase, ...walk.done], ['connecting', 'connect']);
   walk.on({ type: 'begun', socket: 1 });
-  t.match(walk.effects, [{ do: 'arm', ms: 2000 }], 'its time runs from when the dial had its turn');
+  t.match(walk.effects, [{ do: 'arm', ms: 2000 }], 'the connect timeout starts when the dial begins');
   walk.on({ type: 'opened', socket: 1 });
   t.match(walk.effects, [
     { do: 'arm', ms: 5000 },
@@ -23,7 +23,7 @@ t.test('a first contact asks for addresses, connects, greets, journals the epoch
   t.match(walk.state.session, { socket: 1, epoch: 7 });
 });
 
-t.test('a welcome at or below the highest epoch is not heard', async (t) => {
+t.test('a welcome at or below the highest known epoch is ignored', async (t) => {
   const walk = new Walk();
   walk.state = initialLink(5, 8000);
   walk.greeting(A);
@@ -35,7 +35,7 @@ t.test('a welcome at or below the highest epoch is not heard', async (t) => {
   t.equal(walk.state.phase, 'journalling');
 });
 
-t.test('each known address is tried, then DNS asked, before anything is waited for', async (t) => {
+t.test('an agent tries each known address, then DNS, before it waits', async (t) => {
   const walk = new Walk();
   walk.state = { ...walk.state, known: [A, B, C] };
   walk.chance = 0.99;
@@ -43,14 +43,14 @@ t.test('each known address is tried, then DNS asked, before anything is waited f
   const order = [walk.host];
   walk.chance = 0;
   order.push(walk.failed().host, walk.failed().host);
-  t.same(order, ['c', 'a', 'b'], 'in the order chance gives');
+  t.same(order, ['c', 'a', 'b'], 'in random order');
   walk.failed();
   t.equal(walk.state.phase, 'resolving');
   walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A, B, C] });
   t.equal(walk.state.phase, 'waiting');
 });
 
-t.test('the wait is full jitter under a ceiling that doubles up to the bound', async (t) => {
+t.test('the backoff has full jitter under a ceiling that doubles up to a bound', async (t) => {
   const walk = new Walk().connecting(A);
   walk.chance = 0.5;
   const waits: (number | undefined)[] = [];
@@ -63,7 +63,7 @@ t.test('the wait is full jitter under a ceiling that doubles up to the bound', a
   t.same(waits, [125, 250, 500, 1000, 2000, 4000, 4000, 4000]);
 });
 
-t.test('a session that had answered is sought again almost at once, one that never did with backoff', async (t) => {
+t.test('after a steady session it reconnects almost at once, after one that never answered with backoff', async (t) => {
   const steady = new Walk().live(B);
   steady.chance = 0.9;
   steady.on({ type: 'closed', socket: 1, reason: 'gone' });
@@ -79,7 +79,7 @@ t.test('a session that had answered is sought again almost at once, one that nev
   }
 });
 
-t.test('an instance that answers and then always loses its session soon is sought with backoff as well', async (t) => {
+t.test('an agent whose sessions answer but always end soon reconnects with backoff', async (t) => {
   const walk = new Walk().connecting(A);
   walk.chance = 0.999;
   for (let epoch = 1; epoch < 5; epoch++) {
@@ -92,19 +92,19 @@ t.test('an instance that answers and then always loses its session soon is sough
   walk.greet(9).on({ type: 'steady', socket: walk.state.session?.socket ?? 0 });
   walk.now += 5000;
   walk.on({ type: 'closed', socket: walk.state.session?.socket ?? 0, reason: 'gone' });
-  t.ok((walk.wait ?? 0) < 100, 'until one lasts');
+  t.ok((walk.wait ?? 0) < 100, 'a session that lasts resets the backoff');
 });
 
-t.test('the instance of a lost session is tried last, for it may be gone', async (t) => {
+t.test('the instance of a lost session is tried last', async (t) => {
   const walk = new Walk().live(B, C);
   walk.on({ type: 'closed', socket: 1, reason: 'gone' });
   t.same([walk.expire().host, walk.failed().host, walk.failed().host], ['b', 'c', 'a']);
   const alone = new Walk().live();
   alone.on({ type: 'closed', socket: 1, reason: 'gone' });
-  t.equal(alone.expire().host, 'a', 'with no other it is the first');
+  t.equal(alone.expire().host, 'a', 'without another instance it is tried first');
 });
 
-t.test('each address that does not answer in time makes the next wait longer, until there is a session', async (t) => {
+t.test('the connect timeout grows with each timeout, until there is a session', async (t) => {
   const walk = new Walk().connecting(A, B, C);
   const waits: (number | undefined)[] = [];
   for (let tries = 0; tries < 5; tries++) {
@@ -122,14 +122,14 @@ t.test('each address that does not answer in time makes the next wait longer, un
   walk.greet(2).on({ type: 'closed', socket: walk.state.session?.socket ?? 0, reason: 'gone' });
   untilConnecting();
   walk.on({ type: 'begun', socket: walk.socket });
-  t.equal(walk.wait, 4000, 'after a lost session it is long from the beginning');
+  t.equal(walk.wait, 4000, 'after a lost session it begins with a longer timeout');
 
   function untilConnecting(): void {
     while (walk.state.phase !== 'connecting') walk.expire();
   }
 });
 
-t.test('an instance that names ever new addresses does not keep it dialling', async (t) => {
+t.test('an instance that keeps naming new addresses does not make the agent connect without end', async (t) => {
   const walk = new Walk().connecting(A);
   let dials = 0;
   for (; walk.state.phase === 'connecting' && dials < 1000; dials++) {
@@ -141,7 +141,7 @@ t.test('an instance that names ever new addresses does not keep it dialling', as
   t.equal(walk.state.phase, 'waiting');
 });
 
-t.test('soft requests are heard once a second at most', async (t) => {
+t.test('at most one soft goaway per second is honoured', async (t) => {
   const walk = new Walk().live(B);
   const ask = () => walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
   ask().failed();
@@ -151,26 +151,32 @@ t.test('soft requests are heard once a second at most', async (t) => {
   t.equal(ask().state.phase, 'connecting');
 });
 
-t.test('what an agent does about a refusal depends on its code', async (t) => {
+t.test("an agent's reaction to a refusal depends on its code", async (t) => {
   const rows: { code: string; fields?: Partial<RefuseFrame>; phase: Phase; host?: string; does: string }[] = [
     {
       code: 'superseded',
       fields: { conn: 9 },
       phase: 'connecting',
       host: 'a',
-      does: 'goes on above the row, same address',
+      does: 'tries the same address with a conn above the row',
     },
     {
       code: 'superseded',
       fields: { conn: Number.MAX_SAFE_INTEGER },
       phase: 'connecting',
       host: 'b',
-      does: 'a number that leaves no room above: next address',
+      does: 'no conn is left above this one: next address',
     },
-    { code: 'superseded', fields: { conn: 0 }, phase: 'connecting', host: 'b', does: 'no higher number: next address' },
+    {
+      code: 'superseded',
+      fields: { conn: 0 },
+      phase: 'connecting',
+      host: 'b',
+      does: 'the conn is not higher: next address',
+    },
     { code: 'stale-journal', phase: 'renewing', host: 'a', does: 'begins a new journal' },
     { code: 'epoch-out-of-range', phase: 'renewing', host: 'a', does: 'begins a new journal' },
-    { code: 'incarnation-alive', phase: 'waiting', does: 'backs off from all' },
+    { code: 'incarnation-alive', phase: 'waiting', does: 'waits before it tries any' },
     { code: 'draining', phase: 'connecting', host: 'b', does: 'next address' },
     { code: 'full', fields: { retryAfterMs: 2000 }, phase: 'connecting', host: 'b', does: 'next address' },
     { code: 'no-database', phase: 'connecting', host: 'b', does: 'next address' },
@@ -184,13 +190,13 @@ t.test('what an agent does about a refusal depends on its code', async (t) => {
   }
 });
 
-t.test('superseded: the next hello has a conn above the row', async (t) => {
+t.test('after superseded, the next hello has a conn above the row', async (t) => {
   const walk = new Walk().greeting(A);
   walk.on({ type: 'refused', socket: 1, refusal: refusal('superseded', { conn: 9 }) }, { type: 'opened', socket: 2 });
   t.match(walk.effects, [{ do: 'arm' }, { do: 'greet', conn: 10 }]);
 });
 
-t.test('an instance that always says superseded is not asked for ever', async (t) => {
+t.test('an agent gives up on an instance that always answers superseded', async (t) => {
   const walk = new Walk().greeting(A, B);
   for (let tries = 0; walk.host === 'a' && tries < 10; tries++) {
     walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('superseded', { conn: 100 * (tries + 1) }) });
@@ -206,7 +212,7 @@ t.test('a new journal starts from epoch 0 at the same address', async (t) => {
   t.same([walk.state.phase, walk.host, walk.state.epoch], ['connecting', 'a', 0]);
 });
 
-t.test('an endpoint that asked to be left alone is, until then', async (t) => {
+t.test('an address that asked the agent to wait is not tried before', async (t) => {
   const walk = new Walk().greeting(A);
   walk.on({ type: 'refused', socket: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
   t.same([walk.state.phase, walk.wait], ['waiting', 2000]);
@@ -219,11 +225,11 @@ t.test('an endpoint that asked to be left alone is, until then', async (t) => {
   t.equal(walk.state.phase, 'connecting');
 });
 
-t.test('an upgrade refused with a time to come again holds that address, but not for ever', async (t) => {
+t.test('an upgrade refused with Retry-After holds that address, at most for 30 seconds', async (t) => {
   const walk = new Walk().connecting(A, B);
   const refused = (retryAfterMs: number) =>
     walk.on({ type: 'closed', socket: walk.socket, reason: '503', retryAfterMs });
-  t.equal(refused(3_600_000).host, 'b', 'the others are tried at once');
+  t.equal(refused(3_600_000).host, 'b', 'the other address is tried at once');
   refused(2000);
   t.same([walk.state.phase, walk.wait], ['waiting', 2000]);
   walk.now = 2001;
@@ -234,7 +240,7 @@ t.test('an upgrade refused with a time to come again holds that address, but not
   t.equal(walk.expire().host, 'a');
 });
 
-t.test('agents that were told the same time to return come at different moments of it', async (t) => {
+t.test('agents that got the same Retry-After return at different times', async (t) => {
   const waits = [0, 0.5, 0.999].map((chance) => {
     const walk = new Walk().connecting(A);
     walk.chance = chance;
@@ -244,7 +250,7 @@ t.test('agents that were told the same time to return come at different moments 
   t.ok((waits[1] ?? 0) >= 2500 && (waits[2] ?? 0) >= 2999, `${waits}`);
 });
 
-t.test('late events of sockets and turns that are over change nothing', async (t) => {
+t.test('late events of closed sockets and past turns change nothing', async (t) => {
   const walk = new Walk().live(B);
   const before = walk.state;
   walk.on({ type: 'closed', socket: 99, reason: '' }, { type: 'silent', socket: 99 }, { type: 'dead', socket: 99 });
@@ -262,18 +268,18 @@ t.test('late events of sockets and turns that are over change nothing', async (t
   t.same(walk.state, before);
 });
 
-t.test('impossible events throw and say where', async (t) => {
+t.test('impossible events throw an error that names the phase', async (t) => {
   const rows: [string, Walk, LinkEvent][] = [
-    ['start twice', new Walk().live(), { type: 'start' }],
+    ['started twice', new Walk().live(), { type: 'start' }],
     ['opened twice', new Walk().greeting(A), { type: 'opened', socket: 1 }],
     ['journalled before a welcome', new Walk().greeting(A), { type: 'journalled', socket: 1 }],
-    ['renewed unasked', new Walk().live(), { type: 'renewed' }],
+    ['renewed without a request', new Walk().live(), { type: 'renewed' }],
   ];
   for (const [name, walk, event] of rows) t.throws(() => walk.on(event), LinkTransitionError, name);
   t.throws(() => new Walk().live().on({ type: 'start' }), /start is not possible in phase live/);
 });
 
-t.test('stop closes everything, and nothing follows', async (t) => {
+t.test('stop closes everything, and later events change nothing', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] }, { type: 'stop' });
   t.match(walk.effects, [

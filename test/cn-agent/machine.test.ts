@@ -29,13 +29,13 @@ t.test('the sysinfo of this machine has the keys of the reference', async (t) =>
     Setup: 'true',
     'CN Agent Version': '1.2.3',
   });
-  t.equal(digestOf(sysinfo), digestOf(await machine.sysinfo()), 'and is the same when nothing changed');
+  t.equal(digestOf(sysinfo), digestOf(await machine.sysinfo()), 'the digest is the same when nothing changed');
   for (const one of Object.values(sysinfo['Network Interfaces'] as object)) {
     t.match(one, { 'MAC Address': String, 'Link Status': /^(up|down)$/, 'NIC Names': [] });
   }
 });
 
-t.test('boot parameters are those of the kernel, and those that the agent was given over them', async (t) => {
+t.test("boot parameters are the kernel's, overridden by those given to the agent", async (t) => {
   const bootParameters = { headnode: 'true', console: 'vga' };
   const deps = { clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' };
   const own = parseBootParameters(readFileSync('/proc/cmdline', 'utf8'));
@@ -52,23 +52,20 @@ t.test('boot parameters are those of the kernel, and those that the agent was gi
   for (const [line, parameters] of rows) t.same(parseBootParameters(line), parameters, line);
 });
 
-t.test(
-  'both kinds of machine tell the twelve figures of storage, and their agents, as the reference does',
-  async (t) => {
-    const twelve = ['cores_quota', 'cores_quota_used', 'installed_images_used', 'kvm_quota', 'kvm_quota_used']
-      .concat(['kvm_zvol_used', 'kvm_zvol_volsize', 'pool_alloc', 'pool_size', 'system_used', 'zone_quota'])
-      .concat('zone_quota_used')
-      .map((name) => `${name}_bytes`);
-    const real = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
-    const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
-    for (const machine of [real, standIn]) {
-      const { diskinfo } = (await machine.status()) as { diskinfo: Record<string, number> };
-      t.same(Object.keys(diskinfo).sort(), twelve);
-      t.ok(Object.values(diskinfo).every((figure) => Number.isInteger(figure) && figure >= 0));
-      t.match((await machine.sysinfo())['SDC Agents'], [{ name: 'cn-agent', version: /^2\.\d+\.0$/ }]);
-    }
-  },
-);
+t.test('real and simulated machines report the storage figures and agents that the reference reports', async (t) => {
+  const twelve = ['cores_quota', 'cores_quota_used', 'installed_images_used', 'kvm_quota', 'kvm_quota_used']
+    .concat(['kvm_zvol_used', 'kvm_zvol_volsize', 'pool_alloc', 'pool_size', 'system_used', 'zone_quota'])
+    .concat('zone_quota_used')
+    .map((name) => `${name}_bytes`);
+  const real = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
+  const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  for (const machine of [real, standIn]) {
+    const { diskinfo } = (await machine.status()) as { diskinfo: Record<string, number> };
+    t.same(Object.keys(diskinfo).sort(), twelve);
+    t.ok(Object.values(diskinfo).every((figure) => Number.isInteger(figure) && figure >= 0));
+    t.match((await machine.sysinfo())['SDC Agents'], [{ name: 'cn-agent', version: /^2\.\d+\.0$/ }]);
+  }
+});
 
 t.test('the status of this machine has the parts of the reference', async (t) => {
   const machine = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
@@ -78,7 +75,7 @@ t.test('the status of this machine has the parts of the reference', async (t) =>
   t.ok((status.meminfo.availrmem_bytes ?? 0) > 0);
 });
 
-t.test('processors, cores and sockets are told apart', async (t) => {
+t.test('parseCpuinfo distinguishes processors, cores and sockets', async (t) => {
   const one = (processor: number, socket: number, core: number) =>
     `processor\t: ${processor}\nmodel name\t: A CPU\nphysical id\t: ${socket}\ncore id\t\t: ${core}\nflags\t\t: fpu vmx\n`;
   const text = [one(0, 0, 0), one(1, 0, 0), one(2, 0, 1), one(3, 0, 1), one(4, 1, 0), one(5, 1, 0)].join('\n');
@@ -93,20 +90,20 @@ t.test('processors, cores and sockets are told apart', async (t) => {
   t.match(parseCpuinfo('processor : 0\n\nprocessor : 1\n'), { 'CPU Core Count': 2, 'CPU Total Cores': 2 });
 });
 
-t.test('a change is worth telling when a figure moved by a twentieth or a fact changed', async (t) => {
+t.test('a status is sent again when a figure moved by a twentieth or a fact changed', async (t) => {
   const status = { vms: {}, meminfo: { total_bytes: 100, availrmem_bytes: 100 }, timestamp: 'now' };
   const rows: [string, unknown, boolean][] = [
     ['the same', structuredClone(status), false],
-    ['another time', { ...status, timestamp: 'later' }, false],
+    ['another timestamp', { ...status, timestamp: 'later' }, false],
     ['a little less memory', { ...status, meminfo: { total_bytes: 100, availrmem_bytes: 96 } }, false],
     ['much less memory', { ...status, meminfo: { total_bytes: 100, availrmem_bytes: 90 } }, true],
-    ['a VM more', { ...status, vms: { a: { state: 'running' } } }, true],
-    ['a key less', { vms: {}, timestamp: 'now' }, true],
+    ['one more VM', { ...status, vms: { a: { state: 'running' } } }, true],
+    ['one key less', { vms: {}, timestamp: 'now' }, true],
   ];
   for (const [name, now, worth] of rows) t.equal(isWorthTelling(status, now), worth, name);
 });
 
-t.test('status is told at the start, each minute, and in between only when it changed', async (t) => {
+t.test('status is sent at the start, each minute, and in between only after a change', async (t) => {
   const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
   let memory = 100;
   let hostnameNow = 'a';
@@ -126,10 +123,10 @@ t.test('status is told at the start, each minute, and in between only when it ch
   t.same(await at(1000), ['status']);
   t.same(await at(6000), [], 'nothing changed');
   memory = 50;
-  t.same(await at(10_000), [], 'not before five seconds are over');
-  t.same(await at(11_100), ['status'], 'a change');
+  t.same(await at(10_000), [], 'at most one every five seconds');
+  t.same(await at(11_100), ['status'], 'after a change');
   t.same(await at(60_000), []);
   hostnameNow = 'b';
-  t.same(await at(71_200), ['status', 'sysinfo'], 'a minute later, and the machine has changed');
+  t.same(await at(71_200), ['status', 'sysinfo'], 'a minute later, after the machine changed');
   t.not(reports.digest, digest);
 });

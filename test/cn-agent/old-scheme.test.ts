@@ -20,12 +20,14 @@ async function oldCnapi(t: Test, script: OldCnapiScript = {}, port = 0): Promise
   return cnapi;
 }
 
-/** An agent for which a name stands for all of these, which may change. */
+/** An agent whose name resolves to all of these, which may change. */
 async function agentOf(t: Test, behindName: { address: Endpoint }[], fields: Partial<AgentDeps> = {}) {
   return agent(t, [], { resolve: async () => behindName.map(({ address }) => ({ ...address })), ...fields });
 }
 
-/** Its waits are a hundredth as long, so that the next look for a link is near. */
+/**
+ * A clock whose timers take a hundredth of their time, so that the next attempt at a link is near.
+ */
 const hastyClock = { ...clock, after: (ms: number, callback: () => void) => clock.after(ms / 100, callback) };
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -34,7 +36,7 @@ const beatsOf = (cnapi: OldCnapi) => cnapi.all('/events/heartbeat');
 
 for (const hangsUpOnUpgrades of [false, true]) {
   const how = hangsUpOnUpgrades ? 'hangs up on upgrades' : 'answers upgrades with 404';
-  t.test(`with only a CNAPI of the older kind there, that ${how}, it is spoken to in its way`, async (t) => {
+  t.test(`with only a legacy CNAPI that ${how}, an agent uses the legacy protocol`, async (t) => {
     const cnapi = await oldCnapi(t, { hangsUpOnUpgrades });
     const { agent: made, serverUuid } = await agentOf(t, [cnapi]);
     await until(() => beatsOf(cnapi).length >= 2 && cnapi.all('/events/status').length >= 1, 'two heartbeats');
@@ -42,11 +44,11 @@ for (const hangsUpOnUpgrades of [false, true]) {
     t.match(sysinfo, [{ serverUuid, body: { sysinfo: { UUID: serverUuid } } }]);
     t.match(agents, [{ body: { agents: [{ name: 'cn-agent', version: /^\d+\.\d+\.\d+$/ }] } }]);
     t.same([sysinfo.length, agents.length], [1, 1]);
-    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'nothing is said of a server before it is known');
+    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'the server is registered before anything else is posted');
     t.match(cnapi.all('/events/status'), [{ body: { vms: {}, meminfo: { total_bytes: Number } } }]);
     const [first, second] = beatsOf(cnapi).map(({ at }) => at);
-    // Five seconds by its clock; each may be late in coming here.
-    t.ok(second && first && second - first >= 3000, 'well after the one before');
+    // Five seconds by the agent's clock; each heartbeat may arrive late.
+    t.ok(second && first && second - first >= 3000, 'heartbeats keep their period');
     t.match(beatsOf(cnapi), [
       { body: {}, userAgent: new RegExp(`^cn-agent/1.0.0 \\(node/\\S+\\) server/${serverUuid}$`) },
     ]);
@@ -55,26 +57,26 @@ for (const hangsUpOnUpgrades of [false, true]) {
   });
 }
 
-t.test('sysinfo that is not taken holds up nothing else, and is taken in the end', async (t) => {
+t.test('a refused sysinfo is retried and delays nothing else', async (t) => {
   const cnapi = await oldCnapi(t, { refuse: { path: /^\/sysinfo$/, status: 500 } });
   await agentOf(t, [cnapi]);
-  await until(() => beatsOf(cnapi).length >= 1 && cnapi.all('/sysinfo').length >= 3, 'heartbeats all the same');
+  await until(() => beatsOf(cnapi).length >= 1 && cnapi.all('/sysinfo').length >= 3, 'heartbeats meanwhile');
   delete cnapi.script.refuse;
-  await until(() => cnapi.all('').length === 1, 'the agents, after the sysinfo');
+  await until(() => cnapi.all('').length === 1, 'the agents to be posted, after the sysinfo');
 });
 
-t.test('a sysinfo, or agents, that are never answered do not hold up the first heartbeat', async (t) => {
+t.test('an unanswered post of sysinfo or agents does not delay the first heartbeat', async (t) => {
   for (const hang of [/^\/sysinfo$/, /^$/]) {
     const cnapi = await oldCnapi(t, { hang });
     const { agent: made } = await agentOf(t, [cnapi]);
     await until(() => beatsOf(cnapi).length > 0, 'a heartbeat');
-    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'which comes first all the same');
-    t.equal(cnapi.unanswered, 1, 'and is not given up yet');
+    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'the sysinfo is posted first');
+    t.equal(cnapi.unanswered, 1, 'its request is still open');
     await made.stop();
   }
 });
 
-t.test('a CNAPI that has forgotten the server is told of it again', async (t) => {
+t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the server', async (t) => {
   const posts: string[] = [];
   let at = 0;
   const answers: Record<string, number> = {};
@@ -96,17 +98,17 @@ t.test('a CNAPI that has forgotten the server is told of it again', async (t) =>
   await until(() => count('/events/heartbeat') > 3, 'heartbeats');
   answers['/events/heartbeat'] = 404;
   await until(() => count('/events/heartbeat') > 20, 'more of them');
-  t.equal(count('/sysinfo'), 1, 'not so soon after it took it');
+  t.equal(count('/sysinfo'), 1, 'not so soon after it was accepted');
   at = 30_000;
   await until(() => count('/sysinfo') === 2, 'its sysinfo again');
-  await until(() => count('') === 2, 'and the agents');
+  await until(() => count('') === 2, 'the agents again');
   await scheme.stop();
   const asked = posts.length;
   await new Promise((done) => setTimeout(done, 50));
-  t.equal(posts.length, asked, 'stopped, it says nothing');
+  t.equal(posts.length, asked, 'after stop it posts nothing');
 });
 
-t.test('the pauses of what is not taken grow to two minutes, a fifth more or less', async (t) => {
+t.test('the pauses between retries grow to two minutes, with a fifth of jitter', async (t) => {
   t.same(
     [1, 2, 3].map((failures) => Math.round(retryMs(failures, 0.5))),
     [500, 800, 1280],
@@ -115,25 +117,26 @@ t.test('the pauses of what is not taken grow to two minutes, a fifth more or les
   t.equal(Math.round(retryMs(1000, 0.5)), 120_000);
 });
 
-t.test('heartbeats go to the address that answered, while the name stands for it; then to another', async (t) => {
+t.test('heartbeats stay with the address that answered while DNS names it, then move to another', async (t) => {
   const [one, two] = [await oldCnapi(t), await oldCnapi(t)];
   const behindName = [one, two];
   const quick = { ...clock, sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms / 50, signal) };
   await agentOf(t, behindName, { protocol: 'old', clock: quick });
-  // Where a post was not answered in time, as on a busy machine, the next address is tried, and stayed with.
+  // Where a post is not answered in time, as on a busy machine, the agent moves to the next address
+  // and stays there.
   const lead = () => beatsOf(one).length - beatsOf(two).length;
   await until(() => Math.abs(lead()) >= 5, 'heartbeats to one of them');
   const [chosen, other] = lead() > 0 ? [one, two] : [two, one];
   const atFirst = beatsOf(other).length;
   behindName.splice(behindName.indexOf(chosen), 1);
-  await until(() => beatsOf(other).length >= atFirst + 2, 'the one that is left');
+  await until(() => beatsOf(other).length >= atFirst + 2, 'heartbeats to the one that is left');
   behindName.push(chosen);
   await other.stop();
   const before = beatsOf(chosen).length;
-  await until(() => beatsOf(chosen).length > before, 'the one that answers');
+  await until(() => beatsOf(chosen).length > before, 'heartbeats to the one that answers');
 });
 
-t.test('behind one name with new instances the old CNAPI is never spoken to', async (t) => {
+t.test('with new instances behind the same name, agents never post to the legacy CNAPI', async (t) => {
   const [old, one, two] = [await oldCnapi(t), await instance(t), await instance(t)];
   const named = [old, one, two].map(({ address }) => ({ uuid: random.uuid(), ...address }));
   const { port } = await startNameServer(t, named);
@@ -141,13 +144,13 @@ t.test('behind one name with new instances the old CNAPI is never spoken to', as
   const resolve = resolverOf(discovery, { clock, random });
   const agents = await Promise.all(Array.from({ length: 12 }, () => agentOf(t, [], { resolve })));
   await until(() => agents.every(({ agent: made }) => made.link.isLive), 'all their sessions');
-  t.ok(old.upgrades > 0, 'some had asked it');
+  t.ok(old.upgrades > 0, 'some agents tried it');
   await new Promise((done) => setTimeout(done, 500));
   t.same(old.asked, []);
-  t.equal(one.sessions.length + two.sessions.length, 12, 'each has had one session');
+  t.equal(one.sessions.length + two.sessions.length, 12, 'each agent had one session');
 });
 
-t.test('a CNAPI upgraded in its place gets the link, one rolled back the older scheme', async (t) => {
+t.test('an agent follows a CNAPI that is upgraded and then rolled back in place', async (t) => {
   const before = await oldCnapi(t);
   const { port } = before.address;
   const { agent: made, serverUuid } = await agentOf(t, [{ address: { host: '127.0.0.1', port } }], {
@@ -159,34 +162,34 @@ t.test('a CNAPI upgraded in its place gets the link, one rolled back the older s
   const session = await upgraded.session(0);
   t.equal(session.serverUuid, serverUuid);
   await session.heard('inventory');
-  await until(() => !made.isOldStyle, 'the end of the older scheme');
+  await until(() => !made.isOldStyle, 'the end of the legacy protocol');
   await upgraded.stop();
   const after = await oldCnapi(t, {}, port);
-  await until(() => beatsOf(after).length > 0 && after.all('/sysinfo').length > 0, 'the older scheme again');
+  await until(() => beatsOf(after).length > 0 && after.all('/sysinfo').length > 0, 'the legacy protocol again');
   t.ok(made.isOldStyle && !made.link.isLive);
 });
 
-t.test('a new instance that appears behind the name is gone to without waiting for the next look', async (t) => {
+t.test('an agent connects to a new instance behind the name before its next scheduled attempt', async (t) => {
   const old = await oldCnapi(t);
   const behindName: (OldCnapi | ScriptedInstance)[] = [old];
   const { agent: made } = await agentOf(t, behindName);
   await until(() => beatsOf(old).length > 0, 'a heartbeat');
   const fresh = await instance(t, {
     greet: () => {
-      t.ok(made.isOldStyle, 'heartbeats go on until it is welcomed');
+      t.ok(made.isOldStyle, 'heartbeats continue until the welcome');
       return {};
     },
   });
   behindName.push(fresh);
   await (await fresh.session(0)).heard('inventory');
-  await until(() => !made.isOldStyle, 'the end of the older scheme');
+  await until(() => !made.isOldStyle, 'the end of the legacy protocol');
 });
 
-t.test('an agent told to speak one protocol speaks no other', async (t) => {
+t.test('an agent restricted to one protocol uses no other', async (t) => {
   const old = await oldCnapi(t);
   const linked = await agentOf(t, [old], { protocol: 'link', random: { ...random, fraction: () => 0 } });
-  await agentOf(t, [old], { protocol: 'old', dial: () => t.fail('no link is looked for') as never });
-  await until(() => old.upgrades > 5, 'many looks for a link');
+  await agentOf(t, [old], { protocol: 'old', dial: () => t.fail('it attempts no link') as never });
+  await until(() => old.upgrades > 5, 'several attempts at a link');
   await until(() => beatsOf(old).length > 0, 'posts');
   t.notOk(old.asked.some(({ serverUuid }) => serverUuid === linked.serverUuid));
   t.notOk(linked.agent.isOldStyle);

@@ -2,7 +2,7 @@ import t from 'tap';
 import { parseAgentOptions } from '../../lib/cn-agent/options.ts';
 import { parseFleetOptions } from '../../lib/fleet/options.ts';
 
-t.test('a command line says where instances are and where the data is', async (t) => {
+t.test('the options name the instances and the data directory', async (t) => {
   t.match(parseAgentOptions(['--dns', '127.0.0.1:53', '--data', 'd']), {
     discovery: { dns: '127.0.0.1:53', datacenter: 'local', domain: 'cnapi.internal' },
     data: 'd',
@@ -24,7 +24,7 @@ t.test('a command line says where instances are and where the data is', async (t
   t.equal(parseAgentOptions(['--help']), undefined);
 });
 
-t.test('it reports the boot parameters that it is given, and that it is the headnode', async (t) => {
+t.test('the boot parameters come from --boot-parameter and --headnode', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.same(parseAgentOptions(base)?.bootParameters, {});
   t.same(parseAgentOptions([...base, '--headnode'])?.bootParameters, { headnode: 'true' });
@@ -35,7 +35,7 @@ t.test('it reports the boot parameters that it is given, and that it is the head
   );
 });
 
-t.test('it speaks the link, and takes no tasks over HTTP, unless told otherwise', async (t) => {
+t.test('by default an agent uses the link where it can and opens no HTTP port', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
   t.match(parseAgentOptions([...base, '--protocol', 'old', '--http-port', '0']), {
@@ -52,35 +52,32 @@ t.test('it speaks the link, and takes no tasks over HTTP, unless told otherwise'
   });
 });
 
-t.test(
-  'it speaks TLS where the URLs say so or it is told to, with a CA, a name and a token from where it is told',
-  async (t) => {
-    const dns = ['--dns', 'h:1', '--data', 'd'];
-    const https = ['--url', 'https://h', '--url', 'wss://i:444', '--data', 'd'];
-    const env = { CN_AGENT_TOKEN_FILE: '/t', CN_AGENT_CA_FILE: '/c' };
-    const [name, ca, token] = [
-      ['--tls-name', 'n'],
-      ['--ca', '/own-c'],
-      ['--token-file', '/own-t'],
-    ];
-    t.match(parseAgentOptions(dns), { credentials: { tls: false, caFile: undefined, tokenFile: undefined } });
-    t.match(parseAgentOptions([...dns, '--tls'], env), { credentials: { tls: true, caFile: '/c', tokenFile: '/t' } });
-    t.match(parseAgentOptions([...https, ...name, ...ca, ...token], env), {
-      discovery: {
-        endpoints: [
-          { host: 'h', port: 443 },
-          { host: 'i', port: 444 },
-        ],
-      },
-      credentials: { tls: true, caFile: '/own-c', tlsName: 'n', tokenFile: '/own-t' },
-    });
-    t.match(parseFleetOptions(['--agents', '1', ...https.slice(0, 4)], env), {
-      credentials: { tls: true, tokenFile: '/t' },
-    });
-  },
-);
+t.test('--tls or https URLs enable TLS, with CA, name and token from options or environment', async (t) => {
+  const dns = ['--dns', 'h:1', '--data', 'd'];
+  const https = ['--url', 'https://h', '--url', 'wss://i:444', '--data', 'd'];
+  const env = { CN_AGENT_TOKEN_FILE: '/t', CN_AGENT_CA_FILE: '/c' };
+  const [name, ca, token] = [
+    ['--tls-name', 'n'],
+    ['--ca', '/own-c'],
+    ['--token-file', '/own-t'],
+  ];
+  t.match(parseAgentOptions(dns), { credentials: { tls: false, caFile: undefined, tokenFile: undefined } });
+  t.match(parseAgentOptions([...dns, '--tls'], env), { credentials: { tls: true, caFile: '/c', tokenFile: '/t' } });
+  t.match(parseAgentOptions([...https, ...name, ...ca, ...token], env), {
+    discovery: {
+      endpoints: [
+        { host: 'h', port: 443 },
+        { host: 'i', port: 444 },
+      ],
+    },
+    credentials: { tls: true, caFile: '/own-c', tlsName: 'n', tokenFile: '/own-t' },
+  });
+  t.match(parseFleetOptions(['--agents', '1', ...https.slice(0, 4)], env), {
+    credentials: { tls: true, tokenFile: '/t' },
+  });
+});
 
-t.test('what is wrong with it is said by the name of the option', async (t) => {
+t.test('an error in the options names the option', async (t) => {
   const rows: [string[], RegExp][] = [
     [['--url', 'http://h'], /--data/],
     [['--data', 'd'], /--dns ADDRESS:PORT or --url/],

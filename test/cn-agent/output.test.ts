@@ -8,7 +8,7 @@ import { countJsonValues } from '../../lib/wire/bounded-json.ts';
 import { encodeFrame, parseAgentFrame } from '../../lib/wire/codec.ts';
 import { MAX_FRAME_VALUES, MAX_OUTPUT_CHUNK } from '../../lib/wire/limits.ts';
 
-/** A clock whose timers fire when told to. */
+/** A clock whose timers fire on demand. */
 function handClock() {
   const due: (() => void)[] = [];
   const clock: Clock = {
@@ -21,17 +21,17 @@ function handClock() {
   return { clock, fire: () => due.splice(0).forEach((callback) => void callback()) };
 }
 
-t.test('a cut between bytes of a character is seen', async (t) => {
+t.test('wholeLength and strayLength find characters that are cut at either end', async (t) => {
   const rows: [string, number[], number, number][] = [
     ['nothing', [], 0, 0],
     ['ASCII', [0x61], 1, 0],
     ['a whole ä', [0xc3, 0xa4], 2, 0],
     ['half an ä', [0x61, 0xc3], 1, 0],
-    ['two thirds of €', [0x61, 0xe2, 0x82], 1, 0],
-    ['three quarters of 😀', [0xf0, 0x9f, 0x98], 0, 0],
+    ['two of three bytes of €', [0x61, 0xe2, 0x82], 1, 0],
+    ['three of four bytes of 😀', [0xf0, 0x9f, 0x98], 0, 0],
     ['a whole 😀', [0xf0, 0x9f, 0x98, 0x80], 4, 0],
     ['the rest of a character', [0x98, 0x80, 0x61], 3, 2],
-    ['no UTF-8 at all', [0x80, 0x80, 0x80, 0x80, 0x80], 5, 3],
+    ['no UTF-8', [0x80, 0x80, 0x80, 0x80, 0x80], 5, 3],
   ];
   for (const [name, bytes, whole, stray] of rows) {
     t.equal(wholeLength(Uint8Array.from(bytes)), whole, `${name}: whole`);
@@ -39,13 +39,13 @@ t.test('a cut between bytes of a character is seen', async (t) => {
   }
 });
 
-t.test('output within the bound is kept as it is, in however many pieces it came', async (t) => {
+t.test('output within the bound is kept unchanged, in however many pieces it arrives', async (t) => {
   const kept = new KeptOutput(10);
   for (const byte of Buffer.from('ä€😀b')) kept.add(Buffer.from([byte]));
   t.equal(kept.text(), 'ä€😀b');
 });
 
-t.test('of more, the first and last halves are kept and the cut is marked, between characters', async (t) => {
+t.test('longer output keeps its first and last halves and marks the cut, between characters', async (t) => {
   const kept = new KeptOutput(10);
   kept.add(Buffer.from(`1234ä${'€'.repeat(1000)}ä6789`));
   t.equal(kept.text(), '1234\n[… 3004 bytes cut …]\n6789');
@@ -55,7 +55,7 @@ t.test('of more, the first and last halves are kept and the cut is marked, betwe
   t.ok(long.text().length < 1100);
 });
 
-t.test('live output comes in order, in pieces that fit an event, never half a character', async (t) => {
+t.test('live output arrives in order, in pieces that fit an event, without split characters', async (t) => {
   const { clock, fire } = handClock();
   const pieces: { offset: number; text: string }[] = [];
   const live = new LiveOutput(clock, (_stream, offset, text) => pieces.push({ offset, text }));
@@ -75,7 +75,7 @@ t.test('live output comes in order, in pieces that fit an event, never half a ch
   }
 });
 
-t.test('live output beyond its rate is left out, and the offsets tell', async (t) => {
+t.test('live output above the rate limit is left out, and the offsets show the gap', async (t) => {
   const { clock, fire } = handClock();
   const pieces: { offset: number; text: string }[] = [];
   const live = new LiveOutput(clock, (_stream, offset, text) => pieces.push({ offset, text }));
@@ -87,7 +87,7 @@ t.test('live output beyond its rate is left out, and the offsets tell', async (t
   t.ok(pieces.reduce((sum, { text }) => sum + text.length, 0) < 70_000);
 });
 
-t.test('bytes that are no UTF-8 still fit an event', async (t) => {
+t.test('output that is not UTF-8 still fits into events', async (t) => {
   const { clock } = handClock();
   const pieces: string[] = [];
   const live = new LiveOutput(clock, (_stream, _offset, text) => pieces.push(text));
@@ -96,23 +96,23 @@ t.test('bytes that are no UTF-8 still fit an event', async (t) => {
   t.ok(pieces.length > 3 && pieces.every((text) => text.length <= MAX_OUTPUT_CHUNK));
 });
 
-t.test('an end is cut to what a session takes, whatever its text costs in JSON', async (t) => {
+t.test("an end is cut to the session's frame limit, measured as JSON", async (t) => {
   const result = { exitCode: 0, stdout: '\0'.repeat(1024 * 1024), stderr: `head${'x'.repeat(500_000)}tail` };
   const end = endComplete({ id: '564d5b45-3a8c-4c1f-9d0a-0123456789ab', attempt: 1 }, result, '');
   for (const max of [8 * 1024 * 1024, 65_536, 2048]) {
     const fitted = fitEnd(end, max);
-    t.ok(Buffer.byteLength(encodeFrame(fitted)) <= max, `fits ${max}`);
+    t.ok(Buffer.byteLength(encodeFrame(fitted)) <= max, `fits ${max} bytes`);
     t.match(fitted.result, { exitCode: 0 });
   }
   t.match(fitEnd(end, 65_536).result, { stderr: /^head[\s\S]*bytes cut[\s\S]*tail$/ });
-  t.equal(fitEnd(end, 100_000_000), end, 'and left alone where it fits');
+  t.equal(fitEnd(end, 100_000_000), end, 'an end that fits is unchanged');
   t.same(fitEnd({ ...end, result: { list: Array(1000).fill('long enough') } }, 2048).result, { truncated: true });
   const many = (count: number) => ({ ...end, result: { list: Array(count).fill(0) } });
   const valuesOf = (frame: typeof end) =>
     countJsonValues(encodeFrame(frame), { maxValues: MAX_FRAME_VALUES, maxDepth: 64 });
   const most = MAX_FRAME_VALUES - valuesOf(many(1)) + 1;
-  t.same(fitEnd(many(most + 1), 1e8).result, { truncated: true }, 'an instance takes no more values');
+  t.same(fitEnd(many(most + 1), 1e8).result, { truncated: true }, 'one value too many');
   t.ok(parseAgentFrame(encodeFrame(fitEnd(many(most), 1e8))));
-  t.match(fitEnd(many(most), 1e8).result, { list: Array }, 'and so many it takes');
+  t.match(fitEnd(many(most), 1e8).result, { list: Array }, 'the largest number of values');
   t.equal(cutMiddle('€€€€', 8), '€\n[… 6 bytes cut …]\n€');
 });

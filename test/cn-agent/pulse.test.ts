@@ -2,7 +2,7 @@ import t from 'tap';
 import { Pulse } from '../../lib/cn-agent/pulse.ts';
 import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 
-/** A clock moved by hand: one periodic timer, and polls that happen when said. */
+/** A clock moved by hand: one periodic timer, and polls that happen on demand. */
 function handClock() {
   const hand = { now: 0, tick: () => {}, timers: 0, polls: [] as (() => void)[] };
   const clock: Clock = {
@@ -28,7 +28,7 @@ const member = () => {
   return { ticks, tick: (_now: number, healthyMs: number) => void ticks.push(healthyMs) };
 };
 
-t.test('a tick that comes late counts nothing', async (t) => {
+t.test('a late tick counts no healthy time', async (t) => {
   const { clock, advance } = handClock();
   const pulse = new Pulse({ clock, periodMs: 100 });
   const one = member();
@@ -37,7 +37,7 @@ t.test('a tick that comes late counts nothing', async (t) => {
   t.same(one.ticks, [100, 100, 100, 0, 100]);
 });
 
-t.test('nobody is ticked before what had arrived was read', async (t) => {
+t.test('members are ticked only after the event loop has read what had arrived', async (t) => {
   const { hand, clock } = handClock();
   const pulse = new Pulse({ clock, periodMs: 100 });
   const one = member();
@@ -48,7 +48,7 @@ t.test('nobody is ticked before what had arrived was read', async (t) => {
   t.equal(one.ticks.length, 1);
 });
 
-t.test('members are spread over the spokes, each ticked once a period', async (t) => {
+t.test('members are spread over the spokes, and each is ticked once a period', async (t) => {
   const { clock, advance } = handClock();
   const pulse = new Pulse({ clock, periodMs: 100, spokes: 4 });
   const members = Array.from({ length: 8 }, member);
@@ -59,7 +59,7 @@ t.test('members are spread over the spokes, each ticked once a period', async (t
   t.ok(members.every(({ ticks }) => ticks.length === 2));
 });
 
-t.test('after a stall every spoke has its turn at once, and then again in its place', async (t) => {
+t.test('after a stall every spoke is ticked at once, then again in its order', async (t) => {
   const { clock, advance } = handClock();
   const pulse = new Pulse({ clock, periodMs: 100, spokes: 4 });
   const members = Array.from({ length: 4 }, member);
@@ -71,13 +71,13 @@ t.test('after a stall every spoke has its turn at once, and then again in its pl
   t.equal(ticked(), before + 4);
   t.ok(
     members.every(({ ticks }) => ticks.at(-1) === 0),
-    'with nothing counted',
+    'the late tick counts no time',
   );
   advance(25);
   t.equal(ticked(), before + 5);
 });
 
-t.test('the timer runs while there is somebody to tick', async (t) => {
+t.test('the timer runs only while there are members', async (t) => {
   const { hand, clock } = handClock();
   const pulse = new Pulse({ clock });
   const [a, b] = [member(), member()];

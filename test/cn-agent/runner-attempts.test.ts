@@ -10,10 +10,10 @@ import { until } from '../support/until.ts';
 import { ended } from './frames.ts';
 import { HeldJournal, settled, setUp } from './runner-rig.ts';
 
-t.test('a higher attempt of a known task starts nothing: what is known goes on under its number', async (t) => {
+t.test('a higher attempt of a known task starts nothing; the task continues under the new number', async (t) => {
   const { give, runs, sent, ends, end, runner, journal } = setUp(t);
   const id = give();
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   give({ id, attempt: 2 });
   t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
   t.match(inventoryOf(journal.state), [{ id, attempt: 2, state: 'running' }]);
@@ -22,56 +22,57 @@ t.test('a higher attempt of a known task starts nothing: what is known goes on u
   give({ id, attempt: 3 });
   t.match(ends(id).at(-1), { attempt: 3, outcome: 'complete' });
   runner.onAck({ type: 'task_ack', id, attempt: 2 });
-  t.equal(journal.state.tasks.size, 1, 'the acknowledgement of the attempt before is late');
+  t.equal(journal.state.tasks.size, 1, 'an acknowledgement of the former attempt is ignored');
   runner.onAck({ type: 'task_ack', id, attempt: 3 });
   t.equal(journal.state.tasks.size, 0);
   t.equal(runs.length, 1);
 });
 
-t.test(
-  'a lower attempt is of a database that has gone back: it is answered, and reported to, under that',
-  async (t) => {
-    const { give, runs, sent, ends, end, runner, journal } = setUp(t);
-    const id = give({ attempt: 3 });
-    await until(() => runs.length === 1, 'a run');
-    give({ id, attempt: 2 });
-    t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
-    runs[0]?.finish();
-    t.match(await end(id), { attempt: 2, outcome: 'complete' });
-    give({ id, attempt: 1 });
-    t.match(ends(id).at(-1), { attempt: 1, outcome: 'complete' }, 'so is one that has ended');
-    runner.onAck({ type: 'task_ack', id, attempt: 1 });
-    t.equal(journal.state.tasks.size, 1);
-    runner.onAck({ type: 'task_ack', id, attempt: 2 });
-    t.equal(journal.state.tasks.size, 0);
-    t.equal(runs.length, 1);
-    const cancelled = give({ name: 'slow', attempt: 3 });
-    give({ id: cancelled, name: 'slow', attempt: 2 });
-    runner.onCancel({ type: 'task_cancel', id: cancelled, attempt: 2 });
-    t.match(await end(cancelled), { attempt: 2, error: { code: 'Cancelled' } }, 'and can be cancelled under it');
-  },
-);
+t.test('a lower attempt, sent after a database restore, continues the task under that number', async (t) => {
+  const { give, runs, sent, ends, end, runner, journal } = setUp(t);
+  const id = give({ attempt: 3 });
+  await until(() => runs.length === 1, 'the task to run');
+  give({ id, attempt: 2 });
+  t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
+  runs[0]?.finish();
+  t.match(await end(id), { attempt: 2, outcome: 'complete' });
+  give({ id, attempt: 1 });
+  t.match(ends(id).at(-1), { attempt: 1, outcome: 'complete' }, 'a task that has ended answers the same way');
+  runner.onAck({ type: 'task_ack', id, attempt: 1 });
+  t.equal(journal.state.tasks.size, 1);
+  runner.onAck({ type: 'task_ack', id, attempt: 2 });
+  t.equal(journal.state.tasks.size, 0);
+  t.equal(runs.length, 1);
+  const cancelled = give({ name: 'slow', attempt: 3 });
+  give({ id: cancelled, name: 'slow', attempt: 2 });
+  runner.onCancel({ type: 'task_cancel', id: cancelled, attempt: 2 });
+  t.match(
+    await end(cancelled),
+    { attempt: 2, error: { code: 'Cancelled' } },
+    'the task can be cancelled under the lower number',
+  );
+});
 
-t.test('a cancel is for the attempt it names or a lower one: one of an attempt that is over comes late', async (t) => {
+t.test('a cancel applies to its attempt and lower ones; one of a former attempt is ignored', async (t) => {
   const { give, end, runner, sent, journal } = setUp(t);
   const id = give({ name: 'slow', attempt: 2 });
-  await until(() => sent.length === 2, 'a run');
+  await until(() => sent.length === 2, 'the task to run');
   const before = sent.length;
   runner.onCancel({ type: 'task_cancel', id, attempt: 1 });
   await settled();
   t.equal(sent.length, before);
   t.equal(journal.state.tasks.get(id)?.state, 'running');
   runner.onCancel({ type: 'task_cancel', id, attempt: 3 });
-  t.match(await end(id), { attempt: 3, error: { code: 'Cancelled' } }, 'answered as it was asked');
+  t.match(await end(id), { attempt: 3, error: { code: 'Cancelled' } }, 'the end has the attempt of the cancel');
 });
 
-t.test('a full agent turns tasks away, and says the same when they come again', async (t) => {
+t.test('a full agent refuses tasks, and repeats the same answer for the same attempt', async (t) => {
   const journal = new HeldJournal();
   const { give, ends, runner, runs } = setUp(t, journal);
   const ids = Array.from({ length: 5000 }, () => give({ name: 'gated' }));
   const extra = give();
   t.match(ends(extra), [{ outcome: 'failure', error: { code: 'AgentFull' } }]);
-  await until(() => runs.length === PARALLEL_TASKS, 'all lanes busy');
+  await until(() => runs.length === PARALLEL_TASKS, 'all parallel slots to be busy');
   runs[0]?.finish();
   await until(() => ends(ids[0]).length === 1, 'one end');
   runner.onAck({ type: 'task_ack', id: ids[0] as string, attempt: 1 });
@@ -79,13 +80,13 @@ t.test('a full agent turns tasks away, and says the same when they come again', 
   t.match(
     ends(extra),
     [{ error: { code: 'AgentFull' } }, { error: { code: 'AgentFull' } }],
-    'though there is room now',
+    'the answer is the same although there is room now',
   );
   t.notOk(journal.state.tasks.has(extra));
   await runner.stop();
 });
 
-/** So full that it takes nothing more; `empty` has one of its ends acknowledged. */
+/** A journal that is full; `empty` acknowledges one of its ends. */
 async function fullJournal() {
   const journal = new MemoryJournal({ clock, random });
   const ids = Array.from({ length: MAX_INVENTORY_TASKS }, () => random.uuid());
@@ -93,7 +94,7 @@ async function fullJournal() {
   return { journal, empty: () => journal.append({ record: 'acknowledged', id: ids.pop() as string }) };
 }
 
-t.test('a task that was turned away is answered under the attempt asked for, and run when there is room', async (t) => {
+t.test('a refused task answers each attempt, and a later attempt runs when there is room', async (t) => {
   const { journal, empty } = await fullJournal();
   const { give, ends, runner, runs } = setUp(t, journal);
   const id = give();
@@ -109,13 +110,13 @@ t.test('a task that was turned away is answered under the attempt asked for, and
   t.match(ends(id).at(-1), { attempt: 3, error: { code: 'Cancelled' } }, 'the cancelled attempt never runs');
   t.equal(runs.length, 0);
   give({ id, attempt: 4 });
-  await until(() => runs.length === 1, 'a run of the next one');
+  await until(() => runs.length === 1, 'the next attempt to run');
   runs[0]?.finish();
   await until(() => ends(id).length === 5, 'its end');
   t.match(ends(id).at(-1), { attempt: 4, outcome: 'complete' });
 });
 
-t.test('nothing that is refused makes the journal larger than an inventory may be', async (t) => {
+t.test('refused tasks do not make the journal larger than an inventory may be', async (t) => {
   const { journal, empty } = await fullJournal();
   const { give, ends, end, runner } = setUp(t, journal);
   await empty();

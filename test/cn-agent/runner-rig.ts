@@ -1,4 +1,7 @@
-/** A runner on a journal whose disk can be held up, with tasks that run until they are let go; for its tests. */
+/**
+ * For tests of the runner: a runner on a journal whose disk can be blocked, with tasks that run
+ * until a test releases them.
+ */
 import type { Test } from 'tap';
 import { z } from 'zod';
 import type { Journal, JournalRecord } from '../../lib/cn-agent/journal.ts';
@@ -36,7 +39,7 @@ export class HeldJournal implements Journal {
     this.written.push(record);
   }
 
-  /** So many records, the oldest first. */
+  /** Makes at most this many records durable, the oldest first. */
   sync(most = Number.POSITIVE_INFINITY): void {
     for (const done of this.#waiting.splice(0, most)) done();
   }
@@ -45,7 +48,7 @@ export class HeldJournal implements Journal {
   close = () => this.#inner.close();
 }
 
-/** A task that runs until it is let go. */
+/** A task that runs until a test releases it. */
 function gatedTask() {
   const runs: { id: string; finish: () => void }[] = [];
   const task: AgentTask = defineTask({

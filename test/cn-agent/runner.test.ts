@@ -12,7 +12,7 @@ import { HeldJournal, serverUuid, settled, setUp } from './runner-rig.ts';
 
 const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
 
-t.test('nothing is said before the journal has it, and nothing started', async (t) => {
+t.test('each step of a task is journalled before it is reported or carried out', async (t) => {
   const journal = new HeldJournal();
   const { give, sent, runs, events, end } = setUp(t, journal);
   journal.held = true;
@@ -20,16 +20,16 @@ t.test('nothing is said before the journal has it, and nothing started', async (
   await settled();
   give({ id });
   await settled();
-  t.same([sent.length, runs.length], [0, 0], 'not accepted before it is journalled, however often it is asked for');
+  t.same([sent.length, runs.length], [0, 0], 'not accepted before the journal has it, however often it is sent');
   journal.sync(1);
-  await until(() => events(id).length === 1, 'accepted');
+  await until(() => events(id).length === 1, 'accepted to be sent');
   await settled();
-  t.same([events(id), runs.length], [['accepted'], 0], 'not started before that is journalled');
+  t.same([events(id), runs.length], [['accepted'], 0], 'not started before the start is journalled');
   journal.sync();
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   runs[0]?.finish();
   await settled();
-  t.equal(sent.filter((frame) => frame.type === 'task_end').length, 0, 'not ended before that is journalled');
+  t.equal(sent.filter((frame) => frame.type === 'task_end').length, 0, 'not ended before the end is journalled');
   journal.sync();
   t.match(await end(id), { outcome: 'complete', result: { ran: id } });
   t.same(
@@ -38,16 +38,16 @@ t.test('nothing is said before the journal has it, and nothing started', async (
   );
 });
 
-t.test('a task given again while it is known never starts again', async (t) => {
+t.test('a task that is sent again while it is known does not start again', async (t) => {
   const { give, runs, events, ends, end, runner } = setUp(t);
   const id = give();
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   give({ id });
   t.same(events(id), ['accepted', 'started', 'accepted']);
   runs[0]?.finish();
   await end(id);
   give({ id });
-  t.equal(ends(id).length, 2, 'its end is said again');
+  t.equal(ends(id).length, 2, 'its end is sent again');
   runner.onAck({ type: 'task_ack', id, attempt: 1 });
   give({ id, attempt: 2 });
   await settled();
@@ -58,7 +58,7 @@ t.test('a task given again while it is known never starts again', async (t) => {
 t.test('ends are repeated to each new session until they are acknowledged', async (t) => {
   const { give, runs, ends, outbox, runner, journal } = setUp(t);
   const id = give();
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   outbox.live = false;
   outbox.hasRoom = false;
   runs[0]?.finish();
@@ -72,14 +72,14 @@ t.test('ends are repeated to each new session until they are acknowledged', asyn
   runner.entered();
   t.equal(ends(id).length, 2);
   runner.onAck({ type: 'task_ack', id, attempt: 2 });
-  t.equal(journal.state.tasks.size, 1, 'the acknowledgement of another attempt is not its');
+  t.equal(journal.state.tasks.size, 1, 'an acknowledgement of another attempt is ignored');
   runner.onAck({ type: 'task_ack', id, attempt: 1 });
   runner.entered();
   t.equal(ends(id).length, 2);
   t.equal(journal.state.tasks.size, 0);
 });
 
-t.test('an acknowledgement makes room for the ends that had none', async (t) => {
+t.test('an acknowledgement makes room to send ends that did not fit', async (t) => {
   const { give, runs, ends, end, outbox, runner, journal } = setUp(t);
   const [first, second] = [give(), give()];
   await until(() => runs.length === 2, 'both to run');
@@ -95,7 +95,7 @@ t.test('an acknowledgement makes room for the ends that had none', async (t) => 
   t.equal(ends(second).length, 1);
 });
 
-t.test('while a session lasts, ends that nobody acknowledges are repeated from time to time', async (t) => {
+t.test('within a session, unacknowledged ends are repeated periodically', async (t) => {
   const { give, runs, ends, end, runner } = setUp(t);
   const [ended, running] = [give(), give()];
   await until(() => runs.length === 2, 'both to run');
@@ -114,17 +114,17 @@ t.test('while a session lasts, ends that nobody acknowledges are repeated from t
   t.equal(ends(ended).length, 2, 'not at each tick');
   ticks(2);
   t.equal(ends(ended).length, 3);
-  t.equal(ends(running).length, 0, 'what runs has no end');
+  t.equal(ends(running).length, 0, 'a running task has no end');
   runner.onAck({ type: 'task_ack', id: ended, attempt: 1 });
   ticks(60);
   t.equal(ends(ended).length, 3);
 });
 
-t.test('an end that is on its way to the disk is not told by a new session either', async (t) => {
+t.test('an end that is not durable yet is not sent to a new session either', async (t) => {
   const journal = new HeldJournal();
   const { give, runs, ends, runner } = setUp(t, journal);
   const id = give();
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   journal.held = true;
   runs[0]?.finish();
   await until(() => journal.state.tasks.get(id)?.state === 'ended', 'the end in the journal');
@@ -135,7 +135,7 @@ t.test('an end that is on its way to the disk is not told by a new session eithe
   await until(() => ends(id).length > 0, 'the end');
 });
 
-t.test('a cancel ends a task in any state, and one that has not come yet', async (t) => {
+t.test('a cancel ends a task in any state, and one that has not arrived yet', async (t) => {
   const { give, runs, end, ends, runner, journal } = setUp(t);
   const cancel = (id: string, attempt = 1) => runner.onCancel({ type: 'task_cancel', id, attempt });
   const running = give({ name: 'slow' });
@@ -145,7 +145,7 @@ t.test('a cancel ends a task in any state, and one that has not come yet', async
 
   const first = give({ name: 'serial' });
   const queued = give({ name: 'serial' });
-  await until(() => runs.length === 1, 'the first of its lane');
+  await until(() => runs.length === 1, 'the first serial task to run');
   cancel(queued);
   t.match(await end(queued), { error: { code: 'Cancelled' } }, 'queued');
   runs[0]?.finish();
@@ -156,19 +156,23 @@ t.test('a cancel ends a task in any state, and one that has not come yet', async
   const unknown = random.uuid();
   cancel(unknown, 3);
   t.match(await end(unknown), { attempt: 3, error: { code: 'Cancelled' } }, 'unknown');
-  t.equal(journal.state.tasks.get(unknown)?.state, 'ended', 'journalled: it must not start later');
+  t.equal(
+    journal.state.tasks.get(unknown)?.state,
+    'ended',
+    'the cancel is journalled so that the task cannot start later',
+  );
   give({ id: unknown, attempt: 3 });
   await settled();
   t.equal(runs.length, 1);
 
   cancel(first);
-  t.match(ends(first).at(-1), { outcome: 'complete' }, 'one that has ended keeps its end');
+  t.match(ends(first).at(-1), { outcome: 'complete' }, 'a task that has ended keeps its end');
 });
 
-t.test('a cancel of a task that has ended is answered with its end, though nothing of it runs any more', async (t) => {
+t.test('a cancel of a task that has ended is answered with its end', async (t) => {
   const { give, runs, ends, end, runner } = setUp(t);
   const id = give();
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   runs[0]?.finish();
   await end(id);
   await settled();
@@ -177,7 +181,7 @@ t.test('a cancel of a task that has ended is answered with its end, though nothi
   t.match(ends(id)[1], { outcome: 'complete', result: { ran: id } });
 });
 
-t.test('a cancel that comes before a restarted agent has begun again ends the task, which never runs', async (t) => {
+t.test("a cancel before a restarted agent's first session ends an accepted task, which never runs", async (t) => {
   const journal = new MemoryJournal({ clock, random });
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'gated' }) });
   const { runner, runs, end } = setUp(t, journal);
@@ -202,7 +206,7 @@ t.test('a cancel while the acceptance is written leaves one end and no run', asy
   t.same([events(id), runs.length], [['accepted'], 0]);
 });
 
-t.test('a timeout ends a task, running or waiting for its turn', async (t) => {
+t.test('a timeout ends a task that is running or waiting for its turn', async (t) => {
   const { give, end, runs } = setUp(t);
   t.match(await end(give({ name: 'slow', timeoutMs: 30 })), { outcome: 'failure', error: { code: 'TaskTimeout' } });
   give({ name: 'serial' });
@@ -210,7 +214,7 @@ t.test('a timeout ends a task, running or waiting for its turn', async (t) => {
   t.equal(runs.length, 1);
 });
 
-t.test('what cannot be run ends at once, with a code that says why', async (t) => {
+t.test('a task that cannot run ends at once with a code that says why', async (t) => {
   const { give, end } = setUp(t);
   const rows: [Partial<TaskFrame>, string, RegExp][] = [
     [{ name: 'toString' }, 'UnknownTask', /Unknown task, 'toString'/],
@@ -225,7 +229,7 @@ t.test('what cannot be run ends at once, with a code that says why', async (t) =
   }
 });
 
-t.test('a paused agent takes nothing but the task that resumes it', async (t) => {
+t.test('a paused agent accepts no task except agent_resume', async (t) => {
   const { give, end, runner } = setUp(t);
   t.match(await end(give({ name: 'agent_pause' })), { outcome: 'complete' });
   t.ok(runner.isPaused);
@@ -235,12 +239,12 @@ t.test('a paused agent takes nothing but the task that resumes it', async (t) =>
   t.match(await end(give({ name: 'nop' })), { outcome: 'complete' });
 });
 
-t.test('parallel tasks are bounded, serial ones run one at a time and control tasks pass them all', async (t) => {
+t.test('parallel tasks are bounded, serial ones run one at a time, control tasks run at once', async (t) => {
   const { give, runs, end } = setUp(t);
   for (let n = 0; n < PARALLEL_TASKS + 5; n++) give();
   give({ name: 'serial' });
   give({ name: 'serial' });
-  await until(() => runs.length === PARALLEL_TASKS + 1, 'the lanes to fill');
+  await until(() => runs.length === PARALLEL_TASKS + 1, 'the parallel and serial slots to fill');
   await settled();
   t.equal(runs.length, PARALLEL_TASKS + 1);
   t.match(await end(give({ name: 'server_sysinfo' })), {
@@ -248,50 +252,47 @@ t.test('parallel tasks are bounded, serial ones run one at a time and control ta
     result: { sysinfo: { UUID: serverUuid } },
   });
   runs[0]?.finish();
-  await until(() => runs.length === PARALLEL_TASKS + 2, 'the next');
+  await until(() => runs.length === PARALLEL_TASKS + 2, 'the next task to run');
 });
 
-t.test(
-  'after a restart: what had started has failed, what was only accepted runs once an instance welcomes',
-  async (t) => {
-    const journal = new MemoryJournal({ clock, random });
-    const group: ProcessGroup = { pgid: 1, startTime: '2', bootId: 'b' };
-    const frames = ['accepted', 'running', 'ran'].map((id) => taskFrame({ id, name: 'gated' }));
-    for (const task of frames) await journal.append({ record: 'accepted', task });
-    await journal.append({ record: 'started', id: 'running', group });
-    const killed: ProcessGroup[] = [];
-    const endGroup = async (one: ProcessGroup) => void killed.push(one);
-    const { runner, runs, ends } = setUp(t, journal, { endGroup });
-    await runner.recover();
-    t.same(killed, [group], 'what is left of it is ended first');
-    t.match(journal.state.tasks.get('running'), { state: 'ended', end: { error: { code: 'AgentRestarted' } } });
-    t.equal(ends().length, 0);
-    await settled();
-    t.equal(runs.length, 0);
-    runner.entered();
-    t.match(ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
-    await until(() => runs.length === 2, 'the accepted ones');
-  },
-);
+t.test('after a restart, started tasks fail and accepted ones run once an instance welcomes the agent', async (t) => {
+  const journal = new MemoryJournal({ clock, random });
+  const group: ProcessGroup = { pgid: 1, startTime: '2', bootId: 'b' };
+  const frames = ['accepted', 'running', 'ran'].map((id) => taskFrame({ id, name: 'gated' }));
+  for (const task of frames) await journal.append({ record: 'accepted', task });
+  await journal.append({ record: 'started', id: 'running', group });
+  const killed: ProcessGroup[] = [];
+  const endGroup = async (one: ProcessGroup) => void killed.push(one);
+  const { runner, runs, ends } = setUp(t, journal, { endGroup });
+  await runner.recover();
+  t.same(killed, [group], 'its leftover processes are killed first');
+  t.match(journal.state.tasks.get('running'), { state: 'ended', end: { error: { code: 'AgentRestarted' } } });
+  t.equal(ends().length, 0);
+  await settled();
+  t.equal(runs.length, 0);
+  runner.entered();
+  t.match(ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
+  await until(() => runs.length === 2, 'the accepted tasks to run');
+});
 
-t.test('a stop ends what runs and leaves what has not started to the next process', async (t) => {
+t.test('stop ends running tasks and leaves those not started to the next process', async (t) => {
   const { give, runs, runner, journal, ends } = setUp(t);
   const running = give({ name: 'serial' });
   const queued = give({ name: 'serial' });
-  await until(() => runs.length === 1, 'a run');
+  await until(() => runs.length === 1, 'the task to run');
   await runner.stop();
   t.match(ends(running), [{ outcome: 'failure', error: { code: 'AgentStopped' } }]);
   t.equal(journal.state.tasks.get(queued)?.state, 'accepted');
-  t.notOk(journal.state.tasks.has(give()), 'and takes nothing more');
+  t.notOk(journal.state.tasks.has(give()), 'it accepts no further task');
   t.equal(runs.length, 1);
 });
 
-t.test('work of a journal that was given up leaves no trace in the next one', async (t) => {
+t.test('abandoned work leaves no trace in the renewed journal', async (t) => {
   const { give, runs, runner, journal, ends } = setUp(t);
   give();
   give({ name: 'serial' });
   give({ name: 'serial' });
-  await until(() => runs.length === 2, 'runs');
+  await until(() => runs.length === 2, 'two tasks to run');
   await runner.abandon();
   await journal.renew();
   await settled();
@@ -300,7 +301,7 @@ t.test('work of a journal that was given up leaves no trace in the next one', as
   t.equal(runs.length, 2);
 });
 
-t.test('an error of a task that nobody foresaw is a failure, not the end of the agent', async (t) => {
+t.test('an unexpected error of a task fails the task, not the agent', async (t) => {
   const { give, end } = setUp(t, new HeldJournal(), {
     sysinfo: async () => {
       throw new TypeError('no such file');
