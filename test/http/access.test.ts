@@ -11,7 +11,7 @@ import { startWithTokens as start } from './with-tokens.ts';
 
 const pathOf = (path: string) => path.replace(/:\w+/g, SERVER);
 
-t.test('which role each request takes', async (t) => {
+t.test('each route requires the intended role', async (t) => {
   const taking = (need: string) => routes.filter((route) => needOf(route) === need).map(({ name }) => name);
   t.same(taking('anyone').sort(), ['GetOpenApi', 'Ping', 'Ready']);
   t.same(taking('agent').sort(), ['PostHeartbeat', 'PostStatus', 'RegisterSysinfo']);
@@ -22,7 +22,7 @@ t.test('which role each request takes', async (t) => {
     t.equal(changesSomething(route), route.method !== 'GET' && needOf(route) !== 'agent', route.name);
 });
 
-t.test('without a token every request that takes a role is 401, and says how to bring one', async (t) => {
+t.test('without a token, each route that requires a role answers 401 and says how to send one', async (t) => {
   const { call } = await start(t);
   for (const route of routes) {
     const { status, headers, body } = await call(
@@ -40,7 +40,7 @@ t.test('without a token every request that takes a role is 401, and says how to 
   }
 });
 
-t.test('each role may do what is its own, whatever the route', async (t) => {
+t.test('each role may call the routes of its role and gets 403 on all others', async (t) => {
   const { call, as } = await start(t);
   for (const role of ['reader', 'operator', 'admin', 'agent'] as const) {
     const { headers } = await as(role);
@@ -54,7 +54,7 @@ t.test('each role may do what is its own, whatever the route', async (t) => {
   }
 });
 
-t.test('a token is shown when it is made, and never again', async (t) => {
+t.test('a token is shown once, when it is created, and can be listed and revoked', async (t) => {
   const { call, as, logged } = await start(t);
   const { headers, uuid } = await as('admin');
   const made = await call('POST', '/tokens', { name: 'ci', role: 'reader', expires_in: 3600 }, headers);
@@ -68,7 +68,7 @@ t.test('a token is shown when it is made, and never again', async (t) => {
     listed.body.find(({ name }: { name: string }) => name === 'ci'),
     { uuid: made.body.uuid, role: 'reader' },
   );
-  t.notMatch(JSON.stringify(logged), secret, 'nor in the log');
+  t.notMatch(JSON.stringify(logged), secret, 'not in the log');
   for (const [query, names] of [
     ['name=ci&ended=false', ['ci']],
     ['limit=1', ['ci']],
@@ -86,30 +86,30 @@ t.test('a token is shown when it is made, and never again', async (t) => {
   const taken = await call('POST', '/tokens', { name: 'ci', role: 'reader' }, headers);
   t.match(taken, { status: 409, body: { code: 'TokenNameTaken', message: /revoke it first/ } });
   t.equal((await call('DELETE', `/tokens/${made.body.uuid}`, undefined, headers)).status, 204);
-  t.equal((await call('DELETE', `/tokens/${made.body.uuid}`, undefined, headers)).status, 204, 'again');
+  t.equal((await call('DELETE', `/tokens/${made.body.uuid}`, undefined, headers)).status, 204, 'a second time');
   t.equal((await call('DELETE', `/tokens/${STRANGER}`, undefined, headers)).status, 404);
 });
 
 const wrongTokens: { name: string; body: Record<string, unknown>; field: string }[] = [
   { name: 'without a name', body: { role: 'reader' }, field: 'name' },
-  { name: 'with a name that could steer a terminal', body: { name: 'a\u001b[2J', role: 'reader' }, field: 'name' },
-  { name: 'with a role there is not', body: { name: 'a', role: 'root' }, field: 'role' },
-  { name: 'with a life of no time', body: { name: 'a', role: 'reader', expires_in: 0 }, field: 'expires_in' },
+  { name: 'with a name that holds terminal escapes', body: { name: 'a\u001b[2J', role: 'reader' }, field: 'name' },
+  { name: 'with an unknown role', body: { name: 'a', role: 'root' }, field: 'role' },
+  { name: 'that expires at once', body: { name: 'a', role: 'reader', expires_in: 0 }, field: 'expires_in' },
   {
-    name: 'of one server, but not an agent’s',
+    name: 'bound to a server, but not of an agent',
     body: { name: 'a', role: 'reader', server_uuid: SERVER },
     field: 'server_uuid',
   },
 ];
 for (const { name, body, field } of wrongTokens) {
-  t.test(`a token ${name} is refused by its field`, async (t) => {
+  t.test(`a token ${name} is refused with the name of the field`, async (t) => {
     const { call, as } = await start(t);
     const { headers } = await as('admin');
     t.match(await call('POST', '/tokens', body, headers), { status: 400, body: { errors: [{ field }] } });
   });
 }
 
-t.test('a request whose body comes after its token was revoked does nothing, and is answered at once', async (t) => {
+t.test('a request whose token is revoked before its body arrives gets 401 at once and does nothing', async (t) => {
   const { port, as, addServer, tasks, tokens, audit } = await start(t);
   await addServer(SERVER);
   const { token, uuid, name } = await as('operator');
@@ -117,7 +117,7 @@ t.test('a request whose body comes after its token was revoked does nothing, and
   socket.write(
     `POST /servers/${SERVER}/nop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\nContent-Length: 2\r\n\r\n{`,
   );
-  await until(async () => (await tokens.list({ limit: 10 })).length > 0, 'the head to be there');
+  await until(async () => (await tokens.list({ limit: 10 })).length > 0, 'the head of the request to be read');
   await new Promise((resolve) => setTimeout(resolve, 50));
   await tokens.revoke(uuid);
   const [answer] = await once(socket, 'data');
@@ -127,11 +127,11 @@ t.test('a request whose body comes after its token was revoked does nothing, and
   const records = await until(async () => {
     const found = await audit('action=NopTask');
     return found.length > 0 ? found : undefined;
-  }, 'the record');
+  }, 'the audit record');
   t.match(records, [{ actor: name, status: 401 }]);
 });
 
-t.test('a path that lacks its server is not about the one in the body', async (t) => {
+t.test('the server in the body does not replace one missing in the path', async (t) => {
   const { call, as, addServer, tasks } = await start(t);
   await addServer(SERVER);
   const { headers } = await as('operator');
@@ -140,7 +140,7 @@ t.test('a path that lacks its server is not about the one in the body', async (t
   t.equal(tasks.created.length, 0);
 });
 
-t.test('an instance whose database is away changes nothing, and reads what it can', async (t) => {
+t.test('without its database, an instance refuses changes with 503 and still answers reads', async (t) => {
   const { call, addServer, health, tasks } = await startApi(t);
   await addServer(SERVER);
   health.database = false;
@@ -151,7 +151,7 @@ t.test('an instance whose database is away changes nothing, and reads what it ca
   t.equal((await call('GET', `/servers/${SERVER}`)).status, 200);
 });
 
-t.test('an agent’s link takes a token of an agent, and of that server', async (t) => {
+t.test('the agent link requires a token of an agent that is not bound to another server', async (t) => {
   const { port, upgrades, as } = await start(t);
   const knock = async (serverUuid: string, token?: string) => {
     const authorization = token === undefined ? '' : `Authorization: Bearer ${token}\r\n`;
@@ -169,7 +169,7 @@ t.test('an agent’s link takes a token of an agent, and of that server', async 
   t.same(upgrades, [{ serverUuid: SERVER }, { serverUuid: SERVER }]);
 });
 
-t.test('a link and a wait that a token opened end with it', async (t) => {
+t.test('revoking a token ends the links and waits that it opened', async (t) => {
   const { port, call, as, tokens, addServer } = await start(t);
   await addServer(SERVER);
   const agent = await as('agent');
@@ -180,7 +180,7 @@ t.test('a link and a wait that a token opened end with it', async (t) => {
   );
   const [first] = await once(socket, 'data');
   t.match(String(first), / 101 /);
-  t.equal(socket.readyState, 'open', 'it stands');
+  t.equal(socket.readyState, 'open', 'the link is open');
   const ended = once(socket, 'close');
   socket.resume();
   await tokens.revoke(agent.uuid);
@@ -191,7 +191,7 @@ t.test('a link and a wait that a token opened end with it', async (t) => {
   t.match(await wait, { status: 401, body: { code: 'TokenEnded', message: /revoked/ } });
 });
 
-t.test('too many requests of one source are 429 with the time to wait, and others are served', async (t) => {
+t.test('too many requests of one source get 429 with Retry-After', async (t) => {
   const { call, as } = await start(t, { requestsPerSecond: 1 });
   const { headers } = await as('reader');
   const answers = await Promise.all(Array.from({ length: 10 }, () => call('GET', '/info', undefined, headers)));
@@ -201,7 +201,7 @@ t.test('too many requests of one source are 429 with the time to wait, and other
   t.match(limited[0]?.headers.get('retry-after'), /^\d+$/);
 });
 
-t.test('what the front door turns away counts as well', async (t) => {
+t.test('requests refused for their headers count towards the rate limit', async (t) => {
   const { port } = await start(t, { requestsPerSecond: 1 });
   const ask = async (head: string) =>
     (await raw(port, `GET /ping HTTP/1.1\r\n${head}Connection: close\r\n\r\n`)).split(' ')[1];
@@ -211,22 +211,22 @@ t.test('what the front door turns away counts as well', async (t) => {
   }
 });
 
-t.test('too many connections of one source are 429, until some of them are gone', async (t) => {
+t.test('too many connections of one source get 429 until some are closed', async (t) => {
   const { port } = await start(t, { connectionsPerSource: 3 });
   const sockets = Array.from({ length: 3 }, () => createConnection(port, '127.0.0.1'));
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
   const ask = () => raw(port, 'GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
   t.match(await ask(), /^HTTP\/1.1 429 [\s\S]*connectionsPerSource/);
   for (const socket of sockets) socket.destroy();
-  await until(async () => /^HTTP\/1.1 200 /.test(await ask()), 'room again');
+  await until(async () => /^HTTP\/1.1 200 /.test(await ask()), 'room for a connection');
 });
 
-t.test('where tokens are asked for, any address of ours is a good Host, and a foreign name is not', async (t) => {
+t.test('with tokens required, any IP address is a valid Host and a foreign name needs a token', async (t) => {
   const { port, as } = await start(t);
   const { token } = await as('reader');
   const ask = async (host: string, authorization = '') =>
     (await raw(port, `GET /ping HTTP/1.1\r\nHost: ${host}\r\n${authorization}Connection: close\r\n\r\n`)).split(' ')[1];
   t.equal(await ask('192.0.2.1:8080'), '200');
   t.equal(await ask('evil.example'), '403');
-  t.equal(await ask('lb.example', `Authorization: Bearer ${token}\r\n`), '200', 'a token no page has');
+  t.equal(await ask('lb.example', `Authorization: Bearer ${token}\r\n`), '200', 'a browser page cannot know a token');
 });

@@ -7,7 +7,7 @@ import { SERVER, STRANGER, startApi } from './support.ts';
 
 import { startWithTokens as start } from './with-tokens.ts';
 
-t.test('a change is in the audit with who, what, where and how it ended', async (t) => {
+t.test('the audit records the actor, action, object, source and outcome of a change', async (t) => {
   const { call, as, addServer, audit } = await start(t);
   await addServer(SERVER);
   const { name, uuid, headers } = await as('operator');
@@ -29,7 +29,7 @@ t.test('a change is in the audit with who, what, where and how it ended', async 
   t.equal((await audit('action=GetTask')).length, 0);
 });
 
-t.test('what is refused is in the audit as well, and what reads or beats is not', async (t) => {
+t.test('the audit records refused requests, but neither reads nor heartbeats', async (t) => {
   const { call, as, addServer, audit } = await start(t);
   await addServer(SERVER);
   const reader = await as('reader');
@@ -43,8 +43,8 @@ t.test('what is refused is in the audit as well, and what reads or beats is not'
   const records = await until(async () => {
     const found = await audit();
     return found.length >= 3 && found.every(({ status }) => status !== null) ? found : undefined;
-  }, 'the records');
-  // What nobody let in is written a little later than what began.
+  }, 'the audit records');
+  // Records of refused requests are written a little later than those of accepted ones.
   t.strictSame(
     new Map(records.map(({ actor, status, code }) => [actor, { status, code }])),
     new Map([
@@ -55,37 +55,35 @@ t.test('what is refused is in the audit as well, and what reads or beats is not'
   );
 });
 
-t.test(
-  'who left before the request was refused has it in the audit as refused, not as perhaps carried out',
-  async (t) => {
-    const asked = Promise.withResolvers<void>();
-    const go = Promise.withResolvers<void>();
-    const get = async () => {
-      asked.resolve();
-      await go.promise;
-      return undefined;
-    };
-    const { url, audit } = await start(t, { access: 'open' }, { services: { servers: { get } as never } });
-    const leaving = new AbortController();
-    const answer = fetch(`${url}/servers/${STRANGER}/nop`, { method: 'POST', signal: leaving.signal });
-    await asked.promise;
-    leaving.abort();
-    await t.rejects(answer);
-    // The instance hears of it in a moment; if it has not, this shows nothing.
-    await sleep(200);
-    go.resolve();
-    const record = await until(async () => (await audit()).find(({ status }) => status !== null), 'the outcome');
-    t.match(record, { action: 'NopTask', status: 404, code: 'ResourceNotFound' });
-  },
-);
+t.test('when the caller leaves before a refusal, the audit still records the refusal', async (t) => {
+  const asked = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  const get = async () => {
+    asked.resolve();
+    await go.promise;
+    return undefined;
+  };
+  const { url, audit } = await start(t, { access: 'open' }, { services: { servers: { get } as never } });
+  const leaving = new AbortController();
+  const answer = fetch(`${url}/servers/${STRANGER}/nop`, { method: 'POST', signal: leaving.signal });
+  await asked.promise;
+  leaving.abort();
+  await t.rejects(answer);
+  // The instance notices the lost caller within a moment. If it does not, this test shows
+  // nothing.
+  await sleep(200);
+  go.resolve();
+  const record = await until(async () => (await audit()).find(({ status }) => status !== null), 'the outcome');
+  t.match(record, { action: 'NopTask', status: 404, code: 'ResourceNotFound' });
+});
 
-t.test('what no database can keep in a path is no defect of the audit', async (t) => {
+t.test('characters that the database cannot store are replaced in the audit', async (t) => {
   const { call, logged } = await startApi(t);
   t.equal((await call('POST', '/tasks/a%00b%0a/cancel', {})).status, 409);
   const records = await until(async () => {
     const { body } = await call('GET', '/audit');
     return body[0]?.status === 409 ? body : undefined;
-  }, 'the record');
+  }, 'the audit record');
   t.match(records, [{ action: 'CancelTask', object: 'a?b?', path: '/tasks/a%00b%0a/cancel' }]);
   t.same(
     logged.filter(({ level }) => level === 'error'),
@@ -93,7 +91,7 @@ t.test('what no database can keep in a path is no defect of the audit', async (t
   );
 });
 
-t.test('the task behind a command that answers with its output is in the audit', async (t) => {
+t.test('the audit names the task of a synchronous command', async (t) => {
   const { call, as, addServer, audit, tasks } = await start(t);
   await addServer(SERVER);
   const { headers } = await as('operator');
@@ -109,41 +107,35 @@ t.test('the task behind a command that answers with its output is in the audit',
   t.equal(record?.object, tasks.ids[0]);
 });
 
-t.test(
-  'who is turned away because the database is away is named in the audit, if this instance knows them',
-  async (t) => {
-    const link = { isCut: false };
-    const cut = () => Promise.reject(new DatabaseUnavailableError(new Error('cut')));
-    const accessDatabase = (database: Queryable): Queryable => ({
-      query: (...statement) => (link.isCut ? cut() : database.query<never>(...statement)),
-    });
-    const { call, as, addServer, audit } = await start(t, {}, { accessDatabase });
-    await addServer(SERVER);
-    const [known, unknown] = [await as('operator'), await as('operator')];
-    t.equal((await call('GET', '/servers', undefined, known.headers)).status, 200);
-    link.isCut = true;
-    for (const { headers } of [known, unknown])
-      await until(
-        async () => (await call('POST', `/servers/${SERVER}/nop`, {}, headers)).status === 503,
-        'it to be away',
-      );
-    link.isCut = false;
-    const records = await until(async () => {
-      const found = await audit();
-      return found.some(({ actor }) => actor === 'nobody') ? found : undefined;
-    }, 'the records');
-    const [stranger, mine] = records;
-    t.match(stranger, { actor: 'nobody', token_uuid: null, status: 503 });
-    t.match(mine, { actor: known.name, token_uuid: known.uuid, roles: ['operator'], status: 503 });
-  },
-);
+t.test('a request refused for lack of the database is audited with its caller, if known', async (t) => {
+  const link = { isCut: false };
+  const cut = () => Promise.reject(new DatabaseUnavailableError(new Error('cut')));
+  const accessDatabase = (database: Queryable): Queryable => ({
+    query: (...statement) => (link.isCut ? cut() : database.query<never>(...statement)),
+  });
+  const { call, as, addServer, audit } = await start(t, {}, { accessDatabase });
+  await addServer(SERVER);
+  const [known, unknown] = [await as('operator'), await as('operator')];
+  t.equal((await call('GET', '/servers', undefined, known.headers)).status, 200);
+  link.isCut = true;
+  for (const { headers } of [known, unknown])
+    await until(async () => (await call('POST', `/servers/${SERVER}/nop`, {}, headers)).status === 503, 'the 503');
+  link.isCut = false;
+  const records = await until(async () => {
+    const found = await audit();
+    return found.some(({ actor }) => actor === 'nobody') ? found : undefined;
+  }, 'the audit records');
+  const [stranger, mine] = records;
+  t.match(stranger, { actor: 'nobody', token_uuid: null, status: 503 });
+  t.match(mine, { actor: known.name, token_uuid: known.uuid, roles: ['operator'], status: 503 });
+});
 
-t.test('a command that was begun when its token ended is told and kept as such, with its task', async (t) => {
+t.test('a command whose token is revoked while it runs answers and audits TokenEnded with its task', async (t) => {
   const { call, as, addServer, audit, tasks, tokens } = await start(t);
   await addServer(SERVER);
   const { headers, uuid, name } = await as('operator');
   const answer = call('POST', `/servers/${SERVER}/execute`, { script: 'sleep 60' }, headers);
-  await until(() => tasks.waiting === 1, 'it to run');
+  await until(() => tasks.waiting === 1, 'the command to run');
   await tokens.revoke(uuid);
   const [id] = tasks.ids;
   t.match(await answer, { status: 401, body: { code: 'TokenEnded', message: new RegExp(`task ${id} continues`) } });
@@ -154,18 +146,18 @@ t.test('a command that was begun when its token ended is told and kept as such, 
   t.match(record, { actor: name, code: 'TokenEnded', object: id });
 });
 
-t.test('where access is open changes are in the audit, too', async (t) => {
+t.test('changes are audited when access is open', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   await call('POST', `/servers/${SERVER}/nop`, {});
   const records = await until(async () => {
     const { body } = await call('GET', '/audit');
     return body[0]?.status === 200 ? body : undefined;
-  }, 'the record');
+  }, 'the audit record');
   t.match(records, [{ actor: 'open', action: 'NopTask', server_uuid: SERVER }]);
 });
 
-t.test('a time that the database cannot hold is a 400 that names the field', async (t) => {
+t.test('a time that the database cannot store is a 400 that names the field', async (t) => {
   const { call, as } = await start(t);
   const { headers } = await as('admin');
   for (const time of [

@@ -1,4 +1,4 @@
-/** Which bodies are read, when, and in which bounds. */
+/** Which bodies are read, when, and within which limits. */
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import t from 'tap';
@@ -11,7 +11,7 @@ const EMPTY_ARRAYS = `{"a":[${'[],'.repeat(349_000)}[]]}`;
 const FORM = 'application/x-www-form-urlencoded';
 const json = { 'content-type': 'application/json' };
 
-t.test('a body that brings no parameter of the route is not read', async (t) => {
+t.test('a body is not read when the route has no parameter in it', async (t) => {
   const { call, port } = await startApi(t);
   for (const [path, status] of [
     ['/ping', 200],
@@ -27,7 +27,7 @@ t.test('a body that brings no parameter of the route is not read', async (t) => 
     t.match(answer, new RegExp(`^HTTP/1.1 ${status} `), `${path}: broken JSON is no error`);
   }
   t.equal((await call('DELETE', `/tokens/${SERVER}`, '{')).status, 404);
-  t.equal((await call('DELETE', `/servers/${SERVER}/tickets`, '{', json)).status, 400, '`force` may come in the body');
+  t.equal((await call('DELETE', `/servers/${SERVER}/tickets`, '{', json)).status, 400, '`force` may be in the body');
 });
 
 t.test('a megabyte of empty arrays sent to /ping costs less than parsing it', async (t) => {
@@ -45,10 +45,10 @@ t.test('a megabyte of empty arrays sent to /ping costs less than parsing it', as
   t.ok(attackCost - plainCost < parseCost, `${plainCost}, ${attackCost} and ${parseCost} µs`);
 });
 
-t.test('a form of too many parameters is refused before it is parsed', async (t) => {
+t.test('a form with too many parameters is refused before it is parsed', async (t) => {
   const { call } = await startApi(t);
   const pairs = (count: number) => Array.from({ length: count }, (_, at) => `p${at}=`).join('&');
-  t.equal(Object.keys(parseBody(pairs(MAX_PARAMS), FORM)).length, MAX_PARAMS, 'as many as there may be');
+  t.equal(Object.keys(parseBody(pairs(MAX_PARAMS), FORM)).length, MAX_PARAMS, 'the largest number allowed');
   const tooMany = { status: 409, body: { code: 'InvalidArgument', message: 'More than 1000 parameters' } };
   t.match(await call('POST', '/loglevel', pairs(MAX_PARAMS + 1), { 'content-type': FORM }), tooMany);
   t.match(await call('POST', `/loglevel?${pairs(MAX_PARAMS + 1)}`), tooMany, 'in the query');
@@ -63,7 +63,7 @@ t.test('a form of too many parameters is refused before it is parsed', async (t)
   t.ok(refused < parsed / 4, `${refused} and ${parsed} µs`);
 });
 
-t.test('no body is read, and no 100 Continue sent, before the caller is known and authorized', async (t) => {
+t.test('no body is read, and no 100 Continue sent, before the caller is authorized', async (t) => {
   const { port, as } = await startWithTokens(t);
   const reader = await as('reader');
   const operator = await as('operator');
@@ -73,20 +73,20 @@ t.test('no body is read, and no 100 Continue sent, before the caller is known an
     }\r\n`;
   const expecting = 'Expect: 100-continue\r\nContent-Length: 16\r\n';
   for (const head of ['Content-Length: 1000000\r\n', expecting]) {
-    t.match(await raw(port, ask(head), /"code"/), /^HTTP\/1.1 401 /, 'before a byte of the body has been sent');
+    t.match(await raw(port, ask(head), /"code"/), /^HTTP\/1.1 401 /, 'before any byte of the body');
     t.match(await raw(port, ask(head, reader.token), /"code"/), /^HTTP\/1.1 403 /);
   }
   const answered = await withBodyAfterContinue(port, ask(expecting, operator.token), '{"level":"loud"}');
-  t.match(answered, /^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 500 /, 'and it is read: that is no level');
+  t.match(answered, /^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 500 /, 'the body is read: its level is invalid');
 });
 
-t.test('a caller that expects a 100 Continue is refused at once when its body is too large', async (t) => {
+t.test('a body that is too large is refused without 100 Continue', async (t) => {
   const { port } = await startApi(t);
   const head = `POST /loglevel HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: ${2 ** 30}\r\n\r\n`;
-  t.match(await raw(port, head), /^HTTP\/1.1 413 /, 'and the connection closed');
+  t.match(await raw(port, head), /^HTTP\/1.1 413 /, 'the connection is closed');
 });
 
-t.test('a gzip body is read within the same bounds', async (t) => {
+t.test('a gzip body is subject to the same limits', async (t) => {
   const { url, addServer, servers } = await startApi(t);
   await addServer(SERVER);
   const post = async (body: Buffer, encoding: string) => {
@@ -110,7 +110,7 @@ t.test('a gzip body is read within the same bounds', async (t) => {
     t.match(await post(update('x'), encoding), { status: 415, text: /UnsupportedMediaType.*send gzip/ });
 });
 
-t.test('a caller that reads only when it has written its body sees why it was refused', async (t) => {
+t.test('a caller that reads only after it has written its body sees the refusal', async (t) => {
   const open = await startApi(t);
   const secured = await startWithTokens(t);
   const body = Buffer.alloc(5 * MAX_BODY_BYTES, 'x');
@@ -119,10 +119,10 @@ t.test('a caller that reads only when it has written its body sees why it was re
   t.match(await writtenThenRead(secured.port, head, body), /^HTTP\/1.1 401 .*Unauthorized/s);
   const content = body.toString();
   for (let round = 0; round < 5; round += 1)
-    t.match(await call(open.url, 'POST', '/loglevel', content, json), { status: 413 }, 'so does fetch');
+    t.match(await call(open.url, 'POST', '/loglevel', content, json), { status: 413 }, 'fetch sees it too');
 });
 
-t.test('a body without end is not read without end', async (t) => {
+t.test('a body without end is cut off', async (t) => {
   const { port } = await startApi(t);
   const chunk = Buffer.from(`10000\r\n${'x'.repeat(0x10000)}\r\n`);
   const head = Buffer.from('GET /ping HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n');
@@ -140,7 +140,7 @@ t.test('a body without end is not read without end', async (t) => {
   t.ok(sent < 200 * MAX_BODY_BYTES, `${sent} bytes before it was cut off`);
 });
 
-/** All that comes until the other end closes. */
+/** Everything that arrives until the other side closes. */
 function exchange(port: number, request: Buffer): Promise<string> {
   return new Promise((resolve, reject) => {
     let seen = '';

@@ -3,7 +3,7 @@ import t from 'tap';
 import { until } from '../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 
-t.test('every reply carries the headers of the reference', async (t) => {
+t.test('every answer carries the headers of the reference', async (t) => {
   const { call } = await startApi(t);
   const { status, headers, body } = await call('GET', '/info');
   t.equal(status, 200);
@@ -17,7 +17,7 @@ t.test('every reply carries the headers of the reference', async (t) => {
   t.match(headers.get('x-request-id'), /^[0-9a-f-]{36}$/);
 });
 
-t.test('a request id is echoed when it is harmless, and made anew when it is not', async (t) => {
+t.test('a valid request id is echoed, an invalid one is replaced', async (t) => {
   const { call, logged, port } = await startApi(t);
   const mine = await call('GET', '/info', undefined, { 'x-request-id': 'job-17' });
   t.equal(mine.headers.get('x-request-id'), 'job-17');
@@ -38,7 +38,7 @@ t.test('a request id is echoed when it is harmless, and made anew when it is not
   t.match(odd, /x-request-id: [0-9a-f-]{36}\r\n/);
 });
 
-t.test('health checks leave no line in the log', async (t) => {
+t.test('health checks are not logged', async (t) => {
   const { call, logged } = await startApi(t);
   await call('GET', '/ping');
   await call('GET', '/ready');
@@ -49,7 +49,7 @@ t.test('health checks leave no line in the log', async (t) => {
   );
 });
 
-t.test('unknown paths and wrong verbs are told apart, in the words of the reference', async (t) => {
+t.test('an unknown path is 404 and a wrong method 405, in the words of the reference', async (t) => {
   const { call } = await startApi(t);
   const unknown = await call('GET', '/x?y=1');
   t.equal(unknown.status, 404);
@@ -60,7 +60,7 @@ t.test('unknown paths and wrong verbs are told apart, in the words of the refere
   t.match(wrong.headers.get('allow'), /GET/);
 });
 
-t.test('malformed JSON is 400 InvalidContent, and so is JSON that is no object', async (t) => {
+t.test('malformed JSON, or JSON that is no object, is 400 InvalidContent', async (t) => {
   const { call } = await startApi(t);
   const json = { 'content-type': 'application/json' };
   for (const content of ['{', '[1]', '"x"', 'null', '{"a":1}}']) {
@@ -73,25 +73,22 @@ t.test('malformed JSON is 400 InvalidContent, and so is JSON that is no object',
   t.equal(xml.status, 415);
 });
 
-t.test(
-  'parameters come as JSON, as a form or in the query alike; the path goes before the query, the query before the body',
-  async (t) => {
-    const { call, addServer, tasks } = await startApi(t);
-    await addServer(SERVER);
-    const form = { 'content-type': 'application/x-www-form-urlencoded' };
-    t.equal((await call('POST', '/loglevel', 'level=40', form)).status, 200);
-    t.same((await call('GET', '/loglevel')).body, { level: 40 });
-    t.equal((await call('POST', '/loglevel?level=50', { level: 20 })).status, 200);
-    t.same((await call('GET', '/loglevel')).body, { level: 50 });
-    t.equal(
-      (await call('POST', `/servers/${SERVER}/nop?server_uuid=${STRANGER}`, { server_uuid: STRANGER })).status,
-      200,
-    );
-    t.equal(tasks.created.at(-1)?.serverUuid, SERVER);
-  },
-);
+t.test('parameters come from path, query, form or JSON; path precedes query, query precedes body', async (t) => {
+  const { call, addServer, tasks } = await startApi(t);
+  await addServer(SERVER);
+  const form = { 'content-type': 'application/x-www-form-urlencoded' };
+  t.equal((await call('POST', '/loglevel', 'level=40', form)).status, 200);
+  t.same((await call('GET', '/loglevel')).body, { level: 40 });
+  t.equal((await call('POST', '/loglevel?level=50', { level: 20 })).status, 200);
+  t.same((await call('GET', '/loglevel')).body, { level: 50 });
+  t.equal(
+    (await call('POST', `/servers/${SERVER}/nop?server_uuid=${STRANGER}`, { server_uuid: STRANGER })).status,
+    200,
+  );
+  t.equal(tasks.created.at(-1)?.serverUuid, SERVER);
+});
 
-t.test('names of prototypes are names like any other', async (t) => {
+t.test('names of prototype properties are ordinary names', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   for (const name of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
@@ -118,7 +115,7 @@ t.test('a parameter that is given twice is refused by name', async (t) => {
   t.same(body, { code: 'InvalidArgument', message: 'limit is given more than once' });
 });
 
-t.test('text that no database can keep is refused by name', async (t) => {
+t.test('text that the database cannot store is refused by name', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   t.match((await call('GET', '/servers?hostname=%00')).body, {
@@ -133,7 +130,7 @@ t.test('text that no database can keep is refused by name', async (t) => {
   }
 });
 
-t.test('a body of too many values, or nested too deep, is refused before it is parsed', async (t) => {
+t.test('a body with too many values or levels is refused before it is parsed', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const json = { 'content-type': 'application/json' };
@@ -150,7 +147,7 @@ t.test('a body of too many values, or nested too deep, is refused before it is p
   t.equal((await update(`{"a":${'['.repeat(60)}${']'.repeat(60)},"b":[${'0,'.repeat(49_000)}0]}`)).status, 204);
 });
 
-t.test('bodies, headers and URLs are bounded', async (t) => {
+t.test('bodies, headers and URLs have size limits', async (t) => {
   const { call, port } = await startApi(t);
   const big = 'x'.repeat(1024 * 1024);
   const declared = await raw(
@@ -179,14 +176,14 @@ t.test('bodies, headers and URLs are bounded', async (t) => {
   t.equal((await call('GET', '/ping')).status, 200);
 });
 
-t.test('a caller that leaves in the middle of its body is no defect of ours', async (t) => {
+t.test('a caller that leaves in the middle of its body causes no error in the log', async (t) => {
   const { port, call, logged } = await startApi(t);
   const socket = connect(port, '127.0.0.1', () => {
     socket.write('POST /loglevel HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"l');
     setTimeout(() => socket.destroy(), 20);
   });
   const isLogged = () => logged.some(({ route, msg }) => route === 'SetLogLevel' && msg === 'request');
-  await until(isLogged, 'its request is logged');
+  await until(isLogged, 'its request to be logged');
   t.same(
     logged.filter(({ level }) => level === 'error'),
     [],
@@ -195,7 +192,7 @@ t.test('a caller that leaves in the middle of its body is no defect of ours', as
   t.equal((await call('GET', '/ping')).status, 200);
 });
 
-t.test('junk on the socket harms nobody', async (t) => {
+t.test('invalid bytes on a socket do not disturb the server', async (t) => {
   const { call, port } = await startApi(t);
   const junk = [
     'hello\r\n\r\n',
@@ -226,7 +223,7 @@ t.test('junk on the socket harms nobody', async (t) => {
   }
 });
 
-t.test('an expectation that nobody understands is refused with code and message', async (t) => {
+t.test('an unknown Expect header is 417 with code and message', async (t) => {
   const { port } = await startApi(t);
   const expecting = 'Expect: 200-ok\r\nConnection: close\r\n\r\n';
   const refused = await raw(port, `GET /ping HTTP/1.1\r\nHost: localhost\r\n${expecting}`);
@@ -235,7 +232,7 @@ t.test('an expectation that nobody understands is refused with code and message'
   t.match(refused, /x-request-id: /);
 });
 
-t.test('a handler that fails answers 500 without a word of its insides, and says it in the log', async (t) => {
+t.test('a failing handler answers 500 without details, which go to the log', async (t) => {
   const { call, logged } = await startApi(t, {
     services: {
       openApi() {
@@ -254,7 +251,7 @@ t.test('a handler that fails answers 500 without a word of its insides, and says
   t.equal((await call('GET', '/ping')).status, 200);
 });
 
-t.test('a database that is away is 503 with Retry-After', async (t) => {
+t.test('an unavailable database is 503 with Retry-After', async (t) => {
   const { call, database } = await startApi(t);
   await database.database.stop();
   const { status, body, headers } = await call('GET', '/servers');

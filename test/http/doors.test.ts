@@ -25,7 +25,7 @@ async function arrive(port: number) {
   return socket;
 }
 
-t.test('whoever comes is served, through whichever door', async (t) => {
+t.test('requests are served on all listening sockets', async (t) => {
   const { doors, port } = await openDoors(t);
   const ask = async (path: string) => {
     const request = get({ host, port, path, agent: false });
@@ -37,37 +37,34 @@ t.test('whoever comes is served, through whichever door', async (t) => {
   t.equal(doors.taken, paths.length);
 });
 
-t.test('an address that is taken is refused, although doors are shared', async (t) => {
+t.test('an address in use is refused although listening sockets share theirs', async (t) => {
   const { port } = await openDoors(t);
   await t.rejects(openDoors(t, { port }), { code: 'EADDRINUSE' });
   t.equal((await openDoors(t)).port !== port, true);
 });
 
-t.test(
-  'there are no more connections than allowed, which is counted and said, and one that ends makes room',
-  async (t) => {
-    const { doors, logged, port } = await openDoors(t, { maxConnections: 20 });
-    const sockets = await Promise.all(Array.from({ length: 50 }, () => arrive(port)));
-    const isOpen = () => sockets.filter(({ closed }) => !closed);
-    await until(() => isOpen().length === 20, 'the others to be cut off');
-    t.equal(doors.cut, 30);
-    t.match(logged, [{ level: 'warn', max_connections: 20, cut: 1, msg: /new connections are closed/ }]);
-    t.equal(logged.length, 1, 'and not for each of them');
-    for (const socket of isOpen().slice(0, 5)) socket.destroy();
-    await until(async () => {
-      const late = await arrive(port);
-      late.write('GET /late HTTP/1.1\r\nHost: here\r\n\r\n');
-      const heard = await Promise.race([once(late, 'data'), once(late, 'close')]);
-      return String(heard[0]).includes('200 OK');
-    }, 'a late one to be let in');
-    for (const socket of sockets) socket.destroy();
-  },
-);
+t.test('connections above the limit are closed, counted and logged once; a closed one makes room', async (t) => {
+  const { doors, logged, port } = await openDoors(t, { maxConnections: 20 });
+  const sockets = await Promise.all(Array.from({ length: 50 }, () => arrive(port)));
+  const isOpen = () => sockets.filter(({ closed }) => !closed);
+  await until(() => isOpen().length === 20, 'the others to be closed');
+  t.equal(doors.cut, 30);
+  t.match(logged, [{ level: 'warn', max_connections: 20, cut: 1, msg: /new connections are closed/ }]);
+  t.equal(logged.length, 1, 'one log line for all');
+  for (const socket of isOpen().slice(0, 5)) socket.destroy();
+  await until(async () => {
+    const late = await arrive(port);
+    late.write('GET /late HTTP/1.1\r\nHost: here\r\n\r\n');
+    const heard = await Promise.race([once(late, 'data'), once(late, 'close')]);
+    return String(heard[0]).includes('200 OK');
+  }, 'a later connection to be served');
+  for (const socket of sockets) socket.destroy();
+});
 
-t.test('closed doors let nobody in, and those inside stay', async (t) => {
+t.test('after close, new connections are refused and open ones continue', async (t) => {
   const { doors, port } = await openDoors(t);
   const inside = await arrive(port);
-  await until(() => doors.taken === 1, 'it to be let in');
+  await until(() => doors.taken === 1, 'the connection to be accepted');
   doors.close();
   const callers = await Promise.all(Array.from({ length: 30 }, () => arrive(port)));
   t.ok(callers.every(({ destroyed }) => destroyed));

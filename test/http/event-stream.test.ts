@@ -12,7 +12,7 @@ import type { Clock } from '../../lib/ports/clock.ts';
 import type { Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 
-/** A clock that moves when it is told to. */
+/** A clock that a test moves. */
 class ManualClock implements Clock {
   #now = 0;
   readonly #timers = new Set<{ at: number; periodMs?: number; callback: () => void }>();
@@ -29,7 +29,7 @@ class ManualClock implements Clock {
   every(periodMs: number, callback: () => void) {
     return this.#arm({ at: this.#now + periodMs, periodMs, callback });
   }
-  /** At once, unless it is told to hold them back. */
+  /** Undefined: callbacks run at once. An array: they are held back in it. */
   polls: (() => void)[] | undefined;
   afterPoll = (callback: () => void) => (this.polls === undefined ? callback() : void this.polls.push(callback));
   sleep = () => Promise.reject(new Error('not used'));
@@ -88,7 +88,7 @@ async function stream(t: Teardown, events: AsyncIterable<ServerSentEvent>, isRea
 
 const event = (seq: number, data: unknown = {}): ServerSentEvent => ({ id: String(seq), name: 'output', data });
 
-t.test('the headers go out with an event that comes at once, and by themselves when none does', async (t) => {
+t.test('headers are sent with the first event if it comes at once, and alone otherwise', async (t) => {
   for (const comesAtOnce of [true, false]) {
     const clock = new ManualClock();
     clock.polls = [];
@@ -100,14 +100,14 @@ t.test('the headers go out with an event that comes at once, and by themselves w
     const answering = Promise.withResolvers<ServerResponse>();
     const server = createServer((_, response) => {
       void sendEvents(response, source, { clock, signal: new AbortController().signal, held: () => undefined });
-      t.equal(response.headersSent, false, 'nothing is out that could be all that comes');
+      t.equal(response.headersSent, false, 'nothing is sent before the first poll');
       answering.resolve(response);
     });
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
     const asking = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
     const answered = new Promise<IncomingMessage>((done) => asking.once('response', done));
     const response = await answering.promise;
-    if (comesAtOnce) await until(() => response.headersSent, 'both');
+    if (comesAtOnce) await until(() => response.headersSent, 'headers and event');
     else for (const poll of clock.polls) poll();
     const reader = await answered;
     end.resolve();
@@ -119,7 +119,7 @@ t.test('the headers go out with an event that comes at once, and by themselves w
   }
 });
 
-t.test('a quiet stream shows that it lives, and leaves no timer behind', async (t) => {
+t.test('a quiet stream sends keepalives and leaves no timer behind', async (t) => {
   const end = Promise.withResolvers<void>();
   const { clock, sent, read } = await stream(
     t,
@@ -136,7 +136,7 @@ t.test('a quiet stream shows that it lives, and leaves no timer behind', async (
   t.equal(clock.armed, 0);
 });
 
-t.test('a reader that takes nothing holds back the events, and is cut off after a while', async (t) => {
+t.test('a reader that does not read stops the events, and is disconnected after a while', async (t) => {
   let asked = 0;
   const endless = (async function* () {
     for (;;) yield event(++asked, 'x'.repeat(64 * 1024));
@@ -147,11 +147,11 @@ t.test('a reader that takes nothing holds back the events, and is cut off after 
     const before = asked;
     await new Promise((done) => setTimeout(done, 50));
     return asked === before;
-  }, 'nothing to be asked for that nobody takes');
+  }, 'the source to be paused');
   t.ok(asked < 1000);
   const cut = new Promise((done) => reader.once('close', done));
   clock.advance(STUCK_READER_MS);
-  await until(() => clock.armed === 2, 'the last word to be sent');
+  await until(() => clock.armed === 2, 'the final comment to be sent');
   clock.advance(LAST_WORD_MS);
   await sent;
   reader.resume();
@@ -159,14 +159,14 @@ t.test('a reader that takes nothing holds back the events, and is cut off after 
   t.equal(clock.armed, 0);
 });
 
-t.test('one that wakes up too late reads why it was cut off', async (t) => {
+t.test('a reader that resumes too late reads why it was disconnected', async (t) => {
   const endless = (async function* () {
     for (let seq = 1; ; seq++) yield event(seq, 'x'.repeat(64 * 1024));
   })();
   const { clock, sent, reader } = await stream(t, endless, false);
   await until(() => clock.armed === 2, 'the stream to wait for its reader');
   clock.advance(STUCK_READER_MS);
-  await until(() => clock.armed === 2, 'the last word to be sent');
+  await until(() => clock.armed === 2, 'the final comment to be sent');
   let seen = '';
   reader.on('data', (chunk) => (seen += chunk));
   await new Promise((done) => reader.once('end', done));
@@ -175,7 +175,7 @@ t.test('one that wakes up too late reads why it was cut off', async (t) => {
   t.equal(clock.armed, 0);
 });
 
-t.test('a slow reader gets everything, in order', async (t) => {
+t.test('a slow reader gets all events in order', async (t) => {
   const many = (async function* () {
     for (let seq = 1; seq <= 200; seq++) yield event(seq, 'x'.repeat(64 * 1024));
   })();
@@ -191,7 +191,7 @@ t.test('a slow reader gets everything, in order', async (t) => {
   );
 });
 
-t.test('a stream whose caller left ends, whatever its source does', async (t) => {
+t.test('a stream ends when its caller leaves, even if its source does not end', async (t) => {
   const endless = (async function* () {
     for (let seq = 1; ; seq++) yield event(seq, 'x'.repeat(64 * 1024));
   })();

@@ -3,7 +3,7 @@ import t from 'tap';
 import { reasonToRefuse } from '../../lib/http/front-door.ts';
 import { raw, SERVER, startApi } from './support.ts';
 
-t.test('a Host that does not mean us is 403: a foreign name bound to 127.0.0.1 must not reach us', async (t) => {
+t.test('a Host that is not this instance is 403, which prevents DNS rebinding', async (t) => {
   const { port } = await startApi(t, { config: { advertiseHost: 'cnapi-7.example' } });
   const ask = (host: string) => raw(port, `GET /info HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
   for (const host of [
@@ -33,10 +33,10 @@ t.test('a Host that does not mean us is 403: a foreign name bound to 127.0.0.1 m
     t.match(seen, /^HTTP\/1.1 403 /, `'${host}'`);
     t.match(seen, /"code":"Forbidden"/, `'${host}'`);
   }
-  t.match(await raw(port, 'GET /info HTTP/1.0\r\n\r\n'), /^HTTP\/1.1 200 /, 'a health check of HTTP/1.0 has none');
+  t.match(await raw(port, 'GET /info HTTP/1.0\r\n\r\n'), /^HTTP\/1.1 200 /, 'a health check in HTTP/1.0 has no Host');
 });
 
-t.test('where access is open a header that looks like a token opens no door to a foreign name', async (t) => {
+t.test('with open access, an Authorization header does not admit a foreign Host', async (t) => {
   const { port, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const page = `Host: evil.example:${port}\r\nOrigin: http://evil.example:${port}\r\nAuthorization: Bearer x\r\n`;
@@ -45,7 +45,7 @@ t.test('where access is open a header that looks like a token opens no door to a
   t.equal(tasks.created.length, 0);
 });
 
-t.test('any foreign Origin is 403, whatever the method', async (t) => {
+t.test('a foreign Origin is 403 for any method', async (t) => {
   const { url, call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   for (const origin of [
@@ -60,33 +60,30 @@ t.test('any foreign Origin is 403, whatever the method', async (t) => {
     t.equal((await call('POST', `/servers/${SERVER}/execute`, { script: 'id' }, { origin })).status, 403, origin);
   }
   t.equal(tasks.created.length, 0);
-  t.equal((await call('GET', '/info', undefined, { origin: url })).status, 200, 'its own pages are no strangers');
+  t.equal((await call('GET', '/info', undefined, { origin: url })).status, 200, 'its own origin is allowed');
 });
 
-t.test(
-  'the agent link: upgrades go to its owner, anything else there is 426, upgrades elsewhere are refused',
-  async (t) => {
-    const { port, call, upgrades } = await startApi(t);
-    const upgrade = (path: string, more = '') =>
-      raw(
-        port,
-        `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${more}\r\n`,
-        /^HTTP\/1.1 101 /,
-      );
-    t.match(await upgrade(`/agents/${SERVER.toUpperCase()}/link`), /^HTTP\/1.1 101 /);
-    t.same(upgrades, [{ serverUuid: SERVER }]);
-    const plain = await call('GET', `/agents/${SERVER}/link`);
-    t.equal(plain.status, 426);
-    t.equal(plain.body.code, 'UpgradeRequired');
-    t.match(await upgrade('/ping'), /^HTTP\/1.1 400 /);
-    t.match(await upgrade('/agents/zzz/link'), /^HTTP\/1.1 409 [\s\S]*Invalid server_uuid/);
-    t.match(await upgrade(`/agents/${SERVER}/link`, 'Origin: https://evil.example\r\n'), /^HTTP\/1.1 403 /);
-    t.match(await upgrade(`/agents/${SERVER}/link?x=http://[`), /^HTTP\/1.1 (101|400) /);
-    t.equal((await call('GET', '/ping')).status, 200);
-  },
-);
+t.test('upgrades are accepted on the agent link only; plain requests there are 426', async (t) => {
+  const { port, call, upgrades } = await startApi(t);
+  const upgrade = (path: string, more = '') =>
+    raw(
+      port,
+      `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${more}\r\n`,
+      /^HTTP\/1.1 101 /,
+    );
+  t.match(await upgrade(`/agents/${SERVER.toUpperCase()}/link`), /^HTTP\/1.1 101 /);
+  t.same(upgrades, [{ serverUuid: SERVER }]);
+  const plain = await call('GET', `/agents/${SERVER}/link`);
+  t.equal(plain.status, 426);
+  t.equal(plain.body.code, 'UpgradeRequired');
+  t.match(await upgrade('/ping'), /^HTTP\/1.1 400 /);
+  t.match(await upgrade('/agents/zzz/link'), /^HTTP\/1.1 409 [\s\S]*Invalid server_uuid/);
+  t.match(await upgrade(`/agents/${SERVER}/link`, 'Origin: https://evil.example\r\n'), /^HTTP\/1.1 403 /);
+  t.match(await upgrade(`/agents/${SERVER}/link?x=http://[`), /^HTTP\/1.1 (101|400) /);
+  t.equal((await call('GET', '/ping')).status, 200);
+});
 
-t.test('whatever is let in can be parsed by the router', (t) => {
+t.test('the router can parse every URL that passes the checks', (t) => {
   const own = { names: new Set(['cnapi.example']), anyAddress: true };
   const host = fc.oneof(
     fc.constantFrom(
@@ -117,7 +114,7 @@ t.test('whatever is let in can be parsed by the router', (t) => {
   t.end();
 });
 
-t.test('random requests get an answer or an end, and the next one is served', async (t) => {
+t.test('random requests get an answer or a closed connection, and the next one is served', async (t) => {
   const { port, call, logged } = await startApi(t);
   const word = fc.oneof(
     fc.constantFrom('servers', 'tasks', 'ping', SERVER, 'default', '..', '%2e', '%zz', 'wait', 'nop', ''),
@@ -145,7 +142,7 @@ t.test('random requests get an answer or an end, and the next one is served', as
   t.same(
     logged.filter(({ level }) => level === 'error'),
     [],
-    'none of it is a defect of ours',
+    'none of them is logged as an error',
   );
   t.equal((await call('GET', '/ping')).status, 200);
 });

@@ -1,4 +1,4 @@
-/** An instance that leaves, as callers see it who were on their way. */
+/** An instance that leaves, as seen by callers with requests under way. */
 import { connect } from 'node:net';
 import t from 'tap';
 import type { Services } from '../../lib/http/services.ts';
@@ -9,7 +9,7 @@ import { SERVER, startApi } from './support.ts';
 const PING = 'GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
 const answersIn = (text: string) => text.split('HTTP/1.1 200 ').length - 1;
 
-/** Sends it all at once; what came when the other side had closed, or as much of it as came before that was cut off. */
+/** Sends the text at once. Resolves to what arrived before the connection was closed or lost. */
 async function say(port: number, text: string): Promise<string> {
   const socket = connect({ host: '127.0.0.1', port });
   let heard = '';
@@ -24,24 +24,24 @@ async function say(port: number, text: string): Promise<string> {
   return heard;
 }
 
-t.test('whoever had connected when the door began to close is answered', async (t) => {
+t.test('connections accepted by the kernel before the listener closes are answered', async (t) => {
   const { listener, port } = await startApi(t);
   listener.announceLeave();
   const callers = Array.from({ length: 20 }, () => say(port, PING));
-  // Then the system has taken them, and this process has yet to.
+  // By then the kernel has accepted them, but this process has not.
   await new Promise<void>((resolve) => process.nextTick(resolve));
   listener.closeDoor();
-  t.not(listener.unanswered, 0, 'it is not the time to leave');
+  t.not(listener.unanswered, 0, 'not ready to leave yet');
   const heard = await Promise.all(callers);
   t.same(
     heard.filter((text) => answersIn(text) !== 1),
     [],
   );
-  await until(() => listener.unanswered === 0, 'the door to be closed');
+  await until(() => listener.unanswered === 0, 'the listening sockets to close');
   t.match(await say(port, PING), 'ECONNREFUSED');
 });
 
-t.test('requests that were sent ahead on one connection are all answered', async (t) => {
+t.test('pipelined requests are all answered', async (t) => {
   const { listener, port } = await startApi(t);
   listener.announceLeave();
   const socket = connect({ host: '127.0.0.1', port });
@@ -55,10 +55,10 @@ t.test('requests that were sent ahead on one connection are all answered', async
   socket.write(PING);
   await until(() => socket.closed, 'the connection to be closed');
   t.equal(answersIn(heard), 4);
-  t.match(heard, /Connection: close/, 'the next one is told not to come back');
+  t.match(heard, /Connection: close/, 'the last answer closes the connection');
 });
 
-t.test('a connection that is kept is answered even after the door was closed, once', async (t) => {
+t.test('a kept-alive connection is answered once more after the listening sockets closed', async (t) => {
   const { listener, port } = await startApi(t);
   const socket = connect({ host: '127.0.0.1', port });
   let heard = '';
@@ -67,20 +67,21 @@ t.test('a connection that is kept is answered even after the door was closed, on
   });
   socket.write(PING);
   await until(() => answersIn(heard) === 1, 'an answer');
-  t.match(heard, /Keep-Alive: timeout=4/, 'which says for how long a caller may count on it');
+  t.match(heard, /Keep-Alive: timeout=4/, 'the answer says how long the connection is kept');
   listener.announceLeave();
   listener.closeDoor();
-  await until(() => listener.unanswered === 0, 'the door to be closed');
+  await until(() => listener.unanswered === 0, 'the listening sockets to close');
   socket.write(PING);
   await until(() => socket.closed, 'the connection to be closed');
   t.equal(answersIn(heard), 2);
 });
 
-t.test('an answer that its caller is still reading when the instance stops is sent to its end', async (t) => {
+t.test('an answer that its caller is reading when the instance stops is sent to its end', async (t) => {
   const notes = 'x'.repeat(16 * 1024 * 1024);
   const get = async () => ({ server: { uuid: SERVER, status: 'running', notes }, isRunning: true });
   const services = { servers: { get } as unknown as Services['servers'] };
-  // Its grace ends only when all answers are sent; the time to read this one depends on the machine.
+  // The grace period ends only when all answers are sent, because the time to read this one depends
+  // on the machine.
   const sleep = (_ms: number, signal?: AbortSignal) =>
     new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve()));
   const { listener, port } = await startApi(t, { services, clock: { ...systemClock, sleep } });

@@ -6,7 +6,7 @@ import { routes } from '../../lib/http/routes.ts';
 import { until } from '../support/until.ts';
 import { SERVER, startApi } from './support.ts';
 
-t.test('ping is 200 whatever stands, ready says 503 and why', async (t) => {
+t.test('/ping is always 200; /ready is 503 with the reasons when the instance is not ready', async (t) => {
   const { call, roster, health } = await startApi(t);
   t.same((await call('GET', '/ping')).body, {
     ready: true,
@@ -23,7 +23,7 @@ t.test('ping is 200 whatever stands, ready says 503 and why', async (t) => {
   t.same(ready.body, { ready: false, reasons: ['the database does not answer'] });
 });
 
-t.test('diagnostics, instances and log levels', async (t) => {
+t.test('/diagnostics, /instances and /loglevel answer; a wrong level is refused', async (t) => {
   const { call } = await startApi(t);
   t.match((await call('GET', '/diagnostics')).body, {
     start_timestamp: '2030-01-01T00:00:00.000Z',
@@ -40,36 +40,33 @@ t.test('diagnostics, instances and log levels', async (t) => {
   }
 });
 
-t.test(
-  'metrics: all of ours begin with cnapi_, counters end in _total, and no series says which instance serves it',
-  async (t) => {
-    const { call } = await startApi(t);
-    await call('GET', '/info');
-    const { text, headers } = await call('GET', '/metrics');
-    t.match(headers.get('content-type'), /^text\/plain/);
-    const lines = text.split('\n');
-    t.ok(lines.includes('cnapi_heartbeating_servers 7'));
-    t.ok(lines.includes('cnapi_bus_published_total 3'));
-    t.ok(lines.includes('cnapi_tasks_sent_total 6'));
-    t.ok(lines.includes('cnapi_roster_verdicts_queued 5'));
-    t.match(text, /^cnapi_database_connections \d/m);
-    t.ok(lines.includes('cnapi_http_requests_total{method="GET",route="GetInfo",code="200"} 1'));
-    t.ok(
-      lines.includes('cnapi_build_info{version="1.0.0",node="v24",datacenter="testdc",host="s",cnapi_uuid="i"} 1'),
-      'who serves them is told once',
-    );
-    const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
-    for (const { name, type } of types.filter(({ name }) => !/^(process|nodejs)_/.test(name))) {
-      t.match(name, /^cnapi_/);
-      t.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
-    }
-    t.notMatch(text, /[{,](instance|server|service)="/);
-    t.match(text, /nodejs_eventloop_lag_seconds/);
-    t.equal((await call('GET', '/metrics')).status, 200);
-  },
-);
+t.test('metric names start with cnapi_, counters end in _total, and no series names the instance', async (t) => {
+  const { call } = await startApi(t);
+  await call('GET', '/info');
+  const { text, headers } = await call('GET', '/metrics');
+  t.match(headers.get('content-type'), /^text\/plain/);
+  const lines = text.split('\n');
+  t.ok(lines.includes('cnapi_heartbeating_servers 7'));
+  t.ok(lines.includes('cnapi_bus_published_total 3'));
+  t.ok(lines.includes('cnapi_tasks_sent_total 6'));
+  t.ok(lines.includes('cnapi_roster_verdicts_queued 5'));
+  t.match(text, /^cnapi_database_connections \d/m);
+  t.ok(lines.includes('cnapi_http_requests_total{method="GET",route="GetInfo",code="200"} 1'));
+  t.ok(
+    lines.includes('cnapi_build_info{version="1.0.0",node="v24",datacenter="testdc",host="s",cnapi_uuid="i"} 1'),
+    'build info names the instance once',
+  );
+  const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
+  for (const { name, type } of types.filter(({ name }) => !/^(process|nodejs)_/.test(name))) {
+    t.match(name, /^cnapi_/);
+    t.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
+  }
+  t.notMatch(text, /[{,](instance|server|service)="/);
+  t.match(text, /nodejs_eventloop_lag_seconds/);
+  t.equal((await call('GET', '/metrics')).status, 200);
+});
 
-t.test('metrics: each time of a task or lock counts once, and a late read hides nothing else', async (t) => {
+t.test('each task or lock is observed once, and a slow read hides no other metric', async (t) => {
   const state = { isStuck: false };
   const { call, addServer } = await startApi(t, {
     scrape: {
@@ -99,7 +96,7 @@ t.test('metrics: each time of a task or lock counts once, and a late read hides 
   t.ok(second.includes('cnapi_servers{status="running"} 1'));
 });
 
-t.test('metrics: two concurrent scrapes share one count of the servers, and both show it', async (t) => {
+t.test('two concurrent scrapes share one count of the servers, and both show it', async (t) => {
   const { promise, resolve } = Promise.withResolvers<Record<string, number>>();
   let reads = 0;
   const servers = () => {
@@ -115,7 +112,7 @@ t.test('metrics: two concurrent scrapes share one count of the servers, and both
   t.equal(reads, 1);
 });
 
-t.test('metrics: without an answer of the database no status is shown, and the rest is', async (t) => {
+t.test('when the database does not answer, only the metrics read from it are missing', async (t) => {
   const { call } = await startApi(t, { scrape: { servers: () => new Promise(() => undefined) } });
   const { text } = await call('GET', '/metrics');
   t.notMatch(text, /^cnapi_servers\{/m);
@@ -151,10 +148,10 @@ t.test('the OpenAPI document describes each route as it is served', async (t) =>
     t.same(operation.security, needsToken ? [{ token: [] }] : []);
     t.equal(operation['x-role'], needsToken ? needOf(route) : undefined);
   }
-  t.same(unresolved(body, body), [], 'every reference leads somewhere');
+  t.same(unresolved(body, body), [], 'every reference resolves');
 });
 
-t.test('the examples of the document satisfy its schemas', (t) => {
+t.test('the examples of the OpenAPI document satisfy its schemas', (t) => {
   let count = 0;
   for (const route of routes) {
     for (const [status, { schema, example }] of Object.entries(route.responses)) {
@@ -186,10 +183,11 @@ function find(root: unknown, reference: string): unknown {
     .reduce<unknown>((at, key) => (at as Record<string, unknown> | undefined)?.[key], root);
 }
 
-t.test(
-  'the OpenAPI document is made once: whoever asks for it again and again keeps nobody else waiting',
-  async (t) => {
-    t.equal(openApiDocument(routes, '1.2.3'), openApiDocument(routes, '1.2.3'));
-    t.not(openApiDocument(routes.slice(1), '1.2.3'), openApiDocument(routes, '1.2.3'), 'another one for another table');
-  },
-);
+t.test('the OpenAPI document is generated once per route table', async (t) => {
+  t.equal(openApiDocument(routes, '1.2.3'), openApiDocument(routes, '1.2.3'));
+  t.not(
+    openApiDocument(routes.slice(1), '1.2.3'),
+    openApiDocument(routes, '1.2.3'),
+    'another table gets another document',
+  );
+});

@@ -3,7 +3,7 @@ import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import { FakeOldAgents } from './stand-ins.ts';
 import { SERVER, STRANGER, startApi } from './support.ts';
 
-t.test('a heartbeat is heard, whoever posts it, and is not worth a line in the log', async (t) => {
+t.test('a legacy heartbeat is recorded and not logged', async (t) => {
   const { call, oldAgents, logged } = await startApi(t);
   logged.length = 0;
   for (const body of [{}, undefined])
@@ -12,7 +12,7 @@ t.test('a heartbeat is heard, whoever posts it, and is not worth a line in the l
   t.same(logged, []);
 });
 
-t.test('a heartbeat that is none', async (t) => {
+t.test('a heartbeat for an invalid server uuid is 409', async (t) => {
   const { call, oldAgents } = await startApi(t);
   const cases: [string, unknown, object][] = [
     ['zzz', {}, { status: 409, body: { code: 'InvalidArgument', message: 'Invalid server_uuid' } }],
@@ -33,7 +33,7 @@ t.test('the body of a heartbeat is not read', async (t) => {
   t.equal(oldAgents.heard.length, 3);
 });
 
-t.test('a status report: anything else in it is passed by, and of a stranger it is 404', async (t) => {
+t.test('a status report keeps the known parts and ignores the rest; an unknown server is 404', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const report = { vms: { v: { uuid: 'v' }, broken: 7 }, meminfo: 'none', diskinfo: null, timestamp: 3, more: [] };
@@ -46,7 +46,7 @@ t.test('a status report: anything else in it is passed by, and of a stranger it 
   t.equal((await call('POST', '/servers/zzz/events/status', {})).status, 409);
 });
 
-t.test('a sysinfo that makes the server counts as a sighting, a later one does not', async (t) => {
+t.test('a sysinfo that creates the server counts as a heartbeat, a later one does not', async (t) => {
   const { call, oldAgents } = await startApi(t);
   const sysinfo = { UUID: SERVER };
   for (const status of [200, 200])
@@ -54,7 +54,7 @@ t.test('a sysinfo that makes the server counts as a sighting, a later one does n
   t.same(oldAgents.made, [SERVER]);
 });
 
-t.test('a sighting that cannot be recorded: 503, and the agent posts its sysinfo again', async (t) => {
+t.test('a heartbeat that cannot be recorded is 503, and the sysinfo can be posted again', async (t) => {
   const oldAgents = new FakeOldAgents();
   oldAgents.created = async () => {
     throw new DatabaseUnavailableError();

@@ -1,10 +1,10 @@
-/** Which of a server's tickets are listed, where a caller chooses. */
+/** Filters for the list of a server's tickets. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { freshZone } from '../support/apps.ts';
 import { call } from './support.ts';
 
-t.test('a list can be of open tickets alone, of some queues, or of one request', async (t) => {
+t.test('tickets can be listed by open state, queue or request id', async (t) => {
   const { startApp } = await freshZone(t);
   const { url } = await startApp();
   const list = '/servers/default/tickets';

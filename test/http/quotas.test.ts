@@ -17,7 +17,7 @@ const events = {
   },
 } as unknown as Services['events'];
 
-t.test('one token cannot take all streams of events; another one is answered', async (t) => {
+t.test('one token cannot take all event streams; another token still gets one', async (t) => {
   const api = await startWithTokens(t, { eventStreamsPerCaller: 3 }, { services: { events } });
   const [one, other] = [await api.as('reader'), await api.as('reader')];
   const open = async (headers: Record<string, string>) => {
@@ -38,10 +38,10 @@ t.test('one token cannot take all streams of events; another one is answered', a
   t.equal((await open(other.headers)).status, 200);
   t.equal(api.limits.counters.http_caller_quota_refusals_total, 1);
   streams[0]?.abort.abort();
-  await until(async () => (await open(one.headers)).status === 200, 'a place to be free again');
+  await until(async () => (await open(one.headers)).status === 200, 'a free place');
 });
 
-t.test('waits are counted by caller, and by address where no token is brought', async (t) => {
+t.test('waits are limited per token, or per address without a token', async (t) => {
   const networks = [{ text: '127.0.0.0/8', roles: ['operator' as const] }];
   const api = await startWithTokens(t, { waitsPerCaller: 2, trustedNetworks: networks });
   const { headers } = await api.as('operator');
@@ -55,16 +55,20 @@ t.test('waits are counted by caller, and by address where no token is brought', 
   wait();
   await until(() => api.tasks.waiting === 2, 'both to wait');
   t.match(await api.call('GET', `/tasks/${id}/wait`), { status: 429, body: { message: /2 waits .*waitsPerCaller/ } });
-  t.match(await api.call('POST', `/servers/${SERVER}/execute`, { script: 'true' }), { status: 429 }, 'so does execute');
-  t.equal((await api.call('GET', `/tasks/${id}`)).status, 200, 'what does not last is answered');
+  t.match(
+    await api.call('POST', `/servers/${SERVER}/execute`, { script: 'true' }),
+    { status: 429 },
+    'execute counts as a wait',
+  );
+  t.equal((await api.call('GET', `/tasks/${id}`)).status, 200, 'a request that does not wait is answered');
   wait({ headers });
-  await until(() => api.tasks.waiting === 3, 'another caller to wait as well');
+  await until(() => api.tasks.waiting === 3, 'the other caller to wait');
   abort.abort();
-  await until(() => api.tasks.waiting === 0, 'all to leave');
+  await until(() => api.tasks.waiting === 0, 'no wait to be left');
   const last = new AbortController();
   t.teardown(() => last.abort());
   wait({ signal: last.signal });
-  await until(() => api.tasks.waiting === 1, 'room again');
+  await until(() => api.tasks.waiting === 1, 'the new wait');
 });
 
 t.test('thousands of requests with long paths write little to the log', async (t) => {
@@ -74,11 +78,11 @@ t.test('thousands of requests with long paths write little to the log', async (t
     await Promise.all(Array.from({ length: 50 }, () => api.call('GET', path)));
   const lines = api.logged.filter(({ msg }) => msg === 'request');
   t.ok(lines.length >= 40 && lines.length < 1000, `${lines.length} lines`);
-  t.ok(Math.max(...lines.map((line) => JSON.stringify(line).length)) < 1000, 'none of them long');
+  t.ok(Math.max(...lines.map((line) => JSON.stringify(line).length)) < 1000, 'each line is short');
   t.match(lines[0], { path: /^\/tasks\/x+… \(8007 characters\)$/ });
   t.equal(api.limits.counters.http_requests_unlogged_total, 1000 - lines.length);
   await api.listener.stop();
-  // More than one where the requests took more than ten seconds.
+  // There are several summaries if the requests took more than ten seconds.
   const summaries = api.logged.filter(({ sources }) => sources !== undefined);
   t.match(summaries[0], { level: 'warn', msg: /logLinesPerSource/ });
   const unlogged = summaries.map(({ sources }) => (sources as Record<string, number>)['127.0.0.1'] ?? 0);
@@ -88,7 +92,7 @@ t.test('thousands of requests with long paths write little to the log', async (t
   );
 });
 
-t.test('a summary names the busiest sources and sums up the others', async (t) => {
+t.test('a summary names the busiest sources and adds up the others', async (t) => {
   const logged: Record<string, unknown>[] = [];
   const requests = new RequestLog({ linesPerSecond: 1, clock: systemClock, log: recordingLogger(logged) });
   for (let index = 0; index < 2000; index += 1)

@@ -1,4 +1,6 @@
-/** What is answered where there is no response to answer with: refused upgrades, and bytes that are no request. */
+/**
+ * Answers to refused upgrades and to bytes that are no HTTP request, which have no response object.
+ */
 import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
@@ -12,13 +14,13 @@ const upgradeAt = (path: string, protocol = 'websocket') =>
   `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`;
 const link = upgradeAt(`/agents/${SERVER}/link`);
 
-/** A connection that its owner does not close when the other side does. */
+/** A connection that its owner keeps open when the other side closes. */
 function stubbornSocket({ port }: Api, bytes: string): Socket {
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () => socket.write(bytes));
   return socket.on('error', () => {}).resume();
 }
 
-t.test('an agent that the link does not take is told so', async (t) => {
+t.test('an agent that the link refuses gets the reason', async (t) => {
   const { port } = await startApi(t, { upgradeRefusal: full });
   const seen = await raw(port, link);
   t.match(seen, /^HTTP\/1.1 503 Service Unavailable\r\n/);
@@ -26,7 +28,7 @@ t.test('an agent that the link does not take is told so', async (t) => {
   t.match(seen, /{"code":"ServiceUnavailable","message":"the instance is full"}$/);
 });
 
-t.test('agents that reset their connections while they are refused crash nothing', async (t) => {
+t.test('agents that reset their refused connections do not crash the server', async (t) => {
   const { port, call } = await startApi(t, { upgradeRefusal: full });
   for (const path of [`/agents/${SERVER}/link`, '/ping']) {
     const resets = Array.from({ length: 200 }, () => {
@@ -40,18 +42,18 @@ t.test('agents that reset their connections while they are refused crash nothing
   }
 });
 
-t.test('a refused caller that never hangs up holds no connection', async (t) => {
+t.test('a refused caller that does not close holds no connection', async (t) => {
   const api = await startApi(t, { upgradeRefusal: full });
   for (const bytes of [link, upgradeAt('/ping'), 'no HTTP at all\r\n\r\n']) {
     const socket = stubbornSocket(api, bytes);
     const insisting = setInterval(() => socket.write('x'), 20);
     await new Promise((resolve) => socket.on('close', resolve));
     clearInterval(insisting);
-    t.pass(`closed from the other side: ${bytes.slice(0, 30)}`);
+    t.pass(`closed by the server: ${bytes.slice(0, 30)}`);
   }
 });
 
-t.test('what cannot be read as a request is answered as every error is', async (t) => {
+t.test('bytes that are no valid request get an error with a code', async (t) => {
   const { port, call } = await startApi(t);
   const ask = async (bytes: string, status: number, code: string) => {
     const seen = await raw(port, bytes);
@@ -67,7 +69,7 @@ t.test('what cannot be read as a request is answered as every error is', async (
   t.equal((await call('GET', '/ping')).status, 200);
 });
 
-t.test('bytes that are no request do not get an answer into the midst of another', async (t) => {
+t.test('invalid bytes during a streamed answer put no second answer into it', async (t) => {
   const { port, tasks } = await startApi(t);
   const { id } = await tasks.create({ serverUuid: SERVER, name: 'nop', params: {} });
   const head = `GET /tasks/${id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n`;
@@ -83,21 +85,25 @@ t.test('bytes that are no request do not get an answer into the midst of another
 });
 
 const canChoose = 'shouldUpgradeCallback' in createServer();
-t.test('an offer of another protocol is passed by', { skip: !canChoose && 'this Node cannot' }, async (t) => {
-  const { port } = await startApi(t);
-  t.match(await raw(port, upgradeAt('/info', 'h2c'), /"version"/), /^HTTP\/1.1 200 /);
-});
+t.test(
+  'an offer to upgrade to another protocol is ignored',
+  { skip: !canChoose && 'not supported by this Node.js' },
+  async (t) => {
+    const { port } = await startApi(t);
+    t.match(await raw(port, upgradeAt('/info', 'h2c'), /"version"/), /^HTTP\/1.1 200 /);
+  },
+);
 
-t.test('a connection that asks and asks ahead is cut off, and its waits end with it', async (t) => {
+t.test('a connection that pipelines too much is cut off, and its waits end', async (t) => {
   const { port, call, tasks } = await startApi(t);
   const { id } = await tasks.create({ serverUuid: SERVER, name: 'nop', params: {} });
   const ahead = (count: number) => `GET /tasks/${id}/wait?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n`.repeat(count);
   const moderate = connect(port, '127.0.0.1', () => moderate.write(ahead(10)));
   moderate.on('error', () => {});
-  await until(() => tasks.waiting >= 10, 'the moderate one waits ten times');
-  t.equal(await raw(port, ahead(2000)), '', 'cut off');
-  await until(() => tasks.waiting <= 10, 'the other waits no more');
+  await until(() => tasks.waiting >= 10, 'the moderate connection to wait ten times');
+  t.equal(await raw(port, ahead(2000)), '', 'the connection is cut off');
+  await until(() => tasks.waiting <= 10, 'the waits of the other connection to end');
   moderate.destroy();
-  await until(() => tasks.waiting === 0, 'nobody waits');
+  await until(() => tasks.waiting === 0, 'all waits to end');
   t.equal((await call('GET', '/ping')).status, 200);
 });

@@ -3,55 +3,52 @@ import t from 'tap';
 import type { FreshDatabase } from '../support/postgres.ts';
 import { SERVER, STRANGER, setStatus, startApi } from './support.ts';
 
-t.test(
-  'registering a sysinfo creates the server, with what follows from it and the defaults of new ones',
-  async (t) => {
-    const { call } = await startApi(t);
-    const sysinfo = {
-      UUID: SERVER,
-      Hostname: 'headnode',
-      'MiB of Memory': '4095',
-      'Boot Time': '1893456000',
-      'Live Image': '20200101T000000Z',
-      'Boot Parameters': { headnode: 'true' },
-      Setup: 'true',
-      'System Type': 'SunOS',
-      'SDC Agents': [{ name: 'cn-agent', version: '2.15.0' }],
-    };
-    const registered = await call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo });
-    t.equal(registered.status, 200);
-    t.equal(registered.text, '');
-    const { body } = await call('GET', `/servers/${SERVER}`);
-    t.match(body, {
-      uuid: SERVER,
-      status: 'unknown',
-      hostname: 'headnode',
-      ram: 4095,
-      setup: true,
-      headnode: true,
-      reserved: false,
-      reservoir: false,
-      reservation_ratio: 0.15,
-      datacenter: 'testdc',
-      default_console: 'serial',
-      serial: 'ttyb',
-      boot_params: {},
-      boot_modules: [],
-      comments: '',
-      rack_identifier: '',
-      traits: {},
-      last_boot: '2030-01-01T00:00:00.000Z',
-      current_platform: '20200101T000000Z',
-      agents: [{ name: 'cn-agent', version: '2.15.0' }],
-      vms: {},
-      last_heartbeat: '2030-01-01T00:00:01.000Z',
-    });
-    t.same(body.sysinfo, sysinfo);
-    t.match(body.created, /^\d{4}-\d\d-\d\dT/);
-  },
-);
+t.test('registering a sysinfo creates the server with derived fields and defaults', async (t) => {
+  const { call } = await startApi(t);
+  const sysinfo = {
+    UUID: SERVER,
+    Hostname: 'headnode',
+    'MiB of Memory': '4095',
+    'Boot Time': '1893456000',
+    'Live Image': '20200101T000000Z',
+    'Boot Parameters': { headnode: 'true' },
+    Setup: 'true',
+    'System Type': 'SunOS',
+    'SDC Agents': [{ name: 'cn-agent', version: '2.15.0' }],
+  };
+  const registered = await call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo });
+  t.equal(registered.status, 200);
+  t.equal(registered.text, '');
+  const { body } = await call('GET', `/servers/${SERVER}`);
+  t.match(body, {
+    uuid: SERVER,
+    status: 'unknown',
+    hostname: 'headnode',
+    ram: 4095,
+    setup: true,
+    headnode: true,
+    reserved: false,
+    reservoir: false,
+    reservation_ratio: 0.15,
+    datacenter: 'testdc',
+    default_console: 'serial',
+    serial: 'ttyb',
+    boot_params: {},
+    boot_modules: [],
+    comments: '',
+    rack_identifier: '',
+    traits: {},
+    last_boot: '2030-01-01T00:00:00.000Z',
+    current_platform: '20200101T000000Z',
+    agents: [{ name: 'cn-agent', version: '2.15.0' }],
+    vms: {},
+    last_heartbeat: '2030-01-01T00:00:01.000Z',
+  });
+  t.same(body.sysinfo, sysinfo);
+  t.match(body.created, /^\d{4}-\d\d-\d\dT/);
+});
 
-t.test('known ways to crash the reference get a 4xx that names the field', async (t) => {
+t.test('inputs that crash the reference get a 4xx that names the field', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const cases: [string, string, string, unknown, number, RegExp][] = [
@@ -64,9 +61,9 @@ t.test('known ways to crash the reference get a 4xx that names the field', async
       /sysinfo\.UUID/,
     ],
     ['a sysinfo without UUID', 'POST', `/servers/${SERVER}/sysinfo`, { sysinfo: {} }, 409, /sysinfo\.UUID/],
-    ['a date that is none', 'POST', `/servers/${SERVER}`, { next_reboot: 'soon' }, 409, /next_reboot/],
+    ['an invalid date', 'POST', `/servers/${SERVER}`, { next_reboot: 'soon' }, 409, /next_reboot/],
     [
-      'a transition nobody knows',
+      'an unknown transitional status',
       'POST',
       `/servers/${SERVER}`,
       { transitional_status: 'flying' },
@@ -74,9 +71,9 @@ t.test('known ways to crash the reference get a 4xx that names the field', async
       /transitional_status/,
     ],
     ['an update of the defaults', 'POST', '/servers/default', { comments: 'x' }, 409, /server_uuid/],
-    ['a server that is no UUID', 'POST', '/servers/zzz', {}, 409, /Invalid server_uuid/],
-    ['a task that is no UUID', 'GET', '/tasks/zzz', undefined, 409, /Invalid taskid/],
-    ['a wait for a task that is no UUID', 'GET', '/tasks/zzz/wait', undefined, 409, /Invalid taskid/],
+    ['a server id that is no UUID', 'POST', '/servers/zzz', {}, 409, /Invalid server_uuid/],
+    ['a task id that is no UUID', 'GET', '/tasks/zzz', undefined, 409, /Invalid taskid/],
+    ['a wait with a task id that is no UUID', 'GET', '/tasks/zzz/wait', undefined, 409, /Invalid taskid/],
   ];
   for (const [name, method, path, sent, status, message] of cases) {
     const { status: got, body } = await call(method, path, sent);
@@ -86,7 +83,7 @@ t.test('known ways to crash the reference get a 4xx that names the field', async
   }
 });
 
-t.test('updates: strict, checked by type, and by the rules of each field', async (t) => {
+t.test('updates accept known fields only and check the type and rules of each', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const update = (body: unknown) => call('POST', `/servers/${SERVER}`, body);
@@ -103,7 +100,7 @@ t.test('updates: strict, checked by type, and by the rules of each field', async
     etag_retries: 'y',
     boot_params: 7,
   });
-  t.equal(wrong.status, 500, 'as the reference, whose clients may look for it');
+  t.equal(wrong.status, 500, 'as the reference, because clients may depend on it');
   t.equal(wrong.body.code, 'InvalidParameters');
   t.equal(wrong.body.message, 'Request parameters failed validation');
   t.same(
@@ -144,35 +141,32 @@ t.test('updates: strict, checked by type, and by the rules of each field', async
     next_reboot: '2030-01-01T00:00:00.000Z',
     comments: 'mind the step',
   });
-  t.same(after.overprovision_ratios, { cpu: 4, ram: 1, disk: 1 }, 'what was posted has no effect');
+  t.same(after.overprovision_ratios, { cpu: 4, ram: 1, disk: 1 }, 'posted ratios have no effect');
   t.notOk('nics' in after);
   t.equal((await update({ next_reboot: '' })).status, 204);
   t.notOk('next_reboot' in (await call('GET', `/servers/${SERVER}`)).body);
   t.equal((await call('POST', `/servers/${STRANGER}`, {})).body.message, `Server ${STRANGER} not found`);
 });
 
-t.test(
-  'removing a server disconnects its agent and is 200, then 404; the defaults can be removed as well',
-  async (t) => {
-    const { call, addServer, roster, servers } = await startApi(t);
-    await addServer(SERVER);
-    t.ok(await servers.sysinfoDigest(SERVER));
-    const removed = await call('DELETE', `/servers/${SERVER.toUpperCase()}`);
-    t.equal(removed.status, 200);
-    t.equal(removed.text, '');
-    t.same(roster.removed, [SERVER]);
-    t.equal(await servers.sysinfoDigest(SERVER), undefined, 'the agent, when it comes again, is asked for its sysinfo');
-    t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 404);
-    t.equal((await call('DELETE', '/servers/default')).status, 200);
-    t.equal((await call('GET', '/servers/default')).status, 404);
-    t.same(roster.removed, [SERVER]);
-  },
-);
+t.test('removing a server disconnects its agent; a second removal is 404', async (t) => {
+  const { call, addServer, roster, servers } = await startApi(t);
+  await addServer(SERVER);
+  t.ok(await servers.sysinfoDigest(SERVER));
+  const removed = await call('DELETE', `/servers/${SERVER.toUpperCase()}`);
+  t.equal(removed.status, 200);
+  t.equal(removed.text, '');
+  t.same(roster.removed, [SERVER]);
+  t.equal(await servers.sysinfoDigest(SERVER), undefined, 'the agent will be asked for its sysinfo when it reconnects');
+  t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 404);
+  t.equal((await call('DELETE', '/servers/default')).status, 200);
+  t.equal((await call('GET', '/servers/default')).status, 404);
+  t.same(roster.removed, [SERVER]);
+});
 
-t.test('a removal that fails midway has removed nothing, and can be repeated', async (t) => {
+t.test('a removal that fails midway removes nothing and can be repeated', async (t) => {
   const { call, addServer, servers, roster, database } = await startApi(t);
   await addServer(SERVER, { status: 'running' });
-  // Somebody holds the roster's row until the removal has failed.
+  // A transaction holds the roster's row until the removal has failed.
   const holder = new pg.Client({ connectionString: database.url });
   await holder.connect();
   t.teardown(() => holder.end());
@@ -180,14 +174,14 @@ t.test('a removal that fails midway has removed nothing, and can be repeated', a
   t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 503);
   await holder.query('rollback');
   t.match(await call('GET', `/servers/${SERVER}`), { status: 200, body: { status: 'running' } });
-  t.ok(await servers.sysinfoDigest(SERVER), 'its parts are there as well');
+  t.ok(await servers.sysinfoDigest(SERVER), 'its parts are still there');
   t.same(roster.removed, []);
   t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 200);
   t.equal((await call('GET', `/servers/${SERVER}`)).status, 404);
   t.same(await statusOf(database), { status: 'unknown', reason: 'removed' });
 });
 
-t.test('a server that runs and has no document can be removed: an earlier version left such rows', async (t) => {
+t.test('a running server without a document, as an earlier version left them, can be removed', async (t) => {
   const { call, database, roster } = await startApi(t);
   await setStatus(database, SERVER, 'running');
   t.equal((await call('DELETE', `/servers/${SERVER}`)).status, 200);
@@ -201,7 +195,7 @@ async function statusOf({ database }: FreshDatabase): Promise<{ status: string; 
   return (await database.query<{ status: string; reason: string }>(sql, [SERVER])).rows[0];
 }
 
-t.test('the defaults of new servers can be read, and are no server', async (t) => {
+t.test('the defaults of new servers can be read and are not listed as a server', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const { body } = await call('GET', '/servers/default');
@@ -218,7 +212,7 @@ t.test('the defaults of new servers can be read, and are no server', async (t) =
   );
 });
 
-t.test('status is joined at read; a reboot shows while the server is away, until its next session', async (t) => {
+t.test('a transitional status shows while the server is away, until its next session', async (t) => {
   const { call, addServer, database } = await startApi(t);
   await addServer(SERVER);
   const status = async () => (await call('GET', `/servers/${SERVER}`)).body.status;
@@ -227,7 +221,11 @@ t.test('status is joined at read; a reboot shows while the server is away, until
   t.equal(await status(), 'running');
   await setStatus(database, SERVER, 'unknown', 1);
   t.equal(await status(), 'rebooting');
-  t.equal((await call('POST', `/servers/${SERVER}/nop`)).status, 409, 'gated by the status, not by what is displayed');
+  t.equal(
+    (await call('POST', `/servers/${SERVER}/nop`)).status,
+    409,
+    'tasks depend on the real status, not on the one displayed',
+  );
   await setStatus(database, SERVER, 'running', 2);
   t.equal(await status(), 'running');
   await setStatus(database, SERVER, 'unknown', 2);
@@ -236,7 +234,7 @@ t.test('status is joined at read; a reboot shows while the server is away, until
   t.notOk('transitional_epoch' in shown);
 });
 
-t.test('a list over 1,100 servers: order, paging, filters, extras, fields', async (t) => {
+t.test('a list of 1,100 servers supports order, paging, filters, extras and fields', async (t) => {
   const { call, addServer, database, servers } = await startApi(t);
   await addServer(SERVER, {
     sysinfo: { Hostname: 'headnode', Setup: 'true', 'Boot Parameters': { headnode: 'true' }, 'MiB of Memory': 1000 },
@@ -270,7 +268,7 @@ t.test('a list over 1,100 servers: order, paging, filters, extras, fields', asyn
     [two],
   );
   t.same((await list(`?uuids=${SERVER.toUpperCase()}`)).length, 1);
-  t.equal((await call('GET', `/servers?uuids=${two},`)).status, 500, 'an empty element');
+  t.equal((await call('GET', `/servers?uuids=${two},`)).status, 500, 'an empty element is refused');
   t.equal((await list('?reserved=true')).length, 550);
   t.equal((await list('?reserved=FALSE')).length, 551);
   t.equal((await list('?setup=true')).length, 1);
@@ -301,10 +299,10 @@ t.test('a list over 1,100 servers: order, paging, filters, extras, fields', asyn
   t.notOk('vms' in capacity || 'sysinfo' in capacity);
   const all = await withExtra('all');
   t.ok('vms' in all && 'sysinfo' in all && 'agents' in all);
-  t.equal((await withExtra('bogus')).last_heartbeat, '2030-01-01T00:00:01.000Z', 'any extras add it');
+  t.equal((await withExtra('bogus')).last_heartbeat, '2030-01-01T00:00:01.000Z', 'any extras add last_heartbeat');
   t.equal((await list(`?uuids=${two}&extras=status`))[0].last_heartbeat, null);
   t.same(await list(`?uuids=${SERVER}&fields=uuid,status,sysinfo`), [{ uuid: SERVER, status: 'running' }]);
-  t.equal((await list(`?uuids=${two}`))[0].status, 'unknown', 'no roster row');
+  t.equal((await list(`?uuids=${two}`))[0].status, 'unknown', 'a server without a roster row is unknown');
 
   const range = 'limit must be in the range 1-1000 (inclusive)';
   const invalid = (name: string) => `Invalid value for param '${name}'`;
@@ -339,7 +337,7 @@ t.test('a list over 1,100 servers: order, paging, filters, extras, fields', asyn
   t.equal((await call('GET', '/servers?sort=hostname')).status, 409);
 });
 
-t.test('many writers of one server: each lands, in some order', async (t) => {
+t.test('concurrent writers of one server all take effect', async (t) => {
   const { call, addServer, servers } = await startApi(t);
   await addServer(SERVER);
   const updates = ['reserved', 'reservoir', 'setting_up'].map((field) =>
@@ -356,7 +354,7 @@ t.test('many writers of one server: each lands, in some order', async (t) => {
   t.match((await call('GET', `/servers/${SERVER}`)).body, { reserved: true, reservoir: true, setting_up: true });
 });
 
-t.test('status history: newest first with paging; of a removed server still, of a stranger 404', async (t) => {
+t.test('status history is newest first with paging, survives removal, and is 404 when unknown', async (t) => {
   const { call, addServer, roster } = await startApi(t);
   await addServer(SERVER);
   t.same((await call('GET', `/servers/${SERVER}/status-history`)).body, []);
@@ -377,6 +375,6 @@ t.test('status history: newest first with paging; of a removed server still, of 
   );
   t.equal((await call('GET', `/servers/${STRANGER}/status-history`)).status, 200);
   const wrong = await call('GET', `/servers/${SERVER}/status-history?limit=0`);
-  t.equal(wrong.status, 400, "a caller's fault is 4xx on routes of our own");
+  t.equal(wrong.status, 400, "on routes of our own a caller's error is 4xx");
   t.same(wrong.body.errors, [{ field: 'limit', code: 'Invalid', message: 'value is not between 1 and 1000' }]);
 });

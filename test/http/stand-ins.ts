@@ -1,4 +1,4 @@
-/** Stand-ins for the fleet behind the routes: they answer as a test says. */
+/** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
@@ -9,7 +9,7 @@ import type { Tasks } from '../../lib/tasks/tasks.ts';
 import type { FollowOptions } from '../../lib/tasks/waiters.ts';
 import { SERVER } from './support.ts';
 
-/** What was posted, in order. */
+/** Records what was posted, in order. */
 export class FakeOldAgents {
   readonly heard: string[] = [];
   readonly made: string[] = [];
@@ -69,7 +69,7 @@ export class FakeRoster {
   }
 }
 
-/** Tasks that end when a test says so. */
+/** Tasks that end when a test ends them. */
 export class FakeTasks {
   readonly all = new Map<string, Task>();
   readonly created: TaskRequest[] = [];
@@ -77,10 +77,10 @@ export class FakeTasks {
   readonly events: TaskEvent[] = [];
   /** Waits that ended because their caller left. */
   abandoned = 0;
-  /** How long each was to last. */
+  /** The timeout of each wait. */
   readonly waited: number[] = [];
   waiting = 0;
-  /** What `wait` finds at once, if set. */
+  /** The result of new tasks, if set. */
   outcome: Pick<Task, 'status' | 'history'> | undefined;
 
   async known({ idempotencyKey }: TaskRequest) {
@@ -161,7 +161,7 @@ export class FakeTasks {
 
   history: Tasks['history'] = async () => ({ rows: [], next: undefined });
 
-  /** What was asked for, and what is told. */
+  /** The filters of all calls to `list`, and the page that it returns. */
   readonly asked: TaskFilter[] = [];
   page: TaskPage = { tasks: [] };
 

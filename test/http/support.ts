@@ -1,4 +1,7 @@
-/** A listener on a free port over a real database; stand-ins for the fleet: roster and tasks answer as a test says. */
+/**
+ * A listener on a free port over a real database, with fakes of roster and tasks that answer as a
+ * test says.
+ */
 import { connect } from 'node:net';
 import { Gate, type GateConfig } from '../../lib/access/gate.ts';
 import { NewServers } from '../../lib/access/new-servers.ts';
@@ -59,7 +62,7 @@ export interface Api {
   logged: Record<string, unknown>[];
   upgrades: { serverUuid: string }[];
   call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
-  /** A server with this sysinfo, and a roster row that says so. */
+  /** Adds a server with this sysinfo and a roster row with this status. */
   addServer(uuid: string, options?: { status?: string; sysinfo?: Record<string, unknown> }): Promise<void>;
 }
 
@@ -68,12 +71,12 @@ export interface ApiOptions {
   routes?: readonly Route[];
   config?: Partial<ListenerOptions['config'] & GateConfig & LimitsConfig>;
   services?: Partial<Services>;
-  /** What the link says to each agent that comes; by default it takes them all. */
+  /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
-  /** The listener's; by default the system's. */
+  /** The listener's clock; by default the system's. */
   clock?: Clock;
-  /** Tokens are looked up through this one. */
+  /** The database through which tokens are looked up. */
   accessDatabase?: (database: Queryable) => Queryable;
 }
 
@@ -188,7 +191,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     onUpgrade(_request, { socket, serverUuid }) {
       upgrades.push({ serverUuid });
       if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
-      // It stays open, as a link does, until somebody closes it.
+      // It stays open, as a link does, until someone closes it.
       socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
       return undefined;
     },
@@ -225,7 +228,7 @@ export async function setStatus({ database }: FreshDatabase, uuid: string, statu
   );
 }
 
-/** One request by fetch; an object as body goes as JSON, a text as it is. */
+/** One request by fetch. An object as body is sent as JSON, a string unchanged. */
 export async function call(
   url: string,
   method: string,
@@ -242,7 +245,7 @@ export async function call(
   return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
 }
 
-/** Writes bytes to a bare socket and reads until the other end closes it, or `enough` is seen. */
+/** Writes bytes to a socket and reads until the other side closes it, or until `enough` matches. */
 export function raw(port: number, bytes: string, enough?: RegExp): Promise<string> {
   return new Promise((resolve, reject) => {
     let seen = '';
@@ -253,7 +256,7 @@ export function raw(port: number, bytes: string, enough?: RegExp): Promise<strin
       if (enough?.test(seen)) socket.destroy();
     });
     socket.on('close', () => resolve(seen));
-    // A refused sender may find its connection reset while it still writes.
+    // The connection of a refused sender may be reset while it still writes.
     socket.on('error', (error: NodeJS.ErrnoException) =>
       ['ECONNRESET', 'EPIPE'].includes(error.code ?? '') ? undefined : reject(error),
     );
@@ -261,7 +264,7 @@ export function raw(port: number, bytes: string, enough?: RegExp): Promise<strin
 }
 
 const waitlistStats = { waits: 3, expired: 2, defects: 1, refusedCreates: 0 };
-/** The routes of tickets are tested over whole instances. */
+/** Routes of tickets are tested over whole instances. */
 const waitlist = { stats: () => waitlistStats } as Services['waitlist'];
 
 const noStats: TaskStats = {

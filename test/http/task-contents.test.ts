@@ -1,4 +1,7 @@
-/** Who is shown what a task was given and what it wrote, and that a secret is shown to nobody and kept nowhere. */
+/**
+ * Who may see a task's parameters and output, and that secrets are shown to nobody and kept
+ * nowhere.
+ */
 import t, { type Test } from 'tap';
 import type { Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
@@ -12,7 +15,7 @@ import { type Answer, call } from './support.ts';
 const SECRET = 'tremendously-hushed';
 const PARAMS = { script: 'echo what-was-asked', env: { PASSWORD: SECRET }, secret_params: ['/env/PASSWORD'] };
 
-t.test('a task of a zone with tokens', async (t) => {
+t.test('contents of a task with tokens required', async (t) => {
   const zone = await freshZone(t);
   const { url } = await zone.startApp({ access: 'tokens', trustedNetworks: { '127.0.0.0/8': 'agent' } });
   const { ask, as } = await callers(zone, url);
@@ -27,7 +30,7 @@ t.test('a task of a zone with tokens', async (t) => {
   const task = `/tasks/${id}`;
   const frame = await agent.next('task');
 
-  await t.test('its agent is given the secret, and nobody else, while it runs', async (t) => {
+  await t.test('while a task runs, only its agent gets the secret', async (t) => {
     t.strictSame(frame.params, PARAMS);
     for (const role of ['operator', 'admin'] as const) {
       const { body, text } = await ask(role, 'GET', task);
@@ -36,22 +39,25 @@ t.test('a task of a zone with tokens', async (t) => {
     }
   });
 
-  await t.test('another value under the same key is the same request; no digest of it is kept', async (t) => {
-    const again = await create({ ...PARAMS, env: { PASSWORD: 'another' } }, { 'idempotency-key': 'k' });
-    t.match(again, { status: 202, body: { id } });
-  });
+  await t.test(
+    'another secret under the same idempotency key is the same request, since no digest is kept',
+    async (t) => {
+      const again = await create({ ...PARAMS, env: { PASSWORD: 'another' } }, { 'idempotency-key': 'k' });
+      t.match(again, { status: 202, body: { id } });
+    },
+  );
 
   run(agent, frame);
   const ended = await ask('operator', 'GET', `${task}/wait?timeout=30`);
 
-  await t.test('who may run tasks sees what it was given and what it wrote', async (t) => {
+  await t.test('callers that may run tasks see parameters and output', async (t) => {
     t.match(ended.body, { status: 'complete', history: [{ event: { exitCode: 0, stdout: 'what-it-wrote' } }] });
     t.notOk('withheld' in ended.body);
     t.match((await ask('operator', 'GET', `${task}/events`)).text, 'what-it-wrote');
     t.match((await ask('operator', 'GET', `${server}/task-history`)).text, 'what-was-asked');
   });
 
-  await t.test('a reader sees that it ran, when, how far and how it ended; nothing else, by any route', async (t) => {
+  await t.test('a reader sees state, times, progress and exit code, and no contents, on any route', async (t) => {
     for (const path of [task, `${task}/wait`, `${task}/events`, `${server}/task-history`]) {
       const { status, text } = await ask('reader', 'GET', path);
       t.equal(status, 200, path);
@@ -64,7 +70,7 @@ t.test('a task of a zone with tokens', async (t) => {
     t.equal((await ask('reader', 'POST', `${task}/cancel`)).status, 403);
   });
 
-  await t.test('a failure keeps its code, and its message goes to who may run tasks', async (t) => {
+  await t.test('a failure shows its code to all and its message only to callers that may run tasks', async (t) => {
     agent.frames.splice(0);
     const failing = await create({ script: 'false' });
     const { attempt } = await agent.next('task');
@@ -77,7 +83,7 @@ t.test('a task of a zone with tokens', async (t) => {
     t.notMatch(text, 'what-it-said');
   });
 
-  await t.test('once it has ended the secret is nowhere: not in an answer, not in any table', async (t) => {
+  await t.test('after the end of a task its secret is in no answer and in no table', async (t) => {
     const paths = [task, `${task}/events`, `${server}/task-history`, server, '/audit', '/diagnostics', '/metrics'];
     for (const path of paths) t.notMatch((await ask('admin', 'GET', path)).text, SECRET, path);
     const { rows } = await zone.database.query<{ name: string }>(
@@ -93,7 +99,7 @@ t.test('a task of a zone with tokens', async (t) => {
     t.match((await ask('operator', 'GET', task)).body.params, { env: { PASSWORD: '(secret)' } });
   });
 
-  await t.test('a secret that is not there is a mistake, and nothing is run', async (t) => {
+  await t.test('secret_params that name a missing parameter are refused, and nothing runs', async (t) => {
     const refused = {
       body: { code: 'InvalidParameters', errors: [{ field: 'secret_params', message: /do not hold/ }] },
     };
@@ -103,7 +109,7 @@ t.test('a task of a zone with tokens', async (t) => {
   });
 });
 
-/** Reports progress, writes something, and ends. */
+/** Reports progress, writes output and ends. */
 function run(agent: ScriptedAgent, { id, attempt }: TaskFrame): void {
   const say = (event: object) =>
     agent.send({ type: 'task_event', id, attempt, event: { reportedAt: 'now', ...event } });

@@ -16,7 +16,7 @@ const TASK: ListedTask = {
   exit_code: 1,
 };
 
-t.test('GET /tasks hands on what it is asked for, and tells where the next page begins', async (t) => {
+t.test('GET /tasks passes on its filters and returns the position of the next page', async (t) => {
   const { call, tasks } = await startApi(t);
   const next = `1893456000000001_${TASK.id}`;
   tasks.page = { tasks: [TASK], next };
@@ -40,7 +40,7 @@ t.test('GET /tasks hands on what it is asked for, and tells where the next page 
   ]);
 });
 
-t.test('what is wrong with it is a 400 that names the parameter, one that is not declared a 409', async (t) => {
+t.test('a wrong parameter is a 400 that names it, an undeclared one a 409', async (t) => {
   const { call } = await startApi(t);
   for (const [query, field] of [
     ['status=running', 'status'],
@@ -57,7 +57,7 @@ t.test('what is wrong with it is a 400 that names the parameter, one that is not
   t.equal((await call('GET', '/tasks?offset=1')).status, 409);
 });
 
-t.test('what a task ran is shown to those who may run tasks, and to no other reader', async (t) => {
+t.test('the summary of a task is shown only to callers that may run tasks', async (t) => {
   const { call, tasks, as } = await startWithTokens(t);
   tasks.page = { tasks: [TASK] };
   const shownTo = async (role: 'reader' | 'operator' | 'admin') =>
@@ -68,7 +68,7 @@ t.test('what a task ran is shown to those who may run tasks, and to no other rea
   t.equal((await call('GET', '/tasks', undefined, (await as('agent')).headers)).status, 403);
 });
 
-t.test('a task is made in the name of whoever asks for it', async (t) => {
+t.test('a task records the caller that created it', async (t) => {
   const { call, tasks, addServer, as } = await startWithTokens(t);
   await addServer(SERVER);
   const { headers, name } = await as('operator');

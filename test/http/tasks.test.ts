@@ -15,7 +15,7 @@ const failed = (message: string) => ({
   ],
 });
 
-t.test('work is refused for a server that is not there, or not running', async (t) => {
+t.test('tasks for an unknown or stopped server are refused', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER, { status: 'unknown' });
   const routes = ['tasks', 'nop', 'execute', 'sysinfo-refresh', 'cn-agent/pause', 'cn-agent/resume'];
@@ -39,7 +39,7 @@ t.test('work is refused for a server that is not there, or not running', async (
   t.same(tasks.created, []);
 });
 
-t.test('a request repeated by its key is answered with its task, though its server has gone meanwhile', async (t) => {
+t.test('a request repeated with its idempotency key gets its task, even if the server is gone', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const send = (key: string) => call('POST', `/servers/${SERVER}/tasks`, { task: 'nop' }, { 'idempotency-key': key });
@@ -50,7 +50,7 @@ t.test('a request repeated by its key is answered with its task, though its serv
   t.match(await send('k2'), { status: 409, body: { code: 'ServerNotRunning' } });
 });
 
-t.test('a task is accepted with 202 and an id; request id and idempotency key go with it', async (t) => {
+t.test('a task is accepted with 202 and an id, and keeps its request id and idempotency key', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const body = { task: 'sleep', params: { timeout: 5 }, timeout_ms: 1000, idempotent: true };
@@ -76,11 +76,11 @@ t.test('a task is accepted with 202 and an id; request id and idempotency key go
   t.match(got.body, { id: accepted.body.id, status: 'active', task: 'sleep', server_uuid: SERVER });
 });
 
-t.test('a task with wrong parameters is 400 with all of them, an undeclared one 409', async (t) => {
+t.test('wrong parameters of a task are a 400 that lists them all, an undeclared one a 409', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const tooLong = await call('POST', `/servers/${SERVER}/tasks`, { task: 'nop', timeout_ms: 2 ** 31 });
-  t.equal(tooLong.status, 400, 'no timer and no column holds it');
+  t.equal(tooLong.status, 400, 'more than a timer or a column can hold');
   const wrong = await call('POST', `/servers/${SERVER}/tasks`, { params: [], timeout_ms: 0, idempotent: 'yes' });
   t.equal(wrong.status, 400);
   t.same(wrong.body.errors.map(({ field }: { field: string }) => field).sort(), [
@@ -99,53 +99,50 @@ t.test('a task with wrong parameters is 400 with all of them, an undeclared one 
   }
 });
 
-t.test(
-  'execute answers as the reference: trimmed stdout, or all of it with json, 500 for a command that failed',
-  async (t) => {
-    const { call, addServer, tasks } = await startApi(t);
-    await addServer(SERVER);
-    const execute = (body: object) =>
-      call('POST', `/servers/${SERVER}/execute`, { script: '#!/bin/sh\necho ok', ...body });
+t.test('execute answers as the reference: trimmed stdout, all with json, or 500 for a failed command', async (t) => {
+  const { call, addServer, tasks } = await startApi(t);
+  await addServer(SERVER);
+  const execute = (body: object) =>
+    call('POST', `/servers/${SERVER}/execute`, { script: '#!/bin/sh\necho ok', ...body });
 
-    tasks.outcome = finished({ exitCode: 0, signal: null, stdout: ' ok \n', stderr: 'warn' });
-    t.same((await execute({})).body, 'ok');
-    for (const json of [true, 1, '1', 'TRUE', {}])
-      t.same((await execute({ json })).body, { exitCode: 0, stderr: 'warn', stdout: ' ok \n' }, String(json));
-    for (const json of [false, 0, '0', 'False', '', null]) t.equal((await execute({ json })).body, 'ok', String(json));
-    t.same((await execute({ json: 'true', args: ['a', 1], env: { B: 'c', D: 2 }, timeout: '1000' })).body.exitCode, 0);
-    t.same(tasks.created.at(-1), {
-      serverUuid: SERVER,
-      name: 'command_execute',
-      params: { script: '#!/bin/sh\necho ok', args: ['a', '1'], env: { B: 'c', D: '2' }, timeout: 1000 },
-      requestId: tasks.created.at(-1)?.requestId,
-      actor: 'open',
-    });
-    tasks.outcome = finished({ exitCode: 3, stdout: '', stderr: 'no' });
-    const nonZero = await execute({});
-    t.equal(nonZero.status, 500);
-    t.same(nonZero.body, { code: 'InternalError', message: 'Error executing on remote system' });
-    t.same((await execute({ json: true })).body, { exitCode: 3, stderr: 'no', stdout: '' });
-    tasks.outcome = failed('the command ran past its timeout');
-    t.same((await execute({ json: true })).body, {
-      code: 'InternalError',
-      message: 'the command ran past its timeout',
-    });
+  tasks.outcome = finished({ exitCode: 0, signal: null, stdout: ' ok \n', stderr: 'warn' });
+  t.same((await execute({})).body, 'ok');
+  for (const json of [true, 1, '1', 'TRUE', {}])
+    t.same((await execute({ json })).body, { exitCode: 0, stderr: 'warn', stdout: ' ok \n' }, String(json));
+  for (const json of [false, 0, '0', 'False', '', null]) t.equal((await execute({ json })).body, 'ok', String(json));
+  t.same((await execute({ json: 'true', args: ['a', 1], env: { B: 'c', D: 2 }, timeout: '1000' })).body.exitCode, 0);
+  t.same(tasks.created.at(-1), {
+    serverUuid: SERVER,
+    name: 'command_execute',
+    params: { script: '#!/bin/sh\necho ok', args: ['a', '1'], env: { B: 'c', D: '2' }, timeout: 1000 },
+    requestId: tasks.created.at(-1)?.requestId,
+    actor: 'open',
+  });
+  tasks.outcome = finished({ exitCode: 3, stdout: '', stderr: 'no' });
+  const nonZero = await execute({});
+  t.equal(nonZero.status, 500);
+  t.same(nonZero.body, { code: 'InternalError', message: 'Error executing on remote system' });
+  t.same((await execute({ json: true })).body, { exitCode: 3, stderr: 'no', stdout: '' });
+  tasks.outcome = failed('the command ran past its timeout');
+  t.same((await execute({ json: true })).body, {
+    code: 'InternalError',
+    message: 'the command ran past its timeout',
+  });
 
-    const wrong = await call('POST', `/servers/${SERVER}/execute`, { args: [[1]], env: { a: null }, timeout: 'x' });
-    t.equal(wrong.status, 500);
-    t.same(
-      wrong.body.errors.map(({ field, message }: { field: string; message: string }) => [field, message]),
-      [
-        ['script', 'value was not a string'],
-        ['args', 'value was not an array of strings'],
-        ['env', 'value was not an object of strings'],
-        ['timeout', 'value was not a number'],
-      ],
-    );
-  },
-);
+  const wrong = await call('POST', `/servers/${SERVER}/execute`, { args: [[1]], env: { a: null }, timeout: 'x' });
+  t.equal(wrong.status, 500);
+  t.same(
+    wrong.body.errors.map(({ field, message }: { field: string; message: string }) => [field, message]),
+    [
+      ['script', 'value was not a string'],
+      ['args', 'value was not an array of strings'],
+      ['env', 'value was not an object of strings'],
+      ['timeout', 'value was not a number'],
+    ],
+  );
+});
 
-t.test('nop passes on sleep and error', async (t) => {
+t.test('nop passes on its sleep and error parameters', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const { status, body } = await call('POST', `/servers/${SERVER}/nop`, { sleep: '3', error: 'oh' });
@@ -155,7 +152,7 @@ t.test('nop passes on sleep and error', async (t) => {
   t.equal((await call('POST', `/servers/${SERVER}/nop`, { sleep: 'long' })).status, 500);
 });
 
-t.test('pause and resume run a task and answer 204; a sysinfo refresh keeps what comes back', async (t) => {
+t.test('pause and resume answer 204 after their task; sysinfo-refresh stores the result', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   tasks.outcome = finished({});
@@ -174,7 +171,7 @@ t.test('pause and resume run a task and answer 204; a sysinfo refresh keeps what
   t.equal((await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {})).status, 500);
 });
 
-t.test('a wait ends with the task, or with the task as it is when the time is up; failure is 200', async (t) => {
+t.test('a wait ends with the task or at its timeout, with 200 even for a failed task', async (t) => {
   const { call, port, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
@@ -185,7 +182,7 @@ t.test('a wait ends with the task, or with the task as it is when the time is up
     tasks.waited.length = 0;
     const abort = new AbortController();
     const left = fetch(`http://127.0.0.1:${port}/tasks/${id}/wait?timeout=${timeout}`, { signal: abort.signal });
-    await until(() => tasks.waited.length > 0, 'it waits');
+    await until(() => tasks.waited.length > 0, 'the wait to begin');
     abort.abort();
     await left.catch(() => undefined);
     return tasks.waited[0];
@@ -199,7 +196,7 @@ t.test('a wait ends with the task, or with the task as it is when the time is up
     ['7.9', 7],
     ['86400', 3600],
   ] as const)
-    t.equal(await waitedMs(timeout), seconds * 1000, `as the reference reads ${timeout}`);
+    t.equal(await waitedMs(timeout), seconds * 1000, `timeout ${timeout} is read as the reference does`);
   const waits = [call('GET', `/tasks/${id}/wait`), call('GET', `/tasks/${id}/wait?timeout=60`)];
   Object.assign(tasks.all.get(id) ?? {}, failed('oh'));
   for (const { status, body } of await Promise.all(waits)) {
@@ -211,54 +208,51 @@ t.test('a wait ends with the task, or with the task as it is when the time is up
       code: 'ResourceNotFound',
       message: 'no such task found',
     });
-  t.equal((await call('GET', `/tasks/${id}/wait?timeout=86400`)).status, 200, 'more than an hour counts as one');
+  t.equal((await call('GET', `/tasks/${id}/wait?timeout=86400`)).status, 200, 'more than an hour counts as one hour');
 });
 
-t.test('a caller that leaves ends its wait, and no other', async (t) => {
+t.test('a caller that leaves ends its own wait only', async (t) => {
   const { port, call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
   const other = call('GET', `/tasks/${id}/wait?timeout=60`);
   const abort = new AbortController();
   const leaving = fetch(`http://127.0.0.1:${port}/tasks/${id}/wait`, { signal: abort.signal }).catch(() => 'left');
-  await until(() => tasks.waiting === 2, 'both wait');
+  await until(() => tasks.waiting === 2, 'both to wait');
   abort.abort();
   t.equal(await leaving, 'left');
-  await until(() => tasks.abandoned > 0, 'its wait is given up');
+  await until(() => tasks.abandoned > 0, 'its wait to end');
   Object.assign(tasks.all.get(id) ?? {}, finished({}));
   t.equal((await other).body.status, 'complete');
   t.equal(tasks.abandoned, 1);
 });
 
-t.test(
-  'a wait that a leaving instance cannot go on with is 503 and asked again elsewhere, never the task as active',
-  async (t) => {
-    const over = new AbortController();
-    const { call, addServer, tasks } = await startApi(t, { services: { waitsOver: over.signal } });
-    await addServer(SERVER);
-    const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
-    const wait = call('GET', `/tasks/${id}/wait?timeout=60`);
-    await until(() => tasks.waiting > 0, 'it waits');
-    over.abort();
-    const { status, body, headers } = await wait;
-    t.equal(status, 503);
-    t.equal(body.code, 'InstanceDraining');
-    t.equal(headers.get('retry-after'), '0');
-    Object.assign(tasks.all.get(id) ?? {}, finished({}));
-    t.match(
-      await call('GET', `/tasks/${id}/wait`),
-      { status: 200, body: { status: 'complete' } },
-      'one that has ended is told',
-    );
-  },
-);
+t.test('a wait on a draining instance gets 503 to be repeated elsewhere, never an active task', async (t) => {
+  const over = new AbortController();
+  const { call, addServer, tasks } = await startApi(t, { services: { waitsOver: over.signal } });
+  await addServer(SERVER);
+  const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
+  const wait = call('GET', `/tasks/${id}/wait?timeout=60`);
+  await until(() => tasks.waiting > 0, 'the wait to begin');
+  over.abort();
+  const { status, body, headers } = await wait;
+  t.equal(status, 503);
+  t.equal(body.code, 'InstanceDraining');
+  t.equal(headers.get('retry-after'), '0');
+  Object.assign(tasks.all.get(id) ?? {}, finished({}));
+  t.match(
+    await call('GET', `/tasks/${id}/wait`),
+    { status: 200, body: { status: 'complete' } },
+    'a task that has ended is returned',
+  );
+});
 
 t.test('an instance that stops answers its waits with 503', async (t) => {
   const { call, addServer, tasks, listener } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
   const wait = call('GET', `/tasks/${id}/wait`);
-  await until(() => tasks.waiting > 0, 'it waits');
+  await until(() => tasks.waiting > 0, 'the wait to begin');
   await listener.stop();
   await listener.stop();
   const { status, body, headers } = await wait;
@@ -267,11 +261,11 @@ t.test('an instance that stops answers its waits with 503', async (t) => {
   t.equal(headers.get('retry-after'), '1');
 });
 
-t.test('an instance that stops while it runs a command says which task goes on, and not to try again', async (t) => {
+t.test('when an instance stops during a command, the 503 names the task and has no Retry-After', async (t) => {
   const { call, addServer, tasks, listener } = await startApi(t);
   await addServer(SERVER);
   const running = call('POST', `/servers/${SERVER}/execute`, { script: 'reboot' });
-  await until(() => tasks.waiting > 0, 'it waits');
+  await until(() => tasks.waiting > 0, 'the command to run');
   await listener.stop();
   const { status, body, headers } = await running;
   t.equal(status, 503);
@@ -279,7 +273,7 @@ t.test('an instance that stops while it runs a command says which task goes on, 
   t.notOk(headers.has('retry-after'));
 });
 
-t.test('cancel is 202 with the task, 409 once it has ended', async (t) => {
+t.test('cancel is 202 with the task, and 409 after its end', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
@@ -291,7 +285,7 @@ t.test('cancel is 202 with the task, 409 once it has ended', async (t) => {
   t.equal((await call('POST', `/tasks/${STRANGER}/cancel`)).status, 404);
 });
 
-t.test('events are server-sent from the first to the end, and resume by Last-Event-ID or ?after', async (t) => {
+t.test('events are streamed from first to last and resume by Last-Event-ID or ?after', async (t) => {
   const { call, addServer, tasks, port } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
@@ -324,14 +318,14 @@ t.test('events are server-sent from the first to the end, and resume by Last-Eve
   t.match((await call('GET', `/tasks/${id}/events?after=1`)).text, /^id: 2\n/);
   t.equal((await call('GET', `/tasks/${id}/events`, undefined, { 'last-event-id': 'x' })).status, 400);
   t.equal((await call('GET', `/tasks/${id}/events?after=-1`)).status, 400);
-  t.equal((await call('GET', `/tasks/${id}/events?after=${2 ** 31}`)).status, 400, 'no column holds it');
+  t.equal((await call('GET', `/tasks/${id}/events?after=${2 ** 31}`)).status, 400, 'more than a column can hold');
   const far = { 'Last-Event-ID': String(2 ** 31) };
   t.equal((await call('GET', `/tasks/${id}/events`, undefined, far)).status, 400);
   const resumed = await call('GET', `/tasks/${id}/events?after=1`, undefined, { 'Last-Event-ID': '2' });
-  t.match(resumed.text, /^id: 3\n/, 'the header is newer than the address');
+  t.match(resumed.text, /^id: 3\n/, 'the header takes precedence over the query');
   Object.assign(tasks.all.get(id) ?? {}, finished({}));
   t.match((await call('GET', `/tasks/${id}/events`)).text, /event: end/);
   t.match((await call('GET', `/tasks/${id}/events?after=2`)).text, /event: end/);
   const sated = await call('GET', `/tasks/${id}/events`, undefined, { 'Last-Event-ID': '3' });
-  t.equal(sated.status, 204, 'whoever has had the end is told to stay away');
+  t.equal(sated.status, 204, 'a client that has the end is told not to reconnect');
 });

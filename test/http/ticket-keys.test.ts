@@ -1,11 +1,11 @@
-/** The header under which a create of a ticket can be repeated, on any instance. */
+/** A request to create a ticket can be repeated on any instance with the same Idempotency-Key. */
 import t from 'tap';
 import { freshZone } from '../support/apps.ts';
 import { call } from './support.ts';
 
 const TICKETS = '/servers/default/tickets';
 
-t.test('a create is repeated under its Idempotency-Key', async (t) => {
+t.test('a repeated create with the same Idempotency-Key returns the same ticket', async (t) => {
   const zone = await freshZone(t);
   const { url: a } = await zone.startApp();
   const { url: b } = await zone.startApp();

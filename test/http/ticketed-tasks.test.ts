@@ -1,4 +1,7 @@
-/** Tasks that name a ticket, by every route that makes tasks; what decides is in test/tasks/ticketed-store.test.ts. */
+/**
+ * Tasks that name a ticket, on every route that creates tasks. The rules are tested in
+ * test/tasks/ticketed-store.test.ts.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { freshZone } from '../support/apps.ts';
@@ -15,7 +18,7 @@ const routes: [path: string, body: object, status: number][] = [
   ['cn-agent/resume', {}, 204],
 ];
 
-t.test('every route that makes a task takes a ticket for it; one that is none is 400', async (t) => {
+t.test('every route that creates a task accepts ticket_uuid and refuses an invalid one with 400', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   tasks.outcome = { status: 'complete', history: [{ name: 'finish', timestamp: 'x', event: {} }] };
@@ -37,7 +40,7 @@ t.test('every route that makes a task takes a ticket for it; one that is none is
   }
 });
 
-t.test('a task waits for its turn: the ticket is taken on one instance and its task accepted on another', async (t) => {
+t.test('a task is accepted only while its ticket is active, on whichever instance', async (t) => {
   const zone = await freshZone(t);
   const [a, b] = [(await zone.startApp()).url, (await zone.startApp()).url];
   const { agent, server } = await startServer(t, a);
@@ -62,10 +65,10 @@ t.test('a task waits for its turn: the ticket is taken on one instance and its t
   t.match(await nop(randomUUID()), { status: 409, body: { code: 'TicketNotActive', message: /There is no ticket/ } });
   const other = (await startServer(t, b)).server;
   t.match(await nop(await add(other)), { status: 409, body: { code: 'TicketOfAnotherServer' } });
-  t.equal((await nop(await add('/servers/default'))).status, 200, 'a lock of the whole datacenter');
+  t.equal((await nop(await add('/servers/default'))).status, 200, 'a ticket of the whole datacenter');
 });
 
-t.test('a request repeated by its key is answered with its task, though ticket and server have gone', async (t) => {
+t.test('a request repeated with its key gets its task, even if ticket and server are gone', async (t) => {
   const zone = await freshZone(t);
   const { url } = await zone.startApp();
   const { agent, server } = await startServer(t, url);
@@ -79,7 +82,7 @@ t.test('a request repeated by its key is answered with its task, though ticket a
   t.match(await send(), { status: 202, body: { id } });
 });
 
-/** One whose agent is there and whose sysinfo is kept. */
+/** A server whose agent is connected and whose sysinfo is stored. */
 async function startServer(t: Test, url: string): Promise<{ agent: ScriptedAgent; server: string }> {
   const machine = newMachine();
   const { agent } = await joinAgent(url, machine);

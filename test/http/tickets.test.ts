@@ -1,6 +1,6 @@
 /**
- * Tickets over two whole instances: what the reference answers, in its words, and each deliberate difference from it
- * (docs/compatibility.md names the reasons).
+ * Tickets over two whole instances: the answers of the reference in its words, and each deliberate
+ * difference (docs/compatibility.md gives the reasons).
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
@@ -10,26 +10,26 @@ import { type Answer, call, STRANGER } from './support.ts';
 
 const HOUR = { expires_in: 3600 };
 
-t.test('tickets', async (t) => {
+t.test('tickets on two instances', async (t) => {
   const zone = await freshZone(t);
   const [a, b] = [(await zone.startApp()).url, (await zone.startApp()).url];
   const server = await newServer(a);
   const tickets = `/servers/${server}/tickets`;
 
-  /** A ticket in a queue of its own, or in the queue of `id`; made on A. */
+  /** A ticket in a queue of its own, or in the queue of `id`; created on A. */
   async function add(id: string = randomUUID(), fields: object = {}): Promise<string> {
     const { status, body } = await call(a, 'POST', tickets, { scope: 'test', id, ...HOUR, ...fields });
     if (status !== 202) throw new Error(`${status} ${JSON.stringify(body)}`);
     return body.uuid;
   }
-  /** The second in its queue, and the one before it. */
+  /** Two tickets of a new queue. */
   async function addQueued(fields: object = {}): Promise<[first: string, second: string]> {
     const id = randomUUID();
     return [await add(id), await add(id, fields)];
   }
   const statusOf = async (uuid: string) => (await call(b, 'GET', `/tickets/${uuid}`)).body.status;
   const release = (uuid: string) => call(b, 'PUT', `/tickets/${uuid}/release`, {});
-  /** On B, begun when it resolves; the answer is to be awaited by the test. */
+  /** Starts a wait on B and resolves when it has begun; the test awaits the answer. */
   async function startWait(uuid: string, query = ''): Promise<{ answer: Promise<Answer> }> {
     const before = await waits(b);
     const answer = call(b, 'GET', `/tickets/${uuid}/wait${query}`);
@@ -37,7 +37,7 @@ t.test('tickets', async (t) => {
     return { answer };
   }
 
-  t.test('as the reference: the first ticket is active in the answer, the next ones wait in order', async (t) => {
+  t.test('as the reference: the first ticket is active at once, later ones wait in order', async (t) => {
     const ticket = {
       scope: 'vm',
       id: 'one',
@@ -51,7 +51,7 @@ t.test('tickets', async (t) => {
     const first = await call(a, 'POST', tickets, ticket);
     t.equal(first.status, 202);
     t.same(Object.keys(first.body), ['uuid', 'queue']);
-    t.not(first.body.uuid, STRANGER, 'unknown keys are dropped, and so are those that are not to be given');
+    t.not(first.body.uuid, STRANGER, 'unknown and read-only keys are dropped');
     const { uuid, created_at, updated_at, reqid: _reqid, ...rest } = first.body.queue[0];
     t.equal(uuid, first.body.uuid);
     t.equal(new Date(created_at).toISOString(), created_at);
@@ -70,14 +70,14 @@ t.test('tickets', async (t) => {
       { uuid: first.body.uuid, status: 'active' },
       { uuid: second.body.uuid, status: 'queued', expires_at: '2999-12-31T23:59:59.000Z', extra: {} },
     ]);
-    t.notOk('action' in second.body.queue[1], 'what was not given is not there');
+    t.notOk('action' in second.body.queue[1], 'an omitted field is absent');
     t.match((await call(b, 'GET', `/tickets/${uuid.toUpperCase()}`)).body, first.body.queue[0]);
     const form = 'scope=vm&id=formed&expires_at=3000';
     const formed = await call(a, 'POST', tickets, form, { 'content-type': 'application/x-www-form-urlencoded' });
     t.match(formed.body.queue, [{ id: 'formed', status: 'active' }]);
   });
 
-  t.test('as the reference: queues of servers and of the whole datacenter are apart', async (t) => {
+  t.test('as the reference: queues of servers and of the datacenter are separate', async (t) => {
     const other = await newServer(a);
     for (const place of [server, other, 'default']) {
       const { status, body } = await call(a, 'POST', `/servers/${place}/tickets`, { scope: 's', id: 'same', ...HOUR });
@@ -90,7 +90,7 @@ t.test('tickets', async (t) => {
     });
   });
 
-  t.test('as the reference: a list has every status in the order of creation, in pages', async (t) => {
+  t.test('as the reference: a list has tickets of every status in order of creation, in pages', async (t) => {
     const list = `/servers/${await newServer(a)}/tickets`;
     const made: string[] = [];
     for (const id of ['x', 'x', 'y']) made.push((await call(a, 'POST', list, { scope: 's', id, ...HOUR })).body.uuid);
@@ -125,7 +125,7 @@ t.test('tickets', async (t) => {
     });
   });
 
-  t.test('as the reference: a wait is 204 when the ticket is active, on whichever instance', async (t) => {
+  t.test('as the reference: a wait is 204 once the ticket is active, on any instance', async (t) => {
     const [first, second] = await addQueued();
     const active = await call(b, 'GET', `/tickets/${first}/wait`);
     t.match(active, { status: 204, text: '' });
@@ -136,7 +136,7 @@ t.test('tickets', async (t) => {
     t.equal((await another).status, 204, 'any number of waits');
   });
 
-  t.test('as the reference: what has expired is 500 in its two wordings', async (t) => {
+  t.test('as the reference: an expired ticket is 500, in two wordings', async (t) => {
     const [, second] = await addQueued({ expires_in: 5 });
     const { answer } = await startWait(second);
     t.match(await answer, { status: 500, body: { code: 'InternalError', message: 'ticket has expired' } });
@@ -144,33 +144,33 @@ t.test('tickets', async (t) => {
     t.match(late, { status: 500, body: { code: 'InternalError', message: `ticket ${second} is expired` } });
   });
 
-  t.test('as the reference: an expiry that is past is taken, and the ticket soon expires', async (t) => {
+  t.test('as the reference: an expiry in the past is accepted, and the ticket soon expires', async (t) => {
     const made = await call(a, 'POST', tickets, { scope: 's', id: 'past', expires_at: '2001-01-01T00:00:00Z' });
     t.match(made, { status: 202, body: { queue: [{ status: 'active', expires_at: '2001-01-01T00:00:00Z' }] } });
     await until(async () => (await statusOf(made.body.uuid)) === 'expired');
   });
 
-  t.test('as the reference: a release is 204 whatever the status, and activates the next', async (t) => {
+  t.test('as the reference: release is 204 whatever the status, and activates the next ticket', async (t) => {
     const [first, second] = await addQueued();
     t.equal((await release(first)).status, 204);
     t.equal(await statusOf(first), 'finished');
     t.equal(await statusOf(second), 'active');
-    t.equal((await release(first)).status, 204, 'again');
+    t.equal((await release(first)).status, 204, 'a second time');
     const gone = await add(undefined, { expires_in: 0.001 });
     await until(async () => (await statusOf(gone)) === 'expired');
     t.equal((await release(gone)).status, 204);
-    t.equal(await statusOf(gone), 'expired', 'it has one end; there it becomes finished');
-    t.equal((await call(a, 'PUT', `/tickets/${first}/release`)).status, 204, 'without a body, too');
+    t.equal(await statusOf(gone), 'expired', 'it stays expired; in the reference it becomes finished');
+    t.equal((await call(a, 'PUT', `/tickets/${first}/release`)).status, 204, 'without a body');
   });
 
-  t.test('as the reference: deleting one is 204, and the next is active', async (t) => {
+  t.test('as the reference: deleting a ticket is 204 and activates the next one', async (t) => {
     const [first, second] = await addQueued();
     t.match(await call(b, 'DELETE', `/tickets/${first}`), { status: 204, text: '' });
     t.equal((await call(a, 'GET', `/tickets/${first}`)).status, 404);
     t.equal(await statusOf(second), 'active');
   });
 
-  t.test('as the reference: deleting all of a server wants ?force=true, and says so with 412', async (t) => {
+  t.test('as the reference: deleting all tickets of a server without ?force=true is 412', async (t) => {
     const other = await newServer(a);
     const all = `/servers/${other}/tickets`;
     await call(a, 'POST', all, { scope: 's', id: 'i', ...HOUR });
@@ -186,20 +186,20 @@ t.test('tickets', async (t) => {
       );
     const { answer } = await startWait(queued);
     t.match(await call(a, 'DELETE', `${all}?force=true`), { status: 204, text: '' });
-    t.match(await answer, { status: 404 }, 'who waited is told; there it waits for ever');
+    t.match(await answer, { status: 404 }, 'the wait is answered; in the reference it never ends');
     t.same((await call(a, 'GET', all)).body, []);
-    t.equal((await call(a, 'DELETE', `${all}?force=true`)).status, 204, 'none is enough');
+    t.equal((await call(a, 'DELETE', `${all}?force=true`)).status, 204, 'with no ticket left');
     t.equal((await call(a, 'DELETE', `/servers/${STRANGER}/tickets?force=true`)).status, 404);
   });
 
-  t.test('as the reference: a ticket that is not there is 404 with its text', async (t) => {
+  t.test('as the reference: an unknown ticket is 404 with its text', async (t) => {
     const notFound = (message: string) => ({ status: 404, body: { code: 'ResourceNotFound', message } });
     t.match(await call(a, 'GET', `/tickets/${STRANGER}/wait`), notFound(`no such ticket ${STRANGER}`));
     t.match(await call(a, 'GET', `/tickets/${STRANGER}`), notFound(`ticket ${STRANGER} not found`));
     t.match(await call(a, 'PUT', `/tickets/${STRANGER}/release`, {}), notFound(`ticket ${STRANGER} not found`));
   });
 
-  t.test('where it aborts: an id that is no UUID is 409 and names it', async (t) => {
+  t.test('where the reference crashes: an id that is no UUID is 409 and named', async (t) => {
     const calls = [
       ['GET', ''],
       ['GET', '/wait'],
@@ -216,20 +216,20 @@ t.test('tickets', async (t) => {
     t.match((await call(a, 'POST', '/servers/zzz/tickets', {})).body, { message: 'Invalid server_uuid' });
   });
 
-  t.test('where it aborts: a ticket that cannot be is 400 with all that is wrong', async (t) => {
+  t.test('where the reference crashes: an invalid ticket is 400 with all errors', async (t) => {
     const rows: [string, object, string[]][] = [
       ['nothing', {}, ['scope', 'id', 'expires_at']],
       ['a number for an id', { scope: 's', id: 1, expires_at: '3000' }, ['id']],
-      ['no expiry', { scope: 's', id: 'i' }, ['expires_at']],
-      ['null for an expiry', { scope: 's', id: 'i', expires_at: null }, ['expires_at']],
-      ['a number for an expiry', { scope: 's', id: 'i', expires_at: 3000 }, ['expires_at']],
+      ['without an expiry', { scope: 's', id: 'i' }, ['expires_at']],
+      ['null as expiry', { scope: 's', id: 'i', expires_at: null }, ['expires_at']],
+      ['a number as expiry', { scope: 's', id: 'i', expires_at: 3000 }, ['expires_at']],
       ['two expiries', { scope: 's', id: 'i', expires_at: '3000', expires_in: 5 }, ['expires_at']],
-      ['no duration', { scope: 's', id: 'i', expires_in: 'soon' }, ['expires_in']],
-      ['a duration of nothing', { scope: 's', id: 'i', expires_in: 0 }, ['expires_in']],
-      ['no time', { scope: 's', id: 'i', expires_at: 'tomorrow' }, ['expires_at']],
-      ['empty texts', { scope: '', id: 'i', ...HOUR }, ['scope']],
-      ['a text without end', { scope: 's', id: 'i'.repeat(10_000), ...HOUR }, ['id']],
-      ['other types', { scope: 's', id: 'i', ...HOUR, action: 1, extra: [] }, ['action', 'extra']],
+      ['an invalid duration', { scope: 's', id: 'i', expires_in: 'soon' }, ['expires_in']],
+      ['a duration of zero', { scope: 's', id: 'i', expires_in: 0 }, ['expires_in']],
+      ['an invalid time', { scope: 's', id: 'i', expires_at: 'tomorrow' }, ['expires_at']],
+      ['an empty text', { scope: '', id: 'i', ...HOUR }, ['scope']],
+      ['a text that is too long', { scope: 's', id: 'i'.repeat(10_000), ...HOUR }, ['id']],
+      ['wrong types', { scope: 's', id: 'i', ...HOUR, action: 1, extra: [] }, ['action', 'extra']],
     ];
     for (const [name, body, fields] of rows) {
       const answer = await call(a, 'POST', tickets, body);
@@ -242,18 +242,19 @@ t.test('tickets', async (t) => {
     }
   });
 
-  t.test('where it waits for ever: a ticket that is finished is 409, before the wait and during it', async (t) => {
+  t.test('where the reference waits for ever: a finished ticket is 409, before and during a wait', async (t) => {
     const [first, second] = await addQueued();
     const { answer } = await startWait(second);
     await release(second);
     const finished = { status: 409, body: { code: 'TicketFinished', message: new RegExp(second) } };
     t.match(await answer, finished);
     t.match(await call(a, 'GET', `/tickets/${second}/wait`), finished);
-    t.equal(await statusOf(first), 'active', 'it was another’s');
+    t.equal(await statusOf(first), 'active', 'the other ticket stays active');
   });
 
-  t.test('where it waits for ever: a ticket that is deleted meanwhile is 404', async (t) => {
-    // A wait counts before it has read its ticket: one that finds it gone at once is another case.
+  t.test('where the reference waits for ever: a ticket deleted during a wait is 404', async (t) => {
+    // A wait is counted before it has read its ticket. If the ticket is gone by then, the answer
+    // differs, so try again.
     await until(async () => {
       const [, second] = await addQueued();
       const { answer } = await startWait(second);
@@ -264,33 +265,37 @@ t.test('tickets', async (t) => {
     });
   });
 
-  t.test('where it fails: deleting a ticket that is not there is 404', async (t) => {
+  t.test('where the reference fails: deleting an unknown ticket is 404', async (t) => {
     t.match(await call(a, 'DELETE', `/tickets/${STRANGER}`), {
       status: 404,
       body: { code: 'ResourceNotFound', message: `ticket ${STRANGER} not found` },
     });
   });
 
-  t.test('where it loses them: an id may be any text', async (t) => {
+  t.test('where the reference loses tickets: an id may be any text', async (t) => {
     for (const id of ['a(b', '*', 'x)(status=active', "'; --", '\u{1f512} ü', '%2F/..'])
       t.match((await call(a, 'POST', tickets, { scope: 's', id, ...HOUR })).body.queue, [{ id, status: 'active' }], id);
   });
 
-  t.test('ours: a wait whose time is up is 408, never to be taken for the lock, and can be asked again', async (t) => {
+  t.test('ours: a wait that times out is 408, keeps its place and can be repeated', async (t) => {
     const [first, second] = await addQueued();
     const { status, body, headers } = await call(b, 'GET', `/tickets/${second}/wait?timeout=0`);
     t.equal(status, 408);
     t.match(body, { code: 'TicketWaitTimeout', message: new RegExp(second) });
     t.equal(headers.get('retry-after'), '0');
-    t.equal(await statusOf(second), 'queued', 'it keeps its place');
+    t.equal(await statusOf(second), 'queued', 'the ticket keeps its place');
     t.equal((await call(b, 'GET', `/tickets/${second}/wait?timeout=1`)).status, 408);
     await release(first);
     t.equal((await call(b, 'GET', `/tickets/${second}/wait?timeout=60`)).status, 204);
-    t.equal((await call(b, 'GET', `/tickets/${first}/wait?timeout=soon`)).status, 500, 'as other waits have it');
-    t.equal((await call(b, 'GET', `/tickets/${second}/wait?timeout=86400`)).status, 204, 'more than an hour is one');
+    t.equal((await call(b, 'GET', `/tickets/${first}/wait?timeout=soon`)).status, 500, 'as in other waits');
+    t.equal(
+      (await call(b, 'GET', `/tickets/${second}/wait?timeout=86400`)).status,
+      204,
+      'more than an hour counts as one hour',
+    );
   });
 
-  t.test('ours: a renewal moves the expiry, of a queued ticket as well, and never brings one back', async (t) => {
+  t.test('ours: renew moves the expiry of an active or queued ticket and revives none', async (t) => {
     const [first, second] = await addQueued();
     const renewed = await call(b, 'POST', `/tickets/${first}/renew`, { expires_at: '2999-01-01T00:00:00Z' });
     t.match(renewed, { status: 200, body: { uuid: first, status: 'active', expires_at: '2999-01-01T00:00:00Z' } });
@@ -308,7 +313,7 @@ t.test('tickets', async (t) => {
     t.match(await call(a, 'POST', `/tickets/${second}/renew`, { ...HOUR, scope: 's' }), { status: 409 });
   });
 
-  t.test('ours: GET /waitlist tells who holds which queue, how many wait and for how long', async (t) => {
+  t.test('ours: GET /waitlist shows holder, depth and oldest wait of each queue', async (t) => {
     const [first] = await addQueued({ action: 'second' });
     const { id } = (await call(a, 'GET', `/tickets/${first}`)).body;
     const queues = (await call(b, 'GET', '/waitlist?limit=1000')).body;
@@ -319,19 +324,19 @@ t.test('tickets', async (t) => {
     const ids = async (query: string) =>
       (await call(b, 'GET', `/waitlist?${query}`)).body.map((queue: { id: string }) => queue.id);
     const all = await ids('limit=1000');
-    t.same([...(await ids('limit=2')), ...(await ids('limit=1000&offset=2'))], all, 'pages join');
+    t.same([...(await ids('limit=2')), ...(await ids('limit=1000&offset=2'))], all, 'the pages together are the list');
     t.match(await call(a, 'GET', '/waitlist?limit=1001'), { status: 400, body: { code: 'InvalidParameters' } });
     t.equal((await call(a, 'GET', '/waitlist?offset=x')).status, 400);
     t.equal((await call(a, 'GET', '/waitlist?sort=age')).status, 409);
   });
 
-  t.test('ours: a ticket says which request made it', async (t) => {
+  t.test('ours: a ticket names the request that created it', async (t) => {
     const headers = { 'x-request-id': 'job-7' };
     const { body } = await call(a, 'POST', tickets, { scope: 's', id: 'job', ...HOUR }, headers);
     t.equal(body.queue[0].reqid, 'job-7');
   });
 
-  t.test('a caller that leaves ends its wait; diagnostics and metrics count those that stay', async (t) => {
+  t.test('a caller that leaves ends its wait; diagnostics and metrics count the others', async (t) => {
     const [, second] = await addQueued();
     const { answer } = await startWait(second);
     const leave = new AbortController();
@@ -347,7 +352,7 @@ t.test('tickets', async (t) => {
   });
 });
 
-t.test('an instance that drains answers its ticket waits with 503, and another one goes on at once', async (t) => {
+t.test('a draining instance answers ticket waits with 503, and another instance continues them', async (t) => {
   const zone = await freshZone(t);
   const [leaving, other] = [await zone.startApp({ drainAgentsMs: 500, drainWaitsMs: 500 }), await zone.startApp()];
   const path = `/servers/${await newServer(other.url)}/tickets`;
@@ -361,10 +366,10 @@ t.test('an instance that drains answers its ticket waits with 503, and another o
   t.equal(headers.get('retry-after'), '0');
   const again = call(other.url, 'GET', `/tickets/${second}/wait`);
   await call(other.url, 'PUT', `/tickets/${first}/release`);
-  t.equal((await again).status, 204, 'its place was kept');
+  t.equal((await again).status, 204, 'the ticket kept its place');
 });
 
-t.test('an instance that stops sends its ticket waits to another one', async (t) => {
+t.test('an instance that stops answers ticket waits with 503, and another instance continues them', async (t) => {
   const zone = await freshZone(t);
   const [stopping, other] = [await zone.startApp(), await zone.startApp()];
   const path = `/servers/${await newServer(other.url)}/tickets`;

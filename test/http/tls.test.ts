@@ -68,12 +68,12 @@ const says = async (socket: TLSSocket, path: string) => {
   return String((await once(socket, 'data'))[0]);
 };
 
-t.test('REST and the link’s upgrade over TLS, on one port, through all its doors', async (t) => {
+t.test('REST and the agent link work over TLS on one port and all its listening sockets', async (t) => {
   const { port, ca, url, dial, upgrades } = await startTls(t);
   t.match(url, /^https:\/\/127\.0\.0\.1:\d+$/);
   const answers = await Promise.all(Array.from({ length: 40 }, () => ask(port, ca)));
   t.ok(answers.every(({ status }) => status === 200));
-  t.equal((await ask(port, ca, { headers: { origin: url } })).status, 200, 'its own pages are no strangers');
+  t.equal((await ask(port, ca, { headers: { origin: url } })).status, 200, 'its own origin is allowed');
   t.equal((await ask(port, ca, { headers: { origin: url.replace('https', 'http') } })).status, 403);
   const server = crypto.randomUUID();
   const socket = await dial();
@@ -85,14 +85,14 @@ t.test('REST and the link’s upgrade over TLS, on one port, through all its doo
   t.same(upgrades, [{ serverUuid: server }]);
 });
 
-t.test('TLS older than 1.2 is refused', async (t) => {
+t.test('TLS below 1.2 is refused', async (t) => {
   const { dial } = await startTls(t);
   const old = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' };
   await t.rejects(dial(old));
   t.equal((await dial({ maxVersion: 'TLSv1.2' })).getProtocol(), 'TLSv1.2');
 });
 
-t.test('who speaks plain HTTP, or nonsense, is cut, and the log says so a bounded number of times', async (t) => {
+t.test('plain HTTP and invalid bytes on a TLS port are closed, counted and logged at most ten times', async (t) => {
   const { port, ca, logged, listener } = await startTls(t);
   for (let each = 0; each < 30; each++) await raw(port, 'GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n');
   await raw(port, '\x16\x03\x01\xff\xff'.repeat(1000));
@@ -103,12 +103,12 @@ t.test('who speaks plain HTTP, or nonsense, is cut, and the log says so a bounde
   t.equal((await ask(port, ca)).status, 200);
 });
 
-t.test('whoever does not finish the handshake is cut in time, trickling or not, and counts until then', async (t) => {
+t.test('an unfinished handshake is closed after its timeout, even if bytes trickle in', async (t) => {
   const clock = new ManualClock();
   const { port, doors } = await openDoors(t, { maxConnections: 10, clock });
   const [silent, trickling] = [1, 2].map(() => connectPlain(port, '127.0.0.1').on('error', () => undefined));
   const ended = [silent, trickling].map((socket) => once(socket as Socket, 'close'));
-  await until(() => doors.handshakes === 2, 'both to be seen');
+  await until(() => doors.handshakes === 2, 'both to be counted');
   for (let each = 0; each < 9; each++) {
     trickling?.write(Buffer.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0]).subarray(each, each + 1));
     await clock.advance(1000);
@@ -116,28 +116,28 @@ t.test('whoever does not finish the handshake is cut in time, trickling or not, 
   t.equal(doors.handshakes, 2);
   await clock.advance(1000);
   await Promise.all(ended);
-  await until(() => doors.handshakes === 0, 'both to be forgotten');
+  await until(() => doors.handshakes === 0, 'both to be removed');
   t.equal(doors.failedHandshakes, 2);
   const gone = connectPlain(port, '127.0.0.1').on('error', () => undefined);
-  await until(() => doors.handshakes === 1, 'another');
+  await until(() => doors.handshakes === 1, 'another handshake');
   gone.destroy();
-  await until(() => doors.handshakes === 0, 'one that left by itself to be forgotten');
-  t.equal(doors.failedHandshakes, 2, 'which is nobody’s mistake');
+  await until(() => doors.handshakes === 0, 'the closed one to be removed');
+  t.equal(doors.failedHandshakes, 2, 'a caller that leaves is no failure');
 });
 
 t.test('handshakes count as connections', async (t) => {
   const { port, doors, dial } = await openDoors(t, { maxConnections: 20, clock: systemClock });
   const silent = Array.from({ length: 20 }, () => connectPlain(port, '127.0.0.1').on('error', () => undefined));
   t.teardown(() => silent.forEach((socket) => void socket.destroy()));
-  await until(() => doors.handshakes === 20, 'all of them to be seen');
+  await until(() => doors.handshakes === 20, 'all of them to be counted');
   await t.rejects(dial());
   for (const socket of silent.splice(0, 5)) socket.destroy();
-  const late = await until(() => dial().catch(() => undefined), 'a late one to be let in');
+  const late = await until(() => dial().catch(() => undefined), 'a later connection to be accepted');
   t.match(await says(late, '/late'), /200 OK/);
   late.destroy();
 });
 
-t.test('where the port is taken, nothing goes on looking at the files', async (t) => {
+t.test('when the port is taken, the certificate files are no longer watched', async (t) => {
   const squatter = createServer().listen(0, '127.0.0.1');
   await once(squatter, 'listening');
   t.teardown(() => squatter.close());
@@ -168,14 +168,14 @@ t.test('where the port is taken, nothing goes on looking at the files', async (t
   t.same(periods, []);
 });
 
-t.test('a new pair is used by new connections; the ones there stay as they are', async (t) => {
+t.test('new connections get a new certificate; open ones continue', async (t) => {
   const { files, authority, serialOf, certificates, certLog } = await startTls(t);
   const before = await serialOf();
   t.equal(before.serial, files.serial);
   const next = await authority.issue({ untilMs: Date.now() + 3 * 86_400_000 });
   await replaceFiles(files, next);
   await until(async () => (await serialOf()).serial === next.serial, 'the new certificate');
-  t.match(await says(before.socket, '/ping'), /200 OK/, 'an old connection is served on');
+  t.match(await says(before.socket, '/ping'), /200 OK/, 'the open connection is served');
   t.match(
     certLog.find(({ msg }) => /new connections get this certificate/.test(String(msg))),
     { serial: next.serial },
@@ -184,18 +184,18 @@ t.test('a new pair is used by new connections; the ones there stay as they are',
   t.ok(certLog.some(({ level, msg }) => level === 'warn' && /expires soon/.test(String(msg))));
 });
 
-t.test('a new pair that cannot be used is told once, and the old one stays', async (t) => {
+t.test('an unusable new certificate is logged once, and the old one stays in use', async (t) => {
   const { files, authority, serialOf, certificates, certLog } = await startTls(t);
   const kept = { certFile: await readFile(files.certFile), keyFile: await readFile(files.keyFile) };
   const complaints = () => certLog.filter(({ level }) => level === 'error').map(({ reason }) => String(reason));
   const other = await authority.issue();
   const expired = await authority.issue({ fromMs: Date.now() - 9e7, untilMs: Date.now() - 1000 });
   await replaceFiles(files, { certFile: other.certFile });
-  await until(() => complaints().length === 1, 'the mismatch to be told');
+  await until(() => complaints().length === 1, 'the mismatch to be logged');
   t.match(complaints()[0], /^tlsKeyFile .* is not the key of the certificate in tlsCertFile /);
   t.equal((await serialOf()).serial, files.serial);
   await writeFile(files.certFile, kept.certFile.subarray(0, 200));
-  await until(() => complaints().length === 2, 'the torn file to be told');
+  await until(() => complaints().length === 2, 'the torn file to be logged');
   t.match(complaints()[1], /^tlsCertFile .* does not hold a certificate in PEM/);
   await replaceFiles(files, expired);
   await certificates.reload();
@@ -205,10 +205,10 @@ t.test('a new pair that cannot be used is told once, and the old one stays', asy
   await writeFile(files.certFile, kept.certFile);
   await appendFile(files.certFile, '\n');
   await certificates.reload();
-  t.equal((await serialOf()).serial, files.serial, 'and one that can be used is taken again');
+  t.equal((await serialOf()).serial, files.serial, 'a usable certificate is loaded again');
 });
 
-t.test('a pair that cannot be used ends the start, with the key and file that is at fault', async (t) => {
+t.test('an unusable certificate fails the start and names the configuration key and file', async (t) => {
   const authority = await Authority.create(t);
   const good = await authority.issue();
   const other = await authority.issue();

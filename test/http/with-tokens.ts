@@ -1,4 +1,4 @@
-/** A listener that asks for tokens, and tokens for it. */
+/** A listener that requires tokens, and tokens for it. */
 import type { Test } from 'tap';
 import type { Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';

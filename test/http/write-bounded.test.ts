@@ -7,7 +7,7 @@ import { until } from '../support/until.ts';
 
 const CONTENT = Buffer.alloc(32 * 1024 * 1024, 'x');
 
-t.test('a caller that stops reading is given up after its time, one that reads gets everything', async (t) => {
+t.test('a caller that stops reading is dropped after a timeout, one that reads gets everything', async (t) => {
   for (const isReading of [true, false]) {
     const { response, socket } = await answering(t);
     const { clock, armed, fire } = heldTimers();
@@ -17,20 +17,20 @@ t.test('a caller that stops reading is given up after its time, one that reads g
       await until(() => response.writableLength > 0 && armed.length > 0, 'the writer to wait');
       t.equal(armed.at(-1)?.delayMs, SLOW_READER_MS);
       let isStuck = false;
-      // The system's buffers may still take some of it.
+      // The kernel's buffers may still take some of it.
       void written.then(() => (isStuck = true));
       const fired = () => {
         fire();
         return isStuck;
       };
-      await until(fired, 'it to give up');
+      await until(fired, 'the writer to give up');
     }
     t.equal(await written, isReading);
     t.equal(armed.length, 0, 'no timer is left');
   }
 });
 
-t.test('a caller that leaves ends the writing', async (t) => {
+t.test('a caller that leaves ends the write', async (t) => {
   const { response, socket } = await answering(t);
   const written = writeInSlices(response, CONTENT, systemClock);
   socket.destroy();
@@ -52,7 +52,7 @@ async function answering(t: Test) {
   return { response: await promise, socket };
 }
 
-/** Timers that fire when they are told to. */
+/** Timers that fire on demand. */
 function heldTimers() {
   const armed: { delayMs: number; callback: () => void }[] = [];
   const clock: Clock = {
