@@ -1,4 +1,4 @@
-/** Over TLS, with tokens: who may do what, and what a caller is told who may not. */
+/** With tokens over TLS: who may do what, and what a caller without the right sees. */
 import { statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
@@ -11,7 +11,7 @@ import { joinAgent, newMachine } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
 import { Cli } from './rig.ts';
 
-t.test('tokens over TLS', async (t) => {
+t.test('the CLI with tokens over TLS', async (t) => {
   const authority = await Authority.create(t);
   const { certFile: tlsCertFile, keyFile: tlsKeyFile } = await authority.issue();
   const { url, startApp } = await freshZone(t);
@@ -24,13 +24,13 @@ t.test('tokens over TLS', async (t) => {
     return cli.start(args, { env }).ended;
   };
 
-  await t.test('without the CA or a token one is told what is missing', async (t) => {
+  await t.test('without the CA or a token, the error names what is missing', async (t) => {
     t.match(at, /^https:/);
     t.match(await cli.run('servers'), { code: 3, stderr: /its CA is not trusted|self-signed.*CNAPI_CA_FILE/ });
     t.match(await run(undefined, 'servers'), { code: 1, stderr: /Unauthorized; at https:[\s\S]*CNAPI_TOKEN_FILE/ });
   });
 
-  await t.test('an admin makes tokens, each may what its role says, and a revoked one nothing', async (t) => {
+  await t.test('an admin creates tokens, each may do what its role allows, and a revoked one nothing', async (t) => {
     await cli.run('token', 'create', 'root', '--role', 'admin', '--config', config, '--file', 'root');
     const made = await run('root', 'token', 'create', 'eyes', '--role', 'reader', '--expires', '1h', '--file', 'eyes');
     t.match(made, { code: 0, stdout: 'eyes\n', stderr: /\(eyes, reader\) is good until/ });
@@ -48,7 +48,7 @@ t.test('tokens over TLS', async (t) => {
     t.match(await run('deploy', 'lock', 'default', 'a', 'b', '--', 'echo', 'ran'), { code: 0, stdout: 'ran\n' });
     const list = await run('root', 'token', 'list');
     t.match(list.stdout, /deploy +operator/);
-    t.notMatch(list.stdout, shown.stdout.trim(), 'never the token itself');
+    t.notMatch(list.stdout, shown.stdout.trim(), 'the list never shows a token');
     t.match(await run('root', 'token', 'revoke', 'eyes'), { code: 0, stdout: /is revoked/ });
     t.match(await run('eyes', 'servers'), { code: 1, stderr: /Unauthorized/ });
     t.match(await run('root', 'token', 'revoke', 'eyes'), { code: 2, stderr: /There is no token eyes/ });
@@ -64,12 +64,12 @@ t.test('tokens over TLS', async (t) => {
     t.match(
       JSON.parse((await run('root', 'token', 'list', '--all', '--json')).stdout),
       { length: 3 },
-      'none that nobody has',
+      'a failed create leaves no token',
     );
   });
 });
 
-t.test('a reader is told that something is withheld, and sees the rest; a secret is shown to nobody', async (t) => {
+t.test('a reader sees that contents are withheld, and a secret is shown to nobody', async (t) => {
   const { database, startApp } = await freshZone(t);
   const { url } = await startApp({ access: 'tokens', trustedNetworks: { '127.0.0.0/8': 'agent' } });
   const tokens = new Tokens({ database, random: systemRandom });
@@ -105,7 +105,7 @@ t.test('a reader is told that something is withheld, and sees the rest; a secret
     t.notMatch(seen.stdout + seen.stderr, /written|asked|hushed|missing/, args.join(' '));
   }
   t.match((await run(reader, 'task', id)).stdout, /exit code +3/);
-  t.equal((await run(reader, 'task', id, '--follow')).code, 1, 'its exit code is known all the same');
+  t.equal((await run(reader, 'task', id, '--follow')).code, 1, 'the exit code is still known');
   const all = await run(operator, 'task', id, '--json');
   t.match(JSON.parse(all.stdout), { params: { env: { PASSWORD: '(secret)' } } });
   t.notMatch(all.stderr, told);

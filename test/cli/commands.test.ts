@@ -1,4 +1,4 @@
-/** The commands against real instances and agents: one zone for all of them. */
+/** The commands against real instances and agents. All tests share one zone. */
 import { existsSync, writeFileSync } from 'node:fs';
 import t from 'tap';
 import { processFacts } from '../../lib/cn-agent/proc.ts';
@@ -6,7 +6,7 @@ import { startZone } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
 import { Cli, CNAPI, records } from './rig.ts';
 
-t.test('a zone', async (t) => {
+t.test('the commands of cnapi against real instances and agents', async (t) => {
   const zone = await startZone(t, { instances: 2, agents: 2, simulated: 1 });
   const [one, two] = zone.agents.map(({ serverUuid }) => serverUuid) as [string, string];
   const cli = new Cli(
@@ -14,7 +14,7 @@ t.test('a zone', async (t) => {
     zone.instances.map(({ url }) => url),
   );
 
-  await t.test('servers are listed and filtered', async (t) => {
+  await t.test('servers lists and filters servers; commands accept the beginning of a uuid', async (t) => {
     const all = await cli.json<{ uuid: string; hostname: string }[]>('servers');
     t.equal(all.length, 3);
     const { hostname } = all.find(({ uuid }) => uuid === one) ?? { hostname: '' };
@@ -26,9 +26,9 @@ t.test('a zone', async (t) => {
       code: 2,
       stderr: /foo is not one of running, unknown, rebooting/,
     });
-    t.match((await cli.run('servers', '--wide')).stdout.match(/ now$/gm), { length: 3 }, 'whichever instance is asked');
+    t.match((await cli.run('servers', '--wide')).stdout.match(/ now$/gm), { length: 3 }, 'on any instance');
     for (const command of ['server', 'tasks', 'tickets'])
-      t.match(await cli.run(command, one.slice(0, 8)), { code: 0 }, 'by the beginning of its uuid');
+      t.match(await cli.run(command, one.slice(0, 8)), { code: 0 }, 'by the beginning of the uuid');
     t.match((await cli.run('servers', '--where', 'hostnam=node-*')).stderr, /No server has a property hostnam$/m);
     t.match((await cli.run('servers', '--where', 'hostname=nod')).stderr, /No server matches/);
     t.match((await cli.run('server', one)).stdout, /^decided by +[-0-9a-f]{36}$/m);
@@ -46,7 +46,7 @@ t.test('a zone', async (t) => {
     t.match((await cli.run('instances')).stdout, new RegExp(`${zone.instances[0]?.uuid} +${zone.instances[0]?.url}`));
   });
 
-  await t.test('exec gives a command its arguments as they are, and its output apart', async (t) => {
+  await t.test('exec passes arguments unchanged and keeps stdout and stderr apart', async (t) => {
     const hostile = ['a  b', '$(id)', '`id`', '; id', "'", '"', '--', '*'];
     const { code, stdout } = await cli.run('exec', one, '--', 'printf', '%s\\n', ...hostile);
     t.equal(code, 0);
@@ -59,12 +59,17 @@ t.test('a zone', async (t) => {
     const script = cli.start(['exec', one, '--script', '-', '--env', 'WHO=me', '--', 'x y'], {
       input: '#!/bin/sh\necho "$WHO:$1"\nexit 3\n',
     });
-    t.match(await script.ended, { code: 3, stdout: 'me:x y\n', stderr: /exit code 3/ }, 'the exit code is ours');
+    t.match(
+      await script.ended,
+      { code: 3, stdout: 'me:x y\n', stderr: /exit code 3/ },
+      'the exit code of the command is passed on',
+    );
     t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 143, stderr: /TaskTimeout/ });
   });
 
-  await t.test('20 MB of one server come whole and in order, and whatever is missing is counted', async (t) => {
-    // Read through the other instance than its agent's, as often as not; each line has eight bytes.
+  await t.test('20 MB of output of one server arrive in order, and missing bytes are reported', async (t) => {
+    // Half of the time this reads through an instance that does not hold the agent. Each line has
+    // eight bytes.
     const { code, stdout, stderr } = await cli.run('exec', one, '--', 'seq 1000000 3500000');
     const cut = [...stderr.matchAll(/(\d+) bytes of stdout are missing/g)].reduce((sum, [, n]) => sum + Number(n), 0);
     t.equal(stdout.length + cut, 20_000_008);
@@ -72,14 +77,14 @@ t.test('a zone', async (t) => {
     const numbers = stdout.split('\n').filter((line) => line.length === 7);
     t.ok(numbers.every((line, at) => at === 0 || Number(line) > Number(numbers[at - 1])));
     const [task] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1');
-    t.match(await cli.json('task', task?.id ?? ''), { params: { paced: true } }, 'the command waits');
+    t.match(await cli.json('task', task?.id ?? ''), { params: { paced: true } }, 'the command is paced');
   });
 
-  await t.test('output that is missing shows in the exit code, and input that nobody reads is refused', async (t) => {
+  await t.test('missing output sets the exit code, and unused input is refused', async (t) => {
     const much = 'head -c 3000000 /dev/zero | tr "\\0" x';
     t.match(await cli.run('exec', one, two, '--', much), { code: 4, stderr: /\d+ bytes of stdout are missing/ });
     t.equal((await cli.run('exec', one, two, '--json', '--', much)).code, 4);
-    t.equal((await cli.run('exec', one, '--', `${much}; exit 9`)).code, 9, 'of a command that failed, its own');
+    t.equal((await cli.run('exec', one, '--', `${much}; exit 9`)).code, 9, 'a failed command keeps its own exit code');
     const [left] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1', '--status', 'complete');
     t.match(await cli.run('task', left?.id.slice(0, 8) ?? '', '--follow'), { code: 1 });
     const marker = `${cli.home}/ran`;
@@ -100,15 +105,15 @@ t.test('a zone', async (t) => {
     t.match(await loop.ended, { code: 0, stdout: 'ran\n' });
   });
 
-  await t.test('what is written faster than it is shown live is whole in a pipe, in order', async (t) => {
+  await t.test('output that is faster than the live stream is complete and in order in a pipe', async (t) => {
     const burst = 'i=0; while [ $i -lt 3 ]; do seq -f "%0100g" 1 2000; sleep 0.12; i=$((i+1)); done';
     const lines = Array.from({ length: 2000 }, (_, at) => `${String(at + 1).padStart(100, '0')}\n`).join('');
     const { code, stdout, stderr } = await cli.run('exec', one, '--', burst);
     t.strictSame([code, stderr], [0, '']);
-    t.ok(stdout === lines.repeat(3), 'every line, in order');
+    t.ok(stdout === lines.repeat(3), 'every line in order');
   });
 
-  await t.test('exec on many tells whose line each is, and how each ended', async (t) => {
+  await t.test('exec on several servers marks each line with its server and reports each end', async (t) => {
     const { code, stdout, stderr } = await cli.run('exec', one, two, '--', `echo hello; test $PPID = 0 || exit 4`);
     t.equal(code, 1);
     for (const uuid of [one, two]) {
@@ -124,7 +129,7 @@ t.test('a zone', async (t) => {
     t.match(await cli.run('exec', one, 'nobody', '--', 'touch', '/nowhere/x'), { code: 2, stderr: /no server nobody/ });
   });
 
-  await t.test('a task can be left, followed, listed and cancelled', async (t) => {
+  await t.test('a task can be detached, followed, listed and cancelled', async (t) => {
     const left = await cli.run('exec', '--detach', one, '--', 'echo first; sleep 60');
     const id = left.stdout.trim();
     const following = cli.start(['task', id, '--follow']);
@@ -151,7 +156,7 @@ t.test('a zone', async (t) => {
     t.match(await cli.run('cancel', id), { code: 1, stderr: /\(TaskEnded; at http.*, request [-0-9a-f]{36}\)/ });
   });
 
-  await t.test('the first Ctrl-C cancels what runs, the second one leaves', async (t) => {
+  await t.test('the first Ctrl-C cancels the tasks, the second one exits', async (t) => {
     const first = cli.start(['exec', one, two, '--', 'echo begun; sleep 60'], { wrapper: true });
     await first.says(/begun[\s\S]*begun/);
     first.child.kill('SIGINT');
@@ -166,7 +171,7 @@ t.test('a zone', async (t) => {
     t.match(stderr, /left: \S+: task [-0-9a-f]{36} may still run/);
   });
 
-  await t.test('a lost terminal ends exec and not what runs, and under nohup exec stays', async (t) => {
+  await t.test('SIGHUP ends exec but not the task, and exec under nohup continues', async (t) => {
     const go = `${cli.home}/go`;
     const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
     const lost = cli.start(['exec', one, '--', script], { wrapper: true });
@@ -182,12 +187,12 @@ t.test('a zone', async (t) => {
     t.match(await kept.ended, { code: 0, stdout: 'begun\ndone\n' });
   });
 
-  await t.test('a lock is held while the command runs, and its exit code is passed on', async (t) => {
+  await t.test('lock holds the ticket while the command runs and passes on its exit code', async (t) => {
     t.match(await cli.run('lock', one, 'vm', 'x', '--', 'sh', '-c', 'echo $CNAPI_TICKET; exit 7'), {
       code: 7,
       stdout: /^[-0-9a-f]{36}\n$/,
     });
-    t.strictSame(await cli.json('tickets'), [], 'and released');
+    t.strictSame(await cli.json('tickets'), [], 'the lock is released');
     t.match(await cli.run('lock', one, 'vm', 'x', '--', 'no-such-command'), { code: 127 });
     t.match(await cli.run('lock', one, 'vm', 'x', '--', 'sh', '-c', 'kill -9 $$'), { code: 137 });
     const script = 'trap "" HUP; echo held; exec sleep 60';
@@ -200,11 +205,11 @@ t.test('a zone', async (t) => {
     await next.says('1 ahead, held by ticket');
     t.match(await cli.json('tickets'), [{ server_uuid: 'default', scope: 'vm', id: 'x', depth: 1 }]);
     holder.child.kill('SIGTERM');
-    t.equal((await holder.ended).code, 143, 'a signal is the command’s to end of');
+    t.equal((await holder.ended).code, 143, 'the command is ended by the signal');
     t.match(await next.ended, { code: 0, stdout: 'mine\n' });
   });
 
-  await t.test('who is stopped while it waits gives its place back', async (t) => {
+  await t.test('a lock command that is stopped while waiting gives up its place', async (t) => {
     const holder = cli.start(['lock', 'default', 'vm', 'y', '--', 'sh', '-c', 'echo held; exec sleep 60']);
     await holder.says('held');
     const waiter = cli.start(['lock', 'default', 'vm', 'y', '--', 'echo', 'never']);
@@ -216,7 +221,7 @@ t.test('a zone', async (t) => {
     await holder.ended;
   });
 
-  await t.test('a lock that is lost stops the command, and all that it started', async (t) => {
+  await t.test('when the lock is lost, the command and its children are stopped', async (t) => {
     const script =
       'trap "echo told; exit 0" TERM; sh -c "trap : TERM; echo child \\$\\$; sleep 60; sleep 60" & echo held; wait';
     const holder = cli.start(['lock', one, 'vm', 'z', '--', 'sh', '-c', script]);
@@ -229,11 +234,11 @@ t.test('a zone', async (t) => {
     t.match(stdout, 'told');
     t.match(stderr, /the lock is lost, the command is stopped/);
     const pid = Number(/child (\d+)/.exec(stdout)?.[1]);
-    // One that nobody has buried counts as gone.
-    await until(async () => ['Z', undefined].includes((await processFacts(pid))?.state), 'the child to be gone');
+    // A zombie counts as gone.
+    await until(async () => ['Z', undefined].includes((await processFacts(pid))?.state), 'the child to end');
   });
 
-  await t.test('events are followed, of one server and of one kind, from where one left off', async (t) => {
+  await t.test('events filters by server and kind, and continues after a given position', async (t) => {
     const following = cli.start(['events', '--kind', 'task', '--server', one, '--limit', '2', '--json']);
     await following.says('following');
     await cli.run('exec', two, '--', 'true');
@@ -269,7 +274,7 @@ t.test('a zone', async (t) => {
     t.match(await cli.run('events', '--after', 'nonsense'), { code: 1, stderr: /request [-0-9a-f]{36}/ });
   });
 
-  await t.test('watch and audit tell what is', async (t) => {
+  await t.test('watch and audit show the current state', async (t) => {
     t.match((await cli.run('watch', '--once')).stdout, /instances: 2 live; servers: 3, 3 running; locks: 0 held/);
     const watching = cli.start(['watch', '--json', '--interval', '300ms']);
     await watching.says('"total":3');
@@ -285,7 +290,7 @@ t.test('a zone', async (t) => {
     t.same(await cli.json('audit', '--object', 'x%'), []);
   });
 
-  await t.test('a reader that goes away is no trouble', async (t) => {
+  await t.test('a reader that closes the pipe causes no error', async (t) => {
     const piped = cli.start(['servers'], {});
     piped.child.stdout?.destroy();
     const { code, stderr } = await piped.ended;
@@ -298,8 +303,8 @@ t.test('a zone', async (t) => {
     t.equal((await endless.ended).code, 130);
   });
 
-  await t.test('names and ids of the fleet are completed', async () => {
-    // On a busy machine it gives up rather than keep the shell waiting.
+  await t.test('completion offers names and ids of the fleet', async () => {
+    // On a busy machine, completion gives up rather than block the shell.
     const completes = async (wanted: string, ...args: string[]) =>
       void (await until(
         async () => (await cli.run('__complete', '--', ...args)).stdout.split('\n').includes(wanted),

@@ -1,18 +1,18 @@
-/** What goes on when instances go: killed, frozen, drained, while something lasts. */
+/** Commands under way while instances are killed, frozen and drained. */
 import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import { startZone } from '../support/fleet-harness.ts';
 import { Cli } from './rig.ts';
 
-t.test('a zone', async (t) => {
+t.test('the CLI while instances fail', async (t) => {
   const zone = await startZone(t, { instances: 3, agents: 1, simulated: 0 });
   const [first, ...others] = zone.instances;
   const [server] = zone.agents.map(({ serverUuid }) => serverUuid);
   if (first === undefined || server === undefined) throw new Error('the zone is empty');
-  /** The others are learnt from the one that is named. */
+  /** The CLI learns the other addresses from the named instance. */
   const cli = new Cli(t, [first.url]);
-  /** As it was, whatever a test came to: what fails in one must not fail the next one too. */
+  /** Restores the zone after each test, so that one failure does not cause others. */
   const mend = async () => {
     for (const { program } of zone.instances) {
       if (program.isFrozen) program.thaw();
@@ -22,38 +22,35 @@ t.test('a zone', async (t) => {
     await zone.untilRunning(1);
   };
 
-  await t.test(
-    'exec, lock and events go on at another instance when theirs is killed and the next one stands still',
-    async (t) => {
-      t.teardown(mend);
-      const go = `${cli.home}/go`;
-      const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
-      const exec = cli.start(['exec', server, '--', script]);
-      const lock = cli.start(['lock', server, 'vm', 'x', '--expires', '6s', '--', 'sh', '-c', script]);
-      await exec.says('begun');
-      await lock.says('begun');
-      const waiter = cli.start(['lock', server, 'vm', 'x', '--', 'echo', 'mine']);
-      await waiter.says('1 ahead');
-      const events = cli.start(['events', '--kind', 'ticket', '--json']);
-      await events.says('following');
-      await first.program.kill();
-      others[0]?.program.freeze();
-      // Longer than what is not renewed lasts.
-      await sleep(7000);
-      t.equal(waiter.stdout(), '', 'the lock was renewed');
-      others[0]?.program.thaw();
-      writeFileSync(go, '');
-      t.match(await exec.ended, { code: 0, stdout: 'begun\ndone\n', stderr: /continuing at another instance/ });
-      t.match(await lock.ended, { code: 0, stdout: 'begun\ndone\n' });
-      t.match(await waiter.ended, { code: 0, stdout: 'mine\n' });
-      const finished = /"finished"[\s\S]*"finished"/;
-      await events.says(finished);
-      t.match(events.stderr(), /continuing at another instance/);
-      events.child.kill('SIGINT');
-    },
-  );
+  await t.test('exec, lock and events continue at another instance after theirs is killed or freezes', async (t) => {
+    t.teardown(mend);
+    const go = `${cli.home}/go`;
+    const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
+    const exec = cli.start(['exec', server, '--', script]);
+    const lock = cli.start(['lock', server, 'vm', 'x', '--expires', '6s', '--', 'sh', '-c', script]);
+    await exec.says('begun');
+    await lock.says('begun');
+    const waiter = cli.start(['lock', server, 'vm', 'x', '--', 'echo', 'mine']);
+    await waiter.says('1 ahead');
+    const events = cli.start(['events', '--kind', 'ticket', '--json']);
+    await events.says('following');
+    await first.program.kill();
+    others[0]?.program.freeze();
+    // Longer than an unrenewed ticket lasts.
+    await sleep(7000);
+    t.equal(waiter.stdout(), '', 'the lock was renewed');
+    others[0]?.program.thaw();
+    writeFileSync(go, '');
+    t.match(await exec.ended, { code: 0, stdout: 'begun\ndone\n', stderr: /continuing at another instance/ });
+    t.match(await lock.ended, { code: 0, stdout: 'begun\ndone\n' });
+    t.match(await waiter.ended, { code: 0, stdout: 'mine\n' });
+    const finished = /"finished"[\s\S]*"finished"/;
+    await events.says(finished);
+    t.match(events.stderr(), /continuing at another instance/);
+    events.child.kill('SIGINT');
+  });
 
-  await t.test('a lock that nobody renews any more is given up in time', async (t) => {
+  await t.test('a lock that cannot be renewed stops the command in time', async (t) => {
     t.teardown(mend);
     const holder = cli.start([
       'lock',
@@ -74,13 +71,13 @@ t.test('a zone', async (t) => {
     t.match(stderr, /could not be renewed in time/);
   });
 
-  await t.test('drain --wait ends when the instance has gone', async (t) => {
+  await t.test('drain --wait returns when the instance has gone', async (t) => {
     const { code, stdout, stderr } = await cli.run('drain', first.url, '--wait');
     t.equal(code, 0);
     t.match(stderr, /draining, \d agents/);
     t.match(stdout, `${first.uuid} has gone after`);
     await first.program.ended();
-    t.match(await cli.run('drain', first.uuid), { code: 3 }, 'the one that was named has gone');
+    t.match(await cli.run('drain', first.uuid), { code: 3 }, 'the named instance has gone');
     const elsewhere = cli.start(['drain', first.uuid], { env: { CNAPI_URL: others[0]?.url ?? '' } });
     t.match(await elsewhere.ended, { code: 2, stderr: /There is no instance/ });
   });

@@ -1,4 +1,6 @@
-/** Slow readers, many streams, answers that are lost or hostile: instances as a test says, the program as it is. */
+/**
+ * Slow readers, many streams, lost or hostile answers: the real program against scripted instances.
+ */
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
@@ -26,12 +28,12 @@ function servers(...hostnames: string[]) {
   }));
 }
 
-t.test('a slow reader of a pipe gets all of it', async (t) => {
+t.test('a slow reader of a pipe gets the whole output', async (t) => {
   const many = servers(...Array.from({ length: 900 }, (_, at) => `${at}-${'x'.repeat(500)}`));
   const instance = await scripted(t, (response) => json(response, 200, many));
   const running = new Cli(t, [instance.url]).start(['servers', '--json']);
   running.child.stdout?.pause();
-  await until(() => instance.heard.length > 0, 'the question');
+  await until(() => instance.heard.length > 0, 'the request');
   await sleep(500);
   running.child.stdout?.resume();
   const { code, stdout } = await running.ended;
@@ -39,7 +41,7 @@ t.test('a slow reader of a pipe gets all of it', async (t) => {
   t.equal((JSON.parse(stdout) as unknown[]).length, 900);
 });
 
-t.test('streams do not stand in the way of what is asked meanwhile', async (t) => {
+t.test('open event streams do not block other requests', async (t) => {
   const open: ServerResponse[] = [];
   const instance = await scripted(t, (response, { path }) => {
     if (path !== '/events') return json(response, 200, {});
@@ -55,40 +57,37 @@ t.test('streams do not stand in the way of what is asked meanwhile', async (t) =
   await instance.stop();
 });
 
-t.test(
-  'of a task that goes on while nobody may follow it, the end is not known, and nothing is called failed',
-  async (t) => {
-    const rows: [string, number, number][] = [
-      ['following is refused', 202, 401],
-      ['whether it was made is not known', 503, 200],
-    ];
-    for (const [what, created, followed] of rows) {
-      const instance = await scripted(t, (response, { path }) => {
-        if (path.endsWith('/events')) return json(response, followed, NOT_NOW);
-        json(response, created, created === 202 ? { id: TICKET } : NOT_NOW);
-      });
-      const client = new CnapiClient({
-        place: { urls: [instance.url] },
-        credentials: { token: undefined, ca: undefined },
-        clock,
-        random,
-      });
-      t.teardown(() => client.close());
-      const listener = {
-        onStart() {},
-        onBroken() {},
-        onEnd() {},
-        onNotCancelled() {},
-        onOutput: async () => undefined,
-      };
-      const command = { params: {}, timeoutMs: undefined, ticketUuid: undefined, detach: false };
-      const [ending] = await new FleetRun({ client, random, listener }).run(servers('web'), command, 1);
-      t.equal(ending?.kind, 'unknown', what);
-    }
-  },
-);
+t.test('a task that can no longer be followed is reported as unknown, not as failed', async (t) => {
+  const rows: [string, number, number][] = [
+    ['following is refused', 202, 401],
+    ['whether the task was created is not known', 503, 200],
+  ];
+  for (const [what, created, followed] of rows) {
+    const instance = await scripted(t, (response, { path }) => {
+      if (path.endsWith('/events')) return json(response, followed, NOT_NOW);
+      json(response, created, created === 202 ? { id: TICKET } : NOT_NOW);
+    });
+    const client = new CnapiClient({
+      place: { urls: [instance.url] },
+      credentials: { token: undefined, ca: undefined },
+      clock,
+      random,
+    });
+    t.teardown(() => client.close());
+    const listener = {
+      onStart() {},
+      onBroken() {},
+      onEnd() {},
+      onNotCancelled() {},
+      onOutput: async () => undefined,
+    };
+    const command = { params: {}, timeoutMs: undefined, ticketUuid: undefined, detach: false };
+    const [ending] = await new FleetRun({ client, random, listener }).run(servers('web'), command, 1);
+    t.equal(ending?.kind, 'unknown', what);
+  }
+});
 
-t.test('a place in a queue that was taken while Ctrl-C came is given back', async (t) => {
+t.test('a place in a queue that was created during Ctrl-C is released', async (t) => {
   let held: ServerResponse | undefined;
   const instance = await scripted(t, (response, { method, path }) => {
     if (path === '/instances') return json(response, 200, []);
@@ -96,7 +95,7 @@ t.test('a place in a queue that was taken while Ctrl-C came is given back', asyn
     else response.writeHead(204).end();
   });
   const running = new Cli(t, [instance.url]).start(['lock', 'default', 'a', 'b', '--', 'echo', 'ran']);
-  const answer = await until(() => held, 'the create');
+  const answer = await until(() => held, 'the request to create it');
   running.child.kill('SIGINT');
   await sleep(100);
   json(answer, 202, { uuid: TICKET, queue: [] });
@@ -104,7 +103,7 @@ t.test('a place in a queue that was taken while Ctrl-C came is given back', asyn
   t.ok(instance.heard.some(({ method, path }: Heard) => method === 'PUT' && path === `/tickets/${TICKET}/release`));
 });
 
-t.test('a ticket whose create was answered by nobody is found, not taken twice', async (t) => {
+t.test('a ticket whose create got no answer is found again and not created twice', async (t) => {
   let created: Heard | undefined;
   let isActive = false;
   const instance = await scripted(t, (response, heard) => {
@@ -132,7 +131,7 @@ t.test('a ticket whose create was answered by nobody is found, not taken twice',
   t.ok(isActive);
 });
 
-t.test('hostile names are not offered to a shell, and do not steer the terminal in JSON either', async (t) => {
+t.test('completion omits hostile names, and JSON output holds no terminal escapes', async (t) => {
   const hostile = ['-$(touch x)\nweb;reboot', '$(id)', '`id`', 'a b', '--all', 'good-1'];
   const instance = await scripted(t, (response) => json(response, 200, servers(...hostile)));
   const { stdout } = await new Cli(t, [instance.url]).run('__complete', '--', 'exec', '');
@@ -142,7 +141,7 @@ t.test('hostile names are not offered to a shell, and do not steer the terminal 
   t.equal(JSON.parse(safeJson({ text }, 2)).text, text);
 });
 
-t.test('that there is no lock in time is said only when somebody said so', async (t) => {
+t.test('lock reports a timeout only when an instance answered so', async (t) => {
   const instance = await scripted(t, (response, { method, path }) => {
     if (path === '/instances') return json(response, 200, []);
     if (method === 'POST') return json(response, 202, { uuid: TICKET, queue: [] });
@@ -153,11 +152,11 @@ t.test('that there is no lock in time is said only when somebody said so', async
   t.match(await cli.run('lock', 'default', 'a', 'b', '--wait', '0', '--', 'echo', 'ran'), { code: 3, stdout: '' });
   t.ok(
     instance.heard.some(({ method }) => method === 'PUT'),
-    'and the place is given back',
+    'the place is released',
   );
 });
 
-t.test('of several, one that is refused does not keep the others', async (t) => {
+t.test('when one of several ids is refused, the others are still processed', async (t) => {
   const instance = await scripted(t, (response, { path }) =>
     path.endsWith(TICKET)
       ? void response.writeHead(204).end()
@@ -172,7 +171,7 @@ t.test('of several, one that is refused does not keep the others', async (t) => 
   }
 });
 
-t.test('a misspelt property is nobody, not everybody', async (t) => {
+t.test('a misspelt property in --where selects no server', async (t) => {
   const instance = await scripted(t, (response) => json(response, 200, servers('web-1', 'web-2')));
   const cli = new Cli(t, [instance.url]);
   t.match(await cli.run('exec', '--where', 'hostnam!=web-1', '--', 'reboot'), {
@@ -182,13 +181,13 @@ t.test('a misspelt property is nobody, not everybody', async (t) => {
   t.ok(instance.heard.every(({ method }) => method === 'GET'));
 });
 
-t.test('a token does not go out in plain text where TLS was asked for', async (t) => {
+t.test('with --tls a token is not sent over plain HTTP', async (t) => {
   const instance = await scripted(t, (response) => json(response, 200, []));
   t.match(await new Cli(t, [instance.url]).run('servers', '--tls'), { code: 2, stderr: /write https:/ });
   t.equal(instance.heard.length, 0);
 });
 
-/** An instance with these servers, whose tasks say this, each event with its id. */
+/** An instance with these servers, whose tasks have these events. */
 async function telling(t: Test, hostnames: readonly string[], events: readonly Event[]) {
   return scripted(t, (response, { method, path }) => {
     if (method === 'POST') return json(response, 202, { id: TICKET });
@@ -211,17 +210,17 @@ interface Event {
 const output = (offset: number, text: string) => ({ name: 'output', data: { stream: 'stdout', offset, text } });
 const end = (result: object) => ({ name: 'end', data: { status: 'complete', result: { exitCode: 0, ...result } } });
 
-t.test('what exec prints is whole and in order, and what nobody has is told beside it', async (t) => {
+t.test('exec prints output completely and in order, and reports missing bytes', async (t) => {
   const rows: [string, Event[], string, RegExp | ''][] = [
     [
-      'a gap',
+      'a gap in the live output that the result fills',
       [output(0, 'one\n'), output(8, 'three\n'), end({ stdout: 'one\ntwo\nthree\n' })],
       'one\ntwo\nthree\n',
       '',
     ],
     ['twice', [output(0, 'one\n'), output(0, 'one\n'), end({ stdout: 'one\ntwo\n' })], 'one\ntwo\n', ''],
     [
-      'not kept',
+      'a gap, and no output in the result',
       [output(0, 'one\n'), output(8, 'three\n'), end({})],
       'one\nthree\n',
       /web-0: 4 bytes of stdout are missing/,
@@ -248,7 +247,7 @@ t.test('what exec prints is whole and in order, and what nobody has is told besi
   }
 });
 
-t.test('the beginning of a line is shown even when nobody tells how it ended', async (t) => {
+t.test('an unfinished last line is shown even if the end of the task is unknown', async (t) => {
   const instance = await scripted(t, (response, { method, path, headers }) => {
     if (method === 'POST') return json(response, 202, { id: TICKET });
     if (path.startsWith('/servers')) return json(response, 200, servers('web-0', 'web-1'));
@@ -263,7 +262,7 @@ t.test('the beginning of a line is shown even when nobody tells how it ended', a
   t.match(stdout, 'web-1 | half a line\n');
 });
 
-t.test('what came after a gap is shown even when a task can be followed no more', async (t) => {
+t.test('output after a gap is shown even if the task can no longer be followed', async (t) => {
   const instance = await scripted(t, (response, { path, headers }) => {
     if (!path.endsWith('/events')) return json(response, 200, path === '/instances' ? [] : TASK);
     if (headers['last-event-id'] !== undefined)
@@ -276,7 +275,7 @@ t.test('what came after a gap is shown even when a task can be followed no more'
   t.match(stderr, /4 bytes of stdout are missing here[\s\S]*no more/);
 });
 
-t.test('whoever asks to end once more does not wait for a reader that stands still', async (t) => {
+t.test('a second signal ends the program although its reader is blocked', async (t) => {
   const { url } = await telling(t, ['web-0'], [output(0, 'x'.repeat(2_000_000))]);
   const cli = new Cli(t, [url]);
   const each = [
@@ -295,7 +294,7 @@ t.test('whoever asks to end once more does not wait for a reader that stands sti
   await Promise.all(each);
 });
 
-t.test('whoever leaves is told of every server that may have been given a task', async (t) => {
+t.test('on exit, exec names every server that may still run a task', async (t) => {
   const creates: ServerResponse[] = [];
   const instance = await scripted(t, (response, { method, path }) => {
     if (path.startsWith('/servers') && method === 'GET') return json(response, 200, servers('web-0', 'web-1', 'web-2'));
@@ -314,26 +313,23 @@ t.test('whoever leaves is told of every server that may have been given a task',
     creates.length = 0;
     const running = cli.start(['exec', '--all', '--concurrency', '2', '--', 'x']);
     await running.says('begun');
-    await until(() => creates.length === 1, 'a create that nobody answers');
+    await until(() => creates.length === 1, 'a request that gets no answer');
     for (const signal of each) {
       running.child.kill(signal);
       if (each.length > 1) await running.says('could not be asked to end: an old agent');
     }
     const { code, stdout, stderr } = await running.ended;
     t.equal(code, each.length > 1 ? 130 : 129);
-    t.match(stdout, 'later', 'what was held back after a gap');
+    t.match(stdout, 'later', 'output that was held back after a gap');
     t.match(stderr, `left: web-0: task ${TICKET} may still run; cnapi task ${TICKET} tells`);
     t.match(stderr, `left: web-1 may have been given a task; cnapi tasks ${second} tells`);
     t.match(stderr, '1 of 3 servers were not asked');
     t.notMatch(stderr, third);
   }
-  t.ok(
-    first && instance.heard.filter(({ path }) => path.endsWith('/cancel')).length === 1,
-    'a lost terminal cancels nothing',
-  );
+  t.ok(first && instance.heard.filter(({ path }) => path.endsWith('/cancel')).length === 1, 'a hangup cancels nothing');
 });
 
-t.test('what was done by a request whose answer was lost is not told as refused', async (t) => {
+t.test('a repeated request is not reported as refused when the lost first one took effect', async (t) => {
   const asked = new Set<string>();
   const answer = (response: ServerResponse, { path }: Heard) => {
     if (path === `/tasks/${TICKET}`) return json(response, 200, { ...TASK, cancel_requested: true });
@@ -352,12 +348,16 @@ t.test('what was done by a request whose answer was lost is not told as refused'
   const cli = new Cli(t, [one.url, other.url]);
   t.match(await cli.run('unlock', TICKET, '--json'), { code: 0, stdout: `{"deleted":["${TICKET}"]}\n`, stderr: '' });
   t.match(await cli.run('cancel', TICKET), { code: 0, stdout: `${TICKET} is to be cancelled\n`, stderr: '' });
-  t.match(await cli.run('cancel', UUID), { code: 1, stdout: '', stderr: /TaskEnded/ }, 'one that had ended by itself');
-  t.match(await cli.run('token', 'revoke', TICKET), { code: 1, stderr: /never was/ }, 'revoked ones are there still');
-  t.match(await cli.run('unlock', TICKET), { code: 1, stderr: /gone/ }, 'and who asks for what is gone is told so');
+  t.match(await cli.run('cancel', UUID), { code: 1, stdout: '', stderr: /TaskEnded/ }, 'the task had ended by itself');
+  t.match(
+    await cli.run('token', 'revoke', TICKET),
+    { code: 1, stderr: /never was/ },
+    'a revoked token would still exist',
+  );
+  t.match(await cli.run('unlock', TICKET), { code: 1, stderr: /gone/ }, 'the ticket was already gone before');
 });
 
-t.test('tasks that are not known are not told as none', async (t) => {
+t.test('when the tasks of a server cannot be read, its task history is null, not empty', async (t) => {
   const [server] = servers('web-0');
   const instance = await scripted(t, (response, { path }) => {
     if (path.startsWith('/tasks?')) return json(response, 500, { code: 'InternalError', message: 'a defect' });
@@ -369,7 +369,7 @@ t.test('tasks that are not known are not told as none', async (t) => {
   t.match(stderr, /its tasks are not known: a defect/);
 });
 
-t.test('an instance that stands still is named while it is waited for, and is not asked first again', async (t) => {
+t.test('a frozen instance is named while waiting, and is not tried first again', async (t) => {
   const frozen = await scripted(t, () => undefined);
   const good = await scripted(t, (response) => json(response, 200, []));
   const cli = new Cli(t, [frozen.url, good.url]);
@@ -382,10 +382,10 @@ t.test('an instance that stands still is named while it is waited for, and is no
   t.match(await cli.run('servers', '--json'), { code: 0, stdout: '[]\n', stderr: '' });
   t.equal(frozen.heard.length, asked);
   t.match(await new Cli(t, [good.url, frozen.url]).run('servers', '--json'), { code: 0, stderr: '' });
-  t.match((await cli.run('servers', '--url', frozen.url, '--quiet')).code, 3, 'what is known is of other addresses');
+  t.match((await cli.run('servers', '--url', frozen.url, '--quiet')).code, 3, 'known failures concern other addresses');
 });
 
-t.test('a read that nobody answers is not said to be done perhaps', async (t) => {
+t.test('a read without an answer is not reported as possibly done', async (t) => {
   const instance = await scripted(t, (response) => response.destroy());
   const { code, stderr } = await new Cli(t, [instance.url]).run('servers');
   t.equal(code, 3);

@@ -1,4 +1,4 @@
-/** `cnapi lock` beside instances that answer as a test says: what it makes of a lock that is lost, and of standing still. */
+/** `cnapi lock` against scripted instances: lost locks and suspension. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import t, { type Test } from 'tap';
@@ -38,7 +38,10 @@ function keeperFor(t: Test, url: string, clock: Clock): TicketKeeper {
 
 const isOf = ({ method, path }: Heard, wanted: string) => `${method} ${path.split('?')[0]}` === wanted;
 
-/** An instance whose only ticket is taken, active and renewed, but for what `instead` answers (and says so). */
+/**
+ * An instance with one ticket, which is active and renewed unless `instead` answers and returns
+ * true.
+ */
 function lockServer(t: Test, instead: (response: ServerResponse, heard: Heard) => unknown, queue: Ticket[] = []) {
   return scripted(t, (response, heard) => {
     if (instead(response, heard) === true) return;
@@ -54,17 +57,17 @@ t.test('a command that ends after its lock was lost has not succeeded', async (t
   const gone = { code: 'ResourceNotFound', message: `no such ticket ${TICKET}` };
   const rows: [string, (response: ServerResponse) => void, { code: number; stderr?: RegExp }][] = [
     [
-      'it expired',
+      'the ticket expired',
       (response) => json(response, 200, ticket('expired')),
       { code: 125, stderr: /before the command ended: ticket .* is expired/ },
     ],
     [
-      'somebody deleted it',
+      'the ticket was deleted',
       (response) => json(response, 404, gone),
       { code: 125, stderr: /before the command ended: no such ticket/ },
     ],
-    ['it is there', (response) => json(response, 200, ticket('active')), { code: 0 }],
-    ['nobody tells, and it was good for a minute', (response) => void response.destroy(), { code: 0 }],
+    ['the ticket is active', (response) => json(response, 200, ticket('active')), { code: 0 }],
+    ['no answer, and the ticket was valid for another minute', (response) => void response.destroy(), { code: 0 }],
   ];
   const each = rows.map(async ([name, answer, expected]) => {
     const instance = await lockServer(t, (response, heard) => {
@@ -75,13 +78,13 @@ t.test('a command that ends after its lock was lost has not succeeded', async (t
     t.match(await new Cli(t, [instance.url]).run(...LOCK, '--', 'echo', 'ran'), { stdout: 'ran\n', ...expected }, name);
     t.ok(
       instance.heard.some((heard) => isOf(heard, `PUT /tickets/${TICKET}/release`)),
-      `${name}: it is given back`,
+      `${name}: the ticket is released`,
     );
   });
   await Promise.all(each);
 });
 
-t.test('who stands still has the command stand still, which goes on only under a lock that is renewed', async (t) => {
+t.test('Ctrl-Z also stops the command, which continues only after the lock is renewed', async (t) => {
   const stateOf = (pid: number | undefined) => / ([A-Z]) /.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
   for (const isLost of [false, true]) {
     let isStill = false;
@@ -94,25 +97,25 @@ t.test('who stands still has the command stand still, which goes on only under a
       return true;
     });
     const cli = new Cli(t, [instance.url]);
-    // Without a child of its own: a shell that starts one is not seen to stand still.
+    // Without a child of its own, because a shell that starts one does not show as stopped.
     const script = 'echo "is $$"; while [ ! -e go ]; do :; done; touch over; echo over';
     const running = cli.start([...LOCK, '--', 'sh', '-c', script]);
     await running.says(/is \d+\n/);
     command = Number(/is (\d+)/.exec(running.stdout())?.[1]);
     running.child.kill('SIGTSTP');
-    await until(() => stateOf(running.child.pid) === 'T' && stateOf(command) === 'T', 'both to stand still');
+    await until(() => stateOf(running.child.pid) === 'T' && stateOf(command) === 'T', 'both to be stopped');
     writeFileSync(`${cli.home}/go`, '');
     isStill = true;
     running.child.kill('SIGCONT');
     const { code, stderr } = await running.ended;
-    t.equal(states[0], 'T', 'it is renewed while the command stands still');
+    t.equal(states[0], 'T', 'it is renewed while the command is stopped');
     t.equal(code, isLost ? 125 : 0);
-    t.equal(existsSync(`${cli.home}/over`), !isLost, isLost ? 'it did not go on' : 'it went on');
+    t.equal(existsSync(`${cli.home}/over`), !isLost, isLost ? 'it did not continue' : 'it continued');
     if (isLost) t.match(stderr, 'the lock is lost, the command is stopped: it is over');
   }
 });
 
-t.test('time that a suspended machine slept through has passed', async (t) => {
+t.test('time during which the machine was suspended counts as passed', async (t) => {
   const asleep = { ms: 0 };
   const clock: Clock = { ...systemClock, wallTime: () => systemClock.wallTime() + asleep.ms };
   const passed = new PassedTime(clock);
@@ -123,7 +126,7 @@ t.test('time that a suspended machine slept through has passed', async (t) => {
   t.ok(passed.now() - start >= slept);
   asleep.ms = -60_000;
   const before = passed.now();
-  t.ok(before - start >= slept && passed.now() - before < 60_000, 'a clock that is set back counts nothing');
+  t.ok(before - start >= slept && passed.now() - before < 60_000, 'a clock that is set back adds nothing');
 
   asleep.ms = 0;
   const mute = { isMute: false };
@@ -139,12 +142,16 @@ t.test('time that a suspended machine slept through has passed', async (t) => {
   asleep.ms = 3_600_000;
   await until(() => keeper.lost.aborted, 'the loss to be noticed');
   t.throws(() => keeper.confirm(), /could not be renewed in time/);
-  t.equal(await confirmed, 'held', 'what ran out while nobody answered, after the end, is not held against it');
+  t.equal(
+    await confirmed,
+    'held',
+    'an expiry after the end of the command, without an answer, does not count as a loss',
+  );
   mute.isMute = false;
   await keeper.release();
 });
 
-t.test('however little time there is, it is asked once whether the lock is free', async (t) => {
+t.test('even without time left, the lock is requested once', async (t) => {
   const instance = await lockServer(t, () => false);
   const keeper = keeperFor(t, instance.url, systemClock);
   await keeper.take(new AbortController().signal);
@@ -152,7 +159,7 @@ t.test('however little time there is, it is asked once whether the lock is free'
   await keeper.release();
 });
 
-t.test('a lost lock leaves time to stop the command, even to kill it at once, and time to renew it', (t) => {
+t.test('the margin before expiry leaves time to stop the command and to renew the lock', (t) => {
   for (const expires of ['3s', '4s', '60s', '1d'])
     for (const killAfter of ['0', '1s', '5s', '1h']) {
       const { expiresMs, killAfterMs, marginMs } = timesOf({ expires, killAfter, conflictExitCode: '124' });
@@ -162,7 +169,7 @@ t.test('a lost lock leaves time to stop the command, even to kill it at once, an
   t.end();
 });
 
-t.test('a lock that is ours is not kept waiting for a remark, nor a server’s past read for one', async (t) => {
+t.test('a free lock is not delayed by the progress message, which ignores ended tickets', async (t) => {
   const holder = ticket('active', '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b11');
   for (const queue of [[], [holder, ticket('queued')]]) {
     let asked: Heard | undefined;
@@ -172,9 +179,9 @@ t.test('a lock that is ours is not kept waiting for a remark, nor a server’s p
         if (isOf(heard, 'GET /servers/default/tickets')) asked = heard;
         else if (heard.path.endsWith('/wait?timeout=0'))
           json(response, 408, { code: 'TicketWaitTimeout', message: 'not yet' });
-        // The remark has been asked for by now, and nobody answers.
+        // The progress message has been requested by now and gets no answer.
         else if (queue.length === 0 && heard.path.includes('/wait'))
-          until(() => asked, 'the remark').then(() => response.writeHead(204).end());
+          until(() => asked, 'the request for the progress message').then(() => response.writeHead(204).end());
         else return false;
         return true;
       },
@@ -187,17 +194,17 @@ t.test('a lock that is ours is not kept waiting for a remark, nor a server’s p
   }
 });
 
-t.test('a place is told up to a hundred', (t) => {
+t.test('the position in a queue is shown up to one hundred', (t) => {
   const others = (count: number) =>
     Array.from({ length: count }, (_, at) => ticket(at === 0 ? 'active' : 'queued', `${at}`));
   t.match(placeIn([...others(7), ticket('queued')], TICKET), /: 7 ahead, held by ticket 0 \(deploy\)/);
   t.match(placeIn(others(101), TICKET), /: more than 100 ahead/);
   t.equal(placeIn([ticket('active')], TICKET), undefined, 'it is ours');
-  t.equal(placeIn(others(3), TICKET), undefined, 'it is in this queue no more');
+  t.equal(placeIn(others(3), TICKET), undefined, 'it is no longer in this queue');
   t.end();
 });
 
-t.test('where instances cannot choose tickets yet, those of others are not taken for ours', async (t) => {
+t.test('with instances that cannot filter tickets, tickets of others are not taken for ours', async (t) => {
   const requests: Heard[] = [];
   const instance = await lockServer(t, (response, heard) => {
     requests.push(heard);
@@ -220,7 +227,7 @@ t.test('where instances cannot choose tickets yet, those of others are not taken
   t.equal(requests.filter((one) => isOf(one, 'POST /servers/default/tickets')).length, 1);
 });
 
-t.test('a ticket whose commit came late is taken under its key, and no second one is made', async (t) => {
+t.test('a ticket whose create failed with 503 is created again with the same key', async (t) => {
   const keys: unknown[] = [];
   const instance = await lockServer(t, (response, heard) => {
     if (heard.path.includes('open=true')) return json(response, 200, []) ?? true;
@@ -237,7 +244,7 @@ t.test('a ticket whose commit came late is taken under its key, and no second on
   t.equal(keys[0], keys[1]);
 });
 
-t.test('a place that is given up while nobody knows of it is asked for under its key, and given back', async (t) => {
+t.test('a ticket whose create is aborted without an answer is found by its key and released', async (t) => {
   const heardOf: string[] = [];
   const instance = await lockServer(t, (response, heard) => {
     if (heard.path.includes('open=true')) return json(response, 200, []) ?? true;
@@ -251,14 +258,14 @@ t.test('a place that is given up while nobody knows of it is asked for under its
   const keeper = keeperFor(t, instance.url, systemClock);
   const gone = new AbortController();
   const taken = keeper.take(gone.signal);
-  await until(() => heardOf.length === 1, 'the create that gets no answer');
+  await until(() => heardOf.length === 1, 'the request that gets no answer');
   gone.abort(new Error('gone'));
   await t.rejects(taken, /gone/);
   t.equal(await keeper.release(), true);
   t.same(heardOf, ['r.0', 'r.0', 'release']);
 });
 
-t.test('a ticket that expired before it was found is not taken for a place: another one is made', async (t) => {
+t.test('a ticket that expired before it was found is replaced by a new one', async (t) => {
   const keys: unknown[] = [];
   const instance = await lockServer(t, (response, heard) => {
     if (!isOf(heard, 'POST /servers/default/tickets')) return false;

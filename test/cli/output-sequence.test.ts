@@ -1,4 +1,4 @@
-/** What an agent shows and keeps of a command's output, put together again by `cnapi exec`. */
+/** How `cnapi exec` combines the live output of a command with the output in its result. */
 import t from 'tap';
 import { type OutputPiece, OutputSequence } from '../../lib/cli/output-sequence.ts';
 import { KeptOutput, LiveOutput } from '../../lib/cn-agent/output.ts';
@@ -14,13 +14,19 @@ function played(live: readonly object[], result: unknown): OutputPiece[] {
   return [...pieces, ...sequence.end(result)];
 }
 
-t.test('output is whole in the end, whatever of it came live, and what nobody has is told', async (t) => {
+t.test('live output and result combine into the whole output, and missing bytes are counted', async (t) => {
   const latin = Buffer.from('gr\xfc\xdfe, ', 'latin1').toString();
   const rows: [string, object[], unknown, string, (number | null)[]][] = [
-    ['all of it live', [out(0, 'one '), out(4, 'two')], { stdout: 'one two' }, 'one two', []],
+    ['all live', [out(0, 'one '), out(4, 'two')], { stdout: 'one two' }, 'one two', []],
     ['nothing live', [], { stdout: 'one two' }, 'one two', []],
-    ['the middle not live', [out(0, 'one '), out(8, 'three')], { stdout: 'one two three' }, 'one two three', []],
-    ['the beginning not live', [out(4, 'two')], { stdout: 'one two' }, 'one two', []],
+    [
+      'the middle only in the result',
+      [out(0, 'one '), out(8, 'three')],
+      { stdout: 'one two three' },
+      'one two three',
+      [],
+    ],
+    ['the beginning only in the result', [out(4, 'two')], { stdout: 'one two' }, 'one two', []],
     ['stored twice', [out(0, 'äö'), out(0, 'äö'), out(2, 'ö!'), out(5, '?')], { stdout: 'äö!?' }, 'äö!?', []],
     ['twice, then a gap', [out(0, 'one'), out(0, 'one'), out(6, '3')], { stdout: 'one...3' }, 'one...3', []],
     ['a gap, and no result', [out(0, 'one'), out(6, '3'), out(9, '4')], undefined, 'one34', [3, 2]],
@@ -36,31 +42,31 @@ t.test('output is whole in the end, whatever of it came live, and what nobody ha
     ['half a character before a gap', [out(0, 'a\ufffd'), out(9, 'b')], { stdout: 'a€€--b' }, 'a€€--b', []],
     ['half a character at the end', [out(0, 'a\ufffd')], { stdout: 'a\ufffd' }, 'a\ufffd', []],
     ['half a character, and no result', [out(0, 'a\ufffd')], undefined, 'a\ufffd', []],
-    ['another text than was kept', [out(0, 'one')], { stdout: 'two' }, 'one', [null]],
-    ['a kept text with its middle cut', [], { stdout: 'head\n[… 9 bytes cut …]\ntail' }, 'headtail', [9]],
+    ['another text in the result', [out(0, 'one')], { stdout: 'two' }, 'one', [null]],
+    ['a result with its middle cut', [], { stdout: 'head\n[… 9 bytes cut …]\ntail' }, 'headtail', [9]],
     [
-      'all of it live, its middle not kept',
+      'all live, and a result with its middle cut',
       [out(0, 'head123456789tail')],
       { stdout: 'head\n[… 9 bytes cut …]\ntail' },
       'head123456789tail',
       [],
     ],
     [
-      'the end not live, the middle not kept',
+      'the end not live, and a result with its middle cut',
       [out(0, 'head123')],
       { stdout: 'head\n[… 9 bytes cut …]\ntail' },
       'head123tail',
       [6],
     ],
     [
-      'gaps on both sides of what was not kept',
+      'gaps on both sides of the cut',
       [out(0, 'he'), out(5, '23')],
       { stdout: 'head\n[… 9 bytes cut …]\ntail' },
       'head23tail',
       [1, 6],
     ],
     [
-      'the mark of a cut that was the command’s own',
+      'a cut mark that the command itself wrote',
       [],
       { stdout: 'head of it\n[… 9 bytes cut …]\n' },
       'head of it\n[… 9 bytes cut …]\n',
@@ -68,37 +74,37 @@ t.test('output is whole in the end, whatever of it came live, and what nobody ha
     ],
   ];
   const marks = '\n[… 1 bytes cut …]\n'.repeat(45_000);
-  rows.push(['nothing but marks, of the command’s own', [], { stdout: marks }, marks, []]);
+  rows.push(['nothing but cut marks that the command wrote', [], { stdout: marks }, marks, []]);
   for (const [what, live, result, text, cuts] of rows) {
     const pieces = played(live, result);
     t.equal(textOf(pieces), text, what);
-    t.strictSame(cutsOf(pieces), cuts, `${what}: told`);
+    t.strictSame(cutsOf(pieces), cuts, `${what}: missing bytes`);
   }
-  t.strictSame(played([out(0, 'one'), out(6, '3')], { stdout: 'one...3' }).at(-1), out(3, '...3'), 'with its place');
+  t.strictSame(played([out(0, 'one'), out(6, '3')], { stdout: 'one...3' }).at(-1), out(3, '...3'), 'with its offset');
   const shown = new OutputSequence();
   shown.write(out(0, 'one'), 1);
   shown.write(out(6, '3'), 1);
   t.strictSame(cutsOf(shown.goOn('stdout')), [3]);
   shown.write(out(9, '5'), 1);
-  t.strictSame(shown.end({ stdout: 'one...3..5!' }), [out(7, '..5!')], 'what came after a gap that was shown as one');
+  t.strictSame(shown.end({ stdout: 'one...3..5!' }), [out(7, '..5!')], 'output after a gap that was already shown');
   const again = new OutputSequence();
   again.write(out(0, 'first'), 1);
-  t.equal(textOf(again.write(out(0, 'second'), 2)), 'second', 'a new attempt begins anew');
+  t.equal(textOf(again.write(out(0, 'second'), 2)), 'second', 'a new attempt starts again at 0');
 });
 
-t.test('what is held back is bounded, and given when the result cannot have the gap any more', async (t) => {
+t.test('held-back output is bounded, and released when the result cannot fill the gap', async (t) => {
   const sequence = new OutputSequence();
   const piece = 'x'.repeat(16_000);
   const pieces: OutputPiece[] = [];
   for (let at = 5; at < 3_000_000; at += piece.length) pieces.push(...sequence.write(out(at, piece), 1));
   t.strictSame(cutsOf(pieces), [5]);
-  t.ok(textOf(pieces).length > 2_900_000, 'and it goes on live');
+  t.ok(textOf(pieces).length > 2_900_000, 'live output continues');
   sequence.write(out(3_200_000, 'end'), 1);
   t.ok(sequence.isHolding('stdout'));
   t.strictSame(sequence.goOn('stdout').at(-1), out(3_200_000, 'end'));
 });
 
-t.test('of whatever an agent says, lost or said twice, the pieces make the output that it kept', async (t) => {
+t.test('with random losses and repetitions, the pieces make up the output that the agent kept', async (t) => {
   const random = numbers(7);
   for (let run = 0; run < 60; run++) {
     const isText = run % 2 === 0;
@@ -112,7 +118,7 @@ t.test('of whatever an agent says, lost or said twice, the pieces make the outpu
   }
 });
 
-/** Each piece is what was written there, and between them is what was told to be missing. */
+/** Checks that each piece is at its offset and that the gaps between them are reported. */
 function checkPlaces(
   t: Tap,
   pieces: readonly OutputPiece[],
@@ -124,7 +130,7 @@ function checkPlaces(
     if (piece.offset !== at) return t.fail(`${about.name}: a piece at ${piece.offset} follows ${at}`);
     const bytes = 'text' in piece ? Buffer.from(piece.text) : undefined;
     if (bytes !== undefined && !bytes.equals(about.written.subarray(at, at + bytes.length)))
-      return t.fail(`${about.name}: something else than was written at ${at}`);
+      return t.fail(`${about.name}: wrong text at ${at}`);
     at += bytes?.length ?? ('cut' in piece ? (piece.cut ?? 0) : 0);
   }
   return t.equal(at, about.written.length, about.name);
@@ -134,7 +140,7 @@ type Tap = Pick<typeof t, 'fail' | 'equal'>;
 const WORDS = ['one line\n', 'grüße ', '€', '😀', '日本\n', '\0'];
 const WRONG = [Buffer.from([0xff]), Buffer.from([0xe2, 0x82]), Buffer.from([0xf0, 0x9f, 0x98]), Buffer.from([0x80])];
 
-/** A command's output through the agent's own code: what it says live, and what it keeps. */
+/** A command's output through the agent's own code: what it sends live and what it keeps. */
 function agentsAccount(random: () => number, isText: boolean) {
   const due: (() => void)[] = [];
   const after = (_: number, fire: () => void) => {
@@ -155,7 +161,7 @@ function agentsAccount(random: () => number, isText: boolean) {
   }
   const written = Buffer.concat(chunks);
   for (let at = 0; at < written.length; ) {
-    // Between the bytes of a character, too.
+    // Chunks may also begin inside a character.
     const chunk = written.subarray(at, at + 1 + Math.floor(65_536 * random()));
     at += chunk.length;
     kept.add(chunk);
@@ -170,7 +176,7 @@ function pick<Value>(values: readonly Value[], random: () => number): Value {
   return values[Math.floor(values.length * random())] as Value;
 }
 
-/** The same ones each time. */
+/** The same numbers each time. */
 function numbers(seed: number): () => number {
   let state = seed;
   return () => {

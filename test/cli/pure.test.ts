@@ -12,7 +12,7 @@ import { matches, parseWhere } from '../../lib/cli/where.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
-t.test('nothing that came from elsewhere steers the terminal', (t) => {
+t.test('text from elsewhere cannot send escapes to the terminal', (t) => {
   const hostile = 'a\x1b]0;title\x07b\x9b31m\u202ec\r\n\0';
   t.equal(visible(hostile), 'a\\x1b]0;title\\x07b\\x9b31m\\u202ec\\r\\n\\x00');
   t.equal(visibleLines('one\r\ntwo\tx\rthree\x1b[2J\n'), 'one\ntwo\tx\\rthree\\x1b[2J\n');
@@ -20,7 +20,7 @@ t.test('nothing that came from elsewhere steers the terminal', (t) => {
   t.end();
 });
 
-t.test('the screen of the watch is never wider than the terminal, whatever the fleet is called', (t) => {
+t.test('no line of the watch screen is wider than the terminal', (t) => {
   const instance = { uuid: UUID, url: `http://${'x'.repeat(90)}:8080`, state: 'live', agents: 5, lease_age_ms: 10 };
   const view = {
     instances: [{ ...instance, run: UUID, pid: 1, version: '0.2.0', started: '2030-01-01T00:00:00Z' }],
@@ -51,7 +51,7 @@ t.test('the screen of the watch is never wider than the terminal, whatever the f
   t.end();
 });
 
-t.test('a cell gets its colour when it is laid out, so that no colour counts as width', (t) => {
+t.test('colours do not count towards the width of a cell', (t) => {
   const paint = (text: string, value: string) => (value === 'unknown' ? `<${text}>` : text);
   const columns = [
     { head: 'STATUS', of: ({ status }: { status: string }) => status, paint },
@@ -66,7 +66,7 @@ t.test('a cell gets its colour when it is laid out, so that no colour counts as 
   t.end();
 });
 
-t.test('a table fits where it is shown, and its ids stay whole', (t) => {
+t.test('a table fits the width of the terminal and keeps ids whole', (t) => {
   const columns = [
     { head: 'UUID', of: (row: Row) => row.uuid },
     { head: 'HOSTNAME', of: (row: Row) => row.hostname, shrinks: true },
@@ -87,11 +87,11 @@ t.test('a table fits where it is shown, and its ids stay whole', (t) => {
   t.equal(fitted[2], `${UUID}  -${' '.repeat(26)}  12345`);
   t.ok(
     table(columns, rows, 20).every((line, at) => at === 0 || line.includes(UUID)),
-    'even where there is no room',
+    'even where it does not fit',
   );
-  t.ok(table(columns, rows)[1]?.includes('x'.repeat(80)), 'as wide as it comes where no terminal is');
+  t.ok(table(columns, rows)[1]?.includes('x'.repeat(80)), 'unlimited width without a terminal');
   const many = Array.from({ length: 300_000 }, (_, count) => ({ uuid: UUID, count }));
-  t.equal(table(columns, many).length, 300_001, 'however many rows there are');
+  t.equal(table(columns, many).length, 300_001, 'with many rows');
   t.equal(widthOf('日本é\u0301'), 5);
   t.strictSame(
     facts([
@@ -104,7 +104,7 @@ t.test('a table fits where it is shown, and its ids stay whole', (t) => {
   t.end();
 });
 
-t.test('durations and times', (t) => {
+t.test('durations and times are parsed and formatted', (t) => {
   for (const [text, ms] of Object.entries({
     '90s': 90_000,
     '10m': 600_000,
@@ -131,7 +131,7 @@ t.test('durations and times', (t) => {
   t.end();
 });
 
-t.test('conditions on servers', (t) => {
+t.test('--where conditions match servers', (t) => {
   const server = { hostname: 'web-1.example', setup: true, traits: { rack: 'r1', list: [1] }, comments: '' };
   const rows: [string, boolean][] = [
     ['hostname=web-*', true],
@@ -152,7 +152,7 @@ t.test('conditions on servers', (t) => {
   t.end();
 });
 
-t.test('how a task ended', (t) => {
+t.test('success, error text and exit code of a task are derived from its end', (t) => {
   t.ok(hasSucceeded({ status: 'complete', result: { exitCode: 0 } }));
   t.ok(hasSucceeded({ status: 'complete' }), 'a task that is no command');
   const failures: [object, string][] = [
@@ -173,7 +173,7 @@ t.test('how a task ended', (t) => {
   t.end();
 });
 
-t.test('which signals were ignored when the program was called', (t) => {
+t.test('the signals ignored at start are read from the mask', (t) => {
   const rows: [string | undefined, string[]][] = [
     ['00000001', ['SIGHUP']],
     ['00000002', ['SIGINT']],
@@ -183,11 +183,11 @@ t.test('which signals were ignored when the program was called', (t) => {
     ['nonsense', []],
     [undefined, []],
   ];
-  for (const [mask, signals] of rows) t.strictSame(ignoredIn(mask), signals, mask ?? 'not told');
+  for (const [mask, signals] of rows) t.strictSame(ignoredIn(mask), signals, mask ?? 'no mask');
   t.end();
 });
 
-t.test('what may come next on a command line', (t) => {
+t.test('completion offers what may come next on a command line', (t) => {
   const program = createProgram({ action: () => async () => undefined });
   const rows: [string[], unknown][] = [
     [['serve'], { words: ['servers', 'server'] }],

@@ -20,12 +20,12 @@ export interface Running {
   ended: Promise<Ran>;
   stdout(): string;
   stderr(): string;
-  /** Until it has said that, on either. */
+  /** Resolves when stdout or stderr holds the text. */
   says(text: string | RegExp): Promise<void>;
 }
 
 export class Cli {
-  /** Nobody's home, so that nobody's token is found. */
+  /** An empty home, so that no token is found. */
   readonly home: string;
   readonly #t: Test;
   readonly #env: Record<string, string>;
@@ -43,14 +43,17 @@ export class Cli {
     return this.start(args).ended;
   }
 
-  /** What it printed, as JSON; it must have ended with 0. */
+  /** The JSON that it printed. Throws unless it ended with 0. */
   async json<Value>(...args: string[]): Promise<Value> {
     const { code, stdout, stderr } = await this.run(...args, '--json');
     if (code !== 0) throw new Error(`cnapi ${args.join(' ')} ended with ${code}: ${stderr}`);
     return JSON.parse(stdout) as Value;
   }
 
-  /** `wrapper`: as people call it; `under`: a program that calls it, with its arguments; `program`: another one. */
+  /**
+   * `wrapper`: start through tools/cnapi. `under`: a program, with its arguments, that starts it.
+   * `program`: another program instead.
+   */
   start(
     args: readonly string[],
     { env = {}, input = '', wrapper = false, under = [] as string[], program: own = '' } = {},
@@ -82,7 +85,7 @@ export class Cli {
 export const has = (said: string, text: string | RegExp): boolean =>
   typeof text === 'string' ? said.includes(text) : text.test(said);
 
-/** The lines of JSON of a stream. */
+/** The lines of JSON in a text. */
 export function records<Value = Record<string, unknown>>(text: string): Value[] {
   return text
     .split('\n')

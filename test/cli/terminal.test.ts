@@ -1,4 +1,4 @@
-/** In a real terminal, of tmux: what is drawn, what is escaped, and what is left behind. */
+/** In a real terminal, by tmux: what is drawn, what is escaped, and how the terminal is left. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { until } from '../support/until.ts';
 import { CNAPI, has } from './rig.ts';
 
 const hasTmux = spawnSync('tmux', ['-V']).status === 0;
-const skip = hasTmux || process.env.CNAPI_TEST_NO_SKIP ? false : 'there is no tmux';
+const skip = hasTmux || process.env.CNAPI_TEST_NO_SKIP ? false : 'tmux is not installed';
 
 class Terminal {
   readonly #socket: string;
@@ -38,7 +38,10 @@ class Terminal {
     this.key('Enter');
   }
 
-  /** In a window that closes at its end, below a shell without job control. Not below tmux, which wakes whoever stops. */
+  /**
+   * Runs in a window that closes when the command ends, below a shell without job control. Directly
+   * below tmux a stopped process would be continued.
+   */
   runAlone(command: string): void {
     this.#tmux('new-window', [...this.#within, command, '; :'].join(' '));
   }
@@ -64,30 +67,30 @@ class Terminal {
   }
 }
 
-t.test('at a terminal', { skip }, async (t) => {
+t.test('the CLI in a terminal', { skip }, async (t) => {
   const zone = await startZone(t, { instances: 1, agents: 1, simulated: 1 });
   const [server] = zone.agents;
   const url = zone.instances[0]?.url ?? '';
   const terminal = new Terminal(t, { CNAPI_URL: url, HOME: zone.directory, cnapi: CNAPI });
 
-  await t.test('watch draws a screen, follows what happens, and leaves the terminal as it was', async (t) => {
+  await t.test('watch draws a screen, follows changes and restores the terminal', async (t) => {
     terminal.type('echo before the watch; stty -a > ~/stty-before');
     await terminal.shows('before the watch\n');
     terminal.type('$cnapi watch --interval 300ms');
     const drawn = await terminal.shows(/servers {2}2, 2 running[\s\S]*INSTANCE/);
     t.match(drawn, /^cnapi watch {3}q to leave/);
-    t.notMatch(drawn, 'before the watch', 'on a screen of its own');
+    t.notMatch(drawn, 'before the watch', 'on a separate screen');
     await zone.fleet?.kill();
     const gone = await terminal.shows(/2, 1 running, 1 unknown/);
     t.match(gone, /NOT RUNNING[\s\S]*node-0 +unknown/);
     terminal.key('q');
-    // With the prompt: until then the watch may read what is typed.
+    // Wait for the prompt: until then watch may read what is typed.
     t.match(await terminal.shows(/before the watch[\s\S]*300ms\n\$\s*$/), /\$cnapi watch --interval 300ms/);
     terminal.type('stty -a > ~/stty-after; cmp ~/stty-before ~/stty-after && echo the same');
     await terminal.shows(/^the same$/m);
   });
 
-  await t.test('Ctrl-C in exec cancels, and what a server prints does not steer the terminal', async () => {
+  await t.test('Ctrl-C in exec cancels the task, and output of a server cannot send escapes', async () => {
     terminal.type('clear');
     terminal.type(`$cnapi exec ${server?.serverUuid} -- 'printf "\\033[2Jevil\\033]0;title\\007\\n"; sleep 60'`);
     await terminal.shows('\\x1b[2Jevil\\x1b]0;title\\x07');
@@ -98,7 +101,7 @@ t.test('at a terminal', { skip }, async (t) => {
     await terminal.shows('ended with 130');
   });
 
-  await t.test('what came too fast to be shown live does not keep what follows from whoever looks on', async () => {
+  await t.test('missing live output does not hold back what follows it', async () => {
     terminal.type('clear');
     const command = `exec --detach ${server?.serverUuid} -- 'seq 1 60000; sleep 1; echo still here; sleep 600'`;
     terminal.type(`task=$($cnapi ${command}); $cnapi task $task --follow`);
@@ -108,20 +111,20 @@ t.test('at a terminal', { skip }, async (t) => {
     await terminal.shows('ended with 0');
   });
 
-  await t.test('tables fit, uuids stay whole', async (t) => {
+  await t.test('tables fit the terminal and keep uuids whole', async (t) => {
     terminal.type('clear; $cnapi instances; $cnapi servers');
     const shown = await terminal.shows(/UUID[\s\S]*node-0/);
     t.match(shown, zone.instances[0]?.uuid);
     t.match(shown, server?.serverUuid);
   });
 
-  await t.test('the doctor’s findings are in colour, not in escapes', async (t) => {
+  await t.test('the findings of doctor are coloured and show no escapes', async (t) => {
     terminal.type('clear; $cnapi doctor');
     const shown = await terminal.shows(/^fail {2}config .*databaseUrl/m);
     t.notMatch(shown, 'x1b');
   });
 
-  await t.test('a command under a lock reads from the terminal, after Ctrl-Z and fg as well', async () => {
+  await t.test('a command under a lock reads from the terminal, also after Ctrl-Z and fg', async () => {
     terminal.type('clear; $cnapi lock default a b -- sh -c \'echo ready; read line; echo "got $line"\'');
     await terminal.shows('ready');
     terminal.key('C-z');
@@ -131,7 +134,7 @@ t.test('at a terminal', { skip }, async (t) => {
     await terminal.shows('got something');
   });
 
-  await t.test('Ctrl-Z where nobody could wake it again stops neither a command nor who holds its lock', async () => {
+  await t.test('Ctrl-Z without a job-control shell stops neither the command nor the lock', async () => {
     terminal.type('clear; echo back again');
     await terminal.shows(/^back again$/m);
     terminal.runAlone(`${CNAPI} lock default a b -- sh -c 'echo ready; read line'`);

@@ -10,7 +10,7 @@ import { Cli, CNAPI } from './rig.ts';
 
 const program = () => createProgram({ action: () => async () => undefined });
 
-t.test('a mistake is named, with exit code 2, and nothing is asked of anybody', async (t) => {
+t.test('a mistake on the command line is named, exits 2, and sends no request', async (t) => {
   const cli = new Cli(t, [await refusing()]);
   const mistakes: [string[], RegExp][] = [
     [['servres'], /unknown command 'servres'\n.*Did you mean servers/],
@@ -42,7 +42,7 @@ t.test('a mistake is named, with exit code 2, and nothing is asked of anybody', 
   await Promise.all(each);
 });
 
-t.test('when no instance answers: exit code 3, with every address, its reason and what to do', async (t) => {
+t.test('when no instance answers, the exit code is 3 and each address is named with its reason', async (t) => {
   const [one, two] = [await refusing(), await refusing()];
   const cli = new Cli(t, [one, two]);
   const { code, stderr } = await cli.run('instances');
@@ -57,7 +57,7 @@ t.test('when no instance answers: exit code 3, with every address, its reason an
   t.throws(() => readFileSync(path.join(cli.home, 'ran')), { code: 'ENOENT' }, 'nothing was run');
 });
 
-t.test('a token file that others may read is refused by name', async (t) => {
+t.test('a token file that others can read is refused by name', async (t) => {
   const cli = new Cli(t, [await refusing()]);
   mkdirSync(path.join(cli.home, '.config/cnapi'), { recursive: true });
   writeFileSync(path.join(cli.home, '.config/cnapi/token'), 'cnapi_hush', { mode: 0o644 });
@@ -65,13 +65,13 @@ t.test('a token file that others may read is refused by name', async (t) => {
   t.equal(code, 2);
   t.match(stderr, /\.config\/cnapi\/token has mode 0644: others may use it; run chmod 600/);
   t.notMatch(stderr, 'hush');
-  t.match(await cli.run('completion', 'bash'), { code: 0 }, 'what asks nobody works without, also the way back in');
+  t.match(await cli.run('completion', 'bash'), { code: 0 }, 'commands that send no request work without it');
   const created = await cli.run('token', 'create', 'x', '--role', 'admin', '--config', '/nowhere.json');
   t.match(created, { code: /[12]/, stderr: /nowhere/ });
   t.notMatch((await cli.run('doctor', '--config', '/nowhere.json')).stdout + created.stderr, /chmod/);
 });
 
-t.test('the program runs through a link, from wherever it is called', async (t) => {
+t.test('the program runs through a symbolic link from any directory', async (t) => {
   const cli = new Cli(t, [await refusing()]);
   const link = path.join(cli.home, 'cnapi');
   symlinkSync(CNAPI, link);
@@ -80,10 +80,10 @@ t.test('the program runs through a link, from wherever it is called', async (t) 
   t.equal(status, 0);
   t.match(JSON.parse(stdout), { cnapi: /^\d+\.\d+\.\d+/, instance: null });
   const script = spawnSync(link, ['exec', 'x', '--script', 'here.sh'], { cwd: cli.home, env, encoding: 'utf8' });
-  t.match(script.stderr, /here.sh cannot be read: ENOENT/, 'files are looked for where it is called');
+  t.match(script.stderr, /here.sh cannot be read: ENOENT/, 'files are relative to the current directory');
 });
 
-t.test('every command has examples, and docs/cli.md says what the help says (npm run docs:cli)', async (t) => {
+t.test('every command has examples, and docs/cli.md equals the help (npm run docs:cli)', async (t) => {
   for (const command of allCommands(program())) {
     if (command.commands.length > 0 || ['help', '__complete'].includes(command.name())) continue;
     let help = '';
@@ -100,7 +100,7 @@ t.test('every command has examples, and docs/cli.md says what the help says (npm
   t.match(await cli.run(), { code: 2, stdout: /^Usage: cnapi/ });
 });
 
-t.test('bash completes with the script it is given', async (t) => {
+t.test('bash completion works with the generated script', async (t) => {
   const cli = new Cli(t, [await refusing()]);
   symlinkSync(CNAPI, path.join(cli.home, 'cnapi'));
   const completed = (...words: string[]) => {
@@ -113,5 +113,5 @@ t.test('bash completes with the script it is given', async (t) => {
   };
   t.strictSame(completed('serv'), ['servers', 'server']);
   t.strictSame(completed('token', 'create', 'x', '--role', ''), ['reader', 'operator', 'admin', 'agent']);
-  t.strictSame(completed('exec', 'web-1', '--', ''), [''], 'what comes after -- is not ours');
+  t.strictSame(completed('exec', 'web-1', '--', ''), [''], 'nothing is completed after --');
 });

@@ -1,4 +1,4 @@
-/** `cnapi watch` beside an instance that answers as a test says. */
+/** `cnapi watch` against a scripted instance. */
 import t from 'tap';
 import { json, scripted } from '../client/rig.ts';
 import { until } from '../support/until.ts';
@@ -18,7 +18,7 @@ const task = (id: string) => ({
   actor: null,
 });
 
-t.test('the tasks that are active now are shown, those begun before the watch and those of many pages', async (t) => {
+t.test('watch shows all active tasks, also older ones and those on further pages', async (t) => {
   let pages: object[] = [{ tasks: [task('one')], next: 'p' }, { tasks: [] }];
   const instance = await scripted(t, (response, { path }) => {
     if (!path.startsWith('/tasks?')) return json(response, 200, []);
@@ -31,12 +31,12 @@ t.test('the tasks that are active now are shown, those begun before the watch an
   const seen = () => records<View>(watching.stdout()).map((view) => view.tasks?.map(({ id }) => id).join());
   await until(() => seen().at(-1) === 'one', 'the first task');
   pages = [{ tasks: [task('two')], next: 'p' }, { tasks: [task('three')] }];
-  await until(() => seen().at(-1) === 'two,three', 'the two that are active now');
+  await until(() => seen().at(-1) === 'two,three', 'the two active tasks');
   watching.child.kill('SIGINT');
   t.equal((await watching.ended).code, 130);
 });
 
-t.test('an instance without a list of all tasks is watched without them', async (t) => {
+t.test('watch omits the tasks when an instance has no list of tasks', async (t) => {
   const gone = { code: 'ResourceNotFound', message: '/tasks does not exist' };
   const instance = await scripted(t, (response, { path }) =>
     path.startsWith('/tasks?') ? json(response, 404, gone) : json(response, 200, []),
