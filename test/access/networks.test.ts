@@ -1,7 +1,7 @@
 import t from 'tap';
 import { isLoopback, plainAddress, reasonNotANetwork, sourceOf, TrustedNetworks } from '../../lib/access/networks.ts';
 
-t.test('networks are addresses with a prefix, not wider than anybody means', async (t) => {
+t.test('a network is an address with a prefix that is not too wide', async (t) => {
   for (const text of ['10.0.0.0/24', '10.0.0.7', '10.0.0.0/8', 'fd00::/64', '::1', '192.168.1.1/32'])
     t.equal(reasonNotANetwork(text), undefined, text);
   const wrong: [text: string, message: RegExp][] = [
@@ -22,7 +22,7 @@ t.test('networks are addresses with a prefix, not wider than anybody means', asy
   for (const [text, message] of wrong) t.match(reasonNotANetwork(text), message, text);
 });
 
-t.test('who comes from a trusted network has its role, and all roles of those that overlap', async (t) => {
+t.test('an address has the roles of all trusted networks that contain it', async (t) => {
   const networks = new TrustedNetworks([
     { text: '10.0.0.0/8', roles: ['reader'] },
     { text: '10.1.0.0/16', roles: ['agent', 'reader'] },
@@ -35,14 +35,14 @@ t.test('who comes from a trusted network has its role, and all roles of those th
     t.equal(networks.actorAt(stranger), undefined, stranger);
 });
 
-t.test('an address is plain without what the system puts around it', async (t) => {
+t.test('plainAddress removes the IPv4 mapping and the zone of an address', async (t) => {
   t.equal(plainAddress('::ffff:10.0.0.1'), '10.0.0.1');
   t.equal(plainAddress('::FFFF:10.0.0.1'), '10.0.0.1');
   t.equal(plainAddress('fe80::1%eth0'), 'fe80::1');
   t.equal(plainAddress('10.0.0.1'), '10.0.0.1');
 });
 
-t.test('of IPv6 a /64 is one source, for a machine may have all of it', async (t) => {
+t.test('an IPv6 /64 counts as one source', async (t) => {
   t.equal(sourceOf('10.0.0.1'), '10.0.0.1');
   const source = '2001:db8:0:1::/64';
   for (const address of ['2001:db8:0:1::', '2001:0db8:0000:0001:ffff:1:2:3', '2001:db8:0:1:1::', '2001:db8::1:0:0:0:9'])
@@ -51,7 +51,7 @@ t.test('of IPv6 a /64 is one source, for a machine may have all of it', async (t
   t.equal(sourceOf('::1'), '0:0:0:0::/64');
 });
 
-t.test('loopback is what only this machine reaches itself by', async (t) => {
+t.test('loopback addresses are recognized', async (t) => {
   t.same(['127.0.0.1', '127.9.9.9', '::1', 'localhost', 'LOCALHOST'].map(isLoopback), [true, true, true, true, true]);
   t.same(['0.0.0.0', '::', '10.0.0.1', 'example.org', ''].map(isLoopback), [false, false, false, false, false]);
 });

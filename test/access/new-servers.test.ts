@@ -1,4 +1,4 @@
-/** Servers that nobody knows yet: how many of them one caller may make. */
+/** How many unknown servers one caller may register. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { NewServers } from '../../lib/access/new-servers.ts';
@@ -11,7 +11,7 @@ import { until } from '../support/until.ts';
 const HOUR_MS = 3_600_000;
 const agent: Actor = { name: 'fleet', roles: ['agent'], tokenUuid: randomUUID() };
 
-t.test('one caller makes so many in an hour; each counts once', async (t) => {
+t.test('one caller may register a number of new servers per hour; each counts once', async (t) => {
   const clock = new ManualClock();
   const servers = new NewServers({ newServersPerHour: 2, clock });
   const refusal = (uuid: string, actor = agent) => servers.refusalOf(actor, '10.0.0.1', uuid);
@@ -20,8 +20,8 @@ t.test('one caller makes so many in an hour; each counts once', async (t) => {
   await clock.advance(HOUR_MS / 2);
   t.equal(refusal(second), undefined);
   t.match(refusal(third), { code: 'TooManyNewServers', statusCode: 429, retryAfterMs: HOUR_MS / 2 });
-  t.equal(refusal(first), undefined, 'a server that comes again, for it could not be stored');
-  t.equal(refusal(third, { ...agent, serverUuid: third }), undefined, 'a token for one server');
+  t.equal(refusal(first), undefined, 'the same server again, because it was not stored');
+  t.equal(refusal(third, { ...agent, serverUuid: third }), undefined, 'a token bound to one server');
   t.equal(refusal(third, { ...agent, tokenUuid: randomUUID() }), undefined, 'another token');
   t.equal(servers.refused, 1);
   await clock.advance(HOUR_MS / 2);
@@ -29,7 +29,7 @@ t.test('one caller makes so many in an hour; each counts once', async (t) => {
   t.match(refusal(randomUUID()), { retryAfterMs: HOUR_MS / 2 });
 });
 
-t.test('without a token an address is the caller; 0 is no limit', async (t) => {
+t.test('without a token the address is the caller; 0 means no limit', async (t) => {
   const trusted: Actor = { name: 'network 10.0.0.0/8', roles: ['agent'] };
   const one = new NewServers({ newServersPerHour: 1, clock: new ManualClock() });
   t.equal(one.refusalOf(trusted, '10.0.0.1', randomUUID()), undefined);
@@ -39,7 +39,7 @@ t.test('without a token an address is the caller; 0 is no limit', async (t) => {
   for (let each = 0; each < 5; each += 1) t.equal(none.refusalOf(trusted, '10.0.0.1', randomUUID()), undefined);
 });
 
-t.test('over the link and by post, a server too many is refused and leaves nothing behind', async (t) => {
+t.test('a server above the limit is refused over the link and by post, and leaves no row', async (t) => {
   const zone = await freshZone(t);
   const trustedNetworks = { '127.0.0.0/8': ['agent', 'reader'] };
   const app = await zone.startApp({ access: 'tokens', trustedNetworks, newServersPerHour: 2 });
@@ -56,7 +56,7 @@ t.test('over the link and by post, a server too many is refused and leaves nothi
   t.match(await connect(), { type: 'welcome' });
   t.match(await connect(), { type: 'refuse', code: 'too-many-new-servers', retryAfterMs: Number });
   t.match(await post(randomUUID()), { status: 429, body: { code: 'TooManyNewServers' } });
-  t.equal((await post(posted)).status, 200, 'one that is known is not new');
+  t.equal((await post(posted)).status, 200, 'a known server is not new');
   const { rows } = await zone.database.query(
     'select server_uuid from cnapi_roster_authority union select uuid from cnapi_servers where uuid is not null',
   );

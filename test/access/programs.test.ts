@@ -1,4 +1,7 @@
-/** The programs as an operator runs them, with TLS and tokens: configuration, first token, instance, agent, command line. */
+/**
+ * The programs with TLS and tokens, as an operator runs them: configuration, first token, instance,
+ * agent and command line.
+ */
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +19,7 @@ t.setTimeout(FILE_TIMEOUT_MS);
 
 const cli = path.resolve(import.meta.dirname, '../../tools/cnapi');
 
-t.test('an operator makes a zone with TLS and tokens, runs a command, and takes a token away again', async (t) => {
+t.test('an operator sets up a zone with TLS and tokens, runs a command and revokes the tokens', async (t) => {
   const { url: databaseUrl } = await freshDatabase(t);
   const folder = mkdtempSync(path.join(tmpdir(), 'cnapi-access-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -48,7 +51,8 @@ t.test('an operator makes a zone with TLS and tokens, runs a command, and takes 
     t.match(made, { code: 0, stdout: `${file}\n` }, made.stderr);
   };
 
-  // It takes the configuration before there is anybody who could sign in, and none of what comes over the wire.
+  // The first token is created through the configuration, before anyone can sign in over the
+  // network.
   await toFile(adminToken, ['admin', '--role', 'admin', '--config', config], {});
   const instance = start('instance', 'server.ts', ['--config', config]);
   await until(async () => instance.log().some(({ msg }) => msg === 'instance: ready'), 'the instance to be ready');
@@ -56,10 +60,10 @@ t.test('an operator makes a zone with TLS and tokens, runs a command, and takes 
   t.match(
     await run(['servers'], {}),
     { code: 1, stdout: '', stderr: /401|Unauthorized/ },
-    'nobody is let in for nothing',
+    'a request without a token is refused',
   );
   const distrustful = await run(['servers'], { CNAPI_TOKEN_FILE: adminToken, CNAPI_CA_FILE: '' });
-  t.match(distrustful, { code: 3, stderr: /its CA is not trusted/ }, 'nor is an instance believed without its CA');
+  t.match(distrustful, { code: 3, stderr: /its CA is not trusted/ }, 'an instance is not trusted without its CA');
 
   const serverUuid = randomUUID();
   const data = path.join(folder, 'agent');
@@ -84,19 +88,19 @@ t.test('an operator makes a zone with TLS and tokens, runs a command, and takes 
   const said = audited.map(({ actor, action, status }) => [actor, action, status]);
   t.ok(
     said.some(([actor, , status]) => actor === 'job' && Number(status) < 300),
-    'the audit has who it was',
+    'the audit names the caller',
   );
   t.ok(said.some(([actor, action]) => actor === 'configuration' && action === 'CreateToken'));
 
   t.match(await run(['token', 'revoke', 'job']), { code: 0 });
-  await until(async () => (await run(['servers'], asJob)).code === 1, 'the job to be refused');
+  await until(async () => (await run(['servers'], asJob)).code === 1, 'the job token to be refused');
   t.match(await run(['token', 'revoke', 'one-server']), { code: 0 });
-  await until(async () => (await statusOf()) === 'unknown', 'the server whose agent is refused to be unknown');
-  t.ok(agent.isAlive, 'which goes on asking');
+  await until(async () => (await statusOf()) === 'unknown', 'the server to be unknown after its token is revoked');
+  t.ok(agent.isAlive, 'the agent keeps trying');
 
   const secrets = [adminToken, jobToken, agentToken].map((file) => readFileSync(file, 'utf8').trim().slice(-43));
   for (const program of [instance, agent]) {
     const log = JSON.stringify(program.log());
-    for (const secret of secrets) t.notMatch(log, secret, `no secret is in the log of the ${program.name}`);
+    for (const secret of secrets) t.notMatch(log, secret, `no secret in the log of the ${program.name}`);
   }
 });

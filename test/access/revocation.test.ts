@@ -1,4 +1,7 @@
-/** Whole instances: a token that is revoked at one of them is worth nothing at the other either, and what it opened ends. */
+/**
+ * Whole instances: a token that is revoked at one of them is refused at the other, and what it
+ * opened ends.
+ */
 import { once } from 'node:events';
 import t, { type Test } from 'tap';
 import { WebSocket } from 'ws';
@@ -24,7 +27,7 @@ async function start(t: Test) {
 const statusAt = async ({ url }: TestApp, path: string, headers: Record<string, string>) =>
   (await fetch(url + path, { headers })).status;
 
-t.test('a token that is revoked at one instance is refused by the other one, however busy it kept it', async (t) => {
+t.test('a token that is revoked at one instance is refused by another that uses it constantly', async (t) => {
   const { apps, admin, operator } = await start(t);
   const [a, b] = apps;
   const seen: number[] = [];
@@ -42,10 +45,10 @@ t.test('a token that is revoked at one instance is refused by the other one, how
   isOver = true;
   await caller;
   t.same(new Set(seen.slice(0, refusedFrom)), new Set([200]));
-  t.same(new Set(seen.slice(refusedFrom)), new Set([401]), 'once refused, it is refused for good');
+  t.same(new Set(seen.slice(refusedFrom)), new Set([401]), 'after the first refusal, all are refused');
 });
 
-t.test('an agent’s link ends with its token, and it is not let in again', async (t) => {
+t.test("an agent's link ends when its token is revoked, and cannot be opened again", async (t) => {
   const { apps, tokens, admin, operator } = await start(t);
   const [a, b] = apps;
   const made = await tokens.create({ name: 'agent', role: 'agent', createdBy: 'the test', serverUuid: SERVER });
@@ -65,8 +68,8 @@ t.test('an agent’s link ends with its token, and it is not let in again', asyn
     const [, response] = await once(again, 'unexpected-response').catch(() => []);
     again.terminate();
     return (response as { statusCode?: number } | undefined)?.statusCode === 401;
-  }, 'it to be refused');
-  t.equal(await statusAt(b, '/servers', operator.headers), 200, 'nobody else is concerned');
+  }, 'a new link to be refused');
+  t.equal(await statusAt(b, '/servers', operator.headers), 200, 'other tokens are not affected');
 });
 
 t.test('a wait at the other instance ends when its token is revoked', async (t) => {

@@ -37,19 +37,19 @@ async function start(t: Test) {
   return { database, clock, link, signIn, tokens };
 }
 
-t.test('a token is good for who it names, until it is revoked', async (t) => {
+t.test('a token identifies its owner until it is revoked', async (t) => {
   const { clock, signIn, tokens } = await start(t);
   const made = await tokens.create({ name: 'a', role: 'agent', createdBy: 'the test', serverUuid: SERVER });
   t.same(await signIn.whoIs(made.token), { name: 'a', roles: ['agent'], tokenUuid: made.uuid, serverUuid: SERVER });
   const other = made.token.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
-  t.equal(await signIn.whoIs(other), undefined, 'with another secret it is nobody’s');
+  t.equal(await signIn.whoIs(other), undefined, 'another secret is refused');
   t.equal(await signIn.whoIs('cnapi_x'), undefined);
   await tokens.revoke(made.uuid);
   await clock.advance(401);
   t.equal(await signIn.whoIs(made.token), undefined);
 });
 
-t.test('what is known of a token is at most 400 ms old, and asked once for all who ask at once', async (t) => {
+t.test('a token is cached for at most 400 ms, and concurrent lookups share one statement', async (t) => {
   const { clock, link, signIn, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const everybody = Array.from({ length: 50 }, () => signIn.whoIs(token));
@@ -63,7 +63,7 @@ t.test('what is known of a token is at most 400 ms old, and asked once for all w
   t.equal(link.statements, seen + 1);
 });
 
-t.test('an answer that is late is given to nobody who asked after it should have come', async (t) => {
+t.test('a late answer of the database is not used for later requests', async (t) => {
   const { clock, link, signIn, tokens } = await start(t);
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const stuck = Promise.withResolvers<void>();
@@ -73,14 +73,14 @@ t.test('an answer that is late is given to nobody who asked after it should have
   link.hold = undefined;
   await tokens.revoke(uuid);
   await clock.advance(401);
-  t.equal(await signIn.whoIs(token), undefined, 'asked anew');
+  t.equal(await signIn.whoIs(token), undefined, 'read again');
   stuck.resolve();
-  t.equal((await first)?.name, 'a', 'who asked before it was revoked');
+  t.equal((await first)?.name, 'a', 'the request from before the revocation');
   await clock.advance(1);
   t.equal(await signIn.whoIs(token), undefined);
 });
 
-t.test('the tokens that there are when it starts are no strangers', async (t) => {
+t.test('existing tokens are known from the start', async (t) => {
   const { database, clock, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const over = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
@@ -88,11 +88,11 @@ t.test('the tokens that there are when it starts are no strangers', async (t) =>
   const other = new SignIn({ database, clock, log: silentLogger });
   other.start();
   t.teardown(() => other.stop());
-  await until(async () => other.remembered(token), 'them to be read');
+  await until(async () => other.remembered(token), 'the tokens to be read');
   t.equal(other.remembered(over.token), undefined);
 });
 
-t.test('what is held for a token ends when that is revoked, by whichever instance', async (t) => {
+t.test('what a token opened ends when any instance revokes it', async (t) => {
   const { clock, signIn, tokens } = await start(t);
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const other = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
@@ -108,11 +108,11 @@ t.test('what is held for a token ends when that is revoked, by whichever instanc
   await until(async () => {
     await clock.advance(400);
     return ended.length > 0;
-  }, 'the holders to be told');
+  }, 'the holders to be notified');
   t.same(ended, ['a stream', 'a link']);
 });
 
-t.test('a token that expires is over by the database’s clock, for what is held as well', async (t) => {
+t.test("a token expires by the database's clock, also for what it opened", async (t) => {
   const { database, clock, signIn, tokens } = await start(t);
   const { token, uuid } = await tokens.create({
     name: 'a',
@@ -128,11 +128,11 @@ t.test('a token that expires is over by the database’s clock, for what is held
   await until(async () => {
     await clock.advance(400);
     return ended === 1;
-  }, 'the holder to be told');
+  }, 'the holder to be notified');
   t.equal(await signIn.whoIs(token), undefined);
 });
 
-t.test('a row that is deleted, or an expiry long past, is found by the look at all that is held', async (t) => {
+t.test('a deleted token row is found by the periodic check of held tokens', async (t) => {
   const { database, clock, signIn, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const actor = await signIn.whoIs(token);
@@ -144,43 +144,40 @@ t.test('a row that is deleted, or an expiry long past, is found by the look at a
   await until(async () => {
     await clock.advance(400);
     return ended === 1;
-  }, 'the holder to be told');
+  }, 'the holder to be notified');
 });
 
-t.test(
-  'while the database is away nobody new signs in, nobody is cut off, and the known may read what is in memory',
-  async (t) => {
-    const { clock, link, signIn, tokens } = await start(t);
-    const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-    const stranger = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
-    const actor = await signIn.whoIs(known.token);
-    if (actor === undefined) throw new Error('the token is not good');
-    let ended = 0;
-    signIn.hold(actor, () => ended++);
-    link.isCut = true;
-    for (let each = 0; each < 10; each++) {
-      await clock.advance(400);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    t.equal(ended, 0);
-    await t.rejects(signIn.whoIs(known.token), DatabaseUnavailableError);
-    await t.rejects(signIn.whoIs(stranger.token, { mayBeOld: true }), DatabaseUnavailableError);
-    t.equal((await signIn.whoIs(known.token, { mayBeOld: true }))?.name, 'a');
-    t.match(signIn.remembered(known.token), { tokenUuid: known.uuid });
-    t.equal(signIn.remembered(stranger.token), undefined);
-  },
-);
+t.test('without the database, nobody signs in anew, and known callers may read what is in memory', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const stranger = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+  const actor = await signIn.whoIs(known.token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  link.isCut = true;
+  for (let each = 0; each < 10; each++) {
+    await clock.advance(400);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  t.equal(ended, 0);
+  await t.rejects(signIn.whoIs(known.token), DatabaseUnavailableError);
+  await t.rejects(signIn.whoIs(stranger.token, { mayBeOld: true }), DatabaseUnavailableError);
+  t.equal((await signIn.whoIs(known.token, { mayBeOld: true }))?.name, 'a');
+  t.match(signIn.remembered(known.token), { tokenUuid: known.uuid });
+  t.equal(signIn.remembered(stranger.token), undefined);
+});
 
-t.test('the last use is noted to the minute', async (t) => {
+t.test('the last use of a token is recorded once a minute', async (t) => {
   const { clock, signIn, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   t.equal((await tokens.list({ limit: 10 }))[0]?.last_used_at, null);
   await signIn.whoIs(token);
   await clock.advance(20_000);
-  await until(async () => (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null, 'the use to be noted');
+  await until(async () => (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null, 'the use to be recorded');
 });
 
-t.test('of the tokens that are not revoked each has its own name', async (t) => {
+t.test('names of tokens that are not revoked are unique', async (t) => {
   const { tokens } = await start(t);
   const request = { name: 'a', role: 'reader', createdBy: 'the test' } as const;
   const { uuid } = await tokens.create(request);
@@ -192,7 +189,7 @@ t.test('of the tokens that are not revoked each has its own name', async (t) => 
   await t.rejects(tokens.revoke(SERVER), { code: 'ResourceNotFound' });
 });
 
-t.test('tokens are found by name, and page by page, however many there are and whatever ends meanwhile', async (t) => {
+t.test('tokens can be listed by name and in pages, also while some are revoked', async (t) => {
   const { tokens } = await start(t);
   const make = async (name: string) => (await tokens.create({ name, role: 'reader', createdBy: 'the test' })).uuid;
   const list = async (filter: Partial<TokenFilter>) => {
@@ -206,7 +203,7 @@ t.test('tokens are found by name, and page by page, however many there are and w
   t.same(await list({ isOver: false, limit: 2 }), ['a', 'd']);
   t.same(await list({ isOver: true }), ['a, revoked']);
   await tokens.revoke(d);
-  t.same(await list({ isOver: false, limit: 2, after: d }), ['c', 'b'], 'after one that has ended since');
+  t.same(await list({ isOver: false, limit: 2, after: d }), ['c', 'b'], 'after one that was revoked since');
   t.same(await list({ after: b }), ['a, revoked']);
   await t.rejects(list({ after: SERVER }), { code: 'ResourceNotFound', statusCode: 404 });
 });

@@ -1,24 +1,24 @@
 import t from 'tap';
 import { SourceBuckets, SourceCounts } from '../../lib/access/source-limits.ts';
 
-t.test('a source has its burst at once, then one after the other at the rate', async (t) => {
+t.test('a source may use its burst at once, then continues at the rate', async (t) => {
   const buckets = new SourceBuckets({ perSecond: 2, burst: 3 });
   t.same(
     [1, 2, 3].map(() => buckets.take('a', 0)),
     [0, 0, 0],
   );
   t.equal(buckets.take('a', 0), 500);
-  t.equal(buckets.take('a', 250), 250, 'who asks too early loses nothing by it');
+  t.equal(buckets.take('a', 250), 250, 'a refused attempt costs nothing');
   t.equal(buckets.take('a', 500), 0);
   t.equal(buckets.take('a', 500), 500);
   t.same(
     [1, 2, 3, 4].map(() => buckets.take('a', 60_000)),
     [0, 0, 0, 500],
-    'and no more is saved up',
+    'no more than the burst is saved',
   );
 });
 
-t.test('sources do not touch each other, and what is given back may be taken again', async (t) => {
+t.test('sources are independent, and what is given back may be taken again', async (t) => {
   const buckets = new SourceBuckets({ perSecond: 1, burst: 1 });
   buckets.giveBack('a');
   t.equal(buckets.size, 0, 'nothing was taken');
@@ -26,21 +26,21 @@ t.test('sources do not touch each other, and what is given back may be taken aga
   t.equal(buckets.take('a', 0), 1000);
   buckets.giveBack('a');
   buckets.giveBack('a');
-  t.same([buckets.take('a', 0), buckets.take('a', 0)], [0, 1000], 'and no more is saved up');
+  t.same([buckets.take('a', 0), buckets.take('a', 0)], [0, 1000], 'no more than the burst is saved');
   t.equal(buckets.take('b', 0), 0);
 });
 
-t.test('so many sources are remembered and no more; the one not seen for longest is forgotten', async (t) => {
+t.test('a bounded number of sources is kept, and the least recently used one is dropped', async (t) => {
   const buckets = new SourceBuckets({ perSecond: 1, burst: 1 });
   for (let each = 0; each < 50_000; each++) buckets.take(`s${each}`, 0);
   buckets.take('s0', 0);
   buckets.take('one more', 0);
   t.equal(buckets.size, 50_000);
-  t.equal(buckets.take('s0', 0), 1000, 'seen lately');
-  t.equal(buckets.take('s1', 0), 0, 'forgotten, and so forgiven');
+  t.equal(buckets.take('s0', 0), 1000, 'recently used');
+  t.equal(buckets.take('s1', 0), 0, 'dropped, so its limit starts anew');
 });
 
-t.test('what is held is counted until it is let go', async (t) => {
+t.test('what is held is counted until it is released', async (t) => {
   const counts = new SourceCounts();
   t.same([counts.add('a'), counts.add('a'), counts.add('b')], [1, 2, 1]);
   counts.remove('a');
