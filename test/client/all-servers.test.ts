@@ -5,7 +5,7 @@ import { systemClock } from '../../lib/ports/clock.ts';
 import { systemRandom } from '../../lib/ports/random.ts';
 import { json, scripted } from './rig.ts';
 
-t.test('all servers are read, also when one of an earlier page is removed between two pages', async (t) => {
+t.test('allServers reads every server, also when one is removed between two pages', async (t) => {
   const uuids = Array.from({ length: 2_500 }, () => randomUUID()).toSorted();
   const [removed, ...kept] = uuids;
   let present = uuids;

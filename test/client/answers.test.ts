@@ -1,4 +1,4 @@
-/** What the client takes for an answer, held to what the routes say they answer. */
+/** Checks the client's schemas of answers against the examples of the routes. */
 import t from 'tap';
 import type { z } from 'zod';
 import * as answers from '../../lib/client/answers.ts';
@@ -23,9 +23,9 @@ const taken: Record<string, [status: number, schema: z.ZodType]> = {
 };
 
 for (const [name, [status, schema]] of Object.entries(taken)) {
-  t.test(`the example of ${name} is an answer that the client takes`, (t) => {
+  t.test(`the client accepts the example of ${name}`, (t) => {
     const example = routes.find((route) => route.name === name)?.responses[status]?.example;
-    t.not(example, undefined, 'there is one');
+    t.not(example, undefined, 'there is an example');
     t.strictSame(schema.safeParse(example).error, undefined);
     t.end();
   });

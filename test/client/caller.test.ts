@@ -13,18 +13,15 @@ const GET = { method: 'GET', path: '/servers' } as const;
 const POST = { method: 'POST', path: '/servers', body: '{}' } as const;
 const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
 
-t.test(
-  'any request goes to the next address when one refuses, and later ones begin where one was answered',
-  async (t) => {
-    const [nobody, good] = [await refusing(), await scripted(t, (response) => json(response, 200, {}))];
-    const client = caller(t, [nobody, good.url]);
-    t.equal((await client.call(POST)).address, good.url);
-    t.equal((await client.call(GET)).status, 200);
-    t.equal(good.heard.length, 2);
-  },
-);
+t.test('after a refused connection, this and later requests use the next address', async (t) => {
+  const [nobody, good] = [await refusing(), await scripted(t, (response) => json(response, 200, {}))];
+  const client = caller(t, [nobody, good.url]);
+  t.equal((await client.call(POST)).address, good.url);
+  t.equal((await client.call(GET)).status, 200);
+  t.equal(good.heard.length, 2);
+});
 
-t.test('a request that may be repeated goes on after a 503, and after an answer that breaks off', async (t) => {
+t.test('a repeatable request is sent again after a 503 and after a broken answer', async (t) => {
   const busy = await scripted(t, (response) => json(response, 503, NOT_NOW));
   const broken = await scripted(t, (response) => {
     response.writeHead(200, { 'content-length': '100' });
@@ -37,21 +34,21 @@ t.test('a request that may be repeated goes on after a 503, and after an answer 
   t.strictSame([busy.heard.length, broken.heard.length, good.heard.length], [1, 1, 1]);
 });
 
-t.test('a request that may not be repeated reaches one instance at most', async (t) => {
+t.test('a request that is not repeatable reaches at most one instance', async (t) => {
   const good = await scripted(t, (response) => json(response, 200, {}));
   const broken = await scripted(t, (response) => response.destroy());
   const lost = await caller(t, [broken.url, good.url])
     .call(POST)
     .catch((error: unknown) => error);
-  t.ok(lost instanceof NoAnswerError && lost.mayHaveArrived, 'and its caller is told that it may have been done');
+  t.ok(lost instanceof NoAnswerError && lost.mayHaveArrived, 'the error says that it may have been done');
   const busy = await scripted(t, (response) => json(response, 503, NOT_NOW));
   await t.rejects(caller(t, [busy.url, good.url]).call(POST), { code: 'ServiceUnavailable', statusCode: 503 });
   t.equal(good.heard.length, 0);
   await caller(t, [broken.url, good.url]).call({ ...POST, repeatable: true });
-  t.equal(good.heard.length, 1, 'one that carries a key of its own does go on');
+  t.equal(good.heard.length, 1, 'a repeatable request is sent again');
 });
 
-t.test('an error that an instance tells is thrown with its code, its address and its request id', async (t) => {
+t.test('an error answer is thrown with its code, address and request id', async (t) => {
   const body = {
     code: 'InvalidParameters',
     message: 'no',
@@ -64,10 +61,10 @@ t.test('an error that an instance tells is thrown with its code, its address and
     .catch((thrown: unknown) => thrown);
   t.ok(error instanceof ApiError);
   t.match(error, { ...body, statusCode: 409, address: refuses.url, requestId: 'the-request', retryAfterSeconds: 100 });
-  t.equal(good.heard.length, 0, 'another instance would not say anything else');
+  t.equal(good.heard.length, 0, 'no other instance is asked');
 });
 
-t.test('429 is waited out where that is short, whatever the request is', async (t) => {
+t.test('429 is retried after a short Retry-After, for any request', async (t) => {
   let count = 0;
   const limited = await scripted(t, (response) =>
     ++count === 1
@@ -81,7 +78,7 @@ t.test('429 is waited out where that is short, whatever the request is', async (
   await t.rejects(caller(t, [shut.url]).call(GET), { code: 'TooManyRequests', retryAfterSeconds: 600 });
 });
 
-t.test('when nobody answers each address is named with its reason; nobody that ever did: at once', async (t) => {
+t.test('when no address ever answered, the error names each address at once', async (t) => {
   const urls = [await refusing(), await refusing()];
   const error = await caller(t, urls)
     .call(GET)
@@ -90,7 +87,7 @@ t.test('when nobody answers each address is named with its reason; nobody that e
   for (const url of urls) t.match((error as Error).message, `${url}: connection refused`);
 });
 
-t.test('one that has answered and went is waited for', async (t) => {
+t.test('an instance that answered before is waited for', async (t) => {
   const first = await scripted(t, (response) => json(response, 200, {}));
   const client = caller(t, [first.url]);
   await client.call(GET);
@@ -101,7 +98,7 @@ t.test('one that has answered and went is waited for', async (t) => {
   t.equal((await waiting).address, second.url);
 });
 
-t.test('the token goes with each request, and not to where a redirect leads', async (t) => {
+t.test('the token is sent with each request and does not follow a redirect', async (t) => {
   const other = await scripted(t, (response) => json(response, 200, {}));
   const moved = await scripted(t, (response) => json(response, 302, {}, { location: other.url }));
   await t.rejects(caller(t, [moved.url], 'cnapi_secret').call(GET), { code: 'UnexpectedAnswer', statusCode: 302 });
@@ -109,55 +106,52 @@ t.test('the token goes with each request, and not to where a redirect leads', as
   t.equal(other.heard.length, 0);
 });
 
-t.test('who is told to stop stops, at once', async (t) => {
+t.test('an aborted request ends at once', async (t) => {
   const mute = await scripted(t, () => undefined);
   const stop = new AbortController();
   const waiting = caller(t, [mute.url]).call({ ...GET, signal: stop.signal });
-  await until(() => mute.heard.length > 0, 'it is asked');
+  await until(() => mute.heard.length > 0, 'the request');
   stop.abort(new Error('enough'));
   await t.rejects(waiting, { message: 'enough' });
 });
 
-t.test('a mute instance is given up in time', async (t) => {
+t.test('an instance that does not answer is given up after its timeout', async (t) => {
   const mute = await scripted(t, () => undefined);
   const good = await scripted(t, (response) => json(response, 200, {}));
   t.equal((await caller(t, [mute.url, good.url]).call({ ...GET, withinMs: 50 })).address, good.url);
 });
 
-t.test(
-  'over TLS certificates are checked against the name that the caller gave, those of learnt instances too',
-  async (t) => {
-    const authority = await Authority.create(t);
-    const ca = readFileSync(authority.caFile, 'utf8');
-    const at = async (names: string) =>
-      scripted(t, (response) => json(response, 200, {}), await authority.issue({ names: `DNS:${names}` }));
-    const zone = { datacenter: 'east', domain: 'example.com' };
-    const [named, other, stranger] = [
-      await at('cnapi.east.example.com'),
-      await at('cnapi.east.example.com'),
-      await at('elsewhere.example.com'),
-    ];
-    const here = { uuid: crypto.randomUUID(), host: '127.0.0.1', port: Number(new URL(named.url).port) };
-    const names = await startNameServer(t, [here], { zone });
-    const client = callerAt(t, { dns: `127.0.0.1:${names.port}`, ...zone }, { ca });
-    client.learn([stranger, named, other].map(({ url }) => parseAddress(url)));
-    t.match((await client.call(GET)).address, /^https:..cnapi\.east\.example\.com:/);
-    t.equal((await client.call(GET)).status, 200, 'and once more, to whoever answered');
-    await named.stop();
-    t.equal((await client.call(GET)).address, other.url, 'one that is learnt only');
-    await other.stop();
-    const why = await client.call({ ...GET, patienceMs: 0 }).catch((error: unknown) => String(error));
-    t.match(why, /127\.0\.0\.1 is not in the cert's list|does not match certificate's altnames/);
-    t.equal(stranger.heard.length, 0, 'a certificate for something else is none');
+t.test('TLS certificates are checked against the name given, also for learnt instances', async (t) => {
+  const authority = await Authority.create(t);
+  const ca = readFileSync(authority.caFile, 'utf8');
+  const at = async (names: string) =>
+    scripted(t, (response) => json(response, 200, {}), await authority.issue({ names: `DNS:${names}` }));
+  const zone = { datacenter: 'east', domain: 'example.com' };
+  const [named, other, stranger] = [
+    await at('cnapi.east.example.com'),
+    await at('cnapi.east.example.com'),
+    await at('elsewhere.example.com'),
+  ];
+  const here = { uuid: crypto.randomUUID(), host: '127.0.0.1', port: Number(new URL(named.url).port) };
+  const names = await startNameServer(t, [here], { zone });
+  const client = callerAt(t, { dns: `127.0.0.1:${names.port}`, ...zone }, { ca });
+  client.learn([stranger, named, other].map(({ url }) => parseAddress(url)));
+  t.match((await client.call(GET)).address, /^https:..cnapi\.east\.example\.com:/);
+  t.equal((await client.call(GET)).status, 200, 'again, at the instance that answered');
+  await named.stop();
+  t.equal((await client.call(GET)).address, other.url, 'an instance known only by learning');
+  await other.stop();
+  const why = await client.call({ ...GET, patienceMs: 0 }).catch((error: unknown) => String(error));
+  t.match(why, /127\.0\.0\.1 is not in the cert's list|does not match certificate's altnames/);
+  t.equal(stranger.heard.length, 0, 'a certificate for another name is refused');
 
-    const local = await at('localhost');
-    const byUrl = callerAt(t, { urls: [local.url.replace('127.0.0.1', 'localhost')] }, { ca });
-    byUrl.learn([parseAddress(local.url)]);
-    t.match((await byUrl.call(GET)).address, /localhost/);
-  },
-);
+  const local = await at('localhost');
+  const byUrl = callerAt(t, { urls: [local.url.replace('127.0.0.1', 'localhost')] }, { ca });
+  byUrl.learn([parseAddress(local.url)]);
+  t.match((await byUrl.call(GET)).address, /localhost/);
+});
 
-t.test('who is told to stop stops while names are being resolved, too', async (t) => {
+t.test('an aborted request ends also while names are resolved', async (t) => {
   const mute = createSocket('udp4');
   mute.bind(0, '127.0.0.1');
   await once(mute, 'listening');
@@ -170,7 +164,7 @@ t.test('who is told to stop stops while names are being resolved, too', async (t
   await t.rejects(waiting, { message: 'enough' });
 });
 
-t.test('a read that nobody answered has done nothing, whoever received it', async (t) => {
+t.test('a read without an answer is not reported as possibly done', async (t) => {
   const broken = await scripted(t, (response) => response.destroy());
   const lost = await caller(t, [broken.url])
     .call(GET)

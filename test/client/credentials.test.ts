@@ -7,7 +7,7 @@ import { credentialsOf } from '../../lib/client/credentials.ts';
 
 const TOKEN = 'cnapi_0123456789abcdef0123456789abcdef_secret-secret-secret-secret-secret-secret-12';
 
-t.test('the token comes from the environment, the file it names, or the file in the home folder', async (t) => {
+t.test('the token comes from the environment, the named file, or the file in the home directory', async (t) => {
   const home = mkdtempSync(path.join(tmpdir(), 'cnapi-client-'));
   t.teardown(() => rmSync(home, { recursive: true }));
   const named = path.join(home, 'named');
@@ -34,7 +34,7 @@ t.test('the token comes from the environment, the file it names, or the file in 
   await t.rejects(credentialsOf({ HOME: home, CNAPI_TOKEN: 'x', CNAPI_CA_FILE: named }), /does not hold certificates/);
 });
 
-t.test('an address is a scheme, a host and a port', (t) => {
+t.test('an address has a scheme, a host and a port', (t) => {
   t.match(parseAddress('http://10.0.0.1:8080'), { secure: false, host: '10.0.0.1', port: 8080 });
   t.match(parseAddress('https://cnapi.example'), { secure: true, host: 'cnapi.example', port: 443 });
   t.equal(addressText(parseAddress('http://[::1]:8080')), 'http://[::1]:8080');

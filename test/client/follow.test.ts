@@ -6,7 +6,7 @@ import { caller, json, refusing, scripted } from './rig.ts';
 
 const STREAM = { 'content-type': 'text/event-stream' };
 
-t.test('a stream that breaks off goes on at the next instance, after the last event that came', async (t) => {
+t.test('a stream that breaks continues at the next instance after the last event received', async (t) => {
   const first = await scripted(t, (response) => {
     response.writeHead(200, STREAM);
     response.write('id: 1\nevent: a\ndata: one\n\nid: 2\nevent: a\ndata: two\n\nid: 3\nda');
@@ -26,11 +26,11 @@ t.test('a stream that breaks off goes on at the next instance, after the last ev
   }
   t.strictSame(seen, ['one', 'two', 'three', 'four']);
   t.equal(first.heard[0]?.headers['last-event-id'], undefined);
-  t.equal(second.heard[0]?.headers['last-event-id'], '2', 'what had come in part is asked for again');
+  t.equal(second.heard[0]?.headers['last-event-id'], '2', 'an incomplete event is requested again');
   t.equal(why.length, 2);
 });
 
-t.test('a stream is said to stand once it has told where, and not by its headers', async (t) => {
+t.test('a stream counts as open after its first id, not after its headers', async (t) => {
   const said: string[] = [];
   const first = await scripted(t, (response) => {
     response.writeHead(200, STREAM);
@@ -53,13 +53,13 @@ t.test('a stream is said to stand once it has told where, and not by its headers
   t.equal(second.heard[0]?.headers['last-event-id'], undefined);
 });
 
-t.test('what is no passing trouble ends it', async (t) => {
+t.test('a permanent error ends the stream', async (t) => {
   const gone = await scripted(t, (response) => json(response, 404, { code: 'ResourceNotFound', message: 'no' }));
   await t.rejects(follow(caller(t, [gone.url]), { path: '/events' }).next(), { code: 'ResourceNotFound' });
   await t.rejects(follow(caller(t, [await refusing()]), { path: '/events' }).next(), { code: 'NoAnswer' });
 });
 
-t.test('who stops reading closes the stream', async (t) => {
+t.test('a reader that stops closes the stream', async (t) => {
   let closed = false;
   const endless = await scripted(t, (response) => {
     response.writeHead(200, STREAM);
@@ -69,10 +69,10 @@ t.test('who stops reading closes the stream', async (t) => {
     response.write('data: one\n\n');
   });
   for await (const _ of follow(caller(t, [endless.url]), { path: '/events' })) break;
-  await until(() => closed, 'the stream is closed');
+  await until(() => closed, 'the stream to be closed');
 });
 
-t.test('events are the same however their bytes are cut', async (t) => {
+t.test('events are parsed the same however their bytes are split', async (t) => {
   const text =
     ': hello\n\nid: 7\nevent: status\ndata: {"a":"ü"}\ndata: more\n\ndata:bare\n\nevent: empty\n\nid: 8\r\ndata: crlf\r\n\r\n';
   const whole = new EventParser().push(Buffer.from(text));
@@ -86,11 +86,11 @@ t.test('events are the same however their bytes are cut', async (t) => {
     const parser = new EventParser();
     const events = [];
     for (let at = 0; at < bytes.length; at += size) events.push(...parser.push(bytes.subarray(at, at + size)));
-    t.strictSame(events, whole, `${size} at a time`);
+    t.strictSame(events, whole, `${size} bytes at a time`);
   }
 });
 
-t.test('an event without an end is not kept without an end', async (t) => {
+t.test('an event above the size limit throws', async (t) => {
   const parser = new EventParser();
   const piece = Buffer.alloc(1024 * 1024, 'x');
   t.throws(() => {

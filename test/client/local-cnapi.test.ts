@@ -19,7 +19,7 @@ function folder(t: Test): string {
   return made;
 }
 
-t.test('its token file is for the addresses where it listens, from now on and until it has gone', async (t) => {
+t.test('a local token file applies to the announced addresses until it is withdrawn', async (t) => {
   const config = folder(t);
   const found = new LocalTokenFiles(config);
   t.equal(found.fileFor(at('http://127.0.0.1:8080')), undefined);
@@ -32,7 +32,7 @@ t.test('its token file is for the addresses where it listens, from now on and un
     urls: ['http://127.0.0.1:8080', 'http://127.0.0.1:8084'],
     tokenFile: '/one',
   });
-  t.equal(found.fileFor(at('http://127.0.0.1:8084')), '/one', 'one that came later is found as well');
+  t.equal(found.fileFor(at('http://127.0.0.1:8084')), '/one', 'an address that was added later');
   for (const other of ['http://127.0.0.1:8085', 'https://127.0.0.1:8080', 'http://10.0.0.1:8080', 'http://[::1]:8080'])
     t.equal(found.fileFor(at(other)), undefined, other);
   withdrawLocal(config, '/data/one');
@@ -41,7 +41,7 @@ t.test('its token file is for the addresses where it listens, from now on and un
   t.equal(readdirSync(path.join(config, 'local')).length, 1);
 });
 
-t.test('who says no address means the one that runs here, whatever its ports, with a token or without', async (t) => {
+t.test('without an address, the cnapi that runs locally is used, whatever its ports', async (t) => {
   const home = folder(t);
   const env = { XDG_CONFIG_HOME: home };
   const config = path.join(home, 'cnapi');
@@ -55,10 +55,10 @@ t.test('who says no address means the one that runs here, whatever its ports, wi
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
   t.throws(() => placeOf({}, env), { message: /Several .* --url, such as http:..127.0.0.1:9\d00 or http/ });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
-  t.same(placeOf({}, env), usual, 'the usual one of several');
+  t.same(placeOf({}, env), usual, 'the default address among several');
 });
 
-t.test('a caller that has used it finds nothing once it has gone, killed or not', async (t) => {
+t.test('a running caller no longer finds a local cnapi that was withdrawn or killed', async (t) => {
   const config = folder(t);
   const urls = ['http://127.0.0.1:8080'];
   const found = new LocalTokenFiles(config);
@@ -74,12 +74,12 @@ t.test('a caller that has used it finds nothing once it has gone, killed or not'
   t.equal(asked(), '/two');
   supervisor.kill('SIGKILL');
   await once(supervisor, 'exit');
-  t.equal(asked(), undefined, 'killed, its file left behind');
+  t.equal(asked(), undefined, 'killed, with its file left behind');
   announceLocal(config, '/data', { pid, urls, tokenFile: '/three' });
   t.equal(asked(), '/three', 'started again');
 });
 
-t.test('a process that has got the number of one that ended counts for nothing', async (t) => {
+t.test('another process with the pid of an ended one is not taken for it', async (t) => {
   const config = folder(t);
   announceLocal(config, '/data', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/one' });
   const file = path.join(config, 'local', readdirSync(path.join(config, 'local'))[0] ?? '');
@@ -87,9 +87,9 @@ t.test('a process that has got the number of one that ended counts for nothing',
   const asked = () => new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080'));
   const [boot, startTime] = announced.process.split(' ');
   const others: [string, string | undefined][] = [
-    ['it began at another time', `${boot} ${Number(startTime) - 1}`],
-    ['it began so long after another boot', `${randomUUID()} ${startTime}`],
-    ['it did not say', undefined],
+    ['another start time', `${boot} ${Number(startTime) - 1}`],
+    ['another boot', `${randomUUID()} ${startTime}`],
+    ['no process identity', undefined],
   ];
   for (const [name, other] of others) {
     writeFileSync(file, JSON.stringify({ ...announced, process: other }));
@@ -99,20 +99,20 @@ t.test('a process that has got the number of one that ended counts for nothing',
   t.equal(asked(), '/one');
 });
 
-t.test('an address other than loopback gets no local token, whatever the file says', async (t) => {
+t.test('an address that is not loopback gets no local token', async (t) => {
   const config = folder(t);
   announceLocal(config, '/data', { pid, urls: ['http://10.0.0.1:8080', 'https://127.0.0.1:8443'], tokenFile: '/one' });
   const found = new LocalTokenFiles(config);
   for (const url of ['http://10.0.0.1:8080', 'https://127.0.0.1:8443']) t.equal(found.fileFor(at(url)), undefined, url);
 });
 
-t.test('what a dead one left, others may write, or is no such file counts for nothing', async (t) => {
+t.test('a file that is stale, writable by others or malformed is ignored', async (t) => {
   const config = folder(t);
   const urls = ['http://127.0.0.1:8080'];
   const asked = () => new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080'));
-  // Linux gives no process a number as high as this.
+  // Linux gives no process a pid this high.
   announceLocal(config, '/data', { pid: 2 ** 30, urls, tokenFile: '/one' });
-  t.equal(asked(), undefined, 'dead');
+  t.equal(asked(), undefined, 'a dead process');
   announceLocal(config, '/data', { pid, urls, tokenFile: '/one' });
   t.equal(asked(), '/one');
   const file = path.join(config, 'local', readdirSync(path.join(config, 'local'))[0] ?? '');
@@ -125,7 +125,7 @@ t.test('what a dead one left, others may write, or is no such file counts for no
   }
 });
 
-t.test('a token that the caller named goes before it, the one in the home folder after it', async (t) => {
+t.test('an explicit token precedes the local one, which precedes the one in the home directory', async (t) => {
   const home = folder(t);
   const config = path.join(home, '.config/cnapi');
   mkdirSync(config, { recursive: true });

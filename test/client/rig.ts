@@ -1,4 +1,4 @@
-/** A client, and addresses that answer, break off or refuse as a test says, over real sockets. */
+/** A client, and scripted addresses that answer, break off or refuse, over real sockets. */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
@@ -50,7 +50,7 @@ export async function scripted(
   return { url: `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`, heard, stop };
 }
 
-/** An address at which nobody listens: one that was just given back. */
+/** An address at which nobody listens: one that was just released. */
 export async function refusing(): Promise<string> {
   const server = createTcpServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
