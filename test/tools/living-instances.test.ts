@@ -12,7 +12,7 @@ interface Row {
   isDraining?: boolean;
 }
 
-/** A table of instances whose rows a test changes, and that can be away. */
+/** A table of instances whose rows a test changes and whose reads can be made to fail. */
 class Table {
   rows: Row[] = [];
   away = false;
@@ -54,7 +54,7 @@ function observed(t: { teardown(work: () => unknown): void }, table: Table): Liv
 
 const ports = (living: LivingInstances) => living.instances.map(({ port }) => port);
 
-t.test('a run whose beat stands still is left out, and comes back when it beats', async (t) => {
+t.test('a run whose beat stands still is left out, and returns when it beats again', async (t) => {
   const table = new Table();
   const [first, second] = [
     { run: 'a', port: 1, beat: 0 },
@@ -66,14 +66,14 @@ t.test('a run whose beat stands still is left out, and comes back when it beats'
   });
   t.teardown(() => heart.cancel());
   const living = observed(t, table);
-  await until(() => ports(living).join() === '1,2', 'both live');
-  await until(() => ports(living).join() === '1', 'the silent one is left out');
+  await until(() => ports(living).join() === '1,2', 'both to be listed');
+  await until(() => ports(living).join() === '1', 'the silent one to be left out');
   second.beat += 1;
-  await until(() => ports(living).join() === '1,2', 'it is back');
-  t.pass('left out and taken back');
+  await until(() => ports(living).join() === '1,2', 'the silent one to return');
+  t.pass('left out, then listed again');
 });
 
-t.test('an instance that drains is left out at once, though it beats', async (t) => {
+t.test('a draining instance is left out at once although it beats', async (t) => {
   const table = new Table();
   const [stays, leaves]: [Row, Row] = [
     { run: 'a', port: 1, beat: 0 },
@@ -85,33 +85,33 @@ t.test('an instance that drains is left out at once, though it beats', async (t)
   });
   t.teardown(() => hearts.cancel());
   const living = observed(t, table);
-  await until(() => ports(living).join() === '1,2', 'both live');
+  await until(() => ports(living).join() === '1,2', 'both to be listed');
   leaves.isDraining = true;
-  await until(() => ports(living).join() === '1', 'the one that drains is left out');
-  t.pass('callers are not sent to it any more');
+  await until(() => ports(living).join() === '1', 'the draining one to be left out');
+  t.pass('no callers are sent to it');
 });
 
-t.test('while the database is away the last answer is kept, however long', async (t) => {
+t.test('while the database is unreachable, the last result is kept', async (t) => {
   const table = new Table();
   table.rows = [{ run: 'a', port: 1, beat: 0 }];
   const living = observed(t, table);
-  await until(() => ports(living).join() === '1', 'it lives');
+  await until(() => ports(living).join() === '1', 'the instance to be listed');
   table.away = true;
   const reads = table.reads;
-  await until(() => table.reads > reads + 20, 'twenty reads have failed');
+  await until(() => table.reads > reads + 20, 'twenty failed reads');
   t.strictSame(ports(living), [1]);
   table.away = false;
   table.rows = [];
-  await until(() => living.instances.length === 0, 'the truth is told again');
+  await until(() => living.instances.length === 0, 'the current state to be listed again');
 });
 
-t.test('of two runs at one address the later counts', async (t) => {
+t.test('of two runs at one address only the later one is listed', async (t) => {
   const table = new Table();
   table.rows = [
     { run: 'earlier', port: 1, beat: 0 },
     { run: 'later', port: 1, beat: 0 },
   ];
   const living = observed(t, table);
-  await until(() => living.instances.length > 0, 'it lives');
+  await until(() => living.instances.length > 0, 'the instance to be listed');
   t.strictSame(ports(living), [1]);
 });

@@ -1,4 +1,4 @@
-/** The benchmark as its user meets it; that its figures are good is nothing that a test could say. */
+/** The command line of the benchmark. The figures themselves are not tested. */
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -27,7 +27,7 @@ function start(t: Test, args: readonly string[]) {
   return { child, said, ended, folder };
 }
 
-t.test('figures have names of their own', async (t) => {
+t.test('figures have unique names', async (t) => {
   const names = [...figures, ...peerFigures].map(({ name }) => name);
   t.equal(new Set(names).size, names.length);
   for (const name of names) t.match(name, /^[a-z][a-z0-9-]*$/);
@@ -60,7 +60,7 @@ t.test('options are parsed into exact types', async (t) => {
   }
 });
 
-t.test('--help names every figure; a wrong option is said in a line', async (t) => {
+t.test('--help names every figure, and a wrong option gives one line', async (t) => {
   const help = start(t, ['--help']);
   t.equal(await help.ended, 0);
   for (const { name } of [...figures, ...peerFigures]) t.match(help.said.stdout, `  ${name} `);
@@ -70,7 +70,7 @@ t.test('--help names every figure; a wrong option is said in a line', async (t) 
 });
 
 for (const signal of ['SIGINT', 'SIGKILL'] as const) {
-  t.test(`a run that is ended by ${signal} leaves nothing behind`, async (t) => {
+  t.test(`a run that is ended by ${signal} leaves no files behind`, async (t) => {
     const { child, said, ended, folder } = start(t, ['--quick']);
     await until(() => said.stderr.includes('measuring the floors'), 'the run to begin');
     child.kill(signal);

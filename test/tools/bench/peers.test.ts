@@ -1,4 +1,7 @@
-/** The comparison's own arithmetic, and that it refuses numbers of work that did not happen or of a lock that is none. */
+/**
+ * The arithmetic of the comparison, and that it refuses figures of work that was not done or of a
+ * broken lock.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import t from 'tap';
@@ -20,28 +23,25 @@ function side(name: string, values: number[], log: string[]): Side {
 
 const speed = { key: 'speed', what: 'speed', unit: '/s' };
 
-t.test('ours and each peer take turns', async (t) => {
+t.test('our side and each peer take turns', async (t) => {
   const log: string[] = [];
   const peers = [side('one', [], log), side('two', [], log)];
   await takePairs(side('ours', [], log), peers, { rounds: 2, say: () => undefined });
   t.same(log, ['ours', 'one', 'ours', 'two', 'ours', 'one', 'ours', 'two']);
 });
 
-t.test(
-  'a row is the median of ours beside that of the peer, with the spread of both and of their ratios',
-  async (t) => {
-    const pairs = await takePairs(side('ours', [10, 30, 20], []), [side('one', [5, 10, 40], [])], {
-      rounds: 3,
-      say: () => undefined,
-    });
-    const [row] = compare(pairs, [speed]);
-    t.match(row, { what: 'speed', value: 20, unit: '/s', floor: { of: 'one', value: 10 } });
-    t.same(row?.notes, ['ours 10 to 30, theirs 5 to 40; ratio 0.5 to 3 over 3 pairs']);
-    t.throws(() => compare(pairs, [{ ...speed, key: 'size' }]), /size/);
-  },
-);
+t.test('a row is the median of ours beside that of the peer, with both spreads and ratios', async (t) => {
+  const pairs = await takePairs(side('ours', [10, 30, 20], []), [side('one', [5, 10, 40], [])], {
+    rounds: 3,
+    say: () => undefined,
+  });
+  const [row] = compare(pairs, [speed]);
+  t.match(row, { what: 'speed', value: 20, unit: '/s', floor: { of: 'one', value: 10 } });
+  t.same(row?.notes, ['ours 10 to 30, theirs 5 to 40; ratio 0.5 to 3 over 3 pairs']);
+  t.throws(() => compare(pairs, [{ ...speed, key: 'size' }]), /size/);
+});
 
-t.test('who could not take part is named beneath the last row', async (t) => {
+t.test('peers that could not take part are named beneath the last row', async (t) => {
   const row = { what: 'speed', value: 1, unit: '/s' };
   t.same(withAbsent([row, row], []), [row, row]);
   const [first, last] = withAbsent([row, row], [{ name: 'nats-server', why: 'there is none' }]);
@@ -62,7 +62,7 @@ t.test('work that was not done, or has no recorded end, fails the figure', async
   for (const [change, message] of wrong) t.throws(() => checkDone('queue', { ...all, ...change }), message);
 });
 
-/** First come, first served, unless it is told to let everybody in. */
+/** Grants in order of arrival. When broken, it lets everyone in. */
 function localLock({ isBroken }: { isBroken: boolean }): Lock {
   let tail = Promise.resolve();
   return {
@@ -80,18 +80,18 @@ t.test('a lock that two hold at a time fails the figure', async (t) => {
   const times = { contenders: 3, seconds: 0.05 };
   const { perSecond, changedPercent, waits } = await contend(localLock({ isBroken: false }), times);
   t.ok(perSecond > 0 && waits.length > 0);
-  t.ok(changedPercent > 50, 'three that wait in a queue take turns');
+  t.ok(changedPercent > 50, 'three contenders take turns');
   t.ok((await handOver(localLock({ isBroken: false }), { seconds: 0.05 })).length > 0);
   await t.rejects(contend(localLock({ isBroken: true }), times), /hold the lock at the same time/);
   await t.rejects(handOver(localLock({ isBroken: true }), { seconds: 0.05 }), /hold the lock at the same time/);
 });
 
-t.test('one that takes the lock again and again hands nothing over', async (t) => {
+t.test('a lock that the same holder takes again does not change hands', async (t) => {
   const { changedPercent } = await contend(localLock({ isBroken: false }), { contenders: 1, seconds: 0.05 });
   t.ok(changedPercent < 100);
 });
 
-t.test("CPU time is that of the processes named, and a process's tree has its children", async (t) => {
+t.test('CPU time is that of the named processes, and the tree of a process has its children', async (t) => {
   const parent = spawn('sh', ['-c', 'sh -c "echo up; while :; do :; done" & wait']);
   t.teardown(() => {
     for (const pid of treeOf(parent.pid ?? 0).reverse()) process.kill(pid, 'SIGKILL');
@@ -100,6 +100,6 @@ t.test("CPU time is that of the processes named, and a process's tree has its ch
   const pids = treeOf(parent.pid ?? 0);
   t.equal(pids.length, 2);
   const before = cpuMsOf(pids);
-  await until(() => cpuMsOf(pids) >= before + 20, 'its loop has used 20 ms');
+  await until(() => cpuMsOf(pids) >= before + 20, 'its loop to use 20 ms');
   t.equal(cpuMsOf([]), 0);
 });

@@ -3,7 +3,7 @@ import { statementsOf, toScript } from '../../../tools/bench/pgbench.ts';
 import { taskLifeScript } from '../../../tools/bench/task-life.ts';
 import { ticketLifeScript } from '../../../tools/bench/ticket-life.ts';
 
-t.test('a statement is written out with its values, and with expressions where they stand for one', async (t) => {
+t.test('toScript writes a statement with its values, or with the given expressions', async (t) => {
   const [statement] = await statementsOf((database) =>
     database.query('select $1::text, $2::uuid[], $3::int, $1, $4', ["it's", ['me', null], 7, true]),
   );
@@ -15,18 +15,18 @@ t.test('a statement is written out with its values, and with expressions where t
   );
 });
 
-t.test('what pgbench would take for a variable is refused', async (t) => {
+t.test('a value that pgbench would read as a variable is refused', async (t) => {
   t.throws(() => toScript({ text: 'select $1', values: ['10:45'] }, new Map()), /colon/);
 });
 
-t.test("the life of a task is the product's own statements", async (t) => {
+t.test("the script of a task's life has the product's own statements", async (t) => {
   const script = await taskLifeScript();
   for (const part of ['insert into cnapi_tasks', 'cnapi_claim_for_sessions(', 'cnapi_store_task_reports('])
     t.equal(script.split(part).length, 2, part);
   t.notMatch(script, /\$\d/);
 });
 
-t.test("the life of a ticket is the product's own statements", async (t) => {
+t.test("the script of a ticket's life has the product's own statements", async (t) => {
   const script = await ticketLifeScript({ queues: 20, depth: 1 });
   for (const part of ['cnapi_add_ticket(', 'cnapi_release_ticket(']) t.equal(script.split(part).length, 2, part);
   t.match(script, /\\gset\n\\if :is_deep\n/);

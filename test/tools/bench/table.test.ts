@@ -46,7 +46,7 @@ const report: Report = {
   ],
 };
 
-t.test('a limit is held against the ratio or the value, from above or from below', async (t) => {
+t.test('a limit applies to the ratio or to the value, from above or below', async (t) => {
   t.equal(ratioOf(fast), 1.5);
   t.equal(isMet(fast), true);
   t.equal(isMet({ ...fast, value: 4.1 }), false);
@@ -56,10 +56,10 @@ t.test('a limit is held against the ratio or the value, from above or from below
   t.equal(isMet({ ...bounded, value: 2500 }), true);
   t.equal(isMet(told), undefined);
   const { floor: _floor, ...withoutFloor } = fast;
-  t.equal(isMet(withoutFloor), false, 'a ratio without a floor is not met');
+  t.equal(isMet(withoutFloor), false, 'a ratio without a floor misses its limit');
 });
 
-t.test('the table has ratios first, the floor beside, notes beneath, and what could not be measured', async (t) => {
+t.test('the table shows ratios, floors, notes and what could not be measured', async (t) => {
   const lines = renderTable(report).split('\n');
   const lineOf = (text: string) => lines.find((line) => line.includes(text)) ?? '';
   t.match(lineOf('round trip'), /^ *1\.5 × +≤ 2 × +met +round trip +3 ms +2 ms {2}2N \+ C$/);
@@ -75,7 +75,7 @@ t.test('the table has ratios first, the floor beside, notes beneath, and what co
   t.match(renderTable({ ...report, isQuick: true }), /^QUICK SIZES: these numbers mean nothing\n/);
 });
 
-t.test('beside peers there is nothing to be met', async (t) => {
+t.test('a comparison with peers has no limits', async (t) => {
   const { limit, ...result } = fast;
   const figures = [{ name: 'one', seconds: 10, loadBefore: 0.25, results: [result] }];
   const lines = renderTable({ ...report, isPeers: true, figures }).split('\n');
@@ -85,7 +85,7 @@ t.test('beside peers there is nothing to be met', async (t) => {
   t.equal(lines.at(-1), '1 measured');
 });
 
-t.test('as JSON it spells out what follows from the numbers', async (t) => {
+t.test('the JSON includes ratios and whether limits are met', async (t) => {
   const { figures } = JSON.parse(toJson(report));
   t.match(figures[0].results, [
     { what: 'round trip', ratio: 1.5, met: true },
@@ -95,7 +95,7 @@ t.test('as JSON it spells out what follows from the numbers', async (t) => {
   t.equal(figures[2].error, 'no server came');
 });
 
-t.test('numbers have three digits that count', async (t) => {
+t.test('numbers are shown with three significant digits', async (t) => {
   const rows: [number, string][] = [
     [0, '0'],
     [0.01234, '0.012'],
@@ -107,7 +107,7 @@ t.test('numbers have three digits that count', async (t) => {
   for (const [value, text] of rows) t.equal(number(value), text);
 });
 
-t.test('quantiles are samples that were taken', async (t) => {
+t.test('quantiles are measured samples', async (t) => {
   const hundred = Array.from({ length: 100 }, (_, index) => 100 - index);
   t.match(summarize(hundred), { samples: 100, median: 50, p10: 10, p90: 90, p99: 99, max: 100 });
   t.match(summarize([7]), { median: 7, p99: 7, max: 7 });

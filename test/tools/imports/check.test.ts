@@ -23,7 +23,7 @@ function tree(t: Teardown, files: Record<string, string>): string {
 
 const empty = 'export {};\n';
 
-t.test('every form of import is found, and what only looks like one is not', async (t) => {
+t.test('every form of import is found, and nothing else', async (t) => {
   const text = `
 import a from './a.ts';
 import type { B } from "./b.ts";
@@ -45,7 +45,7 @@ const url = 'http://x'; import j from './j.ts';
   );
 });
 
-t.test('a tree whose imports run one way has nothing to mend', async (t) => {
+t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
     'lib/ports/clock.ts': empty,
     'lib/tasks/task.ts': `import type { Clock } from '../ports/clock.ts';\nimport { createHash } from 'node:crypto';`,
@@ -56,7 +56,7 @@ t.test('a tree whose imports run one way has nothing to mend', async (t) => {
   t.strictSame(found, []);
 });
 
-t.test('an import that runs the other way is named', async (t) => {
+t.test('an import in the wrong direction is reported', async (t) => {
   const rows: [string, string, string][] = [
     ['lib/tasks/dispatcher.ts', '../roster/roster.ts', 'tasks may not know roster'],
     ['lib/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
@@ -71,11 +71,11 @@ t.test('an import that runs the other way is named', async (t) => {
   }
 });
 
-t.test('a folder that nobody has placed is refused', async (t) => {
+t.test('a folder without a line in the table is refused', async (t) => {
   t.match(complaints(t, { 'lib/utils/x.ts': empty }), [/lib\/utils has no line/]);
 });
 
-t.test('what a folder may import and does not is named', async (t) => {
+t.test('an allowed import that no file uses is reported', async (t) => {
   const root = tree(t, {
     'lib/tasks/dispatcher.ts': `import type { Clock } from '../ports/clock.ts';\nimport { x } from '../bus/bus.ts';`,
     'lib/bus/bus.ts': empty,
@@ -84,7 +84,7 @@ t.test('what a folder may import and does not is named', async (t) => {
   t.strictSame(checkTable(root, table), ['tools/imports/layers.ts: tasks may import moray, and does not: take it out']);
 });
 
-t.test('a pure file that does I/O or knows its store is named', async (t) => {
+t.test('a pure file that does I/O or imports its store is reported', async (t) => {
   const found = complaints(t, {
     'lib/tasks/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
     'lib/tasks/task-store.ts': empty,
@@ -92,7 +92,7 @@ t.test('a pure file that does I/O or knows its store is named', async (t) => {
   t.match(found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
 });
 
-t.test('a cycle is named once, with all its files', async (t) => {
+t.test('a cycle is reported once, with all its files', async (t) => {
   const found = complaints(t, {
     'lib/wire/a.ts': `import './b.ts';`,
     'lib/wire/b.ts': `import './c.ts';`,
@@ -102,7 +102,7 @@ t.test('a cycle is named once, with all its files', async (t) => {
   t.strictSame(found, ['import cycle: lib/wire/a.ts → lib/wire/b.ts → lib/wire/c.ts → lib/wire/a.ts']);
 });
 
-t.test('a file that is spoken of and is not there is named', async (t) => {
+t.test('a reference to a missing file is reported', async (t) => {
   const found = complaints(t, {
     'docs/design.md': '',
     'lib/wire/frames.ts': '/** docs/design.md section 5, spec/wire.md, lib/wire/codec.ts. */',
@@ -111,7 +111,7 @@ t.test('a file that is spoken of and is not there is named', async (t) => {
   t.strictSame(found, ['lib/wire/frames.ts speaks of spec/wire.md, which is not there']);
 });
 
-t.test('a file past its length is named, unless its header says why', async (t) => {
+t.test('a file that is too long is reported, unless its header gives a reason', async (t) => {
   const long = 'export {};\n'.repeat(401);
   const found = complaints(t, {
     'lib/wire/long.ts': long,

@@ -1,4 +1,4 @@
-/** What `npm run mutate` changes, and what it leaves alone. */
+/** What `npm run mutate` changes, and what it does not change. */
 import t from 'tap';
 import { codeEdits, isSource } from '../../../tools/mutate/code-mutants.ts';
 import { applied, mutantOf, shuffled } from '../../../tools/mutate/mutant.ts';
@@ -19,33 +19,40 @@ const code: { name: string; source: string; mutants: string[] }[] = [
   { name: 'a bound', source: 'const x = a < b;', mutants: ['const x = a <= b;'] },
   { name: 'both sides of an and', source: 'const x = a && b;', mutants: ['const x = a || b;'] },
   {
-    name: 'types stay where they are',
+    name: 'types are not changed',
     source: 'const x: Map<A, B> = a as B; const y = !x;',
     mutants: ['const x: Map<A, B> = a as B; const y = x;'],
   },
   {
-    name: 'a sum, but no text',
+    name: 'a sum, but not of strings',
     source: "const x = a + b; const y = 'a' + b;",
     mutants: ["const x = a - b; const y = 'a' + b;"],
   },
   { name: 'a filter', source: 'const x = a.filter(isIt);', mutants: ['const x = a;'] },
   {
-    name: 'what is only logged stays',
+    name: 'logging is not changed',
     source:
       "if (a) this.deps.log.info({ a }, 'b'); log.warn({}, 'c'); if (b === 0) log.info({}, 'd'); else if (!c) log.info({}, 'e');",
     mutants: [],
   },
-  { name: 'what only tunes stays', source: 'const RETRY_MS = 5; const text = `a b c`;', mutants: [] },
-  { name: 'a constructor keeps what it was given', source: 'class A { constructor(b) { this.b = b; } }', mutants: [] },
+  { name: 'tuning constants are not changed', source: 'const RETRY_MS = 5; const text = `a b c`;', mutants: [] },
+  {
+    name: 'assignments in a constructor are not changed',
+    source: 'class A { constructor(b) { this.b = b; } }',
+    mutants: [],
+  },
 ];
 for (const { name, source, mutants } of code) t.same(changes(source).sort(), mutants.sort(), name);
 
-t.ok(codeEdits(`const q = \`select a from b where c = ${SPLICED} for update\`;`).length > 0, 'SQL in a text is found');
-t.same(codeEdits('const q = `select among these, please`;'), [], 'a text for people is none');
+t.ok(
+  codeEdits(`const q = \`select a from b where c = ${SPLICED} for update\`;`).length > 0,
+  'SQL in a template is found',
+);
+t.same(codeEdits('const q = `select among these, please`;'), [], 'prose in a template is not SQL');
 
 const sql: { name: string; text: string; mutants: string[] }[] = [
   {
-    name: 'each guard and the lock',
+    name: 'each guard, and the lock',
     text: 'select x from a where b = 1 and c = 2 for update skip locked',
     mutants: [
       'select x from a where true and c = 2 for update skip locked',
@@ -55,7 +62,7 @@ const sql: { name: string; text: string; mutants: string[] }[] = [
     ],
   },
   {
-    name: 'an and within brackets or a between belongs to its guard',
+    name: 'an and inside brackets or a between belongs to its guard',
     text: 'delete from a where (b or c and d) and e between 1 and 2 returning f',
     mutants: [
       'delete from a where true and e between 1 and 2 returning f',
@@ -71,9 +78,9 @@ const sql: { name: string; text: string; mutants: string[] }[] = [
       'update a set b = f(1, 2), c = 3 where true ',
     ],
   },
-  { name: 'an index is no guard', text: 'create index on a (b) where c is null', mutants: [] },
+  { name: 'the condition of an index is no guard', text: 'create index on a (b) where c is null', mutants: [] },
   {
-    name: 'what is spliced in stays',
+    name: 'interpolated expressions are not changed',
     text: `select a from b where ${SPLICED} limit 1`,
     mutants: ['select a from b where true limit 1'],
   },
@@ -82,7 +89,7 @@ const squeezed = (text: string) => text.replace(/\s+/g, ' ').trim();
 for (const { name, text, mutants } of sql)
   t.same(sqlChanges(text).map(squeezed).sort(), mutants.map(squeezed).sort(), name);
 
-t.test('each mutant can be read, and its id is its own', async (t) => {
+t.test('each mutant can be parsed and has a unique id', async (t) => {
   const source = 'export const f = (a: number): boolean => a > 1 && !(a === 7);';
   const mutants = codeEdits(source).map((edit) => mutantOf('lib/x.ts', source, edit));
   for (const mutant of mutants) t.ok(isSource(applied(mutant, source)), mutant.kind);
@@ -90,7 +97,7 @@ t.test('each mutant can be read, and its id is its own', async (t) => {
   t.notOk(isSource('const = 1'));
 });
 
-t.test('a sample is decided by its seed, and a larger one begins with a smaller one', async (t) => {
+t.test('a sample depends on its seed only, and a larger one begins with a smaller one', async (t) => {
   const source = 'a(); b(); c(); d(); e(); f(); g();';
   const mutants = codeEdits(source).map((edit) => mutantOf('lib/x.ts', source, edit));
   const ids = (seed: string, from = mutants) => shuffled(from, seed).map(({ id }) => id);

@@ -1,4 +1,6 @@
-/** A checkout in miniature for tests of set-up: the real set-up code, a small lock file, and an npm that only pretends. */
+/**
+ * A small checkout for tests of set-up: the real set-up code, a small lock file, and a fake npm.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -7,8 +9,9 @@ import path from 'node:path';
 const project = path.resolve(import.meta.dirname, '../../..');
 
 /**
- * Notes that it was called; then waits, fails, or lays down what the real one would, as the files in its folder tell it. A call that
- * waits is noted last: a test that sees it may read the process id and kill it.
+ * Records that it was called, then waits, fails or installs what the real npm would, depending on
+ * the files in its folder. A call that waits is recorded last, so that a test that sees it may read
+ * the process id and kill it.
  */
 const fakeNpm = `#!/bin/sh
 here=$(dirname "$0")
@@ -31,7 +34,7 @@ case $PWD in
 esac
 `;
 
-/** Makes the set-up believe that it runs under an older Node. */
+/** Makes set-up believe that it runs under an older Node. */
 const oldNode = `data:text/javascript,Object.defineProperty(process.versions,'node',{value:'20.11.1'})`;
 
 export interface SetUpRun {
@@ -77,7 +80,7 @@ export class Checkout {
     return this.start(options).ended;
   }
 
-  /** What npm was called with so far. */
+  /** The calls of npm so far. */
   get npmCalls(): string[] {
     const file = path.join(this.#bin, 'calls');
     return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : [];
@@ -91,7 +94,10 @@ export class Checkout {
     writeFileSync(path.join(this.#bin, 'fail'), message);
   }
 
-  /** As npm does it with an optional package: `ci` is content without it, and only a question for it fails. */
+  /**
+   * As npm does for an optional package: `ci` succeeds without it, and only a request for the
+   * package itself fails.
+   */
   npmFetchesNothing(message: string): void {
     writeFileSync(path.join(this.#bin, 'unreachable'), message);
   }

@@ -13,7 +13,7 @@ function folder(t: { teardown(work: () => void): void }): string {
   return made;
 }
 
-t.test('of many processes one at a time holds the lock, though each ends without releasing it', async (t) => {
+t.test('of many processes only one at a time holds the lock, even if none releases it', async (t) => {
   const place = folder(t);
   const journal = path.join(place, 'journal');
   const program = `
@@ -31,19 +31,19 @@ t.test('of many processes one at a time holds the lock, though each ends without
   );
   t.strictSame(codes, Array(8).fill(0));
   t.equal(readFileSync(journal, 'utf8'), 'in\nout\n'.repeat(8));
-  t.equal(readdirSync(place).filter((name) => name.includes('lock')).length, 1, 'old lock files do not pile up');
+  t.equal(readdirSync(place).filter((name) => name.includes('lock')).length, 1, 'old lock files are removed');
 });
 
-t.test('a lock names its living holder, and is free when the holder is gone', async (t) => {
+t.test('a lock names its live holder, and is free when the holder has ended', async (t) => {
   const place = folder(t);
   t.equal(lockHolder(place, 'x'), undefined);
   t.ok(tryLock(place, 'x').lock);
   t.equal(tryLock(place, 'x').holder?.pid, process.pid);
   t.equal(lockHolder(place, 'x')?.pid, process.pid);
-  t.equal(lockHolder(place, 'y'), undefined, 'locks of other names are others');
+  t.equal(lockHolder(place, 'y'), undefined, 'locks with other names are independent');
 });
 
-t.test('a reused pid does not keep a lock', async (t) => {
+t.test('a reused pid does not hold a lock', async (t) => {
   const place = folder(t);
   mkdirSync(place, { recursive: true });
   writeFileSync(path.join(place, 'x.lock.7'), JSON.stringify([{ pid: process.pid, start: '1' }]));
@@ -51,13 +51,13 @@ t.test('a reused pid does not keep a lock', async (t) => {
   t.strictSame(readdirSync(place), ['x.lock.8']);
 });
 
-t.test('a torn lock file keeps nobody out', async (t) => {
+t.test('a torn lock file blocks nobody', async (t) => {
   const place = folder(t);
   writeFileSync(path.join(place, 'x.lock.1'), '[{"pid":');
   t.ok(tryLock(place, 'x').lock);
 });
 
-t.test('a process is known by its start, and a zombie does not live', async (t) => {
+t.test('a process is identified by its start time, and a zombie is not alive', async (t) => {
   const own = describeProcess(process.pid);
   t.ok(isAlive(own));
   t.notOk(isAlive({ ...own, start: '12' }));
@@ -67,7 +67,7 @@ t.test('a process is known by its start, and a zombie does not live', async (t) 
   t.notOk(isAlive(described));
 });
 
-t.test('Node is new enough when it strips types by itself', async (t) => {
+t.test('Node is new enough when it strips types without a flag', async (t) => {
   const table = {
     '18.20.0': false,
     '22.17.9': false,

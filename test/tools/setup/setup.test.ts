@@ -4,7 +4,7 @@ import t from 'tap';
 import { until } from '../../support/until.ts';
 import { Checkout } from './checkout.ts';
 
-t.test('the first run installs and names the Node to use; the second calls npm not at all', async (t) => {
+t.test('the first run installs and prints the path of Node; the second does not call npm', async (t) => {
   const checkout = new Checkout(t);
   const first = await checkout.run();
   t.equal(first.code, 0, first.stderr);
@@ -15,7 +15,7 @@ t.test('the first run installs and names the Node to use; the second calls npm n
   t.equal(checkout.npmCalls.length, 1);
 });
 
-t.test('another lock file, or a node_modules made by hand, is set up anew', async (t) => {
+t.test('a changed lock file or a missing node_modules is installed again', async (t) => {
   const checkout = new Checkout(t);
   await checkout.run();
   checkout.changeLock('second');
@@ -26,7 +26,7 @@ t.test('another lock file, or a node_modules made by hand, is set up anew', asyn
   t.equal(checkout.npmCalls.length, 3);
 });
 
-t.test('a node_modules that is a link to another checkout’s is left alone', async (t) => {
+t.test('a node_modules that links to another checkout is left alone', async (t) => {
   const checkout = new Checkout(t);
   const others = path.join(checkout.root, '../others');
   mkdirSync(path.join(others, 'package'), { recursive: true });
@@ -46,12 +46,12 @@ t.test('a failure says what failed and what to do, and the next run repairs it',
   t.match(failed.stderr, /npm ci failed/);
   t.match(failed.stderr, /ENOTFOUND/);
   t.match(failed.stderr, /registry could not be reached.*then run the same command again/);
-  t.notMatch(failed.stderr, /at .*\.mjs:\d+/, 'no stack');
+  t.notMatch(failed.stderr, /at .*\.mjs:\d+/, 'no stack trace');
   checkout.npmGoesOn();
   t.equal((await checkout.run()).code, 0);
 });
 
-t.test('a pinned Node that npm silently could not fetch is a failure, with npm’s reason', async (t) => {
+t.test('when npm silently skips the pinned Node, set-up fails with npm’s reason', async (t) => {
   const checkout = new Checkout(t);
   checkout.npmFetchesNothing(`npm error code ECONNREFUSED
 npm error request failed, reason: connect ECONNREFUSED
@@ -66,17 +66,17 @@ npm error }`);
   t.equal((await checkout.run({ underOldNode: true })).code, 0);
 });
 
-t.test('two at once: one installs, the other says that it waits, both go on', async (t) => {
+t.test('of two runs at once one installs, the other says that it waits, and both succeed', async (t) => {
   const checkout = new Checkout(t);
   checkout.npmWaits();
   const first = checkout.start();
-  await until(() => checkout.npmCalls.length === 1, 'npm runs');
+  await until(() => checkout.npmCalls.length === 1, 'npm to run');
   const second = checkout.start();
   let said = '';
   second.child.stderr?.on('data', (chunk) => {
     said += chunk;
   });
-  await until(() => said.includes('waiting'), 'the second waits');
+  await until(() => said.includes('waiting'), 'the second run to wait');
   t.match(said, new RegExp(`waiting for another set-up \\(pid ${first.child.pid}\\)`));
   checkout.npmGoesOn();
   const results = await Promise.all([first.ended, second.ended]);
@@ -90,11 +90,11 @@ t.test('two at once: one installs, the other says that it waits, both go on', as
   t.equal(checkout.npmCalls.length, 1);
 });
 
-t.test('a set-up that was killed is done again, but not before its npm has ended, too', async (t) => {
+t.test('a killed set-up is repeated only after its npm has ended', async (t) => {
   const checkout = new Checkout(t);
   checkout.npmWaits();
   const killed = checkout.start();
-  await until(() => checkout.npmCalls.length === 1, 'npm runs');
+  await until(() => checkout.npmCalls.length === 1, 'npm to run');
   const npm = checkout.npmPid;
   killed.child.kill('SIGKILL');
   await killed.ended.catch(() => undefined);
@@ -104,26 +104,26 @@ t.test('a set-up that was killed is done again, but not before its npm has ended
   next.child.stderr?.on('data', (chunk) => {
     said += chunk;
   });
-  await until(() => said.includes(`(pid ${npm})`), 'the next waits for npm');
+  await until(() => said.includes(`(pid ${npm})`), 'the next run to wait for npm');
   t.equal(checkout.npmCalls.length, 1);
   checkout.npmGoesOn();
   t.equal((await next.ended).code, 0);
-  t.equal(checkout.npmCalls.length, 2, 'what the killed one installed is not trusted');
+  t.equal(checkout.npmCalls.length, 2, 'what the killed run installed is not used');
   t.ok(checkout.has('node_modules/whole'));
 });
 
-t.test('SIGTERM ends the set-up and its npm', async (t) => {
+t.test('SIGTERM ends set-up and its npm', async (t) => {
   const checkout = new Checkout(t);
   checkout.npmWaits();
   const run = checkout.start();
-  await until(() => checkout.npmCalls.length === 1, 'npm runs');
+  await until(() => checkout.npmCalls.length === 1, 'npm to run');
   const npm = checkout.npmPid;
   run.child.kill('SIGTERM');
   t.not((await run.ended).code, 0);
   t.throws(() => process.kill(npm, 0), { code: 'ESRCH' });
 });
 
-t.test('under an older Node the pinned one is fetched by its own lock file, once', async (t) => {
+t.test('under an older Node the pinned one is fetched once, by its own lock file', async (t) => {
   const checkout = new Checkout(t);
   const first = await checkout.run({ underOldNode: true });
   t.equal(first.code, 0, first.stderr);

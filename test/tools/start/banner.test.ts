@@ -20,21 +20,21 @@ function ready(url: string, agent = true): Ready {
 
 const commands = (text: string) => text.split('\n').filter((line) => line.startsWith('  tools/cnapi '));
 
-t.test('what it proposes to try is a command that works from here', async (t) => {
+t.test('the commands that the banner proposes work from here', async (t) => {
   t.same(commands(banner(ready('http://127.0.0.1:8080'), surroundings)), [
     '  tools/cnapi servers --limit 3',
     `  tools/cnapi exec ${SERVER} -- uname -a`,
   ]);
 });
 
-t.test('where the instances have other ports than the command line thinks of, it says so', async (t) => {
+t.test('with other ports than the default, the proposed commands name the URL', async (t) => {
   t.same(commands(banner(ready('http://127.0.0.1:9090', false), surroundings)), [
     '  tools/cnapi --url http://127.0.0.1:9090 servers --limit 3',
     '  tools/cnapi --url http://127.0.0.1:9090 instances',
   ]);
 });
 
-t.test('it says where the token is and how curl sends it, or that none is asked for', async (t) => {
+t.test('the banner names the token file and how curl sends the token, or says that none is needed', async (t) => {
   const closed = banner({ ...ready('http://127.0.0.1:9090'), token_file: '/d/config/operator.token' }, surroundings);
   t.match(closed, /token +\/d\/config\/operator\.token/);
   t.match(

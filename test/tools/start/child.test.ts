@@ -46,25 +46,25 @@ function nursery(t: Teardown) {
   return { folder, list, watch, said, child };
 }
 
-t.test('a child that has come up is started again when it dies, and that is said', async (t) => {
+t.test('a child that dies after its start is restarted, with a message', async (t) => {
   const { child, said, folder } = nursery(t);
   const sleeper = child('sleeper', 'echo hello; echo problem >&2; exec sleep 60');
   sleeper.start();
   sleeper.keepUp();
   const first = sleeper.pid ?? 0;
-  await until(() => sleeper.lastWords.includes('problem'), 'it has spoken');
+  await until(() => sleeper.lastWords.includes('problem'), 'its output');
   process.kill(first, 'SIGKILL');
-  await until(() => sleeper.pid !== undefined && sleeper.pid !== first, 'it runs again');
+  await until(() => sleeper.pid !== undefined && sleeper.pid !== first, 'it to run again');
   t.match(said[0], new RegExp(`sleeper \\(pid ${first}\\) ended with SIGKILL; starting it again`));
   t.notOk(sleeper.hasFailed);
   const log = await until(() => {
     const text = readFileSync(path.join(folder, 'sleeper.log'), 'utf8');
     return text.split('hello').length === 3 && text;
-  }, 'both have written their log');
-  t.match(log, /problem/, 'what it prints on stderr is kept as well');
+  }, 'both to write their log');
+  t.match(log, /problem/, 'stderr is logged too');
 });
 
-t.test('a child that leaves by itself, in order, is started again as well', async (t) => {
+t.test('a child that exits 0 by itself is restarted too', async (t) => {
   const { child, said } = nursery(t);
   const polite = child('polite', `trap 'exit 0' TERM; while :; do sleep 0.05; done`);
   polite.start();
@@ -72,30 +72,30 @@ t.test('a child that leaves by itself, in order, is started again as well', asyn
   const first = polite.pid ?? 0;
   await sleep(100);
   polite.ask('SIGTERM');
-  await until(() => polite.pid !== undefined && polite.pid !== first, 'it runs again');
+  await until(() => polite.pid !== undefined && polite.pid !== first, 'it to run again');
   t.match(said[0], new RegExp(`polite \\(pid ${first}\\) left in order; starting it again`));
 });
 
-t.test('the pause grows while it keeps dying', async (t) => {
+t.test('the pause before a restart grows while the child keeps dying', async (t) => {
   const { child, said } = nursery(t);
   const crasher = child('crasher', 'exit 7');
   crasher.start();
   crasher.keepUp();
-  await until(() => said.length >= 3, 'it has died three times');
+  await until(() => said.length >= 3, 'it to die three times');
   t.match(said, [/exit code 7.* 250 ms/, / 500 ms/, / 1000 ms/]);
 });
 
-t.test('a child that ends before it has come up has failed, with its last words', async (t) => {
+t.test('a child that ends during its start has failed, and its last output is kept', async (t) => {
   const { child, said } = nursery(t);
   const failure = child('failure', 'echo the disk is on fire >&2; exit 1');
   failure.start();
-  await until(() => failure.hasFailed, 'it has failed');
-  await until(() => failure.lastWords !== '', 'its words came through');
+  await until(() => failure.hasFailed, 'it to fail');
+  await until(() => failure.lastWords !== '', 'its output');
   t.equal(failure.lastWords, 'the disk is on fire');
   t.strictSame(said, []);
 });
 
-t.test('a program that is not there has failed', async (t) => {
+t.test('a missing program counts as failed', async (t) => {
   const { watch } = nursery(t);
   const child = new Child({
     name: 'nobody',
@@ -108,55 +108,55 @@ t.test('a program that is not there has failed', async (t) => {
     say: () => undefined,
   });
   child.start();
-  await until(() => child.hasFailed, 'it has failed');
+  await until(() => child.hasFailed, 'it to fail');
   t.match(child.lastWords, /ENOENT/);
 });
 
-t.test('a retired child stays down', async (t) => {
+t.test('a retired child is not restarted', async (t) => {
   const { child, said } = nursery(t);
   const sleeper = child('sleeper', 'exec sleep 60');
   sleeper.start();
   sleeper.keepUp();
   sleeper.retire();
   process.kill(sleeper.pid ?? 0, 'SIGKILL');
-  await until(() => sleeper.pid === undefined, 'it is gone');
+  await until(() => sleeper.pid === undefined, 'it to end');
   await sleep(400);
   t.equal(sleeper.pid, undefined);
   t.strictSame(said, []);
 });
 
-t.test('ending kills who does not listen, with all it has started', async (t) => {
+t.test('a child that ignores signals is killed with all that it started', async (t) => {
   const { child, watch, folder } = nursery(t);
   const deaf = child('deaf', `trap '' TERM; sleep 61 & echo $! > ${folder}/grandchild; wait; sleep 62`);
   deaf.start();
   const grandchild = await until(
     () => readFileOrNothing(path.join(folder, 'grandchild')) || undefined,
-    'it has a child',
+    'its grandchild',
   );
   const endings = [deaf.pid ?? 0, Number(grandchild)].map(describeProcess);
   deaf.retire();
   await endInOrder(watch.endings, systemClock);
-  await until(() => !endings.some(isAlive), 'both are gone');
-  t.pass('both are gone');
+  await until(() => !endings.some(isAlive), 'both to end');
+  t.pass('both have ended');
 });
 
-t.test('a list that cannot be written does not end the supervisor', async (t) => {
+t.test('a process list that cannot be written does not end the supervisor', async (t) => {
   const { child, folder } = nursery(t);
   rmSync(folder, { recursive: true });
   const brief = child('brief', 'exit 0');
   brief.start();
-  await until(() => brief.hasFailed, 'its end was noted');
-  t.pass('and nothing was thrown');
+  await until(() => brief.hasFailed, 'its end to be noticed');
+  t.pass('nothing was thrown');
 });
 
-t.test('who is watched is kept in a file for the case that supervisor and watchdog both vanish', async (t) => {
+t.test('the watched processes are in a file, in case supervisor and watchdog both die', async (t) => {
   const { child, list } = nursery(t);
   const sleeper = child('sleeper', 'exec sleep 60');
   sleeper.start();
   t.match(leftovers(list), [{ name: 'sleeper', pid: sleeper.pid, rank: 'agents', signal: 'SIGTERM' }]);
   sleeper.retire();
   process.kill(sleeper.pid ?? 0, 'SIGKILL');
-  await until(() => sleeper.pid === undefined, 'it is gone');
+  await until(() => sleeper.pid === undefined, 'it to end');
   t.strictSame(leftovers(list), []);
   t.strictSame(leftovers('/no/such/file'), []);
 });

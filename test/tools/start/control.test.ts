@@ -18,7 +18,7 @@ async function served(t: Teardown, operate: Operate) {
   mkdirSync(path.join(data, 'config'));
   const file = controlFile(data);
   const server = new ControlServer({ file, operate, clock: systemClock });
-  // As one that was killed leaves it.
+  // A stale socket file, as a killed supervisor leaves it.
   writeFileSync(file, '');
   await server.start();
   t.teardown(async () => {
@@ -32,7 +32,7 @@ async function served(t: Teardown, operate: Operate) {
   return { data, file, server, ask, say, progress };
 }
 
-t.test('who asks hears how it goes on and what holds at the end', async (t) => {
+t.test('the caller of an operation gets its progress and its result', async (t) => {
   const { ask, progress, file } = await served(t, async (operation, tell) => {
     tell('on the way');
     tell('nearly there');
@@ -40,15 +40,15 @@ t.test('who asks hears how it goes on and what holds at the end', async (t) => {
   });
   t.equal(await ask(), '{"operation":"scale","instances":5}');
   t.strictSame(progress, ['on the way', 'nearly there']);
-  t.equal(statSync(file).mode & 0o777, 0o600, 'nobody but its owner may ask');
+  t.equal(statSync(file).mode & 0o777, 0o600, 'only the owner may connect');
 });
 
-t.test('what is refused is refused in its words', async (t) => {
+t.test('a refusal reaches the caller with its message', async (t) => {
   const { ask } = await served(t, () => Promise.reject(new Refusal('the disk is on fire')));
   await t.rejects(ask(), new Refusal('the disk is on fire'));
 });
 
-t.test('what is no operation is refused, and more than one may be is not read', async (t) => {
+t.test('an invalid operation is refused, and an oversized one is not read', async (t) => {
   let asked = 0;
   const { say } = await served(t, async () => String(asked++));
   const rows = ['hello\n', '{}\n', '[1]\n', '{"operation":"scale"}\n', `${'x'.repeat(5000)}`, '\n', '\0\n'];
@@ -58,7 +58,7 @@ t.test('what is no operation is refused, and more than one may be is not read', 
     t.equal(parseOperation(JSON.stringify({ operation: 'scale', instances })), undefined);
 });
 
-t.test('an operation goes on when the one who asked has gone', async (t) => {
+t.test('an operation continues when its caller disconnects', async (t) => {
   const gone = Promise.withResolvers<void>();
   const finished = Promise.withResolvers<void>();
   const { file } = await served(t, async (_operation, tell) => {
@@ -71,10 +71,10 @@ t.test('an operation goes on when the one who asked has gone', async (t) => {
   socket.write('{"operation":"rolling-restart"}\n', () => socket.destroy());
   socket.once('close', () => gone.resolve());
   await finished.promise;
-  t.pass('it was finished');
+  t.pass('the operation has finished');
 });
 
-t.test('one that ends before it was done is told apart from one that was', async (t) => {
+t.test('a supervisor that ends during an operation is reported as such', async (t) => {
   const { ask, server } = await served(t, () => {
     void server.stop();
     return new Promise(() => undefined);
@@ -82,7 +82,7 @@ t.test('one that ends before it was done is told apart from one that was', async
   await t.rejects(ask(), { message: 'pid 4711 ended before it was done' });
 });
 
-t.test('one that cannot be asked is said to be so, with the reason', async (t) => {
+t.test('a supervisor that cannot be reached is reported with the reason', async (t) => {
   const { ask, server, file } = await served(t, async () => '');
   await server.stop();
   await t.rejects(ask(), { message: /pid 4711 cannot be asked at .*control.sock \(ENOENT\)/ });
@@ -91,7 +91,7 @@ t.test('one that cannot be asked is said to be so, with the reason', async (t) =
   await t.rejects(ask(), { message: /\(ECONNREFUSED\)/ });
 });
 
-t.test('where no socket can be, that is an error of the system, for its starter to tell', async (t) => {
+t.test('a path that is too long for a socket gives a system error to the caller', async (t) => {
   const { data } = await served(t, async () => '');
   const file = path.join(data, 'x'.repeat(200));
   await t.rejects(new ControlServer({ file, operate: async () => '', clock: systemClock }).start(), { code: 'EINVAL' });

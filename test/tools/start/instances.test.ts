@@ -1,4 +1,6 @@
-/** The instances of `npm start` with programs in their place that leave, or do not, as a test wants it. */
+/**
+ * The instances of `npm start`, replaced by small programs that leave, or do not, as a test wants.
+ */
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import os from 'node:os';
@@ -20,7 +22,7 @@ import { freePorts, type Teardown } from './support.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-/** A program that is ready, and leaves when it is told to. */
+/** A program that is ready and leaves on SIGTERM. */
 const orderly = (port: number, status = 200) => `
   require('node:http').createServer((q, s) => { s.statusCode = ${status}; s.end(); }).listen(${port}, '127.0.0.1');
   process.on('SIGTERM', () => process.exit(0));`;
@@ -30,8 +32,9 @@ const deaf = (port: number) => `${orderly(port)} process.removeAllListeners('SIG
 const failing = () => `console.error('the disk is on fire'); process.exit(1);`;
 
 /**
- * Instances that run the program set for their port, an orderly one else, and a name server that names all of
- * them, and one of somebody else's. */
+ * Instances that run the program set for their port, by default an orderly one, and a name server
+ * that names all of them and one foreign instance.
+ */
 async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {} as { [limit: string]: number }) {
   const data = mkdtempSync(path.join(os.tmpdir(), 'cnapi-instances-'));
   mkdirSync(path.join(data, 'config'));
@@ -55,7 +58,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
   const told: number[][] = [];
   const uuids = new Map<number, string>();
   const fileOf = (port: number) => path.join(data, `${port}.cjs`);
-  /** From its next start on. */
+  /** Takes effect at the next start. */
   const set = (port: number, program: string) => writeFileSync(fileOf(port), program);
   const ports = () => rememberedUrls(data).map((url) => Number(new URL(url).port));
   const instances = new Instances({
@@ -100,22 +103,22 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
   };
 }
 
-t.test('more of them take the next free ports, and the last ones go first', async (t) => {
+t.test('scaling up takes the next free ports, and scaling down removes the last instances', async (t) => {
   const { instances, firstPort, said, say, ports } = await ofPrograms(t);
   const taken = createServer().listen(firstPort + 3, '127.0.0.1');
   t.teardown(() => taken.close());
   await instances.start(1);
   const answer = await instances.scale(3, say);
-  t.strictSame(ports(), [0, 2, 4], 'neither the name server nor another program is in the way');
+  t.strictSame(ports(), [0, 2, 4], 'ports of the name server and of another program are skipped');
   t.match(answer, `3 instances serving: http://127.0.0.1:${firstPort} `);
   await instances.scale(2, say);
   t.strictSame(ports(), [0, 2]);
   t.notOk(await answersReady(`http://127.0.0.1:${firstPort + 4}`));
-  t.notMatch(said.join('\n'), /again/, 'and it stays away');
+  t.notMatch(said.join('\n'), /again/, 'it is not restarted');
   t.match(await instances.scale(1, say), 'one instance serving');
 });
 
-t.test('one that does not leave in time is ended, and stays down', async (t) => {
+t.test('an instance that does not leave in time is killed and stays down', async (t) => {
   const { instances, set, firstPort, said, say, ports, watch } = await ofPrograms(t, { leaveMs: 300 });
   set(firstPort + 2, deaf(firstPort + 2));
   await instances.start(1);
@@ -123,35 +126,35 @@ t.test('one that does not leave in time is ended, and stays down', async (t) => 
   t.equal(watch.endings.length, 2);
   await instances.scale(1, say);
   t.match(said.join('\n'), `instance-${firstPort + 2} does not leave within 0.3 s: it is ended`);
-  await until(() => watch.endings.length === 1, 'the end to be noticed');
+  await until(() => watch.endings.length === 1, 'its end to be noticed');
   t.strictSame(ports(), [0]);
 });
 
-t.test('one that does not come up is given up with its last words; those that do are kept', async (t) => {
+t.test('an instance that fails to start is given up with its last output; others are kept', async (t) => {
   const { instances, set, firstPort, say, ports, uuids, watch } = await ofPrograms(t);
   await instances.start(1);
   set(firstPort + 2, failing());
   await t.rejects(instances.scale(3, say), {
     message: /instance-\d+ ended while it was starting(.|\n)*the disk is on fire\n2 instances running now/,
   });
-  await until(() => watch.endings.length === 2, 'the end to be noticed');
+  await until(() => watch.endings.length === 2, 'its end to be noticed');
   t.strictSame(ports(), [0, 3]);
   set(firstPort + 2, orderly(firstPort + 2));
   await instances.scale(3, say);
-  t.strictSame(ports(), [0, 3, 2], 'another attempt takes a port that is free');
-  t.equal(new Set(uuids.values()).size, 3, 'and a uuid that nobody has');
+  t.strictSame(ports(), [0, 3, 2], 'another attempt takes the free port');
+  t.equal(new Set(uuids.values()).size, 3, 'a new uuid');
 });
 
-t.test('one that runs but is never ready does not stay', async (t) => {
+t.test('an instance that runs but never gets ready is removed', async (t) => {
   const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t, { startLimitMs: 15_000 });
   set(firstPort + 2, orderly(firstPort + 2, 503));
   await instances.start(1);
   await t.rejects(instances.scale(2, say), { message: /did not come up in 15 s/ });
-  await until(() => watch.endings.length === 1, 'the end to be noticed');
+  await until(() => watch.endings.length === 1, 'its end to be noticed');
   t.strictSame(ports(), [0]);
 });
 
-t.test('names that do not follow are complained of, and the name server keeps its port while it is away', async (t) => {
+t.test('scaling fails when the name server does not follow, and skips its port all the same', async (t) => {
   const { instances, names, say, ports } = await ofPrograms(t, { namesMs: 2_000 });
   await instances.start(1);
   await names.stop();
@@ -159,27 +162,27 @@ t.test('names that do not follow are complained of, and the name server keeps it
   t.strictSame(ports(), [0, 2]);
 });
 
-t.test('nobody is sent away while one that is to stay is not ready', async (t) => {
+t.test('scaling down is refused while a remaining instance is not ready', async (t) => {
   const { instances, set, firstPort, say, ports, watch } = await ofPrograms(t, { returnMs: 300 });
   await instances.start(1);
   await instances.scale(2, say);
   set(firstPort, orderly(firstPort, 503));
   const pid = watch.endings.find(({ name }) => name === `instance-${firstPort}`)?.pid;
   process.kill(pid ?? 0, 'SIGKILL');
-  await until(async () => !(await answersReady(`http://127.0.0.1:${firstPort}`)), 'it is away');
+  await until(async () => !(await answersReady(`http://127.0.0.1:${firstPort}`)), 'it to be away');
   await t.rejects(instances.scale(1, say), { message: `http://127.0.0.1:${firstPort} is not ready` });
   t.strictSame(ports(), [0, 2]);
   t.ok(await answersReady(`http://127.0.0.1:${firstPort + 2}`));
 });
 
-t.test('a rolling restart gives each a new process, and one at a time', async (t) => {
+t.test('a rolling restart replaces each process, one at a time', async (t) => {
   const { instances, said, say, watch, firstPort } = await ofPrograms(t);
   await instances.start(1);
   await instances.scale(3, say);
   const before = watch.endings.map(({ pid }) => pid);
   said.length = 0;
   t.match(await instances.restartEach(say), '3 instances serving');
-  t.equal(new Set([...before, ...watch.endings.map(({ pid }) => pid)]).size, 6, 'six processes in all');
+  t.equal(new Set([...before, ...watch.endings.map(({ pid }) => pid)]).size, 6, 'six processes in total');
   const order = said.filter((text) => /has left after|is ready again/.test(text)).map((text) => text.split(' ', 2)[0]);
   t.strictSame(
     order,
@@ -187,7 +190,7 @@ t.test('a rolling restart gives each a new process, and one at a time', async (t
   );
 });
 
-t.test('a rolling restart ends one that does not leave, and waits until it is back', async (t) => {
+t.test('a rolling restart kills an instance that does not leave and waits for its return', async (t) => {
   const { instances, set, firstPort, said, say, watch } = await ofPrograms(t, { leaveMs: 300 });
   set(firstPort, deaf(firstPort));
   await instances.start(1);
@@ -199,7 +202,7 @@ t.test('a rolling restart ends one that does not leave, and waits until it is ba
   t.not(watch.endings[0]?.pid, before?.pid);
 });
 
-t.test('a rolling restart goes no further than one that does not come up again', async (t) => {
+t.test('a rolling restart stops at an instance that does not come up again', async (t) => {
   const { instances, set, say, firstPort, watch } = await ofPrograms(t, { returnMs: 10_000 });
   await instances.start(1);
   await instances.scale(2, say);
@@ -211,16 +214,16 @@ t.test('a rolling restart goes no further than one that does not come up again',
   t.match(
     watch.endings.find(({ name }) => name === second?.name),
     second,
-    'the next one was left alone',
+    'the next instance was not touched',
   );
 });
 
-t.test('there is one operation at a time', async (t) => {
+t.test('only one operation runs at a time', async (t) => {
   const { instances, say } = await ofPrograms(t);
   await instances.start(1);
   const first = instances.scale(2, say);
   await t.rejects(instances.scale(3, say), { message: 'scaling to 2 is going on; try again when it is done' });
   await t.rejects(instances.restartEach(say), { message: /going on/ });
   await first;
-  t.match(await instances.scale(2, say), '2 instances serving', 'as many as there are is no work');
+  t.match(await instances.scale(2, say), '2 instances serving', 'scaling to the present number does nothing');
 });

@@ -1,4 +1,7 @@
-/** `npm start` whole: real Postgres, instances, name server and agents, on ports and in a directory of the test's own. */
+/**
+ * All of `npm start`: real Postgres, instances, name server and agents, on ports and in a directory
+ * of the test's own.
+ */
 import { Resolver } from 'node:dns/promises';
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -23,7 +26,7 @@ t.setTimeout(FILE_TIMEOUT_MS);
 const statusesAt = async (url: string, headers: Record<string, string>) =>
   ((await (await fetch(`${url}/servers`, { headers })).json()) as { status: string }[]).map(({ status }) => status);
 
-t.test('it comes up, keeps everything up, refuses a second one, and leaves nothing running', async (t) => {
+t.test('npm start comes up, restarts what dies, refuses a second start and stops completely', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(3);
   const options = ['--data', data, '--port', String(port), '--instances', '2', '--agents', '3'];
@@ -32,7 +35,7 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
   const headers = authorizationOf(ready);
   const statusesWhenReady = await statusesAt(ready.instances[1]?.url ?? '', headers);
 
-  await t.test('the ready line names what runs where', async (t) => {
+  await t.test('the ready line names every process and address', async (t) => {
     t.equal(ready.pid, first.child.pid);
     t.strictSame(
       ready.instances.map(({ url }) => url),
@@ -54,7 +57,7 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     t.strictSame(await resolver.resolve4('cnapi.local.cnapi.internal'), ['127.0.0.1', '127.0.0.1'].slice(0, 2));
   });
 
-  await t.test('this machine and the simulated ones are there and running', async (t) => {
+  await t.test('this machine and the simulated servers are running', async (t) => {
     const url = ready.instances[1]?.url ?? '';
     t.strictSame(statusesWhenReady, Array(4).fill('running'), 'when the ready line is printed');
     const server = (await (await fetch(`${url}/servers/${ready.agent?.server_uuid}`, { headers })).json()) as {
@@ -63,7 +66,7 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     t.equal(server.status, 'running');
   });
 
-  await t.test('without its token nobody reads or runs anything, at any instance', async (t) => {
+  await t.test('without the token, every instance answers 401', async (t) => {
     for (const { url } of ready.instances) {
       t.equal((await fetch(`${url}/servers`)).status, 401);
       const body = JSON.stringify({ script: 'id' });
@@ -72,7 +75,7 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     }
   });
 
-  await t.test('the command line of the same user finds the token by itself, and sends it nowhere else', async (t) => {
+  await t.test('the CLI of the same user finds the token and sends it to no other address', async (t) => {
     const url = ready.instances[1]?.url ?? '';
     const listed = await cnapi(['--url', url, 'servers', '--json']);
     t.equal(listed.code, 0, listed.stderr);
@@ -80,14 +83,14 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     t.match(ran, { code: 0, stdout: /done/ });
     const header = await cnapi(['--url', url, 'token', 'header']);
     t.equal(header.stdout, `Authorization: ${headers.authorization}\n`);
-    t.match(await cnapi(['instances']), { code: 0, stdout: new RegExp(`127.0.0.1:${port}`) }, 'nor the port be said');
+    t.match(await cnapi(['instances']), { code: 0, stdout: new RegExp(`127.0.0.1:${port}`) }, 'without --url');
     const elsewhere = await cnapi(['--url', `http://127.0.0.1:${port + 5}`, 'token', 'header']);
     t.match(elsewhere, { code: 2, stderr: /There is no token/ });
     const other = await cnapi(['--url', url, 'servers'], { XDG_CONFIG_HOME: '/nonexistent' });
     t.match(other, { code: 1, stderr: /Unauthorized[\s\S]*only the user who runs npm start/ });
   });
 
-  await t.test('secrets are readable by their owner alone, and logs lie in DATA/log', async (t) => {
+  await t.test('secrets are readable by their owner only, and logs are in DATA/log', async (t) => {
     for (const name of readdirSync(path.join(data, 'config'))) {
       t.equal(statSync(path.join(data, 'config', name)).mode & 0o077, 0, name);
     }
@@ -101,25 +104,25 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     const { code, stderr } = await new Start(t, options).ended;
     t.equal(code, 3);
     t.match(stderr, `pid ${ready.pid}, http://127.0.0.1:${port} http://127.0.0.1:${port + 1}`);
-    t.notMatch(stderr, /\.ts:\d+/, 'no stack');
+    t.notMatch(stderr, /\.ts:\d+/, 'no stack trace');
   });
 
-  await t.test('an instance that dies is started again on its port', async (t) => {
+  await t.test('an instance that dies is restarted on its port', async (t) => {
     const [instance] = ready.instances;
     process.kill(instance?.pid ?? 0, 'SIGKILL');
     const again = await until(() => {
       const found = processesOf(data).find(({ name }) => name === `instance-${port}`);
       return found?.pid !== instance?.pid && found;
-    }, 'another process is there');
+    }, 'another process');
     await until(
       async () => (await fetch(`${instance?.url}/ready`).catch(() => undefined))?.status === 200,
-      'it is ready',
+      'it to be ready',
     );
     t.not(again.pid, instance?.pid);
     t.match(first.stderr, `instance-${port} (pid ${instance?.pid}) ended with SIGKILL`);
   });
 
-  await t.test('two signals at once stop it in order: exit 0, and nothing is left', async (t) => {
+  await t.test('after two signals at once it stops in order, exits 0 and leaves nothing', async (t) => {
     const processes = processesOf(data);
     t.ok(processes.length >= 6, `${processes.length} processes`);
     const began = Date.now();
@@ -130,10 +133,10 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
     t.comment(`it took ${Date.now() - began} ms`);
     t.strictSame(await untilGone(processes, 0), []);
     for (const each of [port, port + 1, port + 2]) t.ok(await isTcpFree(each));
-    t.strictSame(readdirSync(path.join(configHome, 'cnapi', 'local')), [], 'nobody is told of it any more');
+    t.strictSame(readdirSync(path.join(configHome, 'cnapi', 'local')), [], 'the local announcement is withdrawn');
   });
 
-  await t.test('started again it has the same identities and data, and --stop ends it from elsewhere', async (t) => {
+  await t.test('after a restart the identities and data are the same, and --stop ends it', async (t) => {
     const second = new Start(t, options);
     const again = await second.ready();
     t.strictSame(
@@ -141,9 +144,9 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
       ready.instances.map(({ uuid }) => uuid),
     );
     t.equal(again.agent?.server_uuid, ready.agent?.server_uuid);
-    t.strictSame(authorizationOf(again), headers, 'the token is the same');
+    t.strictSame(authorizationOf(again), headers, 'the same token');
     const uuids = (await (await fetch(`${again.instances[0]?.url}/servers`, { headers })).json()) as unknown[];
-    t.equal(uuids.length, 4, 'the simulated servers are the same ones');
+    t.equal(uuids.length, 4, 'the same simulated servers');
     const stop = await new Start(t, ['--stop', '--data', data]).ended;
     t.strictSame([stop.code, stop.stderr], [0, `cnapi: stopped (pid ${again.pid})\n`]);
     t.equal((await second.ended).code, 0);
@@ -152,7 +155,7 @@ t.test('it comes up, keeps everything up, refuses a second one, and leaves nothi
   });
 });
 
-t.test('after kill -9 of the supervisor everything ends by itself, and the next start recovers', async (t) => {
+t.test('after kill -9 of the supervisor everything ends by itself, and the next start works', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '1'];
@@ -169,7 +172,7 @@ t.test('after kill -9 of the supervisor everything ends by itself, and the next 
   t.equal((await next.ended).code, 0);
 });
 
-t.test('what a supervisor and watchdog that were both killed left behind is ended by the next start', async (t) => {
+t.test('the next start ends what a killed supervisor and watchdog left behind', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
@@ -181,7 +184,7 @@ t.test('what a supervisor and watchdog that were both killed left behind is ende
   process.kill(watchdog ?? 0, 'SIGKILL');
   killed.child.kill('SIGKILL');
   await killed.ended;
-  t.equal((await untilGone(processes, 500)).length, processes.length, 'nobody has ended them');
+  t.equal((await untilGone(processes, 500)).length, processes.length, 'nothing has ended them');
   const next = new Start(t, options);
   await next.ready();
   t.match(next.stderr, /ending what an earlier run left behind: .*postgres/);
@@ -190,7 +193,7 @@ t.test('what a supervisor and watchdog that were both killed left behind is ende
   t.equal((await next.ended).code, 0);
 });
 
-t.test('it stops in time though an instance and the whole database stand still', async (t) => {
+t.test('it stops in time although an instance and the database are frozen', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
@@ -204,11 +207,11 @@ t.test('it stops in time though an instance and the whole database stand still',
   start.child.kill('SIGTERM');
   t.equal((await start.ended).code, 0);
   t.comment(`it took ${Date.now() - began} ms`);
-  await until(() => frozen.every((pid) => !existsSync(`/proc/${pid}`)), 'all that stood still is gone');
+  await until(() => frozen.every((pid) => !existsSync(`/proc/${pid}`)), 'the frozen processes to end');
   t.strictSame(await untilGone(processes, 0), []);
 });
 
-t.test('a database or a Redis that was given and cannot be used is named, without its password', async (t) => {
+t.test('an unusable --database-url or --redis-url is named without its password', async (t) => {
   const port = await freePorts(2);
   const rows: [string, string][] = [
     ['--database-url', 'postgres://me:secret@127.0.0.1:1/d'],
@@ -223,7 +226,7 @@ t.test('a database or a Redis that was given and cannot be used is named, withou
   }
 });
 
-t.test('a token that the database does not know is replaced, and --open asks for none', async (t) => {
+t.test('a token unknown to the database is replaced, and --open needs none', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '1', '--no-agent'];
@@ -245,14 +248,17 @@ t.test('a token that the database does not know is replaced, and --open asks for
   await again.ended;
   const open = new Start(t, [...options, '--open']);
   t.equal((await open.ready()).token_file, undefined);
-  const running = await until(async () => (await statusesAt(url ?? '', {})).includes('running'), 'its agent is there');
+  const running = await until(
+    async () => (await statusesAt(url ?? '', {})).includes('running'),
+    'its agent to be running',
+  );
   t.ok(running);
   t.equal((await cnapi(['--url', url ?? '', 'servers'])).code, 0);
   open.child.kill('SIGTERM');
   t.equal((await open.ended).code, 0);
 });
 
-t.test('without a Redis on the PATH the database carries the bus, and it says so', async (t) => {
+t.test('without Redis on the PATH the database carries the bus, with a message', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
@@ -265,18 +271,18 @@ t.test('without a Redis on the PATH the database carries the bus, and it says so
   t.equal((await start.ended).code, 0);
 });
 
-t.test('a signal while it is starting stops it as well', async (t) => {
+t.test('a signal during the start stops it', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const start = new Start(t, ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0']);
-  await until(() => start.stderr.includes('creating the database'), 'it has begun');
+  await until(() => start.stderr.includes('creating the database'), 'the start to begin');
   start.child.kill('SIGTERM');
   const { code, stdout } = await start.ended;
   t.strictSame([code, stdout], [0, '']);
   t.strictSame(processesOf(data), []);
 });
 
-t.test('a busy port is refused before anything is started', async (t) => {
+t.test('a port in use is refused before anything is started', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const server = createServer().listen(port + 1, '127.0.0.1');
@@ -287,10 +293,10 @@ t.test('a busy port is refused before anything is started', async (t) => {
   t.equal(code, 1);
   t.equal(stdout, '');
   t.match(stderr, new RegExp(`port ${port + 1} is taken.*--port`));
-  t.notOk(existsSync(path.join(data, 'postgres')), 'no database was made');
+  t.notOk(existsSync(path.join(data, 'postgres')), 'no database was created');
 });
 
-t.test('wrong usage is explained, and so is right usage', async (t) => {
+t.test('wrong usage and --help print the usage', async (t) => {
   const wrong = await new Start(t, ['--frobnicate']).ended;
   t.equal(wrong.code, 2);
   t.match(wrong.stderr, /--frobnicate.*--help/);

@@ -12,10 +12,10 @@ const defaults = {
   redisUrl: undefined,
 };
 
-t.test('what the user typed becomes exact options', async (t) => {
+t.test('the command line is parsed into exact options', async (t) => {
   const rows: [string, string[], unknown][] = [
     ['nothing', [], { kind: 'start', options: defaults }],
-    ['help wins', ['--stop', '--help'], { kind: 'help' }],
+    ['--help takes precedence', ['--stop', '--help'], { kind: 'help' }],
     [
       'scale',
       ['--scale', '5'],
@@ -50,13 +50,13 @@ t.test('what the user typed becomes exact options', async (t) => {
   for (const [name, args, expected] of rows) t.strictSame(parseOptions(args), expected, name);
 });
 
-t.test('a refused URL is not repeated, since it may hold a password', async (t) => {
+t.test('a refused URL is not repeated, because it may hold a password', async (t) => {
   const refused = t.throws(() => parseOptions(['--database-url', 'mysql://u:secret@h/d'])) as Error;
   t.notMatch(refused.message, 'secret');
   t.match(refused.message, 'a URL like postgres://USER:PASSWORD@HOST');
 });
 
-t.test('what cannot be carried out is refused, naming the option', async (t) => {
+t.test('an invalid option is refused by name', async (t) => {
   const rows: [string, string[]][] = [
     ['--frobnicate', ['--frobnicate']],
     ['extra', ['extra']],

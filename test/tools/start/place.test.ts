@@ -6,7 +6,7 @@ import { findPlace, isReachableBy } from '../../../tools/start/place.ts';
 import { environmentForChildren } from '../../../tools/start/programs.ts';
 import { explained, Refusal } from '../../../tools/start/refusal.ts';
 
-t.test('a place is reachable when every folder on the way may be searched', async (t) => {
+t.test('a directory is reachable when every directory on its path may be searched', async (t) => {
   const open = mkdtempSync(path.join(os.tmpdir(), 'cnapi-place-'));
   t.teardown(() => rmSync(open, { recursive: true, force: true }));
   chmodSync(open, 0o755);
@@ -17,26 +17,23 @@ t.test('a place is reachable when every folder on the way may be searched', asyn
   const other = { uid: own.uid + 4711, gid: own.gid + 4711 };
   t.ok(isReachableBy(other, path.join(open, 'not', 'yet', 'there')));
   t.notOk(isReachableBy(other, path.join(closed, 'inner')));
-  t.notOk(isReachableBy(undefined, path.join(closed, 'inner')), 'a user still to be made is nobody yet');
+  t.notOk(isReachableBy(undefined, path.join(closed, 'inner')), 'a user that does not exist yet cannot reach it');
   t.ok(isReachableBy(own, path.join(closed, 'inner')));
 });
 
-t.test(
-  'as root, data goes to /var/lib/cnapi where Postgres could not reach it, and always to the same place',
-  async (t) => {
-    const closed = mkdtempSync(path.join(os.tmpdir(), 'cnapi-place-'));
-    t.teardown(() => rmSync(closed, { recursive: true, force: true }));
-    const asked = path.join(closed, 'data');
-    const place = findPlace(asked);
-    if (process.getuid?.() === 0) {
-      t.match(place.data, /^\/var\/lib\/cnapi\/[0-9a-f]{12}$/);
-      t.equal(place.instead, asked);
-    } else t.strictSame(place, { data: asked, instead: undefined });
-    t.strictSame(findPlace(asked), place);
-  },
-);
+t.test('as root, data that Postgres could not reach goes to a fixed place in /var/lib/cnapi', async (t) => {
+  const closed = mkdtempSync(path.join(os.tmpdir(), 'cnapi-place-'));
+  t.teardown(() => rmSync(closed, { recursive: true, force: true }));
+  const asked = path.join(closed, 'data');
+  const place = findPlace(asked);
+  if (process.getuid?.() === 0) {
+    t.match(place.data, /^\/var\/lib\/cnapi\/[0-9a-f]{12}$/);
+    t.equal(place.instead, asked);
+  } else t.strictSame(place, { data: asked, instead: undefined });
+  t.strictSame(findPlace(asked), place);
+});
 
-t.test('children get the environment without what only one of them can be', async (t) => {
+t.test('children get the environment without the variables of single instances', async (t) => {
   const environment = {
     PATH: '/bin',
     CNAPI_PORT: '1',
@@ -47,10 +44,10 @@ t.test('children get the environment without what only one of them can be', asyn
   t.strictSame(environmentForChildren(environment), { PATH: '/bin', CNAPI_LOG_LEVEL: 'debug' });
 });
 
-t.test('a full disk or a forbidden place is explained', async (t) => {
+t.test('a full disk or a forbidden directory is explained', async (t) => {
   const full = explained(Object.assign(new Error('write /x'), { code: 'ENOSPC' }));
   t.type(full, Refusal);
   t.match((full as Refusal).message, /write \/x: the disk is full.*--data/);
   const other = new TypeError('a bug');
-  t.equal(explained(other), other, 'a bug stays one');
+  t.equal(explained(other), other, 'any other error is unchanged');
 });

@@ -12,7 +12,7 @@ function logFile(t: { teardown(work: () => void): void }): string {
 
 const read = (file: string) => readFileSync(file, 'utf8');
 
-t.test('a full log becomes .1, its predecessor .2, and the oldest goes', async (t) => {
+t.test('a full log becomes .1, .1 becomes .2, and the oldest is deleted', async (t) => {
   const file = logFile(t);
   const log = new RotatingLog(file, { maxBytes: 10, keep: 2 });
   for (const line of ['aaaaaaa\n', 'bbbbbbb\n', 'ccccccc\n', 'ddddddd\n']) log.write(Buffer.from(line));
@@ -21,7 +21,7 @@ t.test('a full log becomes .1, its predecessor .2, and the oldest goes', async (
   t.strictSame([read(file), read(`${file}.1`), read(`${file}.2`)], ['ddddddd\n', 'ccccccc\n', 'bbbbbbb\n']);
 });
 
-t.test('a chunk is cut between lines, so that each file can be read by itself', async (t) => {
+t.test('a chunk is split between lines, so that each file is readable by itself', async (t) => {
   const file = logFile(t);
   const log = new RotatingLog(file, { maxBytes: 12 });
   log.write(Buffer.from('one\n'));
@@ -30,7 +30,7 @@ t.test('a chunk is cut between lines, so that each file can be read by itself', 
   t.strictSame([read(`${file}.1`), read(file)], ['one\ntwo\n', 'three\nfour\n']);
 });
 
-t.test('another start goes on with the same file', async (t) => {
+t.test('a later start appends to the same file', async (t) => {
   const file = logFile(t);
   for (const line of ['first\n', 'second\n', 'third\n']) {
     const log = new RotatingLog(file, { maxBytes: 15 });
@@ -40,7 +40,7 @@ t.test('another start goes on with the same file', async (t) => {
   t.strictSame([read(`${file}.1`), read(file)], ['first\nsecond\n', 'third\n']);
 });
 
-t.test('no file outgrows the limit, however the chunks come', async (t) => {
+t.test('no file exceeds the limit, however the chunks arrive', async (t) => {
   const file = logFile(t);
   const log = new RotatingLog(file, { maxBytes: 1000, keep: 3 });
   for (let index = 0; index < 500; index++) log.write(Buffer.from(`${'x'.repeat(index % 90)}\n`));
@@ -50,7 +50,7 @@ t.test('no file outgrows the limit, however the chunks come', async (t) => {
   }
 });
 
-t.test('a log that cannot be written drops what it is given and counts it', async (t) => {
+t.test('a log that cannot be written drops its input and counts it', async (t) => {
   const log = new RotatingLog('/proc/no/such/folder/x.log');
   log.write(Buffer.from('lost\n'));
   t.equal(log.dropped, 1);

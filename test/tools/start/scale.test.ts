@@ -1,4 +1,7 @@
-/** Scaling and restarting the instances of a whole `npm start`, with real instances, agents and names. */
+/**
+ * Scaling and restarting the instances of a whole `npm start`, with real instances, agents and
+ * names.
+ */
 import { Resolver } from 'node:dns/promises';
 import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -38,7 +41,7 @@ async function portsNamedBy(dns: string): Promise<number[]> {
   return (await resolver.resolveSrv('_http._tcp.cnapi.local.cnapi.internal')).map(({ port }) => port).sort();
 }
 
-t.test('the instances of a running one come, go and change their processes; everything else stays', async (t) => {
+t.test('npm start scales and restarts its instances while everything else continues', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(6);
   const options = ['--data', data, '--port', String(port), '--instances', '2', '--agents', '5'];
@@ -55,26 +58,26 @@ t.test('the instances of a running one come, go and change their processes; ever
   const rest = others();
 
   const back = async (url: string, pid: number) => {
-    await until(() => start.stderr.includes(`(pid ${pid}) left in order; starting it again`), 'it has left');
+    await until(() => start.stderr.includes(`(pid ${pid}) left in order; starting it again`), 'it to leave');
     return until(
       async () => (await isReady(url)) && (await liveAt(url)).find((one) => one.url === url && one.pid !== pid),
-      'it is back',
+      'it to return',
     );
   };
 
-  await t.test('one that gets a SIGTERM of its own comes up again, on its port and under its uuid', async (t) => {
+  await t.test('an instance that gets SIGTERM is restarted on its port and with its uuid', async (t) => {
     const { pid = 0, uuid } = instances[1] ?? {};
     process.kill(pid, 'SIGTERM');
     t.equal((await back(second, pid)).uuid, uuid);
   });
 
-  await t.test('and so does one that is drained over REST, at another one', async (t) => {
+  await t.test('an instance that is drained over REST is restarted', async (t) => {
     const { pid = 0, uuid } = instances[0] ?? {};
     t.equal((await fetch(`${second}/instances/${uuid}/drain`, { method: 'POST', headers })).status, 202);
     t.equal((await back(first, pid)).uuid, uuid);
   });
 
-  await t.test('scaled up, more of them serve, beside the name server, which names them all', async (t) => {
+  await t.test('after scaling up, all instances serve and the name server names them', async (t) => {
     const { code, stderr } = await ask('--scale', '4');
     t.equal(code, 0, stderr);
     const ports = [port, port + 1, port + 3, port + 4];
@@ -84,58 +87,52 @@ t.test('the instances of a running one come, go and change their processes; ever
     t.equal(
       (await cnapi(['--url', `http://127.0.0.1:${port + 4}`, 'servers'])).code,
       0,
-      'cnapi has the token for new ones',
+      'cnapi has the token for new instances',
     );
     const live = await liveAt(first);
     t.equal(new Set(live.map(({ uuid }) => uuid)).size, 4);
-    t.match(start.stderr, `starting instance-${port + 3}, instance-${port + 4}`, 'its own terminal says so, too');
+    t.match(start.stderr, `starting instance-${port + 3}, instance-${port + 4}`, 'the supervisor reports it too');
     const refused = await new Start(t, options).ended;
-    t.match(refused.stderr, `http://127.0.0.1:${port + 4} (`, 'a second start names them as well');
+    t.match(refused.stderr, `http://127.0.0.1:${port + 4} (`, 'a second start names them too');
   });
 
-  await t.test(
-    'a rolling restart gives every instance a new process, and the server was never anything but running',
-    async (t) => {
-      const before = await liveAt(first);
-      const { code, stderr } = await ask('--rolling-restart');
-      t.equal(code, 0, stderr);
-      const after = await liveAt(first);
-      const uuids = (rows: Instance[]) => rows.map(({ uuid }) => uuid).sort();
-      t.strictSame(uuids(after), uuids(before));
-      t.equal(new Set([...before, ...after].map(({ pid }) => pid)).size, 8);
-      t.strictSame(await statusesEver(first, agent?.server_uuid), ['running']);
-    },
-  );
+  await t.test('a rolling restart replaces every process, and the server stays running throughout', async (t) => {
+    const before = await liveAt(first);
+    const { code, stderr } = await ask('--rolling-restart');
+    t.equal(code, 0, stderr);
+    const after = await liveAt(first);
+    const uuids = (rows: Instance[]) => rows.map(({ uuid }) => uuid).sort();
+    t.strictSame(uuids(after), uuids(before));
+    t.equal(new Set([...before, ...after].map(({ pid }) => pid)).size, 8);
+    t.strictSame(await statusesEver(first, agent?.server_uuid), ['running']);
+  });
 
-  await t.test(
-    'scaled down, the last ones leave and stay away, and their agents are with those who stay',
-    async (t) => {
-      const leaving = processesOf(data).filter(({ name }) => /^instance-/.test(name) && name !== `instance-${port}`);
-      const { code, stderr } = await ask('--scale', '1');
-      t.equal(code, 0, stderr);
-      t.match(stderr, `one instance serving: ${first}\n`);
-      t.strictSame(await untilGone(leaving, 0), []);
-      t.strictSame(await portsNamedBy(dns), [port]);
-      await until(async () => (await liveAt(first))[0]?.agents === 6, 'all six agents are with the one that stays');
-      t.equal(processesOf(data).filter(({ name }) => /^instance-/.test(name)).length, 1);
-    },
-  );
+  await t.test('scaling down removes the last instances, and their agents move to those that stay', async (t) => {
+    const leaving = processesOf(data).filter(({ name }) => /^instance-/.test(name) && name !== `instance-${port}`);
+    const { code, stderr } = await ask('--scale', '1');
+    t.equal(code, 0, stderr);
+    t.match(stderr, `one instance serving: ${first}\n`);
+    t.strictSame(await untilGone(leaving, 0), []);
+    t.strictSame(await portsNamedBy(dns), [port]);
+    await until(async () => (await liveAt(first))[0]?.agents === 6, 'all six agents at the instance that stays');
+    t.equal(processesOf(data).filter(({ name }) => /^instance-/.test(name)).length, 1);
+  });
 
-  await t.test('one that is asked while another operation goes on is refused', async (t) => {
+  await t.test('an operation is refused while another one is running', async (t) => {
     t.equal((await ask('--scale', '2')).code, 0);
     const isSecond = ({ name }: { name: string }) => /^instance-/.test(name) && name !== `instance-${port}`;
-    const { pid, name } = await until(() => processesOf(data).find(isSecond), 'the second instance runs');
+    const { pid, name } = await until(() => processesOf(data).find(isSecond), 'the second instance to run');
     // A frozen process cannot leave, so the scaling lasts until the process continues.
     process.kill(pid, 'SIGSTOP');
     const scaling = new Start(t, ['--scale', '1', '--data', data]);
-    await until(() => scaling.stderr.includes(`${name} is leaving`), 'it has begun');
+    await until(() => scaling.stderr.includes(`${name} is leaving`), 'the scaling to begin');
     const { code, stderr } = await ask('--rolling-restart');
     t.strictSame([code, stderr], [1, 'cnapi: scaling to 1 is going on; try again when it is done\n']);
     process.kill(pid, 'SIGCONT');
     t.equal((await scaling.ended).code, 0);
   });
 
-  t.strictSame(others(), rest, 'database, bus, names and agents ran on');
+  t.strictSame(others(), rest, 'database, bus, name server and agents were not restarted');
   const socket = path.join(data, 'config', 'control.sock');
   t.equal(statSync(socket).mode & 0o777, 0o600);
   const stopped = await ask('--stop');
@@ -147,7 +144,7 @@ t.test('the instances of a running one come, go and change their processes; ever
   t.match(nothing.stderr, `nothing is running in ${data}; npm start -- --instances 2 --data=`);
 });
 
-t.test('where no control socket can be, it says so, and everything else works', async (t) => {
+t.test('without a control socket it says so, and everything else works', async (t) => {
   const data = path.join(dataDirectory(t), 'x'.repeat(90));
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];

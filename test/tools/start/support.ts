@@ -1,4 +1,4 @@
-/** Runs `npm start`'s program on ports and in a data directory of a test's own. */
+/** Runs `npm start` on ports and in a data directory of a test's own. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -14,7 +14,7 @@ import { until } from '../../support/until.ts';
 const program = path.resolve(import.meta.dirname, '../../../tools/start/main.ts');
 const cli = path.resolve(import.meta.dirname, '../../../lib/cli/main.ts');
 
-/** Where what these tests start is announced, in place of the user's own folder. */
+/** Where these tests announce what they start, instead of the user's own directory. */
 export const configHome = mkdtempSync(path.join(os.tmpdir(), 'cnapi-config-'));
 process.once('exit', () => rmSync(configHome, { recursive: true, force: true }));
 const ownEnv: NodeJS.ProcessEnv = { ...process.env, XDG_CONFIG_HOME: configHome };
@@ -76,26 +76,26 @@ export class Start {
     return this.#stderr;
   }
 
-  /** What the ready line says. */
+  /** The parsed ready line. */
   async ready(): Promise<Ready> {
     const line = await until(
       () => {
         if (this.child.exitCode !== null) throw new Error(`it ended instead: ${this.#stderr}`);
         return this.#stdout.split('\n').find((each) => each.startsWith('{"ready":true'));
       },
-      'it is ready',
+      'the ready line',
       2 * HANG_MS,
     );
     return JSON.parse(line) as Ready;
   }
 }
 
-/** The header for its instances. */
+/** The authorization header for its instances. */
 export function authorizationOf({ token_file }: Ready): Record<string, string> {
   return { authorization: `Bearer ${readFileSync(token_file ?? '', 'utf8').trim()}` };
 }
 
-/** The command line, run as the same user. */
+/** The CLI, run as the same user. */
 export async function cnapi(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> {
   const child = spawn(process.execPath, [cli, ...args], {
     env: { ...ownEnv, ...env },
@@ -112,12 +112,12 @@ export async function cnapi(args: readonly string[], env: NodeJS.ProcessEnv = {}
   return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
 }
 
-/** All processes that the supervisor of this data directory is running now. */
+/** All live processes of the supervisor of this data directory. */
 export function processesOf(data: string): Ending[] {
   return (JSON.parse(readFileSync(path.join(data, 'config', 'processes.json'), 'utf8')) as Ending[]).filter(isAlive);
 }
 
-/** Those of them that still live, and everything else that mentions the directory in its command line. */
+/** The names of the processes that are still alive after waiting this long. */
 export async function untilGone(processes: readonly Ending[], withinMs: number): Promise<string[]> {
   const deadline = Date.now() + withinMs;
   while (processes.some(isAlive) && Date.now() < deadline) await sleep(50);

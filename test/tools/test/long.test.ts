@@ -5,17 +5,17 @@ import { LONG, select } from '../../../tools/test/long.ts';
 
 const root = path.resolve(import.meta.dirname, '../../..');
 
-t.test('npm test leaves out the long ones, and says how many', async (t) => {
+t.test('npm test leaves out the long files and says how many', async (t) => {
   const { args, left } = select([], { root, isWhole: false });
   t.same(
     args,
     LONG.map((pattern) => `--exclude=${pattern}`),
   );
   t.ok(left >= LONG.length);
-  for (const pattern of LONG) t.ok(globSync(pattern, { cwd: root }).length > 0, `${pattern} is there`);
+  for (const pattern of LONG) t.ok(globSync(pattern, { cwd: root }).length > 0, `${pattern} exists`);
 });
 
-t.test('CI, --all and files that are named leave out nothing', async (t) => {
+t.test('CI, --all and named files leave out nothing', async (t) => {
   t.same(select([], { root, isWhole: true }), { args: [], left: 0 });
   t.same(select(['--all'], { root, isWhole: false }), { args: [], left: 0 });
   t.same(select(['test/upgrade/rolling.test.ts'], { root, isWhole: false }), {

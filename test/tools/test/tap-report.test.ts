@@ -47,7 +47,7 @@ not ok 2 - test/b.test.ts # time=3s
   t.match(printed.join('\n'), /diff: all[\s\S]*exitCode: 1/);
 });
 
-t.test('each failed assertion is named once, with the file and the tests it is in', async (t) => {
+t.test('each failed assertion is named once, with its file and tests', async (t) => {
   const text = `# Subtest: test/b.test.ts
     # Subtest: first
         ok 1 - fine
@@ -77,13 +77,13 @@ not ok 2 - test/b.test.ts # time=3s
   ]);
 });
 
-t.test('a file that ended badly without a failed assertion counts as failed', async (t) => {
+t.test('a file that exits with an error without a failed assertion counts as failed', async (t) => {
   const { totals } = report('not ok 1 - test/c.test.ts # time=3s\n# { total: 5, pass: 5 }', false);
   t.strictSame([totals.passed, totals.failed], [5, 1]);
   t.strictSame(totals.failures, ['test/c.test.ts ended badly']);
 });
 
-t.test('a run that broke off counts as failed and shows what there was', async (t) => {
+t.test('a run that breaks off counts as failed and prints its output', async (t) => {
   const { totals, printed } = report('TAP version 14\nsomething broke', false);
   t.strictSame([totals.passed, totals.failed, totals.isWhole], [0, 1, false]);
   t.match(printed, ['TAP version 14', 'something broke']);
