@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import { FrameReader, frame } from '../../lib/dns/frames.ts';
 
-t.test('messages come out as they went in, however the stream was cut', async () => {
+t.test('messages are read as sent, however the stream is split', async () => {
   const messages = fc.array(fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes)));
   fc.assert(
     fc.property(messages, fc.integer({ min: 1, max: 700 }), (sent, step) => {
@@ -18,7 +18,7 @@ t.test('messages come out as they went in, however the stream was cut', async ()
   );
 });
 
-t.test('a message that is longer than allowed is refused by its length alone', async (t) => {
+t.test('a message that is too long is refused by its length field', async (t) => {
   t.equal(new FrameReader(300).push(Buffer.from([1, 45])), undefined);
   t.same(new FrameReader(300).push(Buffer.from([1, 44])), []);
 });

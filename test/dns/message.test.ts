@@ -38,7 +38,7 @@ t.test('a reply carries the id, the question and the recursion bit of its query'
   t.equal(answer.additionals?.length, 2);
 });
 
-t.test('an unknown type and class are repeated as they were', async (t) => {
+t.test('an unknown type and class are copied to the reply', async (t) => {
   const bytes = encode({ type: 'query', id: 7, questions: [srv] });
   bytes.writeUInt16BE(4711, bytes.length - 4);
   bytes.writeUInt16BE(254, bytes.length - 2);
@@ -47,7 +47,7 @@ t.test('an unknown type and class are repeated as they were', async (t) => {
   t.equal((answer && (decode(answer) as Reply).rcode) ?? '', 'REFUSED');
 });
 
-t.test('a datagram is no larger than asked for; what does not fit is left out, then asked for over TCP', async (t) => {
+t.test('a datagram has at most the size asked for; what does not fit is truncated', async (t) => {
   const sizes: [title: string, packet: Packet, options: object, expected: object][] = [
     ['fits', { questions: [srv] }, { count: 2 }, { tc: false, answers: 2, additionals: 2 }],
     ['fits without addresses', { questions: [srv] }, { count: 3 }, { tc: false, answers: 3, additionals: 0 }],
@@ -59,13 +59,13 @@ t.test('a datagram is no larger than asked for; what does not fit is left out, t
       { tc: false, answers: 5, additionals: 6 },
     ],
     [
-      'less than 512 is 512',
+      'a size below 512 counts as 512',
       { questions: [srv], additionals: [edns(10)] },
       { count: 3 },
       { tc: false, answers: 3, additionals: 1 },
     ],
     [
-      'more than 1232 is 1232',
+      'a size above 1232 counts as 1232',
       { questions: [srv], additionals: [edns(65_000)] },
       { count: 20 },
       { tc: true, answers: 0, additionals: 1 },
@@ -77,7 +77,7 @@ t.test('a datagram is no larger than asked for; what does not fit is left out, t
       { tc: false, answers: 200, additionals: 200 },
     ],
     [
-      'even TCP has an end',
+      'even TCP has a limit',
       { questions: [srv] },
       { count: 600, transport: 'tcp' },
       { tc: true, answers: 0, additionals: 0 },
@@ -89,7 +89,7 @@ t.test('a datagram is no larger than asked for; what does not fit is left out, t
   }
 });
 
-t.test('EDNS is answered with EDNS, its DO bit kept, a newer version refused', async (t) => {
+t.test('EDNS is answered with EDNS and its DO bit; a newer version is refused', async (t) => {
   t.match(
     reply({ questions: [srv], additionals: [edns(4_096, { flags: 0x8000, flag_do: true })] }).additionals?.at(-1),
     {
@@ -104,11 +104,11 @@ t.test('EDNS is answered with EDNS, its DO bit kept, a newer version refused', a
   t.same(
     reply({ questions: [srv] }, { count: 1 }).additionals?.map(({ type }) => type),
     ['A'],
-    'not to whom speaks none',
+    'without EDNS in the query there is none in the reply',
   );
 });
 
-t.test('what is not a query of one question is answered with its error', async (t) => {
+t.test('a query that does not have exactly one question is answered with its error', async (t) => {
   const question = { name: service, type: 'A' } as const;
   const record: Answer = { name: service, type: 'A', data: '127.0.0.1' };
   const rows: [title: string, packet: Packet, rcode: string][] = [
@@ -124,21 +124,21 @@ t.test('what is not a query of one question is answered with its error', async (
   for (const [title, packet, rcode] of rows) t.match(reply(packet), { id: 7, rcode }, title);
 });
 
-t.test('a name with a dot or other bytes inside a label is not mistaken for one of ours', async (t) => {
+t.test('a name with a dot inside a label is not taken for a name of the zone', async (t) => {
   const bytes = encode({ type: 'query', id: 7, questions: [{ name: 'xlocal.cnapi.internal', type: 'A' }] });
   bytes[12 + 'xlocal'.length + 1] = 0x2e;
   bytes[12] = 'xlocal.cnapi'.length;
   t.match(decode(rawReply(bytes) ?? Buffer.alloc(0)), { rcode: 'FORMERR' });
 });
 
-t.test('a response, and what is too short to be a message, is not answered at all', async (t) => {
+t.test('a response, or bytes too short for a message, get no reply', async (t) => {
   t.equal(rawReply(encode({ type: 'response', id: 7, questions: [srv] })), undefined);
   for (let length = 0; length < 12; length++) t.equal(rawReply(Buffer.alloc(length)), undefined);
 });
 
-t.test('a header that claims more than there is costs next to nothing, unlike with the codec', async (t) => {
+t.test('a header with false counts costs far less to decode than with the codec', async (t) => {
   const junk = Buffer.alloc(12, 0xff);
-  // The best of many: whatever else the machine did meanwhile took part in the others.
+  // The best of many runs, because other work of the machine slows some of them.
   const timeOf = (decoder: (bytes: Buffer) => unknown) =>
     Math.min(
       ...Array.from({ length: 30 }, () => {
@@ -164,7 +164,7 @@ t.test('an instance whose address cannot be encoded fails its reply, not the ser
   t.match(decode(bytes ?? Buffer.alloc(0)), { rcode: 'SERVFAIL' });
 });
 
-t.test('no bytes make it throw, and no datagram gets one back that is larger than allowed', async () => {
+t.test('random bytes never throw, and no reply exceeds its size limit', async () => {
   const mutated = fc
     .tuple(fc.array(fc.tuple(fc.nat(200), fc.nat(255)), { maxLength: 8 }), fc.nat(200))
     .map(([changes, cut]) => {

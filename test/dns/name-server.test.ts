@@ -13,7 +13,7 @@ import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { until } from '../support/until.ts';
 import { instancesNumbering, newNameServer, service, startNameServer } from './support.ts';
 
-t.test('another resolver finds the instances by SRV, A and AAAA', async (t) => {
+t.test("the system's resolver finds the instances by SRV, A and AAAA", async (t) => {
   const instances: Instance[] = [...instancesNumbering(2), { uuid: 'six', host: '::1', port: 9 }];
   const { resolver } = await serverAndResolver(t, instances);
   const found = await resolver.resolveSrv(`_http._tcp.${service}`);
@@ -29,19 +29,19 @@ t.test('another resolver finds the instances by SRV, A and AAAA', async (t) => {
   t.same(await resolver.resolveNs('local.cnapi.internal'), ['ns.local.cnapi.internal']);
 });
 
-t.test('another resolver sees what does not exist, what is empty, and what is not ours', async (t) => {
+t.test("the system's resolver gets ENOTFOUND, ENODATA or EREFUSED where there is no record", async (t) => {
   const { resolver } = await serverAndResolver(t, []);
   await t.rejects(resolver.resolve4(`nobody.${service}`), { code: 'ENOTFOUND' });
   await t.rejects(resolver.resolve4(service), { code: 'ENODATA' });
   await t.rejects(resolver.resolve4('example.org'), { code: 'EREFUSED' });
 });
 
-t.test('more instances than a datagram holds are had over TCP', async (t) => {
+t.test('more instances than fit into a datagram are answered over TCP', async (t) => {
   const { resolver } = await serverAndResolver(t, instancesNumbering(100));
   t.equal((await resolver.resolveSrv(`_http._tcp.${service}`)).length, 100);
 });
 
-t.test('each query is answered with those who live at that moment, in an order of its own', async (t) => {
+t.test('each query is answered with the instances live at that moment, in random order', async (t) => {
   const instances = instancesNumbering(4);
   const { resolver } = await serverAndResolver(t, instances);
   const firsts = new Set<string | undefined>();
@@ -65,7 +65,7 @@ t.test('several queries in one TCP stream are answered in order, also in pieces'
   );
 });
 
-t.test('a connection is closed that is idle, sends drips, sends too much or sends answers', async (t) => {
+t.test('a connection that is idle, too slow, sends too much or sends responses is closed', async (t) => {
   const hasty: Clock = { ...systemClock, after: (delayMs, callback) => systemClock.after(delayMs / 50, callback) };
   const server = await startNameServer(t, instancesNumbering(1), { clock: hasty });
   const idle = await open(t, server.port);
@@ -83,7 +83,7 @@ t.test('a connection is closed that is idle, sends drips, sends too much or send
   t.pass('all were closed');
 });
 
-t.test('connections beyond the bound are turned away, and the others go on', async (t) => {
+t.test('connections above the limit are closed, and the others continue', async (t) => {
   const server = await startNameServer(t, instancesNumbering(1));
   const sockets = await Promise.all(Array.from({ length: 64 }, (_, n) => open(t, server.port, `127.0.1.${n >> 3}`)));
   const one = sockets[0];
@@ -96,7 +96,7 @@ t.test('connections beyond the bound are turned away, and the others go on', asy
   t.equal(decode((await take(one, 1))[0] ?? Buffer.alloc(0)).id, 2);
 });
 
-t.test('one address has a few connections, and the others keep theirs', async (t) => {
+t.test('one address may hold a few connections only, and others keep theirs', async (t) => {
   const server = await startNameServer(t, instancesNumbering(1));
   const greedy = await Promise.all(Array.from({ length: 8 }, () => open(t, server.port, '127.0.1.1')));
   await closed(await open(t, server.port, '127.0.1.1'));
@@ -109,11 +109,11 @@ t.test('one address has a few connections, and the others keep theirs', async (t
     const socket = await open(t, server.port, '127.0.1.1');
     socket.write(query);
     return await take(socket, 1).catch(() => undefined);
-  }, 'the place of one that has gone is free');
+  }, 'the place of the closed connection to be free');
   t.equal(decode(again[0] ?? Buffer.alloc(0)).id, 8);
 });
 
-t.test('a client that asks and never reads is cut off before it fills the memory', async (t) => {
+t.test('a client that never reads the replies is closed before it fills the memory', async (t) => {
   const server = await startNameServer(t, instancesNumbering(100));
   const socket = await open(t, server.port);
   socket.pause();
@@ -126,7 +126,7 @@ t.test('a client that asks and never reads is cut off before it fills the memory
   t.pass('it was closed');
 });
 
-t.test('junk of any kind, over UDP and TCP, does not keep it from answering', async (t) => {
+t.test('random bytes over UDP and TCP do not stop the server from answering', async (t) => {
   const { server, resolver } = await serverAndResolver(t, instancesNumbering(1));
   const udp = createSocket('udp4');
   t.teardown(() => udp.close());
@@ -136,13 +136,14 @@ t.test('junk of any kind, over UDP and TCP, does not keep it from answering', as
   t.same(await resolver.resolve4(service), ['127.0.0.1']);
 });
 
-t.test('a port that is taken is refused by name, for TCP and for UDP, and leaves nothing open', async (t) => {
+t.test('a port in use, for TCP or UDP, fails the start and leaves nothing open', async (t) => {
   const tcp = createServer().listen(0, '127.0.0.1');
   await once(tcp, 'listening');
   t.teardown(() => tcp.close());
   const tcpPort = (tcp.address() as { port: number }).port;
   await t.rejects(newNameServer([], { port: tcpPort }).start(), NameServerAddressError);
-  // A port that a name server just had is free for both; one the system picks for UDP may be in use for TCP.
+  // A port that a name server just had is free for both. One that the system picks for UDP may be
+  // in use for TCP.
   const former = newNameServer([]);
   await former.start();
   const udpPort = former.port;
@@ -156,7 +157,7 @@ t.test('a port that is taken is refused by name, for TCP and for UDP, and leaves
   again.close();
 });
 
-t.test('stop closes open connections, and is harmless twice and before start', async (t) => {
+t.test('stop closes open connections, and may be called twice or before start', async (t) => {
   await newNameServer([]).stop();
   const patient: Clock = { ...systemClock, after: (delayMs, callback) => systemClock.after(delayMs * 100, callback) };
   const server = await startNameServer(t, [], { clock: patient });
@@ -165,7 +166,7 @@ t.test('stop closes open connections, and is harmless twice and before start', a
   await server.stop();
 });
 
-t.test('it listens on IPv6 as well', { skip: hasIPv6() ? false : 'no IPv6 on this machine' }, async (t) => {
+t.test('the server listens on IPv6', { skip: hasIPv6() ? false : 'no IPv6 on this machine' }, async (t) => {
   const server = await startNameServer(t, instancesNumbering(1), { host: '::1' });
   const resolver = new Resolver();
   resolver.setServers([`[::1]:${server.port}`]);

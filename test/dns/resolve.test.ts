@@ -20,9 +20,9 @@ const resolveAt = (port: number, options = {}) =>
 const byPort = (a: { port: number }, b: { port: number }) => a.port - b.port;
 
 for (const [count, how] of [
-  [0, 'when nobody lives'],
-  [3, 'with their addresses along'],
-  [8, 'whose addresses must be asked for'],
+  [0, 'with no live instance'],
+  [3, 'with their addresses in the same reply'],
+  [8, 'with further queries for their addresses'],
   [60, 'over TCP'],
 ] as const) {
   t.test(`${count} instances are found, ${how}`, async (t) => {
@@ -38,7 +38,7 @@ t.test('an IPv6 instance is found', async (t) => {
   t.same(await resolveAt(server.port), [instance]);
 });
 
-t.test('a name that is not there, or not the server’s, is an error that says so', async (t) => {
+t.test('a name of another zone is an error that says so', async (t) => {
   const server = await startNameServer(t, instancesNumbering(1));
   await t.rejects(resolveAt(server.port, { datacenter: 'elsewhere' }), {
     code: 'NameResolutionFailed',
@@ -46,13 +46,13 @@ t.test('a name that is not there, or not the server’s, is an error that says s
   });
 });
 
-t.test('where nobody listens it fails soon, and where nobody answers in time', async (t) => {
+t.test('resolution fails at once where nobody listens, and at the timeout where nobody answers', async (t) => {
   const silent = await fakeServer(t, () => undefined);
   await t.rejects(resolveAt(1, { timeoutMs: 86_400_000 }), NameResolutionError);
   await t.rejects(resolveAt(silent, { timeoutMs: 200 }), { message: /no answer in time/ });
 });
 
-t.test('a lost datagram is asked for again', async (t) => {
+t.test('a lost datagram is sent again', async (t) => {
   let asked = 0;
   const port = await fakeServer(t, (query, send) => {
     asked += 1;
@@ -62,7 +62,7 @@ t.test('a lost datagram is asked for again', async (t) => {
   t.equal(asked, 2);
 });
 
-t.test('replies with another id, another question, or as a query, and junk, are not believed', async (t) => {
+t.test('replies with a wrong id or question, queries, and invalid bytes are ignored', async (t) => {
   const port = await fakeServer(t, (query, send, sendRaw) => {
     const forged = lieAbout(query);
     send({ ...forged, id: ((query.id ?? 0) + 1) & 0xffff });
@@ -76,12 +76,12 @@ t.test('replies with another id, another question, or as a query, and junk, are 
   t.same(await resolveAt(port), []);
 });
 
-t.test('the same reply is believed when everything is right', async (t) => {
+t.test('the same reply is accepted when its id and question match', async (t) => {
   const port = await fakeServer(t, (query, send) => send(lieAbout(query)));
   t.same(await resolveAt(port), [{ uuid: undefined, host: '127.0.0.1', port: 666 }]);
 });
 
-t.test('replies from another port are not heard', async (t) => {
+t.test('replies from another port are ignored', async (t) => {
   const stranger = createSocket('udp4');
   t.teardown(() => stranger.close());
   const port = await fakeServer(t, (query, send, _raw, peer) => {
@@ -100,7 +100,7 @@ t.test('the address of a name server is an IP address with a port', async (t) =>
   }
 });
 
-t.test('without a server the system is asked, and its refusal is our error', async (t) => {
+t.test("without a server the system's resolver is used, and its failure is a NameResolutionError", async (t) => {
   const options = {
     datacenter: 'nowhere',
     domain: 'invalid',
@@ -111,7 +111,7 @@ t.test('without a server the system is asked, and its refusal is our error', asy
   await t.rejects(resolveInstances(options), NameResolutionError);
 });
 
-/** A reply that would be believed, if it came from the right place. */
+/** A forged reply that would be accepted from the right address. */
 function lieAbout(query: Packet): Packet {
   const name = query.questions?.[0]?.name ?? '';
   return {
@@ -129,7 +129,7 @@ type Answerer = (
   peer: RemoteInfo,
 ) => void;
 
-/** A name server that answers as it pleases; its port. */
+/** Starts a name server that answers as given, and returns its port. */
 async function fakeServer(t: Test, answer: Answerer): Promise<number> {
   const socket = createSocket('udp4');
   t.teardown(() => socket.close());

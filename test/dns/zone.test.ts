@@ -33,7 +33,7 @@ interface Row {
 
 const soa = ['SOA local.cnapi.internal 1'];
 const rows: Record<string, Row> = {
-  'SRV names the instances, addresses come along': {
+  'SRV of the service names the instances, with their addresses': {
     name: `_http._tcp.${service}`,
     type: 'SRV',
     answers: [
@@ -44,26 +44,36 @@ const rows: Record<string, Row> = {
     ],
     additionals: ['A 127.0.0.1', 'A 127.0.0.2', 'AAAA ::1'],
   },
-  'A of the service': { name: service, type: 'A', answers: ['A 127.0.0.1', 'A 127.0.0.2'] },
-  'AAAA of the service': { name: service, type: 'AAAA', answers: ['AAAA ::1'] },
+  'A of the service names the IPv4 addresses': { name: service, type: 'A', answers: ['A 127.0.0.1', 'A 127.0.0.2'] },
+  'AAAA of the service names the IPv6 addresses': { name: service, type: 'AAAA', answers: ['AAAA ::1'] },
   'A of one instance': { name: `${two.uuid}.${service}`, type: 'A', answers: ['A 127.0.0.2'] },
-  'AAAA of an instance that has A only': { name: `${two.uuid}.${service}`, type: 'AAAA', authorities: soa },
-  'an instance known by a host name has no address here': {
+  'AAAA of an instance that has only A is empty': { name: `${two.uuid}.${service}`, type: 'AAAA', authorities: soa },
+  'an instance with a host name has no address in the zone': {
     name: `${named.uuid}.${service}`,
     type: 'A',
     authorities: soa,
   },
-  'an instance that does not live': {
+  'an instance that is not live is NXDOMAIN': {
     name: `${two.uuid}.${service}`,
     type: 'A',
     instances: [one],
     rcode: 'NXDOMAIN',
     authorities: soa,
   },
-  'a name that never was': { name: `nobody.${service}`, type: 'A', rcode: 'NXDOMAIN', authorities: soa },
-  'below an instance is nothing': { name: `x.${one.uuid}.${service}`, type: 'A', rcode: 'NXDOMAIN', authorities: soa },
-  'the service exists also while nobody lives': { name: service, type: 'A', instances: [], authorities: soa },
-  'so does its SRV name': { name: `_http._tcp.${service}`, type: 'SRV', instances: [], authorities: soa },
+  'an unknown name is NXDOMAIN': { name: `nobody.${service}`, type: 'A', rcode: 'NXDOMAIN', authorities: soa },
+  'a name below an instance is NXDOMAIN': {
+    name: `x.${one.uuid}.${service}`,
+    type: 'A',
+    rcode: 'NXDOMAIN',
+    authorities: soa,
+  },
+  'the service exists even without a live instance': { name: service, type: 'A', instances: [], authorities: soa },
+  'the SRV name exists even without a live instance': {
+    name: `_http._tcp.${service}`,
+    type: 'SRV',
+    instances: [],
+    authorities: soa,
+  },
   'a name that only has names below it exists': { name: `_tcp.${service}`, type: 'SRV', authorities: soa },
   'SOA of the zone': { name: 'local.cnapi.internal', type: 'SOA', answers: soa },
   'NS of the zone': {
@@ -72,16 +82,16 @@ const rows: Record<string, Row> = {
     answers: ['NS ns.local.cnapi.internal'],
     additionals: ['A 127.0.0.1'],
   },
-  'A of the zone': { name: 'local.cnapi.internal', type: 'A', authorities: soa },
+  'A of the zone is empty': { name: 'local.cnapi.internal', type: 'A', authorities: soa },
   'A of the name server': { name: 'ns.local.cnapi.internal', type: 'A', answers: ['A 127.0.0.1'] },
-  'ANY is answered with next to nothing': { name: service, type: 'ANY', answers: ['HINFO RFC8482'] },
-  'ANY of what is not': { name: `nobody.${service}`, type: 'ANY', rcode: 'NXDOMAIN', authorities: soa },
-  'a type nobody has heard of': { name: service, type: 'UNKNOWN_4711', authorities: soa },
-  'another zone': { name: 'example.org', type: 'A', rcode: 'REFUSED' },
-  'a zone above': { name: 'cnapi.internal', type: 'SOA', rcode: 'REFUSED' },
-  'a name that only ends like the zone': { name: 'notlocal.cnapi.internal', type: 'A', rcode: 'REFUSED' },
-  'the root': { name: '.', type: 'NS', rcode: 'REFUSED' },
-  'a zone transfer': { name: 'local.cnapi.internal', type: 'AXFR', rcode: 'REFUSED' },
+  'ANY is answered with HINFO only': { name: service, type: 'ANY', answers: ['HINFO RFC8482'] },
+  'ANY of an unknown name is NXDOMAIN': { name: `nobody.${service}`, type: 'ANY', rcode: 'NXDOMAIN', authorities: soa },
+  'an unknown type is empty': { name: service, type: 'UNKNOWN_4711', authorities: soa },
+  'another zone is refused': { name: 'example.org', type: 'A', rcode: 'REFUSED' },
+  'a parent zone is refused': { name: 'cnapi.internal', type: 'SOA', rcode: 'REFUSED' },
+  'a name that only ends like the zone is refused': { name: 'notlocal.cnapi.internal', type: 'A', rcode: 'REFUSED' },
+  'the root is refused': { name: '.', type: 'NS', rcode: 'REFUSED' },
+  'a zone transfer is refused': { name: 'local.cnapi.internal', type: 'AXFR', rcode: 'REFUSED' },
 };
 
 for (const [title, row] of Object.entries(rows)) {
@@ -94,7 +104,7 @@ for (const [title, row] of Object.entries(rows)) {
   });
 }
 
-t.test('names are asked in any case, and answered in the one asked', async (t) => {
+t.test('names match in any case and are answered in the case of the query', async (t) => {
   const asked = '_HTTP._tcp.CnApi.LOCAL.cnapi.Internal';
   t.same(
     ask(asked, 'SRV').answers.map(({ name }) => name),
@@ -102,7 +112,7 @@ t.test('names are asked in any case, and answered in the one asked', async (t) =
   );
 });
 
-t.test('every record lives for a second, so that who has gone is soon forgotten', async (t) => {
+t.test('every record has a TTL of one second', async (t) => {
   const answers = [ask(`_http._tcp.${service}`, 'SRV'), ask(service, 'A'), ask('x.local.cnapi.internal', 'A')];
   const records = answers.flatMap(({ answers, authorities, additionals }) => [
     ...answers,
@@ -112,7 +122,7 @@ t.test('every record lives for a second, so that who has gone is soon forgotten'
   t.ok(records.length > 5 && records.every((record) => record.type !== 'OPT' && record.ttl === 1));
 });
 
-t.test('nothing is known of classes but IN', async (t) => {
+t.test('a class other than IN or ANY is refused', async (t) => {
   t.equal(ask(service, 'A', all, 'CH').rcode, 'REFUSED');
   t.equal(ask(service, 'A', all, 'ANY').answers.length, 2);
 });
