@@ -3,7 +3,7 @@ import { countJsonValues, type JsonLimitError, parseBoundedJson } from '../../li
 
 const unlimited = { maxValues: Number.POSITIVE_INFINITY };
 
-t.test('values are scalars, arrays, objects and the names of members', async (t) => {
+t.test('scalars, arrays, objects and member names count as values', async (t) => {
   const texts: [text: string, values: number][] = [
     ['1', 1],
     ['"a,b:c[d]{e}"', 1],
@@ -19,7 +19,7 @@ t.test('values are scalars, arrays, objects and the names of members', async (t)
   for (const [text, values] of texts) t.equal(countJsonValues(text, unlimited), values, text.slice(0, 40));
 });
 
-t.test('what its limits permit is parsed as JSON.parse does', async (t) => {
+t.test('text within the limits is parsed as JSON.parse does', async (t) => {
   const text = '{"__proto__":{"x":[1,2]},"text":"a\\u0000\\ud800","number":1e999}';
   t.same(parseBoundedJson(text, { maxValues: 11 }), JSON.parse(text));
   t.throws(() => parseBoundedJson('{"a":', { maxValues: 10 }), SyntaxError);
@@ -38,11 +38,15 @@ t.test('one value or one level too many is refused', async (t) => {
   t.equal(countJsonValues('[[[1]]]', limits), 4);
   const tooDeep = { code: 'depth', message: 'is nested more than 3 levels deep' };
   t.throws(() => parseBoundedJson('[[[[1]]]]', limits), tooDeep as JsonLimitError);
-  t.throws(() => parseBoundedJson('['.repeat(1_000_000), limits), tooDeep as JsonLimitError, 'not even closed');
+  t.throws(
+    () => parseBoundedJson('['.repeat(1_000_000), limits),
+    tooDeep as JsonLimitError,
+    'even when it is not closed',
+  );
   t.equal(
     countJsonValues(JSON.stringify(Array(3).fill([[1]])), { maxValues: 10, maxDepth: 3 }),
     10,
-    'beside one another',
+    'siblings do not add to the depth',
   );
 });
 
@@ -53,7 +57,7 @@ t.test('refusing a megabyte of empty arrays costs less than half of parsing it',
   t.ok(refused < parsed / 2, `${refused} µs and ${parsed} µs`);
 });
 
-/** CPU time in µs, of the best of several runs: garbage of one is collected in another. */
+/** CPU time in µs of the best of several runs, because garbage of one is collected in another. */
 function leastOf(runs: number, work: () => unknown): number {
   return Math.min(
     ...Array.from({ length: runs }, () => {

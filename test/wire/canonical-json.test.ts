@@ -1,14 +1,14 @@
 import t from 'tap';
 import { canonicalJson, digestOf } from '../../lib/wire/canonical-json.ts';
 
-t.test('equal values have one text, whatever the order of their keys', async (t) => {
+t.test('equal values have the same text, whatever the order of their keys', async (t) => {
   t.equal(canonicalJson({ b: [1, { d: 1, c: undefined }], a: 'x' }), '{"a":"x","b":[1,{"d":1}]}');
-  t.equal(canonicalJson({ '10': 1, '9': 2, a: 3, '#': 4 }), '{"#":4,"10":1,"9":2,"a":3}', 'numbers among them');
+  t.equal(canonicalJson({ '10': 1, '9': 2, a: 3, '#': 4 }), '{"#":4,"10":1,"9":2,"a":3}', 'also keys that are numbers');
   t.equal(digestOf({ a: 1, b: { c: 2, d: [1, 2] } }), digestOf({ b: { d: [1, 2], c: 2 }, a: 1 }));
-  t.not(digestOf({ a: [1, 2] }), digestOf({ a: [2, 1] }), 'the order of a list counts');
+  t.not(digestOf({ a: [1, 2] }), digestOf({ a: [2, 1] }), 'the order of an array matters');
 });
 
-t.test('the digest of a sysinfo is the one that agents and instances of 0.1 give it', async (t) => {
+t.test('the digest of a sysinfo equals the one of agents and instances of 0.1', async (t) => {
   const sysinfo = {
     UUID: 'x',
     Hostname: 'headnode',

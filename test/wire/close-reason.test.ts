@@ -1,7 +1,7 @@
 import t from 'tap';
 import { closeReason } from '../../lib/wire/close-reason.ts';
 
-t.test('a reason is cut to what a close frame carries, on the edge of a character', async (t) => {
+t.test('a close reason is cut to what a close frame holds, between characters', async (t) => {
   t.equal(closeReason('it is over'), 'it is over');
   t.equal(closeReason('x'.repeat(200)), 'x'.repeat(123));
   t.equal(closeReason('€'.repeat(100)), '€'.repeat(41));

@@ -19,30 +19,35 @@ const hello: HelloFrame = {
   sysinfoDigest: 'd',
 };
 
-t.test('what is encoded is what is parsed', async (t) => {
+t.test('a frame is parsed as it was encoded', async (t) => {
   t.same(parseAgentFrame(encodeFrame(hello)), hello);
   t.same(parseAgentFrame(encodeHeartbeat(7)), { type: 'heartbeat', sequence: 7 });
   t.equal(encodeHeartbeat(7), encodeFrame({ type: 'heartbeat', sequence: 7 }));
   t.same(
     parseInstanceFrame('{"sequence":3,"type":"heartbeat"}'),
     { type: 'heartbeat', sequence: 3 },
-    'in any order of keys',
+    'with its keys in any order',
   );
 });
 
-t.test('keys that are not known are dropped, so that a newer peer can say more', async (t) => {
+t.test('unknown keys are dropped, so that a newer peer can send more', async (t) => {
   t.same(parseAgentFrame(JSON.stringify({ ...hello, later: true })), hello);
 });
 
 const bad: { name: string; text: string; code: FrameError['code']; message: RegExp }[] = [
   { name: 'no JSON', text: '{', code: 'json', message: /JSON/ },
-  { name: 'no object', text: '[1]', code: 'json', message: /object/ },
+  { name: 'not an object', text: '[1]', code: 'json', message: /object/ },
   { name: 'null', text: 'null', code: 'json', message: /object/ },
-  { name: 'no type', text: '{}', code: 'type', message: /type/ },
+  { name: 'a missing type', text: '{}', code: 'type', message: /type/ },
   { name: 'a type of a later version', text: '{"type":"dance"}', code: 'type', message: /dance/ },
-  { name: 'a type that every object has', text: '{"type":"constructor"}', code: 'type', message: /constructor/ },
-  { name: "a type of the other side's", text: '{"type":"welcome"}', code: 'type', message: /welcome/ },
-  { name: 'a field missing', text: '{"type":"task_end"}', code: 'fields', message: /task_end\.id/ },
+  {
+    name: 'a type that is the name of a prototype property',
+    text: '{"type":"constructor"}',
+    code: 'type',
+    message: /constructor/,
+  },
+  { name: 'a type of the other side', text: '{"type":"welcome"}', code: 'type', message: /welcome/ },
+  { name: 'a missing field', text: '{"type":"task_end"}', code: 'fields', message: /task_end\.id/ },
   {
     name: 'a sequence that is no number',
     text: '{"type":"heartbeat","sequence":"1"}',
@@ -51,25 +56,25 @@ const bad: { name: string; text: string; code: FrameError['code']; message: RegE
   },
   { name: 'a sequence below zero', text: '{"type":"heartbeat","sequence":-1}', code: 'fields', message: /sequence/ },
   {
-    name: 'a sequence past exactness',
+    name: 'a sequence above the safe integers',
     text: '{"type":"heartbeat","sequence":99999999999999999}',
     code: 'fields',
     message: /sequence/,
   },
   {
-    name: 'a uuid in capitals',
+    name: 'a uuid in upper case',
     text: JSON.stringify({ ...hello, serverUuid: hello.serverUuid.toUpperCase() }),
     code: 'fields',
     message: /serverUuid/,
   },
 ];
 for (const { name, text, code, message } of bad) {
-  t.test(`${name} is a frame error that says where`, async (t) => {
+  t.test(`${name} is a frame error that names the place`, async (t) => {
     t.throws(() => parseAgentFrame(text), { name: 'FrameError', code, message });
   });
 }
 
-t.test('an end whose result is too large is taken without it, for it would be sent for ever', async (t) => {
+t.test('an end whose result is too large is accepted without the result', async (t) => {
   const id = '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11';
   const many = { list: Array(MAX_FRAME_VALUES).fill(0) };
   const end = { type: 'task_end', id, attempt: 3, outcome: 'complete', result: many, reportedAt: 'now' };
@@ -80,12 +85,20 @@ t.test('an end whose result is too large is taken without it, for it would be se
   const failure = JSON.stringify({ ...end, outcome: 'failure', error: { code: 'Why', message: 'so' } });
   t.match(parseAgentFrame(failure), { id, outcome: 'failure', error: { code: 'ResultTooLarge' } });
   const deep = `{"type":"task_end","id":"${id}","attempt":3,"outcome":"complete","result":${'{"a":'.repeat(5_000)}`;
-  t.match(parseAgentFrame(deep), { id, result: { truncated: true } }, 'cut off, too, for it is not read on');
+  t.match(
+    parseAgentFrame(deep),
+    { id, result: { truncated: true } },
+    'also when it breaks off, because the rest is not read',
+  );
   t.throws(() => parseAgentFrame(deep.replace(id, 'x'.repeat(36))), { code: 'fields' });
-  t.throws(() => parseAgentFrame(JSON.stringify({ ...many, ...end })), { code: 'limit' }, 'in another order');
+  t.throws(
+    () => parseAgentFrame(JSON.stringify({ ...many, ...end })),
+    { code: 'limit' },
+    'with its keys in another order',
+  );
 });
 
-t.test('values are paid for before they are made, and heartbeats have none', async (t) => {
+t.test('values are paid for before they are parsed, and heartbeats cost none', async (t) => {
   const paid: number[] = [];
   const payer = { payForValues: (values: number) => paid.push(values) };
   parseAgentFrame(encodeHeartbeat(7), payer);
@@ -93,7 +106,7 @@ t.test('values are paid for before they are made, and heartbeats have none', asy
   t.same(paid, [6]);
 });
 
-t.test('no text makes parsing throw anything but a frame error', async (t) => {
+t.test('random text throws nothing but a frame error', async (t) => {
   const texts = fc.oneof(
     fc.string(),
     fc.json(),

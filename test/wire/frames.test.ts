@@ -1,4 +1,7 @@
-/** What an instance sends is what an agent understands: nothing that REST or the configuration takes makes a frame that is not. */
+/**
+ * An agent can parse whatever an instance sends: no input of REST or the configuration leads to an
+ * invalid frame.
+ */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import t from 'tap';
@@ -16,7 +19,7 @@ const DAY_MS = 86_400_000;
 const ids = { id: randomUUID(), attempt: 1, epoch: 1 };
 const task: TaskFrame = { type: 'task', ...ids, name: 'nop', params: {}, timeoutMs: 1 };
 
-/** What a route makes of this body; undefined when it refuses it. */
+/** The parameters that a route makes of this body; undefined when it refuses it. */
 function taken(name: string, body: Record<string, unknown>): Record<string, unknown> | undefined {
   const route = serverTaskRoutes.find((route) => route.name === name);
   const params = mergeParams({ path: { server_uuid: randomUUID() }, query: '', body });
@@ -39,7 +42,7 @@ const candidates: Record<string, { values: unknown[]; frame: (value: never) => P
   };
 
 for (const [field, { values, frame, refused }] of Object.entries(candidates)) {
-  t.test(`each ${field} that REST takes`, async (t) => {
+  t.test(`each ${field} that REST accepts fits a frame`, async (t) => {
     let count = 0;
     for (const value of values) {
       const found = taken('CreateTask', { task: 'nop', [field]: value });
@@ -50,7 +53,7 @@ for (const [field, { values, frame, refused }] of Object.entries(candidates)) {
   });
 }
 
-t.test('each request id', async (t) => {
+t.test('each request id that REST accepts fits a frame', async (t) => {
   const known = [1, 100, 101, 200, 201].flatMap((length) => {
     const request = { headers: { 'x-request-id': 'x'.repeat(length) } } as unknown as IncomingMessage;
     return requestIdOf(request) ?? [];
@@ -59,7 +62,7 @@ t.test('each request id', async (t) => {
   for (const requestId of known) t.ok(parseInstanceFrame(encodeFrame({ ...task, requestId })));
 });
 
-t.test('a body that grows most when it is written again fits a frame, beside the rest', async (t) => {
+t.test('a body that grows most when it is encoded again fits a frame', async (t) => {
   const head = 'script=';
   const form = parseBody(head + '\u0001'.repeat(MAX_BODY_BYTES - head.length), 'application/x-www-form-urlencoded');
   // As many values as a body may hold.
@@ -75,7 +78,7 @@ t.test('a body that grows most when it is written again fits a frame, beside the
   }
 });
 
-t.test('what an instance is told of itself', async (t) => {
+t.test('a welcome and a goaway with the largest configured values are valid frames', async (t) => {
   const most = {
     ...{ heartbeatMs: DAY_MS / 2, silenceMs: DAY_MS, serverSilenceMs: DAY_MS, reconnectMaxMs: DAY_MS },
     ...{ startGraceMs: DAY_MS, drainAgentsMs: DAY_MS, drainWaitsMs: DAY_MS },
@@ -101,5 +104,5 @@ t.test('what an instance is told of itself', async (t) => {
   const [effect] = stepDrain(announced, { type: 'tick', view }, 100, config).effects;
   const withinMs = effect?.do === 'tell-agents' ? effect.withinMs : undefined;
   const goaway: GoawayFrame = { type: 'goaway', reason: 'it leaves', addresses, ...(withinMs && { withinMs }) };
-  t.match(parseInstanceFrame(encodeFrame(goaway)), { withinMs: 3_600_000 }, 'an hour at most');
+  t.match(parseInstanceFrame(encodeFrame(goaway)), { withinMs: 3_600_000 }, 'at most an hour');
 });

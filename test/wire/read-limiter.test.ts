@@ -4,7 +4,7 @@ import { FrameCounter } from '../../lib/wire/frame-counter.ts';
 import { ReadLimiter } from '../../lib/wire/read-limiter.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
-t.test('a burst is read at once, what exceeds it later, and time refills', async (t) => {
+t.test('a burst is read at once, the excess later, and the budget refills over time', async (t) => {
   let paidAt = 0;
   const pay = (cost: number, now: number) => {
     paidAt = payFor(cost, paidAt, now);
@@ -27,12 +27,12 @@ const frame = (first: number, payload: number, isMasked = true) => {
   const [short = 0, ...extended] = length;
   return Buffer.concat([
     Buffer.from([first, short | (isMasked ? 0x80 : 0), ...extended, ...(isMasked ? [1, 2, 3, 4] : [])]),
-    // Looks like headers of more frames.
+    // Bytes that look like headers of more frames.
     Buffer.alloc(payload, 0x8a),
   ]);
 };
 
-t.test('frames are counted wherever the reads cut them', async (t) => {
+t.test('frames are counted wherever the reads split them', async (t) => {
   const frames = [
     frame(0x8a, 0),
     frame(0x81, 45),
@@ -44,7 +44,7 @@ t.test('frames are counted wherever the reads cut them', async (t) => {
     frame(0x8a, 0, false),
   ];
   const bytes = Buffer.concat(frames);
-  t.equal(new FrameCounter().count(bytes), frames.length, 'at once');
+  t.equal(new FrameCounter().count(bytes), frames.length, 'in one read');
   for (const step of [1, 2, 3, 7, 100, 65_536]) {
     const counter = new FrameCounter();
     let counted = 0;
@@ -61,7 +61,7 @@ function limited() {
   return { clock, calls, counters, reads: new ReadLimiter(socket, { clock, counters }) };
 }
 
-t.test('every frame pays: messages, pings, pongs and fragments, however short', async (t) => {
+t.test('every frame is paid for: text, ping, pong and fragment, however short', async (t) => {
   const kinds: [string, Buffer][] = [
     ['text', frame(0x81, 2)],
     ['ping', frame(0x89, 0)],
@@ -73,16 +73,16 @@ t.test('every frame pays: messages, pings, pongs and fragments, however short', 
     const read = Buffer.concat(Array(100).fill(one));
     let frames = 0;
     for (; !reads.isPaused && frames < 1_000_000; frames += 100) reads.payForRead(read, clock.now());
-    t.ok(frames <= BURST_BYTES / FRAME_BYTES + 100, `${name}: paused after ${frames}`);
+    t.ok(frames <= BURST_BYTES / FRAME_BYTES + 100, `${name}: paused after ${frames} frames`);
     t.same(calls, ['pause']);
     reads.end();
   }
 });
 
-t.test('values pay beside the bytes, and the socket is read again when the debt is paid', async (t) => {
+t.test('values are paid for besides bytes, and reading resumes when the debt is paid', async (t) => {
   const { clock, calls, counters, reads } = limited();
   reads.payForValues(BURST_BYTES / VALUE_BYTES);
-  t.notOk(reads.isPaused, 'a burst');
+  t.notOk(reads.isPaused, 'a burst is allowed');
   reads.payForValues((100 * BYTES_PER_MS) / VALUE_BYTES);
   reads.payForValues((100 * BYTES_PER_MS) / VALUE_BYTES);
   t.ok(reads.isPaused);
@@ -94,5 +94,5 @@ t.test('values pay beside the bytes, and the socket is read again when the debt 
   reads.payForValues((1000 * BYTES_PER_MS) / VALUE_BYTES);
   reads.end();
   await clock.advance(5_000);
-  t.same(calls, ['pause', 'resume', 'pause'], 'a closed socket is left alone');
+  t.same(calls, ['pause', 'resume', 'pause'], 'a closed socket is not resumed');
 });

@@ -9,7 +9,7 @@ const params = {
 };
 const naming = (...secret_params: unknown[]) => ({ ...params, secret_params });
 
-t.test('what a pointer names is hidden, whatever it is, and nothing else', async (t) => {
+t.test('the value that a pointer names is masked, whatever its type, and nothing else', async (t) => {
   const rows: [string[], object][] = [
     [['/env/PASS~1WORD~0'], { env: { USER: 'me', 'PASS/WORD~': '(secret)' } }],
     [['/args/1'], { args: ['a', '(secret)'] }],
@@ -22,20 +22,20 @@ t.test('what a pointer names is hidden, whatever it is, and nothing else', async
     const before = structuredClone(given);
     t.equal(reasonNotMaskable(given), undefined, pointers.join(' '));
     t.strictSame(maskParams(given), { ...given, ...hidden });
-    t.strictSame(given, before, 'the params themselves stay');
+    t.strictSame(given, before, 'the original is not changed');
   }
-  t.equal(maskParams(params), params, 'without secrets nothing is copied');
+  t.equal(maskParams(params), params, 'without secrets there is no copy');
   t.same([params, naming(), { secret_params: 'x' }, naming('/env')].map(hasSecrets), [false, false, false, true]);
 });
 
-t.test('a name like __proto__ is a name like any other', async (t) => {
+t.test('a name like __proto__ is an ordinary name', async (t) => {
   const given = JSON.parse('{"__proto__":"hush","secret_params":["/__proto__"]}');
   t.equal(reasonNotMaskable(given), undefined);
   t.equal(JSON.stringify(maskParams(given)), '{"__proto__":"(secret)","secret_params":["/__proto__"]}');
   t.match(reasonNotMaskable(naming('/__proto__')), /do not hold/);
 });
 
-t.test('a pointer that would hide nothing is refused', async (t) => {
+t.test('a pointer that names nothing is refused', async (t) => {
   const rows: [unknown, RegExp][] = [
     [naming('/env/PASSWORD'), /names "\/env\/PASSWORD", which these params do not hold/],
     [naming('/args/2'), /do not hold/],
