@@ -8,7 +8,9 @@ import { ManualClock } from '../support/manual-clock.ts';
 const report = (disk: number) => ({ vms: {}, memory: {}, disk: { disk_pool_size_bytes: disk } });
 const memory = (bytes: number) => ({ vms: {}, memory: { memory_total_bytes: bytes }, disk: {} });
 
-/** A queue over a database that knows these servers, and what was written, a list for each statement. */
+/**
+ * A queue over a database that knows these servers, and what was written, one list per statement.
+ */
 function queueFor(known: string[]) {
   const clock = new ManualClock();
   const written: string[][] = [];
@@ -26,48 +28,42 @@ function queueFor(known: string[]) {
   return { clock, written, state, queue: new ReportQueue({ database, clock, log: silentLogger }) };
 }
 
-t.test(
-  'the first report is written at once, those that come soon after together, of each server the newest',
-  async (t) => {
-    const { clock, written, queue } = queueFor(['a', 'b']);
-    queue.add('a', report(1), 100);
-    await clock.advance(0);
-    t.same(written, [['a 1']]);
-    queue.add('a', report(2), 100);
-    queue.add('b', report(3), 100);
-    queue.add('a', report(4), 100);
-    await clock.advance(3_900);
-    t.equal(written.length, 1, 'not before the gap is over');
-    await clock.advance(200);
-    t.same(written.slice(1), [['a 4', 'b 3']]);
-    await clock.advance(10_000);
-    t.equal(written.length, 2, 'once');
-    queue.add('b', report(5), 100);
-    await clock.advance(0);
-    t.same(written.slice(2), [['b 5']], 'at once again');
-    await queue.stop();
-  },
-);
+t.test('the first report is written at once, later ones together, the newest of each server', async (t) => {
+  const { clock, written, queue } = queueFor(['a', 'b']);
+  queue.add('a', report(1), 100);
+  await clock.advance(0);
+  t.same(written, [['a 1']]);
+  queue.add('a', report(2), 100);
+  queue.add('b', report(3), 100);
+  queue.add('a', report(4), 100);
+  await clock.advance(3_900);
+  t.equal(written.length, 1, 'not before the interval has passed');
+  await clock.advance(200);
+  t.same(written.slice(1), [['a 4', 'b 3']]);
+  await clock.advance(10_000);
+  t.equal(written.length, 2, 'only once');
+  queue.add('b', report(5), 100);
+  await clock.advance(0);
+  t.same(written.slice(2), [['b 5']], 'at once again');
+  await queue.stop();
+});
 
-t.test(
-  'a report whose server is not there yet is tried again, until there is a newer one or it is too old',
-  async (t) => {
-    const known = ['a'];
-    const { clock, written, queue } = queueFor(known);
-    queue.add('a', report(1), 100);
-    queue.add('new', report(2), 100);
-    queue.add('never', report(3), 100);
-    await clock.advance(1_000);
-    known.push('new');
-    await clock.advance(30_000);
-    t.same(written, [['a 1'], ['new 2', 'never 3'], ['never 3'], ['never 3']].slice(0, written.length));
-    t.equal(written.flat().filter((one) => one === 'never 3').length, 3);
-    t.equal(written.flat().filter((one) => one === 'new 2').length, 1);
-    await queue.stop();
-  },
-);
+t.test('a report of an unknown server is retried until a newer one arrives or it is too old', async (t) => {
+  const known = ['a'];
+  const { clock, written, queue } = queueFor(known);
+  queue.add('a', report(1), 100);
+  queue.add('new', report(2), 100);
+  queue.add('never', report(3), 100);
+  await clock.advance(1_000);
+  known.push('new');
+  await clock.advance(30_000);
+  t.same(written, [['a 1'], ['new 2', 'never 3'], ['never 3'], ['never 3']].slice(0, written.length));
+  t.equal(written.flat().filter((one) => one === 'never 3').length, 3);
+  t.equal(written.flat().filter((one) => one === 'new 2').length, 1);
+  await queue.stop();
+});
 
-t.test('with the database away a report is kept for a while', async (t) => {
+t.test('while the database is unreachable, a report is kept for a while', async (t) => {
   const { clock, written, state, queue } = queueFor(['a']);
   state.isAway = true;
   queue.add('a', report(1), 100);
@@ -80,7 +76,7 @@ t.test('with the database away a report is kept for a while', async (t) => {
   await queue.stop();
 });
 
-t.test('many reports are written a bounded number at a time, and stopping lets go of what waits', async (t) => {
+t.test('reports are written in batches of bounded size, and stop drops those that wait', async (t) => {
   const servers = Array.from({ length: 1_200 }, (_, index) => `s${index}`);
   const { clock, written, queue } = queueFor(['first', ...servers]);
   queue.add('first', report(0), 100);
@@ -98,39 +94,36 @@ t.test('many reports are written a bounded number at a time, and stopping lets g
   t.equal(written.length, 4);
 });
 
-t.test(
-  'figures that a newer report leaves out are written from the one before it, had that been written or not',
-  async (t) => {
-    const written: string[] = [];
-    const state = { isAway: false };
-    const clock = new ManualClock();
-    const database: Queryable = {
-      async query(_text, [servers, , memories, disks] = []) {
-        if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
-        written.push(`${(memories as string[])[0]} ${(disks as string[])[0]}`);
-        return { rows: (servers as string[]).map((server_uuid) => ({ server_uuid })), rowCount: 1 } as never;
-      },
-    };
-    const queue = new ReportQueue({ database, clock, log: silentLogger });
-    queue.add('a', report(1), 100);
-    await clock.advance(0);
-    queue.add('a', report(2), 100);
-    queue.add('a', memory(7), 100);
-    await clock.advance(4_100);
-    t.equal(written[1], '{"memory_total_bytes":7} {"disk_pool_size_bytes":2}');
-    await clock.advance(10_000);
-    state.isAway = true;
-    queue.add('a', report(3), 100);
-    await clock.advance(0);
-    queue.add('a', memory(8), 100);
-    state.isAway = false;
-    await clock.advance(4_100);
-    t.equal(written[2], '{"memory_total_bytes":8} {"disk_pool_size_bytes":3}');
-    await queue.stop();
-  },
-);
+t.test('figures that a newer report omits are taken from the previous one, written or not', async (t) => {
+  const written: string[] = [];
+  const state = { isAway: false };
+  const clock = new ManualClock();
+  const database: Queryable = {
+    async query(_text, [servers, , memories, disks] = []) {
+      if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
+      written.push(`${(memories as string[])[0]} ${(disks as string[])[0]}`);
+      return { rows: (servers as string[]).map((server_uuid) => ({ server_uuid })), rowCount: 1 } as never;
+    },
+  };
+  const queue = new ReportQueue({ database, clock, log: silentLogger });
+  queue.add('a', report(1), 100);
+  await clock.advance(0);
+  queue.add('a', report(2), 100);
+  queue.add('a', memory(7), 100);
+  await clock.advance(4_100);
+  t.equal(written[1], '{"memory_total_bytes":7} {"disk_pool_size_bytes":2}');
+  await clock.advance(10_000);
+  state.isAway = true;
+  queue.add('a', report(3), 100);
+  await clock.advance(0);
+  queue.add('a', memory(8), 100);
+  state.isAway = false;
+  await clock.advance(4_100);
+  t.equal(written[2], '{"memory_total_bytes":8} {"disk_pool_size_bytes":3}');
+  await queue.stop();
+});
 
-t.test('what waits and what one statement holds are bounded in bytes; beyond that reports are dropped', async (t) => {
+t.test('the queue and each statement are bounded in bytes; reports above that are dropped', async (t) => {
   const mib = 1024 * 1024;
   const servers = Array.from({ length: 20 }, (_, index) => `s${index}`);
   const { clock, written, state, queue } = queueFor(servers);
@@ -138,9 +131,9 @@ t.test('what waits and what one statement holds are bounded in bytes; beyond tha
   queue.add('first', report(0), 100);
   await clock.advance(100);
   for (const server of servers) queue.add(server, report(1), 4 * mib);
-  t.equal(queue.dropped, 5, '64 MiB, with the first, have room for 15');
+  t.equal(queue.dropped, 5, '64 MiB have room for 15 besides the first');
   queue.add('s0', report(2), 4 * mib);
-  t.equal(queue.dropped, 5, 'a newer report takes the place of the one that waits');
+  t.equal(queue.dropped, 5, 'a newer report replaces the waiting one');
   state.isAway = false;
   await clock.advance(5_000);
   t.equal(
@@ -157,7 +150,7 @@ t.test('what waits and what one statement holds are bounded in bytes; beyond tha
   await queue.stop();
 });
 
-t.test('a report whose row is locked holds up no other one', async (t) => {
+t.test('a report whose row is locked delays no other', async (t) => {
   const { clock, written, state, queue } = queueFor(['a', 'b', 'c', 'd']);
   state.locked = 'b';
   queue.add('a', report(1), 100);
@@ -168,6 +161,6 @@ t.test('a report whose row is locked holds up no other one', async (t) => {
   await clock.advance(60_000);
   state.locked = '';
   await clock.advance(1_100);
-  t.same(written.at(-1), ['b 2'], 'it is tried for as long as its row is locked');
+  t.same(written.at(-1), ['b 2'], 'it is retried as long as its row is locked');
   await queue.stop();
 });

@@ -7,7 +7,7 @@ import { Servers } from '../../lib/servers/servers.ts';
 import { migrations } from '../old-agents/sighting-support.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
-t.test('a list ends after so many bytes, however well the database compresses them', async (t) => {
+t.test('a list ends after a number of bytes, however well the database compresses them', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
   await servers.start();

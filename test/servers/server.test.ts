@@ -18,7 +18,7 @@ const MIB = 1024 * 1024;
 const context = { defaults: INITIAL_DEFAULTS, datacenter: 'dc', observedAt: '2030-01-01T00:00:00.000Z' };
 const created = (sysinfo = {}): ServerDocument => applySysinfo(undefined, UUID, sysinfo, context);
 
-t.test('a new server begins with the defaults, and no status of its own', (t) => {
+t.test('a new server has the defaults and no stored status', (t) => {
   t.same(created(), {
     uuid: UUID,
     agents: [],
@@ -43,17 +43,17 @@ t.test('a new server begins with the defaults, and no status of its own', (t) =>
   t.end();
 });
 
-t.test('what follows from sysinfo', (t) => {
+t.test('fields of a server are derived from its sysinfo', (t) => {
   const cases: [string, object, object][] = [
     ['memory as text', { 'MiB of Memory': '4095' }, { ram: 4095 }],
     ['memory as number', { 'MiB of Memory': 4095.9 }, { ram: 4095 }],
-    ['boot time', { 'Boot Time': '0' }, { last_boot: '1970-01-01T00:00:00.000Z' }],
-    ['creation of the pool', { 'Zpool Creation': 1 }, { created: '1970-01-01T00:00:01.000Z' }],
+    ['the boot time', { 'Boot Time': '0' }, { last_boot: '1970-01-01T00:00:00.000Z' }],
+    ['the creation of the pool', { 'Zpool Creation': 1 }, { created: '1970-01-01T00:00:01.000Z' }],
     ['setup as boolean', { Setup: true }, { setup: true }],
     ['setup as text', { Setup: 'true' }, { setup: true }],
     ['not set up', { Setup: 'false' }, { setup: false }],
     ['headnode', { 'Boot Parameters': { headnode: 'true' } }, { headnode: true }],
-    ['headnode as boolean is none', { 'Boot Parameters': { headnode: true } }, { headnode: false }],
+    ['a headnode as boolean counts as none', { 'Boot Parameters': { headnode: true } }, { headnode: false }],
     ['agents', { 'SDC Agents': [{ name: 'a' }, 'x'] }, { agents: [{ name: 'a' }] }],
     [
       'platform and type',
@@ -70,11 +70,11 @@ t.test('what follows from sysinfo', (t) => {
     'Live Image': [],
     'Boot Parameters': null,
   });
-  t.same(nonsense, created(), 'what makes no sense is as if absent');
+  t.same(nonsense, created(), 'invalid values are ignored');
   t.end();
 });
 
-t.test('later sysinfo changes what is derived, and never hostname, created or agents that are there', (t) => {
+t.test('later sysinfo updates derived fields, but not hostname, created and agents', (t) => {
   const before = created({ Hostname: 'first', 'Zpool Creation': 1, 'SDC Agents': [{ name: 'a' }], 'MiB of Memory': 1 });
   const after = applySysinfo(
     before,
@@ -83,11 +83,11 @@ t.test('later sysinfo changes what is derived, and never hostname, created or ag
     context,
   );
   t.match(after, { hostname: 'first', created: before.created, agents: [{ name: 'a' }], ram: 2 });
-  t.match(applySysinfo(after, UUID, {}, context), { ram: 2 }, 'absent keys leave what was there');
+  t.match(applySysinfo(after, UUID, {}, context), { ram: 2 }, 'missing keys change nothing');
   t.end();
 });
 
-t.test('a new boot ends a transition', (t) => {
+t.test('a new boot ends a transitional status', (t) => {
   const before = applyUpdate(created({ 'Boot Time': 1 }), { transitional_status: 'rebooting' }, 4);
   t.match(before, { transitional_status: 'rebooting', transitional_epoch: 4 });
   t.match(applySysinfo(before, UUID, { 'Boot Time': 1 }, context), { transitional_status: 'rebooting' });
@@ -96,7 +96,7 @@ t.test('a new boot ends a transition', (t) => {
   t.end();
 });
 
-t.test('displayed status', (t) => {
+t.test('the displayed status combines the roster row and the transitional status', (t) => {
   const moving = { uuid: UUID, transitional_status: 'rebooting', transitional_epoch: 4 };
   const aimless = { uuid: UUID, transitional_status: 'rebooting' };
   const cases: [string, Parameters<typeof composeServer>[0], string][] = [
@@ -105,7 +105,7 @@ t.test('displayed status', (t) => {
     ['running, told to reboot', { document: moving, status: 'running', epoch: 4 }, 'running'],
     ['away for the reboot', { document: moving, status: 'unknown', epoch: 4 }, 'rebooting'],
     ['away after a later session', { document: moving, status: 'unknown', epoch: 5 }, 'unknown'],
-    ['away, and nobody ever held it', { document: aimless, status: null, epoch: null }, 'rebooting'],
+    ['away, without any session', { document: aimless, status: null, epoch: null }, 'rebooting'],
     ['away after its first session', { document: aimless, status: 'unknown', epoch: 1 }, 'unknown'],
     ['cleared', { document: { ...moving, transitional_status: '' }, status: 'unknown', epoch: 4 }, 'unknown'],
   ];
@@ -116,11 +116,11 @@ t.test('displayed status', (t) => {
   }
   t.equal(composeServer({ document: moving, status: 'running', epoch: 4 }).transitional_status, 'rebooting');
   const after = composeServer({ document: moving, status: 'running', epoch: 5 });
-  t.notOk('transitional_status' in after, 'what is over is not shown');
+  t.notOk('transitional_status' in after, 'an ended transitional status is not shown');
   t.end();
 });
 
-t.test('memory to provision: all, less the reserved share, less what the VMs may take', (t) => {
+t.test('provisionable memory is the total less the reserved share and the limits of the VMs', (t) => {
   const report = parseReport({
     vms: { a: { max_physical_memory: 100 }, b: { max_physical_memory: '50' }, c: {}, d: 7 },
     meminfo: { total_bytes: 9 },
@@ -132,14 +132,14 @@ t.test('memory to provision: all, less the reserved share, less what the VMs may
   t.equal(
     provisionable({ reservation_ratio: 0.5 }),
     Math.floor(9 - 4.5 - 150 * MIB),
-    'without sysinfo, of what was reported',
+    'without sysinfo, the reported total',
   );
   const empty = composeServer({ document: { uuid: UUID }, status: null, epoch: null, report: parseReport({}) });
   t.notOk('memory_provisionable_bytes' in empty);
   t.end();
 });
 
-t.test('reports: known numbers under their served names, VMs wholesale', (t) => {
+t.test('a report keeps known figures under their served names, and all VMs', (t) => {
   t.same(
     parseReport({
       vms: { a: { state: 'running' }, b: null },
@@ -157,7 +157,7 @@ t.test('reports: known numbers under their served names, VMs wholesale', (t) => 
   t.end();
 });
 
-t.test('updates that cannot be name their field', (t) => {
+t.test('an invalid update names its field', (t) => {
   const cases: [ServerUpdate, string][] = [
     [{ next_reboot: 'tomorrow' }, 'next_reboot'],
     [{ next_reboot: '2030-01-01' }, 'next_reboot'],
@@ -182,12 +182,12 @@ t.test('updates that cannot be name their field', (t) => {
     overprovision_ratios: { ram: 2, cpu: 0 },
     reservation_ratio: 0.5,
   });
-  // As there, it has no bounds.
+  // As in the reference, it has no bounds.
   for (const reservation_ratio of [-0.1, 1.1]) checkUpdate({ reservation_ratio });
   t.end();
 });
 
-t.test('an update stores what is stored and nothing else', (t) => {
+t.test('an update stores the stored fields and nothing else', (t) => {
   const after = applyUpdate(
     created(),
     { comments: 'x', nics: [1], overprovision_ratios: { ram: 1 }, reserved: undefined },

@@ -33,7 +33,7 @@ const databases: [string, (t: Tap) => Promise<Database>][] = [
 type Tap = { teardown(work: () => unknown): void };
 
 for (const [name, fresh] of databases) {
-  t.test(`servers on ${name}`, async (t) => {
+  t.test(`servers are created, listed, updated and removed on ${name}`, async (t) => {
     const database = await fresh(t);
     const servers = await open(database);
     t.teardown(() => servers.stop());
@@ -41,7 +41,7 @@ for (const [name, fresh] of databases) {
 
     await t.rejects(servers.recordSysinfo(UUID, { UUID: OTHER }), SysinfoMismatchError);
     t.same((await servers.list(everything)).servers, []);
-    t.equal(await servers.recordReport(UUID, {}), false, 'a report does not make a server');
+    t.equal(await servers.recordReport(UUID, {}), false, 'a report does not create a server');
     t.equal(await servers.sysinfoDigest(UUID), undefined);
 
     await servers.recordSysinfo(UUID, { UUID: UUID.toUpperCase(), Hostname: 'a' }, 'digest-1');
@@ -71,7 +71,7 @@ for (const [name, fresh] of databases) {
   });
 }
 
-t.test('a write that changes nothing is none', async (t) => {
+t.test('an update that changes nothing is not written', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = await open(database);
   await servers.recordSysinfo(UUID, { UUID, Hostname: 'a' });
@@ -85,7 +85,7 @@ t.test('a write that changes nothing is none', async (t) => {
   t.not(await etag(), before);
 });
 
-t.test('two who create or change one server at once: nothing is lost, and no retries means a conflict', async (t) => {
+t.test('concurrent writers of one server lose nothing; without retries one gets a conflict', async (t) => {
   const { database, open: openPool } = await freshDatabase(t, { migrations });
   const [one, other] = [await open(database), await open(openPool())];
   await Promise.all(
@@ -101,7 +101,7 @@ t.test('two who create or change one server at once: nothing is lost, and no ret
   t.ok(failures.every((failure) => failure instanceof EtagConflictError));
 });
 
-t.test('what is left of a sysinfo without its server does not keep the agent from sending it', async (t) => {
+t.test('a sysinfo left without its server does not stop the agent from sending it again', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = await open(database);
   await servers.recordSysinfo(UUID, { UUID }, 'digest-1');
@@ -109,37 +109,34 @@ t.test('what is left of a sysinfo without its server does not keep the agent fro
   t.equal(await servers.sysinfoDigest(UUID), undefined);
 });
 
-t.test(
-  'new servers that arrive at once share their statements, and one that cannot be stored harms no other',
-  async (t) => {
-    const { database } = await freshDatabase(t, { migrations });
-    const asked = new Map<string, number>();
-    const counted: Database = {
-      query: (text, values, options = {}) => {
-        const what = options.name ?? text;
-        asked.set(what, (asked.get(what) ?? 0) + 1);
-        return database.query(text, values, options);
-      },
-      stream: (...args) => database.stream(...args),
-      transaction: (...args) => database.transaction(...args),
-      stop: async () => {},
-    };
-    const servers = await open(counted);
-    t.teardown(() => servers.stop());
-    const uuids = Array.from({ length: 40 }, (_, each) => `${UUID.slice(0, -2)}${String(each + 10)}`);
-    asked.clear();
-    const kept = await Promise.allSettled([
-      ...uuids.map((uuid) => servers.recordSysinfo(uuid, { UUID: uuid, Hostname: uuid }, `digest of ${uuid}`)),
-      servers.recordSysinfo(OTHER, { UUID: OTHER, Hostname: 'b', bad: '\0' }, 'bad'),
-    ]);
-    t.same(
-      kept.map(({ status }) => status),
-      [...uuids.map(() => 'fulfilled'), 'rejected'],
-    );
-    const arrival = [...asked.values()].reduce((sum, times) => sum + times, 0);
-    for (const uuid of uuids) t.equal(await servers.sysinfoDigest(uuid), `digest of ${uuid}`);
-    t.equal((await servers.list({ ...everything, part: { limit: 100, offset: 0 } })).servers.length, 41);
-    // Alone, each server would need three. The one that fails costs some more until it is found.
-    t.ok(arrival <= 41, `${arrival} statements for 41 servers`);
-  },
-);
+t.test('servers that arrive at once share statements, and one that fails does not affect others', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const asked = new Map<string, number>();
+  const counted: Database = {
+    query: (text, values, options = {}) => {
+      const what = options.name ?? text;
+      asked.set(what, (asked.get(what) ?? 0) + 1);
+      return database.query(text, values, options);
+    },
+    stream: (...args) => database.stream(...args),
+    transaction: (...args) => database.transaction(...args),
+    stop: async () => {},
+  };
+  const servers = await open(counted);
+  t.teardown(() => servers.stop());
+  const uuids = Array.from({ length: 40 }, (_, each) => `${UUID.slice(0, -2)}${String(each + 10)}`);
+  asked.clear();
+  const kept = await Promise.allSettled([
+    ...uuids.map((uuid) => servers.recordSysinfo(uuid, { UUID: uuid, Hostname: uuid }, `digest of ${uuid}`)),
+    servers.recordSysinfo(OTHER, { UUID: OTHER, Hostname: 'b', bad: '\0' }, 'bad'),
+  ]);
+  t.same(
+    kept.map(({ status }) => status),
+    [...uuids.map(() => 'fulfilled'), 'rejected'],
+  );
+  const arrival = [...asked.values()].reduce((sum, times) => sum + times, 0);
+  for (const uuid of uuids) t.equal(await servers.sysinfoDigest(uuid), `digest of ${uuid}`);
+  t.equal((await servers.list({ ...everything, part: { limit: 100, offset: 0 } })).servers.length, 41);
+  // Each server alone would need three. The one that fails costs some more until it is found.
+  t.ok(arrival <= 41, `${arrival} statements for 41 servers`);
+});
