@@ -2,7 +2,7 @@ import t from 'tap';
 import { DialQueue } from '../../lib/fleet/dial-queue.ts';
 import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 
-/** A clock moved by hand, whose event loop turns when it is told to. */
+/** A clock moved by hand, whose event loop turns on demand. */
 function handClock() {
   const hand = { now: 0, turns: [] as (() => void)[] };
   const clock: Clock = { ...systemClock, now: () => hand.now, afterPoll: (turn) => void hand.turns.push(turn) };
@@ -12,7 +12,7 @@ function handClock() {
   return { hand, clock, turn };
 }
 
-t.test('a turn of the loop makes as many connections as take a few milliseconds, in order', async (t) => {
+t.test('each turn of the event loop dials for a few milliseconds, in order', async (t) => {
   const { hand, clock, turn } = handClock();
   const queue = new DialQueue(clock);
   const dialled: number[] = [];
@@ -29,10 +29,10 @@ t.test('a turn of the loop makes as many connections as take a few milliseconds,
   turn();
   t.same(dialled, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
   turn();
-  t.equal(hand.turns.length, 0, 'and then it rests');
+  t.equal(hand.turns.length, 0, 'then nothing is scheduled');
 });
 
-t.test('one that left is not dialled, one that fails and tries again waits for another turn', async (t) => {
+t.test('an entry that left is not dialled, and one that enters again waits for another turn', async (t) => {
   const { hand, clock, turn } = handClock();
   const queue = new DialQueue(clock);
   let tries = 0;
@@ -41,7 +41,7 @@ t.test('one that left is not dialled, one that fails and tries again waits for a
     hand.now += 5;
     queue.enter(again);
   };
-  queue.enter(() => t.fail('it left')).leave();
+  queue.enter(() => t.fail('it had left')).leave();
   queue.enter(again);
   turn();
   t.equal(tries, 1);

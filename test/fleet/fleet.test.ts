@@ -42,7 +42,7 @@ async function fleetOf(t: Test, agents: number, instances: ScriptedInstance[], f
   return fleet;
 }
 
-t.test('two hundred agents in one process each hold a session, beat and run tasks', async (t) => {
+t.test('two hundred agents in one process hold sessions, send heartbeats and run tasks', async (t) => {
   const instances = await Promise.all([instance(t), instance(t)]);
   const fleet = await fleetOf(t, 200, instances);
   const sessions = instances.flatMap((one) => one.sessions);
@@ -67,7 +67,7 @@ t.test('two hundred agents in one process each hold a session, beat and run task
   await until(() => sessions.every((session) => session.all('heartbeat').length >= 3), 'three heartbeats of each');
 });
 
-t.test('a part of it can be of the older kind', async (t) => {
+t.test('some agents of a fleet can be legacy agents', async (t) => {
   const [one, cnapi] = [await instance(t), await OldCnapi.start()];
   t.teardown(() => cnapi.stop());
   const fleet = await fleetOf(t, 6, [one], { agents: 10, old: 4, resolve: async () => [one.address, cnapi.address] });
@@ -83,7 +83,7 @@ t.test('the same seed gives the same servers', async (t) => {
   t.match(serverUuidOf('a', 1), /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$/);
 });
 
-t.test('a silenced agent keeps its connection and says nothing until its time is over', async (t) => {
+t.test('a silenced agent keeps its connection and sends nothing until its time is over', async (t) => {
   const one = await instance(t, { welcome: { heartbeatMs: 100 } });
   const fleet = await fleetOf(t, 3, [one]);
   const uuid = fleet.uuids[0] as string;
@@ -97,11 +97,11 @@ t.test('a silenced agent keeps its connection and says nothing until its time is
     return session.frames.length === heard;
   }, 'its silence');
   t.equal(fleet.status().frozen, 1);
-  await until(() => session.frames.length > heard, 'its voice');
+  await until(() => session.frames.length > heard, 'its frames again');
   t.equal(session.closed, undefined);
 });
 
-t.test('agents that are cut, vanish, restart or are installed anew come again', async (t) => {
+t.test('agents that are cut, vanish, restart or are reinstalled connect again', async (t) => {
   const one = await instance(t);
   const fleet = await fleetOf(t, 4, [one]);
   const uuids = fleet.uuids;
@@ -130,7 +130,7 @@ t.test('agents that are cut, vanish, restart or are installed anew come again', 
   await until(() => fleet.status().live === 4, 'all to be live again');
 });
 
-t.test('a slow agent is late, not lost', async (t) => {
+t.test('a slow agent answers late, not never', async (t) => {
   const one = await instance(t);
   const fleet = await fleetOf(t, 1, [one]);
   const session = await one.session(0);
@@ -140,10 +140,10 @@ t.test('a slow agent is late, not lost', async (t) => {
   const from = Date.now();
   session.task({ id, epoch, name: 'nop' });
   t.match(await session.end(id), { outcome: 'complete' });
-  t.ok(Date.now() - from >= 290, 'once there and once back');
+  t.ok(Date.now() - from >= 290, 'delayed in both directions');
 });
 
-t.test('sysinfo can be as large as a big server’s', async (t) => {
+t.test('simulated sysinfo can be as large as that of a big server', async (t) => {
   const machine = { serverUuid: random.uuid(), number: 1, agentVersion: '1', bootedAt: 0 };
   const size = (sysinfoSize: 'small' | 'real') => JSON.stringify(standInSysinfo({ ...machine, sysinfoSize })).length;
   t.ok(size('small') < 2000);
