@@ -14,7 +14,7 @@ import { freshDatabase } from '../support/postgres.ts';
 const root = path.resolve(import.meta.dirname, '../..');
 const read = (name: string) => readFileSync(path.join(root, name), 'utf8');
 
-/** Complaints about the nesting of elements and the quoting of attributes. */
+/** Errors in the nesting of elements and the quoting of attributes. */
 function malformations(xml: string): string[] {
   const text = xml.replace(/<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<!DOCTYPE[^>]*>/g, '');
   const open: string[] = [];
@@ -30,7 +30,7 @@ function malformations(xml: string): string[] {
   return [...wrong, ...open.map((name) => `${name} is not closed`)];
 }
 
-/** After which an instance has left by itself, whatever waits for it (docs/scaling.md, "A drain, step by step"). */
+/** The longest time that an instance needs to leave (docs/scaling.md, "A drain, step by step"). */
 const longestDrainSeconds = 75;
 
 const metadata = {
@@ -40,11 +40,11 @@ const metadata = {
   dns_domain: 'example.com',
 };
 
-/** As config-agent does it. */
+/** Renders as config-agent does. */
 const render = (service: string, view: Record<string, unknown>): string =>
   mustache.render(read(`sapi_manifests/${service}/template`), view);
 
-/** What each key of the instance's template may be set to, and what comes of it. */
+/** A value for each key of the instance's template, and the parsed result. */
 const settable: Record<string, [value: string, key: string, parsed: unknown]> = {
   CNAPI_HOST: ['0.0.0.0', 'host', '0.0.0.0'],
   CNAPI_PORT: ['80', 'port', 80],
@@ -65,30 +65,27 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_LOG_LEVEL: ['debug', 'logLevel', 'debug'],
 };
 
-t.test(
-  'the SAPI template renders to a configuration that an instance accepts, with little and with everything',
-  async (t) => {
-    const least = parseConfig(JSON.parse(render('cnapi', metadata)));
-    t.match(least, { cnapiUuid: metadata.auto.ZONENAME, host: '127.0.0.1', port: 8080, access: 'open' });
-    t.equal(least.databaseUrl, metadata.CNAPI_DATABASE_URL);
-    t.equal(least.redisUrl, undefined);
-    const values = Object.entries(settable).map(([name, [value]]) => [name, value]);
-    const most = parseConfig(JSON.parse(render('cnapi', { ...metadata, ...Object.fromEntries(values) })));
-    for (const [name, [, key, parsed]] of Object.entries(settable))
-      t.match({ [key]: most[key as keyof Config] }, { [key]: parsed }, name);
-    const named = [...read('sapi_manifests/cnapi/template').matchAll(/\{\{#(\w+)\}\}|\{\{\{(\w+)\}\}\}/g)].map(
-      ([, one, two]) => one ?? two,
-    );
-    const known = [...Object.keys(settable), ...Object.keys(metadata)];
-    t.same(
-      named.filter((name) => !known.includes(name ?? '')),
-      [],
-      'nothing in it is left out here',
-    );
-  },
-);
+t.test('the SAPI template renders to a valid configuration, with the least and the most metadata', async (t) => {
+  const least = parseConfig(JSON.parse(render('cnapi', metadata)));
+  t.match(least, { cnapiUuid: metadata.auto.ZONENAME, host: '127.0.0.1', port: 8080, access: 'open' });
+  t.equal(least.databaseUrl, metadata.CNAPI_DATABASE_URL);
+  t.equal(least.redisUrl, undefined);
+  const values = Object.entries(settable).map(([name, [value]]) => [name, value]);
+  const most = parseConfig(JSON.parse(render('cnapi', { ...metadata, ...Object.fromEntries(values) })));
+  for (const [name, [, key, parsed]] of Object.entries(settable))
+    t.match({ [key]: most[key as keyof Config] }, { [key]: parsed }, name);
+  const named = [...read('sapi_manifests/cnapi/template').matchAll(/\{\{#(\w+)\}\}|\{\{\{(\w+)\}\}\}/g)].map(
+    ([, one, two]) => one ?? two,
+  );
+  const known = [...Object.keys(settable), ...Object.keys(metadata)];
+  t.same(
+    named.filter((name) => !known.includes(name ?? '')),
+    [],
+    'every key of the template is covered here',
+  );
+});
 
-t.test('an instance starts from the rendered file', async (t) => {
+t.test('an instance starts from the rendered configuration', async (t) => {
   const { url } = await freshDatabase(t);
   const folder = await mkdtemp(path.join(tmpdir(), 'rendered-'));
   const file = path.join(folder, 'config.json');
@@ -107,13 +104,13 @@ t.test('an instance starts from the rendered file', async (t) => {
     if (record.msg !== 'instance: ready') continue;
     t.equal(record.cnapi_uuid, metadata.auto.ZONENAME);
     t.equal((await fetch(`${record.url}/ping`)).status, 200);
-    t.equal((await fetch(`${record.url}/servers`)).status, 401, 'with the access it is to have');
+    t.equal((await fetch(`${record.url}/servers`)).status, 401, 'with the configured access');
     child.kill('SIGTERM');
   }
   t.same(await ended, [0, null]);
 });
 
-t.test('the SAPI template of the agent renders to options that it accepts', async (t) => {
+t.test('the SAPI template of the agent renders to valid options', async (t) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'rendered-'));
   t.teardown(() => rm(folder, { recursive: true }));
   const file = path.join(folder, 'cn-agent.json');
@@ -144,7 +141,7 @@ t.test('the SAPI template of the agent renders to options that it accepts', asyn
   t.match(
     parseAgentOptions(['--config', file, '--data', 'd', '--log-level', 'warn']),
     { logLevel: 'warn' },
-    'the command line goes over it',
+    'the command line takes precedence',
   );
   for (const [content, message] of [
     ['[]', /no JSON object/],
@@ -158,66 +155,60 @@ t.test('the SAPI template of the agent renders to options that it accepts', asyn
   }
 });
 
-t.test(
-  'the SAPI manifests name their service, the file that the SMF service reads, and what to do after a change',
-  async (t) => {
-    for (const name of readdirSync(path.join(root, 'sapi_manifests'))) {
-      const manifest = JSON.parse(read(`sapi_manifests/${name}/manifest.json`));
-      t.match(manifest, { name, post_cmd: new RegExp(`(^|; )/usr/sbin/svcadm restart ${name}$`) });
-      t.ok(read(`smf/manifests/${name}.xml`).includes(`value="${manifest.path}"`), name);
-    }
-  },
-);
+t.test('the SAPI manifests name their service, its configuration file and its restart command', async (t) => {
+  for (const name of readdirSync(path.join(root, 'sapi_manifests'))) {
+    const manifest = JSON.parse(read(`sapi_manifests/${name}/manifest.json`));
+    t.match(manifest, { name, post_cmd: new RegExp(`(^|; )/usr/sbin/svcadm restart ${name}$`) });
+    t.ok(read(`smf/manifests/${name}.xml`).includes(`value="${manifest.path}"`), name);
+  }
+});
 
-t.test(
-  "the file with the database's password is for the group that the instance runs as, and for no others",
-  async (t) => {
-    const { path: file, post_cmd } = JSON.parse(read('sapi_manifests/cnapi/manifest.json'));
-    const group = /<method_credential user="\w+" group="(\w+)"/.exec(read('smf/manifests/cnapi.xml'))?.[1];
-    const [owned, moded, restarted] = post_cmd.split('; ');
-    t.same([owned, moded], [`/usr/bin/chgrp ${group} ${file}`, `/usr/bin/chmod 640 ${file}`]);
-    t.match(restarted, /svcadm restart/, 'before the instance reads it');
-  },
-);
+t.test("the file with the database password is readable by the instance's group only", async (t) => {
+  const { path: file, post_cmd } = JSON.parse(read('sapi_manifests/cnapi/manifest.json'));
+  const group = /<method_credential user="\w+" group="(\w+)"/.exec(read('smf/manifests/cnapi.xml'))?.[1];
+  const [owned, moded, restarted] = post_cmd.split('; ');
+  t.same([owned, moded], [`/usr/bin/chgrp ${group} ${file}`, `/usr/bin/chmod 640 ${file}`]);
+  t.match(restarted, /svcadm restart/, 'before the instance reads it');
+});
 
-t.test('the SMF manifests are well-formed, start programs that exist, and give stopping its time', async (t) => {
+t.test('the SMF manifests are well-formed, start existing programs and allow time to stop', async (t) => {
   for (const name of readdirSync(path.join(root, 'smf/manifests'))) {
     const xml = read(`smf/manifests/${name}`);
     t.strictSame(malformations(xml), [], name);
     const program = /\/opt\/smartdc\/cnapi\/(\S+\.ts)/.exec(xml)?.[1] ?? '';
     t.ok(existsSync(path.join(root, program)), program);
     t.ok(Number(/name="stop" timeout_seconds="(\d+)"/.exec(xml)?.[1]) >= longestDrainSeconds, name);
-    t.match(xml, 'exec=":kill"', 'stopping sends SIGTERM, as SMF has it by itself');
-    t.match(xml, 'name="duration" type="astring" value="child"', 'it is started again however it ends');
+    t.match(xml, 'exec=":kill"', 'stop sends SIGTERM, the default of SMF');
+    t.match(xml, 'name="duration" type="astring" value="child"', 'it is restarted however it ends');
   }
-  t.not(malformations('<a><b></a>').length, 0, 'the check itself can fail');
+  t.not(malformations('<a><b></a>').length, 0, 'the check can fail');
   t.not(malformations('<a b=c/>').length, 0);
 });
 
-t.test('the systemd units start programs that exist, and give stopping its time', async (t) => {
+t.test('the systemd units start existing programs and allow time to stop', async (t) => {
   for (const name of readdirSync(path.join(root, 'deploy/systemd'))) {
     const unit = read(`deploy/systemd/${name}`);
     const program = /\/opt\/cnapi\/(\S+\.ts)/.exec(unit)?.[1] ?? '';
     t.ok(existsSync(path.join(root, program)), program);
     const isDrained = program !== 'tools/name-server.ts';
     t.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1]) >= (isDrained ? longestDrainSeconds : 10), name);
-    t.match(unit, /^Restart=always$/m, 'it is started again however it ends, also after a drain over REST');
-    t.match(unit, /^StartLimitIntervalSec=0$/m, 'and never given up');
-    t.match(/^KillSignal=(\w+)$/m.exec(unit)?.[1] ?? 'SIGTERM', 'SIGTERM', 'which is what systemd sends by itself');
+    t.match(unit, /^Restart=always$/m, 'it is restarted however it ends, also after a drain over REST');
+    t.match(unit, /^StartLimitIntervalSec=0$/m, 'without a limit of attempts');
+    t.match(/^KillSignal=(\w+)$/m.exec(unit)?.[1] ?? 'SIGTERM', 'SIGTERM', 'the default of systemd');
   }
 });
 
-t.test('systemd finds nothing wrong with the units, and the instance’s well hardened', async (t) => {
+t.test("systemd-analyze finds no error in the units and rates the instance's as hardened", async (t) => {
   const found = spawnSync('systemd-analyze', ['--version']);
   if (found.error) {
-    t.comment('there is no systemd-analyze on this machine');
+    t.comment('systemd-analyze is not installed');
     return;
   }
   for (const name of readdirSync(path.join(root, 'deploy/systemd'))) {
     const { stdout, stderr } = spawnSync('systemd-analyze', ['verify', path.join(root, 'deploy/systemd', name)], {
       encoding: 'utf8',
     });
-    // Where Node is, and whether there is such a manual, is the machine's affair.
+    // Where Node is, and whether the manual exists, depends on the machine.
     const complaints = `${stdout}${stderr}`
       .split('\n')
       .filter((line) => line.includes(name.replace(/@?\.service/, '')));
@@ -236,7 +227,7 @@ t.test('systemd finds nothing wrong with the units, and the instance’s well ha
   }
 });
 
-/** Each file of the project that this one is made of. */
+/** All files of the project that this one imports, directly or not. */
 function partsOf(file: string, found = new Set<string>()): Set<string> {
   if (found.has(file)) return found;
   found.add(file);
@@ -245,7 +236,7 @@ function partsOf(file: string, found = new Set<string>()): Set<string> {
   return found;
 }
 
-/** Of the packages that it is made of, those that the image's install leaves out. */
+/** The packages that these files import and that the image does not install. */
 function packagesNotInstalled(parts: readonly string[]): string[] {
   const { dependencies } = JSON.parse(read('package.json')) as { dependencies: Record<string, string> };
   const named = parts.flatMap((file) => [
@@ -254,13 +245,13 @@ function packagesNotInstalled(parts: readonly string[]): string[] {
   return named.map(([, name = '']) => name).filter((name) => !(name in dependencies));
 }
 
-t.test('the image has all parts of the programs that are run in it', async (t) => {
+t.test('the image contains every file and package of the programs that run in it', async (t) => {
   const copies = [...read('deploy/container/Containerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)];
   const copied = copies.flatMap(([, names = '']) => names.split(' '));
   const has = (file: string) => copied.some((name) => file === name || file.startsWith(`${name}/`));
   for (const program of ['server.ts', 'tools/name-server.ts', 'deploy/container/health.ts', 'lib/cli/main.ts']) {
     const parts = [...partsOf(program)];
-    t.ok(parts.length > 2, `${program} is followed`);
+    t.ok(parts.length > 2, `the imports of ${program} are followed`);
     t.same(packagesNotInstalled(parts), [], `${program}: its packages`);
     t.same(
       parts.filter((file) => !has(file)),
@@ -270,7 +261,7 @@ t.test('the image has all parts of the programs that are run in it', async (t) =
   }
 });
 
-t.test('the name server starts from the file that its unit gives as an example', async (t) => {
+t.test('the name server starts from the example configuration in its unit', async (t) => {
   const { url } = await freshDatabase(t);
   const folder = await mkdtemp(path.join(tmpdir(), 'name-server-'));
   t.teardown(() => rm(folder, { recursive: true }));

@@ -1,4 +1,7 @@
-/** The dashboard and the alert rules, held to the metrics that an instance serves and to the runbooks. */
+/**
+ * Checks the dashboard and the alert rules against the metrics of an instance and against the
+ * runbooks.
+ */
 import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { freshZone } from '../support/apps.ts';
@@ -15,7 +18,7 @@ const field = (rule: string, name: string) => new RegExp(`^ +${name}: (.*)$`, 'm
 
 const metricsIn = (text: string) => [...text.matchAll(/\b(?:cnapi|process|nodejs)_[a-z0-9_]+/g)].map(([name]) => name);
 
-t.test('each metric of the dashboard and of the alerts is served', async (t) => {
+t.test('each metric in the dashboard and the alerts is served', async (t) => {
   const authority = await Authority.create(t);
   const { certFile, keyFile } = await authority.issue();
   const zone = await freshZone(t);
@@ -35,12 +38,12 @@ t.test('each metric of the dashboard and of the alerts is served', async (t) => 
     ...rules.map((rule) => field(rule, 'expr')),
   ];
   const used = new Set(queries.flatMap(metricsIn));
-  t.ok(used.size > 30, 'they are the lists');
+  t.ok(used.size > 30, 'the queries use most metrics');
   t.same(
     [...used].filter((name) => !served.has(name)),
     [],
   );
-  // A selector by a label that no series has would match nothing, for ever.
+  // A selector with a label that no series has would never match.
   for (const [, name = '', selector = ''] of queries.join('\n').matchAll(/\b(cnapi_\w+)\{([^}]*)\}/g))
     for (const [, label = ''] of selector.matchAll(/(\w+)[=!]/g))
       t.ok(
@@ -49,7 +52,7 @@ t.test('each metric of the dashboard and of the alerts is served', async (t) => 
       );
 });
 
-t.test('each alert says how bad it is, what it means, and where to read on', async (t) => {
+t.test('each alert has a severity, a summary and a section in the runbooks', async (t) => {
   const headings = [...file('docs/runbooks.md').matchAll(/^## (.*)$/gm)].map(([, text = '']) =>
     text
       .toLowerCase()
@@ -70,7 +73,7 @@ t.test('each alert says how bad it is, what it means, and where to read on', asy
   t.equal(new Set(rules.map((rule) => rule.split('\n')[0])).size, rules.length);
 });
 
-t.test('each panel of the dashboard asks something, in a place of its own', async (t) => {
+t.test('each panel of the dashboard has a query', async (t) => {
   const shown = dashboard.panels.filter(({ type }) => type !== 'row');
   t.ok(shown.length > 10);
   for (const { title, targets = [] } of shown)
