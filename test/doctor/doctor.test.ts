@@ -1,4 +1,7 @@
-/** `cnapi doctor` as a program, over a real Postgres, a real Redis and a real instance, well and broken in each way it knows. */
+/**
+ * `cnapi doctor` as a program, over a real Postgres, a real Redis and a real instance, healthy and
+ * broken in each known way.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -61,7 +64,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-t.test('without a configuration it says how to name one', async (t) => {
+t.test('without a configuration, doctor says how to name one', async (t) => {
   const [only, ...others] = await examine({
     configFile: undefined,
     env: {},
@@ -81,7 +84,7 @@ t.test('without a configuration it says how to name one', async (t) => {
   t.match(wrong, { level: 'fail', todo: /docs\/configuration.md/ });
 });
 
-t.test('with an instance that is well, all is well', { skip: noRedis }, async (t) => {
+t.test('with a healthy instance, every check is ok', { skip: noRedis }, async (t) => {
   const zone = await freshZone(t);
   const authority = await Authority.create(t);
   const { certFile, keyFile } = await authority.issue({ names: 'IP:127.0.0.1,DNS:cnapi.east.example.com' });
@@ -90,7 +93,7 @@ t.test('with an instance that is well, all is well', { skip: noRedis }, async (t
   const { url, cnapiUuid } = await zone.startApp(config);
   const file = await configFile(t, { ...config, cnapiUuid, databaseUrl: zone.url, port: Number(new URL(url).port) });
   const before = await run('--config', file, '--json');
-  t.equal(before.code, 1, 'but nobody could sign in');
+  t.equal(before.code, 1, 'no admin token exists yet');
   t.match(
     JSON.parse(before.stdout).findings.find(({ level }: Finding) => level === 'fail'),
     {
@@ -125,7 +128,7 @@ t.test('with an instance that is well, all is well', { skip: noRedis }, async (t
   t.match(stderr, /\d+ ok, \d+ to look at, 0 to fix/);
 });
 
-t.test('a password that is wrong is told from a user that is not there', async (t) => {
+t.test('doctor distinguishes a wrong password from a missing user and checks standbys', async (t) => {
   const server = await startTestPostgres();
   t.teardown(() => server.close());
   const database = openDatabase(server.url);
@@ -141,13 +144,13 @@ t.test('a password that is wrong is told from a user that is not there', async (
   const [found] = await until(async () => {
     const findings = await refused();
     return findings.length === 1 && findings;
-  }, 'the server to ask for passwords');
+  }, 'the server to require passwords');
   t.match(found, {
     level: 'fail',
     found: /password authentication failed for user "guarded"/,
     todo: /password in databaseUrl/,
   });
-  t.notMatch(JSON.stringify(await refused()), /wrong/, 'the password is in no finding');
+  t.notMatch(JSON.stringify(await refused()), /wrong/, 'no finding shows the password');
   const [right] = (await diagnose(t, { databaseUrl: as('right') })).filter(({ part }) => part === 'database');
   t.match(right, { level: 'fail', found: /guarded may not create tables there/, todo: /grant create, usage/ });
 
@@ -165,7 +168,7 @@ t.test('a password that is wrong is told from a user that is not there', async (
   t.match(await durability('local', 'b'), { level: 'warn', found: /no commit waits for a standby/ });
 });
 
-t.test('the name is asked for, and compared with who lives', async (t) => {
+t.test('doctor resolves the service name and compares it with the live instances', async (t) => {
   const zone = await freshZone(t);
   const { url, cnapiUuid } = await zone.startApp();
   const here = { uuid: cnapiUuid, host: '127.0.0.1', port: Number(new URL(url).port) };
@@ -182,7 +185,7 @@ t.test('the name is asked for, and compared with who lives', async (t) => {
   t.match(await nameOf(here, gone), { level: 'warn', found: /nobody lives at 127\.0\.0\.1:1/ });
 });
 
-t.test('who answers must be who should', async (t) => {
+t.test('doctor checks that the instance itself, and no other process, answers on its port', async (t) => {
   const zone = await freshZone(t);
   const { url, cnapiUuid, stop } = await zone.startApp();
   const port = Number(new URL(url).port);
@@ -199,7 +202,7 @@ t.test('who answers must be who should', async (t) => {
     found: new RegExp(`another instance \\(${cnapiUuid}\\) holds`),
     todo: /port and a cnapiUuid of its own/,
   });
-  t.match(elsewhere, { level: 'fail', found: /^another instance holds/ }, 'it lives in another database');
+  t.match(elsewhere, { level: 'fail', found: /^another instance holds/ }, 'an instance of another database');
   t.match(await of('instances', {}), [{ level: 'ok', found: `${url} answers` }]);
 
   await stop();
@@ -230,12 +233,12 @@ t.test('who answers must be who should', async (t) => {
   const isAtCapacity = (findings: Finding[]) => findings.some((one) => /^the zone is at capacity/.test(one.found));
   const say = (admission: string) => zone.database.query('update cnapi_instances set admission = $1', [admission]);
   await say('open');
-  t.notOk(isAtCapacity(await of('instances', {})), 'instances that let agents in');
+  t.notOk(isAtCapacity(await of('instances', {})), 'instances that admit agents');
   await say('paced');
-  t.ok(isAtCapacity(await of('instances', {})), 'instances that all turn agents away');
+  t.ok(isAtCapacity(await of('instances', {})), 'instances that all refuse agents');
 });
 
-t.test('what is broken is named, with what to do', async (t) => {
+t.test('doctor names each broken setting and what to do', async (t) => {
   const { url } = await freshDatabase(t);
   const authority = await Authority.create(t);
   const good = await authority.issue();
@@ -259,32 +262,32 @@ t.test('what is broken is named, with what to do', async (t) => {
   const rows: [name: string, config: Record<string, unknown>, part: string, expected: Record<string, unknown>][] = [
     ['an unknown key', { ...base, databseUrl: 'x' }, 'config', { level: 'fail', found: /unknown key databseUrl/ }],
     [
-      'a public address that is open',
+      'open access on a public address',
       { ...base, host: '0.0.0.0' },
       'config',
       { level: 'fail', found: /access is open/ },
     ],
-    ['a file that is not there', {}, 'config', { level: 'fail', found: /databaseUrl: is required/ }],
+    ['a missing databaseUrl', {}, 'config', { level: 'fail', found: /databaseUrl: is required/ }],
     [
-      'a database that is not there',
+      'a missing database',
       { ...base, databaseUrl: at((one) => (one.pathname = '/none')) },
       'database',
       { level: 'fail', found: /"none" does not exist/, todo: /createdb/ },
     ],
     [
-      'a user that is not there',
+      'a missing user',
       { ...base, databaseUrl: at((one) => (one.username = 'nobody')) },
       'database',
       { level: 'fail', found: /role "nobody" does not exist/, todo: /pg_hba.conf/ },
     ],
     [
-      'a host that is not there',
+      'an unknown host',
       { ...base, databaseUrl: 'postgres://nowhere.invalid/x' },
       'database',
       { level: 'fail', todo: /host in databaseUrl is right/ },
     ],
     [
-      'nobody there',
+      'no server on the port',
       { ...base, databaseUrl: `postgres://127.0.0.1:${closed}/x` },
       'database',
       { level: 'fail', found: /ECONNREFUSED/, todo: /listen_addresses/ },
@@ -301,9 +304,9 @@ t.test('what is broken is named, with what to do', async (t) => {
       'bus',
       { level: 'warn', found: /no message came back from Redis/, todo: /redisUrl/ },
     ],
-    ['a name nobody answers for', base, 'dns', { level: 'warn', found: /cannot be resolved/ }],
+    ['a name that cannot be resolved', base, 'dns', { level: 'warn', found: /cannot be resolved/ }],
     [
-      'a port that something else holds',
+      'a port in use by another program',
       { ...base, port: taken },
       'port',
       { level: 'fail', found: /something else holds/ },
@@ -315,25 +318,20 @@ t.test('what is broken is named, with what to do', async (t) => {
       { level: 'fail', found: /no address of this machine/ },
     ],
     [
-      'tokens in the clear',
+      'no token of an admin',
       { ...base, host: '192.0.2.1', access: 'tokens' },
       'access',
       { level: 'fail', found: /no admin has one/ },
     ],
+    ['an expired certificate', { ...base, ...tls(expired) }, 'certificate', { level: 'fail', found: /has expired/ }],
     [
-      'a certificate of yesterday',
-      { ...base, ...tls(expired) },
-      'certificate',
-      { level: 'fail', found: /has expired/ },
-    ],
-    [
-      'a key that is not there',
+      'a missing key',
       { ...base, tlsCertFile: good.certFile, tlsKeyFile: '/none' },
       'certificate',
       { level: 'fail', found: /^tlsKeyFile \/none cannot be read: ENOENT/ },
     ],
     [
-      'a key of another',
+      'a key of another certificate',
       { ...base, tlsCertFile: good.certFile, tlsKeyFile: other.keyFile },
       'certificate',
       { level: 'fail', found: /is not the key/ },
@@ -345,7 +343,7 @@ t.test('what is broken is named, with what to do', async (t) => {
       { level: 'warn', found: /it is not for 127.0.0.1, nor for cnapi.local.cnapi.internal/ },
     ],
     [
-      'a certificate that ends soon',
+      'a certificate that expires soon',
       { ...base, ...tls(good) },
       'certificate',
       { level: 'warn', found: /valid until .*, 6 days from now/ },
@@ -360,7 +358,7 @@ t.test('what is broken is named, with what to do', async (t) => {
       t.match(exact ?? found[0], { part, ...expected }, name);
       t.ok(
         found.every(({ level, todo }) => level === 'ok' || (todo ?? '') !== ''),
-        `${name}: there is something to do`,
+        `${name}: each finding says what to do`,
       );
     }
   };
