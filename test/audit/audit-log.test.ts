@@ -48,7 +48,7 @@ async function start(t: Test) {
   return { audit, clock, database, link, list, url };
 }
 
-t.test('a change has its record before it is made, and its outcome after', async (t) => {
+t.test('a change is recorded before it is made, and its outcome after', async (t) => {
   const { audit, clock, list } = await start(t);
   const subject = subjectWith();
   await audit.begin(subject);
@@ -73,14 +73,14 @@ t.test('a change has its record before it is made, and its outcome after', async
   t.equal((await list())[0]?.status, 202, 'the first outcome stays');
 });
 
-t.test('what was turned away is kept with its outcome', async (t) => {
+t.test('a refused request is recorded with its outcome', async (t) => {
   const { audit, list } = await start(t);
   audit.refuse(subjectWith({ actor: 'nobody', roles: [] }), { status: 401, code: 'Unauthorized', object: undefined });
   await audit.stop();
   t.match(await list(), [{ actor: 'nobody', roles: [], status: 401, code: 'Unauthorized' }]);
 });
 
-t.test('what strangers are refused is kept so often and no more; of a token ten times as often', async (t) => {
+t.test('refusals are recorded up to a limit per source, ten times higher per token', async (t) => {
   const { audit, list } = await start(t);
   const refusal = { status: 401, code: 'Unauthorized', object: undefined };
   for (let each = 0; each < 100; each++) audit.refuse(subjectWith({ actor: 'nobody' }), refusal);
@@ -95,7 +95,7 @@ t.test('what strangers are refused is kept so often and no more; of a token ten 
   t.equal(audit.unkept, 140);
 });
 
-t.test('of IPv6 a stranger is a whole /64, which one machine has all of', async (t) => {
+t.test('an IPv6 /64 counts as one source', async (t) => {
   const { audit, list } = await start(t);
   const refusal = { status: 401, code: 'Unauthorized', object: undefined };
   for (let each = 0; each < 100; each++)
@@ -105,13 +105,13 @@ t.test('of IPv6 a stranger is a whole /64, which one machine has all of', async 
   t.equal((await list()).length, 61);
 });
 
-t.test('a begin whose answer was lost has one record, with the refusal that its caller was told', async (t) => {
+t.test('a begin whose answer was lost has one record, with the refusal that its caller got', async (t) => {
   const { audit, clock, database, link, list } = await start(t);
   const [lost, other] = [subjectWith(), subjectWith()];
   await audit.begin(other);
   link.losesAnswers = true;
   await t.rejects(audit.begin(lost), DatabaseUnavailableError);
-  // However many such there are: no stranger comes so far.
+  // However many of these there are. Callers without a token never get this far.
   for (let each = 0; each < 60; each++) audit.refuse(subjectWith(), { status: 401, code: 'x', object: undefined });
   audit.refuse(lost, { status: 503, code: 'ServiceUnavailable', object: undefined }, { mayHaveBegun: true });
   for (let each = 0; each < 3; each++) await clock.advance(200);
@@ -127,27 +127,25 @@ t.test('a begin whose answer was lost has one record, with the refusal that its 
       [other.key, null],
     ]),
   );
-  t.equal((await list()).length, 62, 'and no refusal is kept twice, though answers were lost');
+  t.equal((await list()).length, 62, 'no refusal is recorded twice, although answers were lost');
 });
 
-t.test(
-  'an outcome is of its own record, and of no other one that a database which was set back calls the same',
-  async (t) => {
-    const { audit, database, list } = await start(t);
-    const mine = subjectWith();
-    await audit.begin(mine);
-    const [{ id = 0 } = {}] = await list();
-    // Promoted meanwhile: a standby that has not heard of it gives its id to the next one, of the same caller.
-    await database.query('delete from cnapi_audit');
-    await database.query(`select setval(pg_get_serial_sequence('cnapi_audit', 'id'), $1::bigint, false)`, [id]);
-    await audit.begin(subjectWith());
-    audit.end(mine, done);
-    await audit.stop();
-    t.match(await list(), [{ id, status: null, object: null }]);
-  },
-);
+t.test('an outcome goes only to its own record, even if a restored database reuses the id', async (t) => {
+  const { audit, database, list } = await start(t);
+  const mine = subjectWith();
+  await audit.begin(mine);
+  const [{ id = 0 } = {}] = await list();
+  // As after the promotion of a standby that lacks the record: its id goes to the next one, of
+  // the same caller.
+  await database.query('delete from cnapi_audit');
+  await database.query(`select setval(pg_get_serial_sequence('cnapi_audit', 'id'), $1::bigint, false)`, [id]);
+  await audit.begin(subjectWith());
+  audit.end(mine, done);
+  await audit.stop();
+  t.match(await list(), [{ id, status: null, object: null }]);
+});
 
-t.test('with the database away nothing begins, and outcomes wait for it', async (t) => {
+t.test('without the database nothing begins, and outcomes wait for it', async (t) => {
   const { audit, clock, link, list } = await start(t);
   const subject = subjectWith();
   await audit.begin(subject);
@@ -165,7 +163,7 @@ t.test('with the database away nothing begins, and outcomes wait for it', async 
   t.equal(audit.dropped, 0);
 });
 
-t.test('an outcome whose record is locked waits, and no other outcome or refusal with it', async (t) => {
+t.test('an outcome whose record is locked waits and delays no other', async (t) => {
   const { audit, clock, database, list, url } = await start(t);
   const subjects = Array.from({ length: 20 }, () => subjectWith());
   await Promise.all(subjects.map((subject) => audit.begin(subject)));
@@ -183,14 +181,14 @@ t.test('an outcome whose record is locked waits, and no other outcome or refusal
   for (const subject of subjects) audit.end(subject, done);
   const refused = subjectWith();
   audit.refuse(refused, { status: 403, code: 'Forbidden', object: undefined });
-  await until(() => isWritten([...others, refused.key]), 'the others');
+  await until(() => isWritten([...others, refused.key]), 'the other outcomes');
   t.equal(await isWritten([locked]), false);
   await holder.query('commit');
-  await until(() => isWritten([locked]), 'the one that was locked');
+  await until(() => isWritten([locked]), 'the outcome that was locked');
   t.equal((await list()).length, 21);
 });
 
-t.test('a record that the database refuses is let go, and none of its neighbours with it', async (t) => {
+t.test('a record that the database refuses is dropped, and the others are written', async (t) => {
   const { audit, list } = await start(t);
   const refused = { status: 401, code: 'Unauthorized', object: undefined };
   for (const path of ['/a', '/b\0', '/c']) audit.refuse(subjectWith({ path }), refused);
@@ -202,14 +200,14 @@ t.test('a record that the database refuses is let go, and none of its neighbours
   t.equal(audit.dropped, 1);
 });
 
-t.test('a hundred at once are written in few statements, each once', async (t) => {
+t.test('a hundred concurrent records are each written once, in few statements', async (t) => {
   const { audit, list } = await start(t);
   const names = Array.from({ length: 100 }, (_, each) => `job-${each}`);
   await Promise.all(names.map((requestId) => audit.begin(subjectWith({ requestId }))));
   t.same((await list()).map(({ request_id }) => request_id).sort(), names.sort());
 });
 
-t.test('records are found by who, what, where and when, and paged', async (t) => {
+t.test('records can be filtered by actor, action, object and time, and paged', async (t) => {
   const { audit, database, list } = await start(t);
   for (const actor of ['a', 'b', 'a']) await audit.begin(subjectWith({ actor }));
   const ids = (await list()).map(({ id }) => id).reverse();
@@ -234,7 +232,7 @@ t.test('records are found by who, what, where and when, and paged', async (t) =>
   const { rows } = await database.query<{ indexdef: string }>(
     `select indexdef from pg_indexes where tablename = 'cnapi_audit' and indexdef ~ '\\((object, id|request_id, key)\\)'`,
   );
-  t.equal(rows.length, 2, 'by request and object without looking through all of them');
+  t.equal(rows.length, 2, 'an index for request id and object');
   await database.query(`update cnapi_audit set time = '2020-01-02T00:00:00Z' where id = $1`, [ids[0]]);
   t.same(
     (await list({ until: '2021-01-01T00:00:00Z' })).map(({ id }) => id),
