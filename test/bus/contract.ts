@@ -1,14 +1,17 @@
-/** What every bus must do; each implementation's test file runs it on two handles of one real or pretended server. */
+/**
+ * What every bus must do. The test file of each implementation runs it on two handles of one real
+ * or simulated server.
+ */
 import type { Test } from 'tap';
 import type { Bus, BusMessage } from '../../lib/bus/bus.ts';
 import { until } from '../support/until.ts';
 
 export interface BusSetup {
-  /** A new, not yet started handle on the test's server; the contract stops it. */
+  /** A new handle on the test's server, not yet started. The contract stops it. */
   open(): Bus;
-  /** Breaks all connections, so that buses must reconnect; returns when they can. */
+  /** Breaks all connections, so that buses must reconnect. Returns when they can. */
   interrupt(): Promise<void>;
-  /** Sends `payload` as it is, past the bus's own checks. */
+  /** Sends `payload` unchanged, without the bus's own checks. */
   sendRaw(topic: string, payload: string): Promise<void>;
 }
 
@@ -21,21 +24,24 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     return { setup, alice: buses[0], bob: buses[1] };
   };
 
-  await t.test('a message reaches every handle that subscribed its topic, the sender too, and no other', async (t) => {
-    const { alice, bob } = await withBuses(t);
-    const atAlice = await hear(alice, 'task:1');
-    const atBob = await hear(bob, 'task:1');
-    const other = await hear(bob, 'task:2');
-    alice.publish('task:1', { id: 1, text: 'ü “quoted” \\ \n' });
-    await until(() => atAlice.length === 1 && atBob.length === 1);
-    bob.publish('task:2', { id: 2 });
-    await until(() => other.length === 1);
-    t.same(atAlice, [{ id: 1, text: 'ü “quoted” \\ \n' }]);
-    t.same(atBob, atAlice);
-    t.same(other, [{ id: 2 }]);
-  });
+  await t.test(
+    'a message reaches every handle that subscribed to its topic, also the sender, and no other',
+    async (t) => {
+      const { alice, bob } = await withBuses(t);
+      const atAlice = await hear(alice, 'task:1');
+      const atBob = await hear(bob, 'task:1');
+      const other = await hear(bob, 'task:2');
+      alice.publish('task:1', { id: 1, text: 'ü “quoted” \\ \n' });
+      await until(() => atAlice.length === 1 && atBob.length === 1);
+      bob.publish('task:2', { id: 2 });
+      await until(() => other.length === 1);
+      t.same(atAlice, [{ id: 1, text: 'ü “quoted” \\ \n' }]);
+      t.same(atBob, atAlice);
+      t.same(other, [{ id: 2 }]);
+    },
+  );
 
-  await t.test('topics of 100 characters that differ only at the end are kept apart', async (t) => {
+  await t.test('topics of 100 characters that differ only at the end are separate', async (t) => {
     const { alice, bob } = await withBuses(t);
     const stem = 'waitlist:'.padEnd(99, 'x');
     const first = await hear(bob, `${stem}1`);
@@ -58,28 +64,25 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     t.equal(bob.stats().received, 500);
   });
 
-  await t.test(
-    'subscriptions of one topic share it: each hears and ends by itself, the last one ends it',
-    async (t) => {
-      const { alice, bob } = await withBuses(t);
-      const first: BusMessage[] = [];
-      const one = await subscribeReady(bob, 'task:1', (message) => first.push(message));
-      const second = await hear(bob, 'task:1');
-      t.equal(bob.stats().topics, 1);
-      alice.publish('task:1', { n: 1 });
-      await until(() => first.length === 1 && second.length === 1);
-      one.close();
-      one.close();
-      alice.publish('task:1', { n: 2 });
-      await until(() => second.length === 2);
-      t.same(first, [{ n: 1 }]);
-    },
-  );
+  await t.test('subscriptions to one topic are independent, and the last to close ends the topic', async (t) => {
+    const { alice, bob } = await withBuses(t);
+    const first: BusMessage[] = [];
+    const one = await subscribeReady(bob, 'task:1', (message) => first.push(message));
+    const second = await hear(bob, 'task:1');
+    t.equal(bob.stats().topics, 1);
+    alice.publish('task:1', { n: 1 });
+    await until(() => first.length === 1 && second.length === 1);
+    one.close();
+    one.close();
+    alice.publish('task:1', { n: 2 });
+    await until(() => second.length === 2);
+    t.same(first, [{ n: 1 }]);
+  });
 
-  await t.test('a topic that was closed and subscribed anew, in whatever haste, is heard', async (t) => {
+  await t.test('a topic that is closed and subscribed to again at once receives messages', async (t) => {
     const { alice, bob } = await withBuses(t);
     for (let round = 0; round < 20; round++) {
-      const subscription = bob.subscribe('task:1', () => t.fail('closed and yet heard'));
+      const subscription = bob.subscribe('task:1', () => t.fail('a closed subscription received a message'));
       if (round % 2 === 0) await new Promise((resolve) => setTimeout(resolve, round / 4));
       subscription.close();
     }
@@ -89,7 +92,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     await until(() => heard.length === 1);
   });
 
-  await t.test('a handler that throws is no matter to the others', async (t) => {
+  await t.test('a handler that throws does not affect the others', async (t) => {
     const { alice, bob } = await withBuses(t);
     await subscribeReady(bob, 'task:1', () => {
       throw new Error('a bad handler');
@@ -100,26 +103,23 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     await until(() => heard.length === 2);
   });
 
-  await t.test(
-    'onReady comes after subscribe, once, also for the second subscription of a standing topic',
-    async (t) => {
-      const { bob } = await withBuses(t);
-      for (const round of [1, 2]) {
-        let ready = 0;
-        bob.subscribe(
-          'task:1',
-          () => undefined,
-          () => {
-            ready += 1;
-          },
-        );
-        t.equal(ready, 0, `not within subscribe, round ${round}`);
-        await until(() => ready === 1);
-      }
-    },
-  );
+  await t.test('onReady is called once after subscribe, also for a topic that already stands', async (t) => {
+    const { bob } = await withBuses(t);
+    for (const round of [1, 2]) {
+      let ready = 0;
+      bob.subscribe(
+        'task:1',
+        () => undefined,
+        () => {
+          ready += 1;
+        },
+      );
+      t.equal(ready, 0, `not during subscribe, round ${round}`);
+      await until(() => ready === 1);
+    }
+  });
 
-  await t.test('after the connection was lost each subscription is told again, and hears again', async (t) => {
+  await t.test('after a reconnect each subscription is ready again and receives messages', async (t) => {
     const { setup, alice, bob } = await withBuses(t);
     const heard: BusMessage[] = [];
     const ready = { first: 0, second: 0 };
@@ -142,18 +142,18 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     t.ok(bob.stats().reconnects >= 1);
   });
 
-  await t.test('health is lost with the connection and comes back with it, and listeners hear of both', async (t) => {
+  await t.test('health follows the connection, and listeners are notified', async (t) => {
     const { setup, alice } = await withBuses(t);
     await until(() => alice.isHealthy());
     const changes: boolean[] = [];
     alice.onHealthChange((healthy) => changes.push(healthy));
-    alice.onHealthChange(() => t.fail('closed and yet told')).close();
+    alice.onHealthChange(() => t.fail('a closed listener was notified')).close();
     await setup.interrupt();
     await until(() => changes.length >= 2 && alice.isHealthy());
     t.same(changes.slice(0, 2), [false, true]);
   });
 
-  await t.test('a subscription made before start, or while away, stands later', async (t) => {
+  await t.test('a subscription made before start is established later', async (t) => {
     const setup = await setUp(t);
     const bus = setup.open();
     t.teardown(() => bus.stop());
@@ -170,7 +170,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     await until(() => heard.length === 1);
   });
 
-  await t.test('what cannot be sent is dropped and counted, and never thrown', async (t) => {
+  await t.test('a message that cannot be sent is dropped and counted, without an error', async (t) => {
     const { setup, alice } = await withBuses(t);
     const heard = await hear(alice, 'task:1');
     const cyclic: BusMessage = {};
@@ -192,7 +192,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     t.equal(unstarted.stats().dropped, 1);
   });
 
-  await t.test('what comes in malformed or too large is dropped and counted, and never thrown', async (t) => {
+  await t.test('an incoming message that is malformed or too large is dropped and counted', async (t) => {
     const { setup, alice } = await withBuses(t);
     const heard = await hear(alice, 'task:1');
     const bad = ['', 'no json', '{"cut":', '[]', 'null', '7', `{"text":"${'x'.repeat(4_000)}"}`];
@@ -203,7 +203,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     t.match(alice.stats(), { dropped: bad.length, received: 1 });
   });
 
-  await t.test('stop sends what is in flight, is harmless twice, and leaves the bus deaf', async (t) => {
+  await t.test('stop sends what is in flight, may be called twice, and ends the bus', async (t) => {
     const { alice, bob } = await withBuses(t);
     await until(() => alice.isHealthy());
     const heard = await hear(bob, 'task:1');
@@ -217,7 +217,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
   });
 }
 
-/** Subscribes and waits until it stands; returns what is heard from then on. */
+/** Subscribes and waits until it is established. Returns the messages received from then on. */
 export async function hear(bus: Bus, topic: string): Promise<BusMessage[]> {
   const heard: BusMessage[] = [];
   await subscribeReady(bus, topic, (message) => heard.push(message));

@@ -6,7 +6,7 @@ import { systemRandom } from '../../lib/ports/random.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
-t.test('Redis is used where it is named, else the database', async (t) => {
+t.test('Redis is used when it is configured, otherwise the database', async (t) => {
   const redisUrl = 'redis://127.0.0.1:1';
   const databaseUrl = 'postgres://127.0.0.1:1/x';
   t.equal(createBus({ redisUrl, databaseUrl, ...ports }).kind, 'redis');

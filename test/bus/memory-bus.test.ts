@@ -8,7 +8,7 @@ import { busContract } from './contract.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
-t.test('the memory bus keeps the contract', (t) =>
+t.test('the memory bus fulfils the contract', (t) =>
   busContract(t, async () => {
     const hub = new MemoryHub();
     return {
@@ -22,14 +22,14 @@ t.test('the memory bus keeps the contract', (t) =>
   }),
 );
 
-t.test('health is proven as soon as the connection stands, not a period later', async (t) => {
+t.test('a bus is healthy as soon as it is connected, not a period later', async (t) => {
   const bus = createMemoryBus({ hub: new MemoryHub(), ...ports, beatMs: 3_600_000 });
   t.teardown(() => bus.stop());
   await bus.start();
   await until(() => bus.isHealthy());
 });
 
-t.test('a frozen hub is noticed by its silence, given up, and found again', async (t) => {
+t.test('a frozen hub is detected by its silence, dropped and connected to again', async (t) => {
   const hub = new MemoryHub();
   const bus = createMemoryBus({ hub, ...ports, beatMs: 20 });
   t.teardown(() => bus.stop());

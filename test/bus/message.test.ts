@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import { decodeMessage, encodeMessage, isTopic, maxMessageBytes } from '../../lib/bus/message.ts';
 
-t.test('what was encoded decodes to the same', async () => {
+t.test('a message decodes as it was encoded', async () => {
   fc.assert(
     fc.property(fc.dictionary(fc.string(), fc.jsonValue()), (message) => {
       const text = encodeMessage(message);
@@ -11,11 +11,11 @@ t.test('what was encoded decodes to the same', async () => {
   );
 });
 
-t.test('no text makes the decoder throw', async () => {
+t.test('random text never makes the decoder throw', async () => {
   fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => void decodeMessage(text)));
 });
 
-t.test('the limit is in bytes, and includes the limit itself', async (t) => {
+t.test('the limit is in bytes and inclusive', async (t) => {
   const room = maxMessageBytes - '{"t":""}'.length;
   t.type(encodeMessage({ t: 'x'.repeat(room) }), 'string');
   t.equal(encodeMessage({ t: 'x'.repeat(room + 1) }), undefined);

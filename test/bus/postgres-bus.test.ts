@@ -10,7 +10,7 @@ import { busContract, hear } from './contract.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
-t.test('the postgres bus keeps the contract', async (t) => {
+t.test('the postgres bus fulfils the contract', async (t) => {
   const { url } = await freshDatabase(t);
   const admin = await adminOf(t, url);
   await busContract(t, async () => ({
@@ -23,7 +23,7 @@ t.test('the postgres bus keeps the contract', async (t) => {
 });
 
 for (const name of ['cnapi-bus-listen', 'cnapi-bus-notify']) {
-  t.test(`when only the backend of ${name} is ended, both connections come anew`, async (t) => {
+  t.test(`when the backend of ${name} ends, both connections are opened again`, async (t) => {
     const { url } = await freshDatabase(t);
     const admin = await adminOf(t, url);
     const bus = createPostgresBus({ url, ...ports });
@@ -37,7 +37,7 @@ for (const name of ['cnapi-bus-listen', 'cnapi-bus-notify']) {
   });
 }
 
-t.test('thousands of topics stand again after a reconnect', async (t) => {
+t.test('thousands of topics are subscribed again after a reconnect', async (t) => {
   const { url } = await freshDatabase(t);
   const admin = await adminOf(t, url);
   const bus = createPostgresBus({ url, ...ports });
@@ -56,7 +56,7 @@ t.test('thousands of topics stand again after a reconnect', async (t) => {
   t.equal(bus.stats().topics, 3_000);
 });
 
-t.test('a frozen Postgres is noticed, and found again when it thaws', async (t) => {
+t.test('a frozen Postgres is detected, and the bus recovers after the thaw', async (t) => {
   const server = await startTestPostgres();
   t.teardown(() => server.close());
   const bus = createPostgresBus({ url: server.url, ...ports, beatMs: 100 });
@@ -71,14 +71,14 @@ t.test('a frozen Postgres is noticed, and found again when it thaws', async (t) 
   await until(() => bus.isHealthy());
 });
 
-t.test('start returns without a Postgres, and stop ends it', async (t) => {
+t.test('start returns without a Postgres, and stop ends the attempts', async (t) => {
   const bus = createPostgresBus({ url: 'postgres://nobody@127.0.0.1:1/nowhere', ...ports });
   await bus.start();
   t.equal(bus.isHealthy(), false);
   await bus.stop();
 });
 
-t.test('a channel fits into 63 bytes, is legible when short and a digest when long', async (t) => {
+t.test('a channel has at most 63 bytes: readable when short, a digest when long', async (t) => {
   t.equal(channelOf('cnapi:', 'task:1'), 'cnapi:task:1');
   t.equal(channelOf('cnapi:', 'x'.repeat(57)).length, 63);
   t.match(channelOf('cnapi:', 'x'.repeat(58)), /^cnapi:#[0-9a-f]{32}$/);
@@ -93,7 +93,10 @@ async function adminOf(t: Test, connectionString: string): Promise<pg.Client> {
   return client;
 }
 
-/** Ends the backends of this database whose application is like `name`; how many. */
+/**
+ * Ends the backends of this database whose application name is like `name`, and returns their
+ * number.
+ */
 async function terminate(admin: pg.Client, name: string): Promise<number> {
   const { rows } = await admin.query(
     `select pg_terminate_backend(pid) from pg_stat_activity

@@ -12,7 +12,7 @@ import { busContract, hear } from './contract.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
-t.test('the redis bus keeps the contract', { skip: noRedis }, async (t) => {
+t.test('the redis bus fulfils the contract', { skip: noRedis }, async (t) => {
   const url = await sharedRedisUrl();
   const admin = new Redis(url);
   t.teardown(() => admin.disconnect());
@@ -34,7 +34,7 @@ t.test('the redis bus keeps the contract', { skip: noRedis }, async (t) => {
   });
 });
 
-t.test('instances under different prefixes do not hear each other', { skip: noRedis }, async (t) => {
+t.test("instances with different prefixes do not receive each other's messages", { skip: noRedis }, async (t) => {
   const url = await sharedRedisUrl();
   const [alice, bob] = [uniquePrefix(), uniquePrefix()].map((prefix) => createRedisBus({ url, prefix, ...ports }));
   if (!alice || !bob) throw new Error('unreachable');
@@ -49,22 +49,26 @@ t.test('instances under different prefixes do not hear each other', { skip: noRe
   t.same([atAlice, atBob], [[{ from: 'alice' }], [{ from: 'bob' }]]);
 });
 
-t.test('a killed Redis costs health only, and a restarted one is found', { skip: noRedisServer }, async (t) => {
-  const { redis, bus } = await startBus(t);
-  const heard = await hear(bus, 'task:1');
-  await redis.stop();
-  await until(() => !bus.isHealthy());
-  for (let n = 0; n < 100; n++) bus.publish('task:1', { n });
-  t.equal(bus.stats().dropped, 100);
-  await redis.restart();
-  await until(() => bus.isHealthy());
-  bus.publish('task:1', { n: 'after' });
-  await until(() => heard.length === 1);
-  t.equal(bus.stats().reconnects, 1);
-});
+t.test(
+  'a killed Redis makes the bus unhealthy, and it reconnects after a restart',
+  { skip: noRedisServer },
+  async (t) => {
+    const { redis, bus } = await startBus(t);
+    const heard = await hear(bus, 'task:1');
+    await redis.stop();
+    await until(() => !bus.isHealthy());
+    for (let n = 0; n < 100; n++) bus.publish('task:1', { n });
+    t.equal(bus.stats().dropped, 100);
+    await redis.restart();
+    await until(() => bus.isHealthy());
+    bus.publish('task:1', { n: 'after' });
+    await until(() => heard.length === 1);
+    t.equal(bus.stats().reconnects, 1);
+  },
+);
 
 t.test(
-  'a frozen Redis is noticed, fills no memory, and is dropped and found again',
+  'a frozen Redis is detected, fills no memory, is dropped and connected to again',
   { skip: noRedisServer },
   async (t) => {
     const { redis, bus } = await startBus(t);
@@ -84,16 +88,16 @@ t.test(
   },
 );
 
-t.test('a Redis that freezes for a moment is healthy again without a reconnect', { skip: noRedisServer }, async (t) => {
+t.test('a Redis that freezes briefly is healthy again without a reconnect', { skip: noRedisServer }, async (t) => {
   const { redis, bus } = await startBus(t, 300);
   redis.freeze();
   await until(() => !bus.isHealthy());
   redis.thaw();
   await until(() => bus.isHealthy());
-  t.ok(bus.stats().reconnects <= 1, 'none, or one on a machine too busy to thaw in time');
+  t.ok(bus.stats().reconnects <= 1, 'none, or one on a busy machine that thaws too late');
 });
 
-t.test('start returns without a Redis, and finds it when it comes', { skip: noRedisServer }, async (t) => {
+t.test('start returns without a Redis, and connects when it comes', { skip: noRedisServer }, async (t) => {
   const redis = await startTestRedis(t);
   await redis.stop();
   const bus = createRedisBus({ url: redis.url, ...ports });
@@ -104,7 +108,7 @@ t.test('start returns without a Redis, and finds it when it comes', { skip: noRe
   await until(() => bus.isHealthy());
 });
 
-t.test('a server that takes connections and never answers is left and tried again', async (t) => {
+t.test('a server that accepts connections and never answers is dropped and tried again', async (t) => {
   let connections = 0;
   const server = createServer((socket) => {
     connections += 1;
@@ -123,7 +127,7 @@ t.test('a server that takes connections and never answers is left and tried agai
   t.match(bus.stats(), { reconnects: 0 });
 });
 
-t.test('stop while Redis stands still, and while it is away, ends at once', { skip: noRedisServer }, async (t) => {
+t.test('stop returns at once while Redis is frozen or unreachable', { skip: noRedisServer }, async (t) => {
   const { redis, bus } = await startBus(t, 60_000);
   redis.freeze();
   bus.publish('task:1', {});

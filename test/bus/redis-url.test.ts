@@ -1,11 +1,11 @@
 import t from 'tap';
 import { parseRedisUrl } from '../../lib/bus/redis-url.ts';
 
-t.test('one server is left to the driver', async (t) => {
+t.test('the URL of a single server is passed to the driver unchanged', async (t) => {
   t.same(parseRedisUrl('rediss://u:p@h:1/2'), { kind: 'server', url: 'rediss://u:p@h:1/2' });
 });
 
-t.test('a Sentinel group: who is asked, whom for, and with what', async (t) => {
+t.test('the URL of a Sentinel group names sentinels, master and credentials', async (t) => {
   t.same(parseRedisUrl('redis+sentinel://s1:1,s2,[::1]:3/mymaster'), {
     kind: 'sentinel',
     sentinels: [
@@ -37,7 +37,7 @@ const wrong = [
   'redis+sentinel://s1/m?password=secret',
 ];
 for (const url of wrong) {
-  t.test(`${url.replace('secret', 'x')} is refused, and no password told`, async (t) => {
+  t.test(`${url.replace('secret', 'x')} is refused without showing the password`, async (t) => {
     t.throws(() => parseRedisUrl(url), TypeError);
     t.throws(() => parseRedisUrl(url), { message: /^(?!.*secret)/ });
   });

@@ -5,7 +5,7 @@ import { type Handler, Subscriptions, type TopicChange } from '../../lib/bus/sub
 type TestHandler = Handler<never>;
 const handlerOf = (topic: string): TestHandler => ({ topic, onMessage: () => undefined, onReady: undefined });
 
-t.test('a topic is asked for once, and its handlers are ready when it is confirmed', async (t) => {
+t.test('a topic is subscribed to once, and its handlers are ready when it is confirmed', async (t) => {
   const subscriptions = new Subscriptions<never>();
   const [first, second] = [handlerOf('a'), handlerOf('a')];
   t.equal(subscriptions.add(first), false);
@@ -14,10 +14,10 @@ t.test('a topic is asked for once, and its handlers are ready when it is confirm
   t.same(change, { hear: ['a'], unhear: [] });
   t.equal(subscriptions.takeChange(10), undefined);
   t.same(subscriptions.confirm(change), [first, second]);
-  t.equal(subscriptions.add(handlerOf('a')), true, 'a standing topic is ready at once');
+  t.equal(subscriptions.add(handlerOf('a')), true, 'a confirmed topic is ready at once');
 });
 
-t.test('a topic left before it was asked for is never asked for', async (t) => {
+t.test('a topic that is left before it was subscribed to is never subscribed to', async (t) => {
   const subscriptions = new Subscriptions<never>();
   const handler = handlerOf('a');
   subscriptions.add(handler);
@@ -26,7 +26,7 @@ t.test('a topic left before it was asked for is never asked for', async (t) => {
   t.equal(subscriptions.takeChange(10), undefined);
 });
 
-t.test('a topic left while being asked for is unheard once it stands', async (t) => {
+t.test('a topic that is left while being subscribed to is unsubscribed once confirmed', async (t) => {
   const subscriptions = new Subscriptions<never>();
   const handler = handlerOf('a');
   subscriptions.add(handler);
@@ -36,7 +36,7 @@ t.test('a topic left while being asked for is unheard once it stands', async (t)
   t.same(subscriptions.takeChange(10), { hear: [], unhear: ['a'] });
 });
 
-t.test('who subscribes while the topic is being unheard waits for a confirmation of their own', async (t) => {
+t.test('a handler added while its topic is being unsubscribed waits for a new confirmation', async (t) => {
   const subscriptions = new Subscriptions<never>();
   const handler = handlerOf('a');
   subscriptions.add(handler);
@@ -49,33 +49,30 @@ t.test('who subscribes while the topic is being unheard waits for a confirmation
   t.same(subscriptions.confirm(take(subscriptions)), [late]);
 });
 
-t.test(
-  'after a loss everything that is still wanted is asked for again, in parts no larger than the limit',
-  async (t) => {
-    const subscriptions = new Subscriptions<never>();
-    const leaving = handlerOf('c');
-    for (const handler of [handlerOf('a'), handlerOf('b'), leaving]) subscriptions.add(handler);
-    subscriptions.confirm(take(subscriptions));
-    subscriptions.remove(leaving);
-    subscriptions.lost();
-    t.same(subscriptions.takeChange(1), { hear: ['a'], unhear: [] });
-    t.same(subscriptions.takeChange(1), { hear: ['b'], unhear: [] });
-    t.equal(subscriptions.takeChange(1), undefined);
-  },
-);
+t.test('after a lost connection, wanted topics are subscribed again in parts of bounded size', async (t) => {
+  const subscriptions = new Subscriptions<never>();
+  const leaving = handlerOf('c');
+  for (const handler of [handlerOf('a'), handlerOf('b'), leaving]) subscriptions.add(handler);
+  subscriptions.confirm(take(subscriptions));
+  subscriptions.remove(leaving);
+  subscriptions.lost();
+  t.same(subscriptions.takeChange(1), { hear: ['a'], unhear: [] });
+  t.same(subscriptions.takeChange(1), { hear: ['b'], unhear: [] });
+  t.equal(subscriptions.takeChange(1), undefined);
+});
 
-t.test(
-  'whatever the order of events, the server ends up hearing what is wanted and every handler was ready',
-  async () => {
-    const step = fc.record({
-      kind: fc.constantFrom('add', 'remove', 'take', 'confirm', 'lost'),
-      topic: fc.constantFrom('a', 'b', 'c'),
-    });
-    fc.assert(fc.property(fc.array(step, { maxLength: 60 }), (steps) => runAgainstModel(steps)));
-  },
-);
+t.test('in any order of events, the server ends with the wanted topics and every handler is ready', async () => {
+  const step = fc.record({
+    kind: fc.constantFrom('add', 'remove', 'take', 'confirm', 'lost'),
+    topic: fc.constantFrom('a', 'b', 'c'),
+  });
+  fc.assert(fc.property(fc.array(step, { maxLength: 60 }), (steps) => runAgainstModel(steps)));
+});
 
-/** A server, one change in flight at a time, beside the Subscriptions; true when they agree in the end. */
+/**
+ * Runs the steps against a model of the server with one change in flight at a time. True when both
+ * agree at the end.
+ */
 function runAgainstModel(steps: { kind: string; topic: string }[]): boolean {
   const subscriptions = new Subscriptions<never>();
   const server = new Set<string>();
