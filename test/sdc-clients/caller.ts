@@ -23,7 +23,7 @@ export interface Callback<Result = unknown> {
   error: { name: string; message: string; statusCode?: number; restCode?: string; body?: unknown } | null;
   /** The callback's second argument. */
   result: Result;
-  /** Of the response, where the callback was given one. */
+  /** The status of the response, where the callback got one. */
   status?: number;
 }
 

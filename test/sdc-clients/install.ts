@@ -1,6 +1,6 @@
 /**
- * Sees to it that the client is installed as its lock file says, without install scripts. Not part of set-up: only this
- * folder's test needs it, and its dependencies are to stay away from everybody else's.
+ * Installs the client from its lock file, without install scripts. This is not part of set-up,
+ * because only this folder's test needs it and its dependencies should not mix with others.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -10,10 +10,16 @@ import { runNpm } from '../../tools/setup/npm.mjs';
 
 const folder = import.meta.dirname;
 const runtime = path.join(folder, '../../.runtime');
-/** Inside what `npm ci` removes first, and written last: an installation cut short does not count. */
+/**
+ * Inside the directory that `npm ci` removes first, and written last, so that an interrupted
+ * installation does not count.
+ */
 const stamp = path.join(folder, 'node_modules/.installed');
 
-/** Harmless when it is installed; several processes may ask at once. @throws SetupError, with advice. */
+/**
+ * Does nothing when it is installed. Several processes may call it at once. @throws SetupError,
+ * with advice.
+ */
 export async function installClient(): Promise<void> {
   if (isInstalled()) return;
   mkdirSync(runtime, { recursive: true });

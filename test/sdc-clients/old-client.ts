@@ -1,4 +1,4 @@
-/** The program that uses the client (`caller.ts`), as a test sees it. */
+/** The program that uses the client (`caller.ts`), as seen by a test. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
@@ -9,7 +9,7 @@ import type { Callback } from './caller.ts';
 import { installClient } from './install.ts';
 
 export class OldClient {
-  /** What it printed that was no answer: Node's warnings, a stack. */
+  /** Output that is no answer: Node's warnings, a stack trace. */
   readonly complaints: string[] = [];
   readonly #child: ChildProcess;
   readonly #pending = new Map<number, PromiseWithResolvers<Callback>>();
@@ -24,7 +24,7 @@ export class OldClient {
     });
   }
 
-  /** Installs the client if need be. Ends with the test, or before it with the test's process. */
+  /** Installs the client if necessary. Ends with the test, or before it with the test's process. */
   static async start(t: Test): Promise<OldClient> {
     await installClient();
     const file = path.join(import.meta.dirname, 'caller.ts');
@@ -38,7 +38,7 @@ export class OldClient {
     return new OldClient(child);
   }
 
-  /** What `new CNAPI({url})[method](...args, callback)` gave its callback. */
+  /** What `new CNAPI({url})[method](...args, callback)` passed to its callback. */
   call<Result = unknown>(url: string, method: string, ...args: unknown[]): Promise<Callback<Result>> {
     const id = ++this.#calls;
     this.#child.stdin?.write(`${JSON.stringify({ id, url, method, args })}\n`);

@@ -29,7 +29,7 @@ interface Created {
   queue: { uuid: string; status: string }[];
 }
 
-t.test('the existing client', async (t) => {
+t.test('the existing client works unmodified against two instances', async (t) => {
   const client = await OldClient.start(t);
   const zone = await freshZone(t);
   const [one, other] = [await zone.startApp(), await zone.startApp()];
@@ -37,7 +37,7 @@ t.test('the existing client', async (t) => {
   const call = <Result>(method: string, ...args: unknown[]) => client.call<Result>(one.url, method, ...args);
   const callOther = <Result>(method: string, ...args: unknown[]) => client.call<Result>(other.url, method, ...args);
 
-  t.test('ping', async (t) => {
+  t.test('ping reports every service online', async (t) => {
     t.match(await call('ping'), {
       error: null,
       status: 200,
@@ -45,7 +45,7 @@ t.test('the existing client', async (t) => {
     });
   });
 
-  t.test('getServer and updateServer; what is refused comes as an error with its code', async (t) => {
+  t.test('getServer and updateServer work, and a refusal is an error with its code', async (t) => {
     t.match(await call('getServer', SERVER), { error: null, result: { uuid: SERVER, status: 'running' } });
     const updated = await callOther('updateServer', SERVER, { comments: 'by the old client' });
     t.match(updated, { error: null, status: 204, result: {} });
@@ -58,18 +58,18 @@ t.test('the existing client', async (t) => {
     });
   });
 
-  t.test('listServers takes page after page until all are there', async (t) => {
+  t.test('listServers reads all pages', async (t) => {
     await addServers(zone, 1_099);
     const { error, result } = await call<{ uuid: string }[]>('listServers', { extras: 'status' });
     t.equal(error, null);
     t.equal(new Set(result.map(({ uuid }) => uuid)).size, 1_100);
-    t.equal(result.length, 1_100, 'none twice');
+    t.equal(result.length, 1_100, 'no server twice');
     t.match(
       result.find(({ uuid }) => uuid === SERVER),
       { status: 'running' },
     );
     const page = await callOther<object[]>('listServers', { limit: 7, offset: 1_095 });
-    t.equal(page.result.length, 5, 'a page of its own is one request');
+    t.equal(page.result.length, 5, 'an explicit page is one request');
   });
 
   t.test('commandExecute runs a script on the server', async (t) => {
@@ -92,7 +92,7 @@ t.test('the existing client', async (t) => {
     });
   });
 
-  t.test('getTask, waitTask and pollTask, on the instance that does not hold the agent as well', async (t) => {
+  t.test('getTask, waitTask and pollTask work on either instance', async (t) => {
     const { id } = await nop(one, { sleep: 5 });
     t.match(await call('getTask', id), { error: null, result: { id, status: 'active', task: 'nop' } });
     const [waited, polled, early] = await Promise.all([
@@ -102,7 +102,7 @@ t.test('the existing client', async (t) => {
     ]);
     t.match(waited, { error: null, result: { id, status: 'complete' } });
     t.match(polled, { error: null, result: { id, status: 'complete' } });
-    t.match(early, { error: null, status: 200, result: { status: 'active' } }, 'the time was up');
+    t.match(early, { error: null, status: 200, result: { status: 'active' } }, 'after the timeout');
     const failing = await nop(one, { error: 'as asked' });
     t.match(await call('pollTask', failing.id, {}), {
       error: { message: 'task failed' },
@@ -111,7 +111,7 @@ t.test('the existing client', async (t) => {
     t.match(await call('getTask', STRANGER), { error: { statusCode: 404, message: 'no such task found' } });
   });
 
-  t.test('tickets: create, get, wait and release, each on the one or the other instance', async (t) => {
+  t.test('tickets can be created, read, waited for and released on either instance', async (t) => {
     const ticket = { scope: 'vm', id: randomUUID(), action: 'provision', expires_at: '3000' };
     const first = await call<Created>('waitlistTicketCreate', SERVER, ticket);
     t.match(first, { error: null, status: 202, result: { queue: [{ ...ticket, status: 'active' }] } });
@@ -128,7 +128,7 @@ t.test('the existing client', async (t) => {
     t.match(await call('waitlistTicketGet', STRANGER), { error: { statusCode: 404, restCode: 'ResourceNotFound' } });
   });
 
-  t.test('a ticket that expires under its waiter is an error with the text that clients know', async (t) => {
+  t.test('a ticket that expires during a wait is an error with the expected text', async (t) => {
     const add = (expires_at: string) =>
       call<Created>('waitlistTicketCreate', 'default', { scope: 'test', id: 'expires', expires_at });
     await add('3000');
@@ -139,7 +139,7 @@ t.test('the existing client', async (t) => {
     t.match(await call('waitlistTicketWait', uuid), { error: { message: `ticket ${uuid} is expired` } });
   });
 
-  t.test('a name and a password that it was given help and hinder nobody', async (t) => {
+  t.test('a name and password given to the client neither help nor hinder', async (t) => {
     const guarded = await zone.startApp({ access: 'tokens', trustedNetworks: { '127.0.0.0/8': ['operator'] } });
     const withPassword = guarded.url.replace('http://', 'http://admin:secret@');
     for (let time = 0; time < 20; time++)
@@ -154,11 +154,11 @@ t.test('the existing client', async (t) => {
     });
   });
 
-  t.test('a wait on an instance that leaves is an error that a job tries again, never an active task', async (t) => {
+  t.test('a wait on a draining instance is an error to be retried, never an active task', async (t) => {
     const leaving = await zone.startApp({ drainAgentsMs: 1_000, drainWaitsMs: 1_000 });
     const { id } = await nop(one, { sleep: 20 });
     const wait = client.call<Task>(leaving.url, 'waitTask', id, { timeout: 60 });
-    await until(async () => /^cnapi_tasks_waits 1$/m.test(await metricsOf(leaving)), 'the instance has the wait');
+    await until(async () => /^cnapi_tasks_waits 1$/m.test(await metricsOf(leaving)), 'the instance to hold the wait');
     leaving.app.drain('the test');
     t.match(await wait, { error: { statusCode: 503, restCode: 'InstanceDraining' } });
     t.match(await callOther<Task>('waitTask', id, { timeout: 60 }), {
@@ -167,12 +167,12 @@ t.test('the existing client', async (t) => {
     });
   });
 
-  t.test('nothing in it has failed or is warned of by this Node', async (t) => {
+  t.test('the client printed no error and no warning of Node', async (t) => {
     t.same(client.complaints, []);
   });
 });
 
-/** A real agent, of the server SERVER; resolves when that is `running`. */
+/** Starts a real agent of SERVER. Resolves when the server is `running`. */
 async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-old-client-'));
   const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
@@ -184,7 +184,7 @@ async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
   });
   agent.start();
   const isRunning = async () => (await get<{ status?: string }>(`/servers/${SERVER}`)).body.status === 'running';
-  await until(isRunning, 'its agent has a session');
+  await until(isRunning, 'its agent to have a session');
 }
 
 async function addServers({ database }: TestZone, count: number): Promise<void> {
@@ -200,7 +200,7 @@ async function metricsOf({ url }: TestApp): Promise<string> {
   return (await fetch(`${url}/metrics`)).text();
 }
 
-/** There is no such method of the client's; its users have `nop` for tests, too. */
+/** The client has no such method, but its users use `nop` in tests. */
 async function nop({ post }: TestApp, params: object): Promise<{ id: string }> {
   return (await post<{ id: string }>(`/servers/${SERVER}/nop`, params)).body;
 }
