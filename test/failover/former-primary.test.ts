@@ -1,4 +1,7 @@
-/** A primary that nobody has stopped although its standby was promoted: it is left, and nobody goes back to it. */
+/**
+ * A primary that still runs although its standby was promoted: the instance leaves it and does not
+ * return.
+ */
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
@@ -12,7 +15,7 @@ import { until } from '../support/until.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 const options = { skip: lacks('postgres', 'pg_basebackup'), timeout: FILE_TIMEOUT_MS };
 
-t.test('a former primary that was not stopped is left, and stays left', options, async (t) => {
+t.test('a former primary that still runs is left for good after the promotion', options, async (t) => {
   const pair = await startPostgresPair(t);
   const complaints: string[] = [];
   const ignore = () => undefined;
@@ -23,34 +26,39 @@ t.test('a former primary that was not stopped is left, and stays left', options,
   t.teardown(() => database.stop());
   const write = () => database.query(`insert into written (at) values (current_setting('port')::int) returning at`);
   /** A statement or two may be lost on the way. */
-  const written = () => until(async () => (await write().catch(() => undefined))?.rows[0]?.at, 'a write is taken');
+  const written = () => until(async () => (await write().catch(() => undefined))?.rows[0]?.at, 'a write to succeed');
   await until(
     async () => (await database.query('create table if not exists written (at int)')).rowCount === 0,
-    'a table',
+    'the table to be created',
   );
   t.equal(await written(), pair.primary.port);
   await pair.untilReplayed();
 
-  // As one that has lost its synchronous standby: it greets and reads, and commits nothing.
+  // Like a primary that has lost its synchronous standby: it accepts connections and reads, but
+  // commits nothing.
   await pair.onPrimary(`alter system set synchronous_standby_names = 'nobody'`);
   await pair.onPrimary('select pg_reload_conf()');
   await until(
     async () => (await pair.onPrimary<{ names: string }>(NAMES))[0]?.names === 'nobody',
-    'it waits for nobody',
+    'the setting to take effect',
   );
   await pair.promote();
-  await t.rejects(write(), DatabaseUnavailableError, 'a commit there has no answer');
-  t.equal(await written(), pair.standby.port, 'and the next one goes to the host that was promoted');
+  await t.rejects(write(), DatabaseUnavailableError, 'a commit there gets no answer');
+  t.equal(await written(), pair.standby.port, 'the next one goes to the promoted host');
   t.same(complaints, []);
 
   await pair.onPrimary(`alter system set synchronous_standby_names = ''`);
   await pair.onPrimary('select pg_reload_conf()');
-  await until(async () => (await pair.onPrimary<{ names: string }>(NAMES))[0]?.names === '', 'it takes writes again');
-  // As one connect that fails does it.
+  await until(
+    async () => (await pair.onPrimary<{ names: string }>(NAMES))[0]?.names === '',
+    'it to accept writes again',
+  );
+  // As after one failed connection attempt.
   hosts.failed(hosts.next);
   await pair.onStandby(`select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'cnapi-test'`);
-  for (let each = 0; each < 10; each++) t.equal(await written(), pair.standby.port, 'nobody goes back');
-  t.match(complaints, [/former primary/], 'which is said once');
+  for (let each = 0; each < 10; each++)
+    t.equal(await written(), pair.standby.port, 'no write returns to the former primary');
+  t.match(complaints, [/former primary/], 'logged once');
 });
 
 const NAMES = `select current_setting('synchronous_standby_names') as names`;

@@ -1,6 +1,6 @@
 /**
- * pgbouncer in transaction mode in front: every statement has its timeouts and its time zone wherever it runs, nothing is left
- * behind in the server's sessions, and instances live through its restart.
+ * With pgbouncer in transaction mode, every statement has its timeouts and time zone wherever it
+ * runs, server sessions keep no settings, and instances survive its restart.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -17,26 +17,30 @@ const settings = `select current_setting('statement_timeout') as statement, curr
   current_setting('idle_in_transaction_session_timeout') as idle, current_setting('timezone') as zone`;
 const limited = { statement: '1500ms', lock: '700ms', idle: '3s', zone: 'UTC' };
 
-t.test('settings go with each statement, and with nothing else', options, async (t) => {
+t.test('settings apply to each statement and to nothing else', options, async (t) => {
   const { url, database: direct } = await freshDatabase(t);
   const pooler = await startPooler(t, url);
   const limits = { statementTimeoutMs: 1_500, lockTimeoutMs: 700 };
   const database = openDatabase(pooler.url, { pooler: 'transaction', maxConnections: 10, ...limits });
   t.teardown(() => database.stop());
 
-  t.same((await database.query(settings)).rows, [limited], 'a text');
+  t.same((await database.query(settings)).rows, [limited], 'a plain statement');
   t.same((await database.query(`${settings}, $1::int8 as n`, [7])).rows, [{ ...limited, n: 7 }], 'with values');
-  t.same((await database.query(settings, [], { name: 'settings' })).rows, [limited], 'one that is named');
+  t.same((await database.query(settings, [], { name: 'settings' })).rows, [limited], 'a named statement');
   t.same(await rowsOf(database.stream(settings)), [limited], 'a stream');
   t.same((await database.transaction((one) => one.query(settings))).rows, [limited], 'a transaction');
   const longer = { statementTimeoutMs: 9_000 };
   const rows = await database.transaction((one) => one.query(settings), longer);
-  t.same(rows.rows, [{ ...limited, statement: '9s', lock: '9s' }], 'a transaction with a limit of its own');
-  // All of the pooler's connections at once, by somebody who sets nothing.
+  t.same(rows.rows, [{ ...limited, statement: '9s', lock: '9s' }], 'a transaction with its own limit');
+  // Uses all of the pooler's connections at once without any settings.
   const bare = new pg.Pool({ connectionString: pooler.url, max: 20 });
   t.teardown(() => bare.end());
   const seen = await Promise.all(Array.from({ length: 20 }, () => bare.query(`${settings}, pg_sleep(0.05)`)));
-  t.same([...new Set(seen.map(({ rows: [row] }) => row.statement))], ['0'], 'nobody has what another one set');
+  t.same(
+    [...new Set(seen.map(({ rows: [row] }) => row.statement))],
+    ['0'],
+    'no connection has the settings of another client',
+  );
 
   await t.rejects(database.query('select pg_sleep($1)', [60]), {
     code: 'DatabaseBusy',
@@ -46,13 +50,13 @@ t.test('settings go with each statement, and with nothing else', options, async 
   await direct.transaction(async (holder) => {
     await holder.query('update held set n = 2');
     const wait = database.query('update held set n = $1', [3]);
-    await t.rejects(wait, { code: 'DatabaseBusy', cause: { code: '55P03' } }, 'a wait for a lock ends');
+    await t.rejects(wait, { code: 'DatabaseBusy', cause: { code: '55P03' } }, 'a lock wait ends');
   });
   t.same((await database.query('select n from held')).rows, [{ n: 2 }]);
   await t.rejects(database.query('select 1 / $1::int', [0]), { code: '22012' });
 });
 
-t.test('one statement is one transaction, on whichever connection', options, async (t) => {
+t.test('one statement is one transaction, on any connection', options, async (t) => {
   const { url } = await freshDatabase(t);
   const pooler = await startPooler(t, url);
   const database = openDatabase(pooler.url, { pooler: 'transaction', maxConnections: 20 });
@@ -63,18 +67,14 @@ t.test('one statement is one transaction, on whichever connection', options, asy
   t.same((await database.query('select n from counted')).rows, [{ n: 200 }]);
   const doubled = database.query('update counted set n = n / $1::int', [0], { name: 'divide' });
   await t.rejects(doubled, { code: '22012' });
-  t.same((await database.query('select n from counted')).rows, [{ n: 200 }], 'what fails is undone');
+  t.same((await database.query('select n from counted')).rows, [{ n: 200 }], 'a failed statement is rolled back');
   let read = 0;
   for await (const _ of database.stream('select generate_series(1, $1::int)', [5_000])) if (++read === 10) break;
-  t.same(
-    (await database.query('select 1 as one')).rows,
-    [{ one: 1 }],
-    'a stream that was left gives its connection back',
-  );
+  t.same((await database.query('select 1 as one')).rows, [{ one: 1 }], 'an abandoned stream releases its connection');
 });
 
 t.test(
-  'pgbouncer is restarted while everything goes on',
+  'work continues while pgbouncer is restarted',
   { ...options, skip: lacks('pgbouncer', 'redis-server') },
   async (t) => {
     const postgres = await startTestPostgres();

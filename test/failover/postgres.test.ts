@@ -1,7 +1,8 @@
 /**
- * The synchronous standby is lost and comes back, then the primary is lost and the standby promoted, while tasks, waits and
- * locks go on through two instances: nothing is accepted that only one of them has, all that was accepted has one end and ran
- * as often as was said, and no living server is unknown.
+ * The synchronous standby is lost and returns, then the primary is lost and the standby promoted,
+ * while tasks, waits and locks continue through two instances. Nothing is accepted that only one
+ * server has. Whatever was accepted has one end and ran as often as promised. No live server
+ * becomes unknown.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
@@ -13,9 +14,9 @@ import { firstAcceptedAt, startStage, untilBusesAreHealthy } from './stage.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 const options = { skip: lacks('postgres', 'pg_basebackup', 'redis-server'), timeout: FILE_TIMEOUT_MS };
 
-t.test('a synchronous standby is promoted, and nothing that was accepted is lost', options, async (t) => {
+t.test('promoting a synchronous standby loses nothing that was accepted', options, async (t) => {
   const pair = await startPostgresPair(t, { synchronous: true });
-  // Without Redis: LISTEN/NOTIFY must find the new primary as well.
+  // Without Redis, so that LISTEN/NOTIFY must find the new primary as well.
   const { zone, finish } = await startStage(t, { databaseUrl: pair.url, bus: 'postgres' });
 
   await pair.kill(pair.standby);
@@ -23,7 +24,7 @@ t.test('a synchronous standby is promoted, and nothing that was accepted is lost
   t.equal(
     await Promise.race([afterStandby, sleep(4_000, 'nothing')]),
     'nothing',
-    'without the standby nothing is accepted',
+    'nothing is accepted without the standby',
   );
   await pair.startStandby('sync');
   await afterStandby;

@@ -1,4 +1,4 @@
-/** What the failover tests have in common: a zone at work under a witness, and what is asked of it meanwhile. */
+/** Shared by the failover tests: a zone with continuous work, observed by a witness. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
 import type { Queryable } from '../../lib/moray/database.ts';
@@ -12,11 +12,14 @@ import { complaints } from '../waitlist/support/waitlist-database.ts';
 
 export interface Stage {
   zone: Zone;
-  /** Tasks and waits, locks, statuses: all must have gone well. */
+  /** Checks that all tasks, waits, locks and statuses were correct. */
   finish(): Promise<void>;
 }
 
-/** Two instances, two real agents and some simulated ones; tasks, waits and locks, all of which go on until `finish`. */
+/**
+ * Two instances, two real agents and some simulated ones, with tasks, waits and locks that continue
+ * until `finish`.
+ */
 export async function startStage(t: Test, plan: ZonePlan): Promise<Stage> {
   const zone = await startZone(t, { instances: 2, agents: 2, simulated: 6, ...plan });
   const work = new Workload({ zone });
@@ -28,11 +31,11 @@ export async function startStage(t: Test, plan: ZonePlan): Promise<Stage> {
   await sleep(2_000);
   const heldBefore = sum(locks.held.values());
   const finish = async () => {
-    t.same(await work.finish(), [], 'every accepted task ended once, ran once, and every wait was answered');
-    t.same(await witness.finish(), [], 'no living server was ever unknown, and epochs only rose');
+    t.same(await work.finish(), [], 'every accepted task ended once and ran once, and every wait was answered');
+    t.same(await witness.finish(), [], 'no live server was ever unknown, and epochs only rose');
     t.same(await locks.finish(), [], 'a lock had one holder at a time');
-    t.ok(sum(locks.held.values()) > heldBefore, 'locks went on');
-    t.same(await complaints(queryableOf(zone)), [], 'the queues are as they should be');
+    t.ok(sum(locks.held.values()) > heldBefore, 'locks continued');
+    t.same(await complaints(queryableOf(zone)), [], 'the queues are consistent');
     const held = JSON.stringify([...locks.held]);
     t.comment(`${work.accepted} tasks, the latest wait ended after ${work.latestMs} ms; locks held ${held} times`);
   };
@@ -53,7 +56,7 @@ export async function firstAcceptedAt(zone: Zone): Promise<number> {
   }
 }
 
-/** Of every instance. */
+/** The bus health of every instance. */
 export async function busHealth(zone: Zone): Promise<boolean[]> {
   return Promise.all(
     zone.instances.map(async ({ url }) => {
