@@ -6,25 +6,25 @@ import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
 
-/** Of the tasks that the server's agent has accepted. */
+/** Counts the tasks that the server's agent has accepted. */
 const STARTED_AND_WAITING = `
   select count(started_at)::int as started, (count(*) - count(started_at))::int as waiting
   from cnapi_tasks where server_uuid = $1 and state = 'claimed' and accepted_at is not null`;
 
-faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witness, work }) => {
+faultTest('a killed agent loses only what it was running', {}, async ({ t, zone, witness, work }) => {
   const agent = zone.agents[0] as RealAgent;
   const { serverUuid } = agent;
-  // What ran when it died has an unknown outcome, and says so; everything else goes on.
+  // What ran when it died ends with an unknown outcome; everything else continues.
   work.mayFail(serverUuid, ['AgentRestarted']);
 
-  await t.test('its server is unknown at once; what ran ends as failure, what waited runs', async (t) => {
+  await t.test('its server is unknown at once; started tasks fail and accepted ones run later', async (t) => {
     // More than the agent runs at once, so that some are accepted and wait.
     const leave = path.join(zone.directory, 'leave');
     const crowd = Array.from({ length: PARALLEL_TASKS + 8 }, () => work.commandUntil(serverUuid, leave));
     await until(async () => {
       const [counts] = await zone.sql<{ started: number; waiting: number }>(STARTED_AND_WAITING, [serverUuid]);
       return counts !== undefined && counts.started >= PARALLEL_TASKS && counts.waiting > 2;
-    }, 'the agent works to its limit, and some wait');
+    }, 'the agent to run as many as it can, with some waiting');
     await witness.excuse(serverUuid);
     const sinceMs = Date.now();
     await agent.program.kill();
@@ -34,10 +34,10 @@ faultTest('an agent that is killed and comes again', {}, async ({ t, zone, witne
     await witness.excuseEnds(serverUuid);
     writeFileSync(leave, '');
     const outcomes = new Set((await Promise.all(crowd)).map((end) => end?.status));
-    t.ok(outcomes.has('failure') && outcomes.has('complete'), 'some had started, some had not');
+    t.ok(outcomes.has('failure') && outcomes.has('complete'), 'some had started and some had not');
   });
 
-  await t.test('one that is back at once goes on as well', async () => {
+  await t.test('an agent that restarts at once continues too', async () => {
     await witness.excuse(serverUuid);
     await agent.program.kill();
     agent.program.start();

@@ -5,7 +5,7 @@ import { PlainCaller } from '../support/plain-caller.ts';
 const config = { drainAgentsMs: 8_000, drainWaitsMs: 12_000 };
 
 faultTest(
-  'an instance drained under load sends its waits to others, and its work goes on there',
+  'an instance drained under load sends its waits to others, where its work continues',
   { simulated: 100, config },
   async ({ t, zone }) => {
     const [first, second] = zone.instances as [(typeof zone.instances)[0], (typeof zone.instances)[0]];
@@ -27,13 +27,13 @@ faultTest(
     await first.program.ended();
     t.equal(first.program.exitCode, 0);
     const ended = (await (await fetch(`${second.url}/tasks/${id}/wait`)).json()) as { status: string };
-    t.equal(ended.status, 'complete', 'and its task goes on');
+    t.equal(ended.status, 'complete', 'its task continues');
     t.same(await caller.finish(), []);
     const [held] = await zone.sql<{ count: number }>(
       'select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1',
       [first.uuid],
     );
-    t.equal(held?.count, 0, 'nobody is left with it');
+    t.equal(held?.count, 0, 'no server is left with it');
   },
 );
 
@@ -45,7 +45,7 @@ faultTest(
     second.program.freeze();
     const left = first.program.kill('SIGTERM');
     await new Promise((resolve) => setTimeout(resolve, 4_000));
-    t.ok(first.program.isAlive, 'it waits for them');
+    t.ok(first.program.isAlive, 'it waits for the others');
     second.program.thaw();
     await left;
     t.equal(first.program.exitCode, 0);

@@ -8,43 +8,46 @@ import type { Instance } from '../support/fleet-harness.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
 
-/** An instance that keeps what comes in would end. */
+/** An instance that stored all input would run out of memory. */
 const SMALL_HEAP = ['--max-old-space-size=256'];
 const MAX_RESIDENT_MIB = 800;
 
-/** The living agents bear with an instance that is busy with the hostile ones, however slow the machine makes it. */
+/**
+ * The other agents tolerate an instance that is busy with the hostile ones, however slow the
+ * machine is.
+ */
 const config = { serverSilenceMs: 60_000 };
 
 const plan = { instances: 1, simulated: 5, instanceArgs: SMALL_HEAP, config };
 
-faultTest('whatever an agent sends, only its own session suffers', plan, async (stage) => {
+faultTest('whatever an agent sends, only its own session is affected', plan, async (stage) => {
   const { t, zone } = stage;
   const instance = zone.instances[0] as Instance;
   const { pid } = instance.program;
-  await t.test('greetings that are none', (t) => badGreetings(t, instance));
-  await t.test('frames that break a live session', (t) => badFrames(t, stage, instance));
-  await t.test("an end of another server's task", (t) => foreignEnd(t, stage, instance));
-  await t.test('half-open handshakes', (t) => halfOpen(t, instance));
-  await t.test('floods', (t) => floods(t, stage, instance));
-  await t.test('a peer that never reads', (t) => neverReads(t, stage, instance));
-  t.equal(instance.program.pid, pid, 'the instance lives');
+  await t.test('an invalid greeting closes the connection', (t) => badGreetings(t, instance));
+  await t.test('an invalid frame closes its session', (t) => badFrames(t, stage, instance));
+  await t.test("the end of another server's task is ignored", (t) => foreignEnd(t, stage, instance));
+  await t.test('half-open handshakes do not block others', (t) => halfOpen(t, instance));
+  await t.test('a flood of frames is slowed down and stays bounded', (t) => floods(t, stage, instance));
+  await t.test('an agent that never reads is cut off and does not delay others', (t) => neverReads(t, stage, instance));
+  t.equal(instance.program.pid, pid, 'the instance still runs');
   t.ok(instance.program.residentMib() < MAX_RESIDENT_MIB, 'its memory is bounded');
 });
 
 async function badGreetings(t: Test, { url }: Instance): Promise<void> {
   const hello = { type: 'hello', version: 1, capabilities: [], conn: 1, epoch: 0, bootId: '', agentVersion: '0' };
-  // What is too long may be cut off before the reason could be said.
+  // A frame that is too long may be cut off before the reason can be sent.
   const greetings: [string, (agent: ScriptedAgent) => void, string | RegExp][] = [
     ['no JSON', (agent) => agent.socket.send('{"type":'), '1002'],
-    ['no object', (agent) => agent.socket.send('[1]'), '1002'],
+    ['not an object', (agent) => agent.socket.send('[1]'), '1002'],
     ['binary', (agent) => agent.socket.send(Buffer.from([1, 2, 3])), '1002'],
     ['not UTF-8', (agent) => agent.socket.send(Buffer.from([0xff, 0xfe]), { binary: false }), '1007'],
     ['over 64 KiB', (agent) => agent.hello({ agentVersion: 'x'.repeat(70_000) }), /1002|1006/],
     ['over 8 MiB', (agent) => agent.hello({ agentVersion: 'x'.repeat(9_000_000) }), /1002|1006|1009/],
-    ['inventory first', (agent) => agent.send({ type: 'inventory', epoch: 1, tasks: [] }), '1002'],
-    ['fields missing', (agent) => agent.send(hello), '1002'],
+    ['an inventory first', (agent) => agent.send({ type: 'inventory', epoch: 1, tasks: [] }), '1002'],
+    ['missing fields', (agent) => agent.send(hello), '1002'],
     ["another's uuid", (agent) => agent.hello({ serverUuid: newMachine().serverUuid }), '1000'],
-    ['an epoch beyond reason', (agent) => agent.hello({ epoch: Number.MAX_SAFE_INTEGER }), '1000'],
+    ['an epoch out of range', (agent) => agent.hello({ epoch: Number.MAX_SAFE_INTEGER }), '1000'],
     ['a negative epoch', (agent) => agent.hello({ epoch: -1 }), '1002'],
   ];
   for (const [name, greet, code] of greetings) {
@@ -55,7 +58,7 @@ async function badGreetings(t: Test, { url }: Instance): Promise<void> {
     t.notOk(agent.frames.some(({ type }) => type === 'welcome'));
   }
   const dumb = await new ScriptedAgent(url, newMachine()).open();
-  t.equal((await dumb.end()).code, 1002, 'nothing at all: closed after 2 s');
+  t.equal((await dumb.end()).code, 1002, 'no frame at all: closed after 2 s');
 }
 
 async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): Promise<void> {
@@ -65,7 +68,7 @@ async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): 
     ['over 8 MiB', (agent) => agent.socket.send('x'.repeat(8 * 1024 * 1024 + 1)), 1009],
     ['a second hello', (agent) => agent.hello(), 1002],
     ['a second inventory', (agent) => agent.send({ type: 'inventory', epoch: 1, tasks: [] }), 1002],
-    ['an end that lacks its fields', (agent) => agent.send({ type: 'task_end', id: 'x' }), 1002],
+    ['an end without its fields', (agent) => agent.send({ type: 'task_end', id: 'x' }), 1002],
   ];
   for (const [name, send, code] of frames) {
     const machine = newMachine();
@@ -86,16 +89,20 @@ async function badFrames(t: Test, { zone, witness }: Stage, { url }: Instance): 
   await witness.excuse(machine.serverUuid);
   const { agent } = await joinAgent(url, machine);
   agent.send({ type: 'from-the-future' });
-  t.match(await agent.next('error'), { code: 'unknown-type' }, 'an unknown type is told, and the session goes on');
+  t.match(
+    await agent.next('error'),
+    { code: 'unknown-type' },
+    'an unknown type gets an error, and the session continues',
+  );
   agent.socket.send('['.repeat(100_000));
   await until(
     () => agent.frames.some((frame) => frame.type === 'error' && frame.code === 'too-large'),
-    'deep nesting to be told',
+    'an error about deep nesting',
   );
   agent.close();
 }
 
-/** Neither an end nor a cancel's answer may come from a server that the task is not for. */
+/** A server may not end a task of another server, nor answer its cancel. */
 async function foreignEnd(t: Test, { zone, witness, work }: Stage, { url }: Instance): Promise<void> {
   const machine = newMachine();
   await witness.excuse(machine.serverUuid);
@@ -107,11 +114,11 @@ async function foreignEnd(t: Test, { zone, witness, work }: Stage, { url }: Inst
       [zone.agents[0]?.serverUuid],
     );
     return task?.id;
-  }, 'a task that runs');
+  }, 'the task to run');
   const end = { outcome: 'failure', error: { code: 'Forged', message: '' }, reportedAt: '' };
   for (const attempt of [1, 2]) agent.send({ type: 'task_end', id, attempt, ...end });
   t.match(await agent.next('task_ack'), { id }, 'it is acknowledged, so that it is not repeated for ever');
-  t.equal((await victim)?.status, 'complete', 'and changes nothing');
+  t.equal((await victim)?.status, 'complete', 'the task itself is not affected');
   agent.close();
 }
 
@@ -136,10 +143,13 @@ async function halfOpen(t: Test, instance: Instance): Promise<void> {
   raw.destroy();
 }
 
-/** 8 MB, as many values as JSON of that size can have. */
+/** 8 MB with as many values as JSON of that size can have. */
 const EMPTY_ARRAYS = `{"type":"status","status":{"vms":[${'[],'.repeat(2_700_000)}0]}}`;
 
-/** The connection is read no faster than its allowance, so each flood is a few seconds long whatever it weighs. */
+/**
+ * The connection is read no faster than its allowance, so each flood takes a few seconds whatever
+ * its size.
+ */
 async function floods(t: Test, { witness }: Stage, { url, program }: Instance): Promise<void> {
   const machine = newMachine();
   await witness.excuse(machine.serverUuid);
@@ -152,11 +162,11 @@ async function floods(t: Test, { witness }: Stage, { url, program }: Instance): 
   const output = { name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: 'x'.repeat(15_000) };
   const floods: [string, (each: number) => void, number][] = [
     ['heartbeats', (each) => agent.socket.send(encodeHeartbeat(each)), 30_000],
-    ["output of nobody's tasks", () => agent.send(outputEvent()), 3_000],
+    ['output of unknown tasks', () => agent.send(outputEvent()), 3_000],
     ['sysinfo', (each) => agent.send({ type: 'sysinfo', digest: String(each), sysinfo: { each } }), 500],
     ['frames of an unknown type', () => agent.send({ type: 'from-the-future' }), 1_000],
     ['pongs', () => agent.socket.pong(), 20_000],
-    ['a status of empty arrays', () => agent.socket.send(EMPTY_ARRAYS), 12],
+    ['statuses of empty arrays', () => agent.socket.send(EMPTY_ARRAYS), 12],
     ['complaints', () => agent.send({ type: 'error', code: 'complaint', message: 'y'.repeat(4_000) }), 2_000],
   ];
   for (const [index, [name, send, count]] of floods.entries()) {
@@ -169,14 +179,17 @@ async function floods(t: Test, { witness }: Stage, { url, program }: Instance): 
   }
   agent.close();
   await agent.end();
-  t.ok(program.log().filter(({ code }) => code === 'complaint').length < 100, 'its complaints do not fill the log');
+  t.ok(
+    program.log().filter(({ code }) => code === 'complaint').length < 100,
+    'error frames from agents do not fill the log',
+  );
 
   function outputEvent(): object {
     return { type: 'task_event', id: newMachine().serverUuid, attempt: 1, event: output };
   }
 }
 
-/** What is sent makes the instance answer; none of the answers is read. */
+/** The frames sent make the instance answer, and no answer is read. */
 async function neverReads(t: Test, { zone, witness, work }: Stage, instance: Instance): Promise<void> {
   const join = async () => {
     const machine = newMachine();
@@ -190,15 +203,15 @@ async function neverReads(t: Test, { zone, witness, work }: Stage, instance: Ins
     for (let each = 0; each < 500; each++) pinging.socket.ping(Buffer.alloc(125), undefined, () => undefined);
     await sleep(5);
   }
-  t.pass('one that only pings is cut off');
+  t.pass('an agent that only pings is cut off');
 
-  // What it is owed grows no faster than it is read; the bound on that has a test of its own.
+  // Unsent answers grow no faster than the input is read. Their limit has a test of its own.
   const asking = await join();
   for (let round = 0; round < 1_000; round++) {
     for (let each = 0; each < 100; each++) asking.socket.send('{"type":"?"}', () => undefined);
     await sleep(5);
   }
   const served = await work.command(zone.agents[0]?.serverUuid ?? '', 0);
-  t.equal(served?.status, 'complete', 'beside one that asks and asks, others are served');
+  t.equal(served?.status, 'complete', 'other agents are served meanwhile');
   asking.socket.terminate();
 }

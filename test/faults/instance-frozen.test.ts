@@ -7,7 +7,7 @@ interface InstanceView {
   run: string;
 }
 
-faultTest('an instance frozen for 20 s and thawed harms nobody', {}, async ({ t, zone }) => {
+faultTest('an instance that is frozen for 20 s and thawed causes no fault', {}, async ({ t, zone }) => {
   const frozen = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
   const other = zone.instances.find((instance) => instance !== frozen) ?? frozen;
   const runOfFrozen = async () => {
@@ -22,6 +22,6 @@ faultTest('an instance frozen for 20 s and thawed harms nobody', {}, async ({ t,
   frozen.program.thaw();
   await zone.ready(frozen);
   await until(async () => ![before, undefined].includes(await runOfFrozen()));
-  t.pass('it goes on under a new run');
+  t.pass('it continues with a new run');
   await sleep(10_000);
 });

@@ -10,22 +10,25 @@ import { complaints } from '../waitlist/support/waitlist-database.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test(
-  'whatever is killed or frozen, a lock has one holder and goes on',
+  'whatever is killed or frozen, a lock has one holder at a time and continues',
   { skip: noRedisServer, timeout: FILE_TIMEOUT_MS },
   async (t) => {
     const zone = await startZone(t, { agents: 0, simulated: 0 });
     const queues = ['one', 'two', 'three'];
     const holders = new LockHolders({ urls: zone.instances.map(({ url }) => url), queues, callers: 12 });
     holders.start();
-    /** Every lock was held again after the fault before, within the expiry of a ticket whose answer it swallowed. */
+    /**
+     * Waits until every lock was held again after the fault, within the expiry of a ticket whose
+     * answer the fault lost.
+     */
     const goesOn = async (after: string) => {
       const before = new Map(holders.held);
       const end = Date.now() + 45_000 + HANG_MS;
       const hasGoneOn = () => queues.every((queue) => (holders.held.get(queue) ?? 0) > (before.get(queue) ?? 0) + 1);
       while (!hasGoneOn() && Date.now() < end) await sleep(50);
-      t.ok(hasGoneOn(), `the locks go on after ${after}`);
+      t.ok(hasGoneOn(), `the locks continue after ${after}`);
     };
-    await goesOn('the start');
+    await goesOn('start');
 
     const [first, second] = zone.instances;
     await first?.program.kill();
@@ -34,7 +37,7 @@ t.test(
 
     second?.program.freeze();
     await sleep(3_000);
-    await goesOn('an instance stands still');
+    await goesOn('an instance froze');
     second?.program.thaw();
 
     await zone.redis.stop();
@@ -44,7 +47,7 @@ t.test(
     zone.postgres.freeze();
     await sleep(4_000);
     zone.postgres.thaw();
-    await goesOn('Postgres stood still');
+    await goesOn('Postgres froze');
 
     await zone.postgres.restart();
     await goesOn('Postgres was restarted');

@@ -1,6 +1,6 @@
 /**
- * Servers whose agents post heartbeats, while instances and the database come and go under a witness. They are given no
- * work: the simulated ones of that kind take none.
+ * Servers with legacy agents, observed by a witness, while instances and the database fail. They
+ * get no tasks, because simulated legacy agents take none.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
@@ -14,18 +14,21 @@ interface Stage {
   t: Test;
   zone: Zone;
   witness: Witness;
-  /** In order. */
+  /** Their uuids, in order. */
   servers: string[];
 }
 
 const PLAN = { agents: 1, simulated: 10, old: 8 };
 const SHORT_START_GRACE = { startGraceMs: 2_000, reconnectMaxMs: 2_000 };
-/** From the last heartbeat: 11 s + 4 s + 1 s, and 8 s more where the instance that had it is not there to say so. */
+/**
+ * From the last heartbeat: 11 s + 4 s + 1 s, and 8 s more when the instance that received it is
+ * down.
+ */
 const SILENT_WITHIN_MS = 25_000;
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-/** The servers that are `running` by posts. */
+/** The servers that are `running` because of posted heartbeats. */
 async function oldServers(zone: Zone): Promise<string[]> {
   const rows = await zone.sql<{ server_uuid: string }>(
     `select server_uuid from cnapi_roster_authority where run is null and status = 'running' order by server_uuid`,
@@ -41,35 +44,44 @@ function oldAgentsTest(name: string, config: Record<string, unknown>, play: (sta
     const servers = await oldServers(zone);
     t.equal(servers.length, PLAN.old);
     await play({ t, zone, witness, servers });
-    t.same(await witness.finish(), [], 'no living server was ever unknown, and epochs only rose');
+    t.same(await witness.finish(), [], 'no live server was ever unknown, and epochs only rose');
   });
 }
 
-oldAgentsTest('instances are killed and frozen, then the agents end', SHORT_START_GRACE, async (stage) => {
-  const { t, zone, witness, servers } = stage;
-  const [first, second] = zone.instances as [Instance, Instance];
-  await first.program.kill();
-  await sleep(8_000);
-  first.program.start();
-  await zone.ready(first);
-  second.program.freeze();
-  await sleep(17_000);
-  second.program.thaw();
-  await zone.ready(second);
-  await sleep(6_000);
-  t.same(await oldServers(zone), servers);
+oldAgentsTest(
+  'legacy agents stay running while instances are killed and frozen, and are unknown after their end',
+  SHORT_START_GRACE,
+  async (stage) => {
+    const { t, zone, witness, servers } = stage;
+    const [first, second] = zone.instances as [Instance, Instance];
+    await first.program.kill();
+    await sleep(8_000);
+    first.program.start();
+    await zone.ready(first);
+    second.program.freeze();
+    await sleep(17_000);
+    second.program.thaw();
+    await zone.ready(second);
+    await sleep(6_000);
+    t.same(await oldServers(zone), servers);
 
-  for (const server of await zone.serverUuids) if (server !== zone.agents[0]?.serverUuid) await witness.excuse(server);
-  const sinceMs = Date.now();
-  await zone.fleet?.kill();
-  for (const server of servers)
-    t.equal(await witness.seesUnknown(server, { sinceMs, promisedMs: SILENT_WITHIN_MS }), 'legacy-silent');
-});
+    for (const server of await zone.serverUuids)
+      if (server !== zone.agents[0]?.serverUuid) await witness.excuse(server);
+    const sinceMs = Date.now();
+    await zone.fleet?.kill();
+    for (const server of servers)
+      t.equal(await witness.seesUnknown(server, { sinceMs, promisedMs: SILENT_WITHIN_MS }), 'legacy-silent');
+  },
+);
 
-oldAgentsTest('Postgres is frozen for longer than their silence', FULL_START_GRACE, async ({ t, zone, servers }) => {
-  zone.postgres.freeze();
-  await sleep(18_000);
-  zone.postgres.thaw();
-  await sleep(6_000);
-  t.same(await oldServers(zone), servers);
-});
+oldAgentsTest(
+  'legacy agents stay running when Postgres is frozen for longer than their silence limit',
+  FULL_START_GRACE,
+  async ({ t, zone, servers }) => {
+    zone.postgres.freeze();
+    await sleep(18_000);
+    zone.postgres.thaw();
+    await sleep(6_000);
+    t.same(await oldServers(zone), servers);
+  },
+);

@@ -4,11 +4,11 @@ import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
 
-faultTest('two agents with one server uuid', {}, async ({ t, zone, witness, work }) => {
+faultTest('of two agents with one server uuid, one at a time is accepted', {}, async ({ t, zone, witness, work }) => {
   const { serverUuid, program: first } = zone.agents[0] as RealAgent;
   const clone = zone.addAgent(serverUuid).program;
 
-  await t.test('the second is refused while the first answers, and says so', async (t) => {
+  await t.test('the second is refused and logs it while the first answers', async (t) => {
     await until(() => clone.log().some(({ msg }) => msg === 'another agent has this uuid'));
     await sleep(6_000);
     t.notOk(clone.log().some(({ msg }) => msg === 'link is live'));
@@ -18,7 +18,7 @@ faultTest('two agents with one server uuid', {}, async ({ t, zone, witness, work
     t.ok(refusals.length > 0, 'the instances have logged it');
   });
 
-  await t.test('the second is accepted when the first is gone', async (t) => {
+  await t.test('the second is accepted when the first has ended', async (t) => {
     work.mayFail(serverUuid, ['OutcomeUnknown']);
     await witness.excuse(serverUuid);
     await first.kill();
@@ -28,21 +28,25 @@ faultTest('two agents with one server uuid', {}, async ({ t, zone, witness, work
   });
 });
 
-faultTest('a machine installed anew under its old uuid', { agents: 1 }, async ({ t, zone, witness, work }) => {
-  const { serverUuid, data, program } = zone.agents[0] as RealAgent;
-  work.mayFail(serverUuid, ['OutcomeUnknown']);
-  const once = work.command(serverUuid, 20);
-  const again = work.task(serverUuid, { task: 'sleep', params: { timeout: 8_000 } });
-  await sleep(2_000);
-  await witness.excuse(serverUuid);
-  await program.kill();
-  await rm(data, { recursive: true });
-  program.start();
-  await witness.excuseEnds(serverUuid);
-  const end = await once;
-  t.equal(end?.status, 'failure', 'nobody knows what became of the command');
-  t.match(end?.history[0], { name: 'error', event: { error: { code: 'OutcomeUnknown' } } });
-  const repeated = await again;
-  t.equal(repeated?.status, 'complete', 'what may run twice is run again');
-  t.equal(repeated?.attempt, 2);
-});
+faultTest(
+  'a machine reinstalled with its old uuid ends its former tasks',
+  { agents: 1 },
+  async ({ t, zone, witness, work }) => {
+    const { serverUuid, data, program } = zone.agents[0] as RealAgent;
+    work.mayFail(serverUuid, ['OutcomeUnknown']);
+    const once = work.command(serverUuid, 20);
+    const again = work.task(serverUuid, { task: 'sleep', params: { timeout: 8_000 } });
+    await sleep(2_000);
+    await witness.excuse(serverUuid);
+    await program.kill();
+    await rm(data, { recursive: true });
+    program.start();
+    await witness.excuseEnds(serverUuid);
+    const end = await once;
+    t.equal(end?.status, 'failure', 'the outcome of the command is unknown');
+    t.match(end?.history[0], { name: 'error', event: { error: { code: 'OutcomeUnknown' } } });
+    const repeated = await again;
+    t.equal(repeated?.status, 'complete', 'an idempotent task runs again');
+    t.equal(repeated?.attempt, 2);
+  },
+);

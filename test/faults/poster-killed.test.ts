@@ -1,4 +1,7 @@
-/** Instances that had posted tasks to an old agent, killed and frozen: one end each, and nothing is posted twice. */
+/**
+ * Instances that have posted tasks to a legacy agent are killed and frozen: each task has one end,
+ * and none is posted twice.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import type { Task } from '../../lib/tasks/task.ts';
@@ -15,7 +18,10 @@ async function post<Body>(url: string, body: object = {}): Promise<Body> {
   return (response.status === 202 ? await response.json() : undefined) as Body;
 }
 
-/** An old agent that posts its heartbeats to the instances in turn, as one behind a DNS name of all does. */
+/**
+ * A legacy agent that posts its heartbeats to the instances in turn, as through a DNS name of all
+ * of them.
+ */
 async function joinOldAgent(t: Test, zone: Zone): Promise<OldAgent> {
   const agent = await startOldAgent(t);
   const { serverUuid: UUID, port } = agent;
@@ -48,55 +54,59 @@ async function end({ url }: Instance, id: string): Promise<Task> {
 const timeout = FILE_TIMEOUT_MS;
 t.setTimeout(timeout);
 
-t.test('instances that had posted tasks', { skip: noRedisServer, timeout }, async (t) => {
-  // A frozen one is given its time to come back, however busy this machine is.
-  const zone = await startZone(t, { agents: 0, simulated: 0, config: { adoptGraceMs: 20_000 } });
-  const [a, b, c] = zone.instances as [Instance, Instance, Instance];
-  const agent = await joinOldAgent(t, zone);
-  const untilDead = () =>
-    until(async () => (await zone.sql(`select 1 from cnapi_instances where state = 'dead'`)).length === 1);
+t.test(
+  'tasks posted by an instance that is frozen or killed have one end each',
+  { skip: noRedisServer, timeout },
+  async (t) => {
+    // Gives a frozen instance time to recover, however busy the machine is.
+    const zone = await startZone(t, { agents: 0, simulated: 0, config: { adoptGraceMs: 20_000 } });
+    const [a, b, c] = zone.instances as [Instance, Instance, Instance];
+    const agent = await joinOldAgent(t, zone);
+    const untilDead = () =>
+      until(async () => (await zone.sql(`select 1 from cnapi_instances where state = 'dead'`)).length === 1);
 
-  const underLiveRun = (id: string) =>
-    until(async () => {
-      const sql = `select 1 from cnapi_tasks t join cnapi_instances i on i.run = t.posted_by where t.id = $1 and i.state = 'live'`;
-      return (await zone.sql(sql, [id])).length === 1;
+    const underLiveRun = (id: string) =>
+      until(async () => {
+        const sql = `select 1 from cnapi_tasks t join cnapi_instances i on i.run = t.posted_by where t.id = $1 and i.state = 'live'`;
+        return (await zone.sql(sql, [id])).length === 1;
+      });
+
+    await t.test('frozen until it counts as dead, then thawed: it continues and records the ends', async (t) => {
+      const during = await hold(b, agent, 'during');
+      const after = await hold(b, agent, 'after');
+      b.program.freeze();
+      await untilDead();
+      agent.finish('during', 200, { late: true });
+      b.program.thaw();
+      t.match(await end(c, during), { status: 'complete', attempt: 1, history: [{ event: { late: true } }] });
+      await underLiveRun(after);
+      agent.finish('after');
+      t.match(await end(c, after), { status: 'complete', attempt: 1 });
     });
 
-  await t.test('frozen until it counts as dead, and thawed: it goes on, and records the ends', async (t) => {
-    const during = await hold(b, agent, 'during');
-    const after = await hold(b, agent, 'after');
-    b.program.freeze();
-    await untilDead();
-    agent.finish('during', 200, { late: true });
-    b.program.thaw();
-    t.match(await end(c, during), { status: 'complete', attempt: 1, history: [{ event: { late: true } }] });
-    await underLiveRun(after);
-    agent.finish('after');
-    t.match(await end(c, after), { status: 'complete', attempt: 1 });
-  });
-
-  await t.test('killed: the outcome is unknown, and nobody posts it again', async (t) => {
-    const lost = await hold(a, agent, 'lost');
-    const kept = await hold(b, agent, 'kept');
-    const waiting = end(c, lost);
-    await a.program.kill();
-    const other = await hold(b, agent, 'other');
-    agent.finish('other');
-    t.match(await end(c, other), { status: 'complete' }, 'the others go on posting');
-    t.match(await waiting, {
-      status: 'failure',
-      attempt: 1,
-      history: [{ event: { error: { code: 'OutcomeUnknown' } } }, {}],
+    await t.test('killed: the outcome is unknown, and no instance posts the task again', async (t) => {
+      const lost = await hold(a, agent, 'lost');
+      const kept = await hold(b, agent, 'kept');
+      const waiting = end(c, lost);
+      await a.program.kill();
+      const other = await hold(b, agent, 'other');
+      agent.finish('other');
+      t.match(await end(c, other), { status: 'complete' }, 'the others continue to post');
+      t.match(await waiting, {
+        status: 'failure',
+        attempt: 1,
+        history: [{ event: { error: { code: 'OutcomeUnknown' } } }, {}],
+      });
+      agent.finish('kept');
+      t.match(await end(c, kept), { status: 'complete' });
+      agent.finish('lost');
+      await sleep(1_000);
+      t.same(
+        agent.received.map(({ params }) => params.name),
+        ['during', 'after', 'lost', 'kept', 'other'],
+      );
+      const ends = await zone.sql(`select task_id from cnapi_task_events where name = 'end'`);
+      t.equal(ends.length, 5, 'one end each');
     });
-    agent.finish('kept');
-    t.match(await end(c, kept), { status: 'complete' });
-    agent.finish('lost');
-    await sleep(1_000);
-    t.same(
-      agent.received.map(({ params }) => params.name),
-      ['during', 'after', 'lost', 'kept', 'other'],
-    );
-    const ends = await zone.sql(`select task_id from cnapi_task_events where name = 'end'`);
-    t.equal(ends.length, 5, 'one end each');
-  });
-});
+  },
+);

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { faultTest } from '../support/fault-test.ts';
 
-faultTest('Redis killed, restarted and frozen costs promptness only', {}, async ({ zone }) => {
+faultTest('a Redis that is killed, restarted or frozen costs latency only', {}, async ({ zone }) => {
   await zone.redis.stop();
   await sleep(8_000);
   await zone.redis.restart();

@@ -1,11 +1,14 @@
 import { faultTest } from '../support/fault-test.ts';
 import { PlainCaller } from '../support/plain-caller.ts';
 
-/** One that starts on a busy machine is slow to beat; no run is to end by that. */
+/**
+ * An instance that starts on a busy machine is slow to renew its lease. No run should end because
+ * of that.
+ */
 const config = { leaseMs: 30_000 };
 
 faultTest(
-  'a rolling restart of all instances loses nothing, and nobody notices',
+  'a rolling restart of all instances loses nothing and fails no request',
   { simulated: 300, config },
   async (stage) => {
     const { t, zone } = stage;

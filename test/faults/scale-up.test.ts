@@ -19,7 +19,7 @@ async function epochs(zone: Zone): Promise<string | undefined> {
 }
 
 faultTest(
-  'an instance that comes to two gets its share, and no server notices',
+  'an instance added to two others receives its share of agents, and no server becomes unknown',
   { instances: 2, simulated: 120, config },
   async ({ t, zone, witness }) => {
     const added = await zone.addInstance();
@@ -37,6 +37,6 @@ faultTest(
       await sleep(3_000);
       return (await epochs(zone)) === before;
     });
-    t.pass('and then they stay where they are');
+    t.pass('then the agents stay where they are');
   },
 );

@@ -3,18 +3,22 @@ import { faultTest } from '../support/fault-test.ts';
 import { statusOf } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
 
-faultTest('an instance that alone loses the database', { databaseProxied: true }, async ({ t, zone }) => {
-  const sick = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
-  const agents = async () => {
-    const statement = 'select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1';
-    return (await zone.sql<{ count: number }>(statement, [sick.uuid]))[0]?.count;
-  };
-  sick.databaseProxy?.swallow();
-  await until(async () => (await statusOf(`${sick.url}/ready`)) === 503);
-  await until(async () => (await agents()) === 0);
-  t.pass('it says that it is not ready, and its agents have gone to the others');
-  await sleep(8_000);
-  sick.databaseProxy?.heal();
-  await zone.ready(sick);
-  await sleep(12_000);
-});
+faultTest(
+  'an instance that alone loses the database gives its agents to the others',
+  { databaseProxied: true },
+  async ({ t, zone }) => {
+    const sick = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
+    const agents = async () => {
+      const statement = 'select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1';
+      return (await zone.sql<{ count: number }>(statement, [sick.uuid]))[0]?.count;
+    };
+    sick.databaseProxy?.swallow();
+    await until(async () => (await statusOf(`${sick.url}/ready`)) === 503);
+    await until(async () => (await agents()) === 0);
+    t.pass('it is not ready, and its agents have moved to the others');
+    await sleep(8_000);
+    sick.databaseProxy?.heal();
+    await zone.ready(sick);
+    await sleep(12_000);
+  },
+);
