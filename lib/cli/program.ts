@@ -44,17 +44,17 @@ Exit codes:
 export function createProgram(runner: Runner): Command {
   const program = new Command('cnapi');
   program
-    .description('Looks after a fleet of servers: runs commands on them, holds locks, shows what is going on.')
+    .description('Manages a fleet of servers: runs commands on them, holds locks, shows their state.')
     .addOption(
-      new Option('--url <url>', 'an instance; several by comma, or given again').argParser(
+      new Option('--url <url>', 'an instance; for several, separate them by commas or repeat the option').argParser(
         (url: string, others: string[] | undefined) => [...(others ?? []), url],
       ),
     )
     .option('--dns <address:port>', "a name server that knows the instances (default: the system's)")
     .option('--dns-name <name>', 'their name there (default: cnapi.local.cnapi.internal)')
-    .option('--tls', 'instances found by DNS speak TLS (also CNAPI_TLS=1)')
-    .option('--json', 'for programs: one JSON document, or one a line where things go on')
-    .option('-q, --quiet', 'no remarks on stderr, errors only')
+    .option('--tls', 'use TLS for instances found by DNS (also CNAPI_TLS=1)')
+    .option('--json', 'for programs: one JSON document, or one per line for a command that follows something')
+    .option('-q, --quiet', 'only errors on stderr')
     .option('--no-color', 'no colours (also NO_COLOR=1; none without a terminal)')
     .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
     .helpCommand('help [command]', 'the same')

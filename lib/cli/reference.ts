@@ -4,10 +4,10 @@ import { allCommands } from './program.ts';
 
 const HEAD = `# The command line
 
-Made of the help of \`cnapi\` itself by \`npm run docs:cli\`; a test holds it to that.
+This page is generated from the help of \`cnapi\` by \`npm run docs:cli\`; a test compares the two.
 
 \`tools/cnapi\` in a checkout is the program. \`ln -s "$PWD/tools/cnapi" /usr/local/bin/cnapi\` makes it a command, and so does \`npm link\`;
-\`npx cnapi\` does within the checkout. It leaves the working directory as it is.
+inside the checkout \`npx cnapi\` runs it. It does not change the working directory.
 `;
 
 export function reference(program: Command): string {

@@ -2,7 +2,7 @@
 import { exitCodeOfSignal } from './signals.ts';
 
 /** For a caller that may look at tasks but not run them. */
-export const WITHHELD = 'what it was given and what it wrote is shown to the role operator and above only';
+export const WITHHELD = 'its parameters and output are shown only to the role operator and above';
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -94,7 +94,7 @@ t.test('a reader sees that contents are withheld, and a secret is shown to nobod
   agent.send({ type: 'task_end', id, attempt, outcome: 'complete', result, reportedAt: 'now' });
   await until(async () => (await run(operator, 'task', id)).stdout.includes('written'));
 
-  const told = /what it was given and what it wrote is shown to the role operator and above only/;
+  const told = /its parameters and output are shown only to the role operator and above/;
   for (const args of [
     ['task', id],
     ['task', id, '--follow'],

@@ -298,7 +298,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     const endless = cli.start(['exec', one, '--', 'while sleep 0.1; do echo more; done']);
     await endless.says('more');
     endless.child.stdout?.destroy();
-    await endless.says('nobody reads the output any more; the command goes on');
+    await endless.says('the output has no reader any more; the command continues');
     endless.child.kill('SIGINT');
     t.equal((await endless.ended).code, 130);
   });

@@ -75,7 +75,7 @@ t.test('the CLI while instances fail', async (t) => {
     const { code, stdout, stderr } = await cli.run('drain', first.url, '--wait');
     t.equal(code, 0);
     t.match(stderr, /draining, \d agents/);
-    t.match(stdout, `${first.uuid} has gone after`);
+    t.match(stdout, `${first.uuid} has stopped after`);
     await first.program.ended();
     t.match(await cli.run('drain', first.uuid), { code: 3 }, 'the named instance has gone');
     const elsewhere = cli.start(['drain', first.uuid], { env: { CNAPI_URL: others[0]?.url ?? '' } });

@@ -321,8 +321,8 @@ t.test('on exit, exec names every server that may still run a task', async (t) =
     const { code, stdout, stderr } = await running.ended;
     t.equal(code, each.length > 1 ? 130 : 129);
     t.match(stdout, 'later', 'output that was held back after a gap');
-    t.match(stderr, `left: web-0: task ${TICKET} may still run; cnapi task ${TICKET} tells`);
-    t.match(stderr, `left: web-1 may have been given a task; cnapi tasks ${second} tells`);
+    t.match(stderr, `left: web-0: task ${TICKET} may still run; see cnapi task ${TICKET}`);
+    t.match(stderr, `left: web-1 may have been given a task; see cnapi tasks ${second}`);
     t.match(stderr, '1 of 3 servers were not asked');
     t.notMatch(stderr, third);
   }

@@ -22,14 +22,14 @@ const PAGE = 500;
 
 export function auditCommand(runner: Runner): Command {
   const command = new Command('audit')
-    .description('Lists requests that changed something, newest first: who, what, on which server, and how it ended.')
+    .description('Lists requests that changed something, newest first: caller, action, server and outcome.')
     .option('--actor <name>', 'by this token')
     .option('--server <server>', 'on this server: uuid or hostname')
     .option('--action <name>', 'of this kind, such as CreateTask')
-    .option('--object <id>', 'about this task, ticket, token or instance; the beginning of its id will do')
-    .option('--since <time>', 'not older: 2030-01-31T12:00:00Z, or 2h')
-    .option('--until <time>', 'not newer')
-    .option('--limit <count>', 'at most so many', '50')
+    .option('--object <id>', 'about this task, ticket, token or instance; the beginning of its id is enough')
+    .option('--since <time>', 'from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
+    .option('--until <time>', 'until this time')
+    .option('--limit <count>', 'at most this many', '50')
     .action(runner.action(audit));
   return examples(command, [
     'cnapi audit --since 1h',

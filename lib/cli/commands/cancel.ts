@@ -9,7 +9,7 @@ import { examples, type Runner } from '../runner.ts';
 export function cancelCommand(runner: Runner): Command {
   const command = new Command('cancel')
     .description(
-      'Cancels tasks. What runs on a server is told to end, and killed two seconds later; cnapi task says how it ended.',
+      'Cancels tasks. A command that runs receives TERM, and KILL two seconds later; cnapi task shows how it ended.',
     )
     .argument('<task...>', 'ids, or the beginning of one')
     .action(runner.action(cancel));

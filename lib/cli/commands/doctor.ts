@@ -15,7 +15,10 @@ export function doctorCommand(runner: Runner): Command {
       "Checks an instance's configuration and, from this machine, the database, the bus, DNS, the port, clocks, certificates, " +
         'access and limits. Says what to do about each problem and changes nothing. Exit code 1 when something must be fixed.',
     )
-    .option('--config <file>', "an instance's; its environment variables go over it, as they do for the instance")
+    .option(
+      '--config <file>',
+      "an instance's configuration; the instance's environment variables override it, as for the instance itself",
+    )
     .action(runner.action(doctor));
   return examples(command, [
     'cnapi doctor --config /etc/cnapi/a.json',

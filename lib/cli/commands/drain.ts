@@ -14,12 +14,12 @@ const WITHIN_MS = 90_000;
 export function drainCommand(runner: Runner): Command {
   const command = new Command('drain')
     .description(
-      'Drains an instance: its agents go to the others, its callers are answered, then it stops. Whoever looks after its process may start it again.',
+      'Drains an instance: its agents move to the others, its callers are answered, then it stops. Its service manager may start it again.',
     )
     .argument('<instance>', 'its uuid, the beginning of it, or HOST:PORT')
     .option(
       '--wait',
-      'until it has gone, 90 s at most; exit code 1 if it has not. The drain goes on if this is interrupted',
+      'wait until it has stopped, at most 90 s; exit code 1 if it has not. If you interrupt this, the drain continues',
     )
     .action(runner.action(drain));
   return examples(command, ['cnapi drain 10.0.0.11:8080 --wait']);
@@ -44,14 +44,14 @@ async function drain(
     if (still === undefined) {
       const took = clock.now() - start;
       if (output.json) output.document({ ...drained, state: 'stopped', took_ms: Math.round(took) });
-      else output.line(`${uuid} has gone after ${shortDuration(took)}`);
+      else output.line(`${uuid} has stopped after ${shortDuration(took)}`);
       return EXIT.ok;
     }
     if (still.agents !== agents) output.note(`${still.state}, ${still.agents} agents`);
     agents = still.agents;
     await clock.sleep(LOOK_MS);
   }
-  output.complain(`${uuid} is still there after ${shortDuration(WITHIN_MS)}; its log says what it waits for`);
+  output.complain(`${uuid} is still running after ${shortDuration(WITHIN_MS)}; its log shows what it waits for`);
   return EXIT.failed;
 }
 

@@ -20,12 +20,12 @@ interface Options {
 export function eventsCommand(runner: Runner): Command {
   const command = new Command('events')
     .description(
-      'Follows what happens in the fleet, until it is interrupted. Goes on at another instance when one goes, without a gap, or says so.',
+      'Follows the events of the fleet until it is interrupted. If an instance stops, it continues at another one. It reports missing events.',
     )
     .option('--kind <kind>', `${KINDS.join(', ')}; several by comma, or given again (default: all)`, repeated)
-    .option('--server <server>', 'of one server: uuid or hostname')
-    .option('--after <id>', 'go on after this event, as its id in --json has it')
-    .option('--limit <count>', 'end after so many')
+    .option('--server <server>', 'only of this server: uuid or hostname')
+    .option('--after <id>', 'continue after this event; --json shows the ids')
+    .option('--limit <count>', 'end after this many')
     .action(runner.action(events));
   return examples(command, [
     'cnapi events --kind status',

@@ -76,14 +76,14 @@ export function execCommand(runner: Runner): Command {
     .option('--env <name=value>', 'for the command; may be given again', repeated)
     .option(
       '--secret-env <name>',
-      'for the command, with the value that this variable has here; nobody else is shown it. May be given again',
+      'for the command, with the value of this variable here; nobody else can see it. May be given again',
       repeated,
     )
-    .option('--timeout <duration>', 'it is killed then; a day at most (default: 1h)')
-    .option('--concurrency <count>', 'on so many servers at a time', '32')
+    .option('--timeout <duration>', 'after this time the command is killed; at most a day (default: 1h)')
+    .option('--concurrency <count>', 'on this many servers at the same time', '32')
     .option('--ticket <uuid>', 'only while this ticket is active (see cnapi lock)')
     .option('-d, --detach', 'print the ids of the tasks and do not wait')
-    .option('--raw', 'output to the terminal as it is, control characters and all')
+    .option('--raw', 'output to the terminal unchanged, including control characters')
     .option('--no-prefix', 'do not put the name of the server before each line')
     .addHelpText('after', MORE)
     .action(runner.action(exec, { rest: true }));
@@ -104,7 +104,8 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   if (options.ticket !== undefined) command.ticketUuid = await findTicket(client, options.ticket);
   await client.learnInstances().catch(() => undefined);
   input?.refuse();
-  output.onReaderGone = () => output.note('nobody reads the output any more; the command goes on, Ctrl-C cancels it');
+  output.onReaderGone = () =>
+    output.note('the output has no reader any more; the command continues, Ctrl-C cancels it');
   const listener = listenerOf(context, servers, options);
   const run = new FleetRun({ client, random, listener });
   let interruptedWith: number | undefined;
@@ -135,9 +136,9 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
 async function leave({ output }: Context, run: FleetRun, { servers, code }: Left): Promise<never> {
   const told = toldOf(servers);
   for (const [server, id] of run.running)
-    output.complain(`left: ${told(server)}: task ${id} may still run; cnapi task ${id} tells`);
+    output.complain(`left: ${told(server)}: task ${id} may still run; see cnapi task ${id}`);
   for (const server of run.asked)
-    output.complain(`left: ${told(server)} may have been given a task; cnapi tasks ${server.uuid} tells`);
+    output.complain(`left: ${told(server)} may have been given a task; see cnapi tasks ${server.uuid}`);
   if (run.waiting > 0) output.complain(`${run.waiting} of ${servers.length} servers were not asked`);
   await flushed();
   process.exit(code);
@@ -311,7 +312,7 @@ function made<Key, Value>(all: Map<Key, Value>, key: Key, make: () => Value): Va
 
 function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string {
   const request = ending.kind === 'failed' && ending.requestId !== undefined ? ` (request ${ending.requestId})` : '';
-  const task = ending.kind === 'unknown' && ending.id !== undefined ? `; cnapi task ${ending.id} tells later` : '';
+  const task = ending.kind === 'unknown' && ending.id !== undefined ? `; see later: cnapi task ${ending.id}` : '';
   return `${ending.why}${request}${task}`;
 }
 

@@ -8,7 +8,7 @@ import type { Column } from '../table.ts';
 
 export function instancesCommand(runner: Runner): Command {
   const command = new Command('instances')
-    .description('Lists the instances of cnapi, their agents and how long ago each gave a sign of life.')
+    .description('Lists the instances of cnapi, their agents, and the time since the last beat of each.')
     .action(runner.action(instances));
   return examples(command, ['cnapi instances', 'cnapi instances --json']);
 }

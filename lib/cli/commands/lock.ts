@@ -53,16 +53,16 @@ export function lockCommand(runner: Runner): Command {
     .description('Runs a command on this machine while it holds a lock.')
     .usage('[options] <server> <scope> <id> -- command [argument...]')
     .argument('<server>', 'uuid, the beginning of one, hostname, or `default`')
-    .argument('<scope>', 'what kind of thing is locked')
-    .argument('<id>', 'which one')
-    .option('--expires <duration>', 'others may have the lock so long after this program was killed', '60s')
-    .option('--wait <duration>', 'wait so long for the lock, 0 for not at all (default: for ever)')
+    .argument('<scope>', 'the kind of the locked thing')
+    .argument('<id>', 'the id of the locked thing')
+    .option('--expires <duration>', 'if this program is killed, others can get the lock after this time', '60s')
+    .option('--wait <duration>', 'wait at most this long for the lock, 0 for not at all (default: forever)')
     .option(
       '--kill-after <duration>',
-      'between TERM and KILL when the lock is lost; a quarter of --expires at most',
+      'time between TERM and KILL when the lock is lost; at most a quarter of --expires',
       '5s',
     )
-    .option('-E, --conflict-exit-code <code>', 'when there is no lock within --wait', '124')
+    .option('-E, --conflict-exit-code <code>', 'exit code if there is no lock within --wait', '124')
     .addHelpText('after', MORE)
     .action(runner.action(lock, { rest: true }));
   return examples(command, [
@@ -107,7 +107,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
     const isReleased = await keeper.release();
     holder.stopListening();
     if (!isReleased)
-      output.complain(`nobody could be told that the lock is free; it is in ${shortDuration(expiresMs)}`);
+      output.complain(`no instance answered the release of the lock; it becomes free in ${shortDuration(expiresMs)}`);
   }
 }
 

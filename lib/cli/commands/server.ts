@@ -14,7 +14,7 @@ const CHANGES = 5;
 
 export function serverCommand(runner: Runner): Command {
   const command = new Command('server')
-    .description('Shows one server: what is known of it, its status and why, its last tasks.')
+    .description('Shows one server: its properties, its status with the reason, its last tasks.')
     .argument('<server>', 'uuid, the beginning of one, or hostname')
     .action(runner.action(server));
   return examples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);

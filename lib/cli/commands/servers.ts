@@ -22,14 +22,14 @@ export function serversCommand(runner: Runner): Command {
     .description('Lists servers, in order of uuid.')
     .option('--status <status>', 'running, unknown or rebooting')
     .option('--datacenter <name>', 'of this datacenter')
-    .option('--hostname <name>', 'with this hostname; * stands for anything')
+    .option('--hostname <name>', 'with this hostname; * matches anything')
     .option(
       '--where <name=pattern>',
       'with a property such as traits.rack=r*; != for without; may be given again',
       repeated,
     )
-    .option('--limit <count>', 'at most so many')
-    .option('-w, --wide', 'when each was last heard, too')
+    .option('--limit <count>', 'at most this many')
+    .option('-w, --wide', 'also show when each agent was last heard')
     .action(runner.action(servers));
   return examples(command, [
     'cnapi servers --status unknown',

@@ -19,14 +19,17 @@ interface Options {
 
 export function taskCommand(runner: Runner): Command {
   const command = new Command('task')
-    .description('Shows a task; with --follow its output and what happens to it, until it ends.')
+    .description('Shows a task; with --follow its output and its events until it ends.')
     .argument('<task>', 'its id, or the beginning of it')
     .option(
       '-f, --follow',
       'from its beginning until it ends; exit code 0 if it succeeded, 4 if some of its output is missing, else 1',
     )
-    .option('--raw', 'its output to the terminal as it is, control characters and all')
-    .addHelpText('after', '\nCtrl-C, or a lost terminal, ends the following, not the task: that is for cnapi cancel.')
+    .option('--raw', 'its output to the terminal unchanged, including control characters')
+    .addHelpText(
+      'after',
+      '\nCtrl-C, or a lost terminal, stops following and does not cancel the task: use cnapi cancel.',
+    )
     .action(runner.action(task));
   return examples(command, [
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',

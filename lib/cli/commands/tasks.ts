@@ -26,15 +26,15 @@ const STATUSES = ['active', 'complete', 'failure'];
 
 export function tasksCommand(runner: Runner): Command {
   const command = new Command('tasks')
-    .description('Lists the tasks of all servers, or of one, newest first: what each ran, for whom, and how it ended.')
+    .description('Lists the tasks of all servers, or of one, newest first: command, caller and result.')
     .argument('[server]', 'uuid, the beginning of one, or hostname')
-    .option('--limit <count>', `at most so many, up to ${MAX_TASKS}`, '20')
+    .option('--limit <count>', `at most this many, up to ${MAX_TASKS}`, '20')
     .option('--active', 'only those that have not ended: the same as --status active')
     .option('--status <status>', STATUSES.join(', '))
     .option('--name <name>', 'of this name in the catalogue, such as command_execute')
-    .option('--actor <name>', 'asked for by this one')
-    .option('--since <time>', 'not older: 2030-01-31T12:00:00Z, or 2h')
-    .option('--until <time>', 'older than that')
+    .option('--actor <name>', 'created by this token or network')
+    .option('--since <time>', 'from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
+    .option('--until <time>', 'before this time')
     .action(runner.action(tasks));
   return examples(command, [
     'cnapi tasks --active',

@@ -13,7 +13,7 @@ export function ticketsCommand(runner: Runner): Command {
       'Shows every lock that is held or waited for; with a server, its tickets in the order of their creation.',
     )
     .argument('[server]', "uuid, the beginning of one, hostname, or `default` for the datacenter's own")
-    .option('-a, --all', 'tickets that have ended as well')
+    .option('-a, --all', 'also tickets that have ended')
     .action(runner.action(tickets));
   return examples(command, ['cnapi tickets', 'cnapi tickets web-1', 'cnapi tickets default --all --json']);
 }

@@ -18,7 +18,7 @@ const ROLES = ['reader', 'operator', 'admin', 'agent'];
 
 export function tokenCommand(runner: Runner): Command {
   return new Command('token')
-    .description('Makes, lists and revokes tokens, for admins; prints the header that carries your own.')
+    .description('Creates, lists and revokes tokens, for admins; prints the HTTP header with your own.')
     .addCommand(createCommand(runner))
     .addCommand(listCommand(runner))
     .addCommand(revokeCommand(runner))
@@ -27,13 +27,16 @@ export function tokenCommand(runner: Runner): Command {
 
 function createCommand(runner: Runner): Command {
   const command = new Command('create')
-    .description('Makes a token and prints it: the only time that it is shown.')
-    .argument('<name>', 'who or what it is for; the audit record has it')
+    .description('Creates a token and prints it. It is not shown again.')
+    .argument('<name>', 'who or what it is for; audit records show it')
     .requiredOption('--role <role>', ROLES.join(', '))
     .option('--expires <duration>', 'such as 90d (default: never)')
     .option('--server <server>', 'for the agent of this server only: uuid or hostname')
-    .option('--config <file>', "an instance's: straight into its database, without signing in; for the first token")
-    .option('--file <file>', 'write it there, mode 0600, in place of printing it; the file must not be there yet')
+    .option(
+      '--config <file>',
+      "an instance's configuration: write the token straight into its database, without signing in; for the first token",
+    )
+    .option('--file <file>', 'write the token to this new file, mode 0600, instead of printing it')
     .action(runner.action(create));
   return examples(command, [
     'cnapi token create admin --role admin --config /etc/cnapi/a.json --file ~/.config/cnapi/token',
@@ -44,8 +47,8 @@ function createCommand(runner: Runner): Command {
 
 function listCommand(runner: Runner): Command {
   const command = new Command('list')
-    .description('Lists tokens: whose, what they may, when they were used. Never the tokens themselves.')
-    .option('-a, --all', 'revoked and expired ones as well')
+    .description('Lists tokens: names, roles and last use. It never shows the tokens themselves.')
+    .option('-a, --all', 'also revoked and expired tokens')
     .action(runner.action(list));
   return examples(command, ['cnapi token list', 'cnapi token list --all --json']);
 }
@@ -53,14 +56,14 @@ function listCommand(runner: Runner): Command {
 function revokeCommand(runner: Runner): Command {
   const command = new Command('revoke')
     .description('Revokes tokens: every instance refuses them within a second.')
-    .argument('<token...>', 'uuids, the beginning of one, or names: the one that is not revoked')
+    .argument('<token...>', 'uuids, the beginning of one, or names of tokens that are not revoked')
     .action(runner.action(revoke));
   return examples(command, ['cnapi token revoke deploy']);
 }
 
 function headerCommand(runner: Runner): Command {
   const command = new Command('header')
-    .description('Prints the HTTP header with the token that cnapi itself sends, for curl -H @-. Asks no instance.')
+    .description('Prints the HTTP header with the token that cnapi itself sends, for curl -H @-. Contacts no instance.')
     .action(runner.action(header));
   return examples(command, ["cnapi token header | curl -s -H @- 'http://127.0.0.1:8080/servers?limit=3'"]);
 }

@@ -23,10 +23,10 @@ const MAX_TASKS = 500;
 export function watchCommand(runner: Runner): Command {
   const command = new Command('watch')
     .description(
-      'Shows instances, servers that are not running, locks and active tasks. On a terminal a screen, until q or Ctrl-C; else a line each time something changes.',
+      'Shows instances, servers that are not running, locks and active tasks. On a terminal it fills the screen until q or Ctrl-C; otherwise it prints a line for each change.',
     )
-    .option('--interval <duration>', 'how often to look', '2s')
-    .option('--once', 'look once, print it and end')
+    .option('--interval <duration>', 'time between two updates', '2s')
+    .option('--once', 'print the state once and end')
     .action(runner.action(watch));
   return examples(command, ['cnapi watch', 'cnapi watch --once', 'cnapi watch --json --interval 30s >> fleet.log']);
 }
