@@ -114,7 +114,7 @@ export class Caller {
     if (parsed.success) return parsed.data;
     const [issue] = parsed.error.issues;
     const where = issue === undefined ? '' : ` (${issue.path.join('.') || 'body'}: ${issue.message})`;
-    throw new UnexpectedAnswerError(`${what(call)} was answered with something else than expected${where}`, answer);
+    throw new UnexpectedAnswerError(`${what(call)} was answered with something other than expected${where}`, answer);
   }
 
   /** @throws ApiError, NoAnswerError */

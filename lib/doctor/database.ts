@@ -152,8 +152,7 @@ function aboutConnections(
   const wanted = each * (instances + 1);
   const room = about.maxConnections - about.reserved;
   const text = `${each} connections for this instance, ${wanted} with the ${instances} others that live; there is room for ${room}`;
-  if (config.databasePooler !== undefined)
-    return part.ok(`a pooler stands between; this instance has up to ${each} connections to it`);
+  if (config.databasePooler !== undefined) return part.ok(`this instance has up to ${each} connections to the pooler`);
   if (wanted > room)
     return part.fail(
       text,

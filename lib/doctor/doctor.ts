@@ -94,7 +94,7 @@ async function inTime(part: string, check: Promise<Finding[]>, clock: Clock): Pr
     ]);
   const found = check.catch((error: unknown) => [
     findings(part).fail(
-      `could not be looked at: ${messageOf(error)}`,
+      `could not be checked: ${messageOf(error)}`,
       'fix what the other findings name, and run this again',
     ),
   ]);

@@ -45,7 +45,7 @@ export async function checkName(database: Queryable, config: Config, ports: Netw
       ];
     if (gone.length > 0)
       return [
-        part.warn(`${text}; nobody lives at ${gone.map(({ host, port }) => `${host}:${port}`).join(', ')}`, todo),
+        part.warn(`${text}; no instance runs at ${gone.map(({ host, port }) => `${host}:${port}`).join(', ')}`, todo),
       ];
     return [part.ok(text)];
   } catch (error) {
@@ -66,7 +66,7 @@ export async function checkPort(database: Queryable, config: Config, clock: Cloc
     return [
       part.fail(
         `${host} is no address of this machine`,
-        'set host to one of its addresses; advertiseHost is what others are told',
+        'set host to one of its addresses; advertiseHost is the address for others',
       ),
     ];
   if (failure.code === 'EACCES')
@@ -110,7 +110,10 @@ export async function checkPeers(database: Queryable, clock: Clock): Promise<Fin
     if (typeof answer === 'string')
       return part.warn(`${url} does not answer: ${answer}`, 'see that it runs and can be reached from here');
     if (!answer.isCnapi)
-      return part.warn(`something else than cnapi answers at ${url}`, 'see what listens there, or stands between');
+      return part.warn(
+        `something other than cnapi answers at ${url}`,
+        'check what listens there, or which proxy is in between',
+      );
     if (!answer.isReady)
       return part.warn(`${url} answers that it is not ready`, `GET ${url}/ready and its log say why`);
     const text = `${url} answers; its clock is ${Math.abs(answer.skewMs) < MUCH_SKEW_MS ? 'this machine’s' : `${Math.round(answer.skewMs / 1000)} s off`}`;

@@ -10,7 +10,7 @@ const nullableText = z.string().nullable();
 const record = z.looseObject({
   id: z.int(),
   time: z.string(),
-  actor: z.string().describe('The name of the token, or of the trusted network; `open` where no token is asked for'),
+  actor: z.string().describe('The name of the token, or of the trusted network; `open` where no token is required'),
   roles: z.array(z.string()),
   token_uuid: uuid().nullable(),
   action: z.string().describe('The operationId of the request'),
@@ -21,7 +21,7 @@ const record = z.looseObject({
   request_id: z.string(),
   source: z.string().describe('The address it came from'),
   instance: uuid(),
-  status: z.int().nullable().describe('Null while it goes on, or when its instance died meanwhile'),
+  status: z.int().nullable().describe('Null while the request is in progress, or if its instance died meanwhile'),
   code: nullableText.describe('Of the error, if it was one'),
   ended_at: nullableText,
 });
@@ -70,7 +70,7 @@ export const auditRoutes: Route[] = [
     origin: 'own',
     need: 'admin',
     params: z.object({
-      actor: boundedText(100).optional().describe('The name of a token, as it stands in the records'),
+      actor: boundedText(100).optional().describe('The name of a token, as in the records'),
       server: uuid().optional().describe('About this server'),
       action: boundedText(100).optional().describe('An operationId of this document'),
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),

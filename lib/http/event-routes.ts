@@ -37,7 +37,7 @@ export const eventRoutes: Route[] = [
     responses: {
       200: { description: 'Events, until the caller leaves', schema: z.string(), contentType: 'text/event-stream' },
       409: { description: 'Resume after an event that this log does not know; begin without an id' },
-      503: { description: 'This instance has as many followers as it may; try another one' },
+      503: { description: 'This instance has the most followers that it may have; try another one' },
     },
     async handler({ params, services, header, signal }) {
       // A browser that resumes sends the old URL with a new header.

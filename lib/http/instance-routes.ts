@@ -16,9 +16,9 @@ const instance = z.looseObject({
     .enum(ADMISSIONS)
     .nullable()
     .describe(
-      'Whether agents that come are let in: `open`, `paced` (some were told to return later), `closed` (none); null where its version does not say',
+      'Whether new agents are admitted: `open`, `paced` (some were told to return later), `closed` (none); null if its version does not report it',
     ),
-  lease_age_ms: z.number().describe('For how long its beat has stood still, as the answering instance observes it'),
+  lease_age_ms: z.number().describe('Time since its last beat, as the answering instance observes it'),
   started: z.string(),
 });
 

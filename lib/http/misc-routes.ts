@@ -21,7 +21,7 @@ export const miscRoutes: Route[] = [
     name: 'Ping',
     method: 'GET',
     path: '/ping',
-    summary: 'Whether this instance and what it stands on work; always 200, see /ready for a status code',
+    summary: 'Whether this instance, its database and its bus work; always 200, see /ready for a status code',
     tag: 'misc',
     origin: 'reference',
     need: 'anyone',

@@ -195,7 +195,7 @@ export const serverRoutes: Route[] = [
     name: 'DeleteServer',
     method: 'DELETE',
     path: '/servers/:server_uuid',
-    summary: 'Forgets a server; its agent is disconnected, and registers anew if it comes again',
+    summary: 'Deletes a server; its agent is disconnected, and registers again if it reconnects',
     tag: 'servers',
     origin: 'reference',
     params: z.object({ server_uuid: uuidOrDefault() }),

@@ -91,13 +91,13 @@ export const serverTaskRoutes: Route[] = [
         .describe("A name of the agent's catalogue"),
       params: object()
         .optional()
-        .describe('`secret_params` in it lists, as JSON Pointers, which of them nobody but the agent may see'),
+        .describe('`secret_params` in it lists, as JSON Pointers, which of them only the agent may see'),
       timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
         .describe('How long it may run: a day at most; 3600000 when absent'),
       idempotent: boolean()
         .optional()
-        .describe('May be run again when nobody can tell whether it ran; by the catalogue when absent'),
+        .describe('May run again if it is unknown whether it ran; when absent, the catalogue decides'),
     }),
     requestHeaders: { 'Idempotency-Key': 'The same key for the same server gives the same task' },
     preconditions: ['server'],
@@ -170,7 +170,7 @@ export const serverTaskRoutes: Route[] = [
         .unknown()
         .optional()
         .meta({ type: 'array', items: { type: 'string' } })
-        .describe('JSON Pointers to what nobody but the agent may see: `/env/PASSWORD`'),
+        .describe('JSON Pointers to what only the agent may see: `/env/PASSWORD`'),
       timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
       json: truthy().optional(),
     }),
@@ -198,7 +198,7 @@ export const serverTaskRoutes: Route[] = [
     name: 'RefreshSysinfo',
     method: 'POST',
     path: '/servers/:server_uuid/sysinfo-refresh',
-    summary: 'Has the agent read its sysinfo anew, and keeps it',
+    summary: 'Has the agent read its sysinfo again, and stores it',
     tag: 'servers',
     origin: 'reference',
     params: z.object({ ...serverUuid, ...underTicket }),

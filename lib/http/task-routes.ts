@@ -55,7 +55,7 @@ const listedTask = z.looseObject({
   actor: z
     .string()
     .nullable()
-    .describe('Who asked for it: the name of a token or of a trusted network; `open` where no token is asked for'),
+    .describe('Who created it: the name of a token or of a trusted network; `open` where no token is required'),
   timestamp: z.string().describe('When it was created'),
   started_at: z.string().optional(),
   finished_at: z.string().optional(),
@@ -143,7 +143,7 @@ export const taskRoutes: Route[] = [
     name: 'GetTask',
     method: 'GET',
     path: '/tasks/:taskid',
-    summary: 'A task as it stands',
+    summary: 'A task in its present state',
     tag: 'tasks',
     origin: 'reference',
     params: z.object(taskid),
@@ -169,7 +169,10 @@ export const taskRoutes: Route[] = [
     responses: {
       200: { description: 'OK', schema: taskSchema, example: taskExample },
       ...notFound,
-      503: { description: 'InstanceDraining: this instance is leaving; ask again at once, another one goes on' },
+      503: {
+        description:
+          'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
+      },
     },
     async handler({ params, services, signal, actor }) {
       const timeoutMs = (params.timeout ?? MAX_WAIT_SECONDS) * 1000;
@@ -184,7 +187,7 @@ export const taskRoutes: Route[] = [
     name: 'CancelTask',
     method: 'POST',
     path: '/tasks/:taskid/cancel',
-    summary: 'Asks for the end of a task; it ends as failure with code Cancelled, or as it had already',
+    summary: 'Cancels a task; it ends as failure with code Cancelled, unless it has already ended',
     tag: 'tasks',
     origin: 'own',
     params: z.object(taskid),

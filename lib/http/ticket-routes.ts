@@ -86,7 +86,9 @@ export const ticketRoutes: Route[] = [
     }),
     lenient: true,
     referenceAborts: true,
-    requestHeaders: { 'Idempotency-Key': 'The same key for the same server gives the same ticket, as it stands then' },
+    requestHeaders: {
+      'Idempotency-Key': 'The same key for the same server gives the same ticket, in its present state',
+    },
     preconditions: ['server'],
     responses: {
       202: {
@@ -98,7 +100,7 @@ export const ticketRoutes: Route[] = [
       400: { description: 'All that is wrong with it, in `errors`' },
       ...noServer,
       409: { description: 'IdempotencyConflict: the key was used with another body' },
-      503: { description: 'TooManyTickets: the queue, or its server, holds as many tickets as it may' },
+      503: { description: 'TooManyTickets: the queue, or its server, has the most tickets that it may have' },
     },
     async handler({ params, services, requestId, header }) {
       const { server_uuid, scope, id, action, extra } = params;
@@ -143,7 +145,7 @@ export const ticketRoutes: Route[] = [
     name: 'DeleteTickets',
     method: 'DELETE',
     path: '/servers/:server_uuid/tickets',
-    summary: "Deletes all of a server's tickets, of every status; who waits for one is told",
+    summary: "Deletes all of a server's tickets, of every status; waits for them end with an error",
     tag: 'waitlist',
     origin: 'reference',
     params: z.object({
@@ -164,7 +166,7 @@ export const ticketRoutes: Route[] = [
     name: 'GetTicket',
     method: 'GET',
     path: '/tickets/:ticket_uuid',
-    summary: 'A ticket as it stands',
+    summary: 'A ticket in its present state',
     tag: 'waitlist',
     origin: 'reference',
     params: z.object(ofTicket),
@@ -193,7 +195,10 @@ export const ticketRoutes: Route[] = [
       408: { description: 'TicketWaitTimeout: the time is up and it is queued still; wait again' },
       409: { description: 'TicketFinished: it was released' },
       500: { description: 'It has expired, with the reference’s words' },
-      503: { description: 'InstanceDraining: this instance is leaving; ask again at once, another one goes on' },
+      503: {
+        description:
+          'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
+      },
     },
     async handler({ params, services, signal }) {
       const { ticket_uuid, timeout: seconds = MAX_WAIT_SECONDS } = params;

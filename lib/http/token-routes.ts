@@ -51,7 +51,7 @@ export const tokenRoutes: Route[] = [
           const reason = reasonNotAName(value);
           if (reason !== undefined) context.addIssue({ code: 'custom', message: `value ${reason}` });
         })
-        .describe('In the audit it says who; of those that are not revoked each has its own'),
+        .describe('The audit identifies callers by it; unique among tokens that are not revoked'),
       role: role(),
       expires_in: integer('expires_in', 1, LONGEST_SECONDS).optional().describe('Seconds; never, when absent'),
       server_uuid: uuid().optional().describe('With role agent: good for this server only'),
@@ -101,7 +101,7 @@ export const tokenRoutes: Route[] = [
     preconditions: [],
     responses: {
       200: { description: 'OK', schema: z.array(token), example: [example] },
-      404: { description: 'The token to go on after is kept no more; begin anew' },
+      404: { description: 'The token given as `after` does not exist any more; start again' },
     },
     async handler({ params, services }) {
       const { ended: isOver, limit = MAX_PAGE, ...others } = params;
@@ -112,7 +112,8 @@ export const tokenRoutes: Route[] = [
     name: 'RevokeToken',
     method: 'DELETE',
     path: '/tokens/:uuid',
-    summary: 'Ends a token: within a second no instance takes it, and the links and streams that it opened are closed',
+    summary:
+      'Revokes a token: within a second every instance refuses it, and the links and streams that it opened are closed',
     tag: 'access',
     origin: 'own',
     need: 'admin',

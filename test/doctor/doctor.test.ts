@@ -182,7 +182,7 @@ t.test('doctor resolves the service name and compares it with the live instances
   t.match(await nameOf(here), { level: 'ok', found: /names 1 instances; 1 live/ });
   t.match(await nameOf(), { level: 'warn', found: /of which it lacks 127\.0\.0\.1:/ });
   const gone = { ...here, uuid: crypto.randomUUID(), port: 1 };
-  t.match(await nameOf(here, gone), { level: 'warn', found: /nobody lives at 127\.0\.0\.1:1/ });
+  t.match(await nameOf(here, gone), { level: 'warn', found: /no instance runs at 127\.0\.0\.1:1/ });
 });
 
 t.test('doctor checks that the instance itself, and no other process, answers on its port', async (t) => {
@@ -224,7 +224,7 @@ t.test('doctor checks that the instance itself, and no other process, answers on
   const found = await of('instances', {});
   t.match(
     found.find((one) => one.found.includes(stranger)),
-    { level: 'warn', found: /something else than cnapi answers/ },
+    { level: 'warn', found: /something other than cnapi answers/ },
   );
   t.match(
     found.find((one) => one.found.includes(unwell)),
