@@ -13,7 +13,7 @@ import { type Clock, systemClock } from '../../lib/ports/clock.ts';
 import { until } from '../support/until.ts';
 import { instancesNumbering, newNameServer, service, startNameServer } from './support.ts';
 
-t.test("the system's resolver finds the instances by SRV, A and AAAA", async (t) => {
+t.test('Node finds the instances by SRV, A and AAAA', async (t) => {
   const instances: Instance[] = [...instancesNumbering(2), { uuid: 'six', host: '::1', port: 9 }];
   const { resolver } = await serverAndResolver(t, instances);
   const found = await resolver.resolveSrv(`_http._tcp.${service}`);
@@ -29,7 +29,7 @@ t.test("the system's resolver finds the instances by SRV, A and AAAA", async (t)
   t.same(await resolver.resolveNs('local.cnapi.internal'), ['ns.local.cnapi.internal']);
 });
 
-t.test("the system's resolver gets ENOTFOUND, ENODATA or EREFUSED where there is no record", async (t) => {
+t.test('Node gets ENOTFOUND, ENODATA or EREFUSED where there is no record', async (t) => {
   const { resolver } = await serverAndResolver(t, []);
   await t.rejects(resolver.resolve4(`nobody.${service}`), { code: 'ENOTFOUND' });
   await t.rejects(resolver.resolve4(service), { code: 'ENODATA' });

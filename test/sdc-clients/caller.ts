@@ -1,10 +1,10 @@
 /**
- * A program that uses the client as Triton's programs do, for a test that says what to call: a line of JSON on stdin is one
- * call, a line on stdout is what its callback was given. Calls run side by side. The client is the package as it is.
+ * Uses the client as Triton's programs do, for tests. A line of JSON on stdin is one call, and a
+ * line on stdout is what its callback got. Calls run concurrently. The client package is unmodified.
  *
  *     {"id": 1, "url": "http://127.0.0.1:8080", "method": "getServer", "args": ["…"]}
  *
- * A name and a password in the URL are given to the client.
+ * A name and a password in the URL are passed to the client.
  *
  *     {"id": 1, "error": null, "result": {…}, "status": 200}
  */

@@ -1,6 +1,6 @@
 /**
- * The client that Triton's own programs use, unmodified (the package `sdc-clients` of the registry), against two instances
- * and a real agent: whatever it asks, either instance answers as the reference does.
+ * The client that Triton's own programs use (the package `sdc-clients`, unmodified) against two
+ * instances and a real agent. Either instance answers each call as the reference does.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
