@@ -393,6 +393,6 @@ export class BatchQueue<Item> {
 const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
 /** The same database, with a limit on how long its statements wait for a locked row. */
-export function withLockTimeout(database: Queryable, lockTimeoutMs: number): Queryable {
+function withLockTimeout(database: Queryable, lockTimeoutMs: number): Queryable {
   return { query: (text, values, options) => database.query(text, values, { ...options, lockTimeoutMs }) };
 }

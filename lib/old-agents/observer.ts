@@ -7,9 +7,9 @@
  * heartbeats and one read; a new server's first heartbeat is written at once. docs/design.md
  * section 5, "Legacy agents". If the database fails, every silence starts again.
  */
-import { DatabaseBusyError, messageOf } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import { withLockTimeout } from '../moray/batch-queue.ts';
+import { doOnce } from '../moray/batch-once.ts';
 import type { Queryable } from '../moray/database.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Ticker } from '../roster/ticker.ts';
@@ -52,11 +52,6 @@ const MAX_SERVERS = 100_000;
 const MAX_NEW = 1_000;
 /** Per statement: bounds its locks and its time. */
 const MAX_BATCH = 2_000;
-/**
- * One locked row must not delay the heartbeats of the other servers in its batch, nor later
- * batches.
- */
-const LOCK_TIMEOUT_MS = 100;
 /** Between two statements for urgent heartbeats, however many arrive. */
 const MIN_PAUSE_MS = 100;
 const RETRY_MS = 1_000;
@@ -110,9 +105,7 @@ export class Observer {
     this.#wake.abort();
     if (this.#loop === undefined) return;
     await this.#loop;
-    await this.#record(this.#take('all')).catch((error: unknown) => {
-      this.#deps.log.warn({ reason: messageOf(error) }, 'old agents: their last heartbeats were not recorded');
-    });
+    await this.#recordLast();
   }
 
   /**
@@ -129,7 +122,8 @@ export class Observer {
    */
   async created(serverUuid: string): Promise<void> {
     this.#hear(serverUuid);
-    await this.#record(this.#take('all').filter((one) => one.serverUuid === serverUuid));
+    const made = this.#take('all').filter((one) => one.serverUuid === serverUuid);
+    if (made.length > 0) await this.#record(made, this.#deps.database);
   }
 
   #hear(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
@@ -165,7 +159,7 @@ export class Observer {
   async #turn(): Promise<void> {
     const { clock, database, times } = this.#deps;
     const isRound = clock.now() >= this.#nextRoundAt;
-    await this.#recordApart(this.#take(isRound ? 'all' : 'urgent'));
+    await this.#recordAll(this.#take(isRound ? 'all' : 'urgent'));
     if (isRound) {
       this.#sightings.readRows(await readSightedRows(database, MAX_SERVERS));
       this.#nextRoundAt = clock.now() + times.oldSightingsMs;
@@ -175,35 +169,41 @@ export class Observer {
   }
 
   /**
-   * Halves a batch around locked rows, whose heartbeats are left for the next time. @throws
-   * DatabaseUnavailableError
+   * Heartbeats that cannot be recorded now, because their rows are locked, are left for the next
+   * time. Returns how many. @throws DatabaseUnavailableError
    */
-  async #recordApart(sightings: readonly HeardSighting[]): Promise<void> {
-    const impatient = withLockTimeout(this.#deps.database, LOCK_TIMEOUT_MS);
-    const batches = [sightings];
-    for (let batch = batches.shift(); batch !== undefined; batch = batches.shift()) {
-      try {
-        await this.#record(batch, impatient);
-      } catch (error) {
-        if (!(error instanceof DatabaseBusyError)) throw error;
-        this.stats.failedWrites += 1;
-        const middle = Math.ceil(batch.length / 2);
-        if (batch.length > 1) batches.push(batch.slice(0, middle), batch.slice(middle));
-      }
+  async #recordAll(sightings: readonly HeardSighting[]): Promise<number> {
+    const left = await doOnce(sightings, {
+      ...this.#deps,
+      what: 'heartbeats of legacy agents',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_BATCH,
+      work: (batch, database) => this.#record(batch, database),
+    });
+    this.stats.failedWrites += left.length;
+    return left.length;
+  }
+
+  async #record(sightings: readonly HeardSighting[], database: Queryable): Promise<undefined> {
+    const { cnapiUuid, log } = this.#deps;
+    const answers = await recordSightings(database, cnapiUuid, sightings);
+    this.#sightings.recorded(sightings, answers);
+    this.stats.recorded += answers.length;
+    for (const { serverUuid, epoch } of answers.filter(({ cameBack }) => cameBack)) {
+      this.stats.returned += 1;
+      log.info({ server_uuid: serverUuid, epoch, reason: 'legacy-heartbeat' }, 'server: unknown -> running');
     }
   }
 
-  async #record(sightings: readonly HeardSighting[], database = this.#deps.database): Promise<void> {
-    const { cnapiUuid, log } = this.#deps;
-    for (let at = 0; at < sightings.length; at += MAX_BATCH) {
-      const batch = sightings.slice(at, at + MAX_BATCH);
-      const answers = await recordSightings(database, cnapiUuid, batch);
-      this.#sightings.recorded(batch, answers);
-      this.stats.recorded += answers.length;
-      for (const { serverUuid, epoch } of answers.filter(({ cameBack }) => cameBack)) {
-        this.stats.returned += 1;
-        log.info({ server_uuid: serverUuid, epoch, reason: 'legacy-heartbeat' }, 'server: unknown -> running');
-      }
+  /** Nobody waits for a locked row: the servers are running, and another instance hears them next. */
+  async #recordLast(): Promise<void> {
+    const { log } = this.#deps;
+    const message = 'old agents: their last heartbeats were not recorded';
+    try {
+      const servers = await this.#recordAll(this.#take('all'));
+      if (servers > 0) log.warn({ servers }, message);
+    } catch (error) {
+      log.warn({ reason: messageOf(error) }, message);
     }
   }
 

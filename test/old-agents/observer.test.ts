@@ -256,3 +256,19 @@ t.test(
     t.equal(isRunning('s'), true, 'no verdict from one that has stopped');
   },
 );
+
+t.test('a locked row does not lose the last heartbeats of other servers', async (t) => {
+  const servers = Array.from({ length: 10 }, (_, n) => `server-${n}`);
+  const { clock, tables, observer } = newRig(t, servers);
+  for (const server of servers) observer.heartbeat(server);
+  await clock.advance(500);
+  for (const server of servers) observer.heartbeat(server);
+  tables.locked.add('server-7');
+  const stopped = observer.stop();
+  await clock.advance(5000);
+  await stopped;
+  t.same(
+    servers.filter((server) => tables.rows.get(server)?.sightings !== 2),
+    ['server-7'],
+  );
+});
