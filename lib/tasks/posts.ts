@@ -11,16 +11,18 @@
  *     retire() ──▶ claims no more, offers its hints to other instances
  *     stop() ──▶ posts in flight end as unknown
  *
- * Claims run one at a time, and the slow poll's work runs between claims. So a task that this run
- * has claimed according to the database, and did not know of when it asked, was never posted. Given
- * tasks take room just as held tasks do.
+ * Claims, polls, reads and moves to a new run each go through the batching engine, under its
+ * failure rule (`lib/moray/batch-queue.ts`). Claims run one at a time, and the slow poll's work runs
+ * between claims. So a task that this run has claimed according to the database, and did not know
+ * of when it asked, was never posted. Given tasks take room just as held tasks do.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
 import { POSTS_TOPIC } from '../bus/topics.ts';
+import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { BatchQueue } from '../moray/batch-queue.ts';
 import type { Queryable } from '../moray/database.ts';
-import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
-import { Runner } from '../waits/runner.ts';
+import { type Clock, isoNow } from '../ports/clock.ts';
 import { Again } from './again.ts';
 import type { ChangedTask } from './claim-store.ts';
 import { DeadPosters } from './dead-posters.ts';
@@ -36,7 +38,7 @@ import {
   readDeadPosters,
   readPosts,
 } from './post-store.ts';
-import { readInBatches } from './read-batches.ts';
+import { MAX_READ_BYTES, MAX_READ_TASKS } from './read-batches.ts';
 import { type EndReport, type ReportSubject, sizeOf, toEnd, withoutResult } from './report.ts';
 
 interface PostsDeps {
@@ -64,6 +66,14 @@ export interface PostStats {
   postsLost: number;
 }
 
+/** A task that was claimed and is not read yet. */
+interface Given {
+  post: GivenPost;
+  /** The run that the row names. */
+  run: string;
+}
+
+/** A task that this process posts. */
 interface Post {
   order: PostOrder;
   /** The run that the row names. */
@@ -78,31 +88,36 @@ const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_BATCHES = 20;
-/** A dead run's posts must be moved within `adoptGraceMs`. */
-const MOVE_AGAIN_MS = 200;
+const MAX_MOVED_AT_ONCE = 2_000;
+/** All that one claim gave is read together. */
+const GATHER_MS = 1;
+const POLL = 'poll';
 /** Missed slow polls after which an observer counts as having stood still. */
 const MAX_MISSED_POLLS = 3;
 
 export class Posts {
   readonly #deps: PostsDeps;
   readonly #room: PostRoom;
-  readonly #claims: Runner;
-  readonly #wanted = new Set<string>();
+  /** Servers to claim for. */
+  readonly #claims: BatchQueue<string>;
+  readonly #polls: BatchQueue<typeof POLL>;
+  readonly #reads: BatchQueue<Given>;
+  readonly #moves: BatchQueue<Given | Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
   readonly #again: Again;
   readonly #deadPosters: DeadPosters;
   /** Claimed but not read yet. */
-  readonly #given = new Map<string, { post: GivenPost; run: string }>();
+  readonly #given = new Map<string, Given>();
   readonly #held = new Map<string, Post>();
   readonly #posting = new Set<Promise<void>>();
   /** Bytes of params of given and held tasks. */
   #bytes = 0;
   #endsSize = 0;
   #isStopping = false;
-  #isPollDue = false;
-  #moveAgain: Timer | undefined;
   #isRetired = false;
+  /** The last claim or poll; the next one begins after it. */
+  #turn: Promise<unknown> = Promise.resolve();
   #offers: Subscription | undefined;
   #posted = 0;
   #lost = 0;
@@ -113,12 +128,40 @@ export class Posts {
     this.#again = new Again(deps.clock, (serverUuid) => this.hint(serverUuid));
     const { adoptGraceMs, slowPollMs } = deps.config;
     this.#deadPosters = new DeadPosters({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
-    this.#claims = new Runner({
-      clock: deps.clock,
-      log: deps.log,
-      what: 'claims of tasks for old agents',
-      hasWork: () => this.#isPollDue || this.#given.size > 0 || (this.#wanted.size > 0 && this.#mayClaim()),
-      work: () => this.#work(),
+    this.#claims = new BatchQueue<string>({
+      ...deps,
+      what: 'claims of tasks for legacy agents',
+      keyOf: (serverUuid) => serverUuid,
+      join: (_, later) => later,
+      maxBatch: MAX_SERVERS_PER_CLAIM,
+      mayBegin: () => this.#mayClaim(),
+      work: (servers, database) => this.#inTurn(() => this.#claimFor(servers, database)),
+    });
+    this.#polls = new BatchQueue<typeof POLL>({
+      ...deps,
+      what: 'the slow poll of tasks for legacy agents',
+      keyOf: (poll) => poll,
+      join: (_, later) => later,
+      maxBatch: 1,
+      work: (_, database) => this.#inTurn(() => this.#catchUp(database)),
+    });
+    this.#reads = new BatchQueue<Given>({
+      ...deps,
+      what: 'reads of tasks for legacy agents',
+      keyOf: idOf,
+      maxBatch: MAX_READ_TASKS,
+      maxBatchSize: MAX_READ_BYTES,
+      sizeOf: ({ post }) => post.params_bytes,
+      work: (given, database) => this.#read(given, database),
+      refused: (one, error) => this.#cannotBeRead(one, error),
+    });
+    this.#moves = new BatchQueue<Given | Post>({
+      ...deps,
+      what: 'posts that move to a new run',
+      keyOf: idOf,
+      join: (_, later) => later,
+      maxBatch: MAX_MOVED_AT_ONCE,
+      work: (all, database) => this.#moveToNewRun(all, database),
     });
   }
 
@@ -130,7 +173,7 @@ export class Posts {
 
   start(): void {
     this.#offers = this.#deps.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => {
-      if (typeof serverUuid === 'string' && this.#mayClaim()) this.#want(serverUuid);
+      if (typeof serverUuid === 'string' && this.#mayClaim()) this.hint(serverUuid);
     });
   }
 
@@ -139,21 +182,24 @@ export class Posts {
    * offered to the other instances. It is claimed here later if they had no room either.
    */
   hint(serverUuid: string): void {
-    if (!this.#mayClaim()) this.#deps.bus.publish(POSTS_TOPIC, { server_uuid: serverUuid });
-    if (!this.#isRetired) this.#want(serverUuid);
+    if (!this.#mayClaim()) this.#offer(serverUuid);
+    if (this.#isRetired) return;
+    this.#full.delete(serverUuid);
+    this.#claims.add(serverUuid);
   }
 
   /** Soon checks everything that a hint may have missed. */
   poll(): void {
-    this.#isPollDue = true;
-    this.#claims.kick();
+    this.#polls.add(POLL);
   }
 
   /** Claims nothing more here; held posts continue. */
   retire(): void {
+    if (this.#isRetired) return;
     this.#isRetired = true;
-    for (const serverUuid of this.#wanted) this.hint(serverUuid);
-    this.#wanted.clear();
+    void this.#claims.stop().then((left) => {
+      for (const serverUuid of left) this.#offer(serverUuid);
+    });
   }
 
   /** Held posts end as unknown, and their ends go to the recorder. */
@@ -161,10 +207,11 @@ export class Posts {
     this.retire();
     this.#isStopping = true;
     this.#again.stop();
-    this.#moveAgain?.cancel();
     this.#offers?.close();
     for (const { giveUp } of this.#held.values()) giveUp.abort();
-    await this.#claims.stop();
+    await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
+    // What a last claim gave is read once more, so that it ends now.
+    await this.#reads.finish();
     await Promise.all(this.#posting);
   }
 
@@ -181,60 +228,42 @@ export class Posts {
     return !this.#isRetired && this.hasRoom;
   }
 
-  #want(serverUuid: string): void {
-    this.#full.delete(serverUuid);
-    this.#wanted.add(serverUuid);
-    this.#claims.kick();
+  #offer(serverUuid: string): void {
+    this.#deps.bus.publish(POSTS_TOPIC, { server_uuid: serverUuid });
   }
 
-  async #work(): Promise<void> {
-    const isPoll = this.#isPollDue;
-    this.#isPollDue = false;
-    try {
-      if (isPoll) await this.#catchUp();
-      await this.#readGiven();
-      if (this.#mayClaim() && isPoll) await this.#claim();
-      else if (this.#mayClaim() && this.#wanted.size > 0) await this.#claimWanted();
-    } catch (error) {
-      this.#isPollDue ||= isPoll;
-      if (isPoll) this.#deadPosters.forget();
-      throw error;
-    }
+  #inTurn(work: () => Promise<undefined>): Promise<undefined> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => undefined);
+    return done;
   }
 
-  async #claimWanted(): Promise<void> {
-    const servers = [...this.#wanted].slice(0, MAX_SERVERS_PER_CLAIM);
-    for (const serverUuid of servers) this.#wanted.delete(serverUuid);
-    try {
-      await this.#claim(servers);
-    } catch (error) {
-      for (const serverUuid of servers) this.#wanted.add(serverUuid);
-      throw error;
-    }
+  async #claimFor(servers: readonly string[], database: Queryable): Promise<undefined> {
+    if (this.#mayClaim()) return this.#claim(database, servers);
+    // The claim before this one took the room.
+    for (const serverUuid of servers) this.hint(serverUuid);
   }
 
   /** For these servers, or for all. */
-  async #claim(servers?: readonly string[]): Promise<void> {
+  async #claim(database: Queryable, servers?: readonly string[]): Promise<undefined> {
     const run = this.#deps.run();
     const posts = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
     const room = { posts, bytes: this.#roomLeft.bytes };
-    const { database } = this.#deps;
     const { given, full, again } = await claimPosts(database, run, { ...(servers && { servers }), room });
-    this.#give(given, run);
+    for (const post of given) this.#give(post, run);
     for (const serverUuid of full) {
       // This instance's own room was the limit: the server may have room for more.
-      if (given.length === posts || !this.hasRoom) this.#wanted.add(serverUuid);
+      if (given.length === posts || !this.hasRoom) this.hint(serverUuid);
       else this.#full.add(serverUuid);
     }
     this.#again.add(again);
-    await this.#readGiven();
   }
 
-  #give(posts: readonly GivenPost[], run: string): void {
-    for (const post of posts) {
-      this.#given.set(post.id, { post, run });
-      this.#bytes += post.params_bytes;
-    }
+  #give(post: GivenPost, run: string): void {
+    const given = { post, run };
+    this.#given.set(post.id, given);
+    this.#bytes += post.params_bytes;
+    this.#reads.add(given, GATHER_MS);
   }
 
   #notGiven(id: string): void {
@@ -242,74 +271,72 @@ export class Posts {
     this.#given.delete(id);
   }
 
-  /**
-   * With the database down, given tasks wait. A task that cannot be read takes no room; the slow
-   * poll finds it again.
-   */
-  async #readGiven(): Promise<void> {
-    const { database, log } = this.#deps;
-    for (const [run, given] of Map.groupBy(this.#given.values(), (one) => one.run)) {
-      const posts = given.map(({ post }) => post);
-      const read = (batch: readonly GivenPost[]) =>
-        readPosts(
-          database,
-          run,
-          batch.map(({ id }) => id),
-        );
-      for await (const { read: orders } of readInBatches(posts, read, log)) {
-        for (const order of orders) this.#hold(order, run);
-      }
-      for (const { id } of posts) this.#notGiven(id);
+  /** A task that is not returned has ended. */
+  async #read(given: readonly Given[], database: Queryable): Promise<undefined> {
+    for (const [run, some] of Map.groupBy(given, (one) => one.run)) {
+      const orders = await readPosts(database, run, some.map(idOf));
+      for (const order of orders) this.#hold(order, run);
+      for (const one of some) this.#notGiven(idOf(one));
     }
+    this.#claims.wake();
   }
 
-  async #catchUp(): Promise<void> {
+  /** It takes no room; the slow poll finds it again. */
+  #cannotBeRead(one: Given, error: unknown): undefined {
+    this.#deps.log.warn({ task: idOf(one), reason: messageOf(error) }, 'task cannot be read now');
+    this.#notGiven(idOf(one));
+    this.#claims.wake();
+  }
+
+  async #catchUp(database: Queryable): Promise<undefined> {
     this.#full.clear();
-    await this.#moveToNewRun();
-    await this.#findLost();
-    await this.#endThoseOfDeadRuns();
+    const run = this.#deps.run();
+    const known = [...this.#held.values(), ...this.#given.values()];
+    const moving = known.filter((one) => one.run !== run);
+    for (const one of moving) this.#moves.add(one);
+    try {
+      await this.#findLost(run, known.map(idOf), database);
+      await this.#endThoseOfDeadRuns(new Set(moving.map((one) => one.run)), database);
+    } catch (error) {
+      this.#deadPosters.forget();
+      throw error;
+    }
     for (const post of this.#held.values()) this.#record(post);
+    if (this.#mayClaim()) await this.#claim(database);
   }
 
   /**
    * The run that claimed these posts was declared dead, but this process continues: it moves them
-   * to its new run.
+   * to its new run. Returns those whose rows are locked.
    */
-  async #moveToNewRun(): Promise<void> {
+  async #moveToNewRun(all: readonly (Given | Post)[], database: Queryable): Promise<(Given | Post)[]> {
     const to = this.#deps.run();
-    const { database } = this.#deps;
-    const moving = Map.groupBy([...this.#held.values(), ...this.#given.values()], (one) => one.run);
-    moving.delete(to);
-    for (const [from, all] of moving) {
-      const { moved, locked } = await movePosts(database, { from, to }, all.map(idOf));
-      if (locked.size > 0) this.#moveAgain ??= this.#deps.clock.after(MOVE_AGAIN_MS, () => this.#pollAgain());
-      for (const one of all) {
-        if (locked.has(idOf(one))) continue;
-        if (moved.has(idOf(one))) one.run = to;
+    const left: (Given | Post)[] = [];
+    for (const [from, some] of Map.groupBy(all, (one) => one.run)) {
+      if (from === to) continue;
+      const { moved, locked } = await movePosts(database, { from, to }, some.map(idOf));
+      for (const one of some) {
+        if (locked.has(idOf(one))) left.push(one);
+        else if (moved.has(idOf(one))) one.run = to;
         else if ('order' in one) this.#forget(one);
         else this.#notGiven(idOf(one));
       }
     }
-  }
-
-  #pollAgain(): void {
-    this.#moveAgain = undefined;
-    this.poll();
+    return left;
   }
 
   /** Finds as many as there is room for; a later poll finds the others. */
-  async #findLost(): Promise<void> {
+  async #findLost(run: string, known: readonly string[], database: Queryable): Promise<void> {
     if (!this.hasRoom) return;
-    const run = this.#deps.run();
-    const known = [...this.#held.keys(), ...this.#given.keys()];
     const limit = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
-    for (const post of await findLostPosts(this.#deps.database, run, { known, limit }))
-      if (this.hasRoom) this.#give([post], run);
+    for (const post of await findLostPosts(database, run, { known, limit })) if (this.hasRoom) this.#give(post, run);
   }
 
-  async #endThoseOfDeadRuns(): Promise<void> {
-    const { database, clock, log } = this.#deps;
-    const runs = this.#deadPosters.seen(await readDeadPosters(database), clock.now());
+  /** Leaves those of `mine`: this process moves them to its new run. */
+  async #endThoseOfDeadRuns(mine: ReadonlySet<string>, database: Queryable): Promise<void> {
+    const { clock, log } = this.#deps;
+    const dead = this.#deadPosters.seen(await readDeadPosters(database), clock.now());
+    const runs = dead.filter((run) => !mine.has(run));
     for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
       const ids = await endPosts(database, runs);
       if (ids.length === 0) return;
@@ -362,8 +389,8 @@ export class Posts {
     if (post.end !== undefined) this.#endsSize -= sizeOf(post.end);
     post.giveUp.abort();
     if (this.#full.has(serverUuid)) this.hint(serverUuid);
-    else this.#claims.kick();
+    else this.#claims.wake();
   }
 }
 
-const idOf = (one: Post | { post: GivenPost }): string => ('order' in one ? one.order.id : one.post.id);
+const idOf = (one: Post | Given): string => ('order' in one ? one.order.id : one.post.id);

@@ -6,8 +6,8 @@
 import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 
-const MAX_BYTES = 4 * 1024 * 1024;
-const MAX_TASKS = 500;
+export const MAX_READ_BYTES = 4 * 1024 * 1024;
+export const MAX_READ_TASKS = 500;
 
 /**
  * Keeps the order. Each batch has one to 500 tasks, with at most 4 MiB of params unless it has just
@@ -17,7 +17,7 @@ export function* inReadBatches<Given extends { params_bytes: number }>(given: re
   let batch: Given[] = [];
   let bytes = 0;
   for (const one of given) {
-    if (batch.length === MAX_TASKS || (batch.length > 0 && bytes + one.params_bytes > MAX_BYTES)) {
+    if (batch.length === MAX_READ_TASKS || (batch.length > 0 && bytes + one.params_bytes > MAX_READ_BYTES)) {
       yield batch;
       batch = [];
       bytes = 0;

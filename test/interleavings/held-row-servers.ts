@@ -150,17 +150,26 @@ export async function postWorks(t: Test, database: PostgresDatabase): Promise<Wo
     await recorder.stop();
     await bus.stop();
   });
-  const servers = await Promise.all(NAMES.map(() => oldServer(database)));
-  const ids = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
-  return [
-    workOn(ids, {
-      name: 'posts',
+  const postsOf = async (name: string, begin: (servers: readonly string[]) => void) => {
+    const servers = await Promise.all(NAMES.map(() => oldServer(database)));
+    const ids = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
+    return workOn(ids, {
+      name,
       holds: {
         cnapi_tasks: `id = '${heldOf(ids)}'`,
         cnapi_roster_authority: `server_uuid = '${heldOf(servers)}'`,
       },
-      begin: turns(t, async () => posts.poll()),
+      begin: () => begin(servers),
       isSo: async (id) => (await row(database, id)).state === 'ended',
+    });
+  };
+  return [
+    await postsOf(
+      'posts',
+      turns(t, async () => posts.poll()),
+    ),
+    await postsOf('hinted posts', (servers) => {
+      for (const serverUuid of servers) posts.hint(serverUuid);
     }),
   ];
 }

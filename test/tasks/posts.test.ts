@@ -3,7 +3,7 @@ import pg from 'pg';
 import t from 'tap';
 import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
 import { POSTS_TOPIC } from '../../lib/bus/topics.ts';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { Queryable } from '../../lib/moray/database.ts';
 import { systemClock } from '../../lib/ports/clock.ts';
@@ -44,20 +44,24 @@ class ScriptedMessenger implements TaskMessenger {
 
 /** What `readPosts` asks. */
 const READS_POSTS = /select id, server_uuid, attempt, name, params/;
+const CLAIMS_POSTS = /cnapi_claim_for_posts/;
+const READS_DEAD_POSTERS = /end_reason = 'lapsed'/;
 
-/** A database in which some reads of posts fail. */
-class FailingReads implements Queryable {
+/** A database in which some of the statements with this text fail. */
+class Failing implements Queryable {
   readonly #database: Queryable;
-  /** Of a read of these tasks. */
+  readonly #text: RegExp;
+  /** Of a statement about these tasks or servers. */
   failure: (ids: readonly string[]) => Error | undefined = () => undefined;
   failed = 0;
 
-  constructor(database: Queryable) {
+  constructor(database: Queryable, text: RegExp) {
     this.#database = database;
+    this.#text = text;
   }
 
   query: Queryable['query'] = (text, values, options) => {
-    const error = READS_POSTS.test(text) ? this.failure(values?.[1] as string[]) : undefined;
+    const error = this.#text.test(text) ? this.failure((values?.[1] ?? []) as string[]) : undefined;
     if (error === undefined) return this.#database.query(text, values, options);
     this.failed += 1;
     return Promise.reject(error);
@@ -217,7 +221,7 @@ t.test('posts', async (t) => {
   });
 
   t.test('what is claimed and cannot be read yet takes room', async (t) => {
-    const failing = new FailingReads(database);
+    const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
     const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
     for (const serverUuid of servers) await create(database, serverUuid);
@@ -238,7 +242,7 @@ t.test('posts', async (t) => {
   });
 
   t.test('one task that cannot be read keeps no other from being posted', async (t) => {
-    const failing = new FailingReads(database);
+    const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing });
     const made: string[] = [];
     for (let n = 0; n < 7; n++) made.push(await create(database, await oldServer(database)));
@@ -250,6 +254,42 @@ t.test('posts', async (t) => {
     one.posts.poll();
     await until(() => one.messenger.posted.length === 7, 'the slow poll to find it');
     for (const id of made) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a server whose claim is slow or locked delays no other server', async (t) => {
+    const failing = new Failing(database, CLAIMS_POSTS);
+    const one = await instance(t, { ...world(), database: failing });
+    const servers = await Promise.all(Array.from({ length: 7 }, () => oldServer(database)));
+    const made = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
+    const inUse = servers[3] ?? '';
+    failing.failure = (claimed) => (claimed.includes(inUse) ? new DatabaseBusyError('locked') : undefined);
+    for (const serverUuid of servers) one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 6, 'the others');
+    const late = await create(database, await oldServer(database));
+    one.posts.hint((await row(database, late)).server_uuid);
+    await until(() => one.messenger.posted.length === 7, 'one that comes later');
+    failing.failure = () => undefined;
+    await until(() => one.messenger.posted.length === 8, 'the one that was in use, without a slow poll');
+    for (const id of [...made, late]) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a slow poll that cannot go on delays no hint', async (t) => {
+    const failing = new Failing(database, READS_DEAD_POSTERS);
+    const one = await instance(t, { ...world(), database: failing });
+    failing.failure = () => new DatabaseBusyError('slow');
+    one.posts.poll();
+    await until(() => failing.failed >= 2, 'the poll to fail twice');
+    const serverUuid = await oldServer(database);
+    const id = await create(database, serverUuid);
+    one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    one.messenger.answer(id);
+    const unhinted = await create(database, await oldServer(database));
+    failing.failure = () => undefined;
+    await until(() => one.messenger.posted.length === 2, 'the poll to go on');
+    one.messenger.answer(unhinted);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -315,7 +355,7 @@ t.test('posts', async (t) => {
     one.posts.poll();
     // What is claimed by a poll comes last in it.
     await until(() => one.messenger.posted.length === 2, 'the poll to be through');
-    t.equal(await postedBy(database, id), next);
+    await until(async () => (await postedBy(database, id)) === next, 'the first to be moved');
     await killRun(database, next);
     two.posts.poll();
     await until(() => two.ended.includes(id), 'the other instance to end it');
