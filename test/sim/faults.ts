@@ -41,6 +41,8 @@ function begin(world: World, fault: Fault): void {
       return drainAll(world, fault);
     case 'instance-lagging':
       return lag(world, fault, instanceOf(world, fault).process);
+    case 'run-declared-dead':
+      return declareDead(world, instanceOf(world, fault));
     case 'agent-killed':
       return killAgent(world, fault);
     case 'agent-restored':
@@ -141,6 +143,23 @@ function lag(world: World, fault: Fault & { ms: number }, process: SimProcess): 
     });
   };
   stand();
+}
+
+/** As an observer does that has seen its beat stand still. */
+function declareDead({ postgres, story }: World, { core }: SimInstance): void {
+  const run = core?.roster.instances.run;
+  if (run === undefined) return;
+  const text = `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'lapsed'
+     where run = $1::uuid and state = 'live'`;
+  postgres.send({
+    who: 'an observer',
+    label: 'declares a run dead',
+    text,
+    values: [run],
+    run: (database) => database.query(text, [run]),
+    answered: (_, read) => read?.(),
+    failed: (error) => story.tell('fault', `the run was not declared dead: ${String(error)}`),
+  });
 }
 
 function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>): void {

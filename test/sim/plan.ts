@@ -16,6 +16,8 @@ export type Fault = { at: number } & (
   | { kind: 'instances-drained'; downMs: number }
   | { kind: 'instance-lagging'; instance: number; ms: number }
   | { kind: 'instance-added' }
+  /** Its run, while it runs and holds agents: no instance observed a lapsed lease. */
+  | { kind: 'run-declared-dead'; instance: number }
   | { kind: 'rack-lost'; instance: number; instanceDownMs: number; downMs: number }
   | { kind: 'instance-without-database'; instance: number; ms: number }
   | { kind: 'instance-without-bus'; instance: number; ms: number }
@@ -204,6 +206,7 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
     case 'instances-drained':
     case 'instance-lagging':
     case 'agent-restored':
+    case 'run-declared-dead':
       throw new Error(`${kind} is of a rare seed`);
     case 'reader-frozen':
       throw new Error(`${kind} goes with wide tasks`);

@@ -27,6 +27,9 @@ export function rareOf(plan: Plan): Rare {
     rare.faults.push(...faults);
     rare.operations.push(...operations);
   }
+  // Drawn last, so that all else stays as it was before there was this story.
+  if (random.chance(0.5))
+    rare.faults.push(...runsDeclaredDead({ random, plan, at: Math.round(random.between(8_000, 34_000)) }));
   return rare;
 }
 
@@ -50,6 +53,17 @@ function journalsFromBackups({ random, plan, at }: Drawn): Partial<Rare> {
     downMs: Math.round(random.between(100, 4_000)),
   });
   return { faults: agents.map(restored) };
+}
+
+/** One of them or all, while they run: their agents are connected, and others see their rows without an owner. */
+function runsDeclaredDead({ random, plan, at }: Drawn): Fault[] {
+  const isAll = random.chance(0.5);
+  const instances = Array.from({ length: plan.instances }, (_, instance) => instance);
+  return (isAll ? instances : [random.pick(instances)]).map((instance) => ({
+    at,
+    kind: 'run-declared-dead',
+    instance,
+  }));
 }
 
 /** Over REST, at another instance; not by a signal. */
