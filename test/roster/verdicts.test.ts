@@ -15,6 +15,7 @@ function newVerdicts() {
     isDatabaseAway: false,
     defect: undefined as Error | undefined,
     written: [] as string[],
+    runs: [] as string[],
     locked: new Set<string>(),
     onAnswer: () => {},
   };
@@ -22,6 +23,7 @@ function newVerdicts() {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
     if (world.defect !== undefined) throw world.defect;
     const servers = values[0] as string[];
+    world.runs.push(...(values[1] as string[]));
     world.written.push(...servers.filter((one) => !world.locked.has(one)));
     world.onAnswer();
     const rows = servers.map((server_uuid) => ({ server_uuid, is_applied: !world.locked.has(server_uuid) }));
@@ -42,7 +44,7 @@ function newVerdicts() {
     const added = sessions.add({ ...fields, socket, run: 'run', heardAt: 0 });
     return added?.session as Session;
   };
-  return { clock, verdicts, world, connect, logged };
+  return { clock, sessions, verdicts, world, connect, logged };
 }
 
 t.test('a loss is written however close it comes to the end of the write before', async (t) => {
@@ -73,6 +75,20 @@ t.test('what could not be written is kept, the verdict of the highest epoch for 
   world.isDatabaseAway = false;
   await clock.advance(1000);
   t.same([world.written, verdicts.queued], [['server', 'other'], 0]);
+});
+
+t.test('a session that was lost while its row moved to a new run is lost under that run', async (t) => {
+  const { clock, sessions, verdicts, world, connect } = newVerdicts();
+  const [lost, live] = [connect('lost'), connect('live')];
+  verdicts.lose(lost, 'silent');
+  await clock.advance(0);
+  for (const session of [lost, live]) {
+    sessions.moveToRun(session, 'new');
+    verdicts.followRun(session);
+  }
+  await clock.advance(2000);
+  t.same(world.written, ['lost', 'lost']);
+  t.same(world.runs, ['run', 'new']);
 });
 
 t.test('a session ends once, a superseded one without a verdict, and a stopping instance gives none', async (t) => {
