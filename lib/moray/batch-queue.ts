@@ -53,8 +53,8 @@ export interface BatchQueueOptions<Item> {
   /** The database is down. Return true to drop the items. Default: they wait. */
   lost?: (items: readonly Item[], error: DatabaseUnavailableError) => boolean;
   /**
-   * The item alone is locked or slow, `agedMs` after the first time. Return true to drop it.
-   * Default: it is tried for ever.
+   * The item alone is locked or slow, or was skipped, `agedMs` after the first time. Return true to
+   * drop it. Default: it is tried for ever.
    */
   busy?: (item: Item, error: DatabaseBusyError, agedMs: number) => boolean;
   /**
@@ -292,7 +292,7 @@ export class BatchQueue<Item> {
       const skipped = new Set(await this.#options.work(batch, database));
       this.#noteAnswer();
       for (const item of batch) {
-        if (skipped.has(item)) this.#putAside(item, false);
+        if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), false);
         else this.#free(item);
       }
     } catch (error) {
@@ -329,18 +329,19 @@ export class BatchQueue<Item> {
   }
 
   #failedAlone(item: Item, error: unknown): void {
-    const { busy, clock, keyOf, log, refused, what } = this.#options;
-    const key = keyOf(item);
-    if (error instanceof DatabaseBusyError) {
-      const agedMs = clock.now() - (this.#aside.get(key)?.since ?? clock.now());
-      if (busy?.(item, error, agedMs)) this.#free(item);
-      else this.#putAside(item, true);
-      return;
-    }
-    if (refused === undefined) log.error({ err: error, what, key }, 'failed; will be retried');
+    const { keyOf, log, refused, what } = this.#options;
+    if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, true);
+    if (refused === undefined) log.error({ err: error, what, key: keyOf(item) }, 'failed; will be retried');
     const instead = refused === undefined ? item : refused(item, error);
     if (instead === undefined) this.#free(item);
     else this.#putAside(instead, true);
+  }
+
+  #wasBusy(item: Item, error: DatabaseBusyError, isAlone: boolean): void {
+    const { busy, clock, keyOf } = this.#options;
+    const agedMs = clock.now() - (this.#aside.get(keyOf(item))?.since ?? clock.now());
+    if (busy?.(item, error, agedMs)) this.#free(item);
+    else this.#putAside(item, isAlone);
   }
 
   #putAside(item: Item, isAlone: boolean): void {

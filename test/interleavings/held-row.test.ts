@@ -105,14 +105,15 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
       begin: () => {
         // What comes behind a first one goes in one statement. An agent that is refused comes again.
         accept(authority, hello()).catch(() => undefined);
-        for (const one of accepted) void acceptPatiently(one);
+        for (const one of accepted) void patiently(() => accept(authority, again(one)));
       },
       isSo: (row) => row?.epoch === 2,
     }),
     work('inventories', inventoried, {
       begin: () => {
-        void authority.confirmInventory(sessionOf(heldOf(inventoried)));
-        for (const one of others(inventoried)) void authority.confirmInventory(sessionOf(one));
+        // A link asks again, too.
+        for (const one of [heldOf(inventoried), ...others(inventoried)])
+          void patiently(() => authority.confirmInventory(sessionOf(one)));
       },
       isSo: (row) => row?.inventoryEpoch === 1,
     }),
@@ -128,9 +129,9 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
     }),
   ];
 
-  async function acceptPatiently(one: HelloFrame): Promise<void> {
+  async function patiently(ask: () => Promise<unknown>): Promise<void> {
     for (;;) {
-      const answer = await accept(authority, again(one)).catch(() => undefined);
+      const answer = await ask().catch(() => undefined);
       if (answer !== undefined) return;
     }
   }

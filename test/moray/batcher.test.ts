@@ -1,7 +1,7 @@
 import t from 'tap';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
-import { Batcher } from '../../lib/moray/batcher.ts';
+import { Batcher, LOCKED } from '../../lib/moray/batcher.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
 interface Statement {
@@ -15,9 +15,9 @@ function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
   const clock = new ManualClock();
   const statements: Statement[] = [];
   const ask = (questions: readonly string[]) => {
-    const { promise, resolve, reject } = Promise.withResolvers<Map<string, string>>();
+    const { promise, resolve, reject } = Promise.withResolvers<Map<string, string | typeof LOCKED>>();
     const known = questions.filter((one) => one !== 'unknown');
-    const answer = () => resolve(new Map(known.map((one) => [one, one.toUpperCase()])));
+    const answer = () => resolve(new Map(known.map((one) => [one, one === 'held' ? LOCKED : one.toUpperCase()])));
     statements.push({ questions, answer, fail: reject });
     return promise;
   };
@@ -122,6 +122,27 @@ t.test('nobody fails by the fault of another in the same statement', async (t) =
     await clock.advance(1_000);
   }
   await t.rejects(bad, DatabaseBusyError, 'it was tried again for a moment');
+});
+
+t.test('a question that is answered with LOCKED is asked again for a moment, and then fails', async (t) => {
+  const { batcher, statements, clock, gap } = newBatcher();
+  const answers = [batcher.ask('before'), batcher.ask('held'), batcher.ask('good')];
+  statements[0]?.answer();
+  await gap();
+  statements[1]?.answer();
+  t.equal(await answers[2], 'GOOD');
+  let isOver = false;
+  answers[1]?.catch(() => {
+    isOver = true;
+  });
+  for (let tries = 0; tries < 10 && !isOver; tries += 1) {
+    await turn();
+    await clock.advance(1_000);
+    t.same(statements.at(-1)?.questions, ['held']);
+    statements.at(-1)?.answer();
+    await turn();
+  }
+  await t.rejects(answers[1] as Promise<unknown>, DatabaseBusyError);
 });
 
 t.test('a lost connection fails for all who were in the statement, at once', async (t) => {
