@@ -178,9 +178,7 @@ export class Gate {
     const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeOld, source, failures });
     if (actor !== undefined) return actor;
     this.#stats.signInsFailed += 1;
-    throw new UnauthorizedError(
-      'The token is not good: not one of ours, revoked, or expired. An admin makes another one',
-    );
+    throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
   }
 
   /**

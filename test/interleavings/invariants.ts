@@ -35,7 +35,7 @@ const roster: Record<string, string> = {
   'a status came back without a new epoch': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
       where r.id > $1 and (r.was).status = 'unknown' and (r.now).status = 'running' and (r.was).epoch = (r.now).epoch`,
-  'a verdict that nobody gave on this run and epoch': `
+  'a status change that nobody made for this run and epoch': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch || ' ' || (r.now).reason from lab.roster_authority_log r
       where r.id > $1 and (r.was).status = 'running' and (r.now).status = 'unknown'
         and (r.now).reason not in ('removed', 'legacy-silent')
