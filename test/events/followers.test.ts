@@ -114,9 +114,13 @@ t.test('one that the log has run away from is told so, and goes on', async (t) =
     const { n, last } = (await log()) ?? {};
     return n === 100 && last === MANY + 1;
   }, 'the log to be trimmed');
-  const told = await take(slow, 101);
-  t.match(told[0]?.event, { kind: 'gap', id: MANY - 99, body: { message: /not kept any more/ } });
-  t.same(idsOf(told.slice(1)), range(MANY - 98, MANY + 1));
+  const told: ToldEvent[] = [];
+  while (told.at(-1)?.event?.id !== MANY + 1) told.push(...(await take(slow, 1)));
+  const gap = told.findIndex(({ event }) => event?.kind === 'gap');
+  // While the instance lags behind the log, it still has some of them in its window.
+  t.same(idsOf(told.slice(0, gap)), range(2, gap + 1));
+  t.match(told[gap]?.event, { kind: 'gap', id: MANY - 99, body: { message: /not kept any more/ } });
+  t.same(idsOf(told.slice(gap + 1)), range(MANY - 98, MANY + 1));
   t.equal(events.stats().gaps, 1);
   await slow.return?.();
 });
