@@ -2,6 +2,7 @@
  * What must hold (docs/design.md section 8), asked of every change as it commits, each second of virtual time, and at the end.
  * The checks know the whole world: what the database says, what each process holds, and what really happened on the servers.
  */
+import { ArrivalChecks } from './arrival-checks.ts';
 import type { Change } from './changes.ts';
 import { RosterChecks } from './roster-checks.ts';
 import type { HeldUp } from './sim-postgres.ts';
@@ -18,8 +19,6 @@ export interface Unwell {
   what: string;
 }
 
-/** The longest bound of I1, and a second for the checks. */
-const SERVERS_WELL_MS = 32_300;
 /** Of tasks: their own deadlines on top, as far as they are shortened here. */
 const WORK_WELL_MS = 74_000;
 
@@ -43,10 +42,12 @@ export class Checks {
   readonly roster: RosterChecks;
   readonly tasks: TaskChecks;
   readonly tickets: TicketChecks;
+  readonly #arrivals: ArrivalChecks | undefined;
   readonly #world: World;
 
   constructor(world: World) {
     this.#world = world;
+    if (world.hasArrivals) this.#arrivals = new ArrivalChecks(world);
     this.roster = new RosterChecks(world);
     this.tasks = new TaskChecks(world);
     this.tickets = new TicketChecks(world);
@@ -85,6 +86,7 @@ export class Checks {
   /** Each second. */
   tick(): void {
     this.roster.tick();
+    this.#arrivals?.tick();
   }
 
   /** I5: with the event, or at its timeout; with the bus gone within the slow poll. */
@@ -92,7 +94,7 @@ export class Checks {
     const world = this.#world;
     const tookMs = world.time.now - since;
     const slowPollMs = world.instances[0]?.config.slowPollMs ?? 0;
-    if (world.calmForMs('instances', 'drains', 'network', 'database') < tookMs + slowPollMs) return;
+    if (world.calmForMs('instances', 'arrivals', 'drains', 'network', 'database') < tookMs + slowPollMs) return;
     const lateMs = causeAt === undefined ? 0 : world.time.now - Math.max(since, causeAt);
     if (lateMs > slowPollMs + WAIT_SLACK_MS)
       world.violated('I5', `a wait for ${what} outlived its cause by ${Math.round(lateMs)} ms`);
@@ -104,16 +106,16 @@ export class Checks {
 
   /** What is not well yet, and how long after the last fault it may be so; nothing when the world has come to rest. */
   unwell(): Unwell[] {
-    const { agents, oldAgents, workload } = this.#world;
+    const { agents, oldAgents, workload, connectedWithinMs } = this.#world;
     const isRunning = ({ uuid }: { uuid: string }) => this.roster.statusOf(uuid) === 'running';
     return [
       ...oldAgents
         .filter((agent) => !isRunning(agent))
-        .map(({ name }) => unwell('I1', SERVERS_WELL_MS, `${name} posts heartbeats and is not running`)),
+        .map(({ name }) => unwell('I1', connectedWithinMs, `${name} posts heartbeats and is not running`)),
       ...agents
         .filter((agent) => !isRunning(agent) || agent.agent?.link.isLive !== true)
         .map(({ name, uuid }) =>
-          unwell('I1', SERVERS_WELL_MS, `${name} is up, without a session or ${this.roster.statusOf(uuid)}`),
+          unwell('I1', connectedWithinMs, `${name} is up, without a session or ${this.roster.statusOf(uuid)}`),
         ),
       ...workload.unfinished.map(({ number, kind }) =>
         unwell('I5', WORK_WELL_MS, `operation ${number} (${kind}) has no end`),
@@ -128,13 +130,15 @@ export class Checks {
   /** I7: when the world has come to rest, each process holds no more than there is. */
   leaks(): string[] {
     const { agents, instances } = this.#world;
+    // To be balanced: each has a connection that is not a session yet.
+    const moving = agents.filter(({ agent }) => agent?.link.state.attempt !== undefined).length;
     const ofInstances = instances.flatMap(({ core, name, isOpen }) => {
       if (core === undefined || !isOpen) return [];
       const { sessions, verdicts, authority } = core.roster;
       const held = agents.filter(({ uuid }) => sessions.get(uuid) !== undefined).length;
       const waits = core.tasks.stats().waits + core.waitlist.stats().waits;
       return [
-        [core.link.connections > held, `keeps ${core.link.connections} connections of ${held} agents`],
+        [core.link.connections > held + moving, `keeps ${core.link.connections} connections of ${held} agents`],
         [authority.waiting + verdicts.queued > 0, 'keeps accepts or verdicts of nobody'],
         [authority.alternations > 0, 'found agents that take turns, and there are none'],
         [waits > 0, `keeps ${waits} waits of nobody`],

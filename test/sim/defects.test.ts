@@ -22,8 +22,9 @@ const found = new Map<string, number>();
 
 for (const [number, defect] of defects.entries()) {
   t.test(`it finds: ${defect.name}`, async (t) => {
-    const { code, output } = await find(number, '--from', String(defect.firstSeed), '--seeds', String(SEEDS));
-    const seed = /^seed (\d+) /m.exec(output)?.[1];
+    const kind = defect.kind === undefined ? [] : ['--arriving'];
+    const { code, output } = await find(number, '--from', String(defect.firstSeed), '--seeds', String(SEEDS), ...kind);
+    const seed = /^seed (?:[a-z]+-)?(\d+) /m.exec(output)?.[1];
     const [, violated, what] = /^ {2}(I\d) at [\d.]+ s: (.*)$/m.exec(output) ?? [];
     t.equal(code, 1, 'something was violated');
     t.ok(Number(seed) < defect.firstSeed + SEEDS, `by seed ${seed}`);

@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { Invariant } from './checks.ts';
+import type { ARRIVING } from './plan.ts';
 
 export interface Defect {
   name: string;
@@ -14,6 +15,8 @@ export interface Defect {
   breaks: Invariant;
   /** The first seed that finds it, so that `npm test` need not run those before it again. */
   firstSeed: number;
+  /** Of seeds; left out, the common ones. */
+  kind?: typeof ARRIVING;
   file: string;
   was: string;
   is: string;
@@ -187,6 +190,24 @@ end $$;
     file: 'lib/moray/pool.ts',
     was: 'if (!isTemporary(error)) throw error;\n      const waitedMs',
     is: 'if (error !== undefined) throw error;\n      const waitedMs',
+  },
+  {
+    name: 'an instance admits every agent that arrives, however late it is',
+    breaks: 'I1',
+    firstSeed: 7,
+    kind: 'arriving-',
+    file: 'lib/roster/arrivals.ts',
+    was: 'if (mayAdmit(this.#state',
+    is: 'if (this.#underWay >= 0 || mayAdmit(this.#state',
+  },
+  {
+    name: 'an instance that was late once never admits an agent again',
+    breaks: 'I1',
+    firstSeed: 7,
+    kind: 'arriving-',
+    file: 'lib/roster/admission.ts',
+    was: 'const measured = loadOf({ ...pressure, loopLateMs });',
+    is: "const { load, why } = before.load === 'late' ? before : loadOf({ ...pressure, loopLateMs });\n  const measured: Measured = { load, why };",
   },
   // From here on: what was found in the product while the simulation was written, as it was.
   {

@@ -1,8 +1,8 @@
 /** What has failed lately, and whom it concerns: which of the bounds of I1 and I5 holds now. */
 import { type Fault, lengthOf } from './plan.ts';
 
-/** The bus spoils nothing (law 1), and a drain less than a death. */
-export type Disturbance = 'agents' | 'instances' | 'drains' | 'network' | 'database' | 'bus';
+/** The bus spoils nothing (law 1), arrivals neither (law 11), and a drain less than a death. */
+export type Disturbance = 'agents' | 'arrivals' | 'instances' | 'drains' | 'network' | 'database' | 'bus';
 
 /** Everything of a kind, or what concerns one process, or what concerns all of them. */
 export type Concern = Disturbance | `${Disturbance}:${string}`;
@@ -23,6 +23,7 @@ export class Disturbances {
 }
 
 export function disturbanceOf({ kind }: Fault): Disturbance {
+  if (kind === 'agents-arriving') return 'arrivals';
   if (kind === 'agent-connections-reset' || kind === 'agent-cut-off') return 'network';
   if (kind.startsWith('agent-') || kind === 'old-agent-silent') return 'agents';
   if (kind.startsWith('bus-') || kind === 'instance-without-bus') return 'bus';

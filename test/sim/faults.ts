@@ -35,6 +35,8 @@ function begin(world: World, fault: Fault): void {
       return drainInstance(world, fault);
     case 'instance-added':
       return world.addInstance();
+    case 'agents-arriving':
+      return world.addAgents(fault.agents, fault.ms);
     case 'instance-asked-to-leave':
       return askToLeave(world, fault);
     case 'instances-drained':

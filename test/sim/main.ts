@@ -5,7 +5,7 @@
  */
 import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
-import { RARE } from './plan.ts';
+import { ARRIVING, RARE } from './plan.ts';
 import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
 
@@ -17,6 +17,7 @@ const USAGE = `npm run sim -- [options]      simulated worlds: the product's cod
   --trace         with --seed: everything that happens, also frames and statements
   --shrink        with --seed: leave out what the violation does not need, and tell that story
   --rare          seeds rare-N: what the common ones hardly come to, see rare.ts
+  --arriving      seeds arriving-N: more agents arrive than the instances can admit, see arriving.ts
   --reached       say which branches of roster, tasks and waitlist no seed reached
   --defect NAME   with a deliberate defect in the product (its number or its name), until it is found
   --defects       list them
@@ -43,6 +44,7 @@ async function main(): Promise<number> {
       shrink: { type: 'boolean', default: false },
       reached: { type: 'boolean', default: false },
       rare: { type: 'boolean', default: false },
+      arriving: { type: 'boolean', default: false },
       defect: { type: 'string' },
       defects: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -52,9 +54,10 @@ async function main(): Promise<number> {
   if (values.defects) return say(defects.map(({ name, breaks }, index) => `${index}  ${breaks}  ${name}\n`).join(''));
   if (values.defect !== undefined) apply(defectOf(values.defect));
   const from = whole('from', values.from);
+  const kind = values.arriving ? ARRIVING : values.rare ? RARE : '';
   const seeds =
     values.seed === undefined
-      ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => `${values.rare ? RARE : ''}${from + index}`)
+      ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => `${kind}${from + index}`)
       : [values.seed];
   return run({ seeds, trace: values.trace, shrink: values.shrink, reached: values.reached });
 }

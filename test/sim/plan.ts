@@ -2,6 +2,7 @@
  * What a seed stands for: how large the world is, what goes wrong in it and when, and what is asked of it. Plain data, made
  * before the run, so that a part of it can be left out and all else stays as it was (run.ts).
  */
+import { arrivingOf } from './arriving.ts';
 import { rareOf } from './rare.ts';
 import { SeededRandom } from './seeded-random.ts';
 
@@ -13,6 +14,8 @@ export type Fault = { at: number } & (
   | { kind: 'reader-frozen'; ms: number }
   | { kind: 'instance-drained'; instance: number; downMs: number }
   | { kind: 'instance-asked-to-leave'; instance: number; downMs: number }
+  /** Servers that were not there before. */
+  | { kind: 'agents-arriving'; agents: number; ms: number }
   | { kind: 'instances-drained'; downMs: number }
   | { kind: 'instance-lagging'; instance: number; ms: number }
   | { kind: 'instance-added' }
@@ -87,7 +90,23 @@ export interface Plan {
   operations: Operation[];
   /** From here on nothing goes wrong any more. */
   calmAt: number;
+  /** Every server has a session by then, counted from `calmAt`. */
+  connectedWithinMs: number;
+  costs: Costs;
 }
+
+/** How long an instance's event loop is busy with what it reads. */
+export interface Costs {
+  /** An agent that is admitted. */
+  greetMs: number;
+  /** One that is told to return. */
+  refusalMs: number;
+  frameMs: number;
+}
+
+const FREE: Costs = { greetMs: 0, refusalMs: 0, frameMs: 0 };
+/** The longest bound of I1, and a second for the checks. */
+const CONNECTED_WITHIN_MS = 32_300;
 
 export const PROFILES = ['agents', 'instances', 'network', 'database', 'everything'] as const;
 export type Profile = (typeof PROFILES)[number];
@@ -146,9 +165,15 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
 
 /** What seeds of this kind have on top: see `rare.ts`. */
 export const RARE = 'rare-';
+/** Of seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
+export const ARRIVING = 'arriving-';
 
 export function planOf(seed: string): Plan {
   const plan = commonPlanOf(seed);
+  if (seed.startsWith(ARRIVING)) {
+    const arriving = arrivingOf(plan);
+    return { ...arriving, calmAt: calmAfter(arriving.faults, 0) };
+  }
   if (!seed.startsWith(RARE)) return plan;
   const { faults, operations } = rareOf(plan);
   const all = [...plan.faults, ...faults].sort((one, other) => one.at - other.at);
@@ -174,11 +199,13 @@ function commonPlanOf(seed: string): Plan {
   if (isLarge) faults.unshift({ at: 7_000, kind: 'instance-added' });
   const oldAgents = random.whole(0, 2);
   if (wide.chance(0.25)) stopReader({ faults, operations, agents }, wide);
-  return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt: calmAfter(faults) };
+  const calmAt = calmAfter(faults);
+  const untroubled = { connectedWithinMs: CONNECTED_WITHIN_MS, costs: FREE };
+  return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt, ...untroubled };
 }
 
-function calmAfter(faults: readonly Fault[]): number {
-  return Math.max(FAULTS_UNTIL_MS, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
+function calmAfter(faults: readonly Fault[], atLeast = FAULTS_UNTIL_MS): number {
+  return Math.max(atLeast, ...faults.map((fault) => fault.at + lengthOf(fault))) + 1;
 }
 
 interface Drawn {
@@ -208,6 +235,8 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
     case 'agent-restored':
     case 'run-declared-dead':
       throw new Error(`${kind} is of a rare seed`);
+    case 'agents-arriving':
+      throw new Error(`${kind} is of another kind of seed`);
     case 'reader-frozen':
       throw new Error(`${kind} goes with wide tasks`);
     case 'rack-lost':

@@ -90,10 +90,23 @@ export class SimInstance implements LinkDoor {
     if (this.isUp) this.#life?.process.receive(0, () => this.core?.drain('simulated'));
   }
 
+  get frameMs(): number {
+    return this.#world.costs.frameMs;
+  }
+
+  /** As with one that stays: it learns only afterwards that nobody is there. */
+  abandoned(): void {
+    const { refusalMs, greetMs } = this.#world.costs;
+    if (greetMs === 0 || this.core === undefined || !this.isOpen) return;
+    this.process.loop.work(this.core.link.arrive() === undefined ? greetMs : refusalMs);
+  }
+
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined {
     const link = this.core?.link;
     if (link === undefined || !this.isOpen) return { status: 503, retryAfterMs: 0 };
+    const { refusalMs, greetMs } = this.#world.costs;
     const refusal = link.arrive();
+    this.process.loop.work(refusal === undefined ? greetMs : refusalMs);
     if (refusal !== undefined) return { status: 503, retryAfterMs: 1000 * (refusal.retryAfterSeconds ?? 0) };
     this.#ends.set(serverUuid, [end, ...(this.#ends.get(serverUuid) ?? [])].slice(0, KEPT_ENDS));
     link.take({ socket: end, stream: end.stream, serverUuid });
@@ -124,7 +137,7 @@ export class SimInstance implements LinkDoor {
     return new Core({
       config: this.config,
       clock,
-      eventLoop: { busyShare: () => 0 },
+      eventLoop: { busyShare: process.loop.busyShare() },
       random,
       log,
       databases: {

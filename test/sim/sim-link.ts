@@ -12,6 +12,10 @@ import type { SimProcess } from './sim-process.ts';
 /** Who takes upgrades at an address. */
 export interface LinkDoor {
   process: SimProcess;
+  /** How long it works on one frame. */
+  frameMs: number;
+  /** It reads the request of an agent that has given up. */
+  abandoned(): void;
   /** Undefined: the WebSocket stands, over these. */
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined;
 }
@@ -39,7 +43,7 @@ export class AgentEnd implements LinkSocket, Peer {
     const door = find();
     if (door === undefined || door.process.isDead) return void refused();
     door.process.receive(this.#network.latencyMs(), () => {
-      if (this.process.isDead || this.#state !== 'connecting') return;
+      if (this.process.isDead || this.#state !== 'connecting') return door.abandoned();
       if (find() !== door) return void refused();
       this.#upgrade(door, serverUuid);
     });
@@ -87,7 +91,7 @@ export class AgentEnd implements LinkSocket, Peer {
   }
 
   #upgrade(door: LinkDoor, serverUuid: string): void {
-    const back = new InstanceEnd({ process: door.process, network: this.#network, agent: this });
+    const back = new InstanceEnd({ door, network: this.#network, agent: this });
     this.#out = this.#network.wire(this, back);
     back.incoming = this.#out;
     this.process.onKill(() => this.vanish(this.process.isPowerless));
@@ -119,6 +123,7 @@ type Listeners = {
 export class InstanceEnd implements AgentSocket, Peer {
   readonly process: SimProcess;
   readonly stream: AgentStream;
+  readonly #frameMs: number;
   readonly #network: SimNetwork;
   readonly #out: Wire;
   readonly #listeners: Partial<Listeners> = {};
@@ -132,8 +137,10 @@ export class InstanceEnd implements AgentSocket, Peer {
   /** When this side ended it. */
   leftAt: number | undefined;
 
-  constructor({ process, network, agent }: { process: SimProcess; network: SimNetwork; agent: AgentEnd }) {
+  constructor({ door, network, agent }: { door: LinkDoor; network: SimNetwork; agent: AgentEnd }) {
+    const { process, frameMs } = door;
     this.process = process;
+    this.#frameMs = frameMs;
     this.#network = network;
     this.#out = network.wire(this, agent);
     this.stream = {
@@ -205,6 +212,7 @@ export class InstanceEnd implements AgentSocket, Peer {
     if (this.#isOver) return;
     if (this.#unread !== undefined) return void this.#unread.push(packet);
     if (packet.kind === 'end') return this.#end();
+    this.process.loop.work(this.#frameMs);
     this.#heard(framed('text' in packet ? packet.text : ''));
     if (this.#isOver) return;
     if (packet.kind === 'frame') this.#listeners.message?.(Buffer.from(packet.text), false);

@@ -1,11 +1,13 @@
 /**
  * One process of the simulated world: its clock, its chance, and the gate through which everything comes in. A dead one
  * hears nothing any more and asks for nothing; a frozen one hears it all when it thaws, timers first, each late, as a real one.
+ * One whose work takes time hears it when it is done with what came before (`sim-loop.ts`).
  *
  *     running ──freeze──▶ frozen ──thaw──▶ running        any ──kill──▶ dead
  */
 import type { Clock, Timer } from '../../lib/ports/clock.ts';
 import type { SeededRandom } from './seeded-random.ts';
+import { SimLoop } from './sim-loop.ts';
 import { PHASE, type Phase, type VirtualTime } from './virtual-time.ts';
 
 /** What virtual time is counted from, on every wall clock and in the database. */
@@ -29,6 +31,7 @@ export class SimProcess {
   readonly name: string;
   readonly random: SeededRandom;
   readonly clock: Clock;
+  readonly loop: SimLoop;
   readonly #deps: ProcessDeps;
   readonly #held: Held[] = [];
   readonly #whenKilled: (() => void)[] = [];
@@ -42,6 +45,7 @@ export class SimProcess {
     this.name = deps.name;
     this.random = deps.random;
     this.#deps = deps;
+    this.loop = new SimLoop(deps.time);
     this.clock = new ProcessClock(this, deps.time);
   }
 
@@ -70,6 +74,7 @@ export class SimProcess {
     };
     const timer = this.#deps.time.schedule(delayMs, phase, () => {
       if (this.#state === 'frozen') this.#held.push({ phase, run: guarded });
+      else if (this.loop.isBusy) this.loop.add({ phase, run: guarded });
       else guarded();
     });
     return {

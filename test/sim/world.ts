@@ -6,7 +6,7 @@ import { Conditions } from './conditions.ts';
 import { type Concern, type Disturbance, Disturbances } from './disturbances.ts';
 import { eventComplaints } from './event-checks.ts';
 import { scheduleFaults } from './faults.ts';
-import type { Plan } from './plan.ts';
+import type { Costs, Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';
 import { SimAgent } from './sim-agent.ts';
 import { SimHub } from './sim-bus.ts';
@@ -134,6 +134,23 @@ export class World {
     this.time.schedule(this.random.between(0, 400), PHASE.input, () => instance.start());
   }
 
+  get costs(): Costs {
+    return this.#plan.costs;
+  }
+
+  get connectedWithinMs(): number {
+    return this.#plan.connectedWithinMs;
+  }
+
+  get hasArrivals(): boolean {
+    return this.#plan.faults.some(({ kind }) => kind === 'agents-arriving');
+  }
+
+  /** Beside those that are there, spread over that time. */
+  addAgents(count: number, withinMs: number): void {
+    for (let each = 0; each < count; each++) this.#addAgent(this.agents.length, () => this.random.between(0, withinMs));
+  }
+
   newProcess(name: string, life: string): SimProcess {
     this.story.tell(name, `process ${life} starts`);
     const crashed = (error: unknown) => this.crashed(name, error);
@@ -167,10 +184,10 @@ export class World {
     return Math.max(0, this.time.now - this.#disturbances.until(...concerns));
   }
 
-  #addAgent(number: number): void {
+  #addAgent(number: number, inMs = () => this.random.between(500, 2500)): void {
     const agent = new SimAgent(this, number);
     this.agents.push(agent);
-    this.time.schedule(this.random.between(500, 2500), PHASE.input, () => agent.start());
+    this.time.schedule(inMs(), PHASE.input, () => agent.start());
     this.#backUp(agent);
   }
 

@@ -10,6 +10,7 @@ export const LONG = [
   'test/failover/*.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/mix.test.ts',
+  'test/sim/seeds-arriving.test.ts',
   'test/upgrade/*.test.ts',
   'test/waitlist/stress.test.ts',
 ] as const;

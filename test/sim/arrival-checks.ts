@@ -1,0 +1,50 @@
+/** Law 11: what is connected is not lost to agents that arrive. Asked each second, of worlds in which many do. */
+import type { SimAgent } from './sim-agent.ts';
+import type { World } from './world.ts';
+
+/** Of the sessions that were there. */
+const LOST_SHARE = 0.01;
+/** Until an agent has noticed that its instance is gone. */
+const NOTICED_MS = 15_000;
+
+export class ArrivalChecks {
+  readonly #world: World;
+  /** Agents that have a session, by the instance's name. */
+  readonly #standing = new Map<SimAgent, string>();
+  /** Those that lost it although nothing befell their instance. */
+  readonly #lost = new Set<SimAgent>();
+
+  constructor(world: World) {
+    this.#world = world;
+  }
+
+  tick(): void {
+    for (const agent of this.#world.agents) {
+      const instance = this.#instanceOf(agent);
+      const former = this.#standing.get(agent);
+      if (instance !== undefined) this.#standing.set(agent, instance);
+      else if (former !== undefined) this.#noteLoss(agent, former);
+    }
+    const most = LOST_SHARE * this.#standing.size;
+    if (this.#lost.size > most)
+      this.#world.violated(
+        'I1',
+        `${this.#lost.size} of ${this.#standing.size} agents with a session lost it to those that arrived`,
+      );
+  }
+
+  #noteLoss(agent: SimAgent, instance: string): void {
+    this.#standing.delete(agent);
+    const isExcused =
+      this.#world.calmForMs(`agents:${agent.name}`, `instances:${instance}`, `drains:${instance}`, 'network') <
+      NOTICED_MS;
+    if (isExcused) return;
+    this.#world.story.tell(agent.name, `has lost its session at ${instance}`);
+    this.#lost.add(agent);
+  }
+
+  #instanceOf({ agent }: SimAgent): string | undefined {
+    const uuid = agent?.link.isLive === true ? agent.link.state.session?.cnapiUuid : undefined;
+    return this.#world.instances.find((instance) => instance.uuid === uuid)?.name;
+  }
+}

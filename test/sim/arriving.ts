@@ -1,0 +1,97 @@
+/**
+ * More agents arrive at once than the instances can admit, whose event loops are slow here. Seeds named `arriving-N` have this in
+ * a common plan in place of its faults, alone or together with one that takes an instance or the database away meanwhile.
+ */
+import type { Costs, Fault, Plan } from './plan.ts';
+import { SeededRandom } from './seeded-random.ts';
+
+interface Drawn {
+  random: SeededRandom;
+  instances: number;
+  /** When the agents begin to arrive. */
+  at: number;
+}
+
+/** A greeting includes what follows it until the session works. */
+const COSTS: Costs = { greetMs: 14, refusalMs: 0.5, frameMs: 0.3 };
+/** Of the agents that are there before. */
+const STANDING = [30, 60] as const;
+/** Several times what the instances can greet in that time. */
+const ARRIVING = [600, 700] as const;
+const ARRIVING_MS = [500, 3_000] as const;
+const OPERATIONS_UNTIL_MS = 12_000;
+/** The longest time that an agent is told to stay away, and the time in which those that come then are greeted. */
+const CONNECTED_WITHIN_MS = 45_000;
+
+export function arrivingOf(plan: Plan): Plan {
+  const random = new SeededRandom(`arriving ${plan.seed}`);
+  const instances = random.whole(1, 2);
+  const at = Math.round(random.between(6_000, 8_000));
+  const wave: Fault = {
+    at,
+    kind: 'agents-arriving',
+    agents: random.whole(...ARRIVING),
+    ms: Math.round(random.between(...ARRIVING_MS)),
+  };
+  const story = STORIES[Number(/\d+$/.exec(plan.seed)?.[0] ?? 0) % STORIES.length] as (typeof STORIES)[number];
+  const faults = [wave, ...story({ random, instances, at })].sort((one, other) => one.at - other.at);
+  const operations = plan.operations.filter((operation) => operation.at < OPERATIONS_UNTIL_MS);
+  const agents = random.whole(...STANDING);
+  return { ...plan, instances, agents, faults, operations, costs: COSTS, connectedWithinMs: CONNECTED_WITHIN_MS };
+}
+
+/** In turn, so that a few seeds have them all. */
+const STORIES: readonly ((drawn: Drawn) => Fault[])[] = [
+  instanceDies,
+  alone,
+  databaseSlow,
+  instanceDrains,
+  databaseDown,
+  allAtOnce,
+];
+
+function alone(): Fault[] {
+  return [];
+}
+
+/** Those that it held arrive at the others as well. */
+function instanceDies({ random, instances, at }: Drawn): Fault[] {
+  return [
+    {
+      at: soonAfter(at, random),
+      kind: 'instance-killed',
+      instance: random.whole(0, instances - 1),
+      isPowerless: random.chance(0.5),
+      downMs: Math.round(random.between(500, 6_000)),
+    },
+  ];
+}
+
+function databaseSlow({ random, at }: Drawn): Fault[] {
+  const extraMs = Math.round(random.between(100, 700));
+  return [{ at: at - 1_000, kind: 'database-slow', extraMs, ms: Math.round(random.between(4_000, 12_000)) }];
+}
+
+function databaseDown({ random, at }: Drawn): Fault[] {
+  const kind = random.pick(['database-down', 'database-frozen'] as const);
+  return [{ at: soonAfter(at, random), kind, ms: Math.round(random.between(1_000, 8_000)) }];
+}
+
+function instanceDrains({ random, instances, at }: Drawn): Fault[] {
+  return [
+    {
+      at: soonAfter(at, random),
+      kind: 'instance-drained',
+      instance: random.whole(0, instances - 1),
+      downMs: Math.round(random.between(500, 4_000)),
+    },
+  ];
+}
+
+function allAtOnce(drawn: Drawn): Fault[] {
+  return [...databaseSlow(drawn), ...instanceDies(drawn), ...instanceDrains(drawn)];
+}
+
+function soonAfter(at: number, random: SeededRandom): number {
+  return at + Math.round(random.between(-1_000, 3_000));
+}
