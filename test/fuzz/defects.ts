@@ -89,6 +89,23 @@ export const defects: readonly Defect[] = [
       },
     ],
   },
+  {
+    name: 'a list is read as a whole, and the memory of answers is not counted',
+    finding: 'FOUND in cost: {"kind":"lists"',
+    changes: [
+      { file: 'lib/http/row-stream.ts', find: 'const FIRST_ROWS = 16;', put: 'const FIRST_ROWS = 1_000;' },
+      {
+        file: 'lib/http/row-stream.ts',
+        find: 'const CHUNK_BYTES = ROW_STREAM_BYTES / 4;',
+        put: 'const CHUNK_BYTES = 1_000 * ROW_STREAM_BYTES;',
+      },
+      {
+        file: 'lib/http/answer-budget.ts',
+        find: 'if (!isShareFull && !isFull) return;',
+        put: 'if (maxBytes > 0 || isShareFull || isFull) return;',
+      },
+    ],
+  },
 ];
 
 /** Resolves with how many were not found. */
