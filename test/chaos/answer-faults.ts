@@ -10,18 +10,25 @@ import { pick } from './chance.ts';
 import type { FaultKind, Harm, Stage } from './faults.ts';
 
 /** Begins the keys of these tasks: they belong to no workload, and no rule is about them. */
-export const OF_A_FAULT = 'of a fault ';
+export const OF_A_FAULT = 'of-a-fault-';
 /** Together more than the buffers between an instance and Postgres hold. */
 const TASKS = 12;
-const TASK_BYTES = 700_000;
+const TASK_BYTES = 1_000_000;
 /** Slow enough that a large answer is on its way for a minute, while beats still pass. */
 const BYTES_PER_SECOND = 100_000;
 /** Until the instance has been told of the tasks and reads them. */
 const READING_MS = 1_500;
+/**
+ * From the beginning of the fault: what comes before it stands still, the agents' patience (`serverSilenceMs`), what gives up an
+ * answer that nobody reads (four fifths of `leaseMs`), and an accept that is tried again.
+ */
+const LEFT_WITHIN_MS = 4_000 + 3_000 + 4_000 + 2_000;
 
 interface Way {
   name: string;
   harm: Pick<Harm, 'part' | 'line' | 'lastsMs'>;
+  /** Its agents leave it in time. */
+  isLeft: boolean;
   begin(instance: Instance, zone: Zone): void;
   end(instance: Instance, zone: Zone): void;
 }
@@ -29,31 +36,36 @@ interface Way {
 const ways: Way[] = [
   {
     name: 'instance frozen in the middle of an answer',
-    harm: { part: 'instance', lastsMs: 13_000 },
+    harm: { part: 'instance', lastsMs: 18_000 },
+    isLeft: true,
     begin: ({ program }) => program.freeze(),
     end: ({ program }) => program.thaw(),
   },
   {
     name: 'instance to Postgres cut without FIN in the middle of an answer',
     harm: { part: 'line', line: 'database', lastsMs: 13_000 },
+    isLeft: false,
     begin: ({ databaseProxy }) => databaseProxy?.swallow(),
     end: () => undefined,
   },
   {
     name: 'Postgres frozen in the middle of an answer',
     harm: { part: 'postgres', lastsMs: 4_000 },
+    isLeft: false,
     begin: (_instance, { postgres }) => postgres.freeze(),
     end: (_instance, { postgres }) => postgres.thaw(),
   },
 ];
 
-export const answerFaults: readonly FaultKind[] = ways.map(({ name, harm, begin, end }) => ({
+export const answerFaults: readonly FaultKind[] = ways.map(({ name, harm, isLeft, begin, end }) => ({
   name,
   prepare(stage) {
     const index = pick([...stage.zone.instances.keys()], stage.random);
     const instance = stage.zone.instances[index] as Instance;
+    const servers = stage.health.roster.filter(({ owner }) => owner === instance.uuid).map(({ server }) => server);
     return {
       ...harm,
+      ...(isLeft ? { moves: { servers, withinMs: LEFT_WITHIN_MS } } : {}),
       ...(harm.part === 'postgres' ? {} : { instance: index }),
       begin: async () => {
         // It claims them all at once when it goes on.
@@ -83,8 +95,9 @@ async function createLargeTasks({ zone, health, random }: Stage, { uuid }: Insta
 
 async function createTask({ url }: Instance, server: string, body: string): Promise<void> {
   const headers = { 'content-type': 'application/json', 'idempotency-key': `${OF_A_FAULT}${randomUUID()}` };
-  await fetch(`${url}/servers/${server}/tasks`, { method: 'POST', headers, body }).then(
-    (answer) => answer.body?.cancel(),
+  const answer = await fetch(`${url}/servers/${server}/tasks`, { method: 'POST', headers, body }).catch(
     () => undefined,
   );
+  if (answer?.status === 400) throw new Error(`a task of a fault was refused: ${await answer.text()}`);
+  await answer?.body?.cancel();
 }

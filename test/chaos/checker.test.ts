@@ -3,6 +3,7 @@ import t from 'tap';
 import { check, rules } from './checker.ts';
 import {
   A,
+  arrival,
   B,
   begin,
   FIRST,
@@ -27,6 +28,25 @@ t.test('a good run violates nothing, and every rule has looked at it', async (t)
 });
 
 const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence) => void][] = [
+  [
+    'a session that was lost while others arrived',
+    'arriving agents take no session from others',
+    /lost its session: many agents arriving/,
+    ({ stored }) => stored.statuses.push(status(B, 'unknown', 152_000)),
+  ],
+  [
+    'an agent that arrived and lost its session again',
+    'arriving agents take no session from others',
+    /1 of 2 that had arrived lost their session again/,
+    ({ stored }) => stored.statuses.push(status(arrival.crowd?.[0] ?? '', 'unknown', 153_000)),
+  ],
+  [
+    'a server that stays with an instance that stands still',
+    'servers leave an instance that stands still',
+    /was not taken over 11500 ms after/,
+    ({ history }) =>
+      Object.assign(history.find((entry) => entry.kind === 'roster' && entry.at === 205_000) ?? {}, { at: 217_000 }),
+  ],
   [
     'an accepted task that is not in the database',
     'nothing accepted is missing',

@@ -3,6 +3,7 @@ import type { Evidence } from './history.ts';
 import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
 import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';
 import { commandsRunOnce, outcomesAreReal } from './rules/runs.ts';
+import { arrivalsTakeNoSession, serversOfAStandingInstanceMove } from './rules/sessions.ts';
 import {
   deadServersBecomeUnknown,
   epochsOnlyRise,
@@ -34,6 +35,8 @@ export const rules: readonly ((world: World) => Verdicts)[] = [
   deadServersBecomeUnknown,
   statusIsAsRecorded,
   faultsAreGotOver,
+  arrivalsTakeNoSession,
+  serversOfAStandingInstanceMove,
   epochsOnlyRise,
   nothingFalls,
 ];

@@ -9,6 +9,7 @@ import type { Program } from '../../tools/processes/program.ts';
 import type { CuttableProxy } from '../support/cuttable-proxy.ts';
 import type { Instance, RealAgent, Zone } from '../support/fleet-harness.ts';
 import { answerFaults } from './answer-faults.ts';
+import { arrivalFaults } from './arrivals.ts';
 import { between, pick } from './chance.ts';
 import type { Health } from './health.ts';
 import type { Fault, LineKind } from './history.ts';
@@ -20,7 +21,7 @@ export interface Stage {
   simulated: readonly string[];
 }
 
-type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'dead'>;
+type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'dead' | 'moves' | 'crowd'>;
 
 /** What is about to happen to a certain target. */
 export interface Harm extends Partial<About> {
@@ -33,6 +34,8 @@ export interface Harm extends Partial<About> {
   begin(): Promise<void> | void;
   /** Undoes it; what needs time to come back is waited for by the walk. */
   end(): Promise<void> | void;
+  /** When all is well again. */
+  after?(): Promise<void> | void;
 }
 
 export interface FaultKind {
@@ -393,6 +396,7 @@ export const faultKinds: readonly FaultKind[] = [
   ...processFaults,
   ...storeFaults,
   ...answerFaults,
+  ...arrivalFaults,
   pairFault,
   ...(Object.keys(lines) as LineKind[]).flatMap((line) => ways.map((way) => lineFault(line, way))),
 ];

@@ -70,6 +70,33 @@ export const frozen: Fault = {
   settledAt: 32_000,
 };
 
+/** Two agents arrive. */
+export const arrival: Fault = {
+  kind: 'fault',
+  name: 'many agents arriving',
+  part: 'crowd',
+  servers: [],
+  codes: [],
+  crowd: ['dddddddd-0000-4000-8000-000000000000', 'eeeeeeee-0000-4000-8000-000000000000'],
+  from: 150_000,
+  to: 154_000,
+  settledAt: 155_000,
+};
+
+/** The instance that A's agent is connected to stands still. */
+export const standing: Fault = {
+  kind: 'fault',
+  name: 'instance frozen',
+  part: 'instance',
+  instance: 1,
+  servers: [],
+  codes: [],
+  moves: { servers: [A], withinMs: 10_000 },
+  from: 200_000,
+  to: 218_000,
+  settledAt: 219_000,
+};
+
 export function goodEvidence(): Evidence {
   const lock = { workload: 'locks' as const, queue: 'one', expiresInMs: 8_000 };
   return {
@@ -112,7 +139,10 @@ export function goodEvidence(): Evidence {
       op({ op: 'servers', askedAt: 40_000, status: 200, count: 2, unknown: [], workload: 'status' }),
       { kind: 'roster', at: 100, rows: [{ server: A, epoch: 1, owner: 'i0', status: 'running' }] },
       { kind: 'roster', at: 31_000, rows: [{ server: A, epoch: 2, owner: 'i1', status: 'running' }] },
+      { kind: 'roster', at: 205_000, rows: [{ server: A, epoch: 2, owner: 'i0', status: 'running' }] },
       structuredClone(frozen),
+      structuredClone(arrival),
+      structuredClone(standing),
     ],
     stored: {
       tasks: [
@@ -132,6 +162,10 @@ export function goodEvidence(): Evidence {
         status(B, 'running', 0),
         status(A, 'unknown', 22_300),
         status(A, 'running', 30_500, 2),
+        ...(arrival.crowd ?? []).flatMap((server) => [
+          status(server, 'running', 151_000),
+          status(server, 'unknown', 157_000),
+        ]),
       ],
     },
     effects: [

@@ -19,7 +19,10 @@ type Row = RosterLook['rows'][number];
 export class Health {
   /** Programs that a fault has ended. */
   readonly down = new Set<Program>();
+  /** Programs of a fault. */
+  readonly also = new Set<Program>();
   readonly #zone: Zone;
+  readonly #servers: ReadonlySet<string>;
   readonly #recorder: Recorder;
   readonly #waited = new Map<string, number>();
   readonly #fell = new Set<Program>();
@@ -28,8 +31,10 @@ export class Health {
   #lookedAt: number;
   #reading: Promise<void> | undefined;
 
-  constructor(zone: Zone, recorder: Recorder) {
+  /** `servers`: those that are there from beginning to end. */
+  constructor(zone: Zone, recorder: Recorder, servers: readonly string[]) {
     this.#zone = zone;
+    this.#servers = new Set(servers);
     this.#recorder = recorder;
     this.#lookedAt = recorder.now();
   }
@@ -46,12 +51,16 @@ export class Health {
 
   get programs(): Program[] {
     const { instances, agents, fleet } = this.#zone;
-    return [...instances, ...agents].map(({ program }) => program).concat(fleet ?? []);
+    return [...instances, ...agents].map(({ program }) => program).concat(fleet ?? [], ...this.also);
   }
 
-  /** As read last. */
+  /** As read last, without the servers of those that arrive and leave. */
   get roster(): Row[] {
-    return [...this.#roster.values()];
+    return [...this.#roster.values()].filter(({ server }) => this.#servers.has(server));
+  }
+
+  statusOf(server: string): string | undefined {
+    return this.#roster.get(server)?.status;
   }
 
   /** Reads the roster now; what cannot be read is no fact. */

@@ -66,7 +66,7 @@ export interface Intent {
   failure?: string;
 }
 
-export type Part = 'instance' | 'agent' | 'fleet' | 'redis' | 'postgres' | 'line';
+export type Part = 'instance' | 'agent' | 'fleet' | 'redis' | 'postgres' | 'line' | 'crowd';
 export type LineKind = 'agents' | 'database' | 'bus' | 'callers';
 
 export interface Fault {
@@ -80,6 +80,10 @@ export interface Fault {
   servers: string[];
   /** These have no agent at all while it lasts: they must become `unknown`, by this promise. */
   dead?: { servers: string[]; withinMs: number };
+  /** Another instance must have taken these over by then. */
+  moves?: { servers: string[]; withinMs: number };
+  /** These servers' agents arrive meanwhile, and leave when all is well. */
+  crowd?: readonly string[];
   /** Codes of failure that it can cause to the tasks of `servers`. */
   codes: string[];
   from: number;

@@ -69,9 +69,9 @@ export function readEvidence(directory: string): Evidence {
 async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: typeof faultKinds }): Promise<void> {
   const recorder = new Recorder(path.join(zone.directory, HISTORY));
   const random = seededRandom(options.seed);
-  const health = new Health(zone, recorder);
   const agents = zone.agents.map(({ serverUuid }) => serverUuid);
   const simulated = (await zone.serverUuids).filter((uuid) => !agents.includes(uuid));
+  const health = new Health(zone, recorder, [...agents, ...simulated]);
   const { minutes, seed } = options;
   const instances = zone.instances.map(({ uuid }) => uuid);
   recorder.write({ kind: 'plan', at: recorder.now(), seed, minutes, instances, agents, simulated });

@@ -64,6 +64,7 @@ export class Walk {
       fault.to = recorder.now();
     }
     await this.#settle(begun);
+    for (const { harm } of begun) await harm.after?.();
     for (const { fault } of begun.reverse()) recorder.write(fault);
     const [{ from = 0, to = 0, settledAt = Number.NaN, lacking = [] } = {}] = begun.map(({ fault }) => fault);
     const well = Number.isNaN(settledAt) ? `NOT WELL: ${lacking.join(', ')}` : `well after ${seconds(settledAt - to)}`;
@@ -86,7 +87,7 @@ export class Walk {
     const since = Math.max(...faults.map(({ to }) => to));
     let lacking: string[] = [];
     for (const until = recorder.now() + SETTLE_MS; recorder.now() < until; await sleep(LOOK_MS)) {
-      lacking = await this.#lacking(since);
+      lacking = [...(await this.#lacking(since)), ...this.#missing(begun)];
       this.#extend(begun);
       if (lacking.length > 0) continue;
       for (const fault of faults) fault.settledAt = recorder.now();
@@ -103,6 +104,13 @@ export class Walk {
     const unknown = health.roster.filter(({ status }) => status !== 'running').map(({ server }) => server);
     const stuck = WORKLOADS.filter((workload) => (recorder.lastRound.get(workload) ?? 0) <= since);
     return [...unready, ...unknown, ...stuck];
+  }
+
+  /** Of those that arrived. */
+  #missing(begun: readonly Begun[]): string[] {
+    const isMissing = (server: string) => this.#deps.health.statusOf(server) !== 'running';
+    const missing = begun.flatMap(({ harm: { crowd = [] } }) => crowd.filter(isMissing));
+    return missing.length === 0 ? [] : [`${missing.length} agents that arrived`];
   }
 
   #extend(begun: readonly Begun[]): void {
@@ -131,7 +139,7 @@ function isSameTarget(a: Harm, b: Harm): boolean {
 }
 
 function faultOf(name: string, harm: Harm, from: number): Fault {
-  const { part, instance, line, servers = [], codes = [], dead } = harm;
+  const { part, instance, line, servers = [], codes = [], dead, moves, crowd } = harm;
   return {
     kind: 'fault',
     name,
@@ -141,6 +149,8 @@ function faultOf(name: string, harm: Harm, from: number): Fault {
     ...(instance === undefined ? {} : { instance }),
     ...(line === undefined ? {} : { line }),
     ...(dead === undefined ? {} : { dead }),
+    ...(moves === undefined ? {} : { moves }),
+    ...(crowd === undefined ? {} : { crowd }),
     from,
     to: from,
   };

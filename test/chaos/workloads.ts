@@ -130,7 +130,8 @@ export class Workloads {
   }
 
   async #look(caller: Caller, instance: number): Promise<boolean> {
-    const path = '/servers?extras=status&fields=uuid,status';
+    const { real, simulated } = this.#plan;
+    const path = `/servers?uuids=${[...real, ...simulated].join()}&extras=status&fields=uuid,status`;
     return (await caller.ask({ op: 'servers', method: 'GET', path, instance })).status === 200;
   }
 

@@ -35,7 +35,7 @@ interface Piece {
 }
 
 /** Most bytes held between two ends; then the sender is held up, as by a full window. */
-const HELD_BYTES = 1024 * 1024;
+const HELD_BYTES = 256 * 1024;
 
 export class CuttableProxy {
   readonly #plan: ProxyPlan;

@@ -143,7 +143,11 @@ export class Zone {
     for (let each = 0; each < instances; each++) await this.addInstance();
     await Promise.all(this.instances.map((instance) => this.ready(instance)));
     for (let each = 0; each < agents; each++) this.addAgent();
-    if (simulated > 0) this.#startFleet(simulated);
+    if (simulated > 0) {
+      const old = ['--old', String(this.#plan.old ?? 0)];
+      this.fleet = this.fleetOf('fleet', ['--agents', String(simulated), '--seed', this.#seed, ...old]);
+      this.fleet.start();
+    }
     await this.untilRunning(agents + simulated);
   }
 
@@ -156,6 +160,12 @@ export class Zone {
     this.agents.push(agent);
     agent.program.start();
     return agent;
+  }
+
+  /** Simulated agents in a process of their own, which is not started yet. */
+  fleetOf(name: string, options: readonly string[]): Program {
+    const urls = this.instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
+    return this.#program(name, 'lib/fleet/main.ts', [...options, ...urls]);
   }
 
   /**
@@ -253,12 +263,8 @@ export class Zone {
     return { databaseUrl, databasePoolSize: 5, ...bus };
   }
 
-  #startFleet(count: number): void {
-    const urls = this.instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
-    const seed = path.basename(this.directory);
-    const size = ['--agents', String(count), '--old', String(this.#plan.old ?? 0)];
-    this.fleet = this.#program('fleet', 'lib/fleet/main.ts', [...size, '--seed', seed, ...urls]);
-    this.fleet.start();
+  get #seed(): string {
+    return path.basename(this.directory);
   }
 
   #program(name: string, file: string, args: readonly string[], nodeArgs: readonly string[] = []): Program {

@@ -13,8 +13,9 @@ const SETTLES_WITHIN_MS = 60_000;
 
 export function livingServersAreNeverUnknown(world: World): Verdicts {
   const found = new Verdicts('a live server is never unknown', 'status');
+  const isOfACrowd = new Set(world.faults.flatMap(({ crowd = [] }) => crowd));
   for (const { server, status, reason, since } of world.evidence.stored.statuses) {
-    if (status !== 'unknown') continue;
+    if (status !== 'unknown' || isOfACrowd.has(server)) continue;
     const at = world.fromWall(since);
     const text = () => `${server} became unknown (${reason}) and its agent and its way were well`;
     found.holds(world.excuseOf(server, at - CLOCKS_MS, at + CLOCKS_MS) !== undefined, at, text);
