@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Instance, Zone } from '../support/fleet-harness.ts';
 import { pick } from './chance.ts';
-import type { FaultKind, Harm, Stage } from './faults.ts';
+import type { FaultKind, Harm, Stage } from './harm.ts';
 
 /** Begins the keys of these tasks: they belong to no workload, and no rule is about them. */
 export const OF_A_FAULT = 'of-a-fault-';

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { serverUuidOf } from '../../lib/fleet/fleet.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { pick } from './chance.ts';
-import type { FaultKind, Stage } from './faults.ts';
+import type { FaultKind, Stage } from './harm.ts';
 
 /** Some seconds of work for two cores. */
 const AGENTS = 400;

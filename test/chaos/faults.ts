@@ -4,44 +4,15 @@
  */
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Random } from '../../lib/ports/random.ts';
 import type { Program } from '../../tools/processes/program.ts';
 import type { CuttableProxy } from '../support/cuttable-proxy.ts';
-import type { Instance, RealAgent, Zone } from '../support/fleet-harness.ts';
+import type { Instance, RealAgent } from '../support/fleet-harness.ts';
 import { answerFaults } from './answer-faults.ts';
 import { arrivalFaults } from './arrivals.ts';
 import { between, pick } from './chance.ts';
+import type { FaultKind, Harm, Stage } from './harm.ts';
 import type { Health } from './health.ts';
-import type { Fault, LineKind } from './history.ts';
-
-export interface Stage {
-  zone: Zone;
-  health: Health;
-  random: Random;
-  simulated: readonly string[];
-}
-
-type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'dead' | 'moves' | 'crowd'>;
-
-/** What is about to happen to a certain target. */
-export interface Harm extends Partial<About> {
-  part: About['part'];
-  lastsMs: number;
-  /** And beyond that until the dead servers are seen to be, but no longer than so. */
-  untilSeenMs?: number;
-  /** An agent that comes to the instance meanwhile is cut off as well. */
-  cutsOffNewcomers?: boolean;
-  begin(): Promise<void> | void;
-  /** Undoes it; what needs time to come back is waited for by the walk. */
-  end(): Promise<void> | void;
-  /** When all is well again. */
-  after?(): Promise<void> | void;
-}
-
-export interface FaultKind {
-  name: string;
-  prepare(stage: Stage): Harm;
-}
+import type { LineKind } from './history.ts';
 
 /** docs/design.md I1: silenceMs + checkMs, and a statement. */
 const DEAD_WITHIN_MS = 2_500;

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { shuffled } from '../../lib/ports/random.ts';
 import { statusOf } from '../support/fleet-harness.ts';
 import { between, pick } from './chance.ts';
-import type { FaultKind, Harm, Stage } from './faults.ts';
+import type { FaultKind, Harm, Stage } from './harm.ts';
 import { type Fault, WORKLOADS } from './history.ts';
 import type { Recorder } from './recorder.ts';
 

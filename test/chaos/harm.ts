@@ -1,0 +1,34 @@
+/** What the kinds of faults (`faults.ts`) are made of: a kind chooses its target and says what it does to it. */
+import type { Random } from '../../lib/ports/random.ts';
+import type { Zone } from '../support/fleet-harness.ts';
+import type { Health } from './health.ts';
+import type { Fault } from './history.ts';
+
+export interface Stage {
+  zone: Zone;
+  health: Health;
+  random: Random;
+  simulated: readonly string[];
+}
+
+type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'dead' | 'moves' | 'crowd'>;
+
+/** What is about to happen to a certain target. */
+export interface Harm extends Partial<About> {
+  part: About['part'];
+  lastsMs: number;
+  /** And beyond that until the dead servers are seen to be, but no longer than so. */
+  untilSeenMs?: number;
+  /** An agent that comes to the instance meanwhile is cut off as well. */
+  cutsOffNewcomers?: boolean;
+  begin(): Promise<void> | void;
+  /** Undoes it; what needs time to come back is waited for by the walk. */
+  end(): Promise<void> | void;
+  /** When all is well again. */
+  after?(): Promise<void> | void;
+}
+
+export interface FaultKind {
+  name: string;
+  prepare(stage: Stage): Harm;
+}
