@@ -2,10 +2,10 @@
 import { parseArgs } from 'node:util';
 import { App } from './lib/app.ts';
 import { loadConfig } from './lib/config.ts';
-import { CnapiError } from './lib/errors.ts';
-import { createLogger } from './lib/log.ts';
-import { systemClock } from './lib/ports/clock.ts';
-import { systemRandom } from './lib/ports/random.ts';
+import { CnapiError } from './lib/platform/errors.ts';
+import { createLogger } from './lib/platform/log.ts';
+import { systemClock } from './lib/platform/clock.ts';
+import { systemRandom } from './lib/platform/random.ts';
 
 const HELP = `Usage: node server.ts [--config FILE]
 

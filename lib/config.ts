@@ -6,9 +6,9 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { isLoopback, reasonNotANetwork, type TrustedNetwork } from './access/networks.ts';
-import { parseRedisUrl } from './bus/redis-url.ts';
-import { CnapiError, type ErrorFields } from './errors.ts';
-import { hostUrls } from './moray/database-url.ts';
+import { parseRedisUrl } from './platform/bus/redis-url.ts';
+import { CnapiError, type ErrorFields } from './platform/errors.ts';
+import { hostUrls } from './platform/postgres/database-url.ts';
 
 /** Environment values are strings. Only a string of digits is read as a number. */
 const whole = (minimum: number, maximum: number) =>

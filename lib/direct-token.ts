@@ -10,11 +10,11 @@ import { type TokenRequest, Tokens } from './access/tokens.ts';
 import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
 import { type Config, loadConfig } from './config.ts';
 import { migrations } from './core.ts';
-import { silentLogger } from './log.ts';
-import { migrate } from './moray/migrations.ts';
-import { PostgresDatabase } from './moray/pool.ts';
-import { systemClock as clock } from './ports/clock.ts';
-import { systemRandom as random } from './ports/random.ts';
+import { silentLogger } from './platform/log.ts';
+import { migrate } from './platform/postgres/migrations.ts';
+import { PostgresDatabase } from './platform/postgres/pool.ts';
+import { systemClock as clock } from './platform/clock.ts';
+import { systemRandom as random } from './platform/random.ts';
 
 export type { Role } from './access/token.ts';
 

@@ -4,10 +4,10 @@
  * at its next time.
  */
 import cron, { type ScheduledTask } from 'node-cron';
-import { messageOf } from './errors.ts';
-import type { Logger } from './log.ts';
-import type { Queryable } from './moray/database.ts';
-import type { Migration } from './moray/migrations.ts';
+import { messageOf } from './platform/errors.ts';
+import type { Logger } from './platform/log.ts';
+import type { Queryable } from './platform/postgres/database.ts';
+import type { Migration } from './platform/postgres/migrations.ts';
 
 export interface Chore {
   name: string;

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { type Chore, Housekeeping, housekeepingMigrations } from '../lib/housekeeping.ts';
-import { silentLogger } from '../lib/log.ts';
-import { morayMigrations } from '../lib/moray/moray-schema.ts';
+import { silentLogger } from '../lib/platform/log.ts';
+import { morayMigrations } from '../lib/platform/moray/moray-schema.ts';
 import { freshDatabase, type Teardown } from './support/postgres.ts';
 
 const migrations = [...morayMigrations, ...housekeepingMigrations];

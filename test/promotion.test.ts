@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Logger } from '../lib/log.ts';
-import type { Queryable } from '../lib/moray/database.ts';
+import type { Logger } from '../lib/platform/log.ts';
+import type { Queryable } from '../lib/platform/postgres/database.ts';
 import { PromotionWatch } from '../lib/promotion.ts';
 import { type Session, SessionTable } from '../lib/roster/session.ts';
 import type { Address } from '../lib/wire/frames.ts';

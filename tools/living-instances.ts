@@ -3,10 +3,10 @@
  * whose beat moved within this observer's own last `leaseMs` of healthy reads. After a failed read
  * the last answer is kept. It never writes.
  */
-import type { Instance } from '../lib/dns/zone.ts';
-import type { Logger } from '../lib/log.ts';
-import type { Queryable } from '../lib/moray/database.ts';
-import type { Clock } from '../lib/ports/clock.ts';
+import type { Instance } from '../lib/platform/dns/zone.ts';
+import type { Logger } from '../lib/platform/log.ts';
+import type { Queryable } from '../lib/platform/postgres/database.ts';
+import type { Clock } from '../lib/platform/clock.ts';
 import { readLive } from '../lib/roster/instance-store.ts';
 import { LeaseObserver } from '../lib/roster/lease.ts';
 

@@ -7,11 +7,11 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
-import { NameServer } from '../lib/dns/name-server.ts';
-import { createLogger } from '../lib/log.ts';
-import { PostgresDatabase } from '../lib/moray/pool.ts';
-import { systemClock } from '../lib/ports/clock.ts';
-import { systemRandom } from '../lib/ports/random.ts';
+import { NameServer } from '../lib/platform/dns/name-server.ts';
+import { createLogger } from '../lib/platform/log.ts';
+import { PostgresDatabase } from '../lib/platform/postgres/pool.ts';
+import { systemClock } from '../lib/platform/clock.ts';
+import { systemRandom } from '../lib/platform/random.ts';
 import { LivingInstances } from './living-instances.ts';
 
 const configuration = z.strictObject({

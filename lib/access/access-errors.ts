@@ -2,7 +2,7 @@
  * Reasons to refuse a caller. No message reveals anything that its caller did not know or could not
  * find out.
  */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { Actor, Need } from './token.ts';
 
 /** 401: no token, or no valid one. */

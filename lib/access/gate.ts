@@ -8,7 +8,7 @@
  *             ──none, or Basic──▶ a trusted network's role, else 401
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import {
   RoleTooSmallError,
   TokenOfAnotherServerError,

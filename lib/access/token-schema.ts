@@ -1,5 +1,5 @@
 /** The tokens. A revoked token stays for a while, so the audit's names can be looked up. */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 
 const tokens = `
 create table cnapi_tokens (

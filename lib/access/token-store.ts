@@ -2,7 +2,7 @@
  * SQL of the tokens. All times are the database's: no instance's clock decides whether a token is
  * still valid.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 import type { Role, Token } from './token.ts';
 

@@ -3,8 +3,8 @@
  * the first one.
  */
 import { randomBytes } from 'node:crypto';
-import type { Queryable } from '../moray/database.ts';
-import type { Random } from '../ports/random.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Random } from '../platform/random.ts';
 import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
 import { formatToken, hashSecret, type Role, reasonNotAName, type Token } from './token.ts';
 import { insertToken, isToken, listTokens, revokeToken, type TokenFilter } from './token-store.ts';

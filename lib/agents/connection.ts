@@ -7,8 +7,8 @@
  *     any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
 import { type RawData, WebSocket } from 'ws';
-import type { Logger } from '../log.ts';
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';

@@ -5,9 +5,9 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
-import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import type { Clock } from '../ports/clock.ts';
+import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { Roster } from '../roster/coordinator.ts';
 import type { Session } from '../roster/session.ts';
 import type { TaskSession } from '../tasks/sessions.ts';

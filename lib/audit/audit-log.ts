@@ -11,12 +11,12 @@
  */
 import { sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
-import type { Logger } from '../log.ts';
-import { BatchQueue, type BatchQueueOptions } from '../moray/batch-queue.ts';
-import { Batcher } from '../moray/batcher.ts';
-import type { Queryable } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import type { Logger } from '../platform/log.ts';
+import { BatchQueue, type BatchQueueOptions } from '../platform/postgres/batch-queue.ts';
+import { Batcher } from '../platform/postgres/batcher.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import {
   type AuditEnd,
   type AuditFilter,

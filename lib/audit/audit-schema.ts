@@ -3,7 +3,7 @@
  * nothing changes without a row. A row without outcome belongs to a change that is in progress, or
  * whose instance died.
  */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 
 const audit = `
 create table cnapi_audit (

@@ -1,5 +1,5 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 
 export interface AuditStart {
   /** The record's own uuid. */

@@ -4,8 +4,8 @@
  */
 import { AddressError } from '../client/address.ts';
 import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from '../client/client-errors.ts';
-import { NameResolutionError } from '../dns/resolve.ts';
-import { messageOf } from '../errors.ts';
+import { NameResolutionError } from '../platform/dns/resolve.ts';
+import { messageOf } from '../platform/errors.ts';
 import { EXIT, UsageError } from './usage-error.ts';
 import { visible } from './visible.ts';
 

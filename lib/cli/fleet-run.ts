@@ -9,8 +9,8 @@
 import type { Server, TaskEvent } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
-import { messageOf } from '../errors.ts';
-import type { Random } from '../ports/random.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Random } from '../platform/random.ts';
 import { errorOf, hasSucceeded } from './task-end.ts';
 
 export interface FleetCommand {

@@ -6,7 +6,7 @@
  * within the output.
  */
 import type { TaskEvent } from '../client/answers.ts';
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 import type { Output } from './output.ts';
 import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './output-sequence.ts';
 import { visibleLines } from './visible.ts';

@@ -3,7 +3,7 @@
  * reader that closes stdout is not an error: by default the command then ends silently, as `head`
  * expects.
  */
-import { type Clock, settlesWithin } from '../ports/clock.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
 import { type Column, facts, table } from './table.ts';
 import { safeJson, visibleLines } from './visible.ts';
 

@@ -6,7 +6,7 @@
 import type { Ticket } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
 import { ApiError } from '../client/client-errors.ts';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 
 interface PlaceTellerDependencies {
   client: CnapiClient;

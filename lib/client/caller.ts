@@ -11,8 +11,8 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import { type Address, addressesOf, addressKey, addressText, type Place, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';

@@ -1,5 +1,5 @@
 /** The ways in which a call can fail. */
-import { CnapiError, type FieldError } from '../errors.ts';
+import { CnapiError, type FieldError } from '../platform/errors.ts';
 
 interface AnswerFacts {
   address: string;

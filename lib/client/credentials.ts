@@ -5,7 +5,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { messageOf } from '../errors.ts';
+import { messageOf } from '../platform/errors.ts';
 import type { Address } from './address.ts';
 import { CredentialsError } from './client-errors.ts';
 import { LocalTokenFiles } from './local-cnapi.ts';

@@ -6,7 +6,7 @@
  * be reached for `patienceMs`.
  */
 import type { IncomingMessage } from 'node:http';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { Caller } from './caller.ts';
 import { EventParser, type ServerSentEvent } from './server-sent.ts';
 

@@ -3,7 +3,7 @@
  * Pure; used by follow.ts.
  */
 
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 export interface ServerSentEvent {
   id: string | undefined;

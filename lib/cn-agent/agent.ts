@@ -4,9 +4,9 @@
  * fleet runs thousands of simulated ones. The caller owns the journal (already read), the pulse and
  * the HTTP port (already listening). The agent owns the rest.
  */
-import type { Logger } from '../log.ts';
-import { type Clock, settlesWithin } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import type { Logger } from '../platform/log.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
 import { type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';

@@ -14,7 +14,7 @@ import { once } from 'node:events';
 import { unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { FLUSH_MS, KeptOutput, LiveOutput } from './output.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';

@@ -2,8 +2,8 @@
  * Limits warnings that an instance can cause at will to a few per minute. More would add no
  * information and would fill the disk.
  */
-import type { LogFields, Logger } from '../log.ts';
-import type { Clock } from '../ports/clock.ts';
+import type { LogFields, Logger } from '../platform/log.ts';
+import type { Clock } from '../platform/clock.ts';
 
 const MAX_A_PERIOD = 10;
 const PERIOD_MS = 60_000;

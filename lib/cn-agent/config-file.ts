@@ -4,7 +4,7 @@
  * line takes precedence. Used by options.ts.
  */
 import { readFileSync } from 'node:fs';
-import { messageOf } from '../errors.ts';
+import { messageOf } from '../platform/errors.ts';
 
 type Kind = { type: 'string' | 'boolean'; multiple?: boolean };
 type Value = string | boolean | string[];

@@ -7,8 +7,8 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, createSecureContext, type SecureContext } from 'node:tls';
-import { messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
 import type { Endpoint } from './endpoints.ts';
 import { KeptFile } from './kept-file.ts';
 

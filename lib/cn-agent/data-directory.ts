@@ -6,7 +6,7 @@
  */
 import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '../errors.ts';
+import { messageOf } from '../platform/errors.ts';
 import { AgentUsageError } from './options.ts';
 import { processFacts, signalProcess } from './proc.ts';
 

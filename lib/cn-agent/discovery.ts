@@ -4,9 +4,9 @@
  */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { resolveInstances } from '../dns/resolve.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import { resolveInstances } from '../platform/dns/resolve.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { Discovery } from './options.ts';
 

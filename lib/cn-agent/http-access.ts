@@ -8,8 +8,8 @@ import { chmod, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIP } from 'node:net';
 import { join } from 'node:path';
-import { messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
 import { KeptFile } from './kept-file.ts';
 
 export interface HttpAccess {

@@ -13,10 +13,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIP } from 'node:net';
 import { hostname } from 'node:os';
-import { CnapiError, messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import { CnapiError, messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import type { TaskEndFrame } from '../wire/frames.ts';
 import type { HttpAccess } from './http-access.ts';
 import { BodyBudget, PostError, parsePost } from './http-post.ts';

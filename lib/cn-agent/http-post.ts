@@ -3,7 +3,7 @@
  * Called by http-port.ts.
  */
 import type { IncomingMessage } from 'node:http';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import { JsonLimitError, parseBoundedJson } from '../wire/bounded-json.ts';
 import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../wire/limits.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../wire/url-encoded.ts';

@@ -1,7 +1,7 @@
 /** One small HTTP request to a CNAPI, on its own connection and with a deadline. */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { Passage } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 

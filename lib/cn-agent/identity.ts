@@ -4,7 +4,7 @@
  */
 import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Random } from '../ports/random.ts';
+import type { Random } from '../platform/random.ts';
 import { AgentUsageError } from './options.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-([1-8])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;

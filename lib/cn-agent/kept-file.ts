@@ -3,7 +3,7 @@
  * Used by credentials.ts and http-access.ts.
  */
 import { readFileSync, statSync } from 'node:fs';
-import { messageOf } from '../errors.ts';
+import { messageOf } from '../platform/errors.ts';
 
 interface KeptFileOptions<Value> {
   path: string;

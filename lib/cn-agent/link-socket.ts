@@ -5,7 +5,7 @@
  */
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import { closeReason } from '../wire/close-reason.ts';
 import type { ValuePayer } from '../wire/codec.ts';
 import { ReadLimiter } from '../wire/read-limiter.ts';

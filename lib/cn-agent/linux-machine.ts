@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { readFile, statfs } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import { type Clock, isoNow } from '../ports/clock.ts';
+import { type Clock, isoNow } from '../platform/clock.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
 import type { ProcessGroup } from './journal.ts';
 import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';

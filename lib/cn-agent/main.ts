@@ -3,10 +3,10 @@
  * error, 2 usage error (also when another agent uses the data directory).
  */
 import { join, resolve } from 'node:path';
-import { messageOf } from '../errors.ts';
-import { createLogger, type Logger } from '../log.ts';
-import { systemClock as clock } from '../ports/clock.ts';
-import { systemRandom as random } from '../ports/random.ts';
+import { messageOf } from '../platform/errors.ts';
+import { createLogger, type Logger } from '../platform/log.ts';
+import { systemClock as clock } from '../platform/clock.ts';
+import { systemRandom as random } from '../platform/random.ts';
 import { Agent } from './agent.ts';
 import { AGENT_VERSION as agentVersion } from './agent-version.ts';
 import { type Credentials, openCredentials } from './credentials.ts';

@@ -4,9 +4,9 @@
  * to it, because several legacy instances do not share a server's status well. Used by
  * old-scheme.ts.
  */
-import { messageOf } from '../errors.ts';
-import type { Clock } from '../ports/clock.ts';
-import { type Random, shuffled } from '../ports/random.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Clock } from '../platform/clock.ts';
+import { type Random, shuffled } from '../platform/random.ts';
 import type { Credentials } from './credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from './endpoints.ts';
 import { answerTo } from './http-request.ts';

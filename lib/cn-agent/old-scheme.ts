@@ -10,10 +10,10 @@
  * While running it posts heartbeats and status. It posts sysinfo and the agents until they are
  * accepted, and again when they change.
  */
-import { messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import { digestOf } from '../wire/canonical-json.ts';
 import { type Machine, REFERENCE_AGENTS } from './machine.ts';
 import type { OldCnapi } from './old-cnapi.ts';

@@ -1,7 +1,7 @@
 /** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { CredentialOptions } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';

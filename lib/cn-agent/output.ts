@@ -3,7 +3,7 @@
  * and the last half of a limit. `LiveOutput` sends pieces while the command runs, best effort and
  * at a bounded rate. Both cut between characters.
  */
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
 import { strayLength, wholeLength } from './utf8.ts';
 

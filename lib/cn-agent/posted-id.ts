@@ -2,7 +2,7 @@
  * Ids of tasks that were posted to the agent itself: UUIDs of version 8. Every journal record
  * therefore shows where its task came from. No instance creates such ids. Pure.
  */
-import type { Random } from '../ports/random.ts';
+import type { Random } from '../platform/random.ts';
 
 const VERSION_AT = 14;
 

@@ -4,7 +4,7 @@
  * freeze) carries zero healthy milliseconds. With `spokes`, members are spread over the period, so
  * ten thousand of them do not send at once.
  */
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 
 export interface Pulsed {
   /** `healthyMs` is the part of the time since the last tick in which this process ran. */

@@ -3,7 +3,7 @@
  * logged once, with advice, until a session opens. The agent keeps trying meanwhile. Used by
  * link-driver.ts and old-scheme.ts.
  */
-import type { Logger } from '../log.ts';
+import type { Logger } from '../platform/log.ts';
 import { type Endpoint, endpointKey } from './endpoints.ts';
 import type { UpgradeRefusal } from './link-socket.ts';
 

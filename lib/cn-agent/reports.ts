@@ -3,7 +3,7 @@
  * (checked each minute). Status: at the start of a session, on a significant change (checked every
  * 5 s), and each minute.
  */
-import type { Logger } from '../log.ts';
+import type { Logger } from '../platform/log.ts';
 import { digestOf } from '../wire/canonical-json.ts';
 import type { Link } from './link-driver.ts';
 import type { Machine, Sysinfo } from './machine.ts';

@@ -17,8 +17,8 @@
  * reported under it from then on. A cancel of a lower attempt is late, and does not affect the
  * higher one, unless the lower one was asked for since.
  */
-import type { Logger } from '../log.ts';
-import { type Clock, isoNow, type Timer } from '../ports/clock.ts';
+import type { Logger } from '../platform/log.ts';
+import { type Clock, isoNow, type Timer } from '../platform/clock.ts';
 import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../wire/frames.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { Complaints } from './complaints.ts';

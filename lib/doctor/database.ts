@@ -4,9 +4,9 @@
  */
 import type { Config } from '../config.ts';
 import { migrations } from '../core.ts';
-import { isTemporary, messageOf } from '../errors.ts';
-import { type Queryable, sqlStateOf } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
+import { isTemporary, messageOf } from '../platform/errors.ts';
+import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/clock.ts';
 import { type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;

@@ -3,13 +3,13 @@
  * machine where it would run, and reports what is wrong and what to do. It changes nothing. Each
  * check has a time limit. A check that cannot run is a finding too.
  */
-import { createBus } from '../bus/create-bus.ts';
+import { createBus } from '../platform/bus/create-bus.ts';
 import { type Config, loadConfig } from '../config.ts';
-import { messageOf } from '../errors.ts';
-import { silentLogger } from '../log.ts';
-import { PostgresDatabase } from '../moray/pool.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import { messageOf } from '../platform/errors.ts';
+import { silentLogger } from '../platform/log.ts';
+import { PostgresDatabase } from '../platform/postgres/pool.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import { checkAccess } from './access.ts';
 import { checkBus } from './bus.ts';
 import { checkDatabase } from './database.ts';

@@ -1,5 +1,5 @@
 /** Errors of requests to follow events from a position, or on this instance. */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 /** This log has no event with that id. */
 export class UnknownEventError extends CnapiError {

@@ -13,7 +13,7 @@
  * missing changes are younger. A reader that reads the whole state again at the gap must not
  * receive older changes afterwards. Ids in `cnapi_events` have no holes.
  */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 import {
   firstBound,
   firstInstance,

@@ -1,5 +1,5 @@
 /** The statements over the log of events. The database itself fills the log (`event-schema.ts`). */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { EventFilter, LoggedEvent, LogState } from './event.ts';
 
 /**

@@ -4,13 +4,13 @@
  * poll numbers the recorded changes and deletes the oldest events of a log that is too long; while
  * a reader follows, the numbering runs more often. Needs `eventMigrations`.
  */
-import type { Bus } from '../bus/bus.ts';
+import type { Bus } from '../platform/bus/bus.ts';
 import type { Config } from '../config.ts';
-import type { Logger } from '../log.ts';
-import type { Database } from '../moray/database.ts';
-import { Semaphore } from '../moray/semaphore.ts';
-import type { Clock } from '../ports/clock.ts';
-import { SlowPoll } from '../waits/slow-poll.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { Semaphore } from '../platform/postgres/semaphore.ts';
+import type { Clock } from '../platform/clock.ts';
+import { SlowPoll } from '../platform/waits/slow-poll.ts';
 import {
   type EventFilter,
   formatPosition,

@@ -5,7 +5,7 @@
  * applies to all agents.
  */
 import { z } from 'zod';
-import { messageOf } from '../errors.ts';
+import { messageOf } from '../platform/errors.ts';
 import type { Fleet } from './fleet.ts';
 
 const order = z.object({

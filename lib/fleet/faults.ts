@@ -13,8 +13,8 @@ import {
   linkSocketOf,
   openWebSocket,
 } from '../cn-agent/link-socket.ts';
-import { messageOf } from '../errors.ts';
-import type { Clock } from '../ports/clock.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { DialQueue } from './dial-queue.ts';
 
 export class Wire {

@@ -13,7 +13,7 @@ import {
   type TaskAddress,
   taskAddressSysinfo,
 } from '../cn-agent/machine.ts';
-import { type Clock, isoNow } from '../ports/clock.ts';
+import { type Clock, isoNow } from '../platform/clock.ts';
 import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
 
 interface StandInDeps {

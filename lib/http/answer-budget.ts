@@ -4,7 +4,7 @@
  * it. Beyond either, a request is refused and told when to come back. So neither many callers nor a
  * slow one can exhaust the heap. Owned by the listener.
  */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 interface AnswerBudgetOptions {
   maxBytes: number;

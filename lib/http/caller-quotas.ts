@@ -4,7 +4,7 @@
  * the route's handler runs.
  */
 import { SourceCounts } from '../access/source-limits.ts';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 /** The kind of a long-lasting request. */
 export type Lasting = 'stream' | 'wait';

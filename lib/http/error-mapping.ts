@@ -3,7 +3,7 @@
  * else is a defect of cnapi: 500 without internal details, and an error in the log under the same
  * request id.
  */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { Reply } from './route.ts';
 
 interface ErrorBody {

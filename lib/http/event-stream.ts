@@ -5,7 +5,7 @@
  * Called by the listener.
  */
 import type { ServerResponse } from 'node:http';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import { drained } from './write-bounded.ts';
 
 export interface ServerSentEvent {

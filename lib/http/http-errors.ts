@@ -1,7 +1,7 @@
 /**
  * Errors in a request that no route's rules check, under the reference's codes where it has one.
  */
-import { CnapiError, type ErrorFields, type FieldError } from '../errors.ts';
+import { CnapiError, type ErrorFields, type FieldError } from '../platform/errors.ts';
 
 /** An unacceptable parameter, by name: 409, as in the reference. */
 export class InvalidArgumentError extends CnapiError {

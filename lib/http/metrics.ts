@@ -5,7 +5,7 @@
  * only when somebody scrapes. The listener counts requests here.
  */
 import prometheus from 'prom-client';
-import type { BusStats } from '../bus/bus.ts';
+import type { BusStats } from '../platform/bus/bus.ts';
 import type { EventStats } from '../events/events.ts';
 import type { TaskStats } from '../tasks/tasks.ts';
 import type { WaitlistStats } from '../waitlist/waitlist.ts';

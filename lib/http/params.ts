@@ -5,7 +5,7 @@
  * ordinary names here: the map has no prototype.
  */
 import type { z } from 'zod';
-import type { FieldError } from '../errors.ts';
+import type { FieldError } from '../platform/errors.ts';
 import { reasonNotStorable } from '../wire/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../wire/url-encoded.ts';
 import { InvalidArgumentError, InvalidParametersError } from './http-errors.ts';

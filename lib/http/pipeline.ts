@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { plainAddress } from '../access/networks.ts';
 import type { Actor } from '../access/token.ts';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import { NARROW } from '../servers/server-store.ts';
 import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';

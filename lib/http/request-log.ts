@@ -5,8 +5,8 @@
  */
 import { plainAddress, sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
-import type { Logger } from '../log.ts';
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 
 interface RequestLogDeps {
   /** Per source; 0: no limit. */

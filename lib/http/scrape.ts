@@ -4,7 +4,7 @@
  * scrape never waits long: late values are left out. Concurrent scrapes share one count of the
  * servers; the times go to one of them, which adds them to the histograms that all of them show.
  */
-import { type Clock, settlesWithin } from '../ports/clock.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
 
 export interface ScrapeSources {
   /** Of the whole zone, by status. */

@@ -3,7 +3,7 @@
  * their agents.
  */
 import { z } from 'zod';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { ServerObject } from '../servers/server.ts';
 import { ServerNotFoundError } from '../servers/servers.ts';
 import { empty, ok, type Route, route } from './route.ts';

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { TokenEndedError } from '../access/access-errors.ts';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { Task } from '../tasks/task.ts';
 import type { TaskPlace } from '../tasks/task-store.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';

@@ -3,7 +3,7 @@
  * caller that checks only for an error must never mistake an abandoned wait for a lock that it
  * holds. Pure; called by `ticket-routes.ts`.
  */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { WaitResult } from '../waitlist/waitlist.ts';
 import { empty, type Reply } from './route.ts';
 

@@ -4,7 +4,7 @@
  * answer for ever.
  */
 import type { ServerResponse } from 'node:http';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 
 /** A caller that takes less than a slice in this time is cut off: 2 KiB per second. */
 export const SLOW_READER_MS = 30_000;

@@ -12,7 +12,7 @@
  */
 import { BlockList, isIP } from 'node:net';
 import { isLoopback } from '../access/networks.ts';
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 export interface AgentAddress {
   /** An IP literal. */

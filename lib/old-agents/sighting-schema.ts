@@ -9,7 +9,7 @@
  * with another's. A heartbeat that a status change did not take into account always undoes it. If
  * only its heartbeats keep a server `running`, its row names no run.
  */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 
 const status = `
 create table cnapi_status (

@@ -3,8 +3,8 @@
  * only their heartbeats keep `running`. Each function is one statement for many servers. Called by
  * the observer.
  */
-import { columnsBucket } from '../moray/bucket.ts';
-import type { Queryable } from '../moray/database.ts';
+import { columnsBucket } from '../platform/moray/bucket.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { RecordedSighting, SightedRow, Sighting } from './sightings.ts';
 
 /** The reference's bucket of this name and its fields; only `cnapi_record_sightings` writes it. */

@@ -3,8 +3,8 @@
  * agent-sources.ts.
  */
 
-import type { Queryable } from '../moray/database.ts';
-import type { Migration } from '../moray/migrations.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 
 const sources = `
 create table cnapi_agent_sources (

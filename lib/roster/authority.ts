@@ -11,12 +11,12 @@
  *                  ├─socket closed in the queue──▶ gone
  *                  └─socket closed while the statement ran──▶ its row is ownerless
  */
-import type { Bus } from '../bus/bus.ts';
-import { type RunMessage, runTopic } from '../bus/topics.ts';
-import type { Logger } from '../log.ts';
-import { Batcher, LOCKED } from '../moray/batcher.ts';
-import type { Queryable } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
+import type { Bus } from '../platform/bus/bus.ts';
+import { type RunMessage, runTopic } from '../platform/bus/topics.ts';
+import type { Logger } from '../platform/log.ts';
+import { Batcher, LOCKED } from '../platform/postgres/batcher.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { HelloFrame } from '../wire/frames.ts';
 import { CapabilitySets } from './capabilities.ts';
 import { isLive } from './instance-store.ts';

@@ -3,13 +3,13 @@
  * receives what other instances send to this run, and starts and ends the evacuation when the
  * instance becomes unhealthy and recovers. Made by `core.ts`; used by the link and the routes.
  */
-import type { Bus, Subscription } from '../bus/bus.ts';
-import { parseRunMessage, type RunMessage, runTopic } from '../bus/topics.ts';
-import type { Logger } from '../log.ts';
-import type { Queryable } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { EventLoop } from '../ports/event-loop.ts';
-import type { Random } from '../ports/random.ts';
+import type { Bus, Subscription } from '../platform/bus/bus.ts';
+import { parseRunMessage, type RunMessage, runTopic } from '../platform/bus/topics.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { EventLoop } from '../platform/event-loop.ts';
+import type { Random } from '../platform/random.ts';
 import type { Address } from '../wire/frames.ts';
 import type { Admission } from './admission.ts';
 import { Arrivals } from './arrivals.ts';

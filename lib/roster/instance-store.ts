@@ -2,7 +2,7 @@
  * The statements over cnapi_instances: one row per run, its beat, and its death by compare-and-set
  * on (run, beat).
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { ADMISSIONS, type Admission } from './admission.ts';
 import type { BeatReading } from './lease.ts';
 

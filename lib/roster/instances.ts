@@ -10,12 +10,12 @@
  *     live, unhealthy ──neither──▶ live, healthy
  *     any ──stop()──▶ ended (the run marks itself dead; it changes no server's status)
  */
-import { DatabaseBusyError, isTemporary, messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import type { Queryable } from '../moray/database.ts';
-import { writeTroubleOf } from '../moray/unavailable.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
+import { DatabaseBusyError, isTemporary, messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import { writeTroubleOf } from '../platform/postgres/unavailable.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
 import type { Admission } from './admission.ts';
 import {
   type BeatAnswer,

@@ -4,9 +4,9 @@
  * refuse the new agent; silence, or no bus, is not (law 1: a refusal may rest on an answer by bus,
  * an accept never).
  */
-import type { Bus, Subscription } from '../bus/bus.ts';
-import { type RunMessage, runTopic } from '../bus/topics.ts';
-import type { Random } from '../ports/random.ts';
+import type { Bus, Subscription } from '../platform/bus/bus.ts';
+import { type RunMessage, runTopic } from '../platform/bus/topics.ts';
+import type { Random } from '../platform/random.ts';
 import type { SessionTable } from './session.ts';
 import type { Ticker } from './ticker.ts';
 

@@ -3,7 +3,7 @@
  * paging. Only the roster's own statements write them. `_etag` is the row's version in the
  * database.
  */
-import { columnsBucket } from '../moray/bucket.ts';
+import { columnsBucket } from '../platform/moray/bucket.ts';
 
 export const rosterAuthorityBucket = columnsBucket({
   name: 'cnapi_roster_authority',

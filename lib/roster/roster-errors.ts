@@ -1,5 +1,5 @@
 /** Errors of requests about instances. */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 export class InstanceNotFoundError extends CnapiError {
   constructor(cnapiUuid: string) {

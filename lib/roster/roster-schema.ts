@@ -2,7 +2,7 @@
  * Tables of the roster: instances (one row per run, with its lease), authority and status (one row
  * per server), status history.
  */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 
 const instances = `
 create table cnapi_instances (

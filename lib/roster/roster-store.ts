@@ -3,7 +3,7 @@
  * (law 5). Those over many rows lock them in key order or skip locked rows. Zero rows is an answer:
  * another writer has the row.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { HelloFrame } from '../wire/frames.ts';
 import { MAX_EPOCH_LEAD } from '../wire/limits.ts';
 import {

@@ -1,5 +1,5 @@
 /** Reads the status history that a trigger on the roster row keeps; deletes old entries. */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { type ServerStatus, STATUS_REASONS, type StatusReason } from './roster.ts';
 
 /** As served by GET /servers/:uuid/status-history. */

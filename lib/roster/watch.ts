@@ -4,9 +4,9 @@
  * bytes have arrived since to that run. As long as all agents are heard, it runs no statement and
  * allocates nothing (law 3).
  */
-import { messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import type { Queryable } from '../moray/database.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 import { countTick, hear, type SilenceLimits } from './silence.ts';

@@ -2,8 +2,8 @@
  * The servers' bucket, and migrations: the parts of a server that have rows of their own, and its
  * removal.
  */
-import { documentBucket } from '../moray/bucket.ts';
-import type { Migration } from '../moray/migrations.ts';
+import { documentBucket } from '../platform/moray/bucket.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 
 /**
  * Key: the server's uuid, or `default` for the initial values of new servers (its `uuid` column is

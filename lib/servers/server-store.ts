@@ -3,7 +3,7 @@
  * parts only on request. The roster's status is joined at each read; only the roster writes it.
  * Called by `servers.ts`.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { Json, ServerParts, ServerReport, ServerStatus } from './server.ts';
 
 export interface ServerFilter {

@@ -2,7 +2,7 @@
  * Which fields of a server callers may change (`POST /servers/:server_uuid`), and the rules for
  * them. Pure; called by `servers.ts`.
  */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import { isObject, type Json, type ServerDocument } from './server.ts';
 
 /** Keys as on the wire. `nics` is accepted and has no effect, as in the reference. */

@@ -3,7 +3,7 @@
  * At the end of a pause, each server that was added during it is claimed for once. Used by the
  * dispatcher and by `posts.ts`.
  */
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 
 /** A row is usually locked for some milliseconds only. */
 const PAUSE_MS = 50;

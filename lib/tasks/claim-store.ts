@@ -2,7 +2,7 @@
  * SQL of the dispatcher: claim, send again, inventory, sweep. The roster's row fences each
  * statement (docs/design.md section 5).
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { InheritedTask, InventoryDecision, JsonObject } from './task.ts';
 
 /** The parts of a session that fence a claim. */

@@ -2,7 +2,7 @@
  * SQL of the deadlines of tasks, counted in ticks (`ticks.ts`): the counter, cancels of overdue
  * tasks, and the end of tasks that no agent takes or reports.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { type ClaimingSession, MAX_CLAIMED_PER_SERVER, MAX_UNACCEPTED_BYTES } from './claim-store.ts';
 import { MAX_POSTS_OF_SERVER } from './post-store.ts';
 import { taskEnds } from './task.ts';

@@ -11,13 +11,13 @@
  *     servers with legacy agents, hinted or in the slow poll ──▶ posts.ts
  *     task_event, task_end ──▶ recorder ──▶ task_ack; waiters are woken, here and by bus
  */
-import type { Bus } from '../bus/bus.ts';
-import { TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
-import type { Logger } from '../log.ts';
-import { BatchQueue } from '../moray/batch-queue.ts';
-import type { Database, Queryable } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
-import { publishChanges } from '../waits/changes.ts';
+import type { Bus } from '../platform/bus/bus.ts';
+import { TASK_ENDS_TOPIC, taskTopic } from '../platform/bus/topics.ts';
+import type { Logger } from '../platform/log.ts';
+import { BatchQueue } from '../platform/postgres/batch-queue.ts';
+import type { Database, Queryable } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/clock.ts';
+import { publishChanges } from '../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
 import { taskCapability } from '../wire/tasks.ts';

@@ -2,7 +2,7 @@
  * SQL of posts: claim, read, find again, move to a new run, end the posts of a dead run. Fenced by
  * the roster's row and the run.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { DeadPoster } from './dead-posters.ts';
 import { type JsonObject, taskEnds } from './task.ts';
 

@@ -12,17 +12,17 @@
  *     stop() ──▶ posts in flight end as unknown
  *
  * Claims, polls, reads and moves to a new run each go through the batching engine, under its
- * failure rule (`lib/moray/batch-queue.ts`). Claims run one at a time, and the slow poll's work runs
+ * failure rule (`lib/platform/postgres/batch-queue.ts`). Claims run one at a time, and the slow poll's work runs
  * between claims. So a task that this run has claimed according to the database, and did not know
  * of when it asked, was never posted. Given tasks take room just as held tasks do.
  */
-import type { Bus, Subscription } from '../bus/bus.ts';
-import { POSTS_TOPIC } from '../bus/topics.ts';
-import { messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import { BatchQueue } from '../moray/batch-queue.ts';
-import type { Queryable } from '../moray/database.ts';
-import { type Clock, isoNow } from '../ports/clock.ts';
+import type { Bus, Subscription } from '../platform/bus/bus.ts';
+import { POSTS_TOPIC } from '../platform/bus/topics.ts';
+import { messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import { BatchQueue } from '../platform/postgres/batch-queue.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import { type Clock, isoNow } from '../platform/clock.ts';
 import { Again } from './again.ts';
 import type { ChangedTask } from './claim-store.ts';
 import { DeadPosters } from './dead-posters.ts';

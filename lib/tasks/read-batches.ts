@@ -3,8 +3,8 @@
  * are read, and no read holds more memory than its limit. An unreadable task does not block the
  * others.
  */
-import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
-import type { Logger } from '../log.ts';
+import { DatabaseUnavailableError, isTemporary, messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
 
 export const MAX_READ_BYTES = 4 * 1024 * 1024;
 export const MAX_READ_TASKS = 500;

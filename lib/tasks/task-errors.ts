@@ -1,5 +1,5 @@
 /** Task errors that a caller can act on. Thrown by the store, the waiters and the facade. */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 
 /** The task does not exist, or it was deleted after its 30 days. The text is the reference's. */
 export class TaskNotFoundError extends CnapiError {

@@ -3,7 +3,7 @@
  * it returns: if few tasks match the filter, a page ends early and says where the next one starts.
  * Reads only narrow columns, because params and results may be megabytes.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
 import {
   formatPlace,

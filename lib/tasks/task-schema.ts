@@ -7,7 +7,7 @@
  * params, result, error and progress are `json`, not `jsonb`: they are passed on unchanged, NUL
  * characters included.
  */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 import { claimFunctions, firstClaimFunctions } from './claim-function.ts';
 import { claimPassedOverFunction } from './claim-history.ts';
 import { lateFunctions, tickFunctions } from './deadline-functions.ts';

@@ -2,7 +2,7 @@
  * SQL of the tasks as callers see them: create, read, cancel, list, follow, delete. One function
  * per statement. `ticketed-store.ts` creates a task under a ticket.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import {
   endError,
   type JsonObject,

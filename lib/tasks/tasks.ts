@@ -4,17 +4,17 @@
  * this run passes in hints. Any instance answers for any task (law 2). Needs `taskMigrations` and
  * the roster's table.
  */
-import type { Bus } from '../bus/bus.ts';
-import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../bus/topics.ts';
+import type { Bus } from '../platform/bus/bus.ts';
+import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../platform/bus/topics.ts';
 import type { Config } from '../config.ts';
-import type { CnapiError } from '../errors.ts';
-import type { Logger } from '../log.ts';
-import type { Database } from '../moray/database.ts';
-import { type Clock, settlesWithin } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
-import { Recent } from '../waits/recent.ts';
-import { SlowPoll } from '../waits/slow-poll.ts';
-import { Watches } from '../waits/watches.ts';
+import type { CnapiError } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
+import { Recent } from '../platform/waits/recent.ts';
+import { SlowPoll } from '../platform/waits/slow-poll.ts';
+import { Watches } from '../platform/waits/watches.ts';
 import { digestOf } from '../wire/canonical-json.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../wire/secret-params.ts';

@@ -4,7 +4,7 @@
  * expiry or a deletion either commits before it and is seen, or comes after it. Of the waitlist it
  * knows only the table `cnapi_waitlist_tickets` (uuid, server_uuid, status).
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { type CreatedTask, creation, creationValues, type NewTask } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */

@@ -3,8 +3,8 @@
  * alone; the bus makes it prompt. Called by the facade for REST. Every wait ends with the task's
  * end, at its timeout, when its caller disconnects, or when the instance stops.
  */
-import type { Queryable } from '../moray/database.ts';
-import type { Seen, Watches } from '../waits/watches.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Seen, Watches } from '../platform/waits/watches.ts';
 import type { TaskEvent, TaskRow } from './task.ts';
 import { TaskNotFoundError } from './task-errors.ts';
 import { readEvents, readTask, type TaskPosition } from './task-store.ts';

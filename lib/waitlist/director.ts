@@ -4,11 +4,11 @@
  * exist, so each is counted as a defect. Created by the facade, which calls `mend` in its slow poll
  * and notifies the waits of the tickets that moved.
  */
-import type { Bus } from '../bus/bus.ts';
-import type { Logger } from '../log.ts';
-import type { Queryable } from '../moray/database.ts';
-import type { Clock } from '../ports/clock.ts';
-import { SlowPoll } from '../waits/slow-poll.ts';
+import type { Bus } from '../platform/bus/bus.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/clock.ts';
+import { SlowPoll } from '../platform/waits/slow-poll.ts';
 import { expireTickets, type MovedTicket, mendQueues } from './ticket-store.ts';
 
 interface DirectorDeps {

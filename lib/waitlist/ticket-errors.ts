@@ -1,5 +1,5 @@
 /** Ticket errors that a caller can act on. Thrown by the facade. */
-import { CnapiError } from '../errors.ts';
+import { CnapiError } from '../platform/errors.ts';
 import type { Complaint, TicketStatus } from './ticket.ts';
 
 /**

@@ -4,7 +4,7 @@
  * table, the function and the statements. A key lasts as long as its ticket, which is deleted with
  * its history. Called by `waitlist.ts`.
  */
-import type { Queryable } from '../moray/database.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import { creationValues, type NewTicket, type TicketBounds, type TicketRefusal } from './ticket-store.ts';
 import { firstCreateOnceFunction } from './waitlist-history.ts';
 

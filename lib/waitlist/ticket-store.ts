@@ -2,8 +2,8 @@
  * SQL of the waitlist: calls of the operations' functions, and reads of tickets and queues. One
  * TypeScript function per statement.
  */
-import { isTemporary } from '../errors.ts';
-import type { Queryable } from '../moray/database.ts';
+import { isTemporary } from '../platform/errors.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 import type { Expiry, JsonObject, TicketStatus } from './ticket.ts';
 
 export interface NewTicket {

@@ -3,7 +3,7 @@
  * active ticket per queue, and an ended ticket does not change. The operations are in
  * `waitlist-functions.ts`.
  */
-import type { Migration } from '../moray/migrations.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
 import { boundedTicketKeys, ticketKeys } from './ticket-keys.ts';
 import {
   addFunction,

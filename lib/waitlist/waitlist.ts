@@ -4,18 +4,18 @@
  * `waitlistMigrations`. Each operation is one statement. After the commit the waits are notified of
  * the tickets that moved, by ids alone (law 1).
  */
-import type { Bus } from '../bus/bus.ts';
-import { TICKETS_TOPIC } from '../bus/topics.ts';
+import type { Bus } from '../platform/bus/bus.ts';
+import { TICKETS_TOPIC } from '../platform/bus/topics.ts';
 import type { Config } from '../config.ts';
-import type { Logger } from '../log.ts';
-import type { Database, Queryable } from '../moray/database.ts';
-import { shareOf } from '../moray/semaphore.ts';
-import { type Clock, settlesWithin } from '../ports/clock.ts';
-import type { Random } from '../ports/random.ts';
-import { publishChanges } from '../waits/changes.ts';
-import { Recent } from '../waits/recent.ts';
-import { SlowPoll } from '../waits/slow-poll.ts';
-import { type UntilOptions, Watches } from '../waits/watches.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Database, Queryable } from '../platform/postgres/database.ts';
+import { shareOf } from '../platform/postgres/semaphore.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
+import { publishChanges } from '../platform/waits/changes.ts';
+import { Recent } from '../platform/waits/recent.ts';
+import { SlowPoll } from '../platform/waits/slow-poll.ts';
+import { type UntilOptions, Watches } from '../platform/waits/watches.ts';
 import { digestOf } from '../wire/canonical-json.ts';
 import { Director } from './director.ts';
 import {

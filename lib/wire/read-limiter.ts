@@ -4,7 +4,7 @@
  * instance's connection or an agent's. The owner reports every read to it, and the values of every
  * frame before they are created.
  */
-import type { Clock, Timer } from '../ports/clock.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
 import { costOfRead, pauseMsOf, payFor, VALUE_BYTES } from './allowance.ts';
 import type { ValuePayer } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';

@@ -3,9 +3,9 @@ import { type Coming, Gate, type GateConfig } from '../../lib/access/gate.ts';
 import { SignIn } from '../../lib/access/sign-in.ts';
 import { tokenMigrations } from '../../lib/access/token-schema.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase } from '../support/postgres.ts';
 

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import t, { type Test } from 'tap';
 import { WebSocket } from 'ws';
 import { Tokens } from '../../lib/access/tokens.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { until } from '../support/until.ts';
 

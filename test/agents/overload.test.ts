@@ -4,9 +4,9 @@
  */
 import t, { type Test } from 'tap';
 import { Fleet } from '../../lib/fleet/fleet.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { until } from '../support/until.ts';

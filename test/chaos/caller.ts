@@ -1,5 +1,5 @@
 /** Asks instances as clients do, through their line, and records what was asked and answered, and when. */
-import type { Random } from '../../lib/ports/random.ts';
+import type { Random } from '../../lib/platform/random.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { pick } from './chance.ts';
 import type { Op, Operation, Workload } from './history.ts';

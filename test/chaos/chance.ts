@@ -1,5 +1,5 @@
 /** Chance from a seed: the same one gives the same walk. It does not make processes replay. */
-import { type Random, systemRandom } from '../../lib/ports/random.ts';
+import { type Random, systemRandom } from '../../lib/platform/random.ts';
 
 /** mulberry32 */
 export function seededRandom(seed: number): Random {

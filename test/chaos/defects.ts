@@ -100,7 +100,7 @@ export const defects: readonly Defect[] = [
     rule: 'waits end',
     changes: [
       {
-        file: 'lib/waits/slow-poll.ts',
+        file: 'lib/platform/waits/slow-poll.ts',
         find: 'if (!this.#ending.signal.aborted) await this.#round();',
         put: `if (!this.#ending.signal.aborted && this.#deps.what === 'expired tickets') await this.#round();`,
       },

@@ -1,5 +1,5 @@
 /** What the kinds of faults (`faults.ts`) are made of: a kind chooses its target and says what it does to it. */
-import type { Random } from '../../lib/ports/random.ts';
+import type { Random } from '../../lib/platform/random.ts';
 import type { Zone } from '../support/fleet-harness.ts';
 import type { Health } from './health.ts';
 import type { Fault } from './history.ts';

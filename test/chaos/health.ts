@@ -3,7 +3,7 @@
  * processor, by /proc), what the roster says, and whether a process ended that nobody had ended.
  */
 import { readFileSync } from 'node:fs';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
 import type { Program } from '../../tools/processes/program.ts';
 import type { Zone } from '../support/fleet-harness.ts';
 import type { RosterLook } from './history.ts';

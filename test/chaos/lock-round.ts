@@ -1,6 +1,6 @@
 /** One client's use of a lock: a ticket, waits and renewals until its turn, a moment alone, a release; some vanish instead. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Random } from '../../lib/ports/random.ts';
+import type { Random } from '../../lib/platform/random.ts';
 import type { Caller } from './caller.ts';
 import { between } from './chance.ts';
 import type { Recorder } from './recorder.ts';

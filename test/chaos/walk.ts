@@ -3,7 +3,7 @@
  * while it lasts. After each it waits until all is well again: instances ready, servers running, every workload gone on.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { shuffled } from '../../lib/ports/random.ts';
+import { shuffled } from '../../lib/platform/random.ts';
 import { statusOf } from '../support/fleet-harness.ts';
 import { between, pick } from './chance.ts';
 import type { FaultKind, Harm, Stage } from './harm.ts';

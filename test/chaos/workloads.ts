@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Random } from '../../lib/ports/random.ts';
+import type { Random } from '../../lib/platform/random.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { Caller } from './caller.ts';
 import { between, pick } from './chance.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import t from 'tap';
 import type { Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { type OutputPiece, OutputSequence } from '../../lib/cli/output-sequence.ts';
 import { KeptOutput, LiveOutput } from '../../lib/cn-agent/output.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 
 const out = (offset: number, text: string) => ({ stream: 'stdout', offset, text });
 const textOf = (pieces: readonly OutputPiece[]) => pieces.map((piece) => ('text' in piece ? piece.text : '')).join('');

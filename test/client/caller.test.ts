@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { parseAddress } from '../../lib/client/address.ts';
 import { ApiError, NoAnswerError } from '../../lib/client/client-errors.ts';
-import { startNameServer } from '../dns/support.ts';
+import { startNameServer } from '../platform/dns/support.ts';
 import { Authority } from '../support/certificates.ts';
 import { until } from '../support/until.ts';
 import { caller, callerAt, json, refusing, scripted } from './rig.ts';

@@ -5,8 +5,8 @@ import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import type { Place } from '../../lib/client/address.ts';
 import { Caller } from '../../lib/client/caller.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import type { Teardown } from '../support/postgres.ts';
 
 export interface Heard {

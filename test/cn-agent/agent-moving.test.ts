@@ -1,5 +1,5 @@
 import t from 'tap';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { refuse } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';

@@ -7,9 +7,9 @@ import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
 import { Pulse } from '../../lib/cn-agent/pulse.ts';
 import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
 import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { type Script, ScriptedInstance } from '../support/scripted-instance.ts';
 
 export async function instance(t: Test, script: Script = {}, port = 0): Promise<ScriptedInstance> {

@@ -5,9 +5,9 @@ import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
 import { dialWebSocket } from '../../lib/cn-agent/link-socket.ts';
 import { DialQueue } from '../../lib/fleet/dial-queue.ts';
 import { Wire } from '../../lib/fleet/faults.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { refuse } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 

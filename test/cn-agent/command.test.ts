@@ -8,8 +8,8 @@ import { openLinuxMachine } from '../../lib/cn-agent/linux-machine.ts';
 import type { Command } from '../../lib/cn-agent/machine.ts';
 import { allProcesses, parseStat } from '../../lib/cn-agent/proc.ts';
 import { TaskFailure } from '../../lib/cn-agent/task-end.ts';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { until } from '../support/until.ts';
 
 async function folder(t: Test): Promise<string> {

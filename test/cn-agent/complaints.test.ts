@@ -1,7 +1,7 @@
 import t from 'tap';
 import { Complaints } from '../../lib/cn-agent/complaints.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 
 t.test('at most ten warnings a minute are logged, and the next one counts those left out', async (t) => {
   let now = 0;

@@ -6,7 +6,7 @@ import { takeDataDirectory } from '../../lib/cn-agent/data-directory.ts';
 import { chooseUuid, isPlausibleUuid, serverUuid } from '../../lib/cn-agent/identity.ts';
 import { AgentUsageError } from '../../lib/cn-agent/options.ts';
 import { processFacts } from '../../lib/cn-agent/proc.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 
 async function folder(t: Test): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), 'identity-'));

@@ -16,9 +16,9 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { inventoryOf } from '../../lib/cn-agent/journal.ts';
 import { JournalFile } from '../../lib/cn-agent/journal-file.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { until } from '../support/until.ts';
 import { ended, taskFrame } from './frames.ts';
 

@@ -5,9 +5,9 @@ import { openLinuxMachine } from '../../lib/cn-agent/linux-machine.ts';
 import { parseBootParameters, parseCpuinfo } from '../../lib/cn-agent/linux-sysinfo.ts';
 import { isWorthTelling, Reports } from '../../lib/cn-agent/reports.ts';
 import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { digestOf } from '../../lib/wire/canonical-json.ts';
 import type { AgentFrame } from '../../lib/wire/frames.ts';
 

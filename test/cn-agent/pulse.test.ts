@@ -1,6 +1,6 @@
 import t from 'tap';
 import { Pulse } from '../../lib/cn-agent/pulse.ts';
-import { type Clock, systemClock } from '../../lib/ports/clock.ts';
+import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 
 /** A clock moved by hand: one periodic timer, and polls that happen on demand. */
 function handClock() {

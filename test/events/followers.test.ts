@@ -1,7 +1,7 @@
 /** Followers that take their time, and changes that are committed out of turn, on one instance's `Events` over a real database. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { migrations } from '../../lib/core.ts';
 import { formatPosition, parsePosition, positionOf } from '../../lib/events/event.ts';
 import { TooManyFollowersError } from '../../lib/events/event-errors.ts';
@@ -9,10 +9,10 @@ import { OUTBOX_BOUND } from '../../lib/events/event-schema.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../lib/events/event-store.ts';
 import { Events, type EventsDeps, type ToldEvent } from '../../lib/events/events.ts';
 import { Reader, WINDOW } from '../../lib/events/reader.ts';
-import { silentLogger as log } from '../../lib/log.ts';
-import type { Database, Queryable } from '../../lib/moray/database.ts';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { silentLogger as log } from '../../lib/platform/log.ts';
+import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { insertRun } from '../../lib/roster/instance-store.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';

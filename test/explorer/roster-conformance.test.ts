@@ -1,8 +1,8 @@
 /** The small worlds' rows of the roster against the statements themselves: the same operations, the same rows and answers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { declareLapsed, drainRun, endRun, insertRun, raiseBeat, readLive } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import {

@@ -1,7 +1,7 @@
 /** The small worlds' rows of tasks against the statements themselves: the same operations, the same rows and answers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/tasks/claim-store.ts';
 import { sweepTasks } from '../../lib/tasks/deadline-store.ts';
 import type { InventoryDecision } from '../../lib/tasks/task.ts';

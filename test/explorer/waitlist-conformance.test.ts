@@ -1,7 +1,7 @@
 /** The small worlds' queue against the waitlist's functions themselves: the same operations, the same tickets and answers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   createTicket,
   deleteQueues,

@@ -3,9 +3,9 @@
  * return.
  */
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import type { Logger } from '../../lib/log.ts';
-import { DatabaseHosts } from '../../lib/moray/hosts.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import type { Logger } from '../../lib/platform/log.ts';
+import { DatabaseHosts } from '../../lib/platform/postgres/hosts.ts';
 import { lacks } from '../support/debian-programs.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { openDatabase } from '../support/postgres.ts';

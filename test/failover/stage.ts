@@ -1,7 +1,7 @@
 /** Shared by the failover tests: a zone with continuous work, observed by a witness. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { startZone, type Zone, type ZonePlan } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
 import { HANG_MS } from '../support/patience.ts';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
 import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { DialQueue } from '../../lib/fleet/dial-queue.ts';
-import { type Clock, systemClock } from '../../lib/ports/clock.ts';
+import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 
 /** A clock moved by hand, whose event loop turns on demand. */
 function handClock() {

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import { encode, type RecordType } from 'dns-packet';
 import fc from 'fast-check';
-import { decodeMessage, headerBytes, maxUdpBytes } from '../../lib/dns/message.ts';
+import { decodeMessage, headerBytes, maxUdpBytes } from '../../lib/platform/dns/message.ts';
 import { until } from '../support/until.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';

@@ -6,7 +6,7 @@ import { AnswerBudget, AnswerMemoryFullError, AnswerShareFullError } from '../..
 import { STREAM_BYTES } from '../../lib/http/event-stream.ts';
 import { ROW_STREAM_BYTES } from '../../lib/http/row-stream.ts';
 import type { Services } from '../../lib/http/services.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { toServerHistoryEntry } from '../../lib/tasks/task.ts';
 import { listTasks } from '../../lib/tasks/task-store.ts';
 import { until } from '../support/until.ts';

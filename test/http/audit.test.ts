@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { until } from '../support/until.ts';
 import { SERVER, STRANGER, startApi } from './support.ts';
 

@@ -3,7 +3,7 @@ import { createServer, get, type Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { Doors } from '../../lib/http/doors.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
 import { until } from '../support/until.ts';
 

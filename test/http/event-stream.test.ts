@@ -8,7 +8,7 @@ import {
   STUCK_READER_MS,
   sendEvents,
 } from '../../lib/http/event-stream.ts';
-import type { Clock } from '../../lib/ports/clock.ts';
+import type { Clock } from '../../lib/platform/clock.ts';
 import type { Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 

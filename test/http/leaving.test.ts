@@ -2,7 +2,7 @@
 import { connect } from 'node:net';
 import t from 'tap';
 import type { Services } from '../../lib/http/services.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { until } from '../support/until.ts';
 import { SERVER, startApi } from './support.ts';
 

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { FakeOldAgents } from './stand-ins.ts';
 import { SERVER, STRANGER, startApi } from './support.ts';
 

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import t from 'tap';
 import { RequestLog } from '../../lib/http/request-log.ts';
 import type { Services } from '../../lib/http/services.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
 import { until } from '../support/until.ts';
 import { SERVER, startApi } from './support.ts';

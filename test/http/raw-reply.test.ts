@@ -4,7 +4,7 @@
 import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
-import { CnapiError } from '../../lib/errors.ts';
+import { CnapiError } from '../../lib/platform/errors.ts';
 import { until } from '../support/until.ts';
 import { type Api, raw, SERVER, startApi } from './support.ts';
 

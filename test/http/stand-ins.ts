@@ -1,6 +1,6 @@
 /** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../lib/roster/roster-errors.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../lib/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';

@@ -5,7 +5,7 @@
 import t, { type Test } from 'tap';
 import type { Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import type { TaskFrame } from '../../lib/wire/frames.ts';
 import { freshZone, type TestZone } from '../support/apps.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../support/scripted-agent.ts';

@@ -2,7 +2,7 @@
 import type { Test } from 'tap';
 import type { Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { type ApiOptions, startApi } from './support.ts';
 
 export async function startWithTokens(t: Test, config: ApiOptions['config'] = {}, options: ApiOptions = {}) {

@@ -2,7 +2,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { SLOW_READER_MS, writeInSlices } from '../../lib/http/write-bounded.ts';
-import { type Clock, systemClock } from '../../lib/ports/clock.ts';
+import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { until } from '../support/until.ts';
 
 const CONTENT = Buffer.alloc(32 * 1024 * 1024, 'x');

@@ -3,7 +3,7 @@
  * naive ones of `naive.ts`. They are put into a lane's database, or into the text of a statement on its way there, and
  * taken out again. What is to be cut must be there: a defect that no longer fits the product's text fails its test.
  */
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { NAIVE_ACCEPT, NAIVE_CLAIM, NAIVE_RELEASE } from './naive.ts';
 
 type Cut = readonly [from: string, to: string];

@@ -1,11 +1,11 @@
 /** Work on servers, on what their agents report, and on servers with old agents, for the test of a held row. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
-import type { PostgresDatabase } from '../../lib/moray/pool.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { Observer } from '../../lib/old-agents/observer.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { readRow } from '../../lib/roster/roster-store.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
 import { Servers } from '../../lib/servers/servers.ts';

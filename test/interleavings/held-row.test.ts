@@ -5,11 +5,11 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { migrations } from '../../lib/core.ts';
-import type { PostgresDatabase } from '../../lib/moray/pool.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { Authority } from '../../lib/roster/authority.ts';
 import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/roster/instance-store.ts';
 import { ProbeCaller } from '../../lib/roster/probe.ts';

@@ -10,8 +10,8 @@
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { messageOf } from '../../lib/errors.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { complaintsSince } from './invariants.ts';
 import { CLOCK_LOCK } from './lab-schema.ts';
 import type { Lane, Leg } from './lane.ts';

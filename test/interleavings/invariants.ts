@@ -5,7 +5,7 @@
  * Two transactions that neither saw the other have each acted as if the other was not there; where one's guard is the
  * other's change, that alone is the defect, whatever came of it this time.
  */
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { complaintsSql } from '../waitlist/support/waitlist-database.ts';
 
 /** Neither saw the other; that their spans overlap follows from it, and is quick to ask. `a` and `b` are entries of logs. */

@@ -3,7 +3,7 @@
  * soon as it is there, for sixteen clients at once; that is what makes them meet.
  */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Writer } from '../../lib/roster/roster-store.ts';
 import type { InheritedRow } from '../../lib/tasks/claim-store.ts';
 import type { Place } from '../waitlist/support/waitlist-database.ts';

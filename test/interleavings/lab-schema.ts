@@ -3,7 +3,7 @@
  * each transaction could see when it wrote; what callers knew when they wrote (`lab.intents`); and a `cnapi_now()` at which
  * the first of two legs can be stopped, between what a statement has found and what it writes.
  */
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 
 /** Whoever holds this lock stops what calls `cnapi_now()` on a connection with `lab.stops` on. */
 export const CLOCK_LOCK = 77;

@@ -4,9 +4,9 @@
  */
 import pg from 'pg';
 import { migrations } from '../../lib/core.ts';
-import { BucketStore } from '../../lib/moray/bucket-store.ts';
-import type { Database, Queryable } from '../../lib/moray/database.ts';
-import type { PostgresDatabase } from '../../lib/moray/pool.ts';
+import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
+import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
+import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { serversBucket } from '../../lib/servers/server-schema.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';

@@ -6,8 +6,8 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import t from 'tap';
 import { migrations } from '../../lib/core.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { insertRun } from '../../lib/roster/instance-store.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';

@@ -3,10 +3,10 @@
  * that what takes hours and days falls due within seconds; and the invariants asked while they do.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { messageOf } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database, Queryable } from '../../lib/moray/database.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import { complaintsSince } from './invariants.ts';
 import { type Knowledge, readKnowledge, worldFrom } from './knowledge.ts';

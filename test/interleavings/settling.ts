@@ -1,6 +1,6 @@
 /** The faults are over: agents are connected, everybody does his work, and all that was accepted comes to its end. */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { insertRun } from '../../lib/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/roster/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/tasks/claim-store.ts';

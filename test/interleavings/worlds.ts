@@ -3,10 +3,10 @@
  * order to be locked in, and of each kind of task one for each; what is due in a world is so by hours.
  */
 import { randomUUID } from 'node:crypto';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import { recordSightings } from '../../lib/old-agents/sighting-store.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { declareLapsed, insertRun } from '../../lib/roster/instance-store.ts';
 import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/roster/roster-store.ts';
 import { Servers } from '../../lib/servers/servers.ts';

@@ -1,13 +1,13 @@
 /** From which addresses servers were heard, over a real database; and that tasks go to no other. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { migrate } from '../../lib/moray/migrations.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { migrate } from '../../lib/platform/postgres/migrations.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { AgentSources } from '../../lib/old-agents/agent-sources.ts';
 import { forgetSources, readSources, sourceMigrations } from '../../lib/old-agents/source-store.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { Servers } from '../../lib/servers/servers.ts';

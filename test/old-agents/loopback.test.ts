@@ -4,7 +4,7 @@
  */
 import t from 'tap';
 import { Tokens } from '../../lib/access/tokens.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import type { Task } from '../../lib/tasks/task.ts';
 import { freshZone } from '../support/apps.ts';
 import { startOldAgent } from '../support/old-agent.ts';

@@ -2,7 +2,7 @@
 import net, { type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
 import { type AgentCall, AgentCallError, type AgentReply, Messenger } from '../../lib/old-agents/messenger.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { startOldAgent } from '../support/old-agent.ts';
 import type { Teardown } from '../support/postgres.ts';
 import { until } from '../support/until.ts';

@@ -1,8 +1,8 @@
 /** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
 import t from 'tap';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { Observer } from '../../lib/old-agents/observer.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
 import { ManualClock } from '../support/manual-clock.ts';

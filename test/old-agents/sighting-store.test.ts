@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { BucketStore } from '../../lib/moray/bucket-store.ts';
-import type { Database } from '../../lib/moray/database.ts';
+import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   forgetSightings,
   readSightedRows,

@@ -1,11 +1,11 @@
 /** A database with the roster, sightings and servers in it, and the few things that their tests do again and again. */
 import { randomUUID } from 'node:crypto';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { sightingMigrations } from '../../lib/old-agents/sighting-schema.ts';
 import { recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { insertRun } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { acceptSession, readRow, type Writer } from '../../lib/roster/roster-store.ts';

@@ -1,6 +1,6 @@
 /** An instance under more arrivals than it can take, on a clock of the test's: what it has stays, and the rest comes in turn. */
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 import { MAX_UNDER_WAY } from '../../lib/roster/admission.ts';
 import { Arrivals } from '../../lib/roster/arrivals.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';

@@ -1,14 +1,14 @@
 /** Accepts over real Postgres: what a new session means for a status change that still waits for the database. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { parseConfig } from '../../lib/config.ts';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { Roster } from '../../lib/roster/coordinator.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { readRow } from '../../lib/roster/roster-store.ts';

@@ -1,6 +1,6 @@
 /** Who sheds agents, how many, to whom, and when nobody does. */
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 import { type Load, surplusOf } from '../../lib/roster/balance.ts';
 import { Balancer } from '../../lib/roster/balancer.ts';
 import type { InstanceRow } from '../../lib/roster/instance-store.ts';

@@ -1,10 +1,10 @@
 /** What an instance does about a row that names a run which is dead, or that has just come under its own new run. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Bus } from '../../lib/bus/bus.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import type { Bus } from '../../lib/platform/bus/bus.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { Authority } from '../../lib/roster/authority.ts';
 import { endRun, insertRun } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';

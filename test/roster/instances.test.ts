@@ -1,9 +1,9 @@
 /** One instance among its siblings, with a database that does as the test says and a clock that does as well. */
 import t from 'tap';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { Instances } from '../../lib/roster/instances.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
 import { ManualClock } from '../support/manual-clock.ts';

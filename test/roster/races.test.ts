@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { declareLapsed, drainRun, endRun, insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import {

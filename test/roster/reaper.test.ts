@@ -3,8 +3,8 @@
  * against anybody, however slow its answer is.
  */
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { Reaper } from '../../lib/roster/reaper.ts';
 import { type Session, SessionTable } from '../../lib/roster/session.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';

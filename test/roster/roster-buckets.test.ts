@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { BucketStore } from '../../lib/moray/bucket-store.ts';
-import { parseFilter } from '../../lib/moray/filter-text.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
+import { parseFilter } from '../../lib/platform/moray/filter-text.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { insertRun, raiseBeat } from '../../lib/roster/instance-store.ts';
 import { instancesBucket, rosterAuthorityBucket } from '../../lib/roster/roster-buckets.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { migrate } from '../../lib/moray/migrations.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { migrate } from '../../lib/platform/postgres/migrations.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { declareLapsed, endRun, insertRun, raiseBeat, readLive } from '../../lib/roster/instance-store.ts';
 import { RETURN_BURST, RETURN_EVERY_MS } from '../../lib/roster/roster.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';

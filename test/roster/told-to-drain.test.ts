@@ -1,10 +1,10 @@
 /** A request to leave that came while an instance stood still, and that its new run has to carry out. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { insertRun, readLive, wasToldToDrain } from '../../lib/roster/instance-store.ts';
 import { Instances } from '../../lib/roster/instances.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';

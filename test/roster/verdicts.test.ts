@@ -1,7 +1,7 @@
 /** Verdicts against a database that answers when it likes. */
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { type Session, SessionTable } from '../../lib/roster/session.ts';
 import { Verdicts } from '../../lib/roster/verdicts.ts';
 import { ManualClock } from '../support/manual-clock.ts';

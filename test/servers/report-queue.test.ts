@@ -1,7 +1,7 @@
 import t from 'tap';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { ReportQueue } from '../../lib/servers/report-queue.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 

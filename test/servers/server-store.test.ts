@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { listServers, NARROW } from '../../lib/servers/server-store.ts';
 import { Servers } from '../../lib/servers/servers.ts';
 import { migrations } from '../old-agents/sighting-support.ts';

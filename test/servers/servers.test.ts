@@ -1,10 +1,10 @@
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { EtagConflictError } from '../../lib/moray/moray-errors.ts';
-import { morayMigrations } from '../../lib/moray/moray-schema.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { EtagConflictError } from '../../lib/platform/moray/moray-errors.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import { sightingMigrations } from '../../lib/old-agents/sighting-schema.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { serverMigrations } from '../../lib/servers/server-schema.ts';
 import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../lib/servers/servers.ts';

@@ -1,5 +1,5 @@
 /** Carries out what plan.ts says goes wrong: begins each fault at its time and ends it when its time is over. */
-import { CnapiError } from '../../lib/errors.ts';
+import { CnapiError } from '../../lib/platform/errors.ts';
 import { disturbanceOf, disturbsMs } from './disturbances.ts';
 import { type Direction, type Fault, lengthOf, READER_WITHIN_MS } from './plan.ts';
 import type { SimAgent } from './sim-agent.ts';

@@ -1,6 +1,6 @@
 /** Chance from a seed: sfc32. Streams of different names are independent, so that one more draw here moves nothing there. */
 import { createHash } from 'node:crypto';
-import type { Random } from '../../lib/ports/random.ts';
+import type { Random } from '../../lib/platform/random.ts';
 
 export class SeededRandom implements Random {
   readonly #name: string;

@@ -1,9 +1,9 @@
 /** The bus of the simulated world: the memory hub behind a network that is late, loses messages, and can cut somebody off. */
-import type { Bus } from '../../lib/bus/bus.ts';
-import type { Line, LineEvents, OpenLine } from '../../lib/bus/line.ts';
-import { LineBus } from '../../lib/bus/line-bus.ts';
-import { MemoryHub } from '../../lib/bus/memory-bus.ts';
-import type { Logger } from '../../lib/log.ts';
+import type { Bus } from '../../lib/platform/bus/bus.ts';
+import type { Line, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
+import { LineBus } from '../../lib/platform/bus/line-bus.ts';
+import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import type { Logger } from '../../lib/platform/log.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { Story } from './story.ts';

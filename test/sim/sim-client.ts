@@ -3,7 +3,7 @@
  * handler), and comes back, or is lost with its instance. A caller that gets no answer knows nothing of what became of it.
  */
 import { OPEN } from '../../lib/access/token.ts';
-import { CnapiError } from '../../lib/errors.ts';
+import { CnapiError } from '../../lib/platform/errors.ts';
 import { carryOut } from '../../lib/http/pipeline.ts';
 import { routes } from '../../lib/http/routes.ts';
 import type { Services } from '../../lib/http/services.ts';

@@ -1,10 +1,10 @@
 /**
  * A pool of connections of one simulated process to the one Postgres, with the limits and the deadlines of the real one
- * (lib/moray/pool.ts). What was sent is carried out although its process is dead or has given it up.
+ * (lib/platform/postgres/pool.ts). What was sent is carried out although its process is dead or has given it up.
  */
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import type { Database, Queryable, QueryResult } from '../../lib/moray/database.ts';
-import { asDatabaseError } from '../../lib/moray/unavailable.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import type { Database, Queryable, QueryResult } from '../../lib/platform/postgres/database.ts';
+import { asDatabaseError } from '../../lib/platform/postgres/unavailable.ts';
 import type { SimPostgres, Statement } from './sim-postgres.ts';
 import type { SimProcess } from './sim-process.ts';
 

@@ -5,7 +5,7 @@
 import type { ProcessGroup } from '../../lib/cn-agent/journal.ts';
 import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/cn-agent/machine.ts';
 import { standInSysinfo } from '../../lib/fleet/stand-in-sysinfo.ts';
-import type { Timer } from '../../lib/ports/clock.ts';
+import type { Timer } from '../../lib/platform/clock.ts';
 import { EPOCH_MS, type SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 

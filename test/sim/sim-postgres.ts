@@ -9,10 +9,10 @@
  */
 import { PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/core.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { BucketStore } from '../../lib/moray/bucket-store.ts';
-import { type Database, parseInt8, type QueryResult } from '../../lib/moray/database.ts';
-import { migrate } from '../../lib/moray/migrations.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
+import { type Database, parseInt8, type QueryResult } from '../../lib/platform/postgres/database.ts';
+import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { serversBucket } from '../../lib/servers/server-schema.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';

@@ -3,7 +3,7 @@
  * the log of every simulated process: what the product logs is told here, and an error that it did not expect is a defect.
  */
 import { createHash } from 'node:crypto';
-import type { Logger } from '../../lib/log.ts';
+import type { Logger } from '../../lib/platform/log.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
 const KEPT_LINES = 4_000;

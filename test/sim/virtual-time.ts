@@ -2,7 +2,7 @@
  * Virtual time: a queue of events, run one after the other. Each is run, then what it set off in this process (promises,
  * the in-process database) comes to rest, and only then time moves on to the next. So a run depends on nothing but its seed.
  */
-import type { Timer } from '../../lib/ports/clock.ts';
+import type { Timer } from '../../lib/platform/clock.ts';
 
 /** Among events of one moment: as Node's event loop turns (timers, then what had arrived, then `setImmediate`). */
 export const PHASE = { timers: 0, input: 1, afterPoll: 2 } as const;

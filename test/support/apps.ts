@@ -4,10 +4,10 @@
 import { randomUUID } from 'node:crypto';
 import { App, type AppDeps } from '../../lib/app.ts';
 import { parseConfig } from '../../lib/config.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { PostgresDatabase } from '../../lib/moray/pool.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from './postgres.ts';
 
 export interface TestApp {

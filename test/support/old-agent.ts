@@ -6,7 +6,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Teardown } from './postgres.ts';
 import { until } from './until.ts';
 

@@ -3,9 +3,9 @@
  * transactions run one by one.
  */
 import { PGlite, types } from '@electric-sql/pglite';
-import { silentLogger } from '../../lib/log.ts';
-import { type Database, parseInt8, type Queryable, type QueryResult } from '../../lib/moray/database.ts';
-import { type Migration, migrate } from '../../lib/moray/migrations.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { type Database, parseInt8, type Queryable, type QueryResult } from '../../lib/platform/postgres/database.ts';
+import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
 import type { Teardown } from './postgres.ts';
 
 /**

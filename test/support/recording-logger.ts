@@ -1,5 +1,5 @@
 /** A logger that keeps its records, at info and above, for a test to read. */
-import type { Logger } from '../../lib/log.ts';
+import type { Logger } from '../../lib/platform/log.ts';
 
 export function recordingLogger(records: Record<string, unknown>[], bound: Record<string, unknown> = {}): Logger {
   const at = (level: string) => (fields: unknown, message?: unknown) => {

@@ -1,5 +1,5 @@
 /** The roster's part of a removal. The function that removes a server calls it. */
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 
 export async function removeAuthority(
   database: Queryable,

@@ -1,6 +1,6 @@
 /** Cancels, over several instances, one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
-import { MemoryHub } from '../../lib/bus/memory-bus.ts';
+import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../lib/tasks/task-errors.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';

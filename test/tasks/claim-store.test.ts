@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   claimTasks,
   readBusyServers,

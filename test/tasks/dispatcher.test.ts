@@ -1,13 +1,13 @@
 /** Several instances over one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
-import { MemoryHub } from '../../lib/bus/memory-bus.ts';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { migrate } from '../../lib/moray/migrations.ts';
+import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import type { TaskRequest } from '../../lib/tasks/task.ts';
 import { IdempotencyConflictError, TaskUnknownError } from '../../lib/tasks/task-errors.ts';
-import { WaitStoppedError } from '../../lib/waits/wait-errors.ts';
+import { WaitStoppedError } from '../../lib/platform/waits/wait-errors.ts';
 import { encodeFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';

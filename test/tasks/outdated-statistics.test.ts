@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import {
   claimTasks,
   readBusyServers,

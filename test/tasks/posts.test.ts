@@ -1,13 +1,13 @@
 /** The driver of posts over a real database; agents are answers that the test gives when it likes. */
 import pg from 'pg';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/bus/memory-bus.ts';
-import { POSTS_TOPIC } from '../../lib/bus/topics.ts';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
-import { systemRandom } from '../../lib/ports/random.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { POSTS_TOPIC } from '../../lib/platform/bus/topics.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import type { PostedEnd, PostedTask, TaskMessenger } from '../../lib/tasks/messenger.ts';
 import type { PostRoom } from '../../lib/tasks/post-store.ts';
 import { Posts } from '../../lib/tasks/posts.ts';

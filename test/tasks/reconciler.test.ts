@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { Reconciler } from '../../lib/tasks/reconciler.ts';
 import type { TaskSession } from '../../lib/tasks/sessions.ts';
 import { until } from '../support/until.ts';

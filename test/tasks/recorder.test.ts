@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Queryable } from '../../lib/moray/database.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { Recorder } from '../../lib/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/tasks/sessions.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../lib/wire/frames.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import type { Report } from '../../lib/tasks/report.ts';
 import { recordReports } from '../../lib/tasks/report-store.ts';
 import { toTask } from '../../lib/tasks/task.ts';

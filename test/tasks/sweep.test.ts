@@ -1,10 +1,10 @@
 /** When an instance may end what nobody takes or reports: only what had its time while the database answered. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/tasks/deadline-store.ts';
 import { Dispatcher, type DispatcherDeps } from '../../lib/tasks/dispatcher.ts';
 import { freshPglite } from '../support/pglite.ts';

@@ -1,7 +1,7 @@
 /** Lists over all servers' tasks: what they say of one, their order, filters, pages and bounds. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../lib/moray/database.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import { parsePlace, summaryOf, type TaskFilter } from '../../lib/tasks/task-list.ts';
 import { listAllTasks } from '../../lib/tasks/task-list-store.ts';
 import { cancelTask } from '../../lib/tasks/task-store.ts';

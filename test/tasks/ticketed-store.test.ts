@@ -4,8 +4,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { MemoryHub } from '../../lib/bus/memory-bus.ts';
-import type { Database } from '../../lib/moray/database.ts';
+import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   IdempotencyConflictError,
   TicketNotActiveError,

@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
-import { VERSION } from '../../lib/version.ts';
+import { VERSION } from '../../lib/platform/version.ts';
 import { EventFollower } from '../support/event-follower.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { Instance, RealAgent, Zone } from '../support/fleet-harness.ts';

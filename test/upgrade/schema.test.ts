@@ -7,9 +7,9 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import t from 'tap';
 import { migrations } from '../../lib/core.ts';
-import { silentLogger as log } from '../../lib/log.ts';
-import type { Database } from '../../lib/moray/database.ts';
-import { type Migration, migrate } from '../../lib/moray/migrations.ts';
+import { silentLogger as log } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { unpackPrevious } from './previous.ts';
 

@@ -3,7 +3,7 @@
  * past the time that a statement may take, and then would so at each new attempt.
  */
 import t from 'tap';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { deleteQueues, expireTickets, mendQueues, readNow, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';

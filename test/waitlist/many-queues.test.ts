@@ -1,7 +1,7 @@
 import t from 'tap';
-import { MemoryHub } from '../../lib/bus/memory-bus.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { Director } from '../../lib/waitlist/director.ts';
 import { deleteQueues, listQueues, mendQueues, type QueueRow, readNow } from '../../lib/waitlist/ticket-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

@@ -4,7 +4,7 @@
  * number of all live tickets.
  */
 import t from 'tap';
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import {
   deleteTicket,
   expireTickets,

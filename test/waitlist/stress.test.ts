@@ -5,8 +5,8 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { MemoryHub } from '../../lib/bus/memory-bus.ts';
-import { CnapiError } from '../../lib/errors.ts';
+import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { CnapiError } from '../../lib/platform/errors.ts';
 import type { ExpiryRequest } from '../../lib/waitlist/ticket.ts';
 import type { Waitlist } from '../../lib/waitlist/waitlist.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

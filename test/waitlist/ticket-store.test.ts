@@ -1,8 +1,8 @@
 /** The waitlist's functions, one after the other, on every database in use. At the same time: races.test.ts. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { DatabaseUnavailableError } from '../../lib/errors.ts';
-import type { Database, Queryable } from '../../lib/moray/database.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import {
   createTicket,
   deleteEnded,

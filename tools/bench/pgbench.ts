@@ -7,7 +7,7 @@ import { execFile } from 'node:child_process';
 import { accessSync, constants, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import type { Queryable, QueryResult } from '../../lib/moray/database.ts';
+import type { Queryable, QueryResult } from '../../lib/platform/postgres/database.ts';
 
 export interface Statement {
   text: string;

@@ -4,7 +4,7 @@
  * one task after the other from creation through claim to end, as an instance without other work
  * would do.
  */
-import type { Queryable } from '../../lib/moray/database.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { claimTasks, readOrders } from '../../lib/tasks/claim-store.ts';
 import { recordReports } from '../../lib/tasks/report-store.ts';
 import { createTask } from '../../lib/tasks/task-store.ts';

@@ -6,8 +6,8 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import type { Clock } from '../../lib/ports/clock.ts';
-import type { Random } from '../../lib/ports/random.ts';
+import type { Clock } from '../../lib/platform/clock.ts';
+import type { Random } from '../../lib/platform/random.ts';
 import type { Caller, TaskBody, TaskOrder } from './caller.ts';
 
 export interface LoadDeps {

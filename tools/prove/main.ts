@@ -6,8 +6,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { systemClock as clock } from '../../lib/ports/clock.ts';
-import { systemRandom as random } from '../../lib/ports/random.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
 import { authorizationFor } from './authorization.ts';
 import { Caller } from './caller.ts';
 import { Load } from './load.ts';

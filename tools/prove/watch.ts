@@ -3,7 +3,7 @@
  * and finally for the history of each: a live server is never `unknown` (I1 of docs/design.md). An
  * instance that does not answer is ignored.
  */
-import type { Clock } from '../../lib/ports/clock.ts';
+import type { Clock } from '../../lib/platform/clock.ts';
 import { authorizationFor } from './authorization.ts';
 
 export interface WatchDeps {

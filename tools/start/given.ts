@@ -1,7 +1,7 @@
 /** Checks whether the user's database and Redis can be used, before anything is started. */
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
 import { Refusal } from './refusal.ts';
 
 const limitMs = 5000;

@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import type { Random } from '../../lib/ports/random.ts';
+import type { Random } from '../../lib/platform/random.ts';
 
 /**
  * Returns uuids for `count` instances: those of the earlier start, and new ones if there were

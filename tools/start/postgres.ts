@@ -18,7 +18,7 @@ import {
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
 import { linkPostgres, postgresDirectory } from '../setup/postgres-links.mjs';
 import type { Command } from './child.ts';
 import { password, rememberedPort, rememberPort } from './keepsakes.ts';

@@ -11,9 +11,9 @@
 import path from 'node:path';
 import { configFolder } from '../../lib/client/credentials.ts';
 import { announceLocal, withdrawLocal } from '../../lib/client/local-cnapi.ts';
-import { messageOf } from '../../lib/errors.ts';
-import type { Clock } from '../../lib/ports/clock.ts';
-import type { Random } from '../../lib/ports/random.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
+import type { Clock } from '../../lib/platform/clock.ts';
+import type { Random } from '../../lib/platform/random.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
 import { Children } from './children.ts';
 import type { Operation } from './control.ts';

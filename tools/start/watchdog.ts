@@ -5,7 +5,7 @@
  * exits. It ignores signals.
  */
 import { createInterface } from 'node:readline';
-import { systemClock } from '../../lib/ports/clock.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { type Ending, endInOrder } from './ending.ts';
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGPIPE'] as const) process.on(signal, () => undefined);

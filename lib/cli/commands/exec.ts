@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { Command } from 'commander';
 import type { Server } from '../../client/answers.ts';
-import { messageOf } from '../../errors.ts';
+import { messageOf } from '../../platform/errors.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../wire/limits.ts';
 import type { Context } from '../context.ts';
 import { parseDuration } from '../duration.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { Command } from 'commander';
 import type { CreatedToken, Token } from '../../client/answers.ts';
 import type { Role } from '../../direct-token.ts';
-import { messageOf } from '../../errors.ts';
+import { messageOf } from '../../platform/errors.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
 import { forEach } from '../each.ts';

@@ -1,7 +1,7 @@
 /** `cnapi version`: shows the version of this program and of the instance that answers. */
 import { Command } from 'commander';
 import { NoAnswerError } from '../../client/client-errors.ts';
-import { VERSION } from '../../version.ts';
+import { VERSION } from '../../platform/version.ts';
 import type { Context } from '../context.ts';
 import { examples, type Runner } from '../runner.ts';
 

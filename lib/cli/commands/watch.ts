@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import type { Server } from '../../client/answers.ts';
 import { ApiError } from '../../client/client-errors.ts';
-import { isoNow } from '../../ports/clock.ts';
+import { isoNow } from '../../platform/clock.ts';
 import { complaintOf } from '../complaint.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';

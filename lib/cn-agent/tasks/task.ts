@@ -1,6 +1,6 @@
 /** The interface between a task of the catalogue and the runner. */
 import type { z } from 'zod';
-import type { Clock } from '../../ports/clock.ts';
+import type { Clock } from '../../platform/clock.ts';
 import type { ProcessGroup } from '../journal.ts';
 import type { Machine } from '../machine.ts';
 import type { OutputStream } from '../output.ts';

@@ -9,7 +9,7 @@ import {
   type TicketStatus,
   type WaitOutcome,
 } from '../../../lib/waitlist/ticket.ts';
-import { Watch } from '../../../lib/waits/watches.ts';
+import { Watch } from '../../../lib/platform/waits/watches.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import type { Move, World } from '../explorer.ts';
 import { advance, create, expire, find, newQueue, type Queue, release, remove, removeAll, renew } from './model.ts';

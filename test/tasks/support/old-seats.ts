@@ -1,6 +1,6 @@
 /** Rows of servers with old agents, and of runs that may post to them. */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../../lib/moray/database.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { claimPosts, type PostOrder, type PostRoom, readPosts } from '../../../lib/tasks/post-store.ts';
 import { setRunningByHeartbeats } from '../../support/old-agent.ts';
 

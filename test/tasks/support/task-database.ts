@@ -1,8 +1,8 @@
 /** A database with the tables of tasks and roster, and shorthands for the rows that tests of tasks need. */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../../lib/moray/database.ts';
-import type { Migration } from '../../../lib/moray/migrations.ts';
-import { morayMigrations } from '../../../lib/moray/moray-schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import type { Migration } from '../../../lib/platform/postgres/migrations.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { rosterMigrations } from '../../../lib/roster/roster-schema.ts';
 import { type ChangedTask, claimTasks, type Order, readOrders } from '../../../lib/tasks/claim-store.ts';
 import { type OverdueTask, takeOverdue } from '../../../lib/tasks/deadline-store.ts';

@@ -1,7 +1,7 @@
 /** Three instances over one database and a bus in memory, and shorthands for what tests ask of them and their agents. */
 import type { Test } from 'tap';
-import { MemoryHub } from '../../../lib/bus/memory-bus.ts';
-import type { Queryable } from '../../../lib/moray/database.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { TaskRow } from '../../../lib/tasks/task.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

@@ -47,7 +47,7 @@ const url = 'http://x'; import j from './j.ts';
 
 t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
-    'lib/ports/clock.ts': empty,
+    'lib/platform/clock.ts': empty,
     'lib/tasks/task.ts': `import type { Clock } from '../ports/clock.ts';\nimport { createHash } from 'node:crypto';`,
     'lib/http/tasks.ts': `import { x } from '../tasks/task.ts';`,
     'lib/app.ts': `import { x } from './http/tasks.ts';`,
@@ -61,7 +61,7 @@ t.test('an import in the wrong direction is reported', async (t) => {
     ['lib/tasks/dispatcher.ts', '../roster/roster.ts', 'tasks may not know roster'],
     ['lib/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
     ['lib/tasks/dispatcher.ts', '../http/tasks.ts', 'tasks may not know http'],
-    ['lib/ports/clock.ts', '../wire/frames.ts', 'ports may not know wire'],
+    ['lib/platform/clock.ts', '../wire/frames.ts', 'ports may not know wire'],
     ['lib/cn-agent/link.ts', '../moray/pool.ts', 'cn-agent may not know moray'],
     ['lib/http/listener.ts', '../../tools/name-server.ts', 'http may not know tools/name-server.ts'],
     ['server.ts', './lib/http/listener.ts', 'server.ts may not know http'],
@@ -78,7 +78,7 @@ t.test('a folder without a line in the table is refused', async (t) => {
 t.test('an allowed import that no file uses is reported', async (t) => {
   const root = tree(t, {
     'lib/tasks/dispatcher.ts': `import type { Clock } from '../ports/clock.ts';\nimport { x } from '../bus/bus.ts';`,
-    'lib/bus/bus.ts': empty,
+    'lib/platform/bus/bus.ts': empty,
   });
   const table = { tasks: ['ports', 'log.ts', 'bus', 'moray'], bus: ['ports'] };
   t.strictSame(checkTable(root, table), ['tools/imports/layers.ts: tasks may import moray, and does not: take it out']);

@@ -1,10 +1,10 @@
 /** Instances of the waitlist over one database, each with a bus of its own. */
-import type { Bus } from '../../../lib/bus/bus.ts';
-import { createMemoryBus, type MemoryHub } from '../../../lib/bus/memory-bus.ts';
-import { silentLogger } from '../../../lib/log.ts';
-import type { Database } from '../../../lib/moray/database.ts';
-import { systemClock } from '../../../lib/ports/clock.ts';
-import { systemRandom } from '../../../lib/ports/random.ts';
+import type { Bus } from '../../../lib/platform/bus/bus.ts';
+import { createMemoryBus, type MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { Waitlist, type WaitlistConfig } from '../../../lib/waitlist/waitlist.ts';
 
 export const ports = { clock: systemClock, random: systemRandom, log: silentLogger };

@@ -1,8 +1,8 @@
 /** The waitlist's store on a test's database: tickets with little ceremony, and what must hold of all of them (I4). */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../../lib/moray/database.ts';
-import type { Migration } from '../../../lib/moray/migrations.ts';
-import { morayMigrations } from '../../../lib/moray/moray-schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import type { Migration } from '../../../lib/platform/postgres/migrations.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { TicketStatus } from '../../../lib/waitlist/ticket.ts';
 import {
   createTicket,

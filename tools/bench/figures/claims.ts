@@ -4,11 +4,11 @@
  * the same table.
  */
 import { migrations } from '../../../lib/core.ts';
-import { silentLogger } from '../../../lib/log.ts';
-import { migrate } from '../../../lib/moray/migrations.ts';
-import { PostgresDatabase } from '../../../lib/moray/pool.ts';
-import { systemClock as clock } from '../../../lib/ports/clock.ts';
-import { systemRandom } from '../../../lib/ports/random.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { migrate } from '../../../lib/platform/postgres/migrations.ts';
+import { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { claimTasks } from '../../../lib/tasks/claim-store.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median } from '../statistics.ts';

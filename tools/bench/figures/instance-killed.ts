@@ -2,7 +2,7 @@
  * An instance with thousands of agents is killed: how long until all of its servers are held by
  * other instances.
  */
-import { systemClock as clock } from '../../../lib/ports/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
 import { lastChange, readUnknown } from '../verdicts.ts';

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import restify from 'restify';
-import { silentLogger } from '../../../lib/log.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { answerQuestions } from '../asked.ts';
 
 const server = restify.createServer({ name: 'floor', log: silentLogger as never });

@@ -2,7 +2,7 @@
  * cnapi's side of the task figures: POST at one instance, the agent at any, the wait at another
  * instance.
  */
-import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import { systemClock as clock } from '../../../../lib/platform/clock.ts';
 import { BenchCaller } from '../../caller.ts';
 import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext } from '../../figure.ts';

@@ -5,8 +5,8 @@
  */
 import { accessSync, chmodSync, constants, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { systemClock as clock } from '../../../../lib/ports/clock.ts';
-import { systemRandom } from '../../../../lib/ports/random.ts';
+import { systemClock as clock } from '../../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
 import { freePort, isListening } from '../../../start/ports.ts';
 import { BenchCaller } from '../../caller.ts';
 import { cpuMsOf } from '../../cpu.ts';

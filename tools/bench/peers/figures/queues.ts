@@ -5,7 +5,7 @@
  * that all jobs were done.
  */
 import { Redis } from 'ioredis';
-import { systemClock as clock } from '../../../../lib/ports/clock.ts';
+import { systemClock as clock } from '../../../../lib/platform/clock.ts';
 import { cpuMsOf } from '../../cpu.ts';
 import type { BenchContext } from '../../figure.ts';
 import type { Helper } from '../../helper.ts';

@@ -3,8 +3,8 @@
  * steady rate, count the heartbeats that went both ways, and report connections that were lost
  * without being closed here.
  */
-import { systemClock as clock } from '../../../../lib/ports/clock.ts';
-import { systemRandom } from '../../../../lib/ports/random.ts';
+import { systemClock as clock } from '../../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
 import { answerQuestions } from '../../asked.ts';
 import { machineMs } from '../../machine-clock.ts';
 

@@ -3,8 +3,8 @@
  * process calls, another one works. The job does nothing, but the worker counts its id, so that no
  * result includes work that was not done.
  */
-import { systemClock as clock } from '../../../../lib/ports/clock.ts';
-import { systemRandom } from '../../../../lib/ports/random.ts';
+import { systemClock as clock } from '../../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
 import { answerQuestions } from '../../asked.ts';
 import { runLanes } from '../../lanes.ts';
 

@@ -1,0 +1,291 @@
+/**
+ * The bus over any kind of line. It owns reconnecting, subscriptions, health and bounds; redis,
+ * postgres and memory differ only in how one connection is made. Made by `create-bus.ts` and the
+ * tests.
+ *
+ *                opened                     lost, given up
+ *    connecting ────────▶ connected ──────────────────────▶ waiting (full jitter, ──▶ connecting
+ *         └──────────────── failed ─────────────────────────▲        at most 2 s)
+ *
+ * Callers see no failures. While the server is unreachable, messages are dropped and counted, and
+ * subscriptions wait.
+ */
+import { messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import { type Clock, settlesWithin, type Timer } from '../clock.ts';
+import type { Random } from '../random.ts';
+import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
+import { type Health, type HealthEvent, isGivenUp, lateTickPeriods, stepHealth, unprovenHealth } from './health.ts';
+import type { Line, OpenLine } from './line.ts';
+import { decodeMessage, encodeMessage, isTopic } from './message.ts';
+import { type Handler, Subscriptions } from './subscriptions.ts';
+
+const startPatienceMs = 1_000;
+const openTimeoutMs = 3_000;
+const backoffFirstMs = 100;
+const backoffMaxMs = 2_000;
+const maxInFlight = 1_000;
+const maxTopicsPerChange = 500;
+const stopPatienceMs = 250;
+
+interface LineBusDependencies {
+  kind: string;
+  openLine: OpenLine;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  /** Period of its own beats. Default 1 s; tests use less. */
+  beatMs?: number;
+}
+
+export class LineBus implements Bus {
+  readonly kind: string;
+  readonly #openLine: OpenLine;
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #log: Logger;
+  readonly #beatMs: number;
+  readonly #beatTopic: string;
+
+  readonly #subscriptions = new Subscriptions<BusMessage>();
+  readonly #inFlight = new Set<Promise<void>>();
+  readonly #healthListeners = new Set<(healthy: boolean) => void>();
+  readonly #stopping = new AbortController();
+  readonly #counts = { published: 0, received: 0, dropped: 0, reconnects: 0 };
+  #health: Health = unprovenHealth;
+  #life: Life | undefined;
+  #running: Promise<void> | undefined;
+
+  constructor({ kind, openLine, clock, random, log, beatMs = 1_000 }: LineBusDependencies) {
+    this.kind = kind;
+    this.#openLine = openLine;
+    this.#clock = clock;
+    this.#random = random;
+    this.#log = log;
+    this.#beatMs = beatMs;
+    this.#beatTopic = `beat:${random.uuid()}`;
+    this.#subscriptions.add({
+      topic: this.#beatTopic,
+      onMessage: ({ sequence }) => this.#step({ kind: 'heard', sequence: Number(sequence) }, 'own beat came back'),
+      onReady: () => this.#life && this.#beat(this.#life, true),
+    });
+  }
+
+  async start(): Promise<void> {
+    if (this.#running) return;
+    const connected = Promise.withResolvers<void>();
+    this.#running = this.#run(connected.resolve);
+    await settlesWithin(this.#clock, startPatienceMs, connected.promise);
+  }
+
+  async stop(): Promise<void> {
+    if (this.#inFlight.size > 0 && this.#health.healthy) await this.#drain();
+    this.#healthListeners.clear();
+    this.#stopping.abort();
+    await this.#running;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  publish(topic: string, message: BusMessage): void {
+    const payload = encodeMessage(message);
+    const line = this.#life?.line;
+    if (!line || payload === undefined || !isTopic(topic) || this.#inFlight.size >= maxInFlight) {
+      this.#counts.dropped += 1;
+      return;
+    }
+    const sending = this.#send(line, topic, payload).finally(() => this.#inFlight.delete(sending));
+    this.#inFlight.add(sending);
+  }
+
+  subscribe(topic: string, onMessage: (message: BusMessage) => void, onReady?: () => void): Subscription {
+    if (!isTopic(topic)) throw new TypeError(`Not a bus topic: ${JSON.stringify(topic)}`);
+    const handler: Handler<BusMessage> = { topic, onMessage, onReady };
+    if (this.#subscriptions.add(handler)) queueMicrotask(() => this.#tellReady([handler]));
+    void this.#reconcile();
+    return {
+      close: () => {
+        this.#subscriptions.remove(handler);
+        void this.#reconcile();
+      },
+    };
+  }
+
+  isHealthy(): boolean {
+    return this.#health.healthy;
+  }
+
+  onHealthChange(listener: (healthy: boolean) => void): Subscription {
+    const own = (healthy: boolean) => listener(healthy);
+    this.#healthListeners.add(own);
+    return { close: () => void this.#healthListeners.delete(own) };
+  }
+
+  stats(): BusStats {
+    return { ...this.#counts, topics: this.#subscriptions.topicCount - 1 };
+  }
+
+  /** Connects, serves the connection until it is lost, waits, and repeats until stopped. */
+  async #run(onConnected: () => void): Promise<void> {
+    let failures = 0;
+    let lives = 0;
+    while (!this.#stopping.signal.aborted) {
+      const life = await this.#open(failures === 0);
+      failures = life ? 0 : failures + 1;
+      if (life) {
+        lives += 1;
+        if (lives > 1) this.#counts.reconnects += 1;
+        onConnected();
+        await this.#serve(life);
+      }
+      await this.#clock.sleep(this.#backoffMs(failures), this.#stopping.signal);
+    }
+  }
+
+  /**
+   * One connection attempt; undefined when it failed. Only the first failure of an outage is logged
+   * as a warning.
+   */
+  async #open(isFirst: boolean): Promise<Life | undefined> {
+    const { promise: ended, resolve: end } = Promise.withResolvers<Error>();
+    const expiry = new AbortController();
+    const timer = this.#clock.after(openTimeoutMs, () =>
+      expiry.abort(new Error(`no answer within ${openTimeoutMs} ms`)),
+    );
+    const onPayload = (topic: string, payload: string) => this.#onPayload(topic, payload);
+    try {
+      const signal = AbortSignal.any([expiry.signal, this.#stopping.signal]);
+      return { line: await this.#openLine({ onPayload, onLost: end }, signal), ended, end, changing: false };
+    } catch (err) {
+      const level = isFirst && !this.#stopping.signal.aborted ? 'warn' : 'debug';
+      this.#log[level]({ err, bus: this.kind }, `bus cannot be reached: ${messageOf(err)}; trying again`);
+      return undefined;
+    } finally {
+      timer.cancel();
+    }
+  }
+
+  /** Serves one connection from its opening to its end. */
+  async #serve(life: Life): Promise<void> {
+    const onStop = () => life.end(new Error('stopping'));
+    this.#stopping.signal.addEventListener('abort', onStop, { once: true });
+    if (this.#stopping.signal.aborted) onStop();
+    this.#life = life;
+    this.#log.info({ bus: this.kind, topics: this.#subscriptions.topicCount }, 'bus connected');
+    void this.#reconcile();
+    const ticking = this.#tickEachPeriod(life);
+    const cause = await life.ended;
+    ticking.cancel();
+    this.#stopping.signal.removeEventListener('abort', onStop);
+    this.#life = undefined;
+    life.line.close();
+    this.#subscriptions.lost();
+    const level = this.#stopping.signal.aborted ? 'debug' : 'info';
+    this.#log[level]({ err: cause, bus: this.kind }, `bus connection ended: ${cause.message}`);
+    this.#step({ kind: 'lost' }, cause.message);
+  }
+
+  #backoffMs(failures: number): number {
+    return this.#random.fraction() * Math.min(backoffMaxMs, backoffFirstMs * 2 ** Math.min(failures, 10));
+  }
+
+  async #send(line: Line, topic: string, payload: string): Promise<void> {
+    try {
+      await line.send(topic, payload);
+      this.#counts.published += 1;
+    } catch {
+      this.#counts.dropped += 1;
+    }
+  }
+
+  /**
+   * Transfers the wanted subscriptions to the server, one change in flight at a time. Notifies
+   * subscribers when the server has confirmed theirs.
+   */
+  async #reconcile(): Promise<void> {
+    const life = this.#life;
+    if (!life || life.changing) return;
+    life.changing = true;
+    try {
+      for (;;) {
+        const change = this.#subscriptions.takeChange(maxTopicsPerChange);
+        if (!change) break;
+        await life.line.change(change.hear, change.unhear);
+        if (this.#life !== life) return;
+        this.#tellReady(this.#subscriptions.confirm(change));
+      }
+    } catch (err) {
+      life.end(new Error(`topics refused: ${messageOf(err)}`, { cause: err }));
+    }
+    life.changing = false;
+  }
+
+  #tellReady(handlers: readonly Handler<BusMessage>[]): void {
+    for (const handler of handlers) {
+      if (handler.onReady && this.#subscriptions.has(handler)) this.#call(handler.topic, handler.onReady);
+    }
+  }
+
+  #onPayload(topic: string, payload: string): void {
+    const message = decodeMessage(payload);
+    if (!message) {
+      this.#counts.dropped += 1;
+      return;
+    }
+    if (topic !== this.#beatTopic) this.#counts.received += 1;
+    for (const handler of this.#subscriptions.handlersOf(topic)) {
+      if (this.#subscriptions.has(handler)) this.#call(topic, () => handler.onMessage(message));
+    }
+  }
+
+  #call(topic: string, callback: () => void): void {
+    try {
+      callback();
+    } catch (err) {
+      this.#log.error({ err, topic }, 'bus handler threw; the other handlers still run');
+    }
+  }
+
+  #tickEachPeriod(life: Life): Timer {
+    let tickedAt = this.#clock.now();
+    return this.#clock.every(this.#beatMs, () => {
+      const now = this.#clock.now();
+      const late = now - tickedAt > lateTickPeriods * this.#beatMs;
+      tickedAt = now;
+      this.#clock.afterPoll(() => {
+        if (this.#life === life) this.#beat(life, late);
+      });
+    });
+  }
+
+  #beat(life: Life, late: boolean): void {
+    this.#step({ kind: 'tick', late }, 'own beats do not come back');
+    if (isGivenUp(this.#health)) life.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
+    else life.line.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
+  }
+
+  #step(event: HealthEvent, why: string): void {
+    const before = this.#health.healthy;
+    this.#health = stepHealth(this.#health, event);
+    const { healthy } = this.#health;
+    if (healthy === before || this.#stopping.signal.aborted) return;
+    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus healthy' : `bus unhealthy: ${why}`);
+    for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
+  }
+
+  /** Waits a short time for messages in flight to arrive. */
+  async #drain(): Promise<void> {
+    await settlesWithin(this.#clock, stopPatienceMs, Promise.all(this.#inFlight));
+  }
+}
+
+/** One connection, from its opening to its end. */
+interface Life {
+  readonly line: Line;
+  readonly ended: Promise<Error>;
+  readonly end: (cause: Error) => void;
+  /** A change of topics is in flight. */
+  changing: boolean;
+}

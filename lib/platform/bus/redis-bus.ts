@@ -1,0 +1,123 @@
+/**
+ * The production bus: Redis publish and subscribe. It uses one connection for each, because servers
+ * that speak only RESP2 accept no other commands on a subscribed connection. ioredis keeps no queue
+ * and does not reconnect: one client is one connection, and `line-bus.ts` opens the next. Under
+ * Sentinel each new line asks for the current master, and ends when the Sentinels report another
+ * master.
+ */
+import { Redis, type RedisOptions } from 'ioredis';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../clock.ts';
+import type { Random } from '../random.ts';
+import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
+import { LineBus } from './line-bus.ts';
+import { parseRedisUrl, type RedisPlace } from './redis-url.ts';
+
+interface RedisBusDependencies {
+  /** In a form that `redis-url.ts` accepts. */
+  url: string;
+  /** Prefix of each channel name, so that several control planes can share one server. */
+  prefix?: string;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  beatMs?: number;
+}
+
+export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDependencies): LineBus {
+  const place = parseRedisUrl(url);
+  const connect: Connect = (connectionName) => openClient(place, connectionName, ports.random);
+  const openLine = lineOpener((events) => new RedisLine(connect, prefix, events));
+  return new LineBus({ kind: 'redis', openLine, ...ports });
+}
+
+const clientOptions = {
+  lazyConnect: true,
+  retryStrategy: null,
+  enableOfflineQueue: false,
+  autoResubscribe: false,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  connectTimeout: 3_000,
+  disconnectTimeout: 100,
+  keepAlive: 10_000,
+} satisfies RedisOptions;
+
+/** Short enough that a second and a third Sentinel can be asked in the time a line has to open. */
+const sentinelTimeoutMs = 800;
+
+type Connect = (connectionName: string) => Redis;
+
+function openClient(place: RedisPlace, connectionName: string, random: Random): Redis {
+  if (place.kind === 'server') return new Redis(place.url, { ...clientOptions, connectionName });
+  const { tls, ...access } = place.access;
+  return new Redis({
+    ...clientOptions,
+    ...access,
+    connectionName,
+    ...(tls ? { tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true } : {}),
+    // Random order, so that a Sentinel that does not answer is not always asked first.
+    sentinels: shuffled(place.sentinels, random),
+    name: place.masterName,
+    role: 'master',
+    connectTimeout: sentinelTimeoutMs,
+    sentinelCommandTimeout: sentinelTimeoutMs,
+    sentinelRetryStrategy: () => null,
+    failoverDetector: true,
+  });
+}
+
+function shuffled<Item>(items: readonly Item[], random: Random): Item[] {
+  return items
+    .map((item) => ({ item, place: random.fraction() }))
+    .sort((a, b) => a.place - b.place)
+    .map(({ item }) => item);
+}
+
+class RedisLine implements UnopenedLine {
+  readonly #prefix: string;
+  readonly #publisher: Redis;
+  readonly #subscriber: Redis;
+  #firstError: Error | undefined;
+
+  constructor(connect: Connect, prefix: string, events: LineEvents) {
+    this.#prefix = prefix;
+    this.#publisher = connect('cnapi-bus-publish');
+    this.#subscriber = connect('cnapi-bus-subscribe');
+    for (const client of [this.#publisher, this.#subscriber]) {
+      client.on('error', (err: Error) => {
+        this.#firstError ??= err;
+      });
+      client.on('end', () => events.onLost(this.#firstError ?? new Error('redis closed the connection')));
+    }
+    this.#subscriber.on('message', (channel: string, payload: string) => {
+      events.onPayload(channel.slice(prefix.length), payload);
+    });
+  }
+
+  async open(): Promise<void> {
+    try {
+      await Promise.all([this.#publisher.connect(), this.#subscriber.connect()]);
+    } catch (err) {
+      // connect() reports only that the connection was closed; the earlier event has the reason.
+      throw this.#firstError ?? err;
+    }
+  }
+
+  async change(hear: readonly string[], unhear: readonly string[]): Promise<void> {
+    const channels = (topics: readonly string[]) => topics.map((topic) => this.#prefix + topic);
+    await Promise.all([
+      hear.length > 0 && this.#subscriber.subscribe(...channels(hear)),
+      unhear.length > 0 && this.#subscriber.unsubscribe(...channels(unhear)),
+    ]);
+  }
+
+  async send(topic: string, payload: string): Promise<void> {
+    await this.#publisher.publish(this.#prefix + topic, payload);
+  }
+
+  close(): void {
+    this.#publisher.disconnect();
+    this.#subscriber.disconnect();
+  }
+}

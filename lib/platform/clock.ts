@@ -1,0 +1,81 @@
+/**
+ * Time as a parameter. All code outside lib/platform takes a Clock, so that the real drivers can run
+ * on a virtual clock. `now()` is monotonic and only valid for differences within this process;
+ * `wallTime()` is for people and for the wire.
+ */
+export interface Timer {
+  /** Stops the timer. Does nothing when it has already fired. */
+  cancel(): void;
+}
+
+export interface Clock {
+  /** Monotonic milliseconds. Never jumps; never compared with another process's value. */
+  now(): number;
+  /**
+   * Milliseconds since the epoch on this machine's wall clock. For display and the wire, never for
+   * a decision (exception: passed-time.ts of lib/cli).
+   */
+  wallTime(): number;
+  /** Calls `callback` once after `delayMs`. */
+  after(delayMs: number, callback: () => void): Timer;
+  /** Calls `callback` each `periodMs`. Missed ticks are not repeated. */
+  every(periodMs: number, callback: () => void): Timer;
+  /**
+   * Calls `callback` after the event loop's poll phase, when bytes that had already arrived have
+   * been read.
+   */
+  afterPoll(callback: () => void): void;
+  /** Resolves after `delayMs`, or as soon as `signal` aborts (it never rejects). */
+  sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
+}
+
+/**
+ * The real clock. Its timers keep the process alive; the code that starts one cancels it in
+ * `stop()`.
+ */
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  wallTime: () => Date.now(),
+  after(delayMs, callback) {
+    const handle = setTimeout(callback, delayMs);
+    return { cancel: () => clearTimeout(handle) };
+  },
+  every(periodMs, callback) {
+    const handle = setInterval(callback, periodMs);
+    return { cancel: () => clearInterval(handle) };
+  },
+  afterPoll(callback) {
+    setImmediate(callback);
+  },
+  sleep(delayMs, signal) {
+    return new Promise((resolve) => {
+      if (signal?.aborted) return resolve();
+      const done = () => {
+        clearTimeout(handle);
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const handle = setTimeout(done, delayMs);
+      signal?.addEventListener('abort', done, { once: true });
+    });
+  },
+};
+
+/**
+ * Returns whether `work` finished in time; rejects if `work` rejects in time. Late work continues
+ * and its result is ignored.
+ */
+export async function settlesWithin(clock: Clock, withinMs: number, work: Promise<unknown>): Promise<boolean> {
+  const isOver = new AbortController();
+  const inTime = work.then(() => true);
+  try {
+    return await Promise.race([inTime, clock.sleep(withinMs, isOver.signal).then(() => false)]);
+  } finally {
+    isOver.abort();
+  }
+}
+
+/** The current wall-clock time in ISO 8601, the format that RFD 61's peers use. */
+export function isoNow(clock: Clock): string {
+  return new Date(clock.wallTime()).toISOString();
+}

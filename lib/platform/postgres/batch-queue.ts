@@ -1,0 +1,399 @@
+/**
+ * Collects work of many callers into few statements, under one failure rule (law 9): slow is not
+ * down, and one failure is not all. Every driver that gathers items for the database uses it;
+ * callers that wait for an answer use it through `batcher.ts`.
+ *
+ *     waiting ──lane free, gap over──▶ in a statement ──▶ done
+ *        ▲                                 ├─database down──▶ waiting again; everything pauses,
+ *        └─────────────────────────────────┤                  100 ms doubling to 1 s
+ *                                          ├─locked, slow or refused──▶ halves, down to one item
+ *                                          └─skipped by the statement: its row is locked────┐
+ *     alone: locked or slow ──▶ set aside, tried again after 100 ms doubling to 1 s ◀───────┘
+ *            refused ──▶ its owner decides
+ *
+ * Halves and items that were set aside share one lane of their own, with a short lock timeout.
+ * However many there are, new items proceed, and the pool keeps its connections. A key is in one
+ * statement at a time, and its items keep their order. Not bounded: its owners are.
+ */
+import { DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Clock, Timer } from '../clock.ts';
+import type { Queryable } from './database.ts';
+
+export interface BatchQueueOptions<Item> {
+  clock: Clock;
+  log: Logger;
+  database: Queryable;
+  /** For the log. */
+  what: string;
+  keyOf: (item: Item) => string;
+  /** Joins two waiting items of one key. Default: both are kept, one after the other. */
+  join?: (earlier: Item, later: Item) => Item;
+  /**
+   * Carries out all items or none; may be called again with the same items. Or returns the items
+   * that it skipped because their rows are locked, after it has done all others.
+   */
+  work: (items: Item[], database: Queryable) => Promise<Iterable<Item> | undefined>;
+  /** Per statement: bounds its locks and its time. */
+  maxBatch: number;
+  /** Maximum sum of the item sizes in a batch; one item may be larger. */
+  maxBatchSize?: number;
+  sizeOf?: (item: Item) => number;
+  /** Statements at once, beside the one of halves; default 1. */
+  lanes?: number;
+  /**
+   * How long a lane's statement waits for a locked row before its batch is halved. Default: the
+   * database's setting.
+   */
+  lockTimeoutMs?: number;
+  /** Minimum time between the starts of two statements; default 0. */
+  gapMs?: number;
+  /** Whether a statement may begin now; call `wake()` after a change. Default: always. */
+  mayBegin?: () => boolean;
+  /** The database is down. Return true to drop the items. Default: they wait. */
+  lost?: (items: readonly Item[], error: DatabaseUnavailableError) => boolean;
+  /**
+   * The item alone is locked or slow, or was skipped, `agedMs` after the first time. Return true to
+   * drop it. Default: it is tried for ever.
+   */
+  busy?: (item: Item, error: DatabaseBusyError, agedMs: number) => boolean;
+  /**
+   * The database refuses the single item. Returns what to try later in its place, if anything.
+   * Default: the same item.
+   */
+  refused?: (item: Item, error: unknown) => Item | undefined;
+}
+
+interface Aside<Item> {
+  item: Item;
+  since: number;
+  dueAt: number;
+  pauseMs: number;
+  /** It failed alone, so it is tried alone; skipped items are tried together. */
+  isAlone: boolean;
+}
+
+const FIRST_PAUSE_MS = 100;
+const LONGEST_PAUSE_MS = 1_000;
+/** Lock timeout of the search for the blocked item. A row in brief use is free again by then. */
+const ISOLATING_LOCK_TIMEOUT_MS = 50;
+
+export class BatchQueue<Item> {
+  readonly #options: BatchQueueOptions<Item>;
+  readonly #lanes: number;
+  readonly #gapMs: number;
+  readonly #database: Queryable;
+  readonly #impatient: Queryable;
+  /** Items by key, in order; none of these keys is taken. With `join`, one item each. */
+  #waiting = new Map<string, Item[]>();
+  /** Items whose keys are taken. */
+  readonly #behind = new Map<string, Item[]>();
+  /** Number of items in these two maps. */
+  #waitingCount = 0;
+  readonly #halves: Item[][] = [];
+  readonly #aside = new Map<string, Aside<Item>>();
+  /** No item that is set aside is due before this. */
+  #asideDueAt = Number.POSITIVE_INFINITY;
+  /** Keys in a statement, in a half, or set aside. */
+  readonly #taken = new Set<string>();
+  readonly #inFlight = new Set<Promise<void>>();
+  #inLanes = 0;
+  #isIsolating = false;
+  /** The log has reported that something is set aside. */
+  #isBlocked = false;
+  /** From when waiting items may be sent. */
+  #dueAt = Number.POSITIVE_INFINITY;
+  #startedAt = Number.NEGATIVE_INFINITY;
+  #resumesAt = Number.NEGATIVE_INFINITY;
+  #pauseMs = 0;
+  #timer: Timer | undefined;
+  #timerAt = Number.POSITIVE_INFINITY;
+  #isStopped = false;
+
+  constructor(options: BatchQueueOptions<Item>) {
+    this.#options = options;
+    this.#lanes = options.lanes ?? 1;
+    this.#gapMs = options.gapMs ?? 0;
+    const { database, lockTimeoutMs } = options;
+    this.#database = lockTimeoutMs === undefined ? database : withLockTimeout(database, lockTimeoutMs);
+    this.#impatient = withLockTimeout(database, ISOLATING_LOCK_TIMEOUT_MS);
+  }
+
+  /** Items not done yet. */
+  get size(): number {
+    return this.#waitingCount + this.#taken.size;
+  }
+
+  /** Items whose rows are locked, or whose statements are slow. */
+  get setAside(): number {
+    return this.#aside.size;
+  }
+
+  /** Starts within `withinMs`; more items may gather until then. */
+  add(item: Item, withinMs = 0): void {
+    if (this.#isStopped) return;
+    this.#append(item);
+    this.#dueAt = Math.min(this.#dueAt, this.#options.clock.now() + withinMs);
+    this.#next();
+  }
+
+  /** The waiting item of this key; only if items of one key are joined. */
+  get(key: string): Item | undefined {
+    return this.#linesOf(key).get(key)?.[0];
+  }
+
+  /** Drops the waiting items of this key; an item in a statement continues. */
+  delete(key: string): void {
+    const lines = this.#linesOf(key);
+    this.#waitingCount -= lines.get(key)?.length ?? 0;
+    lines.delete(key);
+    // Infinite: it is in a statement now, which frees its key.
+    const aside = this.#aside.get(key);
+    if (aside !== undefined && aside.dueAt !== Number.POSITIVE_INFINITY) this.#freeKey(key);
+  }
+
+  /** Call when `mayBegin` may have changed. */
+  wake(): void {
+    this.#next();
+  }
+
+  /** Waits for running statements and begins no more; returns the waiting items, in order. */
+  async stop(): Promise<Item[]> {
+    this.#isStopped = true;
+    this.#timer?.cancel();
+    await Promise.all(this.#inFlight);
+    const left = this.#left();
+    this.#halves.length = 0;
+    this.#aside.clear();
+    this.#taken.clear();
+    this.#waiting.clear();
+    this.#behind.clear();
+    this.#waitingCount = 0;
+    return left;
+  }
+
+  /**
+   * Stops, and tries the waiting items once more, until the database is down or all that is left is
+   * locked, slow or refused. Returns the items that were not done.
+   */
+  async finish(): Promise<Item[]> {
+    for (const item of await this.stop()) this.#append(item);
+    this.#pauseMs = 0;
+    while (this.#pauseMs === 0) {
+      const batch = this.#halves.shift() ?? this.#batch();
+      if (batch.length === 0) break;
+      await this.#run(batch, this.#impatient);
+    }
+    return this.#left();
+  }
+
+  /** Items that are in no statement, in order within each key. */
+  #left(): Item[] {
+    const aside = [...this.#aside.values()].map(({ item }) => item);
+    return [...this.#halves.flat(), ...aside, ...[...this.#waiting.values(), ...this.#behind.values()].flat()];
+  }
+
+  #linesOf(key: string): Map<string, Item[]> {
+    return this.#taken.has(key) ? this.#behind : this.#waiting;
+  }
+
+  #append(item: Item): void {
+    const { join, keyOf } = this.#options;
+    const key = keyOf(item);
+    const lines = this.#linesOf(key);
+    const line = lines.get(key);
+    const last = line?.at(-1);
+    if (line !== undefined && last !== undefined && join !== undefined) {
+      line[line.length - 1] = join(last, item);
+      return;
+    }
+    if (line === undefined) lines.set(key, [item]);
+    else line.push(item);
+    this.#waitingCount += 1;
+  }
+
+  #next(): void {
+    if (this.#isStopped) return;
+    const now = this.#options.clock.now();
+    if (now < this.#resumesAt) return this.#wakeAt(this.#resumesAt);
+    this.#nextOfWaiting(now);
+    this.#nextOfHalves(now);
+  }
+
+  #nextOfWaiting(now: number): void {
+    while (this.#inLanes < this.#lanes && this.#waiting.size > 0 && this.#options.mayBegin?.() !== false) {
+      const at = Math.max(this.#dueAt, this.#startedAt + this.#gapMs);
+      if (at > now) return this.#wakeAt(at);
+      const batch = this.#batch();
+      this.#startedAt = now;
+      this.#inLanes += 1;
+      this.#begin(batch, this.#database, () => {
+        this.#inLanes -= 1;
+      });
+    }
+  }
+
+  #nextOfHalves(now: number): void {
+    if (this.#isIsolating || this.#options.mayBegin?.() === false) return;
+    const batch = this.#halves.shift() ?? this.#dueAside(now);
+    if (batch.length === 0) return;
+    this.#isIsolating = true;
+    this.#begin(batch, this.#impatient, () => {
+      this.#isIsolating = false;
+    });
+  }
+
+  /** What has been due for longest: one item that failed alone, or all that were skipped. */
+  #dueAside(now: number): Item[] {
+    if (this.#asideDueAt > now) {
+      this.#wakeAt(this.#asideDueAt);
+      return [];
+    }
+    const due = [...this.#aside.values()].filter(({ dueAt }) => dueAt <= now).sort((a, b) => a.dueAt - b.dueAt);
+    const tried = due[0]?.isAlone ? due.slice(0, 1) : due.filter(({ isAlone }) => !isAlone);
+    tried.length = Math.min(tried.length, this.#options.maxBatch);
+    for (const aside of tried) aside.dueAt = Number.POSITIVE_INFINITY;
+    this.#asideDueAt = Number.POSITIVE_INFINITY;
+    for (const { dueAt } of this.#aside.values()) this.#asideDueAt = Math.min(this.#asideDueAt, dueAt);
+    return tried.map(({ item }) => item);
+  }
+
+  #begin(batch: Item[], database: Queryable, ended: () => void): void {
+    const running = this.#run(batch, database).then(() => {
+      this.#inFlight.delete(running);
+      ended();
+      this.#next();
+    });
+    this.#inFlight.add(running);
+  }
+
+  /** Items of different keys, in order; takes their keys. */
+  #batch(): Item[] {
+    const { maxBatch, maxBatchSize = Number.POSITIVE_INFINITY, sizeOf = () => 0 } = this.#options;
+    const batch: Item[] = [];
+    let size = 0;
+    for (const [key, [first, ...rest]] of this.#waiting) {
+      if (first === undefined) continue;
+      size += sizeOf(first);
+      if (batch.length === maxBatch || (batch.length > 0 && size > maxBatchSize)) break;
+      batch.push(first);
+      this.#taken.add(key);
+      this.#waiting.delete(key);
+      if (rest.length > 0) this.#behind.set(key, rest);
+    }
+    this.#waitingCount -= batch.length;
+    if (this.#waiting.size === 0) this.#dueAt = Number.POSITIVE_INFINITY;
+    return batch;
+  }
+
+  /** Never rejects. */
+  async #run(batch: Item[], database: Queryable): Promise<void> {
+    try {
+      const skipped = new Set(await this.#options.work(batch, database));
+      this.#noteAnswer();
+      for (const item of batch) {
+        if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), false);
+        else this.#free(item);
+      }
+    } catch (error) {
+      this.#failed(batch, error);
+    }
+  }
+
+  #failed(batch: Item[], error: unknown): void {
+    const [item] = batch;
+    if (error instanceof DatabaseUnavailableError) {
+      this.#wasDown(batch, error);
+    } else if (batch.length > 1) {
+      this.#noteAnswer();
+      const middle = Math.ceil(batch.length / 2);
+      this.#halves.push(batch.slice(0, middle), batch.slice(middle));
+    } else if (item !== undefined) {
+      this.#noteAnswer();
+      this.#failedAlone(item, error);
+    }
+  }
+
+  #wasDown(batch: Item[], error: DatabaseUnavailableError): void {
+    const { clock, log, lost, what } = this.#options;
+    for (const item of batch) this.#free(item);
+    if (lost?.(batch, error)) return;
+    const later = [...this.#waiting.values()].flat();
+    this.#waiting.clear();
+    this.#waitingCount -= later.length;
+    for (const item of [...batch, ...later]) this.#append(item);
+    this.#dueAt = clock.now();
+    if (this.#pauseMs === 0) log.warn({ what, reason: messageOf(error.cause ?? error) }, 'waits for the database');
+    this.#pauseMs = longer(this.#pauseMs);
+    this.#resumesAt = clock.now() + this.#pauseMs;
+  }
+
+  #failedAlone(item: Item, error: unknown): void {
+    const { keyOf, log, refused, what } = this.#options;
+    if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, true);
+    if (refused === undefined) log.error({ err: error, what, key: keyOf(item) }, 'failed; will be retried');
+    const instead = refused === undefined ? item : refused(item, error);
+    if (instead === undefined) this.#free(item);
+    else this.#putAside(instead, true);
+  }
+
+  #wasBusy(item: Item, error: DatabaseBusyError, isAlone: boolean): void {
+    const { busy, clock, keyOf } = this.#options;
+    const agedMs = clock.now() - (this.#aside.get(keyOf(item))?.since ?? clock.now());
+    if (busy?.(item, error, agedMs)) this.#free(item);
+    else this.#putAside(item, isAlone);
+  }
+
+  #putAside(item: Item, isAlone: boolean): void {
+    const { clock, keyOf, log, what } = this.#options;
+    const key = keyOf(item);
+    const now = clock.now();
+    const before = this.#aside.get(key);
+    const pauseMs = longer(before?.pauseMs ?? 0);
+    if (pauseMs === LONGEST_PAUSE_MS && !this.#isBlocked) {
+      this.#isBlocked = true;
+      log.warn({ what, key, set_aside: this.#aside.size }, 'waits for a locked row; the others continue');
+    }
+    const dueAt = now + pauseMs;
+    this.#aside.set(key, { item, since: before?.since ?? now, dueAt, pauseMs, isAlone });
+    this.#asideDueAt = Math.min(this.#asideDueAt, dueAt);
+  }
+
+  #free(item: Item): void {
+    this.#freeKey(this.#options.keyOf(item));
+  }
+
+  #freeKey(key: string): void {
+    this.#taken.delete(key);
+    this.#aside.delete(key);
+    if (this.#aside.size === 0) this.#isBlocked = false;
+    const line = this.#behind.get(key);
+    if (line === undefined) return;
+    this.#behind.delete(key);
+    this.#waiting.set(key, line);
+    this.#dueAt = Math.min(this.#dueAt, this.#options.clock.now());
+  }
+
+  #noteAnswer(): void {
+    if (this.#pauseMs > 0) this.#options.log.info({ what: this.#options.what }, 'continues after a failure');
+    this.#pauseMs = 0;
+  }
+
+  #wakeAt(at: number): void {
+    if (at === Number.POSITIVE_INFINITY || this.#timerAt <= at) return;
+    const { clock } = this.#options;
+    this.#timer?.cancel();
+    this.#timerAt = at;
+    this.#timer = clock.after(Math.max(0, at - clock.now()), () => {
+      this.#timerAt = Number.POSITIVE_INFINITY;
+      this.#next();
+    });
+  }
+}
+
+const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
+
+/** The same database, with a limit on how long its statements wait for a locked row. */
+function withLockTimeout(database: Queryable, lockTimeoutMs: number): Queryable {
+  return { query: (text, values, options) => database.query(text, values, { ...options, lockTimeoutMs }) };
+}

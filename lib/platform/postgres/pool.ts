@@ -1,0 +1,372 @@
+/**
+ * The Database over a pool of Postgres connections. It owns the connections and every timeout on
+ * them: connecting, each statement (by the server, and by this side if the server is silent), each
+ * lock, each idle transaction. It therefore notices a server that is gone, frozen or partitioned,
+ * and replaces the connection instead of waiting. A lost database makes statements fail with
+ * DatabaseUnavailableError; a locked row or a slow statement with DatabaseBusyError. Neither
+ * crashes the process.
+ *
+ *     available ──a statement or connection fails──▶ lost ──a statement succeeds──▶ available
+ *     (each change is logged)
+ */
+import pg from 'pg';
+import Cursor from 'pg-cursor';
+import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
+import type { Clock } from '../clock.ts';
+import { DatabaseClient } from './client.ts';
+import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
+import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
+import { DatabaseHosts } from './hosts.ts';
+import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
+import { asDatabaseError, isConnectionLost } from './unavailable.ts';
+
+export interface PostgresOptions {
+  /** A URL of one host or several, or the hosts that all pools of an instance share. */
+  url: string | DatabaseHosts;
+  /**
+   * A pooler in transaction mode is in between, so nothing may depend on a session. Default: none.
+   */
+  pooler?: 'transaction' | undefined;
+  /** Shown in pg_stat_activity. */
+  applicationName: string;
+  log: Logger;
+  clock: Clock;
+  /** Default 10. With one connection, statements run one after the other. */
+  maxConnections?: number;
+  /**
+   * Called with the duration of each statement or transaction, including failed ones and the wait
+   * for a connection.
+   */
+  onDone?: ((seconds: number) => void) | undefined;
+  /** Called with each error of a statement or a connection. */
+  onError?: ((error: unknown) => void) | undefined;
+  /** The server ends a statement after this. Default 10 s. */
+  statementTimeoutMs?: number;
+  /**
+   * The connection is destroyed after this time without an answer. Default statementTimeoutMs + 2
+   * s. The server gives up an answer that this side does not read after the same time. Keep it
+   * below `leaseMs`, so no lock outlives its instance.
+   */
+  queryTimeoutMs?: number;
+  /** Default 2 s; at most four fifths of the statement timeout. */
+  lockTimeoutMs?: number;
+  /** Limit for getting a connection, from the pool or a new one (from any host). Default 5 s. */
+  connectTimeoutMs?: number;
+}
+
+interface PoolStats {
+  total: number;
+  idle: number;
+  waiting: number;
+}
+
+interface Statement {
+  text: string;
+  values?: readonly unknown[] | undefined;
+  name?: string | undefined;
+  /**
+   * Settings sent with the statement. Such a statement cannot be prepared: the next one may run on
+   * another server session.
+   */
+  limits?: Limits | undefined;
+}
+
+/** At most this part of a statement's time is spent waiting for one lock. */
+const LOCK_SHARE = 0.8;
+const streamBatchRows = 100;
+const stopPatienceMs = 3_000;
+const sayAgainMs = 60_000;
+
+export class PostgresDatabase implements Database {
+  readonly #pool: pg.Pool;
+  readonly #hosts: DatabaseHosts;
+  readonly #sockets = new Sockets();
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #queryTimeoutMs: number;
+  readonly #defaults: Limits;
+  readonly #onDone: ((seconds: number) => void) | undefined;
+  readonly #onError: ((error: unknown) => void) | undefined;
+  /** Settings of each transaction, if there is a pooler. */
+  readonly #limits: Limits | undefined;
+  #lostSince: number | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(options: PostgresOptions) {
+    const statementTimeoutMs = options.statementTimeoutMs ?? 10_000;
+    this.#queryTimeoutMs = options.queryTimeoutMs ?? statementTimeoutMs + 2_000;
+    this.#clock = options.clock;
+    this.#onDone = options.onDone;
+    this.#onError = options.onError;
+    this.#log = options.log;
+    this.#hosts = typeof options.url === 'string' ? new DatabaseHosts(options.url, options.log) : options.url;
+    const pooled = options.pooler !== undefined;
+    const limits = {
+      statementTimeoutMs,
+      // Shorter than the statement timeout; otherwise a locked row would look like a slow
+      // statement.
+      lockTimeoutMs: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs * LOCK_SHARE),
+      idleInTransactionMs,
+    };
+    this.#defaults = limits;
+    this.#limits = pooled ? limits : undefined;
+    const settings = {
+      application_name: options.applicationName,
+      connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
+      stream: () => this.#sockets.create(),
+      ...socketSettings,
+      ...(pooled ? {} : sessionSettings(limits, { answerMs: this.#queryTimeoutMs })),
+    };
+    const hosts = this.#hosts;
+    class Client extends DatabaseClient {
+      constructor() {
+        super(hosts, settings, { pooled });
+      }
+    }
+    this.#pool = new pg.Pool({ ...settings, Client, max: options.maxConnections ?? 10 });
+    this.#pool.on('error', (error) => {
+      this.#onError?.(error);
+      this.#noteFailure(error);
+    });
+    // The pool listens to idle connections only. Without this, one that breaks while in use would
+    // crash the process.
+    this.#pool.on('connect', (client) => client.on('error', (error) => this.#noteFailure(error)));
+  }
+
+  get stats(): PoolStats {
+    return { total: this.#pool.totalCount, idle: this.#pool.idleCount, waiting: this.#pool.waitingCount };
+  }
+
+  async query<Row = Record<string, unknown>>(
+    text: string,
+    values?: readonly unknown[],
+    { name, lockTimeoutMs }: StatementOptions = {},
+  ): Promise<QueryResult<Row>> {
+    const limits = lockTimeoutMs === undefined ? this.#limits : { ...this.#defaults, lockTimeoutMs };
+    return this.#withClient((client) => this.#run<Row>(client, { text, values, name, limits }, this.#queryTimeoutMs));
+  }
+
+  async transaction<Result>(
+    work: (connection: Queryable) => Promise<Result>,
+    options: TransactionOptions = {},
+  ): Promise<Result> {
+    const { statementTimeoutMs } = options;
+    const timeoutMs = statementTimeoutMs === undefined ? this.#queryTimeoutMs : statementTimeoutMs + 2_000;
+    return this.#withClient(async (client) => {
+      const run: Queryable['query'] = (text, values, options) =>
+        this.#run(client, { text, values, name: this.#limits ? undefined : options?.name }, timeoutMs);
+      await run(this.#begin(statementTimeoutMs));
+      try {
+        const result = await work({ query: run });
+        await run('commit');
+        return result;
+      } catch (error) {
+        if (!isConnectionLost(error)) await run('rollback');
+        throw error;
+      }
+    });
+  }
+
+  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
+    const client = await this.#acquire();
+    const isPooled = this.#limits !== undefined;
+    if (isPooled) await this.#orRelease(client, this.#run(client, { text: this.#begin() }, this.#queryTimeoutMs));
+    const cursor = client.query(new Cursor<Row>(text, values === undefined ? [] : [...values]));
+    let isOver = false;
+    try {
+      for (;;) {
+        const rows = await this.#answered(cursor.read(streamBatchRows), this.#queryTimeoutMs);
+        if (rows.length === 0) break;
+        yield* rows;
+      }
+      isOver = true;
+    } catch (error) {
+      isOver = true;
+      this.#suspect(client, error);
+      client.release(true);
+      throw this.#explain(error);
+    } finally {
+      if (!isOver) await this.#abandon(client, cursor);
+    }
+    if (isPooled) await this.#orRelease(client, this.#run(client, { text: 'commit' }, this.#queryTimeoutMs));
+    client.release();
+    this.#noteSuccess();
+  }
+
+  /** Closes all connections; statements still running after 3 s fail. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#close();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #close(): Promise<void> {
+    const patience = this.#clock.after(stopPatienceMs, () => this.#sockets.destroy());
+    await this.#pool.end();
+    await this.#sockets.closed();
+    patience.cancel();
+  }
+
+  async #withClient<Result>(work: (client: pg.PoolClient) => Promise<Result>): Promise<Result> {
+    const start = this.#clock.now();
+    const client = await this.#acquire();
+    try {
+      const result = await work(client);
+      client.release();
+      this.#noteSuccess();
+      return result;
+    } catch (error) {
+      this.#giveBack(client, error);
+      throw this.#explain(error);
+    } finally {
+      this.#onDone?.((this.#clock.now() - start) / 1000);
+    }
+  }
+
+  /** Gets a connection from the pool; a new one is to the first host that takes writes. */
+  async #acquire(): Promise<pg.PoolClient> {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#pool.connect();
+      } catch (error) {
+        if (tries >= this.#hosts.count || !isConnectionLost(error)) throw this.#explain(error);
+      }
+    }
+  }
+
+  async #run<Row>(client: pg.PoolClient, statement: Statement, timeoutMs: number): Promise<QueryResult<Row>> {
+    try {
+      const result = await this.#answered(submit(client, statement), timeoutMs);
+      const last = Array.isArray(result) ? result.at(-1) : result;
+      return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };
+    } catch (error) {
+      throw asDatabaseError(error);
+    }
+  }
+
+  /**
+   * Resolves to `answer`, or rejects with DatabaseUnavailableError when it does not come in time.
+   * The caller must then destroy the connection.
+   */
+  #answered<Result>(answer: Promise<Result>, timeoutMs: number): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.after(timeoutMs, () => {
+        reject(new DatabaseUnavailableError(new Error(`no answer from the database in ${timeoutMs} ms`)));
+      });
+      answer.then(resolve, reject).finally(() => timer.cancel());
+    });
+  }
+
+  #giveBack(client: pg.PoolClient, error: unknown): void {
+    this.#suspect(client, error);
+    client.release(isConnectionLost(error));
+  }
+
+  /**
+   * Tries another host next; otherwise a host that greets and then does not answer would be used
+   * for ever.
+   */
+  #suspect(client: pg.PoolClient, error: unknown): void {
+    if (isConnectionLost(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
+  }
+
+  async #orRelease(client: pg.PoolClient, work: Promise<unknown>): Promise<void> {
+    try {
+      await work;
+    } catch (error) {
+      this.#suspect(client, error);
+      client.release(true);
+      throw this.#explain(error);
+    }
+  }
+
+  #begin(statementTimeoutMs?: number): string {
+    if (statementTimeoutMs === undefined) return this.#limits ? `begin; ${settingsText(this.#limits)}` : 'begin';
+    const limits = { statementTimeoutMs, lockTimeoutMs: statementTimeoutMs, idleInTransactionMs };
+    return `begin; ${settingsText(limits)}`;
+  }
+
+  /** Ends a stream whose reader stopped early; keeps the connection if that succeeds. */
+  async #abandon(client: pg.PoolClient, cursor: Cursor<unknown>): Promise<void> {
+    try {
+      await this.#answered(cursor.close(), this.#queryTimeoutMs);
+      if (this.#limits) await this.#run(client, { text: 'rollback' }, this.#queryTimeoutMs);
+      client.release();
+    } catch (error) {
+      this.#noteFailure(error);
+      this.#suspect(client, error);
+      client.release(true);
+    }
+  }
+
+  #explain(error: unknown): unknown {
+    this.#onError?.(error);
+    if (isConnectionLost(error)) this.#noteFailure(error);
+    return asDatabaseError(error);
+  }
+
+  #noteFailure(error: unknown): void {
+    if (this.#lostSince !== undefined || this.#stopped !== undefined) return;
+    this.#lostSince = this.#clock.now();
+    const cause = error instanceof DatabaseUnavailableError ? error.cause : error;
+    this.#log.warn({ reason: messageOf(cause) }, 'database: available -> lost');
+  }
+
+  #noteSuccess(): void {
+    if (this.#lostSince === undefined) return;
+    const lostMs = Math.round(this.#clock.now() - this.#lostSince);
+    this.#lostSince = undefined;
+    this.#log.info({ lost_ms: lostMs }, 'database: lost -> available');
+  }
+}
+
+export interface WaitOptions {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+  signal?: AbortSignal;
+}
+
+/**
+ * Resolves once the database answers. It waits without limit for an unreachable database and logs
+ * that each minute.
+ * @throws the signal's reason when aborted; a database error that waiting does not fix (a wrong
+ * password)
+ */
+export async function waitForDatabase({ database, clock, log, signal }: WaitOptions): Promise<void> {
+  const beganAt = clock.now();
+  let sayAgainAtMs = 0;
+  for (let delayMs = 100; ; delayMs = Math.min(delayMs * 2, 2_000)) {
+    signal?.throwIfAborted();
+    try {
+      await database.query('select 1');
+      return;
+    } catch (error) {
+      if (!isTemporary(error)) throw error;
+      const waitedMs = Math.round(clock.now() - beganAt);
+      if (waitedMs >= sayAgainAtMs) {
+        const fields = { reason: messageOf(error.cause), waited_ms: waitedMs };
+        log[sayAgainAtMs === 0 ? 'info' : 'warn'](fields, 'waiting for the database');
+        sayAgainAtMs = waitedMs + sayAgainMs;
+      }
+      await clock.sleep(delayMs, signal);
+    }
+  }
+}
+
+function submit(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
+  const { text, values, name, limits } = statement;
+  if (values === undefined) return client.query(limits ? `${settingsText(limits)}; ${text}` : text);
+  if (limits === undefined) return client.query({ text, values: [...values], ...(name === undefined ? {} : { name }) });
+  return new Promise((resolve, reject) => {
+    client.query(
+      new LimitedQuery({ text, values: [...values] }, limits, (error, result) =>
+        error ? reject(error) : resolve(result),
+      ),
+    );
+  });
+}

@@ -1,0 +1,29 @@
+import fc from 'fast-check';
+import t from 'tap';
+import { decodeMessage, encodeMessage, isTopic, maxMessageBytes } from '../../../lib/platform/bus/message.ts';
+
+t.test('a message decodes as it was encoded', async () => {
+  fc.assert(
+    fc.property(fc.dictionary(fc.string(), fc.jsonValue()), (message) => {
+      const text = encodeMessage(message);
+      return text === undefined || encodeMessage(decodeMessage(text) ?? { not: 'decoded' }) === text;
+    }),
+  );
+});
+
+t.test('random text never makes the decoder throw', async () => {
+  fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => void decodeMessage(text)));
+});
+
+t.test('the limit is in bytes and inclusive', async (t) => {
+  const room = maxMessageBytes - '{"t":""}'.length;
+  t.type(encodeMessage({ t: 'x'.repeat(room) }), 'string');
+  t.equal(encodeMessage({ t: 'x'.repeat(room + 1) }), undefined);
+  t.equal(encodeMessage({ t: 'ü'.repeat(room / 2 + 1) }), undefined);
+  t.equal(decodeMessage(`{"t":"${'ü'.repeat(room / 2 + 1)}"}`), undefined);
+});
+
+t.test('topics are short and plain', async (t) => {
+  for (const topic of ['a', 'task:0-9_z', 'x'.repeat(100)]) t.ok(isTopic(topic), topic);
+  for (const topic of ['', 'A', 'a b', 'a\n', 'ü', 'a*', 'x'.repeat(101)]) t.notOk(isTopic(topic), topic);
+});

@@ -1,0 +1,41 @@
+import type { Test } from 'tap';
+import { NameServer, type NameServerDependencies } from '../../../lib/platform/dns/name-server.ts';
+import type { Instance } from '../../../lib/platform/dns/zone.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+
+export const service = 'cnapi.local.cnapi.internal';
+
+/** Instances at 127.0.0.1:8080, 127.0.0.2:8081 and so on. */
+export function instancesNumbering(count: number): Instance[] {
+  return Array.from({ length: count }, (_, n) => ({
+    uuid: `11111111-1111-4111-8111-${String(n).padStart(12, '0')}`,
+    host: `127.0.0.${n + 1}`,
+    port: 8080 + n,
+  }));
+}
+
+export function newNameServer(instances: readonly Instance[], options: Partial<NameServerDependencies> = {}) {
+  return new NameServer({
+    host: '127.0.0.1',
+    port: 0,
+    zone: { datacenter: 'local', domain: 'cnapi.internal' },
+    instances: () => instances,
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLogger,
+    ...options,
+  });
+}
+
+export async function startNameServer(
+  t: Test,
+  instances: readonly Instance[],
+  options: Partial<NameServerDependencies> = {},
+): Promise<NameServer> {
+  const server = newNameServer(instances, options);
+  await server.start();
+  t.teardown(() => server.stop());
+  return server;
+}

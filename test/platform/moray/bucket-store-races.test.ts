@@ -1,0 +1,45 @@
+import t from 'tap';
+import { documentBucket } from '../../../lib/platform/moray/bucket.ts';
+import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { runBehindLock } from '../../support/lock-waits.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+
+const things = documentBucket({ name: 'things', version: 1, indexes: { serial: { type: 'string', unique: true } } });
+
+t.test('two concurrent puts of one new key both succeed, or the second is told of the conflict', async (t) => {
+  const { url, database, open } = await freshDatabase(t, { migrations: morayMigrations });
+  const store = new BucketStore({ database });
+  await store.ensureBucket(things);
+  // Both wait between the look for the key and the entry in the first index.
+  await database.query(`
+    create function wait_at_gate(text) returns text language plpgsql immutable
+      as 'begin perform pg_advisory_xact_lock_shared(1); return $1; end';
+    create index gate on things (wait_at_gate(_key));
+    alter table things drop constraint things__key_key, add constraint things__key_key unique (_key)`);
+  const atOnce = async (key: string, options = {}) => {
+    const put = (one: BucketStore) => Promise.allSettled([one.put(things, key, { serial: key }, options)]);
+    const both = [store, new BucketStore({ database: open() })];
+    const legs = both.map((one, index) => ({ name: `put ${index}`, run: () => put(one) }));
+    return (await runBehindLock(url, 'select pg_advisory_xact_lock(1)', legs)).flat();
+  };
+  t.match(await atOnce('a'), [{ status: 'fulfilled' }, { status: 'fulfilled' }]);
+  const created = await atOnce('b', { etag: null });
+  t.match(created.map(({ status }) => status).toSorted(), ['fulfilled', 'rejected']);
+  const refused = created.find(({ status }) => status === 'rejected');
+  t.match(refused, { reason: { code: 'EtagConflict' } });
+  await t.rejects(store.put(things, 'c', { serial: 'b' }), { code: 'UniqueAttribute' });
+});
+
+t.test('a batch that a deadlock ended is tried again, at most three times in all', async (t) => {
+  const deadlock = Object.assign(new Error('deadlock detected'), { code: '40P01' });
+  const failing = (failures: number) => {
+    const outcomes = Array.from({ length: failures }, () => Promise.reject(deadlock));
+    for (const outcome of outcomes) outcome.catch(() => undefined);
+    const transaction = () => outcomes.shift() ?? Promise.resolve([{ count: 0 }]);
+    return new BucketStore({ database: { transaction } as unknown as Database });
+  };
+  t.same(await failing(2).batch([]), [{ count: 0 }]);
+  await t.rejects(failing(3).batch([]), deadlock);
+});

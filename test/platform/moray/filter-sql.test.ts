@@ -1,0 +1,99 @@
+import t from 'tap';
+import {
+  and,
+  eq,
+  eqIgnoringCase,
+  type Filter,
+  ge,
+  le,
+  not,
+  oneOf,
+  or,
+  present,
+  startsWith,
+} from '../../../lib/platform/moray/filter.ts';
+import { filterCondition, type QueryTarget } from '../../../lib/platform/moray/filter-sql.ts';
+import { parseFilter } from '../../../lib/platform/moray/filter-text.ts';
+import { Parameters } from '../../../lib/platform/moray/sql-text.ts';
+
+const target: QueryTarget = {
+  name: 'things',
+  fields: new Map([
+    ['name', { type: 'string', sql: '"name"' }],
+    ['size', { type: 'number', sql: '"size"' }],
+    ['setup', { type: 'boolean', sql: '"setup"' }],
+    ['made', { type: 'timestamp', sql: '"made"' }],
+    ['uuid', { type: 'uuid', sql: '"uuid"' }],
+  ]),
+};
+
+const uuid = '564D1F6C-5D0F-4A2E-9A6B-0123456789AB';
+
+function sql(filter: Filter): [string, ...unknown[]] {
+  const parameters = new Parameters();
+  return [filterCondition(filter, target, parameters), ...parameters.values];
+}
+
+t.test('filters become conditions with parameters', async (t) => {
+  const cases: [string, Filter, ...ReturnType<typeof sql>][] = [
+    ['equality', eq('name', "o'b"), '"name" = $1::text', "o'b"],
+    ['of a number', ge('size', 5), '"size" >= $1::numeric', '5'],
+    ['of a boolean', eq('setup', 'TRUE'), '"setup" = $1::boolean', true],
+    ['of a date', le('made', '2024-02-29'), '"made" <= $1::timestamptz', '2024-02-29T00:00:00Z'],
+    ['of a uuid', eq('uuid', uuid), '"uuid" = $1::uuid', uuid.toLowerCase()],
+    ['ignoring case', eqIgnoringCase('name', 'A'), 'lower("name") = lower($1::text)', 'A'],
+    ['ignoring case where there is none', eqIgnoringCase('size', '1'), '"size" = $1::numeric', '1'],
+    ['presence', present('size'), '"size" is not null'],
+    ['prefix', startsWith('name', '5%_\\'), '"name" like $1::text', '5\\%\\_\\\\%'],
+    ['pattern', parseFilter('(name=*a*b)'), '"name" like $1::text', '%a%b'],
+    ['prefix of a uuid', startsWith('uuid', '56'), '"uuid"::text like lower($1::text)', '56%'],
+    ['negation', not(eq('name', 'a')), '("name" = $1::text) is not true', 'a'],
+    ['double negation', not(not(eq('name', 'a'))), '"name" = $1::text', 'a'],
+    [
+      'negated and',
+      not(and(eq('name', 'a'), present('size'))),
+      '(("name" = $1::text) is not true or ("size" is not null) is not true)',
+      'a',
+    ],
+    ['everything', and(), 'true'],
+    ['nothing', or(), 'false'],
+    ['not everything', not(and()), 'false'],
+    ['not nothing', not(or()), 'true'],
+    ['one of several', oneOf('size', [1, 2]), '("size" = any($1::numeric[]))', ['1', '2']],
+    ['none of several', not(oneOf('size', [1, 2])), '(("size" = any($1::numeric[])) is not true)', ['1', '2']],
+    [
+      'several and another',
+      or(eq('size', 1), present('name'), eq('size', 2)),
+      '("name" is not null or "size" = any($1::numeric[]))',
+      ['1', '2'],
+    ],
+  ];
+  for (const [name, filter, ...expected] of cases) t.strictSame(sql(filter), expected, name);
+});
+
+t.test('all unindexed fields are named', async (t) => {
+  const filter = or(eq('color', 'red'), not(present('weight')), eq('name', 'a'));
+  t.throws(() => sql(filter), {
+    code: 'NotIndexed',
+    statusCode: 400,
+    errors: [{ field: 'color' }, { field: 'weight' }],
+  });
+});
+
+t.test("a value that is not of its field's type is refused by the field's name", async (t) => {
+  const cases: [string, string][] = [
+    ['size', 'big'],
+    ['size', ''],
+    ['size', 'NaN'],
+    ['size', '0x10'],
+    ['setup', 'yes'],
+    ['made', 'yesterday'],
+    ['made', '2023-02-29'],
+    ['made', '2024-01-01T00:00:00'],
+    ['uuid', '1234'],
+    ['name', 'a\0b'],
+  ];
+  for (const [field, value] of cases)
+    t.throws(() => sql(eq(field, value)), { code: 'InvalidQuery', errors: [{ field }] }, `${field}=${value}`);
+  t.throws(() => sql(startsWith('size', '1')), { code: 'InvalidQuery', errors: [{ field: 'size' }] });
+});

@@ -1,0 +1,244 @@
+import t from 'tap';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { BatchQueue, type BatchQueueOptions } from '../../../lib/platform/postgres/batch-queue.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
+
+interface World {
+  /** Each statement's items; those with a short lock timeout have a mark. */
+  statements: string[];
+  done: string[];
+  /** Items whose rows are locked: their statements fail, or skip them. */
+  locked: Set<string>;
+  refused: Set<string>;
+  isDown: boolean;
+  skipsLocked: boolean;
+}
+
+function setUp(options: Partial<BatchQueueOptions<string>> = {}) {
+  const clock = new ManualClock();
+  const logged: Record<string, unknown>[] = [];
+  const world: World = {
+    statements: [],
+    done: [],
+    locked: new Set(),
+    refused: new Set(),
+    isDown: false,
+    skipsLocked: false,
+  };
+  const database: Queryable = {
+    async query(_text, values = [], { lockTimeoutMs } = {}) {
+      const items = values as string[];
+      world.statements.push(items.join(' ') + (lockTimeoutMs === undefined ? '' : ' !'));
+      await clock.sleep(1);
+      if (world.isDown) throw new DatabaseUnavailableError(new Error('connection refused'));
+      if (items.some((one) => world.refused.has(one))) throw new Error('such a value');
+      if (!world.skipsLocked && items.some((one) => world.locked.has(one))) throw new DatabaseBusyError('locked');
+      world.done.push(...items.filter((one) => !world.locked.has(one)));
+      return { rows: [], rowCount: 0 };
+    },
+  };
+  const queue = new BatchQueue<string>({
+    clock,
+    log: recordingLogger(logged),
+    database,
+    what: 'items of a test',
+    keyOf: (item) => item[0] as string,
+    maxBatch: 8,
+    async work(items, connection) {
+      await connection.query('', items);
+      return world.skipsLocked ? items.filter((one) => world.locked.has(one)) : undefined;
+    },
+    ...options,
+  });
+  return { clock, logged, world, queue };
+}
+
+t.test('what gathers while a statement is under way goes with the next one', async (t) => {
+  const { clock, queue, world } = setUp({ maxBatch: 3 });
+  for (const item of ['a', 'b', 'c', 'd', 'e']) queue.add(item);
+  await clock.advance(10);
+  t.same(world.statements, ['a', 'b c d', 'e']);
+});
+
+t.test('an item may wait for more to gather; an urgent one takes it along', async (t) => {
+  const { clock, queue, world } = setUp();
+  queue.add('a', 25);
+  await clock.advance(20);
+  t.same(world.statements, []);
+  queue.add('b');
+  await clock.advance(10);
+  t.same(world.statements, ['a b']);
+});
+
+t.test('a locked item is isolated by halves, the others are done at once, and new ones do not wait', async (t) => {
+  const { clock, queue, world } = setUp();
+  world.locked.add('f');
+  queue.add('0');
+  for (const item of ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']) queue.add(item);
+  await clock.advance(20);
+  t.same(world.done.toSorted(), ['0', 'a', 'b', 'c', 'd', 'e', 'g', 'h']);
+  t.same(world.statements, ['0', 'a b c d e f g h', 'a b c d !', 'e f g h !', 'e f !', 'g h !', 'e !', 'f !']);
+  t.equal(queue.setAside, 1);
+  queue.add('i');
+  await clock.advance(5);
+  t.ok(world.done.includes('i'));
+  const tried = world.statements.length;
+  await clock.advance(10_000);
+  const tries = world.statements.slice(tried);
+  t.ok(tries.length >= 8 && tries.length <= 15, 'it is tried again about each second');
+  t.ok(tries.every((one) => one === 'f !'));
+  world.locked.clear();
+  await clock.advance(1_100);
+  t.same([world.done.at(-1), queue.setAside], ['f', 0]);
+});
+
+t.test('many locked items use no more than one statement beside the lanes', async (t) => {
+  let running = 0;
+  let most = 0;
+  const { clock, queue } = setUp({
+    keyOf: (item) => item,
+    maxBatch: 50,
+    lanes: 2,
+    work: async () => {
+      running += 1;
+      most = Math.max(most, running);
+      await clock.sleep(50);
+      running -= 1;
+      throw new DatabaseBusyError('locked');
+    },
+  });
+  for (let n = 0; n < 151; n += 1) queue.add(String(n));
+  await clock.advance(60_000);
+  t.equal(most, 3);
+  t.equal(queue.setAside, 151);
+});
+
+t.test('what a statement skips is tried again together after a pause', async (t) => {
+  const { clock, queue, world } = setUp();
+  world.skipsLocked = true;
+  for (const one of ['b', 'c']) world.locked.add(one);
+  queue.add('0');
+  for (const item of ['a', 'b', 'c', 'd']) queue.add(item);
+  await clock.advance(10);
+  t.same(world.done, ['0', 'a', 'd']);
+  t.equal(queue.setAside, 2);
+  world.locked.clear();
+  await clock.advance(110);
+  t.same(world.statements.slice(2), ['b c !']);
+  t.same(world.done, ['0', 'a', 'd', 'b', 'c']);
+});
+
+t.test('a row that stays locked is said once', async (t) => {
+  const { clock, logged, queue, world } = setUp();
+  for (const one of ['a', 'b']) {
+    world.locked.add(one);
+    queue.add(one);
+  }
+  await clock.advance(30_000);
+  t.match(logged, [{ level: 'warn', what: 'items of a test', msg: 'waits for a locked row; the others continue' }]);
+  t.equal(logged.length, 1);
+});
+
+t.test('while the database is down everything waits, in order, and it is asked once a second', async (t) => {
+  const { clock, logged, queue, world } = setUp();
+  world.isDown = true;
+  for (const item of ['a', 'b', 'c']) queue.add(item);
+  await clock.advance(10_000);
+  t.ok(world.statements.length <= 14, `${world.statements.length} statements in 10 s`);
+  t.same([world.done, queue.setAside], [[], 0]);
+  world.isDown = false;
+  await clock.advance(1_100);
+  t.same(world.done, ['a', 'b', 'c']);
+  t.match(logged, [{ msg: 'waits for the database' }, { msg: 'continues after a failure' }]);
+});
+
+t.test('a value that the database refuses is isolated, and its owner decides', async (t) => {
+  const refused: string[] = [];
+  const { clock, queue, world } = setUp({
+    refused: (item) => {
+      refused.push(item);
+      return item === 'b' ? 'b, smaller' : undefined;
+    },
+  });
+  for (const one of ['b', 'd']) world.refused.add(one);
+  queue.add('0');
+  for (const item of ['a', 'b', 'c', 'd']) queue.add(item);
+  await clock.advance(1_000);
+  t.same(refused.toSorted(), ['b', 'd']);
+  t.same(world.done.toSorted(), ['0', 'a', 'b, smaller', 'c']);
+});
+
+t.test('a key is in one statement at a time, and its items keep their order', async (t) => {
+  const { clock, queue, world } = setUp({ lanes: 3 });
+  world.locked.add('a1');
+  for (const item of ['a1', 'a2', 'b1', 'a3', 'b2']) queue.add(item);
+  await clock.advance(50);
+  t.same(world.done, ['b1', 'b2'], 'nothing overtakes the locked one of its key');
+  world.locked.clear();
+  await clock.advance(1_100);
+  t.same(world.done, ['b1', 'b2', 'a1', 'a2', 'a3']);
+});
+
+t.test('items of one key that wait are joined where they can be', async (t) => {
+  const { clock, queue, world } = setUp({ join: (earlier, later) => `${earlier}+${later}` });
+  world.isDown = true;
+  queue.add('a1');
+  await clock.advance(5);
+  queue.add('b1');
+  queue.add('a2');
+  world.isDown = false;
+  await clock.advance(1_000);
+  t.same(world.done, ['a1+a2', 'b1']);
+  queue.add('c1', 100);
+  queue.delete('c');
+  await clock.advance(200);
+  t.equal(world.done.length, 2, 'what is deleted is not done');
+});
+
+t.test('stopping waits for what runs, and leaves the rest; finishing tries each once more', async (t) => {
+  const one = setUp({ maxBatch: 2 });
+  for (const item of ['a', 'b', 'c', 'd']) one.queue.add(item);
+  const stopping = one.queue.stop();
+  await one.clock.advance(10);
+  t.same(await stopping, ['b', 'c', 'd']);
+  t.same(one.world.done, ['a']);
+  one.queue.add('e');
+  await one.clock.advance(10);
+  t.same(one.world.done, ['a'], 'what comes later is not taken');
+
+  const two = setUp({ maxBatch: 4 });
+  two.world.locked.add('c');
+  for (const item of ['a', 'b', 'c', 'c2', 'd']) two.queue.add(item);
+  const finishing = two.queue.finish();
+  await two.clock.advance(50);
+  t.same(await finishing, ['c', 'c2']);
+  t.same(two.world.done.toSorted(), ['a', 'b', 'd']);
+});
+
+t.test('what is added costs the same, however much is set aside or waits behind a locked item', async (t) => {
+  /** CPU time of 4,000 additions, half of them behind others of their key. */
+  const cost = async (setAside: number) => {
+    const { clock, queue } = setUp({
+      keyOf: (item) => item,
+      maxBatch: 10_000,
+      work: async (items) => (items.some((one) => one.startsWith('held')) ? items : clock.sleep(10).then(() => [])),
+    });
+    queue.add('0');
+    for (let n = 0; n < setAside; n += 1) queue.add(`held ${n}`);
+    await clock.advance(11);
+    t.equal(queue.setAside, setAside);
+    const before = process.cpuUsage();
+    for (let n = 0; n < 2_000; n += 1) {
+      queue.add(`held ${n}`);
+      queue.add(`free ${n}`);
+    }
+    const { user, system } = process.cpuUsage(before);
+    await Promise.all([queue.stop(), clock.advance(10)]);
+    return user + system;
+  };
+  const least = async (setAside: number) => Math.min(await cost(setAside), await cost(setAside), await cost(setAside));
+  const [many, none] = [await least(4_000), await least(0)];
+  t.ok(many < 20 * none, `${many} µs, and ${none} with nothing set aside`);
+});

@@ -1,0 +1,42 @@
+import t from 'tap';
+import { hostUrls } from '../../../lib/platform/postgres/database-url.ts';
+
+const right: { name: string; url: string; urls: string[] }[] = [
+  { name: 'one host stays as it is', url: 'postgres://u:p@h/db', urls: ['postgres://u:p@h/db'] },
+  { name: 'a socket stays as it is', url: 'postgres:///db?host=/tmp', urls: ['postgres:///db?host=/tmp'] },
+  {
+    name: 'several hosts are one URL each, with what they have in common',
+    url: 'postgresql://u:p%40@h1:5433,h2/db?target_session_attrs=read-write&sslmode=disable',
+    urls: ['h1:5433', 'h2'].map(
+      (host) => `postgresql://u:p%40@${host}/db?target_session_attrs=read-write&sslmode=disable`,
+    ),
+  },
+  {
+    name: 'addresses of version 6',
+    url: 'postgres://[::1]:1,[fe80::2]/',
+    urls: ['postgres://[::1]:1/', 'postgres://[fe80::2]/'],
+  },
+  {
+    name: 'a comma may be in a password',
+    url: 'postgres://u:a,b@h1,h2',
+    urls: ['postgres://u:a,b@h1', 'postgres://u:a,b@h2'],
+  },
+];
+for (const { name, url, urls } of right) t.test(name, async (t) => t.same(hostUrls(url), urls));
+
+const wrong: { name: string; url: string; message: RegExp }[] = [
+  { name: 'another scheme', url: 'mysql://h1,h2/db', message: /postgres:/ },
+  { name: 'an empty host', url: 'postgres://u:secret@h1,,h2/db', message: /HOST/ },
+  { name: 'a port that is none', url: 'postgres://u:secret@h1:,h2:a/db', message: /HOST:PORT/ },
+  {
+    name: 'a host for reading',
+    url: 'postgres://u:secret@h1/db?target_session_attrs=standby',
+    message: /standby.*read-write/,
+  },
+];
+for (const { name, url, message } of wrong) {
+  t.test(`${name} is refused without the URL`, async (t) => {
+    t.throws(() => hostUrls(url), { message });
+    t.throws(() => hostUrls(url), { message: /^(?!.*secret)/ });
+  });
+}

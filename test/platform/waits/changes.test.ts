@@ -1,0 +1,17 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import type { Bus, BusMessage } from '../../../lib/platform/bus/bus.ts';
+import { encodeMessage } from '../../../lib/platform/bus/message.ts';
+import { changedIds, publishChanges } from '../../../lib/platform/waits/changes.ts';
+
+t.test('what changed is told in few messages, each within the bounds of the bus', async (t) => {
+  const messages: BusMessage[] = [];
+  const bus = { publish: (_topic: string, message: BusMessage) => messages.push(message) } as unknown as Bus;
+  publishChanges(bus, 'things', []);
+  t.equal(messages.length, 0);
+  const ids = Array.from({ length: 200 }, () => randomUUID());
+  publishChanges(bus, 'things', ids);
+  t.equal(messages.length, 3);
+  t.ok(messages.every((message) => encodeMessage(message) !== undefined));
+  t.same(messages.flatMap(changedIds), ids);
+});
