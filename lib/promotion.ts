@@ -21,7 +21,7 @@ import type { Clock } from './platform/clock.ts';
 import { doublingPause, Relocation } from './roster/relocation.ts';
 import type { Session, SessionTable } from './roster/session.ts';
 import { readServersAtWork } from './tasks/claim-store.ts';
-import type { Address } from './wire/frames.ts';
+import type { Address } from './protocol/frames.ts';
 
 interface PromotionWatchDeps {
   database: Queryable;

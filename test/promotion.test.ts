@@ -4,7 +4,7 @@ import type { Logger } from '../lib/platform/log.ts';
 import type { Queryable } from '../lib/platform/postgres/database.ts';
 import { PromotionWatch } from '../lib/promotion.ts';
 import { type Session, SessionTable } from '../lib/roster/session.ts';
-import type { Address } from '../lib/wire/frames.ts';
+import type { Address } from '../lib/protocol/frames.ts';
 import { agent } from './cn-agent/agent-rig.ts';
 import { freshZone } from './support/apps.ts';
 import { ManualClock } from './support/manual-clock.ts';

@@ -19,9 +19,9 @@ import type {
   SysinfoFrame,
   TaskEndFrame,
   TaskEventFrame,
-} from '../wire/frames.ts';
-import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../wire/limits.ts';
-import { reasonNotStorable } from '../wire/storable.ts';
+} from '../protocol/frames.ts';
+import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../protocol/limits.ts';
+import { reasonNotStorable } from '../protocol/storable.ts';
 import {
   Connection,
   type ConnectionDeps,

@@ -8,7 +8,7 @@
  * the result can no longer contain that part, at the end, or when `goOn` is called.
  */
 import { createHash } from 'node:crypto';
-import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
+import { MAX_OUTPUT_BYTES } from '../protocol/limits.ts';
 
 export type StreamName = 'stdout' | 'stderr';
 export const STREAMS = ['stdout', 'stderr'] as const;

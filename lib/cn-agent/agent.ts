@@ -7,7 +7,7 @@
 import type { Logger } from '../platform/log.ts';
 import { type Clock, settlesWithin } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
-import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../wire/frames.ts';
+import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../protocol/frames.ts';
 import { type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { Protocol } from './fallback.ts';

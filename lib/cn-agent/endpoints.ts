@@ -2,7 +2,7 @@
  * Where instances listen, and which of them asked not to be tried for a while. Pure; used by
  * link.ts.
  */
-import type { Address } from '../wire/frames.ts';
+import type { Address } from '../protocol/frames.ts';
 
 /**
  * Where an instance listens, its uuid if known, and the host name if the address came from a

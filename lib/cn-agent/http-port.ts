@@ -17,7 +17,7 @@ import { CnapiError, messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
-import type { TaskEndFrame } from '../wire/frames.ts';
+import type { TaskEndFrame } from '../protocol/frames.ts';
 import type { HttpAccess } from './http-access.ts';
 import { BodyBudget, PostError, parsePost } from './http-post.ts';
 import type { TaskAddress } from './machine.ts';

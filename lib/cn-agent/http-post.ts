@@ -4,9 +4,9 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../platform/errors.ts';
-import { JsonLimitError, parseBoundedJson } from '../wire/bounded-json.ts';
-import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../wire/limits.ts';
-import { hasTooManyParams, MAX_PARAMS } from '../wire/url-encoded.ts';
+import { JsonLimitError, parseBoundedJson } from '../protocol/bounded-json.ts';
+import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../protocol/limits.ts';
+import { hasTooManyParams, MAX_PARAMS } from '../protocol/url-encoded.ts';
 import { isTooDeep } from './depth.ts';
 
 /** The request cannot be carried out as it was sent. */

@@ -20,7 +20,7 @@ import { crc32 } from 'node:zlib';
 import type { Logger } from '../platform/log.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
-import { hasSecrets } from '../wire/secret-params.ts';
+import { hasSecrets } from '../protocol/secret-params.ts';
 import {
   fold,
   type Journal,

@@ -8,7 +8,7 @@ import { messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Clock, Timer } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
-import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../wire/codec.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../protocol/codec.ts';
 import type {
   AgentFrame,
   HelloFrame,
@@ -18,8 +18,8 @@ import type {
   TaskCancelFrame,
   TaskFrame,
   WelcomeFrame,
-} from '../wire/frames.ts';
-import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../wire/limits.ts';
+} from '../protocol/frames.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../protocol/limits.ts';
 import { Complaints } from './complaints.ts';
 import type { Endpoint } from './endpoints.ts';
 import { isOldStyle, type Protocol } from './fallback.ts';

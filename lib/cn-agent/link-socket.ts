@@ -6,9 +6,9 @@
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { Clock } from '../platform/clock.ts';
-import { closeReason } from '../wire/close-reason.ts';
-import type { ValuePayer } from '../wire/codec.ts';
-import { ReadLimiter } from '../wire/read-limiter.ts';
+import { closeReason } from '../protocol/close-reason.ts';
+import type { ValuePayer } from '../protocol/codec.ts';
+import { ReadLimiter } from '../protocol/read-limiter.ts';
 import { type Credentials, NO_CREDENTIALS, type Passage } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { answerTo, type HttpAnswer, retryAfterMsIn } from './http-request.ts';

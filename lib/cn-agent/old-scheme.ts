@@ -14,7 +14,7 @@ import { messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
-import { digestOf } from '../wire/canonical-json.ts';
+import { digestOf } from '../protocol/canonical-json.ts';
 import { type Machine, REFERENCE_AGENTS } from './machine.ts';
 import type { OldCnapi } from './old-cnapi.ts';
 import { adviceOn } from './refusals.ts';

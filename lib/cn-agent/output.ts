@@ -4,7 +4,7 @@
  * at a bounded rate. Both cut between characters.
  */
 import type { Clock, Timer } from '../platform/clock.ts';
-import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../wire/limits.ts';
+import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../protocol/limits.ts';
 import { strayLength, wholeLength } from './utf8.ts';
 
 export type OutputStream = 'stdout' | 'stderr';

@@ -8,8 +8,8 @@
  */
 import { type Clock, isoNow } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
-import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../wire/frames.ts';
-import { maskParams } from '../wire/secret-params.ts';
+import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../protocol/frames.ts';
+import { maskParams } from '../protocol/secret-params.ts';
 import type { Journal } from './journal.ts';
 import type { Machine } from './machine.ts';
 import { isPostedId, newPostedId } from './posted-id.ts';

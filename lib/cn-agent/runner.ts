@@ -19,7 +19,7 @@
  */
 import type { Logger } from '../platform/log.ts';
 import { type Clock, isoNow, type Timer } from '../platform/clock.ts';
-import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../wire/frames.ts';
+import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../protocol/frames.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { Complaints } from './complaints.ts';
 import { isTooDeep } from './depth.ts';

@@ -1,10 +1,10 @@
 /**
  * Builds the frame that reports the end of an attempt, and cuts it to what a session takes. Pure.
  */
-import { countJsonValues, JsonLimitError } from '../wire/bounded-json.ts';
-import { encodeFrame } from '../wire/codec.ts';
-import type { TaskEndFrame } from '../wire/frames.ts';
-import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES } from '../wire/limits.ts';
+import { countJsonValues, JsonLimitError } from '../protocol/bounded-json.ts';
+import { encodeFrame } from '../protocol/codec.ts';
+import type { TaskEndFrame } from '../protocol/frames.ts';
+import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES } from '../protocol/limits.ts';
 import { cutMark } from './output.ts';
 import { strayLength, wholeLength } from './utf8.ts';
 

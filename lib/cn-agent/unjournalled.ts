@@ -3,7 +3,7 @@
  * runs. Nothing of such an attempt ran, so the next attempt may run. In memory and bounded: the
  * oldest end is dropped. Used by the runner.
  */
-import type { TaskEndFrame } from '../wire/frames.ts';
+import type { TaskEndFrame } from '../protocol/frames.ts';
 import type { Attempt } from './task-end.ts';
 
 const MAX_ENDS = 10_000;

@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import { JsonLimitError, parseBoundedJson } from '../wire/bounded-json.ts';
+import { JsonLimitError, parseBoundedJson } from '../protocol/bounded-json.ts';
 import {
   InvalidContentError,
   RequestTooLargeError,

@@ -6,8 +6,8 @@
  */
 import type { z } from 'zod';
 import type { FieldError } from '../platform/errors.ts';
-import { reasonNotStorable } from '../wire/storable.ts';
-import { hasTooManyParams, MAX_PARAMS } from '../wire/url-encoded.ts';
+import { reasonNotStorable } from '../protocol/storable.ts';
+import { hasTooManyParams, MAX_PARAMS } from '../protocol/url-encoded.ts';
 import { InvalidArgumentError, InvalidParametersError } from './http-errors.ts';
 import { pathParamsOf, type Route } from './route.ts';
 

@@ -7,7 +7,7 @@
 import { type Actor, hasRight } from '../access/token.ts';
 import type { JsonObject, ServerTaskHistoryEntry, Task, TaskEvent } from '../tasks/task.ts';
 import type { ListedTask } from '../tasks/task-list.ts';
-import { maskParams } from '../wire/secret-params.ts';
+import { maskParams } from '../protocol/secret-params.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 

@@ -6,9 +6,9 @@
  */
 import type { PostedEnd } from '../tasks/messenger.ts';
 import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
-import { JsonLimitError, parseBoundedJson } from '../wire/bounded-json.ts';
-import { MAX_FRAME_VALUES } from '../wire/limits.ts';
-import { MAX_JSON_DEPTH } from '../wire/storable.ts';
+import { JsonLimitError, parseBoundedJson } from '../protocol/bounded-json.ts';
+import { MAX_FRAME_VALUES } from '../protocol/limits.ts';
+import { MAX_JSON_DEPTH } from '../protocol/storable.ts';
 import type { AgentCallError, AgentReply } from './messenger.ts';
 
 const MAX_MESSAGE = 4_000;

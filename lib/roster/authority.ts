@@ -17,7 +17,7 @@ import type { Logger } from '../platform/log.ts';
 import { Batcher, LOCKED } from '../platform/postgres/batcher.ts';
 import type { Queryable } from '../platform/postgres/database.ts';
 import type { Clock } from '../platform/clock.ts';
-import type { HelloFrame } from '../wire/frames.ts';
+import type { HelloFrame } from '../protocol/frames.ts';
 import { CapabilitySets } from './capabilities.ts';
 import { isLive } from './instance-store.ts';
 import type { ProbeCaller, ProbeTarget } from './probe.ts';

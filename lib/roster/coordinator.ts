@@ -10,7 +10,7 @@ import type { Queryable } from '../platform/postgres/database.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { EventLoop } from '../platform/event-loop.ts';
 import type { Random } from '../platform/random.ts';
-import type { Address } from '../wire/frames.ts';
+import type { Address } from '../protocol/frames.ts';
 import type { Admission } from './admission.ts';
 import { Arrivals } from './arrivals.ts';
 import { Authority } from './authority.ts';

@@ -14,7 +14,7 @@
  * While there is no other instance, agents are not asked to go, and new ones are accepted: this
  * instance may be the only one left, and another may come back before the agents' time is up.
  */
-import { MAX_GOAWAY_MS } from '../wire/limits.ts';
+import { MAX_GOAWAY_MS } from '../protocol/limits.ts';
 import type { DrainAnswer } from './instance-store.ts';
 
 type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';

@@ -7,7 +7,7 @@
 import { messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Clock, Timer } from '../platform/clock.ts';
-import type { Address } from '../wire/frames.ts';
+import type { Address } from '../protocol/frames.ts';
 import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';
 import type { DrainAnswer } from './instance-store.ts';
 import { Relocation } from './relocation.ts';

@@ -9,7 +9,7 @@
  *                             ▲────none left for two seconds─────┘
  */
 import type { Clock, Timer } from '../platform/clock.ts';
-import type { Address } from '../wire/frames.ts';
+import type { Address } from '../protocol/frames.ts';
 import { doublingPause, Relocation } from './relocation.ts';
 import type { SessionTable } from './session.ts';
 

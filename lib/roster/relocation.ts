@@ -5,7 +5,7 @@
  * one of these. They decide how many agents move, and where.
  */
 import type { Clock } from '../platform/clock.ts';
-import type { Address } from '../wire/frames.ts';
+import type { Address } from '../protocol/frames.ts';
 import type { Session } from './session.ts';
 
 interface RelocationRequest {

@@ -3,8 +3,8 @@
  * and how a hello is answered. RFD 61 "Server Status"; docs/design.md section 5. Used by the
  * authority, the reaper and the routes.
  */
-import type { HelloFrame, RefusalCode } from '../wire/frames.ts';
-import { MAX_EPOCH_LEAD } from '../wire/limits.ts';
+import type { HelloFrame, RefusalCode } from '../protocol/frames.ts';
+import { MAX_EPOCH_LEAD } from '../protocol/limits.ts';
 
 export type ServerStatus = 'running' | 'unknown';
 

@@ -7,7 +7,7 @@
  *
  * The table is plain data: the authority adds sessions, `Verdicts` ends them, the link reads them.
  */
-import type { Address, InstanceFrame } from '../wire/frames.ts';
+import type { Address, InstanceFrame } from '../protocol/frames.ts';
 import type { LossReason } from './roster.ts';
 import type { Silence } from './silence.ts';
 

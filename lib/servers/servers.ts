@@ -12,7 +12,7 @@ import { BucketStore } from '../platform/moray/bucket-store.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../platform/moray/moray-errors.ts';
 import { type Clock, isoNow } from '../platform/clock.ts';
-import { canonicalJson, digestOf } from '../wire/canonical-json.ts';
+import { canonicalJson, digestOf } from '../protocol/canonical-json.ts';
 import { ReportQueue } from './report-queue.ts';
 import {
   applySysinfo,

@@ -18,9 +18,9 @@ import { BatchQueue } from '../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../platform/postgres/database.ts';
 import type { Clock } from '../platform/clock.ts';
 import { publishChanges } from '../platform/waits/changes.ts';
-import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
-import { MAX_TASK_TIMEOUT_MS } from '../wire/limits.ts';
-import { taskCapability } from '../wire/tasks.ts';
+import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../protocol/frames.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../protocol/limits.ts';
+import { taskCapability } from '../protocol/tasks.ts';
 import { Again } from './again.ts';
 import {
   type ChangedTask,

@@ -12,7 +12,7 @@ import type { Logger } from '../platform/log.ts';
 import { BatchQueue } from '../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../platform/postgres/database.ts';
 import type { Clock } from '../platform/clock.ts';
-import type { InventoryFrame } from '../wire/frames.ts';
+import type { InventoryFrame } from '../protocol/frames.ts';
 import {
   type ChangedTask,
   readEnded,

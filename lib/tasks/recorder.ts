@@ -10,7 +10,7 @@ import type { Logger } from '../platform/log.ts';
 import { BatchQueue } from '../platform/postgres/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
 import type { Clock } from '../platform/clock.ts';
-import type { TaskEndFrame, TaskEventFrame } from '../wire/frames.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../protocol/frames.ts';
 import type { ChangedTask } from './claim-store.ts';
 import {
   type EndReport,

@@ -1,6 +1,6 @@
 /** SQL that stores agents' reports about tasks: one statement for many reports of many tasks. */
 import type { Queryable } from '../platform/postgres/database.ts';
-import { MAX_OUTPUT_BYTES } from '../wire/limits.ts';
+import { MAX_OUTPUT_BYTES } from '../protocol/limits.ts';
 import { toWritten, type WrittenRow, type WrittenTasks } from './claim-store.ts';
 import type { Report, ReportSubject } from './report.ts';
 

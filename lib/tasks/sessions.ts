@@ -2,7 +2,7 @@
  * Everything that the tasks subsystem needs and knows of the agent link: this instance's live
  * sessions whose inventory has arrived. Implemented by `lib/agents/registry.ts`.
  */
-import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../wire/frames.ts';
+import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../protocol/frames.ts';
 
 export interface TaskSession {
   readonly serverUuid: string;

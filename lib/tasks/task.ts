@@ -11,7 +11,7 @@
  *
  * Queued and claimed are both served as `active`. An ended task does not change any more.
  */
-import type { InventoryFrame } from '../wire/frames.ts';
+import type { InventoryFrame } from '../protocol/frames.ts';
 
 export type JsonObject = Record<string, unknown>;
 export type TaskState = 'queued' | 'claimed' | 'ended';
@@ -38,7 +38,7 @@ export interface TaskRequest {
   timeoutMs?: number;
   /**
    * The task may run again if nobody can tell whether it ran. Default by the catalogue
-   * (lib/wire/tasks.ts).
+   * (lib/protocol/tasks.ts).
    */
   idempotent?: boolean;
   /** The same key for the same server returns the same task. */

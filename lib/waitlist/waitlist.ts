@@ -16,7 +16,7 @@ import { publishChanges } from '../platform/waits/changes.ts';
 import { Recent } from '../platform/waits/recent.ts';
 import { SlowPoll } from '../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../platform/waits/watches.ts';
-import { digestOf } from '../wire/canonical-json.ts';
+import { digestOf } from '../protocol/canonical-json.ts';
 import { Director } from './director.ts';
 import {
   type Complaint,

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES, REPORT_LIMITS } from '../../lib/wire/limits.ts';
+import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES, REPORT_LIMITS } from '../../lib/protocol/limits.ts';
 import { freshZone } from '../support/apps.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';

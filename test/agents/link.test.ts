@@ -6,7 +6,7 @@ import { parseConfig } from '../../lib/config.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
-import type { InstanceFrame } from '../../lib/wire/frames.ts';
+import type { InstanceFrame } from '../../lib/protocol/frames.ts';
 import { raw } from '../http/support.ts';
 import { freshZone, type TestApp } from '../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';

@@ -6,7 +6,7 @@ import { Pings } from '../../lib/agents/pings.ts';
 import { Registry } from '../../lib/agents/registry.ts';
 import { type Session, type SessionSocket, SessionTable } from '../../lib/roster/session.ts';
 import { Ticker } from '../../lib/roster/ticker.ts';
-import type { InstanceFrame } from '../../lib/wire/frames.ts';
+import type { InstanceFrame } from '../../lib/protocol/frames.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
 t.test(

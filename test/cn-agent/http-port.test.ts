@@ -15,7 +15,7 @@ import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import type { TaskFrame } from '../../lib/wire/frames.ts';
+import type { TaskFrame } from '../../lib/protocol/frames.ts';
 import { OldCnapi } from '../support/old-cnapi.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';

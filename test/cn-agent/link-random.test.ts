@@ -7,7 +7,7 @@ import t from 'tap';
 import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
 import { step } from '../../lib/cn-agent/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/cn-agent/link-state.ts';
-import type { Address } from '../../lib/wire/frames.ts';
+import type { Address } from '../../lib/protocol/frames.ts';
 import { A, B, C, refusal, uuidOf, welcome } from './link-walk.ts';
 
 const LONGEST_HOLD_MS = 30_000;

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { isBeatDue, listen, watch } from '../../lib/cn-agent/link-watch.ts';
-import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../lib/wire/limits.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../lib/protocol/limits.ts';
 
 const welcome = {
   type: 'welcome' as const,

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { initialLink, type LinkEvent, LinkTransitionError, type Phase } from '../../lib/cn-agent/link-state.ts';
-import type { RefuseFrame } from '../../lib/wire/frames.ts';
+import type { RefuseFrame } from '../../lib/protocol/frames.ts';
 import { A, B, C, refusal, uuidOf, Walk, welcome } from './link-walk.ts';
 
 t.test('a new agent resolves, connects, greets, journals the epoch and only then enters the session', async (t) => {

@@ -8,8 +8,8 @@ import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import { digestOf } from '../../lib/wire/canonical-json.ts';
-import type { AgentFrame } from '../../lib/wire/frames.ts';
+import { digestOf } from '../../lib/protocol/canonical-json.ts';
+import type { AgentFrame } from '../../lib/protocol/frames.ts';
 
 const serverUuid = random.uuid();
 

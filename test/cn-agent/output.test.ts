@@ -4,9 +4,9 @@ import { cutMiddle, endComplete, fitEnd } from '../../lib/cn-agent/task-end.ts';
 import { strayLength, wholeLength } from '../../lib/cn-agent/utf8.ts';
 import type { Clock } from '../../lib/platform/clock.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
-import { countJsonValues } from '../../lib/wire/bounded-json.ts';
-import { encodeFrame, parseAgentFrame } from '../../lib/wire/codec.ts';
-import { MAX_FRAME_VALUES, MAX_OUTPUT_CHUNK } from '../../lib/wire/limits.ts';
+import { countJsonValues } from '../../lib/protocol/bounded-json.ts';
+import { encodeFrame, parseAgentFrame } from '../../lib/protocol/codec.ts';
+import { MAX_FRAME_VALUES, MAX_OUTPUT_CHUNK } from '../../lib/protocol/limits.ts';
 
 /** A clock whose timers fire on demand. */
 function handClock() {

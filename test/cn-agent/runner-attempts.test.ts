@@ -5,7 +5,7 @@ import { MemoryJournal } from '../../lib/cn-agent/journal-memory.ts';
 import { PARALLEL_TASKS } from '../../lib/cn-agent/runner.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import { MAX_INVENTORY_TASKS } from '../../lib/wire/limits.ts';
+import { MAX_INVENTORY_TASKS } from '../../lib/protocol/limits.ts';
 import { until } from '../support/until.ts';
 import { ended } from './frames.ts';
 import { HeldJournal, settled, setUp } from './runner-rig.ts';

@@ -14,7 +14,7 @@ import { StandInMachine } from '../../lib/fleet/stand-in-machine.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/wire/frames.ts';
+import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/protocol/frames.ts';
 import { until } from '../support/until.ts';
 import { taskFrame } from './frames.ts';
 

@@ -26,7 +26,7 @@ const root = path.resolve(import.meta.dirname, '../..');
 
 /** A walk over the values that makes several objects of each. */
 const dearWalk: Change = {
-  file: 'lib/wire/storable.ts',
+  file: 'lib/protocol/storable.ts',
   find: 'return reasonAt(value, MAX_JSON_DEPTH);',
   put: `const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
@@ -71,11 +71,11 @@ export const defects: readonly Defect[] = [
     changes: [
       dearWalk,
       {
-        file: 'lib/wire/codec.ts',
+        file: 'lib/protocol/codec.ts',
         find: 'return countJsonValues(text, { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH });',
         put: 'return Math.min(countJsonValues(text, { maxValues: 1e9, maxDepth: MAX_FRAME_DEPTH }), 0);',
       },
-      { file: 'lib/wire/limits.ts', find: 'status: { bytes: 4 * 1024 * 1024,', put: 'status: { bytes: 1e9,' },
+      { file: 'lib/protocol/limits.ts', find: 'status: { bytes: 4 * 1024 * 1024,', put: 'status: { bytes: 1e9,' },
     ],
   },
   {
@@ -83,7 +83,7 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
     changes: [
       {
-        file: 'lib/wire/read-limiter.ts',
+        file: 'lib/protocol/read-limiter.ts',
         find: 'this.#pay(costOfRead(chunk.length, this.#frames.count(chunk)), now);',
         put: 'this.#pay(costOfRead(chunk.length, 0), now);',
       },

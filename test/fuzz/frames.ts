@@ -1,7 +1,7 @@
 /** Frames of the agent link as texts: made of the schemas that both ends parse by, and then spoilt. */
 import fc from 'fast-check';
 import { z } from 'zod';
-import { agentFrames, instanceFrames } from '../../lib/wire/frames.ts';
+import { agentFrames, instanceFrames } from '../../lib/protocol/frames.ts';
 import { brokenJson, deepJson, hostileJson, hostileName, objectText } from './hostile.ts';
 import { jsonOf, type Schema } from './schema.ts';
 

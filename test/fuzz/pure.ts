@@ -8,7 +8,7 @@ import { filterCondition } from '../../lib/platform/moray/filter-sql.ts';
 import { formatFilter, parseFilter } from '../../lib/platform/moray/filter-text.ts';
 import { InvalidQueryError, NotIndexedError } from '../../lib/platform/moray/moray-errors.ts';
 import { Parameters } from '../../lib/platform/moray/sql-text.ts';
-import { FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
+import { FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
 import { agentFrameTexts, instanceFrameTexts } from './frames.ts';
 import { brokenJson, hostileJson, hostileName, hostileText, objectText } from './hostile.ts';
 import { type Feeder, feeder, type Part, Wrong } from './part.ts';

@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import t from 'tap';
 import { MAX_BODY_BYTES, parseBody } from '../../lib/http/body.ts';
-import { MAX_PARAMS } from '../../lib/wire/url-encoded.ts';
+import { MAX_PARAMS } from '../../lib/protocol/url-encoded.ts';
 import { call, raw, SERVER, startApi } from './support.ts';
 import { startWithTokens } from './with-tokens.ts';
 

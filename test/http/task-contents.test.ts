@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import type { Role } from '../../lib/access/token.ts';
 import { Tokens } from '../../lib/access/tokens.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
-import type { TaskFrame } from '../../lib/wire/frames.ts';
+import type { TaskFrame } from '../../lib/protocol/frames.ts';
 import { freshZone, type TestZone } from '../support/apps.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';

@@ -23,7 +23,7 @@ import { Reconciler } from '../../lib/tasks/reconciler.ts';
 import { Recorder } from '../../lib/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/tasks/sessions.ts';
 import { expireTickets, mendQueues } from '../../lib/waitlist/ticket-store.ts';
-import type { HelloFrame } from '../../lib/wire/frames.ts';
+import type { HelloFrame } from '../../lib/protocol/frames.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';

@@ -2,8 +2,8 @@ import t from 'tap';
 import { AgentCallError } from '../../lib/old-agents/messenger.ts';
 import { endOfError, endOfReply, listOfReply } from '../../lib/old-agents/task-reply.ts';
 import type { PostedEnd } from '../../lib/tasks/messenger.ts';
-import { MAX_FRAME_VALUES } from '../../lib/wire/limits.ts';
-import { MAX_JSON_DEPTH } from '../../lib/wire/storable.ts';
+import { MAX_FRAME_VALUES } from '../../lib/protocol/limits.ts';
+import { MAX_JSON_DEPTH } from '../../lib/protocol/storable.ts';
 
 const said = (status: number, body: unknown, isJson = true) =>
   endOfReply({ status, isJson, body: typeof body === 'string' ? body : JSON.stringify(body) });

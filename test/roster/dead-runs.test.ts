@@ -11,7 +11,7 @@ import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
 import { acceptSession, readRow, renewRun, type Writer } from '../../lib/roster/roster-store.ts';
 import { type SessionSocket, SessionTable } from '../../lib/roster/session.ts';
 import type { Verdicts } from '../../lib/roster/verdicts.ts';
-import type { HelloFrame } from '../../lib/wire/frames.ts';
+import type { HelloFrame } from '../../lib/protocol/frames.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 const newHello = (serverUuid: string): HelloFrame =>

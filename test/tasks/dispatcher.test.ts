@@ -8,7 +8,7 @@ import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import type { TaskRequest } from '../../lib/tasks/task.ts';
 import { IdempotencyConflictError, TaskUnknownError } from '../../lib/tasks/task-errors.ts';
 import { WaitStoppedError } from '../../lib/platform/waits/wait-errors.ts';
-import { encodeFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
+import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../support/postgres.ts';
 import { until } from '../support/until.ts';

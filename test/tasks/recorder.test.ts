@@ -6,7 +6,7 @@ import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { Recorder } from '../../lib/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/tasks/sessions.ts';
-import type { TaskEndFrame, TaskEventFrame } from '../../lib/wire/frames.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../lib/protocol/frames.ts';
 import { until } from '../support/until.ts';
 
 /** A recorder over a database that answers as `answer` says; what reached it, statement by statement. */

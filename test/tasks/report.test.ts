@@ -1,6 +1,6 @@
 import t from 'tap';
 import { sizeOf, toEnd, withoutResult } from '../../lib/tasks/report.ts';
-import type { TaskEndFrame } from '../../lib/wire/frames.ts';
+import type { TaskEndFrame } from '../../lib/protocol/frames.ts';
 
 const end = (fields: Partial<TaskEndFrame>): TaskEndFrame => ({
   type: 'task_end',

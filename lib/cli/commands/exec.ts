@@ -4,7 +4,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { Command } from 'commander';
 import type { Server } from '../../client/answers.ts';
 import { messageOf } from '../../platform/errors.ts';
-import { MAX_TASK_TIMEOUT_MS } from '../../wire/limits.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import type { Context } from '../context.ts';
 import { parseDuration } from '../duration.ts';
 import { findServers, findTicket, labelsOf, selectServers } from '../find.ts';

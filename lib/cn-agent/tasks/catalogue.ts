@@ -1,8 +1,8 @@
 /**
- * The tasks this agent knows, by the name in a task frame. lib/wire/tasks.ts holds what agents and
+ * The tasks this agent knows, by the name in a task frame. lib/protocol/tasks.ts holds what agents and
  * instances both know of them.
  */
-import { taskCapability } from '../../wire/tasks.ts';
+import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
 import { nop } from './nop.ts';

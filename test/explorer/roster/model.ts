@@ -5,7 +5,7 @@
 import type { DrainAnswer } from '../../../lib/roster/instance-store.ts';
 import type { BeatReading } from '../../../lib/roster/lease.ts';
 import type { Claim, HeldRow, RosterRow } from '../../../lib/roster/roster.ts';
-import { MAX_EPOCH_LEAD } from '../../../lib/wire/limits.ts';
+import { MAX_EPOCH_LEAD } from '../../../lib/protocol/limits.ts';
 
 export type Row = Pick<
   RosterRow,

@@ -3,7 +3,7 @@
  * time runs, as in the serial lane.
  */
 import type { JournalRecord, JournalState } from '../../../lib/cn-agent/journal.ts';
-import type { TaskEndFrame } from '../../../lib/wire/frames.ts';
+import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
 import type { Move } from '../explorer.ts';
 import { spend } from './fault.ts';
 import type { Rules } from './rules.ts';

@@ -18,7 +18,7 @@ import type {
   TaskEndFrame,
   TaskEventFrame,
   TaskFrame,
-} from '../../../lib/wire/frames.ts';
+} from '../../../lib/protocol/frames.ts';
 
 /** Slow polls that no test waits for by accident; those about them set their own. */
 const config: TasksConfig = {

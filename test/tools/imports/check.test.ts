@@ -94,28 +94,28 @@ t.test('a pure file that does I/O or imports its store is reported', async (t) =
 
 t.test('a cycle is reported once, with all its files', async (t) => {
   const found = complaints(t, {
-    'lib/wire/a.ts': `import './b.ts';`,
-    'lib/wire/b.ts': `import './c.ts';`,
-    'lib/wire/c.ts': `import './a.ts';`,
-    'lib/wire/d.ts': `import './a.ts';`,
+    'lib/protocol/a.ts': `import './b.ts';`,
+    'lib/protocol/b.ts': `import './c.ts';`,
+    'lib/protocol/c.ts': `import './a.ts';`,
+    'lib/protocol/d.ts': `import './a.ts';`,
   });
-  t.strictSame(found, ['import cycle: lib/wire/a.ts → lib/wire/b.ts → lib/wire/c.ts → lib/wire/a.ts']);
+  t.strictSame(found, ['import cycle: lib/protocol/a.ts → lib/protocol/b.ts → lib/protocol/c.ts → lib/protocol/a.ts']);
 });
 
 t.test('a reference to a missing file is reported', async (t) => {
   const found = complaints(t, {
     'docs/design.md': '',
-    'lib/wire/frames.ts': '/** docs/design.md section 5, spec/wire.md, lib/wire/codec.ts. */',
-    'lib/wire/codec.ts': empty,
+    'lib/protocol/frames.ts': '/** docs/design.md section 5, spec/wire.md, lib/protocol/codec.ts. */',
+    'lib/protocol/codec.ts': empty,
   });
-  t.strictSame(found, ['lib/wire/frames.ts speaks of spec/wire.md, which is not there']);
+  t.strictSame(found, ['lib/protocol/frames.ts speaks of spec/wire.md, which is not there']);
 });
 
 t.test('a file that is too long is reported, unless its header gives a reason', async (t) => {
   const long = 'export {};\n'.repeat(401);
   const found = complaints(t, {
-    'lib/wire/long.ts': long,
-    'lib/wire/excused.ts': `// Passes 400 lines because it is a table.\n${long}`,
+    'lib/protocol/long.ts': long,
+    'lib/protocol/excused.ts': `// Passes 400 lines because it is a table.\n${long}`,
     'test/long.test.ts': long,
     'server.ts': 'export {};\n'.repeat(61),
   });

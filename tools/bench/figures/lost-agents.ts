@@ -5,7 +5,7 @@
  */
 
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
-import { DEFAULT_LINK_TIMES } from '../../../lib/wire/limits.ts';
+import { DEFAULT_LINK_TIMES } from '../../../lib/protocol/limits.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import type { Helper } from '../helper.ts';

@@ -10,8 +10,8 @@ import { serverUuidOf } from '../../../lib/fleet/fleet.ts';
 import { standInSysinfo } from '../../../lib/fleet/stand-in-sysinfo.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { encodeFrame, encodeHeartbeat } from '../../../lib/wire/codec.ts';
-import { PROTOCOL_VERSION } from '../../../lib/wire/limits.ts';
+import { encodeFrame, encodeHeartbeat } from '../../../lib/protocol/codec.ts';
+import { PROTOCOL_VERSION } from '../../../lib/protocol/limits.ts';
 import { answerQuestions } from '../asked.ts';
 
 export interface ConnectOrder {

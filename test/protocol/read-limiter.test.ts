@@ -1,7 +1,7 @@
 import t from 'tap';
-import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, pauseMsOf, payFor, VALUE_BYTES } from '../../lib/wire/allowance.ts';
-import { FrameCounter } from '../../lib/wire/frame-counter.ts';
-import { ReadLimiter } from '../../lib/wire/read-limiter.ts';
+import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, pauseMsOf, payFor, VALUE_BYTES } from '../../lib/protocol/allowance.ts';
+import { FrameCounter } from '../../lib/protocol/frame-counter.ts';
+import { ReadLimiter } from '../../lib/protocol/read-limiter.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
 t.test('a burst is read at once, the excess later, and the budget refills over time', async (t) => {

@@ -11,9 +11,9 @@ import { requestIdOf } from '../../lib/http/exchange.ts';
 import { mergeParams } from '../../lib/http/params.ts';
 import { serverTaskRoutes } from '../../lib/http/server-task-routes.ts';
 import { beginDrain, stepDrain } from '../../lib/roster/drain.ts';
-import { encodeFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
-import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/wire/frames.ts';
-import { MAX_FRAME_BYTES } from '../../lib/wire/limits.ts';
+import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
+import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
+import { MAX_FRAME_BYTES } from '../../lib/protocol/limits.ts';
 
 const DAY_MS = 86_400_000;
 const ids = { id: randomUUID(), attempt: 1, epoch: 1 };

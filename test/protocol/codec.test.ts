@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import t from 'tap';
-import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/wire/codec.ts';
-import type { HelloFrame } from '../../lib/wire/frames.ts';
-import { MAX_FRAME_VALUES } from '../../lib/wire/limits.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
+import type { HelloFrame } from '../../lib/protocol/frames.ts';
+import { MAX_FRAME_VALUES } from '../../lib/protocol/limits.ts';
 
 const hello: HelloFrame = {
   type: 'hello',

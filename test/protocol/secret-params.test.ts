@@ -1,5 +1,5 @@
 import t from 'tap';
-import { hasSecrets, maskParams, reasonNotMaskable } from '../../lib/wire/secret-params.ts';
+import { hasSecrets, maskParams, reasonNotMaskable } from '../../lib/protocol/secret-params.ts';
 
 const params = {
   script: 'login',
