@@ -1,7 +1,7 @@
 /** One API instance: `node server.ts --config FILE`. Runs until it is stopped. */
 import { parseArgs } from 'node:util';
-import { App } from './lib/app.ts';
-import { loadConfig } from './lib/config.ts';
+import { App } from './lib/control/app.ts';
+import { loadConfig } from './lib/control/config.ts';
 import { CnapiError } from './lib/platform/errors.ts';
 import { createLogger } from './lib/platform/log.ts';
 import { systemClock } from './lib/platform/clock.ts';

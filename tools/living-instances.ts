@@ -7,8 +7,8 @@ import type { Instance } from '../lib/platform/dns/zone.ts';
 import type { Logger } from '../lib/platform/log.ts';
 import type { Queryable } from '../lib/platform/postgres/database.ts';
 import type { Clock } from '../lib/platform/clock.ts';
-import { readLive } from '../lib/roster/instance-store.ts';
-import { LeaseObserver } from '../lib/roster/lease.ts';
+import { readLive } from '../lib/control/roster/instance-store.ts';
+import { LeaseObserver } from '../lib/control/roster/lease.ts';
 
 export interface LivingInstancesDependencies {
   database: Queryable;

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { request as plainRequest } from 'node:http';
 import { request as tlsRequest } from 'node:https';
-import { loadConfig } from '../../lib/config.ts';
+import { loadConfig } from '../../lib/control/config.ts';
 
 /** What follows `--config` on the command line of process 1. */
 function configFile(): string | undefined {

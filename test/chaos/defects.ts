@@ -50,7 +50,7 @@ export const defects: readonly Defect[] = [
     rule: 'outcomes are real',
     changes: [
       {
-        file: 'lib/tasks/recorder.ts',
+        file: 'lib/control/tasks/recorder.ts',
         find: 'this.#add({ subject, end, acknowledge }, sizeOf(end));',
         put: 'acknowledge();\n    this.#add({ subject, end, acknowledge }, sizeOf(end));',
       },
@@ -62,7 +62,7 @@ export const defects: readonly Defect[] = [
     rule: 'each task ends once',
     changes: [
       {
-        file: 'lib/tasks/task.ts',
+        file: 'lib/control/tasks/task.ts',
         find: 'if (agent.known?.attempt === task.attempt) return',
         put: `if (agent.known === undefined) return { kind: 'goes-on', started: true };
   if (agent.known?.attempt === task.attempt) return`,
@@ -75,7 +75,7 @@ export const defects: readonly Defect[] = [
     rule: 'nothing accepted is missing',
     changes: [
       {
-        file: 'lib/tasks/tasks.ts',
+        file: 'lib/control/tasks/tasks.ts',
         find: '? await createTask(this.#deps.database, task)',
         put: `? (createTask(this.#deps.database, task).catch(() => undefined),
           { id: task.id, requestHash: task.requestHash, run: null })`,
@@ -86,13 +86,13 @@ export const defects: readonly Defect[] = [
     name: 'keys are not stored',
     only: ['clients to instance'],
     rule: 'a key gives one task',
-    changes: [{ file: 'lib/tasks/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
+    changes: [{ file: 'lib/control/tasks/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
   },
   {
     name: 'cancels do not reach the agent',
     only: ['Redis'],
     rule: 'cancels end',
-    changes: [{ file: 'lib/tasks/claim-function.ts', find: 'if cardinality(due) = 0 then', put: 'if true then' }],
+    changes: [{ file: 'lib/control/tasks/claim-function.ts', find: 'if cardinality(due) = 0 then', put: 'if true then' }],
   },
   {
     name: 'waits rely on the bus',
@@ -112,7 +112,7 @@ export const defects: readonly Defect[] = [
     rule: 'locks are granted in order',
     changes: [
       {
-        file: 'lib/waitlist/waitlist-functions.ts',
+        file: 'lib/control/waitlist/waitlist-functions.ts',
         find: 'order by t.place limit 1;\n  if is_due',
         put: 'order by t.place desc limit 1;\n  if is_due',
       },
@@ -124,7 +124,7 @@ export const defects: readonly Defect[] = [
     rule: 'a lock has one holder',
     changes: [
       {
-        file: 'lib/http/ticket-waits.ts',
+        file: 'lib/control/http/ticket-waits.ts',
         find: 'throw new TicketWaitTimeoutError(ticketUuid, seconds);',
         put: 'return empty(204);',
       },
@@ -136,7 +136,7 @@ export const defects: readonly Defect[] = [
     rule: 'a live server is never unknown',
     changes: [
       {
-        file: 'lib/roster/ticker.ts',
+        file: 'lib/control/roster/ticker.ts',
         find: 'if (elapsedMs > this.#checkMs * 2) return;',
         put: `if (elapsedMs > this.#checkMs * 2) {
       for (let countedMs = 0; countedMs < elapsedMs; countedMs += this.#checkMs)
@@ -152,7 +152,7 @@ export const defects: readonly Defect[] = [
     rule: 'a dead server becomes unknown in time',
     changes: [
       {
-        file: 'lib/roster/silence.ts',
+        file: 'lib/control/roster/silence.ts',
         find: 'if (silence.quietMs - tickMs >= limits.silenceMs)',
         put: 'if (silence.quietMs - tickMs >= 8 * limits.silenceMs)',
       },

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { z } from 'zod';
 import * as answers from '../../lib/client/answers.ts';
-import { routes } from '../../lib/http/routes.ts';
+import { routes } from '../../lib/control/http/routes.ts';
 
 const taken: Record<string, [status: number, schema: z.ZodType]> = {
   ListServers: [200, answers.serverAnswer.array()],

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import mustache from 'mustache';
 import t from 'tap';
 import { parseAgentOptions } from '../../lib/cn-agent/options.ts';
-import { type Config, parseConfig } from '../../lib/config.ts';
+import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');

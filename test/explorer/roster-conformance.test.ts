@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
-import { declareLapsed, drainRun, endRun, insertRun, raiseBeat, readLive } from '../../lib/roster/instance-store.ts';
-import { rosterMigrations } from '../../lib/roster/roster-schema.ts';
+import { declareLapsed, drainRun, endRun, insertRun, raiseBeat, readLive } from '../../lib/control/roster/instance-store.ts';
+import { rosterMigrations } from '../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
   pollRows,
@@ -13,7 +13,7 @@ import {
   recordLosses,
   recordOrphans,
   renewRun,
-} from '../../lib/roster/roster-store.ts';
+} from '../../lib/control/roster/roster-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { removeAuthority } from '../support/remove-authority.ts';

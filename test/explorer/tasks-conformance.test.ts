@@ -2,10 +2,10 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { Database } from '../../lib/platform/postgres/database.ts';
-import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/tasks/claim-store.ts';
-import { sweepTasks } from '../../lib/tasks/deadline-store.ts';
-import type { InventoryDecision } from '../../lib/tasks/task.ts';
-import { cancelTask } from '../../lib/tasks/task-store.ts';
+import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/control/tasks/claim-store.ts';
+import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
+import type { InventoryDecision } from '../../lib/control/tasks/task.ts';
+import { cancelTask } from '../../lib/control/tasks/task-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import {
@@ -17,7 +17,7 @@ import {
   type Seat,
   seat,
   setUnknown,
-} from '../tasks/support/task-database.ts';
+} from '../control/tasks/support/task-database.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './tasks/model.ts';

@@ -11,7 +11,7 @@ import {
   readNow,
   releaseTicket,
   renewTicket,
-} from '../../lib/waitlist/ticket-store.ts';
+} from '../../lib/control/waitlist/ticket-store.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import {
@@ -22,7 +22,7 @@ import {
   newTicket,
   type Place,
   rowsOf,
-} from '../waitlist/support/waitlist-database.ts';
+} from '../control/waitlist/support/waitlist-database.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './waitlist/model.ts';

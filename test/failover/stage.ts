@@ -8,7 +8,7 @@ import { HANG_MS } from '../support/patience.ts';
 import { until } from '../support/until.ts';
 import { Witness } from '../support/witness.ts';
 import { Workload } from '../support/workload.ts';
-import { complaints } from '../waitlist/support/waitlist-database.ts';
+import { complaints } from '../control/waitlist/support/waitlist-database.ts';
 
 export interface Stage {
   zone: Zone;

@@ -44,22 +44,22 @@ export const defects: readonly Defect[] = [
     changes: [
       dearWalk,
       {
-        file: 'lib/http/params.ts',
+        file: 'lib/control/http/params.ts',
         find: 'if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;',
         put: '',
       },
       {
-        file: 'lib/http/pipeline.ts',
+        file: 'lib/control/http/pipeline.ts',
         find: 'refuseUndeclared(route, rawParams);\n  refuseUnstorable(route, rawParams);',
         put: 'refuseUnstorable(route, rawParams);\n  refuseUndeclared(route, rawParams);',
       },
       {
-        file: 'lib/http/pipeline.ts',
+        file: 'lib/control/http/pipeline.ts',
         find: 'const body = takesBody(route)',
         put: 'const body = takesBody(route) || true',
       },
       {
-        file: 'lib/http/body.ts',
+        file: 'lib/control/http/body.ts',
         find: 'parseBoundedJson(content, { maxValues: MAX_BODY_VALUES })',
         put: 'parseBoundedJson(content, { maxValues: 1e9 })',
       },
@@ -93,14 +93,14 @@ export const defects: readonly Defect[] = [
     name: 'a list is read as a whole, and the memory of answers is not counted',
     finding: 'FOUND in cost: {"kind":"lists"',
     changes: [
-      { file: 'lib/http/row-stream.ts', find: 'const FIRST_ROWS = 16;', put: 'const FIRST_ROWS = 1_000;' },
+      { file: 'lib/control/http/row-stream.ts', find: 'const FIRST_ROWS = 16;', put: 'const FIRST_ROWS = 1_000;' },
       {
-        file: 'lib/http/row-stream.ts',
+        file: 'lib/control/http/row-stream.ts',
         find: 'const CHUNK_BYTES = ROW_STREAM_BYTES / 4;',
         put: 'const CHUNK_BYTES = 1_000 * ROW_STREAM_BYTES;',
       },
       {
-        file: 'lib/http/answer-budget.ts',
+        file: 'lib/control/http/answer-budget.ts',
         find: 'if (!isShareFull && !isFull) return;',
         put: 'if (maxBytes > 0 || isShareFull || isFull) return;',
       },

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import fc from 'fast-check';
-import { ConfigError, loadConfig } from '../../lib/config.ts';
+import { ConfigError, loadConfig } from '../../lib/control/config.ts';
 import { filterCondition } from '../../lib/platform/moray/filter-sql.ts';
 import { formatFilter, parseFilter } from '../../lib/platform/moray/filter-text.ts';
 import { InvalidQueryError, NotIndexedError } from '../../lib/platform/moray/moray-errors.ts';

@@ -2,7 +2,7 @@
  * What is wrong with an answer, however strange the request was: 5xx for a caller's fault, an error without `code` and
  * `message`, JSON that is none. The one table of what is odd on purpose stands here; docs/compatibility.md says why.
  */
-import { routes } from '../../lib/http/routes.ts';
+import { routes } from '../../lib/control/http/routes.ts';
 import type { Answer } from './answers.ts';
 
 interface Exception {

@@ -4,7 +4,7 @@
  */
 import t from 'tap';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
-import { claimTasks, readOrders } from '../../lib/tasks/claim-store.ts';
+import { claimTasks, readOrders } from '../../lib/control/tasks/claim-store.ts';
 import { CuttableProxy } from '../support/cuttable-proxy.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { openDatabase } from '../support/postgres.ts';

@@ -19,13 +19,13 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/platform/moray/bucket-operations.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
   'lib/platform/moray/bucket-store.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
   'lib/platform/bus/postgres-bus.ts': 'LISTEN and NOTIFY; no rows',
-  'lib/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
-  'lib/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
-  'lib/old-agents/source-store.ts': 'addresses of agents, one row each; no rows of coordination',
-  'lib/promotion.ts': 'reads the timeline; what is under way is a statement of the store of claims',
-  'lib/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
-  'lib/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
-  'lib/housekeeping.ts': 'one guarded statement on a row of its own; what the chores do are statements of stores',
+  'lib/control/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
+  'lib/control/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
+  'lib/control/legacy/source-store.ts': 'addresses of agents, one row each; no rows of coordination',
+  'lib/control/promotion.ts': 'reads the timeline; what is under way is a statement of the store of claims',
+  'lib/control/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
+  'lib/control/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
+  'lib/control/housekeeping.ts': 'one guarded statement on a row of its own; what the chores do are statements of stores',
 };
 
 /** Exported by a store, and no statement. */

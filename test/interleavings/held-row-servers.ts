@@ -3,16 +3,16 @@ import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
-import { Observer } from '../../lib/old-agents/observer.ts';
-import { readSightedRows, recordSightings, recordSilences } from '../../lib/old-agents/sighting-store.ts';
+import { Observer } from '../../lib/control/legacy/observer.ts';
+import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
-import { readRow } from '../../lib/roster/roster-store.ts';
-import { Ticker } from '../../lib/roster/ticker.ts';
-import { Servers } from '../../lib/servers/servers.ts';
-import { Posts } from '../../lib/tasks/posts.ts';
-import { Recorder } from '../../lib/tasks/recorder.ts';
-import { liveRun, oldServer } from '../tasks/support/old-seats.ts';
-import { create, row } from '../tasks/support/task-database.ts';
+import { readRow } from '../../lib/control/roster/roster-store.ts';
+import { Ticker } from '../../lib/control/roster/ticker.ts';
+import { Servers } from '../../lib/control/servers/servers.ts';
+import { Posts } from '../../lib/control/tasks/posts.ts';
+import { Recorder } from '../../lib/control/tasks/recorder.ts';
+import { liveRun, oldServer } from '../control/tasks/support/old-seats.ts';
+import { create, row } from '../control/tasks/support/task-database.ts';
 import { heldOf, NAMES, ports, turns, type Work, workOn } from './held-row-work.ts';
 
 async function newServers(t: Test, database: PostgresDatabase) {

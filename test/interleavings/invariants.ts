@@ -6,7 +6,7 @@
  * other's change, that alone is the defect, whatever came of it this time.
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import { complaintsSql } from '../waitlist/support/waitlist-database.ts';
+import { complaintsSql } from '../control/waitlist/support/waitlist-database.ts';
 
 /** Neither saw the other; that their spans overlap follows from it, and is quick to ask. `a` and `b` are entries of logs. */
 const unserialised = (a: string, b: string): string =>

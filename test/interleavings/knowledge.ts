@@ -4,9 +4,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import type { Writer } from '../../lib/roster/roster-store.ts';
-import type { InheritedRow } from '../../lib/tasks/claim-store.ts';
-import type { Place } from '../waitlist/support/waitlist-database.ts';
+import type { Writer } from '../../lib/control/roster/roster-store.ts';
+import type { InheritedRow } from '../../lib/control/tasks/claim-store.ts';
+import type { Place } from '../control/waitlist/support/waitlist-database.ts';
 import type { Seat, TaskKind, TicketKind, World } from './statement.ts';
 
 export interface Knowledge {

@@ -3,11 +3,11 @@
  * that observes who waits, and one that puts the world back. Pairs of a lane run one after the other; lanes run at once.
  */
 import pg from 'pg';
-import { migrations } from '../../lib/core.ts';
+import { migrations } from '../../lib/control/core.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
-import { serversBucket } from '../../lib/servers/server-schema.ts';
+import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { beginLog, type Intent, installLab, intentsSql } from './lab-schema.ts';

@@ -7,7 +7,7 @@ import { messageOf } from '../../lib/platform/errors.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
-import { Servers } from '../../lib/servers/servers.ts';
+import { Servers } from '../../lib/control/servers/servers.ts';
 import { complaintsSince } from './invariants.ts';
 import { type Knowledge, readKnowledge, worldFrom } from './knowledge.ts';
 import { recordIntents } from './lab-schema.ts';

@@ -50,7 +50,7 @@ const WITHOUT_EFFECT = [
   'cancelTask: posted',
   // A sequence, and no row.
   'advanceTicks: from the first tick',
-  // Rows that are none of coordination, and are not counted: what they do is test/events' to show.
+  // Rows that are none of coordination, and are not counted: what they do is test/control/events' to show.
   'numberEvents: what was told',
   'trimEvents: all but one',
   'forgetEvents: of today',

@@ -5,7 +5,7 @@ import {
   readSightedRows,
   recordSightings,
   recordSilences,
-} from '../../lib/old-agents/sighting-store.ts';
+} from '../../lib/control/legacy/sighting-store.ts';
 import {
   declareLapsed,
   drainRun,
@@ -16,8 +16,8 @@ import {
   raiseBeat,
   readLive,
   wasToldToDrain,
-} from '../../lib/roster/instance-store.ts';
-import type { HeldRow } from '../../lib/roster/roster.ts';
+} from '../../lib/control/roster/instance-store.ts';
+import type { HeldRow } from '../../lib/control/roster/roster.ts';
 import {
   type Accepted,
   acceptSession,
@@ -28,8 +28,8 @@ import {
   recordLosses,
   recordOrphans,
   renewRun,
-} from '../../lib/roster/roster-store.ts';
-import { forgetStatusHistory, readStatusHistory } from '../../lib/roster/status-history.ts';
+} from '../../lib/control/roster/roster-store.ts';
+import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status-history.ts';
 import {
   countServers,
   listServers,
@@ -41,7 +41,7 @@ import {
   storeReports,
   storeSysinfos,
   WHOLE,
-} from '../../lib/servers/server-store.ts';
+} from '../../lib/control/servers/server-store.ts';
 import type { Intent } from './lab-schema.ts';
 import { isSession, reads, type Seat, type Session, type Statement, some, type World, writes } from './statement.ts';
 

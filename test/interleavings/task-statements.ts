@@ -11,8 +11,8 @@ import {
   resendTasks,
   settleInventory,
   type WrittenTasks,
-} from '../../lib/tasks/claim-store.ts';
-import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/tasks/deadline-store.ts';
+} from '../../lib/control/tasks/claim-store.ts';
+import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/control/tasks/deadline-store.ts';
 import {
   claimPosts,
   endPosts,
@@ -21,11 +21,11 @@ import {
   type PostRoom,
   readDeadPosters,
   readPosts,
-} from '../../lib/tasks/post-store.ts';
-import type { Report } from '../../lib/tasks/report.ts';
-import { recordReports } from '../../lib/tasks/report-store.ts';
-import { type InventoryDecision, taskEnds } from '../../lib/tasks/task.ts';
-import { listAllTasks, readTaskTimes } from '../../lib/tasks/task-list-store.ts';
+} from '../../lib/control/tasks/post-store.ts';
+import type { Report } from '../../lib/control/tasks/report.ts';
+import { recordReports } from '../../lib/control/tasks/report-store.ts';
+import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/task.ts';
+import { listAllTasks, readTaskTimes } from '../../lib/control/tasks/task-list-store.ts';
 import {
   cancelTask,
   createTask,
@@ -36,8 +36,8 @@ import {
   readPositions,
   readTask,
   readTaskByKey,
-} from '../../lib/tasks/task-store.ts';
-import { createTaskUnderTicket } from '../../lib/tasks/ticketed-store.ts';
+} from '../../lib/control/tasks/task-store.ts';
+import { createTaskUnderTicket } from '../../lib/control/tasks/ticketed-store.ts';
 import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';
 
 /** Long enough for a world to be used throughout a run of all pairs; what is due there is so by hours. */

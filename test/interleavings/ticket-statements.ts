@@ -1,6 +1,6 @@
 /** Rows of the table: tickets and queues of the waitlist. */
 
-import { createTicketOnce, type KeyedTicket, type TicketKey } from '../../lib/waitlist/ticket-keys.ts';
+import { createTicketOnce, type KeyedTicket, type TicketKey } from '../../lib/control/waitlist/ticket-keys.ts';
 import {
   createTicket,
   deleteEnded,
@@ -24,8 +24,8 @@ import {
   type TicketBounds,
   type TicketChange,
   type TicketRefusal,
-} from '../../lib/waitlist/ticket-store.ts';
-import { bounds, newTicket } from '../waitlist/support/waitlist-database.ts';
+} from '../../lib/control/waitlist/ticket-store.ts';
+import { bounds, newTicket } from '../control/waitlist/support/waitlist-database.ts';
 import {
   type CallOf,
   type QueueKind,

@@ -5,17 +5,17 @@
 import { randomUUID } from 'node:crypto';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
-import { recordSightings } from '../../lib/old-agents/sighting-store.ts';
+import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
-import { declareLapsed, insertRun } from '../../lib/roster/instance-store.ts';
-import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/roster/roster-store.ts';
-import { Servers } from '../../lib/servers/servers.ts';
-import { claimTasks, type InheritedRow } from '../../lib/tasks/claim-store.ts';
-import { claimPosts } from '../../lib/tasks/post-store.ts';
-import { recordReports } from '../../lib/tasks/report-store.ts';
-import { cancelTask, createTask } from '../../lib/tasks/task-store.ts';
-import { createTicket, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
-import { add, addOne, backdate, bounds, newTicket, type Place } from '../waitlist/support/waitlist-database.ts';
+import { declareLapsed, insertRun } from '../../lib/control/roster/instance-store.ts';
+import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/control/roster/roster-store.ts';
+import { Servers } from '../../lib/control/servers/servers.ts';
+import { claimTasks, type InheritedRow } from '../../lib/control/tasks/claim-store.ts';
+import { claimPosts } from '../../lib/control/tasks/post-store.ts';
+import { recordReports } from '../../lib/control/tasks/report-store.ts';
+import { cancelTask, createTask } from '../../lib/control/tasks/task-store.ts';
+import { createTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import type { QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
 
 /**

@@ -5,12 +5,12 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import t from 'tap';
-import { parseConfig } from '../../lib/config.ts';
-import { MAX_BODY_BYTES, parseBody } from '../../lib/http/body.ts';
-import { requestIdOf } from '../../lib/http/exchange.ts';
-import { mergeParams } from '../../lib/http/params.ts';
-import { serverTaskRoutes } from '../../lib/http/server-task-routes.ts';
-import { beginDrain, stepDrain } from '../../lib/roster/drain.ts';
+import { parseConfig } from '../../lib/control/config.ts';
+import { MAX_BODY_BYTES, parseBody } from '../../lib/control/http/body.ts';
+import { requestIdOf } from '../../lib/control/http/exchange.ts';
+import { mergeParams } from '../../lib/control/http/params.ts';
+import { serverTaskRoutes } from '../../lib/control/http/server-task-routes.ts';
+import { beginDrain, stepDrain } from '../../lib/control/roster/drain.ts';
 import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
 import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
 import { MAX_FRAME_BYTES } from '../../lib/protocol/limits.ts';

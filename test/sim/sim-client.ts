@@ -2,11 +2,11 @@
  * Callers of the REST interface: each request goes to some instance, through the real routes (parameters, preconditions,
  * handler), and comes back, or is lost with its instance. A caller that gets no answer knows nothing of what became of it.
  */
-import { OPEN } from '../../lib/access/token.ts';
+import { OPEN } from '../../lib/control/access/token.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
-import { carryOut } from '../../lib/http/pipeline.ts';
-import { routes } from '../../lib/http/routes.ts';
-import type { Services } from '../../lib/http/services.ts';
+import { carryOut } from '../../lib/control/http/pipeline.ts';
+import { routes } from '../../lib/control/http/routes.ts';
+import type { Services } from '../../lib/control/http/services.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimInstance } from './sim-instance.ts';
 import { PHASE } from './virtual-time.ts';

@@ -3,7 +3,7 @@
  * instance's end what its connection is given. Behaves as `ws` does: answers pings by itself, answers a close with a close.
  */
 import { WebSocket } from 'ws';
-import type { AgentSocket, AgentStream } from '../../lib/agents/agent-socket.ts';
+import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
 import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
 import { closeReason } from '../../lib/protocol/close-reason.ts';
 import type { Packet, Peer, SimNetwork, Wire } from './sim-network.ts';
@@ -148,7 +148,7 @@ export class InstanceEnd implements AgentSocket, Peer {
       on: (_event, listener) => {
         this.#heard = listener;
       },
-      // Two bytes of header, see lib/agents/short-frame.ts.
+      // Two bytes of header, see lib/control/link/short-frame.ts.
       write: (text) => this.send(text.slice(2)),
     };
     process.onKill(() => {

@@ -8,12 +8,12 @@
  * its client has read the whole answer, and an answer that does not fit the buffers waits for its client (`unread-answers.ts`).
  */
 import { PGlite, types } from '@electric-sql/pglite';
-import { migrations } from '../../lib/core.ts';
+import { migrations } from '../../lib/control/core.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import { type Database, parseInt8, type QueryResult } from '../../lib/platform/postgres/database.ts';
 import { migrate } from '../../lib/platform/postgres/migrations.ts';
-import { serversBucket } from '../../lib/servers/server-schema.ts';
+import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';
 import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';

@@ -2,8 +2,8 @@
  * Whole instances in this process on one fresh database, for tests of several instances together.
  */
 import { randomUUID } from 'node:crypto';
-import { App, type AppDeps } from '../../lib/app.ts';
-import { parseConfig } from '../../lib/config.ts';
+import { App, type AppDeps } from '../../lib/control/app.ts';
+import { parseConfig } from '../../lib/control/config.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemClock } from '../../lib/platform/clock.ts';

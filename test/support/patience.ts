@@ -5,7 +5,7 @@
  * never asserts a time that only such a suspension exceeds; that would prove nothing about the
  * product. A test proves that something happens, why it happens, and that nothing happens too
  * early. It gives up only when something surely hangs, and prints in a comment how long it took.
- * The times are checked where time is a parameter (test/roster, on a manual clock) and measured by
+ * The times are checked where time is a parameter (test/control/roster, on a manual clock) and measured by
  * the bench.
  */
 

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import t from 'tap';
-import { migrations } from '../../lib/core.ts';
+import { migrations } from '../../lib/control/core.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 const landed: Record<string, string> = JSON.parse(

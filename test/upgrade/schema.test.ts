@@ -6,7 +6,7 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import t from 'tap';
-import { migrations } from '../../lib/core.ts';
+import { migrations } from '../../lib/control/core.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';

@@ -5,9 +5,9 @@
  * would do.
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import { claimTasks, readOrders } from '../../lib/tasks/claim-store.ts';
-import { recordReports } from '../../lib/tasks/report-store.ts';
-import { createTask } from '../../lib/tasks/task-store.ts';
+import { claimTasks, readOrders } from '../../lib/control/tasks/claim-store.ts';
+import { recordReports } from '../../lib/control/tasks/report-store.ts';
+import { createTask } from '../../lib/control/tasks/task-store.ts';
 import { statementsOf, toScript } from './pgbench.ts';
 
 const RUN = '11111111-1111-4111-8111-111111111111';

@@ -3,7 +3,7 @@
  * queue that has a holder; the holder is looked up, as by a wait, and released, which hands the
  * queue over.
  */
-import { createTicket, readStandings, releaseTicket } from '../../lib/waitlist/ticket-store.ts';
+import { createTicket, readStandings, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import { type Statement, statementsOf, toScript } from './pgbench.ts';
 
 const TICKET = '33333333-3333-4333-8333-333333333333';

@@ -1,5 +1,5 @@
 /** Generates docs/configuration.md from the schema that parses configurations. */
-import { configKeys } from '../../lib/config.ts';
+import { configKeys } from '../../lib/control/config.ts';
 
 const HEAD = `# Configuration
 

@@ -82,16 +82,16 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
  * anything that does I/O.
  */
 export const pureFiles: readonly string[] = [
-  'lib/access/token.ts',
-  'lib/access/networks.ts',
-  'lib/access/source-limits.ts',
-  'lib/roster/roster.ts',
-  'lib/roster/session.ts',
-  'lib/old-agents/sightings.ts',
-  'lib/servers/server.ts',
-  'lib/events/event.ts',
-  'lib/tasks/task.ts',
-  'lib/waitlist/ticket.ts',
+  'lib/control/access/token.ts',
+  'lib/control/access/networks.ts',
+  'lib/control/access/source-limits.ts',
+  'lib/control/roster/roster.ts',
+  'lib/control/roster/session.ts',
+  'lib/control/legacy/sightings.ts',
+  'lib/control/servers/server.ts',
+  'lib/control/events/event.ts',
+  'lib/control/tasks/task.ts',
+  'lib/control/waitlist/ticket.ts',
 ];
 
 /** Node modules that a pure file may import: computations, no I/O. */

@@ -8,11 +8,11 @@ import { LONG } from '../../tools/test/long.ts';
 import { importsOf, readSources } from '../imports/source.ts';
 
 const MUTATED = [
-  'lib/roster/*.ts',
-  'lib/tasks/*.ts',
-  'lib/waitlist/*.ts',
+  'lib/control/roster/*.ts',
+  'lib/control/tasks/*.ts',
+  'lib/control/waitlist/*.ts',
   'lib/platform/waits/*.ts',
-  'lib/events/*.ts',
+  'lib/control/events/*.ts',
   'lib/cn-agent/runner.ts',
 ];
 /**
@@ -21,7 +21,7 @@ const MUTATED = [
  */
 const HISTORY = /(?<!status)-history\.ts$/;
 /** Waits are also tested by the tests of the folders that use them. */
-const MORE_FOLDERS: Record<string, readonly string[]> = { 'lib/platform/waits': ['test/tasks', 'test/waitlist'] };
+const MORE_FOLDERS: Record<string, readonly string[]> = { 'lib/platform/waits': ['test/control/tasks', 'test/control/waitlist'] };
 /** Slower tests of another kind, for mutants that the mirrored files do not detect. */
 const WIDE = ['test/interleavings/pairs.test.ts', 'test/sim/seeds-1.test.ts', 'test/sim/seeds-2.test.ts'];
 

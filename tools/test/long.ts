@@ -12,7 +12,7 @@ export const LONG = [
   'test/interleavings/mix.test.ts',
   'test/sim/seeds-arriving.test.ts',
   'test/upgrade/*.test.ts',
-  'test/waitlist/stress.test.ts',
+  'test/control/waitlist/stress.test.ts',
 ] as const;
 
 export interface Selection {

@@ -3,7 +3,7 @@
  * before or after the instance is started.
  */
 import { Command } from 'commander';
-import type { Finding, Level } from '../../doctor/finding.ts';
+import type { Finding, Level } from '../../control/doctor/finding.ts';
 import type { Context } from '../context.ts';
 import type { Color } from '../output.ts';
 import { examples, type Runner } from '../runner.ts';
@@ -34,7 +34,7 @@ interface DoctorOptions {
 /** Imported only when needed, because it loads half of an instance's code. */
 async function doctor(context: Context, _: unknown, options: DoctorOptions): Promise<number> {
   const { clock, random, env, output } = context;
-  const { examine } = await import('../../doctor/doctor.ts');
+  const { examine } = await import('../../control/doctor/doctor.ts');
   const { config: configFile, dns } = options;
   const found = await examine({ configFile, env, dns, clock, random });
   const failed = found.filter(({ level }) => level === 'fail').length;

@@ -3,7 +3,7 @@ import { mkdir, open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
 import type { CreatedToken, Token } from '../../client/answers.ts';
-import type { Role } from '../../direct-token.ts';
+import type { Role } from '../../control/direct-token.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
@@ -114,7 +114,7 @@ interface Asked {
 /** Imported only when needed, because it loads half of an instance's code. */
 async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
   if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server goes with --role agent');
-  const { createTokenDirectly } = await import('../../direct-token.ts');
+  const { createTokenDirectly } = await import('../../control/direct-token.ts');
   const request = { name, role: role as Role, expiresInSeconds: expires_in, serverUuid: server_uuid };
   return { ...(await createTokenDirectly(config, request)) };
 }

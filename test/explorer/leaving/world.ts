@@ -1,5 +1,5 @@
 /**
- * The worlds of instances that leave: lib/roster/drain.ts in steps of a second, over the statement that lets one leave
+ * The worlds of instances that leave: lib/control/roster/drain.ts in steps of a second, over the statement that lets one leave
  * (roster/model.ts). Agents that are told to go find another instance, or do not; callers come while there is a door.
  */
 import {
@@ -8,7 +8,7 @@ import {
   type DrainState,
   type DrainTimes,
   stepDrain,
-} from '../../../lib/roster/drain.ts';
+} from '../../../lib/control/roster/drain.ts';
 import type { Move, World } from '../explorer.ts';
 import { drainRun, type Run } from '../roster/model.ts';
 

@@ -1,5 +1,5 @@
-/** An accept on its way, as lib/roster/authority.ts takes it there: the statement, its answer, a look at the row, a probe. */
-import { incarnationAlive, type Refusal } from '../../../lib/roster/roster.ts';
+/** An accept on its way, as lib/control/roster/authority.ts takes it there: the statement, its answer, a look at the row, a probe. */
+import { incarnationAlive, type Refusal } from '../../../lib/control/roster/roster.ts';
 import type { Move } from '../explorer.ts';
 import { isResponsive, spend } from './agents.ts';
 import type { Rules } from './rules.ts';

@@ -3,7 +3,7 @@
  * still and dies. The session table, the decision about a hello and the orphans are the product's; the statements are
  * model.ts; the order of things is that of connection.ts, link-server.ts, authority.ts, verdicts.ts, reaper.ts, watch.ts.
  */
-import type { LossReason } from '../../../lib/roster/roster.ts';
+import type { LossReason } from '../../../lib/control/roster/roster.ts';
 import type { Move } from '../explorer.ts';
 import { acceptMoves } from './accepts.ts';
 import { isResponsive, spend } from './agents.ts';

@@ -1,10 +1,10 @@
 /**
- * What the statements of lib/roster/roster-store.ts and instance-store.ts do to one row, written a second time for the
+ * What the statements of lib/control/roster/roster-store.ts and instance-store.ts do to one row, written a second time for the
  * small worlds. `conformance.test.ts` holds them to the statements themselves.
  */
-import type { DrainAnswer } from '../../../lib/roster/instance-store.ts';
-import type { BeatReading } from '../../../lib/roster/lease.ts';
-import type { Claim, HeldRow, RosterRow } from '../../../lib/roster/roster.ts';
+import type { DrainAnswer } from '../../../lib/control/roster/instance-store.ts';
+import type { BeatReading } from '../../../lib/control/roster/lease.ts';
+import type { Claim, HeldRow, RosterRow } from '../../../lib/control/roster/roster.ts';
 import { MAX_EPOCH_LEAD } from '../../../lib/protocol/limits.ts';
 
 export type Row = Pick<

@@ -1,6 +1,6 @@
 /** The roster's worlds as they are walked, and what is put into them on purpose to be found. */
 import { step } from '../../../lib/cn-agent/link.ts';
-import { decideHello } from '../../../lib/roster/roster.ts';
+import { decideHello } from '../../../lib/control/roster/roster.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { recordLoss } from './model.ts';
 import { type Rules, rules } from './rules.ts';

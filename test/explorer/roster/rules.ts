@@ -1,7 +1,7 @@
 /** What of the product a world runs on, so that a test can put something wrong in its place. */
 import { step } from '../../../lib/cn-agent/link.ts';
-import { Orphans } from '../../../lib/roster/orphans.ts';
-import { decideHello } from '../../../lib/roster/roster.ts';
+import { Orphans } from '../../../lib/control/roster/orphans.ts';
+import { decideHello } from '../../../lib/control/roster/roster.ts';
 import { accept, recordLoss, recordOrphan } from './model.ts';
 import type { InstanceState, PolledHeld } from './state.ts';
 

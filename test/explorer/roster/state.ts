@@ -5,7 +5,7 @@
  */
 import type { Endpoint } from '../../../lib/cn-agent/endpoints.ts';
 import { initialLink, type LinkState } from '../../../lib/cn-agent/link-state.ts';
-import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/roster/roster.ts';
+import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/control/roster/roster.ts';
 import type { Row, Run } from './model.ts';
 
 export const SERVER = 'server';
@@ -33,7 +33,7 @@ export interface Wire {
   isAgentOpen: boolean;
   isInstanceOpen: boolean;
   isCut: boolean;
-  /** As in lib/agents/connection.ts. */
+  /** As in lib/control/link/connection.ts. */
   state: 'greeting' | 'accepting' | 'awaiting-inventory' | 'live';
   /** The epoch of the session it carries at its instance. */
   epoch: number | undefined;

@@ -1,8 +1,8 @@
 /**
- * What may happen at an instance: lib/tasks/dispatcher.ts, reconciler.ts and recorder.ts in their order, over the product's
+ * What may happen at an instance: lib/control/tasks/dispatcher.ts, reconciler.ts and recorder.ts in their order, over the product's
  * decision at an inventory; the statements are model.ts.
  */
-import type { KnownTask } from '../../../lib/tasks/task.ts';
+import type { KnownTask } from '../../../lib/control/tasks/task.ts';
 import type { Move } from '../explorer.ts';
 import { spend } from './fault.ts';
 import { isInherited, isToCancel, isToResend, type TaskRow } from './model.ts';

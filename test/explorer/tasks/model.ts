@@ -1,5 +1,5 @@
 /**
- * What the statements of lib/tasks do to one task's row, written a second time for the small worlds.
+ * What the statements of lib/control/tasks do to one task's row, written a second time for the small worlds.
  * `tasks-conformance.test.ts` holds them to the statements themselves.
  */
 import {
@@ -8,7 +8,7 @@ import {
   type TaskOutcome,
   type TaskState,
   taskEnds,
-} from '../../../lib/tasks/task.ts';
+} from '../../../lib/control/tasks/task.ts';
 
 export interface TaskRow {
   state: TaskState;

@@ -1,7 +1,7 @@
 /** What of the product a world of tasks runs on, so that a test can put something wrong in its place. */
 import { answerCancel, answerTask, renumberingOf } from '../../../lib/cn-agent/answers.ts';
 import { fold, inventoryOf } from '../../../lib/cn-agent/journal.ts';
-import { decideAtInventory } from '../../../lib/tasks/task.ts';
+import { decideAtInventory } from '../../../lib/control/tasks/task.ts';
 import { cancel, claim, record, settle, sweep } from './model.ts';
 
 export interface Rules {

@@ -1,8 +1,8 @@
 /**
- * What the functions of lib/waitlist/waitlist-functions.ts do to one queue, written a second time for the small worlds.
+ * What the functions of lib/control/waitlist/waitlist-functions.ts do to one queue, written a second time for the small worlds.
  * `waitlist-conformance.test.ts` holds them to the functions themselves.
  */
-import { isEnded, mayBecome, type TicketStatus } from '../../../lib/waitlist/ticket.ts';
+import { isEnded, mayBecome, type TicketStatus } from '../../../lib/control/waitlist/ticket.ts';
 
 export interface Ticket {
   uuid: string;

@@ -8,7 +8,7 @@ import {
   type Standing,
   type TicketStatus,
   type WaitOutcome,
-} from '../../../lib/waitlist/ticket.ts';
+} from '../../../lib/control/waitlist/ticket.ts';
 import { Watch } from '../../../lib/platform/waits/watches.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import type { Move, World } from '../explorer.ts';

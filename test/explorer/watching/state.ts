@@ -2,8 +2,8 @@
  * A world with a clock: two instances, an agent with each, and what each instance counts. One tick is a unit of all limits.
  * What really was so is counted beside it, by nobody in the world, so that verdicts can be held against it.
  */
-import type { HeldRow } from '../../../lib/roster/roster.ts';
-import type { Silence } from '../../../lib/roster/silence.ts';
+import type { HeldRow } from '../../../lib/control/roster/roster.ts';
+import type { Silence } from '../../../lib/control/roster/silence.ts';
 import type { Row, Run } from '../roster/model.ts';
 
 export const LIMITS = { silence: 3, probe: 2, lease: 4, grace: 3, startGrace: 5 } as const;

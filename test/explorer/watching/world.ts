@@ -2,9 +2,9 @@
  * The worlds of who watches whom: law 4 and the bounds of I1, tick by tick. The counting is the product's (silence, leases,
  * orphans); the statements are the roster's model; the order is that of ticker.ts, watch.ts, instances.ts and reaper.ts.
  */
-import { LeaseObserver } from '../../../lib/roster/lease.ts';
-import { Orphans } from '../../../lib/roster/orphans.ts';
-import { countTick, hear } from '../../../lib/roster/silence.ts';
+import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
+import { Orphans } from '../../../lib/control/roster/orphans.ts';
+import { countTick, hear } from '../../../lib/control/roster/silence.ts';
 import type { Move, World } from '../explorer.ts';
 import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOrphan, renewRun } from '../roster/model.ts';
 import {

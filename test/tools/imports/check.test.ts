@@ -48,9 +48,9 @@ const url = 'http://x'; import j from './j.ts';
 t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
     'lib/platform/clock.ts': empty,
-    'lib/tasks/task.ts': `import type { Clock } from '../ports/clock.ts';\nimport { createHash } from 'node:crypto';`,
-    'lib/http/tasks.ts': `import { x } from '../tasks/task.ts';`,
-    'lib/app.ts': `import { x } from './http/tasks.ts';`,
+    'lib/control/tasks/task.ts': `import type { Clock } from '../ports/clock.ts';\nimport { createHash } from 'node:crypto';`,
+    'lib/control/http/tasks.ts': `import { x } from '../tasks/task.ts';`,
+    'lib/control/app.ts': `import { x } from './http/tasks.ts';`,
     'server.ts': `import { x } from './lib/app.ts';`,
   });
   t.strictSame(found, []);
@@ -58,13 +58,13 @@ t.test('a tree whose imports run one way has no findings', async (t) => {
 
 t.test('an import in the wrong direction is reported', async (t) => {
   const rows: [string, string, string][] = [
-    ['lib/tasks/dispatcher.ts', '../roster/roster.ts', 'tasks may not know roster'],
-    ['lib/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
-    ['lib/tasks/dispatcher.ts', '../http/tasks.ts', 'tasks may not know http'],
+    ['lib/control/tasks/dispatcher.ts', '../roster/roster.ts', 'tasks may not know roster'],
+    ['lib/control/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
+    ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'tasks may not know http'],
     ['lib/platform/clock.ts', '../wire/frames.ts', 'ports may not know wire'],
     ['lib/cn-agent/link.ts', '../moray/pool.ts', 'cn-agent may not know moray'],
-    ['lib/http/listener.ts', '../../tools/name-server.ts', 'http may not know tools/name-server.ts'],
-    ['server.ts', './lib/http/listener.ts', 'server.ts may not know http'],
+    ['lib/control/http/listener.ts', '../../tools/name-server.ts', 'http may not know tools/name-server.ts'],
+    ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know http'],
   ];
   for (const [from, to, expected] of rows) {
     t.match(complaints(t, { [from]: `import type { X } from '${to}';` }).join('\n'), expected, `${from} → ${to}`);
@@ -77,7 +77,7 @@ t.test('a folder without a line in the table is refused', async (t) => {
 
 t.test('an allowed import that no file uses is reported', async (t) => {
   const root = tree(t, {
-    'lib/tasks/dispatcher.ts': `import type { Clock } from '../ports/clock.ts';\nimport { x } from '../bus/bus.ts';`,
+    'lib/control/tasks/dispatcher.ts': `import type { Clock } from '../ports/clock.ts';\nimport { x } from '../bus/bus.ts';`,
     'lib/platform/bus/bus.ts': empty,
   });
   const table = { tasks: ['ports', 'log.ts', 'bus', 'moray'], bus: ['ports'] };
@@ -86,8 +86,8 @@ t.test('an allowed import that no file uses is reported', async (t) => {
 
 t.test('a pure file that does I/O or imports its store is reported', async (t) => {
   const found = complaints(t, {
-    'lib/tasks/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
-    'lib/tasks/task-store.ts': empty,
+    'lib/control/tasks/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
+    'lib/control/tasks/task-store.ts': empty,
   });
   t.match(found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
 });

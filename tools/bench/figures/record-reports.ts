@@ -4,14 +4,14 @@
  * an update of as many rows of the same table by `unnest`. Both sizes should have the same rate,
  * because the cost of a statement is linear.
  */
-import { migrations } from '../../../lib/core.ts';
+import { migrations } from '../../../lib/control/core.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { type AttemptReport, recordReports } from '../../../lib/tasks/report-store.ts';
+import { type AttemptReport, recordReports } from '../../../lib/control/tasks/report-store.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median } from '../statistics.ts';
 

@@ -6,7 +6,7 @@
  */
 import http from 'node:http';
 import { WebSocket } from 'ws';
-import { formatToken, hashSecret } from '../../../lib/access/token.ts';
+import { formatToken, hashSecret } from '../../../lib/control/access/token.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';

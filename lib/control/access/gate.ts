@@ -1,0 +1,217 @@
+/**
+ * Authenticates callers and limits their rate: the one place that the HTTP edges ask. Composed by
+ * `lib/control/app.ts`, called by the listener for each connection, request and upgrade.
+ *
+ *     request ──too many──▶ 429
+ *             ──access is open──▶ anybody on this machine
+ *             ──token──▶ valid: its owner · invalid: 401, and 429 after too many of them
+ *             ──none, or Basic──▶ a trusted network's role, else 401
+ *     known   ──role too small, or an agent's token of another server──▶ 403
+ */
+import type { Clock } from '../../platform/clock.ts';
+import {
+  RoleTooSmallError,
+  TokenOfAnotherServerError,
+  TooManyRequestsError,
+  UnauthorizedError,
+} from './access-errors.ts';
+import { plainAddress, sourceOf, type TrustedNetwork, TrustedNetworks } from './networks.ts';
+import type { SignIn } from './sign-in.ts';
+import { SourceBuckets, SourceCounts } from './source-limits.ts';
+import { type Actor, bearerOf, isBasic, type Need, NOBODY, OPEN, permits } from './token.ts';
+
+export interface GateConfig {
+  access: 'open' | 'tokens';
+  trustedNetworks: readonly TrustedNetwork[];
+  /** Each 0: no limit. */
+  requestsPerSecond: number;
+  connectionsPerSource: number;
+  failedSignInsPerMinute: number;
+}
+
+export interface Entry {
+  /** The peer's address, from its socket. */
+  address: string;
+  /** All `Authorization` headers of the request. */
+  authorization: readonly string[];
+  need: Need;
+  /** The server that an agent's request is about. */
+  serverUuid?: string | undefined;
+  /** The request does not use the database, and is answered while the database is unreachable. */
+  mayBeOld?: boolean;
+}
+
+/** A request, before it is parsed. */
+export interface Coming extends Pick<Entry, 'address' | 'authorization'> {
+  /** Its connection is above the limit. */
+  isExcess: boolean;
+}
+
+interface GateStats {
+  linksRefused: number;
+  signInsFailed: number;
+  requestsLimited: number;
+  connectionsLimited: number;
+}
+
+/** The burst is what the rate allows in this time. */
+const BURST_S = 2;
+/**
+ * Connections above the limit that are kept until they have received the refusal; more are cut off.
+ */
+const SPARE_CONNECTIONS = 50;
+const REFUSED_LINES = { perSecond: 1 / 6, burst: 10 };
+
+export class Gate {
+  readonly #config: GateConfig;
+  readonly #clock: Clock;
+  readonly #signIn: SignIn;
+  readonly #networks: TrustedNetworks;
+  readonly #requests: SourceBuckets | undefined;
+  readonly #failures: SourceBuckets | undefined;
+  readonly #lines = new SourceBuckets(REFUSED_LINES);
+  readonly #connections = new SourceCounts();
+  readonly #stats: GateStats = { linksRefused: 0, signInsFailed: 0, requestsLimited: 0, connectionsLimited: 0 };
+
+  constructor({ config, clock, signIn }: { config: GateConfig; clock: Clock; signIn: SignIn }) {
+    this.#config = config;
+    this.#clock = clock;
+    this.#signIn = signIn;
+    this.#networks = new TrustedNetworks(config.trustedNetworks);
+    const { requestsPerSecond, failedSignInsPerMinute } = config;
+    this.#requests = buckets(requestsPerSecond, requestsPerSecond * BURST_S);
+    this.#failures = buckets(failedSignInsPerMinute / 60, failedSignInsPerMinute);
+  }
+
+  get isOpen(): boolean {
+    return this.#config.access === 'open';
+  }
+
+  get stats(): Readonly<GateStats> {
+    return this.#stats;
+  }
+
+  /**
+   * Classifies a connection: `excess` ones are told that they are too many. Paired with
+   * `disconnected`.
+   */
+  connected(address: string): 'counted' | 'excess' | 'cut' {
+    const limit = this.#config.connectionsPerSource;
+    const count = this.#connections.add(sourceOf(plainAddress(address)));
+    if (this.isOpen || limit === 0 || count <= limit) return 'counted';
+    this.#stats.connectionsLimited += 1;
+    return count <= limit + SPARE_CONNECTIONS ? 'excess' : 'cut';
+  }
+
+  disconnected(address: string): void {
+    this.#connections.remove(sourceOf(plainAddress(address)));
+  }
+
+  /** Returns why a request is refused before it is parsed. Counts the request. */
+  tooMuch({ address, authorization, isExcess }: Coming): TooManyRequestsError | undefined {
+    if (this.isOpen) return undefined;
+    if (isExcess && !this.#isRemembered(authorization))
+      return new TooManyRequestsError('connections', 'connectionsPerSource', 1);
+    const waitMs = this.#requests?.take(sourceOf(plainAddress(address)), this.#clock.now()) ?? 0;
+    if (waitMs === 0) return undefined;
+    this.#stats.requestsLimited += 1;
+    return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
+  }
+
+  /** An agent was refused. Returns true if this should be logged: not for each of thousands. */
+  linkRefused(): boolean {
+    this.#stats.linksRefused += 1;
+    return this.#lines.take('links', this.#clock.now()) === 0;
+  }
+
+  /** Authenticates and authorizes. */
+  async enter(entry: Entry): Promise<Actor> {
+    const actor = await this.signIn(entry);
+    this.admit(actor, entry);
+    return actor;
+  }
+
+  /**
+   * Returns the caller's identity. @throws UnauthorizedError, TooManyRequestsError,
+   * DatabaseUnavailableError
+   */
+  async signIn(entry: Entry): Promise<Actor> {
+    if (this.isOpen) return OPEN;
+    return entry.need === 'anyone' ? NOBODY : this.#whoIs(entry);
+  }
+
+  /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */
+  admit(actor: Actor, { need, serverUuid }: Pick<Entry, 'need' | 'serverUuid'>): void {
+    if (!permits(actor.roles, need)) throw new RoleTooSmallError(actor, need);
+    if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
+  }
+
+  /**
+   * The owner of the token, whether or not the token is still valid; decides nothing. Undefined if
+   * this instance has never seen it to be valid.
+   */
+  remembered([header, ...others]: readonly string[]): Actor | undefined {
+    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
+    return token === undefined ? undefined : this.#signIn.remembered(token);
+  }
+
+  /** For long-lasting work: see `SignIn.hold`. */
+  hold(actor: Actor, onEnded: () => void): () => void {
+    return this.#signIn.hold(actor, onEnded);
+  }
+
+  async #whoIs({ address, authorization, mayBeOld = false }: Entry): Promise<Actor> {
+    const [header, ...others] = authorization;
+    // Clients of the reference send a name and a password that it never checks. They carry no
+    // token, so nothing can be guessed.
+    if (header === undefined || (others.length === 0 && isBasic(header))) return this.#trusted(address);
+    const token = others.length > 0 ? undefined : bearerOf(header);
+    const source = sourceOf(plainAddress(address));
+    // A valid token always passes: invalid ones from a neighbour behind the same address must not
+    // lock its owner out.
+    const failures = this.#isRemembered(authorization) ? undefined : this.#failures;
+    // Counted before the database is asked. Otherwise as many guesses could be tried at once as
+    // there are connections.
+    const waitMs = failures?.take(source, this.#clock.now()) ?? 0;
+    if (waitMs > 0)
+      throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
+    const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeOld, source, failures });
+    if (actor !== undefined) return actor;
+    this.#stats.signInsFailed += 1;
+    throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
+  }
+
+  /**
+   * Returns the token's owner. A valid token, and a database that does not answer, do not count as
+   * a failure.
+   */
+  async #askOnce(
+    token: string,
+    { mayBeOld, source, failures }: { mayBeOld: boolean; source: string; failures: SourceBuckets | undefined },
+  ): Promise<Actor | undefined> {
+    let hasFailed = false;
+    try {
+      const actor = await this.#signIn.whoIs(token, { mayBeOld });
+      hasFailed = actor === undefined;
+      return actor;
+    } finally {
+      if (!hasFailed) failures?.giveBack(source);
+    }
+  }
+
+  #isRemembered(authorization: readonly string[]): boolean {
+    return this.remembered(authorization) !== undefined;
+  }
+
+  #trusted(address: string): Actor {
+    const actor = this.#networks.actorAt(plainAddress(address));
+    if (actor !== undefined) return actor;
+    throw new UnauthorizedError(
+      'A token is required: send it as `Authorization: Bearer …`; the command line takes it from CNAPI_TOKEN or CNAPI_TOKEN_FILE',
+    );
+  }
+}
+
+function buckets(perSecond: number, burst: number): SourceBuckets | undefined {
+  return perSecond === 0 ? undefined : new SourceBuckets({ perSecond, burst: Math.max(1, burst) });
+}

@@ -1,0 +1,258 @@
+/**
+ * Authenticates a token, and ends what was opened with a token that is no longer valid. Called by
+ * `gate.ts`. Nothing waits for the bus. A known token is read again when the knowledge is 400 ms
+ * old. Whatever lasts longer (links, waits, streams) is held in a list that is checked as often. So
+ * a revoked token stops working within a second on every instance, from database reads alone. While
+ * the database does not answer, no new caller is authenticated, and no connected one is cut off.
+ */
+import { isTemporary, messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Batcher } from '../../platform/postgres/batcher.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
+import { type KnownToken, noteUsed, readEnded, readEndedSince, readGood, readTokens } from './token-store.ts';
+
+interface SignInDeps {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+}
+
+interface Remembered extends KnownToken {
+  readAt: number;
+}
+
+const FRESH_MS = 400;
+const WATCH_MS = 400;
+/**
+ * Period of checking all held tokens by uuid. Reading only the last changes misses some ends: after
+ * a step of the database's clock, or if a revocation's commit waited for a standby.
+ */
+const FULL_LOOK_MS = 5_000;
+const NOTE_USED_MS = 20_000;
+const MAX_REMEMBERED = 50_000;
+const MAX_BATCH = 1_000;
+
+/**
+ * Each question has its own number: a repeated question must not wait for a statement that hangs.
+ */
+interface Question {
+  uuid: string;
+  number: number;
+}
+
+const keyOf = ({ uuid, number }: Question): string => `${uuid} ${number}`;
+
+export class SignIn {
+  readonly #deps: SignInDeps;
+  /** The least recently read comes first. */
+  readonly #remembered = new Map<string, Remembered>();
+  readonly #held = new Map<string, Set<() => void>>();
+  readonly #used = new Set<string>();
+  readonly #reading: Batcher<Question, KnownToken>;
+  #questions = 0;
+  /** Reads in flight, so many requests of one caller ask once. */
+  readonly #asked = new Map<string, { at: number; answer: Promise<KnownToken | undefined> }>();
+  #timers: Timer[] = [];
+  #looking: Promise<void> | undefined;
+  #knownUntil: string | null = null;
+  #fullLookAt = 0;
+  #isFailing = false;
+
+  constructor(deps: SignInDeps) {
+    this.#deps = deps;
+    this.#reading = new Batcher({
+      ...deps,
+      what: 'reading of tokens',
+      keyOf,
+      ask: async (questions, database) => {
+        const read = await readTokens(database, [...new Set(questions.map(({ uuid }) => uuid))]);
+        return new Map(
+          questions.flatMap((question) => {
+            const token = read.get(question.uuid);
+            return token === undefined ? [] : [[keyOf(question), token] as const];
+          }),
+        );
+      },
+      maxBatch: MAX_BATCH,
+      gapMs: 0,
+    });
+  }
+
+  start(): void {
+    const { clock } = this.#deps;
+    this.#fullLookAt = clock.now() + FULL_LOOK_MS;
+    void this.#rememberAll();
+    this.#timers = [
+      clock.every(WATCH_MS, () => this.#lookSoon()),
+      clock.every(NOTE_USED_MS, () => void this.#noteUsed()),
+    ];
+  }
+
+  async stop(): Promise<void> {
+    for (const timer of this.#timers.splice(0)) timer.cancel();
+    await this.#looking;
+    await this.#noteUsed();
+  }
+
+  /**
+   * The token's owner, if this instance has ever seen it to be valid: worth a question to the
+   * database.
+   */
+  remembered(text: string): Actor | undefined {
+    const token = parseToken(text);
+    const known = token === undefined ? undefined : this.#remembered.get(token.uuid);
+    return token !== undefined && known !== undefined && isSecret(token.secret, known.secretHash)
+      ? actorOf(known)
+      : undefined;
+  }
+
+  /**
+   * Returns the token's owner; undefined if the token is not valid. With `mayBeOld`, a token that
+   * was valid stays valid until the database answers again. @throws DatabaseUnavailableError
+   */
+  async whoIs(text: string, { mayBeOld = false } = {}): Promise<Actor | undefined> {
+    const token = parseToken(text);
+    if (token === undefined) return undefined;
+    const known = await this.#known(token, mayBeOld);
+    if (known === undefined || !isSecret(token.secret, known.secretHash) || known.isOver) return undefined;
+    this.#used.add(known.uuid);
+    return actorOf(known);
+  }
+
+  /**
+   * Calls `onEnded` once when the actor's token ends, unless the returned function was called
+   * before.
+   */
+  hold({ tokenUuid }: Actor, onEnded: () => void): () => void {
+    if (tokenUuid === undefined) return () => undefined;
+    const holders = this.#held.get(tokenUuid) ?? new Set();
+    this.#held.set(tokenUuid, holders);
+    const holder = () => onEnded();
+    holders.add(holder);
+    return () => {
+      holders.delete(holder);
+      if (holders.size === 0 && this.#held.get(tokenUuid) === holders) this.#held.delete(tokenUuid);
+    };
+  }
+
+  /**
+   * Loads valid tokens at start, so a neighbour's invalid tokens do not lock out owners that this
+   * instance has not met yet.
+   */
+  async #rememberAll(): Promise<void> {
+    try {
+      for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
+        if (!this.#remembered.has(token.uuid))
+          this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
+    } catch (error) {
+      this.#note(error, 'access: the tokens that there are were not read; each will be when it is used');
+    }
+  }
+
+  async #known(token: TokenText, mayBeOld: boolean): Promise<KnownToken | undefined> {
+    const remembered = this.#remembered.get(token.uuid);
+    if (remembered !== undefined && this.#deps.clock.now() - remembered.readAt <= FRESH_MS) return remembered;
+    try {
+      return await this.#ask(token);
+    } catch (error) {
+      if (mayBeOld && remembered !== undefined && isTemporary(error)) return remembered;
+      throw error;
+    }
+  }
+
+  #ask(token: TokenText): Promise<KnownToken | undefined> {
+    const asked = this.#asked.get(token.uuid);
+    const at = this.#deps.clock.now();
+    // A late answer may be older than a revocation that this instance must know of.
+    if (asked !== undefined && at - asked.at <= FRESH_MS) return asked.answer;
+    const question = { at, answer: this.#read(token, at) };
+    this.#asked.set(token.uuid, question);
+    const forget = () => this.#asked.get(token.uuid) === question && this.#asked.delete(token.uuid);
+    question.answer.then(forget, forget);
+    return question.answer;
+  }
+
+  /** Its age counts from the question, not from the answer. */
+  async #read(token: TokenText, readAt: number): Promise<KnownToken | undefined> {
+    this.#questions += 1;
+    const read = await this.#reading.ask({ uuid: token.uuid, number: this.#questions });
+    this.#remember(token, read === undefined ? undefined : { ...read, readAt });
+    return read;
+  }
+
+  /** Keeps only what the owner asked for: a caller that merely knows a uuid cannot keep it here. */
+  #remember(token: TokenText, known: Remembered | undefined): void {
+    const isGood = known !== undefined && !known.isOver && isSecret(token.secret, known.secretHash);
+    if (known === undefined || known.isOver || isGood) this.#remembered.delete(token.uuid);
+    if (isGood) this.#remembered.set(token.uuid, known);
+    if (this.#remembered.size <= MAX_REMEMBERED) return;
+    const [oldest] = this.#remembered.keys();
+    if (oldest !== undefined) this.#remembered.delete(oldest);
+  }
+
+  #lookSoon(): void {
+    if (this.#held.size === 0) {
+      this.#knownUntil = null;
+      return;
+    }
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+  }
+
+  async #look(): Promise<void> {
+    try {
+      const { until, uuids } = await readEndedSince(this.#deps.database, this.#knownUntil);
+      this.#knownUntil = until;
+      this.#end(uuids);
+      if (this.#deps.clock.now() >= this.#fullLookAt) await this.#lookAtAll();
+      this.#isFailing = false;
+    } catch (error) {
+      this.#note(error, 'access: cannot check for revoked tokens; what is open stays open');
+    }
+  }
+
+  async #lookAtAll(): Promise<void> {
+    const held = [...this.#held.keys()];
+    for (let at = 0; at < held.length; at += MAX_BATCH)
+      this.#end(await readEnded(this.#deps.database, held.slice(at, at + MAX_BATCH)));
+    this.#fullLookAt = this.#deps.clock.now() + FULL_LOOK_MS;
+  }
+
+  #end(uuids: readonly string[]): void {
+    for (const uuid of uuids) {
+      this.#remembered.delete(uuid);
+      const holders = this.#held.get(uuid);
+      if (holders === undefined) continue;
+      this.#held.delete(uuid);
+      this.#deps.log.info(
+        { token_uuid: uuid, open: holders.size },
+        'access: a token ended; what it has open is closed',
+      );
+      for (const holder of [...holders]) holder();
+    }
+  }
+
+  async #noteUsed(): Promise<void> {
+    const uuids = [...this.#used];
+    this.#used.clear();
+    try {
+      for (let at = 0; at < uuids.length; at += MAX_BATCH)
+        await noteUsed(this.#deps.database, uuids.slice(at, at + MAX_BATCH));
+    } catch (error) {
+      this.#note(error, 'access: the last uses of tokens were not recorded');
+    }
+  }
+
+  #note(error: unknown, what: string): void {
+    if (!isTemporary(error)) this.#deps.log.error({ err: error }, what);
+    else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error.cause) }, what);
+    this.#isFailing = true;
+  }
+}
+
+function actorOf({ name, role, uuid, serverUuid }: KnownToken): Actor {
+  return { name, roles: [role], tokenUuid: uuid, ...(serverUuid === null ? {} : { serverUuid }) };
+}

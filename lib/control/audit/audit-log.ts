@@ -1,0 +1,176 @@
+/**
+ * A record of who changed what, for every request that changes something. Called by the listener:
+ * `begin` before the change, `end` with its outcome, `refuse` for a request that was refused before
+ * it began. The change waits until its record is committed, so with the database down nothing
+ * changes.
+ *
+ *     refused ──refuse──▶ written with its outcome
+ *     admitted ──begin──▶ written ──end──▶ its outcome is written, within a second
+ *         │                  └──the instance dies──▶ no outcome: look up whether it happened
+ *         └──begin fails──▶ perhaps written ──refuse──▶ written with its outcome
+ */
+import { sourceOf } from '../access/networks.ts';
+import { SourceBuckets } from '../access/source-limits.ts';
+import type { Logger } from '../../platform/log.ts';
+import { BatchQueue, type BatchQueueOptions } from '../../platform/postgres/batch-queue.ts';
+import { Batcher } from '../../platform/postgres/batcher.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import {
+  type AuditEnd,
+  type AuditFilter,
+  type AuditOutcome,
+  type AuditRecord,
+  type AuditRefusal,
+  type AuditStart,
+  insertRefusals,
+  insertStarts,
+  listAudit,
+  recordEnds,
+} from './audit-store.ts';
+
+interface AuditLogDeps {
+  database: Queryable;
+  cnapiUuid: string;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+}
+
+/** What the listener knows when the request begins; `key` comes from `newKey`. */
+export type AuditSubject = Omit<AuditStart, 'instance'>;
+
+/** One statement writes the outcomes of this time. */
+const GATHER_MS = 200;
+const MAX_BATCH = 500;
+/** The most that the other outcomes of a batch wait for one locked row. */
+const LOCK_TIMEOUT_MS = 200;
+/** Limit for outcomes, and for refusals, that wait for the database. */
+const MAX_WAITING = 20_000;
+/**
+ * Rate of refusal records for one source without a valid token; further refusals are only counted.
+ */
+const STRANGERS = { perSecond: 1 / 6, burst: 60 };
+/** Rate of refusal records for one valid token: far more than people and their tools cause. */
+const TOKENS = { perSecond: 1, burst: 600 };
+
+export class AuditLog {
+  readonly #deps: AuditLogDeps;
+  readonly #starting: Batcher<AuditStart, true>;
+  readonly #ends: BatchQueue<AuditEnd>;
+  /** Separate from the outcomes, so those never wait for refusals, which anybody can cause. */
+  readonly #refused: BatchQueue<AuditRefusal>;
+  readonly #strangers = new SourceBuckets(STRANGERS);
+  readonly #tokens = new SourceBuckets(TOKENS);
+  #dropped = 0;
+  #unkept = 0;
+
+  constructor(deps: AuditLogDeps) {
+    this.#deps = deps;
+    this.#starting = new Batcher({
+      ...deps,
+      what: 'audit of requests that begin',
+      keyOf: ({ key }) => key,
+      ask: async (starts, database) => {
+        await insertStarts(database, starts);
+        return new Map(starts.map(({ key }) => [key, true]));
+      },
+      maxBatch: MAX_BATCH,
+      gapMs: 0,
+    });
+    this.#ends = this.#queueOf({
+      what: 'audit of outcomes',
+      keyOf: ({ key }) => key,
+      work: (batch, database) => recordEnds(database, batch),
+    });
+    this.#refused = this.#queueOf({
+      what: 'audit of refusals',
+      keyOf: ({ start }) => start.key,
+      work: (batch, database) => insertRefusals(database, batch),
+    });
+  }
+
+  /**
+   * Outcomes and refusals that were dropped: the database was down too long, or it refuses them.
+   */
+  get dropped(): number {
+    return this.#dropped;
+  }
+
+  /** Refusals without a record, because their token or their source was refused too often. */
+  get unkept(): number {
+    return this.#unkept;
+  }
+
+  /** Writes what is waiting, if the database answers. */
+  async stop(): Promise<void> {
+    await this.#ends.finish();
+    await this.#refused.finish();
+  }
+
+  newKey(): string {
+    return this.#deps.random.uuid();
+  }
+
+  /**
+   * Resolves once the record is committed. @throws DatabaseUnavailableError; the record may exist
+   * all the same, so call `refuse` with `mayHaveBegun`
+   */
+  async begin(subject: AuditSubject): Promise<void> {
+    await this.#starting.ask(this.#startOf(subject));
+  }
+
+  end({ requestId, key }: AuditSubject, outcome: AuditOutcome): void {
+    if (this.#hasRoom(this.#ends)) this.#ends.add({ requestId, key, ...outcome }, GATHER_MS);
+  }
+
+  /** `mayHaveBegun`: its `begin` failed, and its record may or may not exist. */
+  refuse(subject: AuditSubject, outcome: AuditOutcome, { mayHaveBegun = false } = {}): void {
+    if (!mayHaveBegun && !this.#isKept(subject)) this.#unkept += 1;
+    else if (this.#hasRoom(this.#refused)) this.#refused.add({ start: this.#startOf(subject), outcome }, GATHER_MS);
+  }
+
+  list(filter: AuditFilter): Promise<AuditRecord[]> {
+    return listAudit(this.#deps.database, filter);
+  }
+
+  #isKept({ tokenUuid, source }: AuditSubject): boolean {
+    const now = this.#deps.clock.now();
+    const waitMs =
+      tokenUuid === undefined ? this.#strangers.take(sourceOf(source), now) : this.#tokens.take(tokenUuid, now);
+    return waitMs === 0;
+  }
+
+  #startOf(subject: AuditSubject): AuditStart {
+    return { ...subject, instance: this.#deps.cnapiUuid };
+  }
+
+  #hasRoom({ size }: { size: number }): boolean {
+    if (size < MAX_WAITING) return true;
+    this.#dropped += 1;
+    return false;
+  }
+
+  #queueOf<Item>(
+    how: Pick<BatchQueueOptions<Item>, 'what' | 'keyOf'> & {
+      work: (batch: readonly Item[], database: Queryable) => Promise<void>;
+    },
+  ): BatchQueue<Item> {
+    return new BatchQueue<Item>({
+      ...this.#deps,
+      ...how,
+      work: async (batch, database) => {
+        await how.work(batch, database);
+        return [];
+      },
+      maxBatch: MAX_BATCH,
+      lockTimeoutMs: LOCK_TIMEOUT_MS,
+      refused: (_item, error) => {
+        this.#dropped += 1;
+        this.#deps.log.error({ err: error }, 'audit: the database refuses a record');
+        return undefined;
+      },
+    });
+  }
+}

@@ -1,0 +1,181 @@
+/** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
+import type { Queryable } from '../../platform/postgres/database.ts';
+
+export interface AuditStart {
+  /** The record's own uuid. */
+  key: string;
+  actor: string;
+  roles: readonly string[];
+  tokenUuid: string | undefined;
+  /** The name of the route in the OpenAPI document. */
+  action: string;
+  method: string;
+  path: string;
+  serverUuid: string | undefined;
+  object: string | undefined;
+  requestId: string;
+  source: string;
+  instance: string;
+}
+
+export interface AuditOutcome {
+  status: number;
+  /** The error's code, if it is an error. */
+  code: string | undefined;
+  object: string | undefined;
+}
+
+/** The outcome for the record with this request and key. */
+export interface AuditEnd extends AuditOutcome, Pick<AuditStart, 'requestId' | 'key'> {}
+
+/**
+ * A request that was refused before it began, or one whose `begin` got no answer from the database.
+ */
+export interface AuditRefusal {
+  start: AuditStart;
+  outcome: AuditOutcome;
+}
+
+/** In the form of GET /audit. */
+export interface AuditRecord {
+  id: number;
+  time: string;
+  actor: string;
+  roles: string[];
+  token_uuid: string | null;
+  action: string;
+  method: string;
+  path: string;
+  server_uuid: string | null;
+  object: string | null;
+  request_id: string;
+  source: string;
+  instance: string;
+  /** Null while the request is in progress, or if its instance died. */
+  status: number | null;
+  code: string | null;
+  ended_at: string | null;
+}
+
+export interface AuditFilter {
+  actor?: string | undefined;
+  action?: string | undefined;
+  serverUuid?: string | undefined;
+  object?: string | undefined;
+  /** The beginning of the object's id. */
+  objectPrefix?: string | undefined;
+  requestId?: string | undefined;
+  /** ISO 8601, the database's clock. */
+  since?: string | undefined;
+  until?: string | undefined;
+  /** Only records with a lower id. */
+  before?: number | undefined;
+  limit: number;
+}
+
+const COLUMNS = `key, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance`;
+const GIVEN = `$1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[],
+  $11::text[], $12::uuid[]`;
+const VALUES = COLUMNS.replace('roles', `string_to_array(roles, ',')`);
+
+/** Repeating it is harmless. */
+export async function insertStarts(database: Queryable, starts: readonly AuditStart[]): Promise<void> {
+  await database.query(
+    `insert into cnapi_audit (${COLUMNS})
+     select ${VALUES} from unnest(${GIVEN}) start (${COLUMNS})
+     on conflict (request_id, key) do nothing`,
+    given(starts),
+  );
+}
+
+/**
+ * Inserts records with their outcomes. Repeating it is harmless: a record that exists is kept, and
+ * so is its first outcome.
+ */
+export async function insertRefusals(database: Queryable, refusals: readonly AuditRefusal[]): Promise<void> {
+  const outcomes = refusals.map(({ outcome }) => outcome);
+  await database.query(
+    `insert into cnapi_audit as audit (${COLUMNS}, status, code, ended_at)
+     select ${VALUES}, status, code, cnapi_now()
+     from unnest(${GIVEN}, $13::int[], $14::text[]) refused (${COLUMNS}, status, code)
+     on conflict (request_id, key) do update set status = excluded.status, code = excluded.code, ended_at = excluded.ended_at
+       where audit.status is null`,
+    [
+      ...given(refusals.map(({ start }) => start)),
+      outcomes.map(({ status }) => status),
+      outcomes.map(({ code }) => code ?? null),
+    ],
+  );
+}
+
+function given(starts: readonly AuditStart[]): unknown[] {
+  return [
+    starts.map(({ key }) => key),
+    starts.map(({ actor }) => actor),
+    starts.map(({ roles }) => roles.join(',')),
+    starts.map(({ tokenUuid }) => tokenUuid ?? null),
+    starts.map(({ action }) => action),
+    starts.map(({ method }) => method),
+    starts.map(({ path }) => path),
+    starts.map(({ serverUuid }) => serverUuid ?? null),
+    starts.map(({ object }) => object ?? null),
+    starts.map(({ requestId }) => requestId),
+    starts.map(({ source }) => source),
+    starts.map(({ instance }) => instance),
+  ];
+}
+
+/** Each row gets one outcome; the first one stays. */
+export async function recordEnds(database: Queryable, ends: readonly AuditEnd[]): Promise<void> {
+  await database.query(
+    `update cnapi_audit audit
+     set status = done.status, code = done.code, object = coalesce(done.object, audit.object), ended_at = cnapi_now()
+     from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[]) done (request_id, key, status, code, object)
+     where audit.request_id = done.request_id and audit.key = done.key and audit.status is null`,
+    [
+      ends.map(({ requestId }) => requestId),
+      ends.map(({ key }) => key),
+      ends.map(({ status }) => status),
+      ends.map(({ code }) => code ?? null),
+      ends.map(({ object }) => object ?? null),
+    ],
+  );
+}
+
+/** Newest first. */
+export async function listAudit(database: Queryable, filter: AuditFilter): Promise<AuditRecord[]> {
+  const { rows } = await database.query<Omit<AuditRecord, 'time' | 'ended_at'> & { time: Date; ended_at: Date | null }>(
+    `select id, time, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance, status,
+       code, ended_at
+     from cnapi_audit
+     where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ($3::uuid is null or server_uuid = $3)
+       and ($4::text is null or object = $4) and ($5::text is null or request_id = $5)
+       and ($6::timestamptz is null or time >= $6) and ($7::timestamptz is null or time < $7)
+       and ($8::bigint is null or id < $8) and ($9::text is null or starts_with(object, $9))
+     order by id desc limit $10::int`,
+    [
+      filter.actor ?? null,
+      filter.action ?? null,
+      filter.serverUuid ?? null,
+      filter.object ?? null,
+      filter.requestId ?? null,
+      filter.since ?? null,
+      filter.until ?? null,
+      filter.before ?? null,
+      filter.objectPrefix ?? null,
+      filter.limit,
+    ],
+  );
+  return rows.map((row) => ({ ...row, time: row.time.toISOString(), ended_at: row.ended_at?.toISOString() ?? null }));
+}
+
+/** Deletes at most `limit` records older than `days`. */
+export async function forgetAudit(database: Queryable, days: number, limit: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_audit where id in (
+       select id from cnapi_audit where time < cnapi_now() - make_interval(days => $1::int)
+       order by time limit $2::int for update skip locked)`,
+    [days, limit],
+  );
+  return rowCount;
+}

@@ -1,0 +1,83 @@
+/**
+ * File descriptors of this process: how many it may have, and whether one is left. When they run
+ * out, the system cuts connections off before this process learns of them, so it opens one
+ * periodically. Started by app.ts, read by the doctor.
+ */
+import { close, open, readFileSync } from 'node:fs';
+import type { Logger } from '../platform/log.ts';
+import type { Clock, Timer } from '../platform/clock.ts';
+
+/** Descriptors needed besides those for agents: callers, listening sockets, the database, files. */
+const FURTHER_DESCRIPTORS = 1600;
+
+export const descriptorsFor = (maxAgents: number): number => maxAgents + FURTHER_DESCRIPTORS;
+
+/** Infinity without a limit; undefined if it cannot be read. */
+export function descriptorLimit(): number | undefined {
+  try {
+    const most = /^Max open files\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
+    return most === undefined ? undefined : most === 'unlimited' ? Number.POSITIVE_INFINITY : Number(most);
+  } catch {
+    return undefined;
+  }
+}
+
+interface DescriptorWatchDeps {
+  maxAgents: number;
+  clock: Clock;
+  log: Logger;
+  limit?: () => number | undefined;
+  /** Resolves to the error's code when no descriptor can be opened. */
+  probe?: () => Promise<string | undefined>;
+}
+
+const LOOK_MS = 5_000;
+const SAY_AGAIN_MS = 60_000;
+const RUN_OUT = ['EMFILE', 'ENFILE'];
+
+export class DescriptorWatch {
+  readonly #deps: DescriptorWatchDeps;
+  #timer: Timer | undefined;
+  #sayAgainAt: number | undefined;
+
+  constructor(deps: DescriptorWatchDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    const { maxAgents, clock, log, limit = descriptorLimit } = this.#deps;
+    const [has, wanted] = [limit(), descriptorsFor(maxAgents)];
+    if (has !== undefined && has < wanted)
+      log.warn(
+        { limit: has, wanted, max_agents: maxAgents },
+        'descriptors: too few for maxAgents; raise the limit (systemd: LimitNOFILE, shell: ulimit -n) or lower maxAgents',
+      );
+    this.#timer = clock.every(LOOK_MS, () => void this.#look());
+  }
+
+  async stop(): Promise<void> {
+    this.#timer?.cancel();
+  }
+
+  async #look(): Promise<void> {
+    const { clock, log, probe = openOne } = this.#deps;
+    const code = (await probe()) ?? '';
+    const now = clock.now();
+    if (!RUN_OUT.includes(code)) {
+      if (this.#sayAgainAt !== undefined) log.info('descriptors: available again');
+      this.#sayAgainAt = undefined;
+    } else if (this.#sayAgainAt === undefined || now >= this.#sayAgainAt) {
+      this.#sayAgainAt = now + SAY_AGAIN_MS;
+      log.error({ code }, 'descriptors: none are left; new connections are closed');
+    }
+  }
+}
+
+function openOne(): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    open('/dev/null', (error, fd) => {
+      if (error === null) close(fd, () => resolve(undefined));
+      else resolve(error.code);
+    });
+  });
+}

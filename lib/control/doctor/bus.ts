@@ -1,0 +1,45 @@
+/** Checks whether messages come back from the bus, and how fast. */
+import type { Bus } from '../../platform/bus/bus.ts';
+import type { Config } from '../config.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { type Finding, findings } from './finding.ts';
+
+const HEARD_WITHIN_MS = 3000;
+const SLOW_MS = 50;
+
+export async function checkBus(bus: Bus, config: Config, ports: { clock: Clock; id: string }): Promise<Finding[]> {
+  const part = findings('bus');
+  const { clock, id } = ports;
+  const heard = new AbortController();
+  await bus.start();
+  const said = { at: 0, tookMs: 0 };
+  bus.subscribe(
+    `doctor:${id}`,
+    () => {
+      said.tookMs = clock.now() - said.at;
+      heard.abort();
+    },
+    () => {
+      said.at = clock.now();
+      bus.publish(`doctor:${id}`, { id });
+    },
+  );
+  await clock.sleep(HEARD_WITHIN_MS, heard.signal);
+  const which = config.redisUrl === undefined ? 'LISTEN/NOTIFY of the database' : 'Redis';
+  if (!heard.signal.aborted)
+    return [part.warn(`no message came back from ${which} within ${HEARD_WITHIN_MS} ms`, todoFor(config))];
+  const text = `${which} brought a message back in ${said.tookMs.toFixed(1)} ms`;
+  return [
+    said.tookMs < SLOW_MS
+      ? part.ok(text)
+      : part.warn(text, 'look at the network and load between; all works, but later'),
+  ];
+}
+
+/** Everything works without the bus, within a second or so, so a missing bus is only a warning. */
+function todoFor({ redisUrl, databasePooler }: Config): string {
+  if (redisUrl !== undefined)
+    return 'see that redisUrl names it with its password, that it runs, and that it can be reached; all works without it, but later';
+  if (databasePooler !== undefined) return 'see that databaseDirectUrl goes around the pooler';
+  return 'fix the database first';
+}

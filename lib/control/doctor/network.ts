@@ -1,0 +1,195 @@
+/** Checks the DNS name of the instances, the port of this one, and the clocks of the others. */
+import { type IncomingMessage, request as plainRequest } from 'node:http';
+import { request as tlsRequest } from 'node:https';
+import { createServer } from 'node:net';
+import type { Config } from '../config.ts';
+import { resolveInstances } from '../../platform/dns/resolve.ts';
+import { messageOf } from '../../platform/errors.ts';
+import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import { type InstanceRow, readLive } from '../roster/instance-store.ts';
+import { serviceNameOf } from './files.ts';
+import { type Finding, findings } from './finding.ts';
+
+interface NetworkPorts {
+  clock: Clock;
+  random: Random;
+  /** A name server to ask instead of the system's. */
+  dns: string | undefined;
+}
+
+const ANSWER_WITHIN_MS = 3000;
+/** More than a second, because a Date header has whole seconds. */
+const MUCH_SKEW_MS = 2500;
+const MOST_INSTANCES = 20;
+const MOST_CHARACTERS = 10_000;
+
+/** A warning only, because clients that are given URLs need no name. */
+export async function checkName(database: Queryable, config: Config, ports: NetworkPorts): Promise<Finding[]> {
+  const part = findings('dns');
+  const name = serviceNameOf(config);
+  const { dns: server, ...rest } = ports;
+  const todo = `make the system resolve ${name} (delegate it to cnapi's name server). Agents that are started with --url do not need it`;
+  try {
+    const named = await resolveInstances({ ...rest, ...config, server, timeoutMs: ANSWER_WITHIN_MS });
+    const live = await readLive(database).catch(() => []);
+    const isNamed = ({ host, port }: { host: string; port: number }) =>
+      named.some((one) => one.port === port && one.host === host);
+    const lacking = live.filter((one) => !one.isDraining && !isNamed(one));
+    const gone = named.filter((one) => !live.some(({ host, port }) => host === one.host && port === one.port));
+    const text = `${name} names ${named.length} instances; ${live.length} live`;
+    if (lacking.length > 0)
+      return [
+        part.warn(`${text}, of which it lacks ${lacking.map(({ host, port }) => `${host}:${port}`).join(', ')}`, todo),
+      ];
+    if (gone.length > 0)
+      return [
+        part.warn(`${text}; no instance runs at ${gone.map(({ host, port }) => `${host}:${port}`).join(', ')}`, todo),
+      ];
+    return [part.ok(text)];
+  } catch (error) {
+    return [part.warn(messageOf(error), todo)];
+  }
+}
+
+export async function checkPort(database: Queryable, config: Config, clock: Clock): Promise<Finding[]> {
+  const part = findings('port');
+  const { host, port } = config;
+  const at = `${host}:${port}`;
+  const failure = await new Promise<NodeJS.ErrnoException | undefined>((done) => {
+    const server = createServer().once('error', done);
+    server.listen({ host, port, backlog: 1 }, () => server.close(() => done(undefined)));
+  });
+  if (failure === undefined) return [part.ok(`${at} is free`)];
+  if (failure.code === 'EADDRNOTAVAIL' || failure.code === 'ENOTFOUND')
+    return [
+      part.fail(
+        `${host} is no address of this machine`,
+        'set host to one of its addresses; advertiseHost is the address for others',
+      ),
+    ];
+  if (failure.code === 'EACCES')
+    return [
+      part.fail(`${at} may not be listened on by this user`, 'take a port above 1023, or give it CAP_NET_BIND_SERVICE'),
+    ];
+  if (failure.code !== 'EADDRINUSE') return [part.fail(`${at}: ${failure.message}`, 'correct host or port')];
+  const answer = await ping(urlOf(config), clock).catch(() => undefined);
+  if (answer?.isCnapi) return [await aboutHolder(database, config, at)];
+  return [part.fail(`something else holds ${at}`, `end it (ss -ltnp shows who it is), or take another port`)];
+}
+
+/** A cnapi at this address is not necessarily the instance of this configuration. */
+async function aboutHolder(database: Queryable, config: Config, at: string): Promise<Finding> {
+  const part = findings('port');
+  const { cnapiUuid, host, advertiseHost = host, port } = config;
+  // Without the table this database has no live instance.
+  const live = await readLive(database).catch((error) => (sqlStateOf(error) === '42P01' ? [] : undefined));
+  if (live === undefined)
+    return part.warn(`an instance answers at ${at}; which one cannot be read`, 'fix the database first');
+  const onPort = live.filter((one) => one.port === port);
+  const there = onPort.filter((one) => one.host === advertiseHost);
+  const [other] = there;
+  const isOwn = (one: InstanceRow) => cnapiUuid === undefined || one.cnapiUuid === cnapiUuid;
+  // The row may still have the host with which the instance was started.
+  if (there.some(isOwn) || (other === undefined && onPort.some(isOwn)))
+    return part.ok(`this instance answers at ${at}`);
+  return part.fail(
+    `another instance ${other === undefined ? '' : `(${other.cnapiUuid}) `}holds ${at}: this one cannot start there`,
+    'give each instance a port and a cnapiUuid of its own, or correct databaseUrl if it belongs to another zone than that instance',
+  );
+}
+
+/** A clock difference is only a warning: it affects nothing but the times that people compare. */
+export async function checkPeers(database: Queryable, clock: Clock): Promise<Finding[]> {
+  const part = findings('instances');
+  const all = await readLive(database).catch(() => []);
+  const live = all.slice(0, MOST_INSTANCES);
+  const each = live.map(async ({ url }): Promise<Finding> => {
+    const answer = await ping(url, clock).catch((error: unknown) => messageOf(error));
+    if (typeof answer === 'string')
+      return part.warn(`${url} does not answer: ${answer}`, 'see that it runs and can be reached from here');
+    if (!answer.isCnapi)
+      return part.warn(
+        `something other than cnapi answers at ${url}`,
+        'check what listens there, or which proxy is in between',
+      );
+    if (!answer.isReady)
+      return part.warn(`${url} answers that it is not ready`, `GET ${url}/ready and its log say why`);
+    const text = `${url} answers; its clock is ${Math.abs(answer.skewMs) < MUCH_SKEW_MS ? 'this machine’s' : `${Math.round(answer.skewMs / 1000)} s off`}`;
+    if (Math.abs(answer.skewMs) < MUCH_SKEW_MS) return part.ok(text);
+    return part.warn(text, 'have both machines’ clocks synchronised (chrony, systemd-timesyncd)');
+  });
+  if (live.length === 0) return [part.ok('no instance runs yet')];
+  return [...(await Promise.all(each)), ...checkCapacity(all)];
+}
+
+/** Warns when every instance that is not draining turns agents away. */
+function checkCapacity(live: readonly InstanceRow[]): Finding[] {
+  const staying = live.filter(({ isDraining }) => !isDraining);
+  const turning = staying.filter(({ admission }) => admission === 'paced' || admission === 'closed');
+  if (turning.length < staying.length || staying.length === 0) return [];
+  const agents = staying.reduce((sum, one) => sum + one.agents, 0);
+  return [
+    findings('instances').warn(
+      `the zone is at capacity: each of its ${staying.length} instances tells agents to return later; they hold ${agents}`,
+      'wait if many agents have just come; if it lasts, add an instance on another machine (docs/runbooks.md)',
+    ),
+  ];
+}
+
+const ANYWHERE: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+function urlOf({ host, port, tlsCertFile }: Config): string {
+  const name = ANYWHERE[host] ?? host;
+  return `${tlsCertFile === undefined ? 'http' : 'https'}://${name.includes(':') ? `[${name}]` : name}:${port}`;
+}
+
+interface Pong {
+  isCnapi: boolean;
+  isReady: boolean;
+  skewMs: number;
+}
+
+/**
+ * The certificate is not verified, because the request holds no secret; `checkCertificate` checks
+ * our own.
+ */
+function ping(url: string, clock: Clock): Promise<Pong> {
+  const { promise, resolve, reject } = Promise.withResolvers<Pong>();
+  const ask = url.startsWith('https:') ? tlsRequest : plainRequest;
+  const asked = ask(`${url}/ping`, { agent: false, rejectUnauthorized: false }, (response) => {
+    const skewMs = Date.parse(response.headers.date ?? '') - clock.wallTime();
+    const isCnapi = /^cnapi\b/i.test(String(response.headers.server ?? ''));
+    const isReady = (text: string) => response.statusCode === 200 && readyIn(text);
+    textOf(response).then(
+      (text) => resolve({ isCnapi, isReady: isReady(text), skewMs: Number.isNaN(skewMs) ? 0 : skewMs }),
+      reject,
+    );
+  });
+  const timer = clock.after(ANSWER_WITHIN_MS, () =>
+    asked.destroy(new Error(`no answer within ${ANSWER_WITHIN_MS} ms`)),
+  );
+  asked.on('error', reject);
+  asked.on('close', () => timer.cancel());
+  asked.end();
+  return promise;
+}
+
+/** Reads only the beginning, because any program may be answering. */
+async function textOf(response: IncomingMessage): Promise<string> {
+  let text = '';
+  for await (const piece of response.setEncoding('utf8')) {
+    text += piece;
+    if (text.length > MOST_CHARACTERS) break;
+  }
+  return text;
+}
+
+function readyIn(text: string): boolean {
+  try {
+    return (JSON.parse(text) as { ready?: unknown } | null)?.ready === true;
+  } catch {
+    return false;
+  }
+}

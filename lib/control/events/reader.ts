@@ -1,0 +1,146 @@
+/**
+ * Reads the log once for all followers of this instance, while there are any. Each period it has
+ * the recorded changes numbered and reads the new events into a window of bounded size. A follower
+ * reads from the window at its own pace. One that has fallen behind the window reads the log
+ * itself, so nothing is ever stored for a slow follower.
+ *
+ * A log that was set back (a standby that was behind was promoted) gives the same ids to other
+ * events. So each read begins with the last event in the window. If that is now another event, the
+ * reader starts again and reports it.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { isAnother, type LoggedEvent, type Position, positionOf } from './event.ts';
+import { readEventPage } from './event-store.ts';
+
+interface ReaderDeps {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+  /** Has the recorded changes numbered; resolves to the id of the log's last event. */
+  number(): Promise<number>;
+  /** The events in the window are not in the log any more. */
+  onSetBack(): void;
+}
+
+/** What a follower finds in the window. */
+export interface News {
+  events: LoggedEvent[];
+  /** There are no events after these yet. */
+  isEnd: boolean;
+}
+
+const READ_MS = 150;
+const PAGE = 1_000;
+export const WINDOW = 4_000;
+
+export class Reader {
+  readonly #deps: ReaderDeps;
+  readonly #stopping = new AbortController();
+  readonly #listeners = new Set<() => void>();
+  /** Without holes; ends with the last event read, if that was stored. */
+  #window: LoggedEvent[] = [];
+  /** The position of the last event read; undefined while nobody follows. */
+  #last: Position | undefined;
+  #running: Promise<void> | undefined;
+  #isFailing = false;
+
+  constructor(deps: ReaderDeps) {
+    this.#deps = deps;
+  }
+
+  /** Calls `onNews` whenever new events were read, until the returned function is called. */
+  listen(onNews: () => void): () => void {
+    this.#listeners.add(onNews);
+    this.#running ??= this.#run();
+    return () => void this.#listeners.delete(onNews);
+  }
+
+  isPast(id: number): boolean {
+    return this.#last !== undefined && id < this.#last.id;
+  }
+
+  /**
+   * At most `limit` events of the window after `position`. Undefined when the window does not hold
+   * the position's event; `foreign` when its number now belongs to another event.
+   */
+  since(position: Position, limit: number): News | 'foreign' | undefined {
+    const [first] = this.#window;
+    const place = position.id - (first?.id ?? position.id);
+    const known = this.#window[place];
+    if (known === undefined) return undefined;
+    if (isAnother(known, position)) return 'foreign';
+    const end = place + 1 + limit;
+    return { events: this.#window.slice(place + 1, end), isEnd: end >= this.#window.length };
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#running;
+    for (const onNews of this.#listeners) onNews();
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#deps;
+    while (this.#listeners.size > 0 && !this.#stopping.signal.aborted) {
+      await this.#round();
+      await clock.sleep(READ_MS, this.#stopping.signal);
+    }
+    // No await since the listeners were counted, so the next listener begins a new run.
+    this.#window = [];
+    this.#last = undefined;
+    this.#running = undefined;
+  }
+
+  async #round(): Promise<void> {
+    try {
+      await this.#takeIn();
+      this.#isFailing = false;
+    } catch (error) {
+      if (!this.#isFailing && !this.#stopping.signal.aborted)
+        this.#deps.log.warn({ reason: messageOf(error) }, 'events: the log cannot be read');
+      this.#isFailing = true;
+    }
+  }
+
+  async #takeIn(): Promise<void> {
+    const last = await this.#deps.number();
+    if (this.#last === undefined) return this.#begin(last);
+    let at: Position = this.#last;
+    do {
+      const range = { from: at.id, upTo: last, limit: PAGE };
+      const page = last < at.id ? [] : await readEventPage(this.#deps.database, {}, range);
+      if (last < at.id || isAnother(page[0], at)) {
+        await this.#begin(last);
+        return this.#deps.onSetBack();
+      }
+      if (last === at.id) return;
+      at = this.#add(page, at) ?? { id: last, storedAtMs: 0 };
+      this.#last = at;
+      this.#tell();
+    } while (at.id < last && !this.#stopping.signal.aborted);
+  }
+
+  /** Returns the new position; undefined when no event of the page is stored any more. */
+  #add(page: readonly LoggedEvent[], at: Position): Position | undefined {
+    const news = page.filter(({ id }) => id > at.id);
+    const newest = news.at(-1);
+    // Events were deleted meanwhile: followers read the log themselves and receive the gap.
+    const before = page[0]?.id === at.id ? this.#window : [];
+    this.#window = newest === undefined ? [] : [...before, ...news].slice(-WINDOW);
+    return newest && positionOf(newest);
+  }
+
+  async #begin(last: number): Promise<void> {
+    this.#window = await readEventPage(this.#deps.database, {}, { from: last, upTo: last, limit: 1 });
+    const [event] = this.#window;
+    this.#last = event === undefined ? { id: last, storedAtMs: 0 } : positionOf(event);
+    this.#tell();
+  }
+
+  #tell(): void {
+    for (const onNews of this.#listeners) onNews();
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * Deletes data past its retention in batches, scheduled by node-cron. Each chore runs on one
+ * instance at a time: the one that updates the chore's row. A failed chore is logged and runs again
+ * at its next time.
+ */
+import cron, { type ScheduledTask } from 'node-cron';
+import { messageOf } from '../platform/errors.ts';
+import type { Logger } from '../platform/log.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
+import type { Migration } from '../platform/postgres/migrations.ts';
+
+export interface Chore {
+  name: string;
+  /**
+   * Does one bounded batch and returns the number of deleted rows. Called again until that is zero.
+   */
+  batch(): Promise<number>;
+}
+
+interface HousekeepingDeps {
+  database: Queryable;
+  chores: readonly Chore[];
+  log: Logger;
+  /** Cron expression; default hourly. */
+  schedule?: string;
+}
+
+const HOURLY = '23 * * * *';
+const MAX_BATCHES = 1_000;
+
+export const housekeepingMigrations: Migration[] = [
+  {
+    number: 90,
+    name: 'chores',
+    sql: 'create table cnapi_chores (name text primary key, begun_at timestamptz not null)',
+  },
+];
+
+export class Housekeeping {
+  readonly #deps: HousekeepingDeps;
+  #scheduled: ScheduledTask | undefined;
+  #running: Promise<void> | undefined;
+  #isStopped = false;
+
+  constructor(deps: HousekeepingDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    this.#scheduled = cron.schedule(this.#deps.schedule ?? HOURLY, () => {
+      this.#running ??= this.runDue().finally(() => {
+        this.#running = undefined;
+      });
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#scheduled?.destroy();
+    await this.#running;
+  }
+
+  /** Runs each chore that no instance has begun in the last half hour. */
+  async runDue(): Promise<void> {
+    for (const chore of this.#deps.chores) {
+      if (this.#isStopped) return;
+      try {
+        if (await this.#isMine(chore)) await this.#do(chore);
+      } catch (error) {
+        this.#deps.log.warn({ chore: chore.name, reason: messageOf(error) }, 'housekeeping: chore failed');
+      }
+    }
+  }
+
+  async #isMine({ name }: Chore): Promise<boolean> {
+    const { rowCount } = await this.#deps.database.query(
+      `insert into cnapi_chores as chore (name, begun_at) values ($1::text, cnapi_now())
+       on conflict (name) do update set begun_at = cnapi_now()
+       where chore.begun_at < cnapi_now() - interval '30 minutes'`,
+      [name],
+    );
+    return rowCount === 1;
+  }
+
+  async #do(chore: Chore): Promise<void> {
+    let deleted = 0;
+    for (let batches = 0; batches < MAX_BATCHES && !this.#isStopped; batches += 1) {
+      const count = await chore.batch();
+      deleted += count;
+      if (count === 0) break;
+    }
+    if (deleted > 0) this.#deps.log.info({ chore: chore.name, deleted }, 'housekeeping: chore done');
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * The listening sockets of an instance's one address. Node accepts one connection per socket in
+ * each turn of its event loop, and with thousands of agents a turn is long. With a single socket,
+ * agents that connected all at once were accepted so slowly that they gave up and connected again.
+ * So there are several sockets, and the system distributes connections among them (SO_REUSEPORT).
+ * Owns them and the number of connections; passes connections to the HTTP server. Where the system
+ * cannot do that (macOS, illumos) there is one socket.
+ */
+import type { Server as HttpServer } from 'node:http';
+import type { Server as HttpsServer } from 'node:https';
+import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Certificates } from './certificates.ts';
+import { Handshakes, OLDEST_TLS } from './handshakes.ts';
+
+interface DoorsOptions {
+  http: HttpServer;
+  host: string;
+  /** 0: any free port. */
+  port: number;
+  /** Above it, new connections are cut off: there is no room for an answer either. */
+  maxConnections: number;
+  /** Already loaded; with them `http` is a TLS server. */
+  certificates?: Certificates | undefined;
+  clock: Clock;
+  log: Logger;
+}
+
+/**
+ * Measured with 1, 8 and 24: docs/performance-costs.md, "When an instance dies". An idle socket costs
+ * nothing.
+ */
+const DOORS = 16;
+/** Connections that the system accepts before this process does. */
+const BACKLOG = 8192;
+const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
+const SAY_AGAIN_MS = 60_000;
+
+export class Doors {
+  readonly #options: DoorsOptions;
+  readonly #doors: Server[] = [];
+  readonly #handshakes: Handshakes | undefined;
+  #open = 0;
+  #taken = 0;
+  #cut = 0;
+  #sayAgainAt = 0;
+
+  constructor(options: DoorsOptions) {
+    this.#options = options;
+    options.http.on('connection', (socket) => this.#take(socket));
+    if (options.certificates) this.#handshakes = new Handshakes(options.http as HttpsServer, options);
+  }
+
+  /** Connections so far. */
+  get taken(): number {
+    return this.#taken;
+  }
+
+  /** Connections cut off above the limit, so far. */
+  get cut(): number {
+    return this.#cut;
+  }
+
+  /** TLS handshakes in progress, and the number that failed so far. */
+  get handshakes(): number {
+    return this.#handshakes?.underWay ?? 0;
+  }
+
+  get failedHandshakes(): number {
+    return this.#handshakes?.failed ?? 0;
+  }
+
+  /** Returns the port. @throws the system's error, e.g. if the port is in use */
+  async open(): Promise<number> {
+    const { certificates, http } = this.#options;
+    certificates?.start(({ cert, key }) => (http as HttpsServer).setSecureContext({ ...OLDEST_TLS, cert, key }));
+    try {
+      return await this.#openAll();
+    } catch (error) {
+      certificates?.stop();
+      this.close();
+      throw error;
+    }
+  }
+
+  async #openAll(): Promise<number> {
+    const { http, port } = this.#options;
+    // With SO_REUSEPORT another process that shares the address could listen on it too, so it is
+    // first opened without sharing.
+    if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
+    try {
+      this.#doors.push(await this.#listen(http, { port, ...SHARED }));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOTSUP') throw error;
+      this.#doors.push(await this.#listen(http, { port, backlog: BACKLOG }));
+      return portOf(http);
+    }
+    while (this.#doors.length < DOORS) await this.#addDoor();
+    return portOf(http);
+  }
+
+  /** Accepts no new connections. Existing ones stay. */
+  close(): void {
+    // Closed as TCP servers: HTTP's own close would cut off callers that are about to send another
+    // request on a keep-alive connection.
+    for (const door of this.#doors.splice(0)) TcpServer.prototype.close.call(door);
+  }
+
+  cutHandshakes(): void {
+    this.#handshakes?.stop();
+  }
+
+  async #addDoor(): Promise<void> {
+    const { http } = this.#options;
+    // As for the HTTP server's own sockets: a TLS connection that its caller has closed must not
+    // stay half open.
+    const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
+    const door = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
+    this.#doors.push(await this.#listen(door, { port: portOf(http), ...SHARED }));
+    door.on('error', (error) => http.emit('error', error));
+  }
+
+  async #listen(server: Server, options: { port: number; backlog: number; reusePort?: boolean }): Promise<Server> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    server.once('error', reject);
+    server.listen({ host: this.#options.host, ...options }, resolve);
+    await promise;
+    server.off('error', reject);
+    return server;
+  }
+
+  #take(socket: Socket): void {
+    this.#taken += 1;
+    if (this.#open >= this.#options.maxConnections) return this.#cutOff(socket);
+    this.#open += 1;
+    socket.on('close', this.#left);
+  }
+
+  #cutOff(socket: Socket): void {
+    const { clock, log, maxConnections } = this.#options;
+    socket.destroy();
+    this.#cut += 1;
+    if (clock.now() < this.#sayAgainAt) return;
+    this.#sayAgainAt = clock.now() + SAY_AGAIN_MS;
+    log.warn(
+      { max_connections: maxConnections, cut: this.#cut },
+      'http: the limit of connections is reached; new connections are closed',
+    );
+  }
+
+  /** One function for all connections. */
+  readonly #left = () => {
+    this.#open -= 1;
+  };
+}
+
+function portOf(server: Server): number {
+  return (server.address() as AddressInfo).port;
+}
+
+function closed(server: Server): Promise<void> {
+  return new Promise((resolve) => void server.close(() => resolve()));
+}

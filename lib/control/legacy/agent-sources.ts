@@ -1,0 +1,102 @@
+/**
+ * Remembers the addresses from which servers' agents post: tasks are sent to no other address,
+ * unless its network was configured (agent-address.ts). A sysinfo's address is written at once,
+ * because a task may follow it. A heartbeat's is written within seconds, and only if this instance
+ * has not written it within the hour. If the database fails, the write is tried again.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import { recordSources, type Source } from './source-store.ts';
+
+interface AgentSourcesDeps {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+}
+
+const FLUSH_MS = 2_000;
+const AGAIN_MS = 3_600_000;
+/** The address in a sysinfo may have been evicted since it was last recorded. */
+const SYSINFO_AGAIN_MS = 60_000;
+/** Bounds memory: above it the oldest is forgotten, and written again at its next post. */
+const MAX_KNOWN = 200_000;
+const MAX_PENDING = 10_000;
+const MAX_BATCH = 1_000;
+
+export class AgentSources {
+  readonly #deps: AgentSourcesDeps;
+  /** When each was written, by server and address; the oldest write comes first. */
+  readonly #known = new Map<string, number>();
+  readonly #pending = new Map<string, Source>();
+  #timer: Timer | undefined;
+  #flushing: Promise<void> | undefined;
+  #isFailing = false;
+
+  constructor(deps: AgentSourcesDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    this.#timer = this.#deps.clock.every(FLUSH_MS, () => {
+      this.#flushing ??= this.#flush().finally(() => {
+        this.#flushing = undefined;
+      });
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#timer?.cancel();
+    await this.#flushing;
+  }
+
+  /** A heartbeat came from this address. Costs one map lookup. */
+  heard(serverUuid: string, address: string): void {
+    const key = keyOf({ serverUuid, address });
+    if (this.#isKnown(key) || this.#pending.size >= MAX_PENDING) return;
+    this.#pending.set(key, { serverUuid, address });
+  }
+
+  /** A sysinfo came from this address. @throws DatabaseUnavailableError */
+  async record(serverUuid: string, address: string): Promise<void> {
+    const source = { serverUuid, address };
+    if (!this.#isKnown(keyOf(source), SYSINFO_AGAIN_MS)) await this.#write([source]);
+  }
+
+  async #flush(): Promise<void> {
+    try {
+      while (this.#pending.size > 0) {
+        const batch = [...this.#pending].slice(0, MAX_BATCH);
+        await this.#write(batch.map(([, source]) => source));
+        for (const [key] of batch) this.#pending.delete(key);
+      }
+      this.#isFailing = false;
+    } catch (error) {
+      const { log } = this.#deps;
+      if (!this.#isFailing) log.warn({ reason: messageOf(error) }, 'old agents: their addresses cannot be recorded');
+      this.#isFailing = true;
+    }
+  }
+
+  async #write(sources: readonly Source[]): Promise<void> {
+    const stored = await recordSources(this.#deps.database, sources);
+    const now = this.#deps.clock.now();
+    for (const source of stored) {
+      const key = keyOf(source);
+      this.#known.delete(key);
+      this.#known.set(key, now);
+    }
+    for (const [key] of this.#known) {
+      if (this.#known.size <= MAX_KNOWN) break;
+      this.#known.delete(key);
+    }
+  }
+
+  #isKnown(key: string, againMs = AGAIN_MS): boolean {
+    const writtenAt = this.#known.get(key);
+    return writtenAt !== undefined && this.#deps.clock.now() - writtenAt < againMs;
+  }
+}
+
+const keyOf = ({ serverUuid, address }: Source): string => `${serverUuid} ${address}`;

@@ -1,0 +1,187 @@
+/**
+ * Legacy agents as the rest of an instance sees them: `Tasks` posts tasks, the routes ask for
+ * history, pause and resume. Any instance may ask any of them; there is no session. Created by
+ * `core.ts`.
+ */
+import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { kindOfAgent } from '../roster/roster.ts';
+import { readRow } from '../roster/roster-store.ts';
+import type { Servers } from '../servers/servers.ts';
+import type { PostedEnd, PostedTask, TaskMessenger } from '../tasks/messenger.ts';
+import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
+import { AgentCallError, type AgentReply, Messenger, type MessengerLimits } from './messenger.ts';
+import { readSources } from './source-store.ts';
+import { endOfError, endOfReply, failure, listOfReply } from './task-reply.ts';
+
+/**
+ * A legacy agent gave no answer, or a wrong one. 500, as in the reference. Only the log has the
+ * reason of a failed connection: a caller that controls the address of a server's agent must not
+ * learn what listens there.
+ */
+class AgentRequestError extends CnapiError {
+  constructor(serverUuid: string, message: string, cause?: unknown) {
+    super('InternalError', 500, `The agent of server ${serverUuid}: ${message}`, { cause });
+  }
+}
+
+/** This instance has reached its limit of simultaneous requests to agents. */
+class TooManyAgentRequestsError extends CnapiError {
+  constructor(limit: number) {
+    super(
+      'TooManyAgentRequests',
+      503,
+      `This instance already waits for ${limit} agents; try again, or another instance`,
+      {
+        retryAfterSeconds: 1,
+      },
+    );
+  }
+}
+
+interface OldAgentCallerDeps {
+  database: Queryable;
+  servers: Pick<Servers, 'sysinfoParts'>;
+  clock: Clock;
+  version: string;
+  /** Networks where agents may be, wherever they connected from. */
+  networks: readonly string[];
+  /**
+   * Whether agents may be called on this machine's loopback although `networks` does not name it.
+   */
+  allowLoopback: boolean;
+  log: Logger;
+  limits?: Partial<MessengerLimits>;
+}
+
+/** For history, pause and resume. */
+const ANSWER_WITHIN_MS = 10_000;
+const MAX_REQUESTS = 100;
+/** Tries to find the agent's address; nothing is sent meanwhile. */
+const LOCATE_TRIES = 30;
+const LOCATE_PAUSE_MS = 1_000;
+
+export class OldAgentCaller implements TaskMessenger {
+  readonly #deps: OldAgentCallerDeps;
+  readonly #messenger: Messenger;
+  #requests = 0;
+  #refused = 0;
+
+  constructor(deps: OldAgentCallerDeps) {
+    this.#deps = deps;
+    this.#messenger = new Messenger(deps);
+  }
+
+  /** For metrics. */
+  counters(): Record<string, number> {
+    const { calls, failed, unread } = this.#messenger.stats();
+    return {
+      old_agents_calls_total: calls,
+      old_agents_calls_failed_total: failed,
+      old_agents_replies_unread_total: unread,
+      old_agents_requests_refused_total: this.#refused,
+    };
+  }
+
+  /** Whether the server runs with a legacy agent now. @throws DatabaseUnavailableError */
+  async has(serverUuid: string): Promise<boolean> {
+    const row = await readRow(this.#deps.database, serverUuid);
+    return row !== undefined && kindOfAgent(row) === 'old';
+  }
+
+  async post(
+    { id, serverUuid, name, params, requestId }: PostedTask,
+    { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal },
+  ): Promise<PostedEnd> {
+    try {
+      const address = await this.#locatePatiently(serverUuid, signal);
+      const reply = await this.#messenger.call({
+        address,
+        serverUuid,
+        requestId: requestId ?? id,
+        method: 'POST',
+        path: '/tasks',
+        // One map of parameters, as in the reference.
+        body: { task: name, params: { server_uuid: serverUuid, ...params } },
+        timeoutMs,
+        signal,
+      });
+      return endOfReply(reply);
+    } catch (error) {
+      if (error instanceof AgentCallError) {
+        this.#noteFailure(serverUuid, error);
+        return endOfError(error);
+      }
+      return failure(error instanceof CnapiError ? error.code : 'AgentUnreachable', messageOf(error));
+    }
+  }
+
+  /**
+   * The agent's own list of its last tasks. @throws AgentRequestError, NoAgentAddressError,
+   * TooManyAgentRequestsError
+   */
+  async history(serverUuid: string, requestId: string): Promise<unknown[]> {
+    const reply = await this.#ask(serverUuid, requestId, { method: 'GET', path: '/history' });
+    const list = listOfReply(reply);
+    if (list === undefined) throw new AgentRequestError(serverUuid, 'its answer to GET /history is no list of tasks');
+    return list;
+  }
+
+  /** Sets whether the agent takes tasks. @throws as `history` */
+  async setPaused(serverUuid: string, requestId: string, isPaused: boolean): Promise<void> {
+    await this.#ask(serverUuid, requestId, { method: 'POST', path: isPaused ? '/pause' : '/resume' });
+  }
+
+  async #ask(
+    serverUuid: string,
+    requestId: string,
+    { method, path }: { method: 'GET' | 'POST'; path: string },
+  ): Promise<AgentReply> {
+    if (this.#requests >= MAX_REQUESTS) {
+      this.#refused += 1;
+      throw new TooManyAgentRequestsError(MAX_REQUESTS);
+    }
+    this.#requests += 1;
+    try {
+      const address = await this.#locate(serverUuid);
+      const call = { address, serverUuid, requestId, method, path, timeoutMs: ANSWER_WITHIN_MS };
+      const reply = await this.#messenger.call(call);
+      if (reply.status >= 200 && reply.status < 300) return reply;
+      throw new AgentRequestError(serverUuid, `it answered ${method} ${path} with HTTP ${reply.status}`);
+    } catch (error) {
+      if (!(error instanceof AgentCallError)) throw error;
+      this.#noteFailure(serverUuid, error);
+      throw new AgentRequestError(serverUuid, `it gave no answer to ${method} ${path}; the log says why`, error);
+    } finally {
+      this.#requests -= 1;
+    }
+  }
+
+  async #locate(serverUuid: string): Promise<AgentAddress> {
+    const { database, networks, allowLoopback } = this.#deps;
+    const [sysinfo, sources] = await Promise.all([
+      this.#deps.servers.sysinfoParts(serverUuid, ADDRESS_KEYS),
+      readSources(database, serverUuid),
+    ]);
+    return agentAddress(serverUuid, sysinfo ?? {}, { sources, networks, allowLoopback });
+  }
+
+  #noteFailure(serverUuid: string, { trouble, message }: AgentCallError): void {
+    if (trouble === 'given-up') return;
+    this.#deps.log.info({ server_uuid: serverUuid, trouble, reason: message }, 'old agent: a call got no answer');
+  }
+
+  async #locatePatiently(serverUuid: string, signal: AbortSignal): Promise<AgentAddress> {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#locate(serverUuid);
+      } catch (error) {
+        const isPassing = isTemporary(error) || (error instanceof NoAgentAddressError && error.mayPass);
+        if (!isPassing || tries >= LOCATE_TRIES || signal.aborted) throw error;
+        await this.#deps.clock.sleep(LOCATE_PAUSE_MS, signal);
+      }
+    }
+  }
+}

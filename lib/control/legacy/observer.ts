@@ -1,0 +1,233 @@
+/**
+ * Watches the servers of legacy agents, which post their heartbeats to whichever instance DNS gives
+ * them. Receives the posts, has them recorded, follows what the other instances record, and marks
+ * `unknown` the servers that were silent everywhere. Any instance decides about any such server,
+ * also when the instance that received its last heartbeat is dead. An instance that has not been
+ * healthy long enough decides nothing (law 4). Per period it runs one statement for all its legacy
+ * heartbeats and one read; a new server's first heartbeat is written at once. docs/design.md
+ * section 5, "Legacy agents". If the database fails, every silence starts again.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { doOnce } from '../../platform/moray/batch-once.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Ticker } from '../roster/ticker.ts';
+import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
+import { type HeardSighting, Sightings } from './sightings.ts';
+
+interface ObserverTimes {
+  oldHeartbeatLifetimeMs: number;
+  oldSightingsMs: number;
+  oldGraceMs: number;
+}
+
+interface ObserverDeps {
+  /** A database of one connection with short timeouts, used by nothing else. */
+  database: Queryable;
+  cnapiUuid: string;
+  times: ObserverTimes;
+  ticker: Ticker;
+  /** Whether this instance may now decide about servers that it never held. */
+  mayJudgeStrangers: () => boolean;
+  clock: Clock;
+  log: Logger;
+}
+
+/** Since the start of this instance. */
+interface ObserverStats {
+  /** Servers that a legacy heartbeat of this instance made `running`. */
+  returned: number;
+  /** Servers that this instance found silent. */
+  silent: number;
+  /** Servers that were silent here while another instance received their heartbeats. */
+  usurped: number;
+  recorded: number;
+  failedWrites: number;
+  /** Posts ignored because there were too many new servers at once, or too many servers. */
+  dropped: number;
+}
+
+const MAX_SERVERS = 100_000;
+const MAX_NEW = 1_000;
+/** Per statement: bounds its locks and its time. */
+const MAX_BATCH = 2_000;
+/** Between two statements for urgent heartbeats, however many arrive. */
+const MIN_PAUSE_MS = 100;
+const RETRY_MS = 1_000;
+
+export class Observer {
+  readonly stats: ObserverStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
+  readonly #deps: ObserverDeps;
+  readonly #sightings: Sightings;
+  readonly #stopping = new AbortController();
+  #wake = new AbortController();
+  #nextRoundAt = 0;
+  #isFailing = false;
+  #loop: Promise<void> | undefined;
+
+  constructor(deps: ObserverDeps) {
+    const { oldHeartbeatLifetimeMs: lifetimeMs, oldSightingsMs, oldGraceMs } = deps.times;
+    const silenceMs = lifetimeMs + oldSightingsMs + oldGraceMs;
+    this.#deps = deps;
+    this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
+    deps.ticker.onTick((tickMs) => {
+      if (this.#sightings.countHealthyTick(tickMs) && deps.mayJudgeStrangers()) this.#wake.abort();
+    });
+  }
+
+  /** Servers whose heartbeats arrived here recently. */
+  get heartbeating(): number {
+    return this.#sightings.heard;
+  }
+
+  /** For the metrics, under the reference's names if it counts the same. */
+  counters(): Record<string, number> {
+    const { returned, silent, usurped, recorded, failedWrites, dropped } = this.stats;
+    return {
+      reconciler_new_heartbeaters_total: returned,
+      reconciler_stale_heartbeaters_total: silent,
+      reconciler_usurped_heartbeaters_total: usurped,
+      reconciler_status_put_total: recorded,
+      reconciler_status_put_failures_total: failedWrites,
+      old_heartbeats_dropped_total: dropped,
+    };
+  }
+
+  start(): void {
+    this.#loop = this.#watchUntilStopped();
+  }
+
+  /** Records the last heartbeats; changes no status. */
+  async stop(): Promise<void> {
+    if (this.#stopping.signal.aborted) return this.#loop;
+    this.#stopping.abort();
+    this.#wake.abort();
+    if (this.#loop === undefined) return;
+    await this.#loop;
+    await this.#recordLast();
+  }
+
+  /**
+   * A legacy agent posted a heartbeat. Costs one map lookup; everything else is done later, for all
+   * at once.
+   */
+  heartbeat(serverUuid: string): void {
+    if (this.#hear(serverUuid) === 'urgent') this.#wake.abort();
+  }
+
+  /**
+   * A post of its agent created a server: it is `running` when this returns. @throws
+   * DatabaseUnavailableError
+   */
+  async created(serverUuid: string): Promise<void> {
+    this.#hear(serverUuid);
+    const made = this.#take('all').filter((one) => one.serverUuid === serverUuid);
+    if (made.length > 0) await this.#record(made, this.#deps.database);
+  }
+
+  #hear(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
+    const outcome = this.#sightings.hear(serverUuid, this.#deps.ticker.wellAt);
+    if (outcome === 'dropped') this.stats.dropped += 1;
+    return outcome;
+  }
+
+  #take(which: 'urgent' | 'all'): HeardSighting[] {
+    return this.#sightings.take(which, this.#deps.clock.now());
+  }
+
+  async #watchUntilStopped(): Promise<void> {
+    const { clock } = this.#deps;
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      this.#wake = new AbortController();
+      try {
+        await this.#turn();
+        await clock.sleep(MIN_PAUSE_MS, signal);
+      } catch (error) {
+        this.#noteFailure(error);
+        await clock.sleep(RETRY_MS, signal);
+      }
+      if (!signal.aborted) await clock.sleep(Math.max(0, this.#nextRoundAt - clock.now()), this.#wake.signal);
+    }
+  }
+
+  /**
+   * Records urgent heartbeats at once. Once per period, records all heartbeats, and then reads
+   * those of all instances.
+   */
+  async #turn(): Promise<void> {
+    const { clock, database, times } = this.#deps;
+    const isRound = clock.now() >= this.#nextRoundAt;
+    await this.#recordAll(this.#take(isRound ? 'all' : 'urgent'));
+    if (isRound) {
+      this.#sightings.readRows(await readSightedRows(database, MAX_SERVERS));
+      this.#nextRoundAt = clock.now() + times.oldSightingsMs;
+    }
+    await this.#judge();
+    this.#isFailing = false;
+  }
+
+  /**
+   * Heartbeats that cannot be recorded now, because their rows are locked, are left for the next
+   * time. Returns how many. @throws DatabaseUnavailableError
+   */
+  async #recordAll(sightings: readonly HeardSighting[]): Promise<number> {
+    const left = await doOnce(sightings, {
+      ...this.#deps,
+      what: 'heartbeats of legacy agents',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_BATCH,
+      work: (batch, database) => this.#record(batch, database),
+    });
+    this.stats.failedWrites += left.length;
+    return left.length;
+  }
+
+  async #record(sightings: readonly HeardSighting[], database: Queryable): Promise<undefined> {
+    const { cnapiUuid, log } = this.#deps;
+    const answers = await recordSightings(database, cnapiUuid, sightings);
+    this.#sightings.recorded(sightings, answers);
+    this.stats.recorded += answers.length;
+    for (const { serverUuid, epoch } of answers.filter(({ cameBack }) => cameBack)) {
+      this.stats.returned += 1;
+      log.info({ server_uuid: serverUuid, epoch, reason: 'legacy-heartbeat' }, 'server: unknown -> running');
+    }
+  }
+
+  /** Nobody waits for a locked row: the servers are running, and another instance hears them next. */
+  async #recordLast(): Promise<void> {
+    const { log } = this.#deps;
+    const message = 'old agents: their last heartbeats were not recorded';
+    try {
+      const servers = await this.#recordAll(this.#take('all'));
+      if (servers > 0) log.warn({ servers }, message);
+    } catch (error) {
+      log.warn({ reason: messageOf(error) }, message);
+    }
+  }
+
+  async #judge(): Promise<void> {
+    const { cnapiUuid, database, log, mayJudgeStrangers } = this.#deps;
+    if (this.#stopping.signal.aborted || !mayJudgeStrangers()) return;
+    const due = this.#sightings.due();
+    for (let at = 0; at < due.length; at += MAX_BATCH) {
+      const batch = due.slice(at, at + MAX_BATCH);
+      const applied = new Set(await recordSilences(database, cnapiUuid, batch));
+      this.#sightings.judged(batch, applied);
+      this.stats.silent += applied.size;
+      this.stats.usurped += batch.length - applied.size;
+      for (const server_uuid of applied)
+        log.info({ server_uuid, reason: 'legacy-silent' }, 'server: running -> unknown');
+    }
+  }
+
+  #noteFailure(error: unknown): void {
+    this.stats.failedWrites += 1;
+    this.#sightings.readFailed();
+    this.#nextRoundAt = 0;
+    if (!this.#isFailing)
+      this.#deps.log.warn({ reason: messageOf(error) }, 'old agents: sightings cannot be recorded, kept for later');
+    this.#isFailing = true;
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * SQL about legacy agents' servers: records heartbeats and silences, and reads the servers that
+ * only their heartbeats keep `running`. Each function is one statement for many servers. Called by
+ * the observer.
+ */
+import { columnsBucket } from '../../platform/moray/bucket.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { RecordedSighting, SightedRow, Sighting } from './sightings.ts';
+
+/** The reference's bucket of this name and its fields; only `cnapi_record_sightings` writes it. */
+export const statusBucket = columnsBucket({
+  name: 'cnapi_status',
+  key: 'server_uuid',
+  fields: {
+    server_uuid: { type: 'uuid' },
+    last_heartbeat: { type: 'timestamp' },
+    cnapi_instance: { type: 'uuid' },
+    sightings: { type: 'number' },
+  },
+  etag: 'xmin::text',
+  mtime: 'last_heartbeat',
+});
+
+/** Leaves out servers that do not exist: no row is created for them. */
+export async function recordSightings(
+  database: Queryable,
+  cnapiUuid: string,
+  sightings: readonly Sighting[],
+): Promise<RecordedSighting[]> {
+  const { rows } = await database.query<{
+    sighted: string;
+    row_epoch: number | null;
+    counted: number;
+    came_back: boolean;
+  }>('select * from cnapi_record_sightings($1::uuid, $2::uuid[], $3::bigint[])', [
+    cnapiUuid,
+    sightings.map(({ serverUuid }) => serverUuid),
+    sightings.map(({ ageMs }) => Math.ceil(ageMs)),
+  ]);
+  return rows.map((row) => ({
+    serverUuid: row.sighted,
+    epoch: row.row_epoch,
+    sightings: row.counted,
+    cameBack: row.came_back,
+  }));
+}
+
+/**
+ * Marks servers `unknown` if their epoch and their count of heartbeats are unchanged. Returns the
+ * servers that it changed.
+ */
+export async function recordSilences(
+  database: Queryable,
+  cnapiUuid: string,
+  silences: readonly SightedRow[],
+): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    'select server_uuid from cnapi_record_old_silences($1::uuid, $2::uuid[], $3::bigint[], $4::bigint[]) as server_uuid',
+    [
+      cnapiUuid,
+      silences.map(({ serverUuid }) => serverUuid),
+      silences.map(({ epoch }) => epoch),
+      silences.map(({ sightings }) => sightings),
+    ],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
+/** At most `limit` rows, in order of uuid. */
+export async function readSightedRows(database: Queryable, limit: number): Promise<SightedRow[]> {
+  const { rows } = await database.query<{ server_uuid: string; epoch: number; sightings: number }>(
+    `select row.server_uuid, row.epoch, coalesce(status.sightings, 0) as sightings
+     from cnapi_roster_authority row left join cnapi_status status on status.server_uuid = row.server_uuid
+     where row.run is null and row.status = 'running'
+     order by row.server_uuid limit $1::int`,
+    [limit],
+  );
+  return rows.map((row) => ({ serverUuid: row.server_uuid, epoch: row.epoch, sightings: row.sightings }));
+}
+
+/** Deletes the heartbeat rows of servers that were removed over a day ago. */
+export async function forgetSightings(database: Queryable, limit: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_status where server_uuid in (
+       select status.server_uuid from cnapi_status status
+       where status.last_heartbeat < cnapi_now() - interval '1 day'
+         and not exists (select 1 from cnapi_servers server where server.uuid = status.server_uuid)
+         and not exists (select 1 from cnapi_roster_authority row
+           where row.server_uuid = status.server_uuid and row.status = 'running')
+       order by status.server_uuid limit $1::int for update of status skip locked)`,
+    [limit],
+  );
+  return rowCount;
+}

@@ -1,0 +1,111 @@
+/**
+ * Interprets a legacy agent's reply to `POST /tasks`, or its absence (spec of the reference: 200 is
+ * the task's result, 500 `{error, details}` its failure, all others are refusals), and the list in
+ * its reply to `GET /history`. A reply with more values than a frame may have, or nested too
+ * deeply, is not parsed. Pure.
+ */
+import type { PostedEnd } from '../tasks/messenger.ts';
+import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
+import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
+import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
+import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
+import type { AgentCallError, AgentReply } from './messenger.ts';
+
+const MAX_MESSAGE = 4_000;
+const CODE = /^[A-Za-z][\w.-]{0,99}$/;
+
+export function endOfReply(reply: AgentReply): PostedEnd {
+  if ('unread' in reply) return notKept(reply, reply.unread);
+  const body = parse(reply.body);
+  if (body.excess !== undefined) return notKept(reply, body.excess);
+  return isDone(reply) ? completion(body) : { outcome: 'failure', error: refusal(reply.status, objectOf(body.value)) };
+}
+
+/** Undefined if the reply is not a list, or is longer than accepted. */
+export function listOfReply(reply: AgentReply): unknown[] | undefined {
+  const value = 'body' in reply ? parse(reply.body).value : undefined;
+  return Array.isArray(value) ? value : undefined;
+}
+
+/**
+ * Only the log has the reason of a failed connection: a caller that controls an agent's address
+ * must not learn what listens there.
+ */
+export function endOfError({ trouble, wasSent }: AgentCallError): PostedEnd {
+  // The instance stopped before it had a connection.
+  if (!wasSent && trouble === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
+  if (!wasSent) return failure('AgentUnreachable', 'the agent could not be reached; the log says why');
+  if (trouble === 'timed-out') return { outcome: 'failure', error: taskEnds.timedOut };
+  if (trouble === 'given-up') return { outcome: 'failure', error: taskEnds.posterLost };
+  return failure('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown');
+}
+
+export function failure(code: string, message: string): PostedEnd {
+  return { outcome: 'failure', error: { code, message: message.slice(0, MAX_MESSAGE) } };
+}
+
+const isDone = ({ status }: AgentReply): boolean => status >= 200 && status < 300;
+
+/** Keeps the end if the agent reported that the task is done: it ran. */
+function notKept(reply: AgentReply, reason: string): PostedEnd {
+  const message = `what the agent answered was not kept: ${reason}`;
+  if (isDone(reply) && reply.isJson) return { outcome: 'complete', result: { truncated: true, message } };
+  return failure('BadAgentReply', `the agent answered HTTP ${reply.status}; ${message}`);
+}
+
+interface Parsed {
+  value?: unknown;
+  isUnreadable?: true;
+  /** How the reply exceeds the accepted number of values or depth. */
+  excess?: string;
+}
+
+/** An empty body counts as an empty object, as in the reference's client. */
+function parse(text: string): Parsed {
+  if (text.trim() === '') return { value: {} };
+  try {
+    return { value: parseBoundedJson(text, { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_JSON_DEPTH }) };
+  } catch (error) {
+    return error instanceof JsonLimitError ? { excess: `it ${error.message}` } : { isUnreadable: true };
+  }
+}
+
+/**
+ * Lists stay lists, as in the reference. A body that is not JSON may not come from an agent at all.
+ */
+function completion({ value, isUnreadable }: Parsed): PostedEnd {
+  if (isUnreadable) {
+    return failure('BadAgentReply', 'the answer of the agent is no JSON; whether the task ran is unknown');
+  }
+  const result = typeof value === 'object' ? (value ?? {}) : { value };
+  return { outcome: 'complete', result: result as JsonObject };
+}
+
+function objectOf(value: unknown): JsonObject {
+  return typeof value === 'object' && value !== null ? (value as JsonObject) : {};
+}
+
+/**
+ * The message that the reference uses: the agent's `error`, or the `message` of an HTTP error body.
+ */
+function refusal(status: number, body: JsonObject): TaskError {
+  const restCode = objectOf(body.details).restCode;
+  const said = [body.error, body.message].find((text) => typeof text === 'string' && text !== '') as string | undefined;
+  const { code, message } = meaningOf(status, said !== undefined);
+  return {
+    code: typeof restCode === 'string' && CODE.test(restCode) ? restCode : code,
+    message: (said ?? message).slice(0, MAX_MESSAGE),
+  };
+}
+
+function meaningOf(status: number, hasMessage: boolean): TaskError {
+  if (status === 500) return { code: 'Failed', message: 'no error given' };
+  if (status === 503) return { code: 'AgentPaused', message: 'the agent takes no tasks now' };
+  if (status === 404 && hasMessage) return taskEnds.unknownTask;
+  if (status === 404) {
+    const message = "the agent there is not this server's, or has not begun to take tasks";
+    return { code: 'NotThisServer', message };
+  }
+  if (status >= 400) return { code: 'Failed', message: `the agent refused the task with HTTP ${status}` };
+  return { code: 'BadAgentReply', message: `the agent answered HTTP ${status}, which is no answer to a task` };
+}

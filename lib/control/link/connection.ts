@@ -1,0 +1,345 @@
+/**
+ * The instance's side of one agent's WebSocket. Parses frames, limits how fast they are read, and
+ * carries the session through its greeting. An invalid frame ends this connection with a reason and
+ * affects nothing else.
+ *
+ *     greeting ──hello──▶ accepting ──accepted, welcomed──▶ awaiting-inventory ──inventory──▶ live
+ *     any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
+ */
+import { type RawData, WebSocket } from 'ws';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Refusal } from '../roster/roster.ts';
+import type { Session, SessionSocket } from '../roster/session.ts';
+import { hear } from '../roster/silence.ts';
+import type { Ticker } from '../roster/ticker.ts';
+import { closeReason } from '../../protocol/close-reason.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
+import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../../protocol/frames.ts';
+import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import { ReadLimiter } from '../../protocol/read-limiter.ts';
+import type { AgentSocket, AgentStream } from './agent-socket.ts';
+import { Pings } from './pings.ts';
+import { shortFrame } from './short-frame.ts';
+
+type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
+
+/** What the connection asks of the link server. If one of them rejects, the connection ends. */
+export interface ConnectionHandlers {
+  hello(connection: Connection, hello: HelloFrame): Promise<void>;
+  inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void>;
+  /**
+   * A frame of a live session: task events and ends, sysinfo, status. `size`: characters of its
+   * text.
+   */
+  frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void;
+  /** The socket is closed; `session` is undefined if no session had begun. */
+  closed(connection: Connection, session: Session | undefined): void;
+  /** The session must end because of something its peer did. */
+  broken(
+    connection: Connection,
+    session: Session,
+    reason: 'protocol-error' | 'no-inventory' | 'slow-reader',
+    detail: string,
+  ): void;
+  /** Earlier data is still unsent, so the answer to a heartbeat is delayed. */
+  backedUp(connection: Connection): void;
+}
+
+/** Counters shared by all connections of one instance, for its metrics. */
+export interface LinkCounters {
+  /** Frames refused because they are larger than their type allows. */
+  framesRefused: number;
+  /** How often reading from a connection paused because its peer had sent too much. */
+  readsPaused: number;
+}
+
+export interface ConnectionParts {
+  socket: AgentSocket;
+  stream: AgentStream;
+  serverUuid: string;
+}
+
+/** One object shared by all connections, which saves memory. */
+export interface ConnectionDeps {
+  handlers: ConnectionHandlers;
+  /** Counts the agent's deadlines in healthy ticks. */
+  ticker: Pick<Ticker, 'after'>;
+  counters: LinkCounters;
+  clock: Clock;
+  log: Logger;
+}
+
+/** A connection whose peer reads has at most this much unsent. */
+const BACKED_UP_BYTES = 64 * 1024;
+/** Limit for the bytes unsent to an agent that does not read. */
+const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Limit for logged `error` frames of one peer. More would add no information and would fill the
+ * disk.
+ */
+const MAX_COMPLAINTS_LOGGED = 10;
+
+const CLOSE_NORMAL = 1000;
+const CLOSE_PROTOCOL_ERROR = 1002;
+
+export class Connection implements SessionSocket {
+  serverUuid: string;
+  readonly #deps: ConnectionDeps;
+  readonly #socket: AgentSocket;
+  readonly #stream: AgentStream;
+  #state: ConnectionState = 'greeting';
+  #session: Session | undefined;
+  #peerVersion = PROTOCOL_VERSION;
+  #deadline: Timer | undefined;
+  #complaints = 0;
+  /** Created at the first probe; most connections never need one. */
+  #pings: Pings | undefined;
+  readonly #reads: ReadLimiter;
+  #greetingBytes = 0;
+  #isGone = false;
+
+  constructor({ socket, stream, serverUuid }: ConnectionParts, deps: ConnectionDeps) {
+    this.#deps = deps;
+    this.#socket = socket;
+    this.#stream = stream;
+    this.serverUuid = serverUuid;
+    this.#reads = new ReadLimiter(socket, deps);
+    this.#deadline = deps.ticker.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
+    stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk));
+    socket.on('message', (data, isBinary) => this.#received(data, isBinary));
+    // An error also closes the socket, and the close is handled.
+    socket.on('error', ignore);
+    socket.on('close', () => this.#gone());
+  }
+
+  get state(): ConnectionState {
+    return this.#state;
+  }
+
+  get isOpen(): boolean {
+    return !this.#isGone && this.#state !== 'closed';
+  }
+
+  get isUnread(): boolean {
+    return this.#reads.isPaused;
+  }
+
+  /** The session is registered: greets the agent and waits for its inventory. */
+  welcome(session: Session, frame: InstanceFrame): void {
+    this.#session = session;
+    // Keeps one copy of the same string.
+    this.serverUuid = session.serverUuid;
+    if (!this.isOpen) {
+      this.#deps.handlers.closed(this, session);
+      return;
+    }
+    this.#state = 'awaiting-inventory';
+    this.#deadline = this.#deps.ticker.after(INVENTORY_WITHIN_MS, () => this.#noInventory(session));
+    this.send(frame);
+  }
+
+  refuse(refusal: Refusal, addresses: Address[]): void {
+    this.send({ type: 'refuse', ...refusal, addresses });
+    this.terminate(refusal.message);
+  }
+
+  /** Queues the frame; false when the connection is closed or its peer no longer reads. */
+  send(frame: InstanceFrame): boolean {
+    if (!this.#takesMore()) return false;
+    this.#socket.send(encodeFrame(frame));
+    return true;
+  }
+
+  probe(): void {
+    if (this.isOpen) this.#pinging().send();
+  }
+
+  answersProbe(withinMs: number): Promise<boolean> {
+    return this.isOpen ? this.#pinging().ask(withinMs) : Promise.resolve(false);
+  }
+
+  askToLeave(reason: string, addresses: Address[], withinMs?: number): void {
+    this.send({ type: 'goaway', reason, addresses, ...(withinMs === undefined ? {} : { withinMs }) });
+  }
+
+  /** Sends the reason in the close frame, does not wait, and ignores all further input. */
+  terminate(reason: string): void {
+    this.#close(CLOSE_NORMAL, reason);
+  }
+
+  #close(code: number, reason: string): void {
+    if (this.#state === 'closed') return;
+    this.#state = 'closed';
+    this.#cancelDeadline();
+    this.#socket.close(code, closeReason(reason));
+    // A peer that is gone never answers the close frame, so the socket is closed after a second.
+    this.#deadline = this.#deps.clock.after(1000, () => this.#socket.terminate());
+  }
+
+  #received(data: RawData, isBinary: boolean): void {
+    if (this.#state === 'closed') return;
+    if (isBinary || !Buffer.isBuffer(data)) {
+      this.#fail('frames are text');
+      return;
+    }
+    this.#parse(data.toString());
+  }
+
+  #parse(text: string): void {
+    try {
+      this.#take(parseAgentFrame(text, this.#reads), text.length);
+    } catch (error) {
+      if (!(error instanceof FrameError)) throw error;
+      this.#misunderstood(error);
+    }
+  }
+
+  #take(frame: AgentFrame, size: number): void {
+    const session = this.#session;
+    if (frame.type === 'error') this.#noteComplaint(frame);
+    else if (frame.type === 'hello') this.#takeHello(frame);
+    else if (session === undefined) this.#misplaced(frame);
+    else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
+    else if (frame.type === 'inventory') this.#takeInventory(session, frame);
+    else this.#deps.handlers.frame(this, session, frame, size);
+  }
+
+  #takeHello(frame: HelloFrame): void {
+    if (this.#state !== 'greeting') {
+      this.#misplaced(frame);
+      return;
+    }
+    this.#state = 'accepting';
+    this.#cancelDeadline();
+    this.#peerVersion = frame.version;
+    void this.#track(this.#deps.handlers.hello(this, frame));
+  }
+
+  #takeInventory(session: Session, frame: InventoryFrame): void {
+    if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) {
+      this.#misplaced(frame);
+      return;
+    }
+    this.#state = 'live';
+    this.#cancelDeadline();
+    void this.#track(this.#deps.handlers.inventory(this, session, frame));
+  }
+
+  #misplaced(frame: AgentFrame): void {
+    this.#fail(`a ${frame.type} frame has no place in state ${this.#state}`);
+  }
+
+  #noteComplaint({ code, message }: ErrorFrame): void {
+    this.#complaints += 1;
+    if (this.#complaints > MAX_COMPLAINTS_LOGGED) return;
+    this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: it did not understand a frame');
+  }
+
+  async #track(work: Promise<void>): Promise<void> {
+    try {
+      await work;
+    } catch (error) {
+      this.#deps.log.warn({ server_uuid: this.serverUuid, err: error }, 'connection: a frame could not be handled');
+      this.#fail('the instance could not handle a frame');
+    }
+  }
+
+  /**
+   * A newer peer may send unknown types. From a peer of our version they are an error, which is
+   * reported but not fatal. The same applies to a frame of a live session that is too large: its
+   * agent would send it again in each session.
+   */
+  #misunderstood(error: FrameError): void {
+    if (error.code === 'limit') this.#refuseFrame(error);
+    else if (error.code !== 'type') this.#fail(error.message);
+    else if (this.#peerVersion <= PROTOCOL_VERSION)
+      this.send({ type: 'error', code: 'unknown-type', message: error.message });
+  }
+
+  #refuseFrame({ message }: FrameError): void {
+    this.#deps.counters.framesRefused += 1;
+    if (this.#session === undefined) this.#fail(message);
+    else this.send({ type: 'error', code: 'too-large', message });
+  }
+
+  #noInventory(session: Session): void {
+    this.#deps.handlers.broken(this, session, 'no-inventory', 'no inventory came in time');
+  }
+
+  #fail(detail: string): void {
+    if (this.#state === 'closed') return;
+    this.#deps.log.warn(
+      { server_uuid: this.serverUuid, peer: this.#stream.remoteAddress, state: this.#state, detail },
+      'connection: protocol error',
+    );
+    const session = this.#session;
+    if (session === undefined) this.send({ type: 'refuse', code: 'protocol', message: detail });
+    else this.send({ type: 'error', code: 'protocol', message: detail });
+    this.#close(CLOSE_PROTOCOL_ERROR, detail);
+    if (session !== undefined) this.#deps.handlers.broken(this, session, 'protocol-error', detail);
+  }
+
+  /**
+   * Nearly everything an instance sends is such an answer, so it goes out in one write instead of
+   * ws's two. This keeps the order: without compression ws holds nothing back, so earlier frames
+   * are already in the stream and later ones follow.
+   */
+  #answerHeartbeat(sequence: number): void {
+    if (!this.#takesMore() || this.#socket.readyState !== WebSocket.OPEN) return;
+    if (this.#socket.bufferedAmount > BACKED_UP_BYTES) this.#deps.handlers.backedUp(this);
+    this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
+  }
+
+  #takesMore(): boolean {
+    if (!this.isOpen) return false;
+    if (this.#socket.bufferedAmount <= MAX_BACKLOG_BYTES) return true;
+    const session = this.#session;
+    this.#socket.terminate();
+    if (session !== undefined)
+      this.#deps.handlers.broken(this, session, 'slow-reader', 'it does not read what is sent');
+    return false;
+  }
+
+  #pinging(): Pings {
+    this.#pings ??= new Pings({ socket: this.#socket, ticker: this.#deps.ticker });
+    return this.#pings;
+  }
+
+  /** Also drops the timer: a live connection keeps no deadline. */
+  #cancelDeadline(): void {
+    this.#deadline?.cancel();
+    this.#deadline = undefined;
+  }
+
+  /** Until there is a session, limits the bytes received before ws assembles them into a frame. */
+  #heardBytes(chunk: Buffer): void {
+    const now = this.#deps.clock.now();
+    this.#reads.payForRead(chunk, now);
+    const session = this.#session;
+    if (session === undefined) {
+      this.#greetingBytes += chunk.length;
+      if (this.#greetingBytes > MAX_GREETING_BYTES) this.#refuseFlood();
+      return;
+    }
+    hear(session);
+    session.heardAt = now;
+  }
+
+  #refuseFlood(): void {
+    this.#fail('a greeting is shorter');
+    this.#socket.terminate();
+  }
+
+  #gone(): void {
+    this.#isGone = true;
+    this.#state = 'closed';
+    this.#cancelDeadline();
+    this.#reads.end();
+    this.#pings?.end();
+    this.#deps.handlers.closed(this, this.#session);
+  }
+}
+
+function ignore(): void {}

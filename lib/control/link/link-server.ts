@@ -1,0 +1,347 @@
+/**
+ * The instance's end of the agent link: takes over upgrades from the HTTP listener, greets agents,
+ * and passes their frames to the roster, the tasks and the servers. Owns every open connection.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { WebSocketServer } from 'ws';
+import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Roster } from '../roster/coordinator.ts';
+import type { Session } from '../roster/session.ts';
+import type { TaskSession } from '../tasks/sessions.ts';
+import type {
+  Address,
+  AgentFrame,
+  HelloFrame,
+  InventoryFrame,
+  SysinfoFrame,
+  TaskEndFrame,
+  TaskEventFrame,
+} from '../../protocol/frames.ts';
+import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import { reasonNotStorable } from '../../protocol/storable.ts';
+import {
+  Connection,
+  type ConnectionDeps,
+  type ConnectionHandlers,
+  type ConnectionParts,
+  type LinkCounters,
+} from './connection.ts';
+import { Latest } from './latest.ts';
+import type { Registry } from './registry.ts';
+
+/** What the link needs of the tasks. */
+interface TaskLink {
+  onInventory(session: TaskSession, frame: InventoryFrame): void;
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;
+}
+
+/** What the link needs of the servers. */
+interface ServerLink {
+  /** Digest of the stored sysinfo; undefined when there is none. */
+  sysinfoDigest(serverUuid: string): Promise<string | undefined>;
+  recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown>;
+  queueReport(serverUuid: string, report: Record<string, unknown>, size: number): void;
+}
+
+/**
+ * Why an agent of an unknown server is not accepted; undefined if it is. Called when such an agent
+ * connects.
+ */
+type RefusalOfNew = () => { message: string; retryAfterMs: number } | undefined;
+
+interface UpgradedSocket {
+  socket: Duplex;
+  head: Buffer;
+  serverUuid: string;
+}
+
+interface LinkServerDeps {
+  roster: Roster;
+  registry: Registry;
+  tasks: TaskLink;
+  servers: ServerLink;
+  config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
+  cnapiUuid: string;
+  clock: Clock;
+  log: Logger;
+}
+
+/** This instance accepts no agent now; another one may. */
+class AgentNotTakenError extends CnapiError {
+  constructor(message: string, retryAfterMs: number) {
+    super('ServiceUnavailable', 503, message, { retryAfterSeconds: Math.ceil(retryAfterMs / 1000) });
+  }
+}
+
+/** The upgrade asks for a WebSocket, but not in the form of RFC 6455. */
+class HandshakeError extends CnapiError {
+  constructor(cause: Error) {
+    super('BadRequest', 400, cause.message, { cause });
+  }
+}
+
+const RETRY_AFTER_MS = 1000;
+const INVENTORY_RETRY_MS = 500;
+const SYSINFO_RETRY_MS = 2_000;
+/** Limit for all sysinfos that wait for the database; one has about 40 KB. */
+const MAX_SYSINFO_BYTES_HELD = 64 * 1024 * 1024;
+
+export class LinkServer {
+  readonly #deps: LinkServerDeps;
+  readonly #server: WebSocketServer;
+  /**
+   * Each with a callback for when it no longer counts as arriving: its session works or it is gone.
+   */
+  readonly #connections = new Map<Connection, () => void>();
+  readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
+  readonly #connectionDeps: ConnectionDeps;
+  /** Of connections whose agent has not been greeted yet. */
+  readonly #refusalsOfNew = new WeakMap<Connection, RefusalOfNew>();
+  /** Sysinfo being stored: one at a time for each agent, the latest one last. */
+  readonly #latestSysinfo = new Latest<Connection>();
+  #sysinfoBytesHeld = 0;
+  #isStopping = false;
+  /** Upgrades answered with 503. */
+  refused = 0;
+
+  constructor(deps: LinkServerDeps) {
+    this.#deps = deps;
+    this.#server = new WebSocketServer({
+      noServer: true,
+      perMessageDeflate: false,
+      maxPayload: MAX_FRAME_BYTES,
+      clientTracking: false,
+      skipUTF8Validation: false,
+    });
+    const handlers: ConnectionHandlers = {
+      hello: (connection, hello) => this.#hello(connection, hello),
+      inventory: (connection, session, frame) => this.#inventory(connection, session, frame),
+      frame: (connection, session, frame, size) => this.#frame(connection, session, frame, size),
+      closed: (connection, session) => this.#closed(connection, session),
+      broken: (_connection, session, reason, detail) => deps.roster.verdicts.lose(session, reason, detail),
+      backedUp: (connection) => deps.roster.arrivals.noteBackedUp(connection),
+    };
+    const { clock, log } = deps;
+    this.#connectionDeps = { handlers, ticker: deps.roster.ticker, counters: this.#counters, clock, log };
+  }
+
+  get counters(): Readonly<LinkCounters> {
+    return this.#counters;
+  }
+
+  get connections(): number {
+    return this.#connections.size;
+  }
+
+  /**
+   * Takes over the socket of an upgrade of GET /agents/:server_uuid/link, or returns why no agent
+   * can be accepted now.
+   */
+  upgrade(
+    request: IncomingMessage,
+    { socket: stream, head, serverUuid }: UpgradedSocket,
+    refusalOfNew?: RefusalOfNew,
+  ): CnapiError | undefined {
+    let refusal: CnapiError | undefined = this.arrive();
+    if (refusal !== undefined) return refusal;
+    const onRefused = (error: Error) => {
+      refusal = new HandshakeError(error);
+    };
+    // With a listener, ws leaves the answer to it. It emits the event before `handleUpgrade`
+    // returns.
+    this.#server.once('wsClientError', onRefused);
+    this.#server.handleUpgrade(request, stream, head, (socket) =>
+      this.take({ socket, stream: request.socket, serverUuid }, refusalOfNew),
+    );
+    this.#server.off('wsClientError', onRefused);
+    return refusal;
+  }
+
+  /** Whether an agent that arrives now is accepted. */
+  get takesAgents(): boolean {
+    return this.#obstacle() === undefined;
+  }
+
+  /**
+   * Called for each arriving agent before any other work: why it is not accepted and when to
+   * return.
+   */
+  arrive(): AgentNotTakenError | undefined {
+    const obstacle = this.#obstacle();
+    if (obstacle === undefined) return undefined;
+    this.refused += 1;
+    return new AgentNotTakenError(obstacle, this.#isStopping ? RETRY_AFTER_MS : this.#deps.roster.arrivals.defer());
+  }
+
+  /** Takes an agent's open WebSocket and reads its frames from now on. */
+  take(parts: ConnectionParts, refusalOfNew?: RefusalOfNew): void {
+    const settle = this.#deps.roster.arrivals.admit();
+    const connection = new Connection(parts, this.#connectionDeps);
+    this.#connections.set(connection, settle);
+    if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
+  }
+
+  /** Sends every agent a goaway and closes its connection; writes no status change. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    const addresses = this.#otherAddresses();
+    for (const connection of this.#connections.keys()) {
+      connection.send({ type: 'goaway', reason: 'the instance is stopping', withinMs: 0, addresses });
+      connection.terminate('the instance is stopping');
+    }
+    this.#server.close();
+    for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
+  }
+
+  #obstacle(): string | undefined {
+    if (this.#isStopping) return 'the instance is stopping';
+    const { ready, reasons } = this.#deps.roster.readinessForAgents();
+    return ready ? this.#deps.roster.arrivals.obstacle : reasons.join('; ');
+  }
+
+  async #hello(connection: Connection, hello: HelloFrame): Promise<void> {
+    const wrong = this.#wrongHello(connection, hello);
+    if (wrong !== undefined) return connection.refuse(wrong, this.#addresses());
+    try {
+      await this.#accept(connection, hello);
+    } catch (error) {
+      if (!isTemporary(error)) throw error;
+      const isDown = error instanceof DatabaseUnavailableError;
+      const message = isDown ? 'the instance cannot reach its database' : 'the row of this server is in use';
+      connection.refuse({ code: 'no-database', message, retryAfterMs: RETRY_AFTER_MS }, this.#otherAddresses());
+    }
+  }
+
+  #wrongHello(
+    connection: Connection,
+    hello: HelloFrame,
+  ): { code: 'version' | 'protocol'; message: string } | undefined {
+    if (hello.serverUuid !== connection.serverUuid) {
+      return { code: 'protocol', message: 'hello.serverUuid differs from the uuid in the path' };
+    }
+    if (hello.version >= OLDEST_PROTOCOL_VERSION) return undefined;
+    return { code: 'version', message: `this instance speaks protocol versions from ${OLDEST_PROTOCOL_VERSION} on` };
+  }
+
+  async #accept(connection: Connection, hello: HelloFrame): Promise<void> {
+    const { roster, servers, config, cnapiUuid } = this.#deps;
+    // Reads before the accept: an accepted agent that waits for its welcome would count as silent.
+    const digest = await servers.sysinfoDigest(hello.serverUuid);
+    const refusal = digest === undefined ? this.#refusalsOfNew.get(connection)?.() : undefined;
+    this.#refusalsOfNew.delete(connection);
+    if (refusal !== undefined) {
+      const { message, retryAfterMs } = refusal;
+      return connection.refuse({ code: 'too-many-new-servers', message, retryAfterMs }, this.#addresses());
+    }
+    const acceptance = await roster.authority.accept({ hello, socket: connection, isOpen: () => connection.isOpen });
+    if (acceptance.kind === 'gone') return;
+    if (acceptance.kind === 'refused') return connection.refuse(acceptance.refusal, this.#addresses());
+    connection.welcome(acceptance.session, {
+      type: 'welcome',
+      version: PROTOCOL_VERSION,
+      capabilities: [],
+      cnapiUuid,
+      epoch: acceptance.session.epoch,
+      heartbeatMs: config.heartbeatMs,
+      serverSilenceMs: config.serverSilenceMs,
+      reconnectMaxMs: config.reconnectMaxMs,
+      maxFrameBytes: MAX_FRAME_BYTES,
+      addresses: this.#addresses(),
+      sendSysinfo: digest !== hello.sysinfoDigest,
+    });
+  }
+
+  /**
+   * If the database is unreachable, the session waits with its inventory; it is not the agent's
+   * fault.
+   */
+  async #inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void> {
+    const { roster, tasks, registry, clock } = this.#deps;
+    while (!session.isEnded) {
+      try {
+        if (await roster.authority.confirmInventory(session)) tasks.onInventory(registry.view(session), frame);
+        this.#connections.get(connection)?.();
+        return;
+      } catch (error) {
+        if (!isTemporary(error)) throw error;
+        await clock.sleep(INVENTORY_RETRY_MS);
+      }
+    }
+  }
+
+  #frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void {
+    const { registry, servers, tasks } = this.#deps;
+    const { serverUuid } = session;
+    const reason = reasonNotToKeep(frame);
+    if (reason !== undefined) {
+      connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });
+      return;
+    }
+    switch (frame.type) {
+      case 'task_event':
+        tasks.onTaskEvent(registry.view(session), frame);
+        break;
+      case 'task_end':
+        tasks.onTaskEnd(registry.view(session), frame);
+        break;
+      case 'sysinfo':
+        this.#latestSysinfo.run(connection, () => this.#keepSysinfo(connection, frame, size));
+        break;
+      case 'status':
+        servers.queueReport(serverUuid, frame.status, size);
+        break;
+    }
+  }
+
+  /**
+   * The agent sends its sysinfo again only in its next session. Storing it is therefore retried
+   * while the database is unreachable and the connection is open.
+   */
+  async #keepSysinfo(connection: Connection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
+    const { servers, clock } = this.#deps;
+    for (let tries = 1; connection.isOpen || tries === 1; tries++) {
+      try {
+        await servers.recordSysinfo(connection.serverUuid, sysinfo, digest);
+        return;
+      } catch (error) {
+        const isHeld = isTemporary(error) && this.#sysinfoBytesHeld + size <= MAX_SYSINFO_BYTES_HELD;
+        if (tries === 1 || !isHeld) this.#noteNotKept(connection, error, isHeld);
+        if (!isHeld) return;
+        this.#sysinfoBytesHeld += size;
+        await clock.sleep(SYSINFO_RETRY_MS);
+        this.#sysinfoBytesHeld -= size;
+      }
+    }
+  }
+
+  #noteNotKept({ serverUuid }: Connection, error: unknown, isHeld: boolean): void {
+    const fields = { server_uuid: serverUuid, reason: messageOf(error), tried_again: isHeld };
+    this.#deps.log.warn(fields, 'server: its sysinfo was not kept');
+  }
+
+  #closed(connection: Connection, session: Session | undefined): void {
+    this.#connections.get(connection)?.();
+    this.#connections.delete(connection);
+    if (session === undefined) return;
+    if (this.#isStopping) this.#deps.roster.sessions.end(session);
+    else this.#deps.roster.verdicts.lose(session, 'closed');
+  }
+
+  #addresses(): Address[] {
+    return this.#deps.roster.addresses();
+  }
+
+  #otherAddresses(): Address[] {
+    return this.#addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+  }
+}
+
+/** A report that the database refuses would fail all reports of the same statement. */
+function reasonNotToKeep(frame: AgentFrame): string | undefined {
+  if (frame.type === 'sysinfo') return reasonNotStorable(frame.sysinfo);
+  return frame.type === 'status' ? reasonNotStorable(frame.status) : undefined;
+}

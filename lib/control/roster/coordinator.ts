@@ -1,0 +1,361 @@
+/**
+ * The roster of one instance as the rest of the process sees it. Connects the roster's drivers,
+ * receives what other instances send to this run, and starts and ends the evacuation when the
+ * instance becomes unhealthy and recovers. Made by `core.ts`; used by the link and the routes.
+ */
+import type { Bus, Subscription } from '../../platform/bus/bus.ts';
+import { parseRunMessage, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { EventLoop } from '../../platform/event-loop.ts';
+import type { Random } from '../../platform/random.ts';
+import type { Address } from '../../protocol/frames.ts';
+import type { Admission } from './admission.ts';
+import { Arrivals } from './arrivals.ts';
+import { Authority } from './authority.ts';
+import { Balancer } from './balancer.ts';
+import { type DrainDoor, Drainer } from './drainer.ts';
+import { Evacuation } from './evacuation.ts';
+import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './instance-store.ts';
+import { Instances } from './instances.ts';
+import { ProbeCaller } from './probe.ts';
+import { Reaper } from './reaper.ts';
+import { InstanceNotFoundError, LastInstanceError } from './roster-errors.ts';
+import type { Writer } from './roster-store.ts';
+import { SessionTable } from './session.ts';
+import { readStatusHistory, type StatusChange } from './status-history.ts';
+import { Ticker } from './ticker.ts';
+import { Verdicts } from './verdicts.ts';
+import { Watch } from './watch.ts';
+
+interface RosterConfig {
+  silenceMs: number;
+  checkMs: number;
+  beatMs: number;
+  leaseMs: number;
+  adoptGraceMs: number;
+  startGraceMs: number;
+  slowPollMs: number;
+  slowPollNoBusMs: number;
+  reconnectMaxMs: number;
+  drainAgentsMs: number;
+  drainWaitsMs: number;
+  balanceQuietMs: number;
+  maxAgents: number;
+}
+
+interface RosterDeps {
+  /** Shared with the rest of the process. */
+  database: Queryable;
+  /** One connection each; nothing else uses them. */
+  beatDatabase: Queryable;
+  verdictDatabase: Queryable;
+  bus: Bus;
+  cnapiUuid: string;
+  /** Where this instance is reached; called at start(). */
+  identity: () => InstanceIdentity;
+  /** What the rest of the process does when this instance leaves. */
+  door: DrainDoor;
+  config: RosterConfig;
+  eventLoop: EventLoop;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+}
+
+/** As served by GET /instances. */
+export interface InstanceView {
+  uuid: string;
+  run: string;
+  url: string;
+  pid: number;
+  version: string;
+  state: string;
+  agents: number;
+  /** Null for an instance of a version that does not report it. */
+  admission: Admission | null;
+  /** How long the answering instance has seen its beat stand still. */
+  lease_age_ms: number;
+  started: string;
+}
+
+export interface Readiness {
+  ready: boolean;
+  reasons: string[];
+}
+
+/** A probe is sent after this share of silenceMs (1.25 s of 2 s). */
+const PROBE_SHARE = 0.625;
+const FRESH_WITHIN_MS = 1000;
+
+export class Roster {
+  readonly sessions = new SessionTable();
+  readonly instances: Instances;
+  readonly arrivals: Arrivals;
+  readonly authority: Authority;
+  readonly verdicts: Verdicts;
+  readonly reaper: Reaper;
+  readonly balancer: Balancer;
+  readonly evacuation: Evacuation;
+  readonly drainer: Drainer;
+  /** Deadlines that judge agents are counted in its ticks. */
+  readonly ticker: Ticker;
+  readonly #deps: RosterDeps;
+  readonly #watch: Watch;
+  readonly #probes: ProbeCaller;
+  #hearing: Subscription | undefined;
+  #runMessageListener: (message: RunMessage) => void = () => {};
+  #runReadyListener: () => void = () => {};
+  #isStarted = false;
+  #isStopped = false;
+
+  constructor(deps: RosterDeps) {
+    const { bus, clock, cnapiUuid, config, database, log, random } = deps;
+    const { sessions } = this;
+    this.#deps = deps;
+    const ticker = new Ticker({ clock, checkMs: config.checkMs });
+    this.ticker = ticker;
+    const countAgents = () => sessions.size;
+    this.instances = new Instances({
+      ...deps,
+      database: deps.beatDatabase,
+      ticker,
+      times: config,
+      countAgents,
+      admission: () => this.arrivals.admission,
+    });
+    const run = () => this.instances.run;
+    const writer = (): Writer => ({ cnapiUuid, run: run() });
+    this.verdicts = new Verdicts({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
+    this.#probes = new ProbeCaller({ bus, sessions, run, ticker, random });
+    const common = { sessions, verdicts: this.verdicts, database, writer, clock, log };
+    this.authority = new Authority({ ...common, probes: this.#probes, bus });
+    const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
+    this.#watch = new Watch({ ...common, ticker, run, limits });
+    this.arrivals = new Arrivals({
+      ticker,
+      eventLoop: deps.eventLoop,
+      sessions: countAgents,
+      quiet: () => this.#watch.quiet,
+      statementMs: () => this.authority.statementMs,
+      takesAgents: () => this.readinessForAgents().ready,
+      maxAgents: config.maxAgents,
+      clock,
+      log,
+    });
+    this.reaper = new Reaper({
+      ...common,
+      ticker,
+      mayJudgeStrangers: () => this.instances.mayJudgeStrangers,
+      slowPollMs: () => this.slowPollMs,
+      adoptGraceMs: config.adoptGraceMs,
+    });
+    this.balancer = new Balancer({ ...common, ticker, instances: this.instances, ...config });
+    this.evacuation = new Evacuation({
+      ...common,
+      addresses: () => this.#otherAddresses(this.instances.live.filter(({ admission }) => admission !== 'closed')),
+      askAgainMs: config.reconnectMaxMs,
+    });
+    this.drainer = new Drainer({
+      ...deps,
+      sessions,
+      announce: () => this.instances.announceDrain(),
+      otherAddresses: () => this.#addressesToLeaveFor(),
+      endVerdicts: () => void this.verdicts.stop(),
+      times: config,
+    });
+    this.instances.listen({
+      toldToDrain: () => this.drainer.begin('asked to over REST'),
+      runRenewed: () => this.#runRenewed(),
+      fellSick: (trouble) => {
+        if (!this.#isStopped) this.evacuation.begin(trouble);
+      },
+      recovered: () => this.#recovered(),
+      runsEnded: () => this.reaper.pollSoon(),
+    });
+  }
+
+  /** The period of every slow poll: shorter while the bus is lost. */
+  get slowPollMs(): number {
+    return this.#deps.bus.isHealthy() ? this.#deps.config.slowPollMs : this.#deps.config.slowPollNoBusMs;
+  }
+
+  /**
+   * Receives the messages to this run that are not the roster's own, and each confirmation of the
+   * subscription.
+   */
+  onRunMessage(listener: (message: RunMessage) => void, readyListener: () => void): void {
+    this.#runMessageListener = listener;
+    this.#runReadyListener = readyListener;
+  }
+
+  /** Resolves when the instance is live, or when `signal` has aborted. */
+  async start(signal: AbortSignal): Promise<void> {
+    this.ticker.start();
+    await this.instances.start(signal);
+    if (this.#isStopped || signal.aborted) return;
+    this.#hear();
+    this.reaper.start();
+    this.#isStarted = true;
+  }
+
+  /** From now on takes no agents: the process is about to stop. */
+  retire(): void {
+    this.#isStopped = true;
+  }
+
+  /**
+   * Stops without changing any status: the run marks itself dead, its rows become ownerless, and
+   * its agents go to other instances.
+   */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.evacuation.end();
+    this.#hearing?.close();
+    const drivers = [this.drainer, this.verdicts, this.reaper, this.#watch, this.instances];
+    await Promise.all(drivers.map((driver) => driver.stop()));
+    this.ticker.stop();
+  }
+
+  /** Whether callers should be sent here now, and why not. */
+  readiness(): Readiness {
+    return this.#readiness(this.drainer.isDraining);
+  }
+
+  /**
+   * Whether agents are accepted now, and why not. While the instance drains, it accepts agents only
+   * if they can go nowhere else.
+   */
+  readinessForAgents(): Readiness {
+    return this.#readiness(this.drainer.isDraining && this.#addressesToLeaveFor().length > 0);
+  }
+
+  /** Whether every instance that stays rejects new agents. */
+  get isZoneAtCapacity(): boolean {
+    const staying = this.instances.live.filter(({ isDraining }) => !isDraining);
+    return staying.length > 0 && staying.every(({ admission }) => admission !== undefined && admission !== 'open');
+  }
+
+  /**
+   * The live runs as the database has them now, or, if it does not answer within a second, as they
+   * were last read.
+   */
+  async views(): Promise<InstanceView[]> {
+    const { clock, database } = this.#deps;
+    const lastRead = () => this.instances.live;
+    const live = await Promise.race([readLive(database).catch(lastRead), clock.sleep(FRESH_WITHIN_MS).then(lastRead)]);
+    return live.map((instance) => this.#viewOf(instance));
+  }
+
+  /**
+   * Asks an instance to drain; it learns this with its next beat. Of two runs of one instance, the
+   * later one drains.
+   * @throws InstanceNotFoundError, LastInstanceError, DatabaseUnavailableError
+   */
+  async drain(cnapiUuid: string): Promise<InstanceView> {
+    const { database } = this.#deps;
+    const found = (await readLive(database)).findLast((instance) => instance.cnapiUuid === cnapiUuid);
+    if (found === undefined) throw new InstanceNotFoundError(cnapiUuid);
+    const answer = await drainRun(database, found.run);
+    if (answer === 'gone') throw new InstanceNotFoundError(cnapiUuid);
+    if (answer === 'last') throw new LastInstanceError(cnapiUuid);
+    return this.#viewOf({ ...found, isDraining: true });
+  }
+
+  /** Where agents may go. */
+  addresses(): Address[] {
+    return addressesOf(this.instances.live);
+  }
+
+  statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]> {
+    return readStatusHistory(this.#deps.database, serverUuid, page);
+  }
+
+  /**
+   * No run has authority for the server any more: closes its session, here or at the run that had
+   * it.
+   */
+  serverRemoved(
+    serverUuid: string,
+    { previousRun, epoch }: { previousRun: string | null; epoch: number | null },
+  ): void {
+    if (previousRun === null || epoch === null) return;
+    const session = this.sessions.get(serverUuid);
+    // A session of a higher epoch was accepted after the removal.
+    if (session !== undefined && session.epoch <= epoch) this.verdicts.supersede(session, 'its server was removed');
+    if (previousRun === this.instances.run) return;
+    const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch };
+    this.#deps.bus.publish(runTopic(previousRun), message);
+  }
+
+  #viewOf(instance: InstanceRow): InstanceView {
+    return {
+      uuid: instance.cnapiUuid,
+      run: instance.run,
+      url: instance.url,
+      pid: instance.pid,
+      version: instance.version,
+      state: instance.isDraining ? 'draining' : instance.state,
+      agents: instance.agents,
+      admission: instance.admission ?? null,
+      lease_age_ms: this.instances.leaseAgeMs(instance.run),
+      started: instance.startedAt.toISOString(),
+    };
+  }
+
+  #readiness(isDraining: boolean): Readiness {
+    const reasons: string[] = [];
+    if (!this.#isStarted) reasons.push('starting');
+    if (this.#isStopped) reasons.push('stopping');
+    else if (isDraining) reasons.push('draining');
+    if (this.instances.trouble !== undefined) reasons.push(this.instances.trouble);
+    return { ready: reasons.length === 0, reasons };
+  }
+
+  #otherAddresses(live: readonly InstanceRow[] = this.instances.live): Address[] {
+    return addressesOf(live).filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+  }
+
+  /** Leaves out instances that may be dead: agents that are sent there could not come back here. */
+  #addressesToLeaveFor(): Address[] {
+    const { instances } = this;
+    const doubtfulMs = this.#deps.config.leaseMs / 2;
+    return this.#otherAddresses(instances.live.filter(({ run }) => instances.leaseAgeMs(run) < doubtfulMs));
+  }
+
+  #hear(): void {
+    this.#hearing?.close();
+    this.#hearing = this.#deps.bus.subscribe(
+      runTopic(this.instances.run),
+      (message) => this.#heard(parseRunMessage(message)),
+      () => this.#runReadyListener(),
+    );
+  }
+
+  #heard(message: RunMessage | undefined): void {
+    if (message === undefined) return;
+    if (message.kind === 'roster') this.reaper.pollSoon();
+    else if (message.kind === 'probe') void this.#probes.answer(message);
+    else this.#runMessageListener(message);
+  }
+
+  #runRenewed(): void {
+    this.#watch.runRenewed(this.#deps.clock.now());
+    if (!this.#isStopped) this.#hear();
+  }
+
+  #recovered(): void {
+    this.evacuation.end();
+    this.reaper.pollSoon();
+  }
+}
+
+/**
+ * The addresses of the instances that stay; of two runs at one address (a restart), the later one.
+ */
+function addressesOf(live: readonly InstanceRow[]): Address[] {
+  const staying = live.filter(({ isDraining }) => !isDraining);
+  const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
+  return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
+}

@@ -1,0 +1,153 @@
+/**
+ * Takes this instance out of service in good order: runs drain.ts on a clock, announces the drain
+ * in the database, and asks the agents to leave. Made by `core.ts`; begun by the coordinator when
+ * the instance's row says so, and by `server.ts` at SIGTERM. It retries failed steps; its deadlines
+ * hold in any case.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Address } from '../../protocol/frames.ts';
+import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';
+import type { DrainAnswer } from './instance-store.ts';
+import { Relocation } from './relocation.ts';
+import type { SessionTable } from './session.ts';
+
+interface DrainerDeps {
+  sessions: SessionTable;
+  /** Announces to all instances that this one leaves. */
+  announce: () => Promise<DrainAnswer>;
+  /** Where agents can go. */
+  otherAddresses: () => Address[];
+  /**
+   * Stops changing the status of servers whose agents are left behind: this instance, not their
+   * agents, closes those sessions.
+   */
+  endVerdicts: () => void;
+  /** The rest of the process: what callers and waits see of the drain. */
+  door: DrainDoor;
+  times: DrainTimes;
+  clock: Clock;
+  log: Logger;
+}
+
+export interface DrainDoor {
+  /**
+   * The number of requests without an answer, waits and streams included, and of other work that
+   * must not be cut off.
+   */
+  unanswered(): number;
+  /**
+   * The instance will leave: from now on each answer asks its caller not to reuse the connection.
+   */
+  announce(): void;
+  /** Accepts no new connections. */
+  close(): void;
+  /** Answers all waits with their present state. */
+  endWaits(): void;
+  /** Nothing is left to wait for: the process may end. */
+  leave(): void;
+}
+
+const TICK_MS = 100;
+
+export class Drainer {
+  readonly #deps: DrainerDeps;
+  /** Each agent is asked once. */
+  readonly #relocation: Relocation;
+  #state: DrainState | undefined;
+  #timer: Timer | undefined;
+  #announcing: Promise<void> | undefined;
+
+  constructor(deps: DrainerDeps) {
+    this.#deps = deps;
+    this.#relocation = new Relocation({ clock: deps.clock, pauseMs: () => Number.POSITIVE_INFINITY });
+  }
+
+  get isDraining(): boolean {
+    return this.#state !== undefined;
+  }
+
+  /** Begins the drain; calling it again changes nothing. */
+  begin(why: string): void {
+    if (this.#state !== undefined) return;
+    const { clock, log, door, sessions } = this.#deps;
+    log.info({ why, agents: sessions.size }, 'instance: serving -> draining');
+    door.announce();
+    this.#timer = clock.every(TICK_MS, () => this.#tick());
+    const { state, effects } = beginDrain(clock.now());
+    this.#state = state;
+    for (const effect of effects) this.#do(effect);
+  }
+
+  async stop(): Promise<void> {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    await this.#announcing;
+  }
+
+  #tick(): void {
+    const { door, otherAddresses, sessions } = this.#deps;
+    const view = { others: otherAddresses().length, agents: sessions.size, unanswered: door.unanswered() };
+    this.#step({ type: 'tick', view });
+  }
+
+  #step(event: DrainEvent): void {
+    const before = this.#state;
+    if (before === undefined || this.#timer === undefined) return;
+    const { clock, log, sessions, times, door } = this.#deps;
+    const { state, effects } = stepDrain(before, event, clock.now(), times);
+    this.#state = state;
+    if (state.phase !== before.phase) {
+      const left = { agents: sessions.size, unanswered: door.unanswered() };
+      log.info({ from: before.phase, to: state.phase, event: event.type, ...left }, 'instance: draining');
+    }
+    for (const effect of effects) this.#do(effect);
+  }
+
+  #do(effect: DrainEffect): void {
+    const { door } = this.#deps;
+    switch (effect.do) {
+      case 'announce':
+        this.#announcing = this.#announce();
+        return;
+      case 'tell-agents':
+        return this.#tellAgents(effect.atMost, effect.withinMs);
+      case 'close-door':
+        this.#leaveBehind();
+        return door.close();
+      case 'end-waits':
+        return door.endWaits();
+      case 'leave':
+        this.#timer?.cancel();
+        return door.leave();
+      default:
+        return effect satisfies never;
+    }
+  }
+
+  #leaveBehind(): void {
+    this.#deps.endVerdicts();
+    const agents = this.#deps.sessions.size;
+    if (agents > 0)
+      this.#deps.log.warn(
+        { agents },
+        'instance: these agents found no other instance in time; it leaves without moving them',
+      );
+  }
+
+  async #announce(): Promise<void> {
+    try {
+      const answer = await this.#deps.announce();
+      this.#step({ type: 'announced', answer });
+    } catch (error) {
+      this.#deps.log.debug({ reason: messageOf(error) }, 'instance: cannot say yet that it is draining');
+      this.#step({ type: 'unannounced' });
+    }
+  }
+
+  #tellAgents(atMost: number, withinMs: number): void {
+    const request = { atMost, withinMs, reason: 'the instance is leaving', addresses: this.#deps.otherAddresses() };
+    this.#relocation.ask({ ...request, among: this.#deps.sessions.all() });
+  }
+}

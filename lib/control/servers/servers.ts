@@ -1,0 +1,327 @@
+/**
+ * The servers as the rest of the instance sees them. REST lists, reads, updates and removes them;
+ * the agent link (or REST, for legacy agents) delivers sysinfo and reports. Owns the servers' rows
+ * but not their status. A write that conflicts with another is decided again on the new state, a
+ * bounded number of times.
+ */
+import { CnapiError } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Batcher } from '../../platform/postgres/batcher.ts';
+import type { BucketObject } from '../../platform/moray/bucket.ts';
+import { BucketStore } from '../../platform/moray/bucket-store.ts';
+import type { Database } from '../../platform/postgres/database.ts';
+import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
+import { type Clock, isoNow } from '../../platform/clock.ts';
+import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
+import { ReportQueue } from './report-queue.ts';
+import {
+  applySysinfo,
+  composeServer,
+  DEFAULTS_KEY,
+  INITIAL_DEFAULTS,
+  type Json,
+  parseReport,
+  type ServerDefaults,
+  type ServerDocument,
+  type ServerObject,
+} from './server.ts';
+import { serversBucket } from './server-schema.ts';
+import * as store from './server-store.ts';
+import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts';
+
+interface ServersDeps {
+  database: Database;
+  clock: Clock;
+  log: Logger;
+  /** The `datacenter` of a new server. */
+  datacenter: string;
+}
+
+export interface FoundServer {
+  server: ServerObject;
+  /** From the roster, whatever status is displayed. */
+  isRunning: boolean;
+}
+
+interface ListQuery {
+  filter: store.ServerFilter;
+  breadth: store.Breadth;
+  part: store.ListPart;
+}
+
+export class ServerNotFoundError extends CnapiError {
+  constructor(serverUuid: string) {
+    super('ResourceNotFound', 404, `Server ${serverUuid} not found`);
+  }
+}
+
+/**
+ * The sysinfo of one machine was sent for another machine's uuid; 409, as for other impossible
+ * arguments.
+ */
+export class SysinfoMismatchError extends CnapiError {
+  constructor(serverUuid: string, sysinfoUuid: unknown) {
+    const message = `sysinfo.UUID ${JSON.stringify(sysinfoUuid)?.slice(0, 100)} is not the server's own, ${serverUuid}`;
+    super('InvalidArgument', 409, message, { errors: [{ field: 'sysinfo', code: 'Invalid', message }] });
+  }
+}
+
+/**
+ * Enough for any number of conflicts between an agent's own messages; callers choose their own
+ * number.
+ */
+const SYSINFO_RETRIES = 10;
+/** Read in one statement. */
+const MAX_DIGESTS = 200;
+/** Read or written in one statement; each has a few KB. */
+const MAX_DOCUMENTS = 50;
+/** Written in one statement; each has about 40 KB. */
+const MAX_SYSINFOS = 25;
+
+type Stored = BucketObject<ServerDocument>;
+
+export class Servers {
+  readonly #database: Database;
+  readonly #buckets: BucketStore;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #datacenter: string;
+  readonly #reports: ReportQueue;
+  /** Each agent that connects reads one. */
+  readonly #digests: Batcher<string, string>;
+  /** Each new agent sends one sysinfo; the server's document is read, and created, before it. */
+  readonly #sysinfos: Batcher<store.KeptSysinfo, true>;
+  readonly #documents: Batcher<string, Stored>;
+  readonly #creations: Batcher<{ serverUuid: string; document: ServerDocument }, true>;
+  #defaultsAsked: Promise<ServerDefaults> | undefined;
+
+  constructor({ database, clock, log, datacenter }: ServersDeps) {
+    this.#database = database;
+    this.#buckets = new BucketStore({ database });
+    this.#clock = clock;
+    this.#log = log;
+    this.#datacenter = datacenter;
+    this.#reports = new ReportQueue({ database, clock, log });
+    const shared = { clock, log, database };
+    this.#digests = new Batcher({
+      ...shared,
+      what: 'reading of sysinfo digests',
+      keyOf: (serverUuid) => serverUuid,
+      maxBatch: MAX_DIGESTS,
+      ask: (serverUuids, connection) => store.readDigests(connection, serverUuids),
+    });
+    this.#sysinfos = new Batcher({
+      ...shared,
+      what: 'storing of sysinfo',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_SYSINFOS,
+      ask: async (kept, connection) =>
+        new Map((await store.storeSysinfos(connection, kept)).map((serverUuid) => [serverUuid, true])),
+    });
+    this.#documents = new Batcher({
+      ...shared,
+      what: 'reading of server documents',
+      keyOf: (serverUuid) => serverUuid,
+      maxBatch: MAX_DOCUMENTS,
+      ask: (serverUuids, connection) => this.#buckets.getMany<ServerDocument>(serversBucket, serverUuids, connection),
+    });
+    this.#creations = new Batcher({
+      ...shared,
+      what: 'creation of servers',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_DOCUMENTS,
+      ask: async (created, connection) => {
+        const documents = new Map(created.map(({ serverUuid, document }) => [serverUuid, document]));
+        const etags = await this.#buckets.createMany(serversBucket, documents, connection);
+        return new Map([...etags.keys()].map((serverUuid) => [serverUuid, true]));
+      },
+    });
+  }
+
+  /**
+   * Creates the bucket, and the defaults of new servers if they are missing. Call it after the
+   * migrations.
+   */
+  async start(): Promise<void> {
+    await this.#buckets.ensureBucket(serversBucket);
+    const isNew = { etag: null };
+    await this.#buckets.put(serversBucket, DEFAULTS_KEY, { ...INITIAL_DEFAULTS }, isNew).catch(unlessConflict);
+  }
+
+  /** Drops the queued reports. */
+  stop(): Promise<void> {
+    return this.#reports.stop();
+  }
+
+  /** The number of servers by status. */
+  counts(): Promise<Record<string, number>> {
+    return store.countServers(this.#database);
+  }
+
+  /** In order of uuid, one part at a time; `next` is where to continue. */
+  async list({ filter, breadth, part }: ListQuery): Promise<{ servers: ServerObject[]; next: string | undefined }> {
+    const { servers, next } = await store.listServers(this.#database, filter, breadth, part);
+    return { servers: servers.map(composeServer), next };
+  }
+
+  /** The server, whole by default, or the defaults under the name `default`. */
+  async get(serverUuid: string, breadth: store.Breadth = store.WHOLE): Promise<FoundServer | undefined> {
+    if (serverUuid === DEFAULTS_KEY) return this.#getDefaults();
+    const parts = await store.readServer(this.#database, serverUuid, breadth);
+    return parts === undefined ? undefined : { server: composeServer(parts), isRunning: parts.status === 'running' };
+  }
+
+  /**
+   * Applies a caller's update; retries a conflict with another write `etagRetries` times.
+   * @throws ServerNotFoundError, InvalidServerUpdateError, EtagConflictError
+   */
+  async update(serverUuid: string, update: ServerUpdate, etagRetries: number): Promise<void> {
+    checkUpdate(update);
+    const epoch = update.transitional_status
+      ? ((await store.readStanding(this.#database, serverUuid))?.epoch ?? null)
+      : null;
+    await this.#write(serverUuid, etagRetries, (before) => {
+      if (before === undefined) throw new ServerNotFoundError(serverUuid);
+      return applyUpdate(before, update, epoch);
+    });
+  }
+
+  /**
+   * Stores a server's sysinfo and the fields derived from it; creates the server if it does not
+   * exist. `digest` is the agent's own; from it the agent knows whether to send the sysinfo again.
+   * Returns true when it created the server. Calls `admitNew` before it creates one; that function
+   * may throw.
+   * @throws SysinfoMismatchError
+   */
+  async recordSysinfo(
+    serverUuid: string,
+    sysinfo: Json,
+    digest = digestOf(sysinfo),
+    admitNew: () => void = () => undefined,
+  ): Promise<boolean> {
+    const named = sysinfo.UUID;
+    if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
+      throw new SysinfoMismatchError(serverUuid, named);
+    const context = { defaults: await this.#defaults(), datacenter: this.#datacenter, observedAt: isoNow(this.#clock) };
+    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, (before) => {
+      if (before === undefined) admitNew();
+      return applySysinfo(before, serverUuid, sysinfo, context);
+    });
+    // Last, so that a digest is stored only for a sysinfo that was applied.
+    await this.#sysinfos.ask({ serverUuid, sysinfo, digest });
+    return isNew;
+  }
+
+  /** Stores an agent's report of VMs, memory and disk. False when the server does not exist. */
+  async recordReport(serverUuid: string, status: Json): Promise<boolean> {
+    return (await store.storeReports(this.#database, [[serverUuid, parseReport(status)]])).length > 0;
+  }
+
+  /** These keys of the stored sysinfo; undefined when there is none. */
+  sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<Json | undefined> {
+    return store.readSysinfoParts(this.#database, serverUuid, keys);
+  }
+
+  /** As `recordReport`, but later and in a batch; a report that cannot be stored is dropped. */
+  queueReport(serverUuid: string, status: Json, size: number): void {
+    this.#reports.add(serverUuid, parseReport(status), size);
+  }
+
+  /** Reports that were dropped because the queue was full. */
+  get droppedReports(): number {
+    return this.#reports.dropped;
+  }
+
+  /**
+   * The digest of the stored sysinfo; undefined when there is none and the agent should send it.
+   */
+  sysinfoDigest(serverUuid: string): Promise<string | undefined> {
+    return this.#digests.ask(serverUuid);
+  }
+
+  /**
+   * Removes a server and its authority. `cnapiUuid`: the instance that removes it. The caller
+   * closes the server's session.
+   * @throws ServerNotFoundError
+   */
+  async remove(serverUuid: string, cnapiUuid: string): Promise<store.RemovedServer> {
+    const removed = await store.removeServer(this.#database, cnapiUuid, serverUuid);
+    if (removed === undefined) throw new ServerNotFoundError(serverUuid);
+    this.#log.info({ server_uuid: serverUuid }, 'server removed');
+    return removed;
+  }
+
+  /**
+   * Removes the defaults of new servers.
+   * @throws ServerNotFoundError
+   */
+  async removeDefaults(): Promise<void> {
+    try {
+      await this.#buckets.delete(serversBucket, DEFAULTS_KEY);
+    } catch (error) {
+      if (error instanceof ObjectNotFoundError) throw new ServerNotFoundError(DEFAULTS_KEY);
+      throw error;
+    }
+    this.#log.info({}, 'the defaults of new servers were removed');
+  }
+
+  /**
+   * Reads, decides, and writes if that changes anything; repeats while another write conflicts.
+   * Reads and creations share statements with those of other servers. True when it created the
+   * server.
+   */
+  async #write(
+    serverUuid: string,
+    retries: number,
+    decide: (before: ServerDocument | undefined) => ServerDocument,
+  ): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      const stored = await this.#documents.ask(serverUuid);
+      const after = decide(stored?.value);
+      if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return false;
+      try {
+        if (stored === undefined) await this.#create(serverUuid, after);
+        else await this.#buckets.put(serversBucket, serverUuid, after, { etag: stored.etag });
+        return stored === undefined;
+      } catch (error) {
+        if (!(error instanceof EtagConflictError) || attempt >= retries) throw error;
+      }
+    }
+  }
+
+  /** @throws EtagConflictError when the server exists */
+  async #create(serverUuid: string, document: ServerDocument): Promise<void> {
+    const isCreated = await this.#creations.ask({ serverUuid, document });
+    if (!isCreated) {
+      const existing = await this.#documents.ask(serverUuid);
+      throw new EtagConflictError(serversBucket.name, serverUuid, null, existing?.etag ?? null);
+    }
+    this.#log.info({ server_uuid: serverUuid, hostname: document.hostname }, 'server created');
+  }
+
+  /** Agents that connect at the same time share one read. */
+  #defaults(): Promise<ServerDefaults> {
+    this.#defaultsAsked ??= this.#readDefaults().finally(() => {
+      this.#defaultsAsked = undefined;
+    });
+    return this.#defaultsAsked;
+  }
+
+  async #readDefaults(): Promise<ServerDefaults> {
+    const { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial } = {
+      ...INITIAL_DEFAULTS,
+      ...(await this.#documents.ask(DEFAULTS_KEY))?.value,
+    };
+    return { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial };
+  }
+
+  async #getDefaults(): Promise<FoundServer | undefined> {
+    const stored = await this.#documents.ask(DEFAULTS_KEY);
+    if (stored === undefined) return undefined;
+    return { server: { ...stored.value, uuid: DEFAULTS_KEY, status: 'unknown' }, isRunning: false };
+  }
+}
+
+function unlessConflict(error: unknown): void {
+  if (!(error instanceof EtagConflictError)) throw error;
+}

@@ -1,0 +1,396 @@
+/**
+ * Gives tasks to servers with legacy agents, which hold no session: claims their queued tasks, has
+ * each task posted once, and records its end (docs/design.md section 5, "Legacy agents"). Any
+ * instance may claim. The row names the run that claimed, and only that run's process posts. Owned
+ * by the dispatcher.
+ *
+ *     hint (created here or offered by another instance) ─┐
+ *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ given ──read──▶ held
+ *     held ──posted──▶ ended ──recorded──▶ forgotten
+ *     slow poll ──▶ post lost claims; end posts of dead runs; repeat unrecorded ends
+ *     retire() ──▶ claims no more, offers its hints to other instances
+ *     stop() ──▶ posts in flight end as unknown
+ *
+ * Claims, polls, reads and moves to a new run each go through the batching engine, under its
+ * failure rule (`lib/platform/postgres/batch-queue.ts`). Claims run one at a time, and the slow poll's work runs
+ * between claims. So a task that this run has claimed according to the database, and did not know
+ * of when it asked, was never posted. Given tasks take room just as held tasks do.
+ */
+import type { Bus, Subscription } from '../../platform/bus/bus.ts';
+import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { type Clock, isoNow } from '../../platform/clock.ts';
+import { Again } from './again.ts';
+import type { ChangedTask } from './claim-store.ts';
+import { DeadPosters } from './dead-posters.ts';
+import type { TaskMessenger } from './messenger.ts';
+import {
+  claimPosts,
+  endPosts,
+  findLostPosts,
+  type GivenPost,
+  movePosts,
+  type PostOrder,
+  type PostRoom,
+  readDeadPosters,
+  readPosts,
+} from './post-store.ts';
+import { MAX_READ_BYTES, MAX_READ_TASKS } from './read-batches.ts';
+import { type EndReport, type ReportSubject, sizeOf, toEnd, withoutResult } from './report.ts';
+
+interface PostsDeps {
+  database: Queryable;
+  bus: Bus;
+  messenger: TaskMessenger;
+  /** This instance's current run. */
+  run: () => string;
+  clock: Clock;
+  log: Logger;
+  config: { taskOverdueMs: number; adoptGraceMs: number; slowPollMs: number };
+  /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
+  record: (subject: ReportSubject, end: EndReport, acknowledge: () => void) => void;
+  /** These tasks changed: wake those who wait for them. */
+  onChanged: (changed: readonly ChangedTask[]) => void;
+  /** Limits of what is held at once. Default 2,000 posts with 64 MiB of params. */
+  room?: PostRoom;
+}
+
+export interface PostStats {
+  /** Tasks whose end this instance waits for. */
+  postsInFlight: number;
+  posted: number;
+  /** Posts of dead runs, ended here. */
+  postsLost: number;
+}
+
+/** A task that was claimed and is not read yet. */
+interface Given {
+  post: GivenPost;
+  /** The run that the row names. */
+  run: string;
+}
+
+/** A task that this process posts. */
+interface Post {
+  order: PostOrder;
+  /** The run that the row names. */
+  run: string;
+  giveUp: AbortController;
+  end?: EndReport;
+}
+
+const DEFAULT_ROOM: PostRoom = { posts: 2_000, bytes: 64 * 1024 * 1024 };
+/** Of ends not recorded yet; above it the results are dropped. */
+const MAX_ENDS_SIZE = 64 * 1024 * 1024;
+const MAX_PER_CLAIM = 500;
+const MAX_SERVERS_PER_CLAIM = 500;
+const MAX_BATCHES = 20;
+const MAX_MOVED_AT_ONCE = 2_000;
+/** All that one claim gave is read together. */
+const GATHER_MS = 1;
+const POLL = 'poll';
+/** Missed slow polls after which an observer counts as having stood still. */
+const MAX_MISSED_POLLS = 3;
+
+export class Posts {
+  readonly #deps: PostsDeps;
+  readonly #room: PostRoom;
+  /** Servers to claim for. */
+  readonly #claims: BatchQueue<string>;
+  readonly #polls: BatchQueue<typeof POLL>;
+  readonly #reads: BatchQueue<Given>;
+  readonly #moves: BatchQueue<Given | Post>;
+  /** Servers with a queue that have no room until some of their posts have ended. */
+  readonly #full = new Set<string>();
+  readonly #again: Again;
+  readonly #deadPosters: DeadPosters;
+  /** Claimed but not read yet. */
+  readonly #given = new Map<string, Given>();
+  readonly #held = new Map<string, Post>();
+  readonly #posting = new Set<Promise<void>>();
+  /** Bytes of params of given and held tasks. */
+  #bytes = 0;
+  #endsSize = 0;
+  #isStopping = false;
+  #isRetired = false;
+  /** The last claim or poll; the next one begins after it. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #offers: Subscription | undefined;
+  #posted = 0;
+  #lost = 0;
+
+  constructor(deps: PostsDeps) {
+    this.#deps = deps;
+    this.#room = deps.room ?? DEFAULT_ROOM;
+    this.#again = new Again(deps.clock, (serverUuid) => this.hint(serverUuid));
+    const { adoptGraceMs, slowPollMs } = deps.config;
+    this.#deadPosters = new DeadPosters({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
+    this.#claims = new BatchQueue<string>({
+      ...deps,
+      what: 'claims of tasks for legacy agents',
+      keyOf: (serverUuid) => serverUuid,
+      join: (_, later) => later,
+      maxBatch: MAX_SERVERS_PER_CLAIM,
+      mayBegin: () => this.#mayClaim(),
+      work: (servers, database) => this.#inTurn(() => this.#claimFor(servers, database)),
+    });
+    this.#polls = new BatchQueue<typeof POLL>({
+      ...deps,
+      what: 'the slow poll of tasks for legacy agents',
+      keyOf: (poll) => poll,
+      join: (_, later) => later,
+      maxBatch: 1,
+      work: (_, database) => this.#inTurn(() => this.#catchUp(database)),
+    });
+    this.#reads = new BatchQueue<Given>({
+      ...deps,
+      what: 'reads of tasks for legacy agents',
+      keyOf: idOf,
+      maxBatch: MAX_READ_TASKS,
+      maxBatchSize: MAX_READ_BYTES,
+      sizeOf: ({ post }) => post.params_bytes,
+      work: (given, database) => this.#read(given, database),
+      refused: (one, error) => this.#cannotBeRead(one, error),
+    });
+    this.#moves = new BatchQueue<Given | Post>({
+      ...deps,
+      what: 'posts that move to a new run',
+      keyOf: idOf,
+      join: (_, later) => later,
+      maxBatch: MAX_MOVED_AT_ONCE,
+      work: (all, database) => this.#moveToNewRun(all, database),
+    });
+  }
+
+  /** Whether this instance could post more. */
+  get hasRoom(): boolean {
+    const { posts, bytes } = this.#roomLeft;
+    return posts > 0 && bytes > 0;
+  }
+
+  start(): void {
+    this.#offers = this.#deps.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => {
+      if (typeof serverUuid === 'string' && this.#mayClaim()) this.hint(serverUuid);
+    });
+  }
+
+  /**
+   * This server may have queued tasks, and perhaps a legacy agent. Without room here, the server is
+   * offered to the other instances. It is claimed here later if they had no room either.
+   */
+  hint(serverUuid: string): void {
+    if (!this.#mayClaim()) this.#offer(serverUuid);
+    if (this.#isRetired) return;
+    this.#full.delete(serverUuid);
+    this.#claims.add(serverUuid);
+  }
+
+  /** Soon checks everything that a hint may have missed. */
+  poll(): void {
+    this.#polls.add(POLL);
+  }
+
+  /** Claims nothing more here; held posts continue. */
+  retire(): void {
+    if (this.#isRetired) return;
+    this.#isRetired = true;
+    void this.#claims.stop().then((left) => {
+      for (const serverUuid of left) this.#offer(serverUuid);
+    });
+  }
+
+  /** Held posts end as unknown, and their ends go to the recorder. */
+  async stop(): Promise<void> {
+    this.retire();
+    this.#isStopping = true;
+    this.#again.stop();
+    this.#offers?.close();
+    for (const { giveUp } of this.#held.values()) giveUp.abort();
+    await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
+    // What a last claim gave is read once more, so that it ends now.
+    await this.#reads.finish();
+    await Promise.all(this.#posting);
+  }
+
+  stats(): PostStats {
+    return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#lost };
+  }
+
+  get #roomLeft(): PostRoom {
+    const { posts, bytes } = this.#room;
+    return { posts: posts - this.#held.size - this.#given.size, bytes: bytes - this.#bytes };
+  }
+
+  #mayClaim(): boolean {
+    return !this.#isRetired && this.hasRoom;
+  }
+
+  #offer(serverUuid: string): void {
+    this.#deps.bus.publish(POSTS_TOPIC, { server_uuid: serverUuid });
+  }
+
+  #inTurn(work: () => Promise<undefined>): Promise<undefined> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => undefined);
+    return done;
+  }
+
+  async #claimFor(servers: readonly string[], database: Queryable): Promise<undefined> {
+    if (this.#mayClaim()) return this.#claim(database, servers);
+    // The claim before this one took the room.
+    for (const serverUuid of servers) this.hint(serverUuid);
+  }
+
+  /** For these servers, or for all. */
+  async #claim(database: Queryable, servers?: readonly string[]): Promise<undefined> {
+    const run = this.#deps.run();
+    const posts = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
+    const room = { posts, bytes: this.#roomLeft.bytes };
+    const { given, full, again } = await claimPosts(database, run, { ...(servers && { servers }), room });
+    for (const post of given) this.#give(post, run);
+    for (const serverUuid of full) {
+      // This instance's own room was the limit: the server may have room for more.
+      if (given.length === posts || !this.hasRoom) this.hint(serverUuid);
+      else this.#full.add(serverUuid);
+    }
+    this.#again.add(again);
+  }
+
+  #give(post: GivenPost, run: string): void {
+    const given = { post, run };
+    this.#given.set(post.id, given);
+    this.#bytes += post.params_bytes;
+    this.#reads.add(given, GATHER_MS);
+  }
+
+  #notGiven(id: string): void {
+    this.#bytes -= this.#given.get(id)?.post.params_bytes ?? 0;
+    this.#given.delete(id);
+  }
+
+  /** A task that is not returned has ended. */
+  async #read(given: readonly Given[], database: Queryable): Promise<undefined> {
+    for (const [run, some] of Map.groupBy(given, (one) => one.run)) {
+      const orders = await readPosts(database, run, some.map(idOf));
+      for (const order of orders) this.#hold(order, run);
+      for (const one of some) this.#notGiven(idOf(one));
+    }
+    this.#claims.wake();
+  }
+
+  /** It takes no room; the slow poll finds it again. */
+  #cannotBeRead(one: Given, error: unknown): undefined {
+    this.#deps.log.warn({ task: idOf(one), reason: messageOf(error) }, 'task cannot be read now');
+    this.#notGiven(idOf(one));
+    this.#claims.wake();
+  }
+
+  async #catchUp(database: Queryable): Promise<undefined> {
+    this.#full.clear();
+    const run = this.#deps.run();
+    const known = [...this.#held.values(), ...this.#given.values()];
+    const moving = known.filter((one) => one.run !== run);
+    for (const one of moving) this.#moves.add(one);
+    try {
+      await this.#findLost(run, known.map(idOf), database);
+      await this.#endThoseOfDeadRuns(new Set(moving.map((one) => one.run)), database);
+    } catch (error) {
+      this.#deadPosters.forget();
+      throw error;
+    }
+    for (const post of this.#held.values()) this.#record(post);
+    if (this.#mayClaim()) await this.#claim(database);
+  }
+
+  /**
+   * The run that claimed these posts was declared dead, but this process continues: it moves them
+   * to its new run. Returns those whose rows are locked.
+   */
+  async #moveToNewRun(all: readonly (Given | Post)[], database: Queryable): Promise<(Given | Post)[]> {
+    const to = this.#deps.run();
+    const left: (Given | Post)[] = [];
+    for (const [from, some] of Map.groupBy(all, (one) => one.run)) {
+      if (from === to) continue;
+      const { moved, locked } = await movePosts(database, { from, to }, some.map(idOf));
+      for (const one of some) {
+        if (locked.has(idOf(one))) left.push(one);
+        else if (moved.has(idOf(one))) one.run = to;
+        else if ('order' in one) this.#forget(one);
+        else this.#notGiven(idOf(one));
+      }
+    }
+    return left;
+  }
+
+  /** Finds as many as there is room for; a later poll finds the others. */
+  async #findLost(run: string, known: readonly string[], database: Queryable): Promise<void> {
+    if (!this.hasRoom) return;
+    const limit = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
+    for (const post of await findLostPosts(database, run, { known, limit })) if (this.hasRoom) this.#give(post, run);
+  }
+
+  /** Leaves those of `mine`: this process moves them to its new run. */
+  async #endThoseOfDeadRuns(mine: ReadonlySet<string>, database: Queryable): Promise<void> {
+    const { clock, log } = this.#deps;
+    const dead = this.#deadPosters.seen(await readDeadPosters(database), clock.now());
+    const runs = dead.filter((run) => !mine.has(run));
+    for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
+      const ids = await endPosts(database, runs);
+      if (ids.length === 0) return;
+      this.#lost += ids.length;
+      log.warn({ tasks: ids }, 'tasks ended because the instance that posted them is dead');
+      this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
+    }
+  }
+
+  #hold(order: PostOrder, run: string): void {
+    const post: Post = { order, run, giveUp: new AbortController() };
+    this.#notGiven(order.id);
+    this.#held.set(order.id, post);
+    this.#bytes += order.params_bytes;
+    this.#posted += 1;
+    if (this.#isStopping) post.giveUp.abort();
+    const posting = this.#post(post).finally(() => this.#posting.delete(posting));
+    this.#posting.add(posting);
+  }
+
+  async #post(post: Post): Promise<void> {
+    const { id, server_uuid: serverUuid, attempt, name, params, req_id, timeout_ms } = post.order;
+    const task = { id, serverUuid, name, params, requestId: req_id ?? undefined };
+    const timeoutMs = timeout_ms + this.#deps.config.taskOverdueMs;
+    const end = await this.#deps.messenger.post(task, { timeoutMs, signal: post.giveUp.signal });
+    const { outcome, error } = { error: undefined, ...end };
+    this.#deps.log.debug({ task: id, req_id, attempt, server_uuid: serverUuid, outcome, error }, 'task posted: ended');
+    this.#keepEnd(post, toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...end }));
+    this.#record(post);
+  }
+
+  #keepEnd(post: Post, end: EndReport): void {
+    const isTooMuch = this.#endsSize + sizeOf(end) > MAX_ENDS_SIZE;
+    post.end = isTooMuch ? withoutResult(end, 'too much was waiting to be recorded') : end;
+    this.#endsSize += sizeOf(post.end);
+  }
+
+  #record(post: Post): void {
+    const { id, server_uuid: serverUuid, attempt } = post.order;
+    if (post.end === undefined || this.#held.get(id) !== post) return;
+    this.#deps.record({ id, serverUuid, attempt }, post.end, () => this.#forget(post));
+  }
+
+  /** The post has ended, here or elsewhere. */
+  #forget(post: Post): void {
+    const { id, server_uuid: serverUuid, params_bytes } = post.order;
+    if (this.#held.get(id) !== post) return;
+    this.#held.delete(id);
+    this.#bytes -= params_bytes;
+    if (post.end !== undefined) this.#endsSize -= sizeOf(post.end);
+    post.giveUp.abort();
+    if (this.#full.has(serverUuid)) this.hint(serverUuid);
+    else this.#claims.wake();
+  }
+}
+
+const idOf = (one: Post | Given): string => ('order' in one ? one.order.id : one.post.id);

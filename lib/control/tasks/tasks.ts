@@ -1,0 +1,368 @@
+/**
+ * The tasks subsystem as the rest of the instance sees it. REST creates, reads, waits for, cancels
+ * and follows tasks. The agent link passes in inventories, events and ends. The bus subscriber of
+ * this run passes in hints. Any instance answers for any task (law 2). Needs `taskMigrations` and
+ * the roster's table.
+ */
+import type { Bus } from '../../platform/bus/bus.ts';
+import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
+import type { Config } from '../config.ts';
+import type { CnapiError } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Database } from '../../platform/postgres/database.ts';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import { Recent } from '../../platform/waits/recent.ts';
+import { SlowPoll } from '../../platform/waits/slow-poll.ts';
+import { Watches } from '../../platform/waits/watches.ts';
+import { digestOf } from '../../protocol/canonical-json.ts';
+import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
+import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
+import { taskCapability, taskKind } from '../../protocol/tasks.ts';
+import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
+import type { TaskMessenger } from './messenger.ts';
+import type { TaskSession, TaskSessions } from './sessions.ts';
+import {
+  DEFAULT_TASK_TIMEOUT_MS,
+  type ServerTaskHistoryEntry,
+  type Task,
+  type TaskEvent,
+  type TaskRequest,
+  toServerHistoryEntry,
+  toTask,
+} from './task.ts';
+import {
+  BadSecretParamsError,
+  IdempotencyConflictError,
+  TaskEndedError,
+  TaskNotCancellableError,
+  TaskNotFoundError,
+  TaskUnknownError,
+  TicketNotActiveError,
+  TicketOfAnotherServerError,
+  TooManyTasksError,
+} from './task-errors.ts';
+import { summaryOf, type TaskFilter, type TaskPage } from './task-list.ts';
+import { listAllTasks, readTaskTimes } from './task-list-store.ts';
+import {
+  type CreatedTask,
+  cancelTask,
+  createTask,
+  deleteTasks,
+  listTasks,
+  MAX_QUEUED_MIB_PER_SERVER,
+  MAX_QUEUED_PER_SERVER,
+  type NewTask,
+  readPositions,
+  readTask,
+  readTaskByKey,
+  type TaskPlace,
+  type TaskPosition,
+} from './task-store.ts';
+import { createTaskUnderTicket, type TicketStanding } from './ticketed-store.ts';
+import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
+
+export type { WaitOptions } from './waiters.ts';
+
+export type TasksConfig = Pick<
+  Config,
+  'slowPollMs' | 'slowPollNoBusMs' | 'adoptGraceMs' | 'taskStartByMs' | 'taskResendMs' | 'taskOverdueMs'
+>;
+
+interface TasksDeps {
+  database: Database;
+  bus: Bus;
+  sessions: TaskSessions;
+  /** Reaches servers with legacy agents; without it other instances handle their tasks. */
+  messenger?: TaskMessenger;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  config: TasksConfig;
+  /** Maximum of waits and event streams at once. Default 10,000. */
+  maxWaiters?: number;
+}
+
+export interface TaskStats extends DispatcherStats {
+  waits: number;
+  follows: number;
+  /** Tasks refused because the queue of their server was full. */
+  refusedCreates: number;
+}
+
+const QUEUE_QUOTA = { tasks: MAX_QUEUED_PER_SERVER, mib: MAX_QUEUED_MIB_PER_SERVER };
+
+/** Statements that still run then end with their connections. */
+const STOPS_WITHIN_MS = 2_000;
+/** One statement deletes this much well within its time limit. */
+const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
+
+interface TaskHistoryPart {
+  rows: ServerTaskHistoryEntry[];
+  next: TaskPlace | undefined;
+}
+
+export class Tasks {
+  readonly #deps: TasksDeps;
+  readonly #watches: Watches<TaskPosition>;
+  readonly #waiters: Waiters;
+  readonly #dispatcher: Dispatcher;
+  readonly #slowPoll: SlowPoll;
+  readonly #recentEnds = new Recent();
+  #stopping: Promise<void> | undefined;
+  #refusedCreates = 0;
+
+  constructor(deps: TasksDeps) {
+    this.#deps = deps;
+    const { database, bus, clock, log, config, maxWaiters } = deps;
+    this.#watches = new Watches<TaskPosition>({
+      database,
+      bus,
+      clock,
+      log,
+      maxWatches: maxWaiters,
+      what: 'task',
+      topic: TASK_ENDS_TOPIC,
+      eventsTopic: taskTopic,
+      read: async (connection, ids) =>
+        (await readPositions(connection, ids)).map((position) => [position.id, position]),
+      // After a failover to a standby that lagged behind, event numbers may start again at a lower
+      // number. A read with an end is always the newest.
+      isBefore: (next, last) => !next.isEnded && next.lastSeq < last.lastSeq,
+    });
+    this.#waiters = new Waiters(database, this.#watches);
+    this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#wake(id, ended) });
+    this.#slowPoll = new SlowPoll({ clock, bus, log, config, what: 'tasks', work: () => this.#poll() });
+  }
+
+  async start(): Promise<void> {
+    this.#dispatcher.start();
+    this.#slowPoll.start();
+  }
+
+  /**
+   * This instance is about to leave: posts nothing more to legacy agents. `stats().postsInFlight`
+   * counts the posts in flight.
+   */
+  retire(): void {
+    this.#dispatcher.retire();
+  }
+
+  /**
+   * Ends the waits, and stores agents' reports if the database accepts them soon. Call it after the
+   * sessions are closed.
+   */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /**
+   * Accepts a task durably. `created` is false if the idempotency key had created it before. The
+   * caller checks first that the server is running. A task that exists already does not need its
+   * ticket to be active.
+   * @throws BadSecretParamsError, IdempotencyConflictError, TaskUnknownError, TooManyTasksError,
+   * TicketNotActiveError, TicketOfAnotherServerError, DatabaseUnavailableError
+   */
+  async create(request: TaskRequest): Promise<{ id: string; created: boolean }> {
+    const session = this.#deps.sessions.get(request.serverUuid);
+    if (session?.capabilities.has(taskCapability(request.name)) === false) {
+      throw new TaskUnknownError(request.serverUuid, request.name);
+    }
+    const task = toNewTask(request, this.#deps.random.uuid());
+    const made =
+      task.ticketUuid === undefined
+        ? await createTask(this.#deps.database, task)
+        : await this.#createUnderTicket(request, task, task.ticketUuid);
+    if (made === undefined) {
+      this.#refusedCreates += 1;
+      throw new TooManyTasksError(request.serverUuid, QUEUE_QUOTA);
+    }
+    if (made.requestHash !== task.requestHash)
+      throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
+    this.#tellAuthority(request.serverUuid, made.run);
+    return { id: made.id, created: made.id === task.id };
+  }
+
+  /**
+   * The task that an earlier request with this idempotency key created, if there is one.
+   * @throws IdempotencyConflictError, DatabaseUnavailableError
+   */
+  async known(request: TaskRequest): Promise<string | undefined> {
+    const { serverUuid, idempotencyKey } = request;
+    if (idempotencyKey === undefined) return undefined;
+    const known = await readTaskByKey(this.#deps.database, serverUuid, idempotencyKey);
+    if (known === undefined) return undefined;
+    if (known.requestHash !== toNewTask(request, known.id).requestHash) {
+      throw new IdempotencyConflictError(known.id, idempotencyKey);
+    }
+    return known.id;
+  }
+
+  /** @throws TaskNotFoundError, DatabaseUnavailableError */
+  async get(id: string): Promise<Task> {
+    const row = await readTask(this.#deps.database, id);
+    if (row === undefined) throw new TaskNotFoundError(id);
+    return toTask(row);
+  }
+
+  /**
+   * Returns the ended task, or its present state at the timeout. A failed task is not an error:
+   * check `status`. The wait continues while the database is unreachable.
+   * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the
+   * signal's reason
+   */
+  async wait(id: string, options: WaitOptions): Promise<Task> {
+    return toTask(await this.#waiters.wait(id, options));
+  }
+
+  /**
+   * Requests the end: a queued task ends at once, a claimed one when its agent reports the end.
+   * @throws TaskNotFoundError, TaskEndedError, TaskNotCancellableError, DatabaseUnavailableError
+   */
+  async cancel(id: string): Promise<Task> {
+    const cancelled = await cancelTask(this.#deps.database, id);
+    if (cancelled?.isEnded) this.#dispatcher.announce([{ id, ended: true }]);
+    else if (cancelled !== undefined) this.#tellAuthority(cancelled.serverUuid, cancelled.run);
+    const row = await readTask(this.#deps.database, id);
+    if (row === undefined) throw new TaskNotFoundError(id);
+    if (cancelled !== undefined) return toTask(row);
+    throw row.outcome === null ? new TaskNotCancellableError(id) : new TaskEndedError(id, row.outcome);
+  }
+
+  /**
+   * Returns the events after `afterSeq` (0: all), then live ones; returns after `end`. Reads one
+   * page at a time and buffers nothing for a slow reader. @throws TaskNotFoundError,
+   * TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the signal's reason
+   */
+  follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncIterable<TaskEvent> {
+    return this.#waiters.follow(id, afterSeq, options);
+  }
+
+  /**
+   * Tasks of all servers, newest first, page by page: narrow rows, and a bounded number of rows
+   * read.
+   */
+  list(filter: TaskFilter): Promise<TaskPage> {
+    return listAllTasks(this.#deps.database, filter);
+  }
+
+  /**
+   * Times in seconds of the newest tasks whose ends this instance has announced since the last
+   * call, each once.
+   */
+  async recentTimes(): Promise<{ wait: number | null; run: number | null }[]> {
+    const ids = this.#recentEnds.take();
+    return ids.length === 0 ? [] : readTaskTimes(this.#deps.database, ids);
+  }
+
+  /** The server's tasks, newest first, one part at a time; the next part starts at `next`. */
+  async history(
+    serverUuid: string,
+    size: { rows: number; bytes: number },
+    after?: TaskPlace,
+  ): Promise<TaskHistoryPart> {
+    const { rows, next } = await listTasks(this.#deps.database, serverUuid, size, after);
+    return { rows: rows.map(toServerHistoryEntry), next };
+  }
+
+  /**
+   * Deletes one batch of the tasks that ended more than `days` ago; returns how many. Call it until
+   * it returns 0.
+   */
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteTasks(this.#deps.database, days, DELETE_BATCH);
+  }
+
+  /**
+   * The bus reports that this server may have queued work or a cancel (RunMessage kind 'tasks').
+   */
+  hint(serverUuid: string): void {
+    this.#dispatcher.hint(serverUuid);
+  }
+
+  /** Hints may have been missed (a subscription was renewed): reads everything at once. */
+  pollSoon(): void {
+    this.#slowPoll.soon();
+  }
+
+  /** The session has sent its inventory, for the first time or again. */
+  onInventory(session: TaskSession, frame: InventoryFrame): void {
+    this.#dispatcher.onInventory(session, frame);
+  }
+
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
+    this.#dispatcher.onTaskEvent(session, frame);
+  }
+
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
+    this.#dispatcher.onTaskEnd(session, frame);
+  }
+
+  stats(): TaskStats {
+    const { waits, follows } = this.#waiters;
+    return { waits, follows, refusedCreates: this.#refusedCreates, ...this.#dispatcher.stats() };
+  }
+
+  async #createUnderTicket(request: TaskRequest, task: NewTask, ticketUuid: string): Promise<CreatedTask | undefined> {
+    const created = await createTaskUnderTicket(this.#deps.database, task);
+    if (created.kind === 'made') return created;
+    if (created.kind === 'full') return undefined;
+    // Read after the refusal: an identical request may have created the task while this one waited
+    // for the ticket's row.
+    const known = await this.known(request);
+    if (known !== undefined) return { id: known, requestHash: task.requestHash, run: null };
+    throw refusal(request.serverUuid, ticketUuid, created.ticket);
+  }
+
+  #wake(id: string, isEnded: boolean): void {
+    if (isEnded) this.#recentEnds.add(id);
+    this.#watches.wake(id, isEnded);
+  }
+
+  #tellAuthority(serverUuid: string, run: string | null): void {
+    if (run === null) return this.#dispatcher.hintUnowned(serverUuid);
+    this.#dispatcher.hint(serverUuid);
+    if (run === this.#deps.sessions.run()) return;
+    const message: RunMessage = { kind: 'tasks', server_uuid: serverUuid };
+    this.#deps.bus.publish(runTopic(run), message);
+  }
+
+  async #poll(): Promise<void> {
+    this.#watches.poll();
+    await this.#dispatcher.poll();
+  }
+
+  async #stop(): Promise<void> {
+    const { clock, log } = this.#deps;
+    const parts = Promise.all([this.#slowPoll.stop(), this.#watches.stop(), this.#dispatcher.stop()]);
+    if (!(await settlesWithin(clock, STOPS_WITHIN_MS, parts)))
+      log.warn('tasks: stopped without an answer from the database');
+  }
+}
+
+function refusal(serverUuid: string, ticketUuid: string, ticket: TicketStanding | undefined): CnapiError {
+  if (ticket !== undefined && ![serverUuid, 'default'].includes(ticket.serverUuid))
+    return new TicketOfAnotherServerError(ticketUuid, { ticketServer: ticket.serverUuid, taskServer: serverUuid });
+  return new TicketNotActiveError(ticketUuid, ticket?.status);
+}
+
+function toNewTask(request: TaskRequest, id: string): NewTask {
+  const { serverUuid, name, params, idempotencyKey, requestId, actor, ticketUuid } = request;
+  const reason = reasonNotMaskable(params);
+  if (reason !== undefined) throw new BadSecretParamsError(reason);
+  const shownParams = maskParams(params);
+  const maskedParams = hasSecrets(params) ? shownParams : undefined;
+  const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
+  const idempotent = request.idempotent ?? taskKind(name).idempotent;
+  // The hash is kept, so it must reveal nothing of a secret, not even whether a guess is right.
+  const asked = [name, shownParams, timeoutMs, idempotent];
+  const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
+  const about = { requestId, actor, summary: summaryOf(name, shownParams) };
+  const identity = { id, serverUuid, name, requestHash, ticketUuid };
+  return { ...identity, ...about, params, maskedParams, timeoutMs, idempotent, idempotencyKey };
+}

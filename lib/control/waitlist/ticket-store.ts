@@ -1,0 +1,385 @@
+/**
+ * SQL of the waitlist: calls of the operations' functions, and reads of tickets and queues. One
+ * TypeScript function per statement.
+ */
+import { isTemporary } from '../../platform/errors.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Expiry, JsonObject, TicketStatus } from './ticket.ts';
+
+export interface NewTicket {
+  uuid: string;
+  serverUuid: string;
+  scope: string;
+  id: string;
+  action: string | undefined;
+  extra: JsonObject;
+  reqId: string | undefined;
+  expiry: Expiry;
+}
+
+export interface TicketRow {
+  uuid: string;
+  server_uuid: string;
+  scope: string;
+  id: string;
+  action: string | null;
+  extra: JsonObject;
+  reqid: string | null;
+  expires_at: Date;
+  /** The expiry as the caller wrote it; null if the caller gave a duration. */
+  expires_text: string | null;
+  status: TicketStatus;
+  created_at: Date;
+  updated_at: Date;
+}
+
+/** A ticket whose status an operation changed, or that it deleted. */
+export interface MovedTicket {
+  uuid: string;
+  status: TicketStatus | 'deleted';
+}
+
+/**
+ * The result of an operation on one ticket: its status afterwards, and all tickets that moved,
+ * itself included.
+ */
+export interface TicketChange {
+  status: TicketStatus;
+  moved: MovedTicket[];
+}
+
+export interface TicketBounds {
+  /** Limits the waiting tickets of one queue. */
+  maxWaiting: number;
+  /** Limits the active and queued tickets in all queues of a server. */
+  maxOpen: number;
+}
+
+interface CreateBounds extends TicketBounds {
+  /** Limits how many waiting tickets the answer lists. */
+  maxListed: number;
+}
+
+/** The limit that prevented a ticket from being added. */
+export type TicketRefusal = 'queue-full' | 'server-full';
+
+const servedColumns = `uuid, server_uuid, scope, id, action, extra, reqid, expires_at, expires_text, status, created_at,
+  updated_at`;
+
+/**
+ * Returns the queue in order: the active ticket, the first waiting ones, the new one. Empty: the
+ * queue cannot be read now.
+ */
+export async function createTicket(
+  database: Queryable,
+  ticket: NewTicket,
+  { maxListed, ...bounds }: CreateBounds,
+): Promise<TicketRow[] | TicketRefusal> {
+  const outcome = await addTicket(database, ticket, bounds);
+  if (outcome !== 'added') return outcome;
+  try {
+    return await readQueueUpTo(database, ticket.uuid, maxListed);
+  } catch (error) {
+    // The ticket exists: its caller must get the uuid, whatever happened to the rest of the queue.
+    if (isTemporary(error)) return [];
+    throw error;
+  }
+}
+
+async function addTicket(
+  database: Queryable,
+  ticket: NewTicket,
+  { maxWaiting, maxOpen }: TicketBounds,
+): Promise<'added' | TicketRefusal> {
+  const { rows } = await database.query<{ outcome: 'added' | TicketRefusal }>(
+    `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::timestamptz,
+       $9::bigint, $10::text, $11::int, $12::int) as outcome`,
+    [...creationValues(ticket), maxWaiting, maxOpen],
+    { name: 'add ticket' },
+  );
+  return (rows[0] as { outcome: 'added' | TicketRefusal }).outcome;
+}
+
+/** Parameters `$1` to `$10` of a statement that creates a ticket. */
+export function creationValues({ uuid, serverUuid, scope, id, action, extra, reqId, expiry }: NewTicket): unknown[] {
+  return [uuid, serverUuid, scope, id, action ?? null, JSON.stringify(extra), reqId ?? null, ...expiryValues(expiry)];
+}
+
+/**
+ * Returns the ticket's queue in order, up to the ticket. A ticket that no longer waits is returned
+ * alone. Empty: the ticket does not exist any more.
+ */
+export async function readQueueUpTo(database: Queryable, uuid: string, maxListed: number): Promise<TicketRow[]> {
+  const { rows } = await database.query<TicketRow>(
+    `with own as (select * from cnapi_waitlist_tickets where uuid = $1::uuid)
+     select ${servedColumns} from (
+       select a.* from cnapi_waitlist_tickets a
+         where a.queue = (select queue from own where status = 'queued') and a.status = 'active'
+       union all
+       (select w.* from cnapi_waitlist_tickets w
+         where w.queue = (select queue from own where status = 'queued') and w.status = 'queued'
+           and w.place < (select place from own)
+         order by w.place limit $2::int)
+       union all
+       select * from own
+     ) as part order by place`,
+    [uuid, maxListed],
+    { name: 'read queue up to ticket' },
+  );
+  return rows;
+}
+
+/** Returns undefined when the ticket does not exist. */
+export async function releaseTicket(database: Queryable, uuid: string): Promise<TicketChange | undefined> {
+  const { rows } = await database.query<ChangeRow>(
+    'select uuid, status, moved from cnapi_release_ticket($1::uuid)',
+    [uuid],
+    { name: 'release ticket' },
+  );
+  return toChange(rows);
+}
+
+/**
+ * An ended ticket does not change; a ticket whose expiry has passed ends as expired. Returns
+ * undefined when the ticket does not exist.
+ */
+export async function renewTicket(
+  database: Queryable,
+  uuid: string,
+  expiry: Expiry,
+): Promise<TicketChange | undefined> {
+  const { rows } = await database.query<ChangeRow>(
+    'select uuid, status, moved from cnapi_renew_ticket($1::uuid, $2::timestamptz, $3::bigint, $4::text)',
+    [uuid, ...expiryValues(expiry)],
+    { name: 'renew ticket' },
+  );
+  return toChange(rows);
+}
+
+/** Returns the ticket itself first; empty when it does not exist. */
+export async function deleteTicket(database: Queryable, uuid: string): Promise<MovedTicket[]> {
+  const { rows } = await database.query<MovedTicket>('select uuid, status from cnapi_delete_ticket($1::uuid)', [uuid]);
+  return rows;
+}
+
+/**
+ * Deletes the active and queued tickets of some of the server's queues: those not younger than
+ * `before` (a timestamp as text from the database).
+ */
+export async function deleteQueues(
+  database: Queryable,
+  serverUuid: string,
+  { before, maxQueues }: { before: string; maxQueues: number },
+): Promise<{ queues: number; moved: MovedTicket[] }> {
+  const { rows } = await database.query<{ uuid: string | null }>(
+    'select uuid from cnapi_delete_queues($1::text, $2::timestamptz, $3::int) as uuid',
+    [serverUuid, before, maxQueues],
+  );
+  const moved = rows.flatMap(({ uuid }) => (uuid === null ? [] : [{ uuid, status: 'deleted' as const }]));
+  return { queues: rows.length - moved.length, moved };
+}
+
+/**
+ * Deletes some of the server's ended tickets that are not younger than `before`. Returns their
+ * number.
+ */
+export async function deleteEnded(
+  database: Queryable,
+  serverUuid: string,
+  { before, maxTickets }: { before: string; maxTickets: number },
+): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_waitlist_tickets where uuid = any (array(
+       select uuid from cnapi_waitlist_tickets
+         where server_uuid = $1::text and created_at <= $2::timestamptz and status in ('finished', 'expired')
+         order by created_at limit $3::int
+         for update skip locked))`,
+    [serverUuid, before, maxTickets],
+  );
+  return rowCount;
+}
+
+/** Deletes one batch of the tickets that ended more than `days` ago. Returns their number. */
+export async function deleteOldTickets(database: Queryable, days: number, maxTickets: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_waitlist_tickets where uuid = any (array(
+       select uuid from cnapi_waitlist_tickets
+         where status in ('finished', 'expired') and updated_at < cnapi_now() - $1::int * interval '1 day'
+         order by updated_at limit $2::int
+         for update skip locked))`,
+    [days, maxTickets],
+  );
+  return rowCount;
+}
+
+/** Expires at most `maxTickets` due tickets. Returns all tickets that moved. */
+export async function expireTickets(database: Queryable, maxTickets: number): Promise<MovedTicket[]> {
+  const { rows } = await database.query<MovedTicket>(
+    'select uuid, status from cnapi_expire_tickets($1::int)',
+    [maxTickets],
+    { name: 'expire tickets' },
+  );
+  return rows;
+}
+
+/** Advances queues that have no active ticket. Returns these queues and the tickets that moved. */
+export async function mendQueues(
+  database: Queryable,
+  maxQueues: number,
+): Promise<{ queues: number[]; moved: MovedTicket[] }> {
+  const { rows } = await database.query<{ queue: number } & (MovedTicket | { uuid: null; status: null })>(
+    'select queue, uuid, status from cnapi_mend_queues($1::int)',
+    [maxQueues],
+  );
+  const moved = rows.flatMap((row) => (row.uuid === null ? [] : [{ uuid: row.uuid, status: row.status }]));
+  return { queues: rows.flatMap((row) => (row.uuid === null ? [row.queue] : [])), moved };
+}
+
+/** The database's current time, at full precision. */
+export async function readNow(database: Queryable): Promise<string> {
+  const { rows } = await database.query<{ now: string }>('select cnapi_now()::text as now');
+  return rows[0]?.now ?? '';
+}
+
+export async function readTicket(database: Queryable, uuid: string): Promise<TicketRow | undefined> {
+  const { rows } = await database.query<TicketRow>(
+    `select ${servedColumns} from cnapi_waitlist_tickets where uuid = $1::uuid`,
+    [uuid],
+    { name: 'read ticket' },
+  );
+  return rows[0];
+}
+
+/** Reads the status of tickets; leaves out those that do not exist. */
+export async function readStandings(
+  database: Queryable,
+  uuids: readonly string[],
+): Promise<(readonly [uuid: string, status: TicketStatus])[]> {
+  const { rows } = await database.query<{ uuid: string; status: TicketStatus }>(
+    'select uuid, status from cnapi_waitlist_tickets where uuid = any ($1::uuid[])',
+    [uuids],
+    { name: 'read ticket standings' },
+  );
+  return rows.map(({ uuid, status }) => [uuid, status]);
+}
+
+/** Lists tickets of every status in order of creation. */
+export async function listTickets(
+  database: Queryable,
+  serverUuid: string,
+  { limit, offset }: { limit: number; offset: number },
+): Promise<TicketRow[]> {
+  const { rows } = await database.query<TicketRow>(
+    `select ${servedColumns} from cnapi_waitlist_tickets where server_uuid = $1::text
+       order by created_at, place, uuid limit $2::int offset $3::bigint`,
+    [serverUuid, limit, offset],
+  );
+  return rows;
+}
+
+/** Selects some of a server's tickets; an absent field matches any value. */
+export interface OpenTicketFilter {
+  scope?: string | undefined;
+  id?: string | undefined;
+  reqId?: string | undefined;
+}
+
+/**
+ * Lists active and queued tickets in order of creation. It starts from the rows of their queues and
+ * so never reads ended tickets, of which a busy server has a hundred times as many.
+ */
+export async function listOpenTickets(
+  database: Queryable,
+  serverUuid: string,
+  { scope, id, reqId, limit, offset }: OpenTicketFilter & { limit: number; offset: number },
+): Promise<TicketRow[]> {
+  const { rows } = await database.query<TicketRow>(
+    `select ${servedColumns}
+       from (
+         select key from cnapi_waitlist_queues
+           where server_uuid = $1::text and ($2::text is null or scope = $2::text) and ($3::text is null or id = $3::text)
+       ) as q
+         cross join lateral (
+           select * from cnapi_waitlist_tickets a where a.queue = q.key and a.status = 'active'
+           union all
+           select * from cnapi_waitlist_tickets w where w.queue = q.key and w.status = 'queued'
+         ) as t
+       where $4::text is null or t.reqid = $4::text
+       order by created_at, place, uuid limit $5::int offset $6::bigint`,
+    [serverUuid, scope ?? null, id ?? null, reqId ?? null, limit, offset],
+  );
+  return rows;
+}
+
+export interface QueueRow {
+  server_uuid: string;
+  scope: string;
+  id: string;
+  created_at: Date;
+  updated_at: Date;
+  waiting: number;
+  oldest_waiting_ms: number | null;
+  /** Null in a queue that needs repair. */
+  holder: string | null;
+  action: string | null;
+  reqid: string | null;
+  expires_at: Date | null;
+  expires_text: string | null;
+  active_ms: number | null;
+}
+
+/** Sorted by server, scope and id. */
+export async function listQueues(
+  database: Queryable,
+  { limit, offset }: { limit: number; offset: number },
+): Promise<QueueRow[]> {
+  const { rows } = await database.query<QueueRow>(
+    `select q.server_uuid, q.scope, q.id, q.created_at, q.updated_at, w.waiting,
+         ${ageMs('w.first_at')} as oldest_waiting_ms,
+         a.uuid as holder, a.action, a.reqid, a.expires_at, a.expires_text, ${ageMs('a.active_at')} as active_ms
+       from (
+         select * from cnapi_waitlist_queues order by server_uuid, scope, id limit $1::int offset $2::bigint
+       ) as q
+         left join lateral (
+           select * from cnapi_waitlist_tickets a where a.queue = q.key and a.status = 'active' offset 0
+         ) as a on true
+         cross join lateral (
+           select count(*)::int as waiting, min(t.created_at) as first_at
+             from cnapi_waitlist_tickets t where t.queue = q.key and t.status = 'queued'
+         ) as w
+       order by q.server_uuid, q.scope, q.id`,
+    [limit, offset],
+  );
+  return rows;
+}
+
+interface ChangeRow {
+  uuid: string;
+  status: TicketStatus;
+  moved: boolean;
+}
+
+function toChange(rows: readonly ChangeRow[]): TicketChange | undefined {
+  const own = rows[0];
+  return own && { status: own.status, moved: rows.filter(({ moved }) => moved) };
+}
+
+function expiryValues(expiry: Expiry): [at: string | null, inMs: number | null, text: string | null] {
+  return 'inMs' in expiry ? [null, expiry.inMs, null] : [new Date(expiry.atMs).toISOString(), null, expiry.text];
+}
+
+const ageMs = (column: string) => `round(1000 * extract(epoch from cnapi_now() - ${column}))::bigint`;
+
+/**
+ * Returns how many seconds each of these tickets queued before it became active. Leaves out tickets
+ * that never became active or never queued.
+ */
+export async function readQueueTimes(database: Queryable, uuids: readonly string[]): Promise<number[]> {
+  const { rows } = await database.query<{ seconds: number }>(
+    `select extract(epoch from active_at - created_at)::float8 as seconds from cnapi_waitlist_tickets
+       where uuid = any ($1::uuid[]) and active_at > created_at`,
+    [uuids],
+    { name: 'read queue times' },
+  );
+  return rows.map(({ seconds }) => seconds);
+}

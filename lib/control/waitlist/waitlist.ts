@@ -1,0 +1,358 @@
+/**
+ * The waitlist as the rest of the instance uses it: REST creates, reads, waits for, releases,
+ * renews and deletes tickets. Any instance answers for any ticket (law 2). Needs
+ * `waitlistMigrations`. Each operation is one statement. After the commit the waits are notified of
+ * the tickets that moved, by ids alone (law 1).
+ */
+import type { Bus } from '../../platform/bus/bus.ts';
+import { TICKETS_TOPIC } from '../../platform/bus/topics.ts';
+import type { Config } from '../config.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Database, Queryable } from '../../platform/postgres/database.ts';
+import { shareOf } from '../../platform/postgres/semaphore.ts';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import { publishChanges } from '../../platform/waits/changes.ts';
+import { Recent } from '../../platform/waits/recent.ts';
+import { SlowPoll } from '../../platform/waits/slow-poll.ts';
+import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
+import { digestOf } from '../../protocol/canonical-json.ts';
+import { Director } from './director.ts';
+import {
+  type Complaint,
+  complaintOf,
+  type Expiry,
+  type ExpiryRequest,
+  isEnded,
+  lifeStage,
+  outcomeOf,
+  parseExpiry,
+  type Ticket,
+  type TicketRequest,
+  type TicketStatus,
+  type WaitOutcome,
+} from './ticket.ts';
+import {
+  InvalidTicketError,
+  TicketEndedError,
+  TicketKeyConflictError,
+  TicketNotFoundError,
+  TooManyTicketsError,
+} from './ticket-errors.ts';
+import { createTicketOnce } from './ticket-keys.ts';
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  listOpenTickets,
+  listQueues,
+  listTickets,
+  type MovedTicket,
+  type NewTicket,
+  type OpenTicketFilter,
+  readNow,
+  readQueueTimes,
+  readQueueUpTo,
+  readStandings,
+  readTicket,
+  releaseTicket,
+  renewTicket,
+  type TicketChange,
+  type TicketRefusal,
+} from './ticket-store.ts';
+import { type Queue, toQueue, toTicket } from './ticket-view.ts';
+
+export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
+
+interface WaitlistDeps {
+  database: Database;
+  bus: Bus;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  config: WaitlistConfig;
+  /** Maximum number of waits at the same time. Default 10,000. */
+  maxWaiters?: number;
+}
+
+/** Without a timeout a wait has no time limit. */
+export type WaitOptions = UntilOptions;
+
+export interface WaitResult {
+  outcome: WaitOutcome;
+  /** The outcome already held when the wait began. */
+  atOnce: boolean;
+}
+
+export interface CreatedTicket {
+  uuid: string;
+  /**
+   * The ticket's queue in order: the active ticket, the first 1,000 waiting tickets, and the new
+   * one. Read after the commit. Only the new one if it does not wait; empty if it was deleted
+   * meanwhile.
+   */
+  queue: Ticket[];
+}
+
+export interface Page {
+  limit: number;
+  offset: number;
+}
+
+export interface WaitlistStats {
+  /** Number of waits in progress. */
+  waits: number;
+  /** Tickets this instance found expired. */
+  expired: number;
+  /**
+   * Queues that this instance found with waiting tickets and no active one. Each is a defect,
+   * repaired and counted.
+   */
+  defects: number;
+  /** Tickets that were not accepted because their queue or their server held too many. */
+  refusedCreates: number;
+}
+
+/** Limits of one queue, and of all queues of a server. */
+const BOUNDS = { maxWaiting: 10_000, maxOpen: 20_000 };
+const MAX_LISTED = 1_000;
+/**
+ * A queue may hold 10,001 tickets. Deleting many such queues at once would exceed the time limit of
+ * a statement.
+ */
+const DELETE_QUEUES = 5;
+const DELETE_TICKETS = 500;
+/**
+ * Changes of tickets that run at once. All of them may wait for the row of one queue; the rest of
+ * the pool is for other work. A change waits this long for its turn, as long as for a locked row.
+ */
+const CHANGES = { connections: 4, withinMs: 2_000 };
+/** Statements that have not ended by then end with their connections. */
+const STOPS_WITHIN_MS = 2_000;
+
+export class Waitlist {
+  readonly #deps: WaitlistDeps;
+  /** For statements that lock a queue. */
+  readonly #changes: Queryable;
+  readonly #watches: Watches<TicketStatus>;
+  readonly #recentMoves = new Recent();
+  readonly #director: Director;
+  readonly #slowPoll: SlowPoll;
+  #refusedCreates = 0;
+  #stopping: Promise<void> | undefined;
+
+  constructor(deps: WaitlistDeps) {
+    this.#deps = deps;
+    const { database, clock, maxWaiters } = deps;
+    this.#changes = shareOf(database, { ...CHANGES, clock });
+    this.#watches = new Watches<TicketStatus>({
+      ...deps,
+      maxWatches: maxWaiters,
+      what: 'ticket',
+      topic: TICKETS_TOPIC,
+      read: readStandings,
+      isBefore: (next, last) => lifeStage(next) < lifeStage(last),
+    });
+    this.#director = new Director({ ...deps, announce: (moved) => this.#announce(moved) });
+    this.#slowPoll = new SlowPoll({ ...deps, what: 'the waitlist', work: () => this.#poll() });
+  }
+
+  async start(): Promise<void> {
+    this.#director.start();
+    this.#slowPoll.start();
+  }
+
+  /** Ends the waits. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /**
+   * Accepts a ticket durably. It is active at once if its queue was empty. An expiry in the past is
+   * accepted. A request that repeats an idempotency key receives that key's ticket as it is now.
+   * @throws InvalidTicketError, TooManyTicketsError, TicketKeyConflictError,
+   * DatabaseUnavailableError
+   */
+  async create(request: TicketRequest): Promise<CreatedTicket> {
+    const complaint = complaintOf(request);
+    if (complaint !== undefined) throw new InvalidTicketError(complaint);
+    const { serverUuid, scope, id, action, extra = {}, reqId } = request;
+    const uuid = this.#deps.random.uuid();
+    const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, expiry: validExpiry(request.expiry) };
+    if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
+    const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
+    if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);
+    return { uuid, queue: rows.map(toTicket) };
+  }
+
+  async #createOnce(ticket: NewTicket, { expiry }: TicketRequest, key: string): Promise<CreatedTicket> {
+    const { database } = this.#deps;
+    const { scope, id, action, extra } = ticket;
+    const requestHash = digestOf({ scope, id, action: action ?? null, extra, expiry });
+    const made = await createTicketOnce(this.#changes, ticket, { key, requestHash, ...BOUNDS });
+    if (typeof made === 'string') throw this.#refuse(ticket.serverUuid, made);
+    if (made.requestHash !== requestHash) throw new TicketKeyConflictError(made.uuid, key);
+    return { uuid: made.uuid, queue: (await readQueueUpTo(database, made.uuid, MAX_LISTED)).map(toTicket) };
+  }
+
+  #refuse(serverUuid: string, refusal: TicketRefusal): TooManyTicketsError {
+    this.#refusedCreates += 1;
+    return refusal === 'queue-full'
+      ? new TooManyTicketsError('This queue', BOUNDS.maxWaiting)
+      : new TooManyTicketsError(`Server ${serverUuid}, in all its queues,`, BOUNDS.maxOpen);
+  }
+
+  /** @throws TicketNotFoundError, DatabaseUnavailableError */
+  async get(uuid: string): Promise<Ticket> {
+    const row = await readTicket(this.#deps.database, uuid);
+    if (row === undefined) throw new TicketNotFoundError(uuid);
+    return toTicket(row);
+  }
+
+  /** Lists the server's tickets of every status in order of creation. */
+  async list(serverUuid: string, page: Page): Promise<Ticket[]> {
+    return (await listTickets(this.#deps.database, serverUuid, page)).map(toTicket);
+  }
+
+  /** Lists the server's active and queued tickets. */
+  async listOpen(serverUuid: string, filter: Page & OpenTicketFilter): Promise<Ticket[]> {
+    return (await listOpenTickets(this.#deps.database, serverUuid, filter)).map(toTicket);
+  }
+
+  /** Lists the queues with a holder, sorted by server, scope and id. */
+  async queues(page: Page): Promise<Queue[]> {
+    return (await listQueues(this.#deps.database, page)).map(toQueue);
+  }
+
+  /**
+   * Waits until the ticket is active or can no longer become active. The wait continues while the
+   * database is unreachable.
+   * @throws TicketNotFoundError when the ticket did not exist at the start; TooManyWaitersError,
+   * WaitStoppedError, DatabaseUnavailableError when no read succeeded in all that time, the
+   * signal's reason
+   */
+  async wait(uuid: string, options: WaitOptions = {}): Promise<WaitResult> {
+    const watch = this.#watches.open(uuid, false);
+    let isKnown = false;
+    try {
+      const seen = await watch.until((standing) => {
+        const isOver = outcomeOf(standing) !== undefined;
+        isKnown ||= !isOver;
+        return isOver;
+      }, options);
+      // The time is up. A last read shows a change that no message announced or that could not be
+      // read before.
+      const standing = seen && outcomeOf(seen.position) ? seen.position : await this.#standing(uuid);
+      if (standing === undefined && !isKnown) throw new TicketNotFoundError(uuid, { isAwaited: true });
+      return { outcome: outcomeOf(standing) ?? 'timeout', atOnce: !isKnown };
+    } finally {
+      watch.close();
+    }
+  }
+
+  /**
+   * Finishes an active or queued ticket; an ended ticket does not change.
+   * @throws TicketNotFoundError, DatabaseUnavailableError
+   */
+  async release(uuid: string): Promise<void> {
+    this.#changed(uuid, await releaseTicket(this.#changes, uuid));
+  }
+
+  /** @throws InvalidTicketError, TicketNotFoundError, TicketEndedError, DatabaseUnavailableError */
+  async renew(uuid: string, expiry: ExpiryRequest): Promise<Ticket> {
+    const status = this.#changed(uuid, await renewTicket(this.#changes, uuid, validExpiry(expiry)));
+    if (isEnded(status)) throw new TicketEndedError(uuid, status);
+    return this.get(uuid);
+  }
+
+  /** @throws TicketNotFoundError, DatabaseUnavailableError */
+  async delete(uuid: string): Promise<void> {
+    const moved = await deleteTicket(this.#changes, uuid);
+    if (moved.length === 0) throw new TicketNotFoundError(uuid);
+    this.#announce(moved);
+  }
+
+  /**
+   * Deletes all of the server's tickets, of every status, that existed when the call began. It
+   * deletes queue by queue, so that none of them becomes active meanwhile.
+   * @throws DatabaseUnavailableError when some tickets may already be deleted
+   */
+  async deleteAll(serverUuid: string): Promise<void> {
+    const { database } = this.#deps;
+    const before = await readNow(database);
+    for (let isMore = true; isMore; ) {
+      const { queues, moved } = await deleteQueues(this.#changes, serverUuid, { before, maxQueues: DELETE_QUEUES });
+      this.#announce(moved);
+      isMore = queues > 0;
+    }
+    const ended = { before, maxTickets: DELETE_TICKETS };
+    while ((await deleteEnded(database, serverUuid, ended)) > 0);
+  }
+
+  /**
+   * Deletes one batch of the tickets that ended more than `days` ago. Returns their number; the
+   * caller repeats it until that is zero.
+   */
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteOldTickets(this.#deps.database, days, DELETE_TICKETS);
+  }
+
+  /**
+   * Returns, for the tickets that this instance has moved since the last call, how many seconds
+   * each that became active had queued.
+   */
+  async recentWaits(): Promise<number[]> {
+    const uuids = this.#recentMoves.take();
+    return uuids.length === 0 ? [] : readQueueTimes(this.#deps.database, uuids);
+  }
+
+  stats(): WaitlistStats {
+    const { expired, defects } = this.#director;
+    return { waits: this.#watches.count, expired, defects, refusedCreates: this.#refusedCreates };
+  }
+
+  #changed(uuid: string, change: TicketChange | undefined): TicketStatus {
+    if (change === undefined) throw new TicketNotFoundError(uuid);
+    this.#announce(change.moved);
+    return change.status;
+  }
+
+  #announce(moved: readonly MovedTicket[]): void {
+    const uuids = moved.map(({ uuid }) => uuid);
+    for (const uuid of uuids) {
+      this.#recentMoves.add(uuid);
+      this.#watches.wake(uuid, true);
+    }
+    publishChanges(this.#deps.bus, TICKETS_TOPIC, uuids);
+  }
+
+  async #standing(uuid: string): Promise<TicketStatus | undefined> {
+    const [found] = await readStandings(this.#deps.database, [uuid]);
+    return found?.[1];
+  }
+
+  async #poll(): Promise<void> {
+    this.#watches.poll();
+    await this.#director.mend();
+  }
+
+  async #stop(): Promise<void> {
+    const { clock, log } = this.#deps;
+    const parts = Promise.all([this.#slowPoll.stop(), this.#director.stop(), this.#watches.stop()]);
+    if (!(await settlesWithin(clock, STOPS_WITHIN_MS, parts)))
+      log.warn('waitlist: stopped without an answer from the database');
+  }
+}
+
+function validExpiry(request: ExpiryRequest): Expiry {
+  const expiry: Expiry | Complaint = parseExpiry(request);
+  if ('field' in expiry) throw new InvalidTicketError(expiry);
+  return expiry;
+}

@@ -1,0 +1,209 @@
+import t, { type Test } from 'tap';
+import { SignIn } from '../../../lib/control/access/sign-in.ts';
+import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
+import type { TokenFilter } from '../../../lib/control/access/token-store.ts';
+import { Tokens } from '../../../lib/control/access/tokens.ts';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+
+const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+
+async function start(t: Test) {
+  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
+  const clock = new ManualClock();
+  const link = { isCut: false, statements: 0, answers: 0, hold: undefined as Promise<void> | undefined };
+  const queryable: Queryable = {
+    query: async (text, values, options) => {
+      if (text.includes('order by last_used_at')) return database.query(text, values, options);
+      link.statements += 1;
+      const { hold } = link;
+      if (link.isCut) throw new DatabaseUnavailableError(new Error('cut'));
+      const answer = await database.query<never>(text, values, options);
+      link.answers += 1;
+      await hold;
+      return answer;
+    },
+  };
+  const signIn = new SignIn({ database: queryable, clock, log: silentLogger });
+  signIn.start();
+  t.teardown(() => signIn.stop());
+  const tokens = new Tokens({ database, random: systemRandom });
+  return { database, clock, link, signIn, tokens };
+}
+
+t.test('a token identifies its owner until it is revoked', async (t) => {
+  const { clock, signIn, tokens } = await start(t);
+  const made = await tokens.create({ name: 'a', role: 'agent', createdBy: 'the test', serverUuid: SERVER });
+  t.same(await signIn.whoIs(made.token), { name: 'a', roles: ['agent'], tokenUuid: made.uuid, serverUuid: SERVER });
+  const other = made.token.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
+  t.equal(await signIn.whoIs(other), undefined, 'another secret is refused');
+  t.equal(await signIn.whoIs('cnapi_x'), undefined);
+  await tokens.revoke(made.uuid);
+  await clock.advance(401);
+  t.equal(await signIn.whoIs(made.token), undefined);
+});
+
+t.test('a token is cached for at most 400 ms, and concurrent lookups share one statement', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const everybody = Array.from({ length: 50 }, () => signIn.whoIs(token));
+  t.equal((await Promise.all(everybody)).filter((actor) => actor?.name === 'a').length, 50);
+  t.equal(link.statements, 1);
+  await clock.advance(400);
+  await signIn.whoIs(token);
+  const seen = link.statements;
+  await clock.advance(1);
+  await signIn.whoIs(token);
+  t.equal(link.statements, seen + 1);
+});
+
+t.test('a late answer of the database is not used for later requests', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const stuck = Promise.withResolvers<void>();
+  link.hold = stuck.promise;
+  const first = signIn.whoIs(token);
+  await until(async () => link.answers === 1, 'the answer to be on its way');
+  link.hold = undefined;
+  await tokens.revoke(uuid);
+  await clock.advance(401);
+  t.equal(await signIn.whoIs(token), undefined, 'read again');
+  stuck.resolve();
+  t.equal((await first)?.name, 'a', 'the request from before the revocation');
+  await clock.advance(1);
+  t.equal(await signIn.whoIs(token), undefined);
+});
+
+t.test('existing tokens are known from the start', async (t) => {
+  const { database, clock, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const over = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+  await tokens.revoke(over.uuid);
+  const other = new SignIn({ database, clock, log: silentLogger });
+  other.start();
+  t.teardown(() => other.stop());
+  await until(async () => other.remembered(token), 'the tokens to be read');
+  t.equal(other.remembered(over.token), undefined);
+});
+
+t.test('what a token opened ends when any instance revokes it', async (t) => {
+  const { clock, signIn, tokens } = await start(t);
+  const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const other = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+  const ended: string[] = [];
+  const actor = await signIn.whoIs(token);
+  const bystander = await signIn.whoIs(other.token);
+  if (actor === undefined || bystander === undefined) throw new Error('the tokens are not good');
+  signIn.hold(actor, () => ended.push('a stream'));
+  signIn.hold(actor, () => ended.push('a link'));
+  signIn.hold(actor, () => ended.push('one that had ended'))();
+  signIn.hold(bystander, () => ended.push('a bystander'));
+  await tokens.revoke(uuid);
+  await until(async () => {
+    await clock.advance(400);
+    return ended.length > 0;
+  }, 'the holders to be notified');
+  t.same(ended, ['a stream', 'a link']);
+});
+
+t.test("a token expires by the database's clock, also for what it opened", async (t) => {
+  const { database, clock, signIn, tokens } = await start(t);
+  const { token, uuid } = await tokens.create({
+    name: 'a',
+    role: 'reader',
+    createdBy: 'the test',
+    expiresInSeconds: 3600,
+  });
+  const actor = await signIn.whoIs(token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  await database.query(`update cnapi_tokens set expires_at = cnapi_now() where uuid = $1`, [uuid]);
+  await until(async () => {
+    await clock.advance(400);
+    return ended === 1;
+  }, 'the holder to be notified');
+  t.equal(await signIn.whoIs(token), undefined);
+});
+
+t.test('a deleted token row is found by the periodic check of held tokens', async (t) => {
+  const { database, clock, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const actor = await signIn.whoIs(token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  await database.query('delete from cnapi_tokens');
+  await clock.advance(5_000);
+  await until(async () => {
+    await clock.advance(400);
+    return ended === 1;
+  }, 'the holder to be notified');
+});
+
+t.test('without the database, nobody signs in anew, and known callers may read what is in memory', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const stranger = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+  const actor = await signIn.whoIs(known.token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  link.isCut = true;
+  for (let each = 0; each < 10; each++) {
+    await clock.advance(400);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  t.equal(ended, 0);
+  await t.rejects(signIn.whoIs(known.token), DatabaseUnavailableError);
+  await t.rejects(signIn.whoIs(stranger.token, { mayBeOld: true }), DatabaseUnavailableError);
+  t.equal((await signIn.whoIs(known.token, { mayBeOld: true }))?.name, 'a');
+  t.match(signIn.remembered(known.token), { tokenUuid: known.uuid });
+  t.equal(signIn.remembered(stranger.token), undefined);
+});
+
+t.test('the last use of a token is recorded once a minute', async (t) => {
+  const { clock, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  t.equal((await tokens.list({ limit: 10 }))[0]?.last_used_at, null);
+  await signIn.whoIs(token);
+  await clock.advance(20_000);
+  await until(async () => (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null, 'the use to be recorded');
+});
+
+t.test('names of tokens that are not revoked are unique', async (t) => {
+  const { tokens } = await start(t);
+  const request = { name: 'a', role: 'reader', createdBy: 'the test' } as const;
+  const { uuid } = await tokens.create(request);
+  await t.rejects(tokens.create(request), { code: 'TokenNameTaken', statusCode: 409 });
+  await tokens.revoke(uuid);
+  await tokens.revoke(uuid);
+  await tokens.create(request);
+  t.equal((await tokens.list({ limit: 10 })).length, 2);
+  await t.rejects(tokens.revoke(SERVER), { code: 'ResourceNotFound' });
+});
+
+t.test('tokens can be listed by name and in pages, also while some are revoked', async (t) => {
+  const { tokens } = await start(t);
+  const make = async (name: string) => (await tokens.create({ name, role: 'reader', createdBy: 'the test' })).uuid;
+  const list = async (filter: Partial<TokenFilter>) => {
+    const listed = await tokens.list({ limit: 10, ...filter });
+    return listed.map(({ name, revoked_at }) => (revoked_at === null ? name : `${name}, revoked`));
+  };
+  await tokens.revoke(await make('a'));
+  const [b, , d] = [await make('b'), await make('c'), await make('d')];
+  await make('a');
+  t.same(await list({ name: 'a' }), ['a', 'a, revoked']);
+  t.same(await list({ isOver: false, limit: 2 }), ['a', 'd']);
+  t.same(await list({ isOver: true }), ['a, revoked']);
+  await tokens.revoke(d);
+  t.same(await list({ isOver: false, limit: 2, after: d }), ['c', 'b'], 'after one that was revoked since');
+  t.same(await list({ after: b }), ['a, revoked']);
+  await t.rejects(list({ after: SERVER }), { code: 'ResourceNotFound', statusCode: 404 });
+});

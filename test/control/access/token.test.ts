@@ -1,0 +1,81 @@
+import t from 'tap';
+import {
+  bearerOf,
+  formatToken,
+  hashSecret,
+  isSecret,
+  type Need,
+  parseToken,
+  permits,
+  type Role,
+  reasonNotAName,
+} from '../../../lib/control/access/token.ts';
+
+const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
+const secret = 'A'.repeat(43);
+
+t.test('formatToken and parseToken are inverse', async (t) => {
+  const text = formatToken({ uuid, secret });
+  t.equal(text, `cnapi_0d5b3c1e8f4a4c2b9d6e7f8091a2b3c4_${secret}`);
+  t.same(parseToken(text), { uuid, secret });
+});
+
+t.test('malformed tokens are refused', async (t) => {
+  const good = formatToken({ uuid, secret });
+  for (const text of [
+    '',
+    'cnapi_',
+    good.slice(1),
+    good.slice(0, -1),
+    `${good}A`,
+    good.toUpperCase(),
+    ` ${good}`,
+    `${good}\n`,
+  ])
+    t.equal(parseToken(text), undefined, JSON.stringify(text));
+});
+
+t.test('token names may not hold terminal escapes or clash with names in the audit', async (t) => {
+  for (const name of ['ci', 'Büro 7', 'deploy@web-1', 'a:b/c+d_e.f']) t.equal(reasonNotAName(name), undefined, name);
+  for (const name of ['', ' a', 'a\n', 'a\u001b[2J', '-a', 'x'.repeat(101)])
+    t.match(reasonNotAName(name), /is not 1 to 100/);
+  for (const name of ['open', 'Nobody', 'configuration', 'network 10.0.0.0/24'])
+    t.match(reasonNotAName(name), /audit/, name);
+});
+
+t.test('the Authorization header follows RFC 6750, with a case-insensitive scheme', async (t) => {
+  t.equal(bearerOf('Bearer abc'), 'abc');
+  t.equal(bearerOf('bearer  abc '), 'abc');
+  for (const header of ['', 'Bearer', 'Bearer ', 'Basic abc', 'Bearer a b', `Bearer ${'x'.repeat(201)}`])
+    t.equal(bearerOf(header), undefined, header);
+});
+
+t.test('a secret is checked against its hash', async (t) => {
+  const hash = hashSecret(secret);
+  t.equal(isSecret(secret, hash), true);
+  t.equal(isSecret(`${secret.slice(1)}B`, hash), false);
+  t.equal(isSecret(secret, hash.subarray(1)), false, 'a hash of another length does not match');
+});
+
+const allowed: Record<Role, Need[]> = {
+  reader: ['anyone', 'reader'],
+  operator: ['anyone', 'reader', 'operator'],
+  admin: ['anyone', 'reader', 'operator', 'admin'],
+  agent: ['anyone', 'agent'],
+};
+for (const [role, needs] of Object.entries(allowed) as [Role, Need[]][]) {
+  t.test(`the role ${role} permits ${needs.join(', ')}, and nothing else`, async (t) => {
+    const all: Need[] = ['anyone', 'reader', 'operator', 'admin', 'agent'];
+    t.same(
+      all.filter((need) => permits([role], need)),
+      needs,
+    );
+  });
+}
+
+t.test('several roles add up, and no role permits only public routes', async (t) => {
+  t.equal(permits(['agent', 'reader'], 'reader'), true);
+  t.equal(permits(['agent', 'reader'], 'operator'), false);
+  t.equal(permits([], 'reader'), false);
+  t.equal(permits([], 'anyone'), true);
+});

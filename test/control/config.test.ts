@@ -1,0 +1,154 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t from 'tap';
+import { ConfigError, configKeys, loadConfig, parseConfig } from '../../lib/control/config.ts';
+import { configurationPage } from '../../tools/configuration/reference.ts';
+
+const least = { databaseUrl: 'postgres://user@127.0.0.1/cnapi' };
+
+t.test('a database URL is enough; the rest has defaults, and nothing can change it afterwards', async (t) => {
+  const config = parseConfig(least);
+  t.match(config, { host: '127.0.0.1', port: 8080, datacenter: 'local', domain: 'cnapi.internal', silenceMs: 2000 });
+  t.equal(Object.isFrozen(config), true);
+});
+
+t.test('several hosts, a pooler and a Sentinel group are taken as they are', async (t) => {
+  const urls = {
+    databaseUrl: 'postgres://user@h1:5432,h2/cnapi?target_session_attrs=read-write',
+    databaseDirectUrl: 'postgres://user@h1,h2/cnapi',
+    redisUrl: 'redis+sentinel://:password@h1:26379,h2/mymaster/2',
+  };
+  t.match(parseConfig({ ...urls, databasePooler: 'transaction' }), urls);
+});
+
+t.test('the environment goes over the file, and numbers may be texts there', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'cnapi-config-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'config.json');
+  writeFileSync(file, JSON.stringify({ ...least, port: 8081, logLevel: 'warn' }));
+  const uuid = '0a1b2c3d-0000-4000-8000-000000000001';
+  const config = loadConfig(file, { CNAPI_PORT: '8082', CNAPI_UUID: uuid, CNAPI_TEST_ANYTHING: 'ignored', HOME: '/' });
+  t.match(config, { port: 8082, logLevel: 'warn', cnapiUuid: uuid });
+  t.throws(() => loadConfig(join(folder, 'absent.json'), {}), { name: 'ConfigError', message: /absent\.json/ });
+});
+
+const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[] = [
+  { name: 'an unknown key is refused by name', input: { ...least, databseUrl: 'x' }, message: /databseUrl/ },
+  { name: 'a missing database URL is named', input: {}, message: /databaseUrl: is required/ },
+  {
+    name: 'a host that is none is said, and the URL is not',
+    input: { databaseUrl: 'postgres://u:secret@h1:5432,h2:x/db' },
+    message: /^Configuration: databaseUrl: (?!.*secret).*HOST:PORT/,
+  },
+  {
+    name: 'cnapi cannot live on a standby',
+    input: { databaseUrl: 'postgres://u@h1,h2/db?target_session_attrs=any' },
+    message: /databaseUrl: .*target_session_attrs=any.*read-write/,
+  },
+  { name: 'an unknown pooler is named', input: { ...least, databasePooler: 'session' }, message: /databasePooler/ },
+  {
+    name: 'LISTEN/NOTIFY must go around a pooler',
+    input: { ...least, databasePooler: 'transaction' },
+    message: /databaseDirectUrl or redisUrl/,
+  },
+  { name: 'a Redis that is none is named', input: { ...least, redisUrl: 'http://h' }, message: /redisUrl: .*sentinel/ },
+  {
+    name: 'a Sentinel group must have a master',
+    input: { ...least, redisUrl: 'redis+sentinel://:secret@h1,h2' },
+    message: /^Configuration: redisUrl: (?!.*secret)/,
+  },
+  { name: 'a port out of range is named', input: { ...least, port: 70_000 }, message: /port/ },
+  { name: 'an empty port is no port', input: { ...least, port: '' }, message: /port/ },
+  { name: 'nothing is no number', input: { ...least, maxAgents: null }, message: /maxAgents/ },
+  { name: 'silence must allow for two heartbeats', input: { ...least, silenceMs: 1500 }, message: /silenceMs/ },
+  {
+    name: 'two records of sightings must fit into the life of one',
+    input: { ...least, oldSightingsMs: 6000 },
+    message: /oldSightingsMs/,
+  },
+  {
+    name: "the grace of an old agent's silence must allow for two ticks",
+    input: { ...least, oldGraceMs: 400 },
+    message: /oldGraceMs/,
+  },
+  {
+    name: 'a certificate needs its key',
+    input: { ...least, tlsCertFile: '/c.pem' },
+    message: /tlsCertFile and tlsKeyFile/,
+  },
+  {
+    name: 'a key needs its certificate',
+    input: { ...least, tlsKeyFile: '/k.pem' },
+    message: /tlsCertFile and tlsKeyFile/,
+  },
+  {
+    name: 'a public address without credentials is refused, with the way to set them',
+    input: { ...least, host: '10.0.0.1' },
+    message: /host 10\.0\.0\.1 .*access is open: set access to "tokens".*cnapi token create/,
+  },
+  ...['0.0.0.0', '::', 'example.org'].map((host) => ({
+    name: `access is never open at ${host}`,
+    input: { ...least, host },
+    message: /access is open/,
+  })),
+  {
+    name: 'an address that stands for all of them is not one to give to agents',
+    input: { ...least, access: 'tokens', host: '0.0.0.0' },
+    message: /advertiseHost/,
+  },
+  { name: 'access is one of two', input: { ...least, access: 'tls' }, message: /access: is neither open nor tokens/ },
+  {
+    name: 'trusted networks make no sense where everybody is trusted',
+    input: { ...least, trustedNetworks: { '10.0.0.0/24': 'operator' } },
+    message: /trustedNetworks/,
+  },
+  {
+    name: 'nobody is trusted for being anywhere',
+    input: { ...least, access: 'tokens', trustedNetworks: { '0.0.0.0/0': 'reader' } },
+    message: /trustedNetworks\.0\.0\.0\.0\/0: is wider/,
+  },
+  {
+    name: 'no network is an admin',
+    input: { ...least, access: 'tokens', trustedNetworks: { '10.0.0.0/24': 'admin' } },
+    message: /trustedNetworks\.10\.0\.0\.0\/24/,
+  },
+  { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
+];
+for (const { name, input, message } of wrong) {
+  t.test(name, async (t) => {
+    t.throws(() => parseConfig(input), { message });
+    t.throws(() => parseConfig(input), ConfigError);
+  });
+}
+
+t.test('an environment variable that names no key is refused by name', async (t) => {
+  t.throws(() => loadConfig(undefined, { CNAPI_PROT: '1' }), { message: /CNAPI_PROT/ });
+});
+
+t.test('with tokens asked for an instance may be reached from anywhere, and networks may be trusted', async (t) => {
+  const input = { ...least, access: 'tokens', host: '0.0.0.0', advertiseHost: '10.0.0.1' };
+  const trustedNetworks = { '10.0.0.0/24': 'operator', 'fd00::/64': ['reader', 'agent'] };
+  const parsed = [
+    { text: '10.0.0.0/24', roles: ['operator'] },
+    { text: 'fd00::/64', roles: ['reader', 'agent'] },
+  ];
+  t.same(parseConfig({ ...input, trustedNetworks }).trustedNetworks, parsed);
+  const text = '10.0.0.0/24=operator, fd00::/64=reader+agent';
+  t.same(loadConfig(undefined, environmentOf({ ...input, trustedNetworks: text })).trustedNetworks, parsed);
+  t.throws(() => loadConfig(undefined, environmentOf({ ...input, trustedNetworks: 'everybody' })), /trustedNetworks/);
+});
+
+function environmentOf(config: Record<string, string>): Record<string, string> {
+  const name = (key: string) => `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
+  return Object.fromEntries(Object.entries(config).map(([key, value]) => [name(key), value]));
+}
+
+t.test('docs/configuration.md says what the schema says (npm run docs:config), of every key', async (t) => {
+  const page = readFileSync(new URL('../../docs/configuration.md', import.meta.url), 'utf8');
+  t.equal(page, configurationPage());
+  t.same(
+    configKeys().filter(({ description }) => description === ''),
+    [],
+  );
+});

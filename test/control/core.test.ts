@@ -1,0 +1,81 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { parseConfig } from '../../lib/control/config.ts';
+import { Core, type CoreDeps } from '../../lib/control/core.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
+import { silentLogger as log } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
+import { ManualClock } from '../support/manual-clock.ts';
+import { freshDatabase } from '../support/postgres.ts';
+import { recordingLogger } from '../support/recording-logger.ts';
+
+/** A door on nothing. */
+const noDoor = {
+  url: 'http://127.0.0.1:1',
+  unanswered: 0,
+  start: async () => {},
+  announceLeave: () => {},
+  closeDoor: () => {},
+  stop: async () => {},
+};
+
+function core(database: Database, url: string, deps: Partial<CoreDeps> = {}): Core {
+  const cnapiUuid = randomUUID();
+  return new Core({
+    config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
+    databases: { main: database, beats: database, verdicts: database, sightings: database },
+    bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
+    door: () => noDoor,
+    clock,
+    eventLoop: { busyShare: () => 0 },
+    random,
+    log,
+    ...deps,
+  });
+}
+
+t.test('an instance whose database goes away while it is prepared waits for it, and starts', async (t) => {
+  const { database, url } = await freshDatabase(t);
+  let prepared = 0;
+  const flaky: Database = {
+    query: (...statement) => database.query(...statement),
+    stream: (...statement) => database.stream(...statement),
+    transaction: (...work) => {
+      prepared += 1;
+      if (prepared === 3) return Promise.reject(new DatabaseUnavailableError(new Error('gone')));
+      return database.transaction(...work);
+    },
+    stop: async () => {},
+  };
+  const instance = core(flaky, url);
+  await instance.start();
+  t.ok(prepared > 3, 'it went on after the failure');
+  t.strictSame(instance.roster.readiness(), { ready: true, reasons: [] });
+  await instance.stop();
+});
+
+t.test('what does not stop in time, or not well, is named and keeps nothing else running', async (t) => {
+  const { database, url } = await freshDatabase(t);
+  const records: Record<string, unknown>[] = [];
+  const manual = new ManualClock();
+  const start = () => {};
+  const companions = {
+    stuck: { start, stop: () => new Promise<void>(() => {}) },
+    broken: { start, stop: () => Promise.reject(new Error('no disk')) },
+  };
+  const instance = core(database, url, {
+    clock: manual,
+    log: recordingLogger(records),
+    companions: () => companions,
+  });
+  const stopping = instance.stop();
+  await manual.advance(0);
+  t.match(records, [{ level: 'warn', part: 'broken', reason: 'no disk', msg: 'stopping: part failed' }]);
+  await manual.advance(2_500);
+  t.match(records[1], { level: 'warn', part: 'stuck', after_ms: 2500, msg: 'stopping: part left behind' });
+  await stopping;
+  t.equal(records.length, 3, 'and that it has stopped');
+});

@@ -1,0 +1,311 @@
+/** Followers that take their time, and changes that are committed out of turn, on one instance's `Events` over a real database. */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { migrations } from '../../../lib/control/core.ts';
+import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
+import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
+import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
+import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
+import { Events, type EventsDeps, type ToldEvent } from '../../../lib/control/events/events.ts';
+import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
+import { silentLogger as log } from '../../../lib/platform/log.ts';
+import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+
+/** More than an instance keeps at hand. */
+const MANY = 6_000;
+
+async function startEvents(t: Teardown, options: Partial<EventsDeps> = {}) {
+  const { database } = await freshDatabase(t, { migrations });
+  const bus = createMemoryBus({ hub: new MemoryHub(), clock, random, log });
+  const config = { slowPollMs: 100, slowPollNoBusMs: 100 };
+  const events = new Events({ database, bus, clock, log, config, ...options });
+  await events.start();
+  t.teardown(() => events.stop());
+  return { database, events };
+}
+
+function addTasks(database: Queryable, count: number, server = randomUUID()): Promise<unknown> {
+  return database.query(
+    `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, created_at, queued_at)
+     select gen_random_uuid(), $1::uuid, 'nop', '{}', 1, true, 'x', cnapi_now(), cnapi_now() from generate_series(1, $2::int)`,
+    [server, count],
+  );
+}
+
+async function take(iterator: AsyncIterator<ToldEvent>, count: number): Promise<ToldEvent[]> {
+  const taken: ToldEvent[] = [];
+  while (taken.length < count) {
+    const { value, done } = await iterator.next();
+    if (done === true) break;
+    if (value.event !== undefined) taken.push(value);
+  }
+  return taken;
+}
+
+const idsOf = (told: readonly ToldEvent[]) => told.map(({ event }) => event?.id);
+const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => from + index);
+
+t.test('a slow follower gets everything, though nothing is kept for it', async (t) => {
+  const { database, events } = await startEvents(t);
+  const quick = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const slow = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await addTasks(database, 1);
+  t.same(idsOf(await take(slow, 1)), [1]);
+  await addTasks(database, MANY);
+  t.same(idsOf(await take(quick, MANY + 1)), range(1, MANY + 1));
+  t.same(idsOf(await take(slow, MANY)), range(2, MANY + 1));
+  await quick.return?.();
+  await slow.return?.();
+});
+
+t.test('what a follower takes from the window at once is little, however much there is', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const number = async () => (await numberEvents(database, 5_000)).last;
+  const reader = new Reader({ database, clock, log, number, onSetBack: () => t.fail('nothing was set back') });
+  t.teardown(() => reader.stop());
+  await addTasks(database, 1);
+  await number();
+  const stopListening = reader.listen(() => undefined);
+  t.teardown(stopListening);
+  const from = { id: 1, storedAtMs: 0 };
+  await until(() => reader.since(from, 1) !== undefined, 'the first');
+  await addTasks(database, WINDOW - 1);
+  await until(() => reader.isPast(WINDOW - 1), 'all of them');
+  const news = reader.since(from, 100);
+  t.match(news, { events: { length: 100 }, isEnd: false });
+  t.match(reader.since({ id: WINDOW - 10, storedAtMs: 0 }, 100), { events: { length: 10 }, isEnd: true });
+});
+
+t.test('one whose filter lets little through is told now and then where it stands', async (t) => {
+  const { database, events } = await startEvents(t);
+  const mine = randomUUID();
+  const follower = (await events.follow({ serverUuid: mine }, undefined))[Symbol.asyncIterator]();
+  t.equal((await follower.next()).value?.position, '0', 'it begins with where it is');
+  const next = follower.next();
+  await addTasks(database, MANY);
+  const { position, event } = (await next).value as ToldEvent;
+  t.equal(event, undefined);
+  t.ok(Number(position.split('-')[0]) >= 1_000, position);
+  await addTasks(database, 1, mine);
+  t.same(idsOf(await take(follower, 1)), [MANY + 1]);
+  await follower.return?.();
+  const resumed = (await events.follow({ serverUuid: mine }, position))[Symbol.asyncIterator]();
+  t.same(idsOf(await take(resumed, 1)), [MANY + 1]);
+  await resumed.return?.();
+});
+
+t.test('one that the log has run away from is told so, and goes on', async (t) => {
+  const { database, events } = await startEvents(t, { keep: 100 });
+  const slow = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await addTasks(database, 1);
+  await take(slow, 1);
+  await addTasks(database, MANY);
+  const log = async () =>
+    (await database.query<{ n: number; last: number }>('select count(*) as n, max(id) as last from cnapi_events'))
+      .rows[0];
+  // It is also trimmed before all is in it.
+  await until(async () => {
+    const { n, last } = (await log()) ?? {};
+    return n === 100 && last === MANY + 1;
+  }, 'the log to be trimmed');
+  const told: ToldEvent[] = [];
+  while (told.at(-1)?.event?.id !== MANY + 1) told.push(...(await take(slow, 1)));
+  const gap = told.findIndex(({ event }) => event?.kind === 'gap');
+  // While the instance lags behind the log, it still has some of them in its window.
+  t.same(idsOf(told.slice(0, gap)), range(2, gap + 1));
+  t.match(told[gap]?.event, { kind: 'gap', id: MANY - 99, body: { message: /not kept any more/ } });
+  t.same(idsOf(told.slice(gap + 1)), range(MANY - 98, MANY + 1));
+  t.equal(events.stats().gaps, 1);
+  await slow.return?.();
+});
+
+t.test('a change that is committed after a later one is told after it, and not passed over', async (t) => {
+  const { database, events } = await startEvents(t);
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const [early, late] = [randomUUID(), randomUUID()];
+  await database.transaction(async (connection) => {
+    await addTasks(connection, 1, early);
+    await addTasks(database, 1, late);
+    t.equal((await take(follower, 1))[0]?.event?.serverUuid, late);
+  });
+  t.equal((await take(follower, 1))[0]?.event?.serverUuid, early);
+  await follower.return?.();
+});
+
+t.test('followers are bounded, and end when their instance leaves', async (t) => {
+  const { database, events } = await startEvents(t, { maxFollowers: 1 });
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await follower.next();
+  t.equal(events.stats().followers, 1);
+  await t.rejects(events.follow({}, undefined), TooManyFollowersError);
+  const abort = new AbortController();
+  await follower.return?.();
+  const left = new AbortController();
+  const both = await Promise.allSettled([1, 2].map(() => events.follow({}, undefined, left.signal)));
+  t.same(
+    both.map(({ status }) => status).sort(),
+    ['fulfilled', 'rejected'],
+    'those that come at once are counted, too',
+  );
+  left.abort();
+  t.equal(events.stats().followers, 0);
+  const again = (await events.follow({}, undefined, abort.signal))[Symbol.asyncIterator]();
+  await again.next();
+  const ended = again.next();
+  abort.abort();
+  t.same(await ended, { value: undefined, done: true }, 'its caller left');
+  const last = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  await addTasks(database, 1);
+  await take(last, 1);
+  const over = last.next();
+  events.retire();
+  t.same(await over, { value: undefined, done: true }, 'the instance leaves');
+  await t.rejects(events.follow({}, undefined), { code: 'InstanceDraining', statusCode: 503 });
+});
+
+t.test('a new follower whose first position is of before the log was set back is told so', async (t) => {
+  const { database, events } = await startEvents(t);
+  await addTasks(database, 1);
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const { position } = (await follower.next()).value as ToldEvent;
+  await follower.return?.();
+  t.ok(parsePosition(position)?.storedAtMs, position);
+  await database.query(`update cnapi_events set stored_at = stored_at - interval '1 second'`);
+  await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
+});
+
+/** As by a promoted standby that was behind: the last events are gone, and others get their numbers. */
+async function setBack(database: Database, to: number, regrown: number): Promise<void> {
+  await numberEvents(database, 5_000);
+  await database.query('delete from cnapi_events where id > $1::bigint', [to]);
+  await database.query(
+    'update cnapi_event_numberings set last_id = $1::bigint where id = (select max(id) from cnapi_event_numberings)',
+    [to],
+  );
+  await addTasks(database, regrown);
+  await numberEvents(database, 5_000);
+}
+
+t.test(
+  'a follower that was ahead of its instance when the log was set back is told nothing over what it lacks',
+  async (t) => {
+    for (const hasBegun of [false, true]) {
+      await t.test(hasBegun ? 'and others have read on' : 'and it is the first that reads', async (t) => {
+        const { database, events } = await startEvents(t);
+        await addTasks(database, 5);
+        await numberEvents(database, 5_000);
+        const [fifth] = await readEventPage(database, {}, { from: 5, upTo: 5, limit: 1 });
+        const position = fifth && formatPosition(positionOf(fifth));
+        const resumed = (await events.follow({}, position))[Symbol.asyncIterator]();
+        const begun = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+        await setBack(database, 2, 0);
+        const other = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+        if (hasBegun) await other.next();
+        await setBack(database, 2, 4);
+        if (hasBegun) t.same(idsOf(await take(other, 4)), [3, 4, 5, 6]);
+        t.same(idsOf(await take(resumed, 1)), [], 'it went on');
+        t.same(idsOf(await take(begun, 1)), [], 'it began');
+        await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
+        await other.return?.();
+      });
+    }
+  },
+);
+
+t.test('a gap is told after all that had waited, and before what comes then', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const kinds = async () =>
+    (await database.query<{ kind: string }>('select kind from cnapi_events order by id')).rows.map(({ kind }) => kind);
+  await addTasks(database, 5);
+  // As if they were as many as are ever let wait.
+  await database.query(`select setval('cnapi_event_moved_seq', last_value - $1::int) from cnapi_event_moved_seq`, [
+    OUTBOX_BOUND,
+  ]);
+  await addTasks(database, 3);
+  t.equal((await numberEvents(database, 2)).last, 2);
+  t.equal((await numberEvents(database, 2)).last, 4);
+  t.same(await numberEvents(database, 2).then(({ numbered, last }) => ({ numbered, last })), { numbered: 1, last: 6 });
+  await addTasks(database, 1);
+  await numberEvents(database, 2);
+  const told = await kinds();
+  t.same(told.slice(0, 7), ['task', 'task', 'task', 'task', 'task', 'gap', 'task']);
+  t.ok(
+    told.slice(7).every((kind) => kind === 'gap'),
+    'it is said again when all have ended that ran then',
+  );
+});
+
+t.test('a run that is renewed is live from now on, whenever its instance started', async (t) => {
+  const { database, events } = await startEvents(t);
+  const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+  const identity = {
+    cnapiUuid: randomUUID(),
+    url: 'http://127.0.0.1:1',
+    host: '127.0.0.1',
+    port: 1,
+    pid: 1,
+    version: '0',
+  };
+  const { rows } = await database.query<{ moment: Date }>('select cnapi_now() as moment');
+  await insertRun(database, randomUUID(), identity, new Date('2020-01-01T00:00:00Z'));
+  const [told] = await take(follower, 1);
+  t.match(told?.event?.body, { state: 'live' });
+  t.ok((told?.event?.storedAt.getTime() ?? 0) >= (rows[0]?.moment.getTime() ?? Number.NaN));
+  await follower.return?.();
+});
+
+t.test('only the beginning of the log is forgotten, so that no hole is hidden in it', async (t) => {
+  const { database, events } = await startEvents(t);
+  await addTasks(database, 6);
+  await events.follow({}, undefined);
+  await database.query(`update cnapi_events set stored_at = stored_at - interval '9 days' where id in (1, 2, 4)`);
+  const ids = async () =>
+    (await database.query<{ id: number }>('select id from cnapi_events order by id')).rows.map(({ id }) => id);
+  t.equal(await forgetEvents(database, 7, 1), 1);
+  t.same(await ids(), [2, 3, 4, 5, 6]);
+  t.equal(await forgetEvents(database, 7, 100), 1);
+  t.equal(await forgetEvents(database, 7, 100), 0);
+  t.same(await ids(), [3, 4, 5, 6]);
+  t.equal(await forgetEvents(database, 0, 100), 4, 'all may go');
+});
+
+t.test('many who read the log from its beginning take few of the connections that all share', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  let [reading, most] = [0, 0];
+  const counted: Database = {
+    query: async (...statement) => {
+      most = Math.max(most, ++reading);
+      return database.query<never>(...statement).finally(() => {
+        reading -= 1;
+      });
+    },
+    stream: (...statement) => database.stream(...statement),
+    transaction: (...work) => database.transaction(...work),
+    stop: async () => {},
+  };
+  const bus = createMemoryBus({ hub: new MemoryHub(), clock, random, log });
+  const config = { slowPollMs: 60_000, slowPollNoBusMs: 60_000 };
+  const events = new Events({ database: counted, bus, clock, log, config });
+  await events.start();
+  t.teardown(() => events.stop());
+  await addTasks(database, 2_000);
+  await events.follow({}, undefined);
+  const crowd = await Promise.all(Array.from({ length: 40 }, () => events.follow({}, '0')));
+  most = 0;
+  const heard = await Promise.all(
+    crowd.map(async (told) => {
+      const iterator = told[Symbol.asyncIterator]();
+      const count = (await take(iterator, 2_000)).length;
+      await iterator.return?.();
+      return count;
+    }),
+  );
+  t.same(new Set(heard), new Set([2_000]));
+  t.ok(most <= 3, `${most} statements at once, the reader's among them`);
+});

@@ -1,0 +1,180 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { until } from '../../support/until.ts';
+import { SERVER, STRANGER, startApi } from './support.ts';
+
+import { startWithTokens as start } from './with-tokens.ts';
+
+t.test('the audit records the actor, action, object, source and outcome of a change', async (t) => {
+  const { call, as, addServer, audit } = await start(t);
+  await addServer(SERVER);
+  const { name, uuid, headers } = await as('operator');
+  const made = await call('POST', `/servers/${SERVER}/nop`, {}, { ...headers, 'x-request-id': 'job-17' });
+  t.equal(made.status, 200);
+  const [record] = await until(async () => {
+    const found = await audit('request_id=job-17');
+    return found[0]?.status === 200 ? found : undefined;
+  }, 'its outcome');
+  t.match(record, {
+    actor: name,
+    token_uuid: uuid,
+    roles: ['operator'],
+    action: 'NopTask',
+    method: 'POST',
+    code: null,
+  });
+  t.match(record, { server_uuid: SERVER, object: made.body.id, source: '127.0.0.1', path: `/servers/${SERVER}/nop` });
+  t.equal((await audit('action=GetTask')).length, 0);
+});
+
+t.test('the audit records refused requests, but neither reads nor heartbeats', async (t) => {
+  const { call, as, addServer, audit } = await start(t);
+  await addServer(SERVER);
+  const reader = await as('reader');
+  const operator = await as('operator');
+  const agent = await as('agent');
+  await call('POST', `/servers/${SERVER}/nop`, {});
+  await call('POST', `/servers/${SERVER}/nop`, {}, reader.headers);
+  await call('POST', `/servers/${STRANGER}/nop`, {}, operator.headers);
+  await call('GET', '/servers', undefined, reader.headers);
+  t.equal((await call('POST', `/servers/${SERVER}/events/heartbeat`, {}, agent.headers)).status, 204);
+  const records = await until(async () => {
+    const found = await audit();
+    return found.length >= 3 && found.every(({ status }) => status !== null) ? found : undefined;
+  }, 'the audit records');
+  // Records of refused requests are written a little later than those of accepted ones.
+  t.strictSame(
+    new Map(records.map(({ actor, status, code }) => [actor, { status, code }])),
+    new Map([
+      ['nobody', { status: 401, code: 'Unauthorized' }],
+      [reader.name, { status: 403, code: 'Forbidden' }],
+      [operator.name, { status: 404, code: 'ResourceNotFound' }],
+    ]),
+  );
+});
+
+t.test('when the caller leaves before a refusal, the audit still records the refusal', async (t) => {
+  const asked = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  const get = async () => {
+    asked.resolve();
+    await go.promise;
+    return undefined;
+  };
+  const { url, audit } = await start(t, { access: 'open' }, { services: { servers: { get } as never } });
+  const leaving = new AbortController();
+  const answer = fetch(`${url}/servers/${STRANGER}/nop`, { method: 'POST', signal: leaving.signal });
+  await asked.promise;
+  leaving.abort();
+  await t.rejects(answer);
+  // The instance notices the lost caller within a moment. If it does not, this test shows
+  // nothing.
+  await sleep(200);
+  go.resolve();
+  const record = await until(async () => (await audit()).find(({ status }) => status !== null), 'the outcome');
+  t.match(record, { action: 'NopTask', status: 404, code: 'ResourceNotFound' });
+});
+
+t.test('characters that the database cannot store are replaced in the audit', async (t) => {
+  const { call, logged } = await startApi(t);
+  t.equal((await call('POST', '/tasks/a%00b%0a/cancel', {})).status, 409);
+  const records = await until(async () => {
+    const { body } = await call('GET', '/audit');
+    return body[0]?.status === 409 ? body : undefined;
+  }, 'the audit record');
+  t.match(records, [{ action: 'CancelTask', object: 'a?b?', path: '/tasks/a%00b%0a/cancel' }]);
+  t.same(
+    logged.filter(({ level }) => level === 'error'),
+    [],
+  );
+});
+
+t.test('the audit names the task of a synchronous command', async (t) => {
+  const { call, as, addServer, audit, tasks } = await start(t);
+  await addServer(SERVER);
+  const { headers } = await as('operator');
+  tasks.outcome = {
+    status: 'complete',
+    history: [{ name: 'finish', timestamp: '2030-01-01T00:00:00.000Z', event: { exitCode: 0, stdout: 'hello' } }],
+  };
+  t.equal((await call('POST', `/servers/${SERVER}/execute`, { script: 'echo hello' }, headers)).status, 200);
+  const [record] = await until(async () => {
+    const found = await audit('action=CommandExecute');
+    return found[0]?.status === 200 ? found : undefined;
+  }, 'its outcome');
+  t.equal(record?.object, tasks.ids[0]);
+});
+
+t.test('a request refused for lack of the database is audited with its caller, if known', async (t) => {
+  const link = { isCut: false };
+  const cut = () => Promise.reject(new DatabaseUnavailableError(new Error('cut')));
+  const accessDatabase = (database: Queryable): Queryable => ({
+    query: (...statement) => (link.isCut ? cut() : database.query<never>(...statement)),
+  });
+  const { call, as, addServer, audit } = await start(t, {}, { accessDatabase });
+  await addServer(SERVER);
+  const [known, unknown] = [await as('operator'), await as('operator')];
+  t.equal((await call('GET', '/servers', undefined, known.headers)).status, 200);
+  link.isCut = true;
+  for (const { headers } of [known, unknown])
+    await until(async () => (await call('POST', `/servers/${SERVER}/nop`, {}, headers)).status === 503, 'the 503');
+  link.isCut = false;
+  const records = await until(async () => {
+    const found = await audit();
+    return found.some(({ actor }) => actor === 'nobody') ? found : undefined;
+  }, 'the audit records');
+  const [stranger, mine] = records;
+  t.match(stranger, { actor: 'nobody', token_uuid: null, status: 503 });
+  t.match(mine, { actor: known.name, token_uuid: known.uuid, roles: ['operator'], status: 503 });
+});
+
+t.test('a command whose token is revoked while it runs answers and audits TokenEnded with its task', async (t) => {
+  const { call, as, addServer, audit, tasks, tokens } = await start(t);
+  await addServer(SERVER);
+  const { headers, uuid, name } = await as('operator');
+  const answer = call('POST', `/servers/${SERVER}/execute`, { script: 'sleep 60' }, headers);
+  await until(() => tasks.waiting === 1, 'the command to run');
+  await tokens.revoke(uuid);
+  const [id] = tasks.ids;
+  t.match(await answer, { status: 401, body: { code: 'TokenEnded', message: new RegExp(`task ${id} continues`) } });
+  const [record] = await until(async () => {
+    const found = await audit('action=CommandExecute');
+    return found[0]?.status === 401 ? found : undefined;
+  }, 'its outcome');
+  t.match(record, { actor: name, code: 'TokenEnded', object: id });
+});
+
+t.test('changes are audited when access is open', async (t) => {
+  const { call, addServer } = await startApi(t);
+  await addServer(SERVER);
+  await call('POST', `/servers/${SERVER}/nop`, {});
+  const records = await until(async () => {
+    const { body } = await call('GET', '/audit');
+    return body[0]?.status === 200 ? body : undefined;
+  }, 'the audit record');
+  t.match(records, [{ actor: 'open', action: 'NopTask', server_uuid: SERVER }]);
+});
+
+t.test('a time that the database cannot store is a 400 that names the field', async (t) => {
+  const { call, as } = await start(t);
+  const { headers } = await as('admin');
+  for (const time of [
+    '0000-01-01',
+    '-000001-01-01',
+    '9999-12-31T23:59:59-01:00',
+    '+010000-01-01',
+    '2030-02-31x',
+    '2030-13-01',
+  ])
+    for (const field of ['since', 'until'])
+      t.match(
+        await call('GET', `/audit?${field}=${encodeURIComponent(time)}`, undefined, headers),
+        { status: 400, body: { code: 'InvalidParameters', errors: [{ field }] } },
+        `${field} ${time}`,
+      );
+  for (const time of ['0001-01-01', '0001-01-01T00:00:00Z', '9999-12-31T23:59:59.999Z', '2030-01-01T00:00:00+02:00'])
+    for (const field of ['since', 'until'])
+      t.equal((await call('GET', `/audit?${field}=${encodeURIComponent(time)}`, undefined, headers)).status, 200, time);
+});

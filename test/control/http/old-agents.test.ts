@@ -1,0 +1,66 @@
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { FakeOldAgents } from './stand-ins.ts';
+import { SERVER, STRANGER, startApi } from './support.ts';
+
+t.test('a legacy heartbeat is recorded and not logged', async (t) => {
+  const { call, oldAgents, logged } = await startApi(t);
+  logged.length = 0;
+  for (const body of [{}, undefined])
+    t.match(await call('POST', `/servers/${SERVER.toUpperCase()}/events/heartbeat`, body), { status: 204, text: '' });
+  t.same(oldAgents.heard, [SERVER, SERVER]);
+  t.same(logged, []);
+});
+
+t.test('a heartbeat for an invalid server uuid is 409', async (t) => {
+  const { call, oldAgents } = await startApi(t);
+  const cases: [string, unknown, object][] = [
+    ['zzz', {}, { status: 409, body: { code: 'InvalidArgument', message: 'Invalid server_uuid' } }],
+    ['default', {}, { status: 409, body: { message: 'Invalid server_uuid' } }],
+  ];
+  for (const [uuid, body, answer] of cases)
+    t.match(
+      await call('POST', `/servers/${uuid}/events/heartbeat`, body, { 'content-type': 'application/json' }),
+      answer,
+    );
+  t.same(oldAgents.heard, []);
+});
+
+t.test('the body of a heartbeat is not read', async (t) => {
+  const { call, oldAgents } = await startApi(t);
+  for (const body of [{ a: 1 }, '{', `{"a":"${'x'.repeat(1 << 20)}"}`])
+    t.match(await call('POST', `/servers/${SERVER}/events/heartbeat`, body), { status: 204, text: '' });
+  t.equal(oldAgents.heard.length, 3);
+});
+
+t.test('a status report keeps the known parts and ignores the rest; an unknown server is 404', async (t) => {
+  const { call, addServer } = await startApi(t);
+  await addServer(SERVER);
+  const report = { vms: { v: { uuid: 'v' }, broken: 7 }, meminfo: 'none', diskinfo: null, timestamp: 3, more: [] };
+  t.match(await call('POST', `/servers/${SERVER}/events/status`, report), { status: 204, text: '' });
+  t.same((await call('GET', `/servers/${SERVER}`)).body.vms, { v: { uuid: 'v' } });
+  t.match(await call('POST', `/servers/${STRANGER}/events/status`, report), {
+    status: 404,
+    body: { code: 'ResourceNotFound', message: `Server ${STRANGER} not found` },
+  });
+  t.equal((await call('POST', '/servers/zzz/events/status', {})).status, 409);
+});
+
+t.test('a sysinfo that creates the server counts as a heartbeat, a later one does not', async (t) => {
+  const { call, oldAgents } = await startApi(t);
+  const sysinfo = { UUID: SERVER };
+  for (const status of [200, 200])
+    t.equal((await call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo })).status, status);
+  t.same(oldAgents.made, [SERVER]);
+});
+
+t.test('a heartbeat that cannot be recorded is 503, and the sysinfo can be posted again', async (t) => {
+  const oldAgents = new FakeOldAgents();
+  oldAgents.created = async () => {
+    throw new DatabaseUnavailableError();
+  };
+  const { call } = await startApi(t, { services: { oldAgents } });
+  const post = () => call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo: { UUID: SERVER } });
+  t.equal((await post()).status, 503);
+  t.equal((await post()).status, 200);
+});

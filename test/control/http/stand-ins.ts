@@ -1,0 +1,176 @@
+/** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/roster-errors.ts';
+import type { Task, TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
+import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
+import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/task-list.ts';
+import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
+import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
+import { SERVER } from './support.ts';
+
+/** Records what was posted, in order. */
+export class FakeOldAgents {
+  readonly heard: string[] = [];
+  readonly made: string[] = [];
+
+  heartbeat(serverUuid: string) {
+    this.heard.push(serverUuid);
+  }
+
+  async created(serverUuid: string) {
+    this.made.push(serverUuid);
+  }
+}
+
+export class FakeRoster {
+  readiness = { ready: true, reasons: [] as string[] };
+  removed: string[] = [];
+  isLast = false;
+  changes: object[] = [];
+
+  async instances() {
+    const run = '11111111-1111-4111-8111-111111111111';
+    return [
+      {
+        uuid: SERVER,
+        run,
+        url: 'http://127.0.0.1:1',
+        pid: 1,
+        version: '1.2.3',
+        state: 'live',
+        agents: 2,
+        admission: 'open' as const,
+        lease_age_ms: 10,
+        started: '2030-01-01T00:00:00.000Z',
+      },
+    ];
+  }
+
+  async drain(cnapiUuid: string) {
+    const [instance] = await this.instances();
+    if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
+    if (this.isLast) throw new LastInstanceError(cnapiUuid);
+    return { ...instance, state: 'draining' };
+  }
+
+  async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {
+    return this.changes.slice(offset, offset + limit);
+  }
+
+  readonly cnapiUuid = SERVER;
+
+  serverRemoved(uuid: string) {
+    this.removed.push(uuid);
+  }
+
+  isReady() {
+    return this.readiness;
+  }
+}
+
+/** Tasks that end when a test ends them. */
+export class FakeTasks {
+  readonly all = new Map<string, Task>();
+  readonly created: TaskRequest[] = [];
+  readonly ids: string[] = [];
+  readonly events: TaskEvent[] = [];
+  /** Waits that ended because their caller left. */
+  abandoned = 0;
+  /** The timeout of each wait. */
+  readonly waited: number[] = [];
+  waiting = 0;
+  /** The result of new tasks, if set. */
+  outcome: Pick<Task, 'status' | 'history'> | undefined;
+
+  async known({ idempotencyKey }: TaskRequest) {
+    const index = this.created.findIndex(
+      (one) => idempotencyKey !== undefined && one.idempotencyKey === idempotencyKey,
+    );
+    return index < 0 ? undefined : this.ids[index];
+  }
+
+  async create(request: TaskRequest) {
+    this.created.push(request);
+    const id = systemRandom.uuid();
+    this.all.set(id, {
+      id,
+      task: request.name,
+      server_uuid: request.serverUuid,
+      status: 'active',
+      timestamp: '2030-01-01T00:00:00.000Z',
+      history: [],
+      params: request.params,
+      attempt: 0,
+      timeout_ms: request.timeoutMs ?? 3_600_000,
+      idempotent: request.idempotent ?? false,
+      cancel_requested: false,
+      ...this.outcome,
+    });
+    this.ids.push(id);
+    return { id, created: true };
+  }
+
+  async get(id: string): Promise<Task> {
+    const task = this.all.get(id);
+    if (task === undefined) throw new TaskNotFoundError(id);
+    return task;
+  }
+
+  async wait(
+    id: string,
+    { timeoutMs, signal, over }: { timeoutMs: number; signal?: AbortSignal; over?: AbortSignal },
+  ): Promise<Task> {
+    const task = await this.get(id);
+    this.waited.push(timeoutMs);
+    this.waiting++;
+    try {
+      const end = Date.now() + timeoutMs;
+      for (; task.status === 'active' && Date.now() < end && over?.aborted !== true; await sleep(5))
+        signal?.throwIfAborted();
+    } catch (error) {
+      this.abandoned++;
+      throw error;
+    } finally {
+      this.waiting--;
+    }
+    return task;
+  }
+
+  async cancel(id: string): Promise<Task> {
+    const task = await this.get(id);
+    if (task.status !== 'active') throw new TaskEndedError(id, task.status);
+    task.cancel_requested = true;
+    return task;
+  }
+
+  async *follow(id: string, afterSeq: number, { signal, over }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
+    for (let next = afterSeq; ; ) {
+      const event = this.events.find(({ seq }) => seq > next);
+      signal?.throwIfAborted();
+      if (event === undefined) {
+        if (this.all.get(id)?.status !== 'active' || over?.aborted) return;
+        await sleep(5);
+        continue;
+      }
+      next = event.seq;
+      yield event;
+      if (event.name === 'end') return;
+    }
+  }
+
+  history: Tasks['history'] = async () => ({ rows: [], next: undefined });
+
+  /** The filters of all calls to `list`, and the page that it returns. */
+  readonly asked: TaskFilter[] = [];
+  page: TaskPage = { tasks: [] };
+
+  async list(filter: TaskFilter) {
+    this.asked.push(filter);
+    return this.page;
+  }
+
+  stats() {
+    return { waits: this.waiting, follows: 0 };
+  }
+}

@@ -1,0 +1,285 @@
+/**
+ * A listener on a free port over a real database, with fakes of roster and tasks that answer as a
+ * test says.
+ */
+import { connect } from 'node:net';
+import { Gate, type GateConfig } from '../../../lib/control/access/gate.ts';
+import { NewServers } from '../../../lib/control/access/new-servers.ts';
+import { SignIn } from '../../../lib/control/access/sign-in.ts';
+import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
+import { Tokens } from '../../../lib/control/access/tokens.ts';
+import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
+import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
+import type { CnapiError } from '../../../lib/platform/errors.ts';
+import type { Certificates } from '../../../lib/control/http/certificates.ts';
+import { Entrance } from '../../../lib/control/http/entrance.ts';
+import { Limits, type LimitsConfig } from '../../../lib/control/http/limits.ts';
+import { HttpListener, type ListenerOptions } from '../../../lib/control/http/listener.ts';
+import { Metrics } from '../../../lib/control/http/metrics.ts';
+import { openApiDocument } from '../../../lib/control/http/openapi.ts';
+import type { Route } from '../../../lib/control/http/route.ts';
+import { routes } from '../../../lib/control/http/routes.ts';
+import { Scrape, type ScrapeSources } from '../../../lib/control/http/scrape.ts';
+import type { Services } from '../../../lib/control/http/services.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
+import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
+import { Servers } from '../../../lib/control/servers/servers.ts';
+import { taskMigrations } from '../../../lib/control/tasks/task-schema.ts';
+import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
+import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
+import { FakeOldAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
+
+export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+export const STRANGER = '00000000-0000-4000-8000-00000000dead';
+
+export interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: what a route answers is what its test is about
+  body: any;
+}
+
+export interface Api {
+  url: string;
+  port: number;
+  listener: HttpListener;
+  limits: Limits;
+  servers: Servers;
+  tasks: FakeTasks;
+  roster: FakeRoster;
+  oldAgents: FakeOldAgents;
+  health: { database: boolean; bus: boolean };
+  database: FreshDatabase;
+  /** Log records at info and above. */
+  logged: Record<string, unknown>[];
+  upgrades: { serverUuid: string }[];
+  call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
+  /** Adds a server with this sysinfo and a roster row with this status. */
+  addServer(uuid: string, options?: { status?: string; sysinfo?: Record<string, unknown> }): Promise<void>;
+}
+
+export interface ApiOptions {
+  scrape?: Partial<ScrapeSources>;
+  routes?: readonly Route[];
+  config?: Partial<ListenerOptions['config'] & GateConfig & LimitsConfig>;
+  services?: Partial<Services>;
+  /** The link's answer to each agent that connects; by default it accepts all. */
+  upgradeRefusal?: CnapiError;
+  certificates?: Certificates;
+  /** The listener's clock; by default the system's. */
+  clock?: Clock;
+  /** The database through which tokens are looked up. */
+  accessDatabase?: (database: Queryable) => Queryable;
+}
+
+const OPEN_GATE: GateConfig = {
+  access: 'open',
+  trustedNetworks: [],
+  requestsPerSecond: 0,
+  connectionsPerSource: 0,
+  failedSignInsPerMinute: 0,
+};
+
+const LIMITS = {
+  answerMemoryMiB: 128,
+  answerMemoryPerCallerMiB: 32,
+  eventStreamsPerCaller: 100,
+  waitsPerCaller: 1000,
+  logLinesPerSource: 0,
+};
+
+export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
+  const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+  migrations.push(...tokenMigrations, ...auditMigrations, ...taskMigrations);
+  const fresh = await freshDatabase(t, { migrations });
+  const { database } = fresh;
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
+  await servers.start();
+  const tasks = new FakeTasks();
+  const roster = new FakeRoster();
+  const oldAgents = new FakeOldAgents();
+  const health = { database: true, bus: true };
+  const logged: Record<string, unknown>[] = [];
+  const upgrades: { serverUuid: string }[] = [];
+  const scrapeSources = {
+    servers: () => servers.counts(),
+    taskTimes: async () => [
+      { wait: 0.2, run: 2 },
+      { wait: 30, run: null },
+    ],
+    lockWaits: async () => [7],
+    ...options.scrape,
+  };
+  const metrics = new Metrics({
+    build: { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' },
+    agents: () => 7,
+    tasks: () => ({ ...noStats, ...tasks.stats() }),
+    waitlist: () => waitlistStats,
+    events: () => ({ followers: 6, numbered: 9, gaps: 0, lagMs: 250 }),
+    bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
+    pool: () => database.stats,
+    scrape: new Scrape(scrapeSources, systemClock),
+    counters: () => ({ roster_verdicts_queued: 5 }),
+  });
+  const accessDatabase = options.accessDatabase?.(database) ?? database;
+  const signIn = new SignIn({ database: accessDatabase, clock: systemClock, log: silentLogger });
+  const audit = new AuditLog({
+    database,
+    cnapiUuid: SERVER,
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLogger,
+  });
+  const gate = new Gate({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
+  signIn.start();
+  t.teardown(() => Promise.all([signIn.stop(), audit.stop()]));
+  let level = 30;
+  const services: Services = {
+    version: '1.2.3',
+    startedAt: '2030-01-01T00:00:00.000Z',
+    waitsOver: new AbortController().signal,
+    servers,
+    tasks,
+    waitlist,
+    events: { follow: () => Promise.reject(new Error('not here')) },
+    oldAgentCaller: { has: async () => false, history: async () => [], setPaused: async () => {} },
+    roster,
+    oldAgents,
+    agentSources: { heard: () => undefined, record: async () => {} },
+    tokens: new Tokens({ database, random: systemRandom }),
+    newServers: new NewServers({ newServersPerHour: 0, clock: systemClock }),
+    audit,
+    health: () => health,
+    lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
+    logLevel: { get: () => level, set: (one) => (level = one) },
+    metrics: () => metrics.read(),
+    openApi: () => openApiDocument(options.routes ?? routes, '1.2.3'),
+    ...options.services,
+  };
+  const limits = new Limits(
+    { ...LIMITS, ...OPEN_GATE, ...options.config },
+    { clock: systemClock, log: recordingLogger(logged) },
+  );
+  const listener = new HttpListener({
+    config: {
+      host: '127.0.0.1',
+      port: 0,
+      datacenter: 'testdc',
+      domain: 'cnapi.test',
+      maxAgents: 100,
+      ...options.config,
+    },
+    version: '1.2.3',
+    routes: options.routes ?? routes,
+    services,
+    limits,
+    entrance: new Entrance({ gate, audit, log: recordingLogger(logged) }),
+    metrics,
+    clock: options.clock ?? systemClock,
+    random: systemRandom,
+    log: recordingLogger(logged),
+    certificates: options.certificates,
+    onArrival: () => undefined,
+    onUpgrade(_request, { socket, serverUuid }) {
+      upgrades.push({ serverUuid });
+      if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
+      // It stays open, as a link does, until someone closes it.
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
+      return undefined;
+    },
+  });
+  await listener.start();
+  t.teardown(() => listener.stop());
+  const { url } = listener;
+  return {
+    url,
+    port: Number(new URL(url).port),
+    listener,
+    limits,
+    servers,
+    tasks,
+    roster,
+    oldAgents,
+    health,
+    database: fresh,
+    logged,
+    upgrades,
+    call: (method, path, body, headers) => call(url, method, path, body, headers),
+    async addServer(uuid, { status = 'running', sysinfo = {} } = {}) {
+      await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: `host-${uuid.slice(-4)}`, ...sysinfo });
+      await setStatus(fresh, uuid, status);
+    },
+  };
+}
+
+export async function setStatus({ database }: FreshDatabase, uuid: string, status: string, epoch = 1): Promise<void> {
+  await database.query(
+    `insert into cnapi_roster_authority (server_uuid, epoch, status, reason, since) values ($1, $3, $2, 'connected', cnapi_now())
+     on conflict (server_uuid) do update set status = excluded.status, epoch = excluded.epoch`,
+    [uuid, status, epoch],
+  );
+}
+
+/** One request by fetch. An object as body is sent as JSON, a string unchanged. */
+export async function call(
+  url: string,
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  const isText = typeof body === 'string';
+  const content = body === undefined ? {} : { body: isText ? body : JSON.stringify(body) };
+  const type = body === undefined || isText ? {} : { 'content-type': 'application/json' };
+  const response = await fetch(url + path, { method, headers: { ...type, ...headers }, ...content });
+  const text = await response.text();
+  const isJson = response.headers.get('content-type') === 'application/json';
+  return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
+}
+
+/** Writes bytes to a socket and reads until the other side closes it, or until `enough` matches. */
+export function raw(port: number, bytes: string, enough?: RegExp): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let seen = '';
+    const socket = connect(port, '127.0.0.1', () => socket.write(bytes));
+    socket.setEncoding('utf8');
+    socket.on('data', (chunk) => {
+      seen += chunk;
+      if (enough?.test(seen)) socket.destroy();
+    });
+    socket.on('close', () => resolve(seen));
+    // The connection of a refused sender may be reset while it still writes.
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      ['ECONNRESET', 'EPIPE'].includes(error.code ?? '') ? undefined : reject(error),
+    );
+  });
+}
+
+const waitlistStats = { waits: 3, expired: 2, defects: 1, refusedCreates: 0 };
+/** Routes of tickets are tested over whole instances. */
+const waitlist = { stats: () => waitlistStats } as Services['waitlist'];
+
+const noStats: TaskStats = {
+  postsInFlight: 0,
+  posted: 0,
+  postsLost: 0,
+  waits: 0,
+  follows: 0,
+  wanted: 0,
+  inventories: 0,
+  reportBytes: 0,
+  droppedEvents: 0,
+  refusedEnds: 0,
+  refusedCreates: 0,
+  sent: 6,
+  resent: 0,
+  swept: 0,
+};

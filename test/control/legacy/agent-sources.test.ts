@@ -1,0 +1,167 @@
+/** From which addresses servers were heard, over a real database; and that tasks go to no other. */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { migrate } from '../../../lib/platform/postgres/migrations.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
+import { forgetSources, readSources, sourceMigrations } from '../../../lib/control/legacy/source-store.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
+import { Servers } from '../../../lib/control/servers/servers.ts';
+import type { Task } from '../../../lib/control/tasks/task.ts';
+import { freshZone } from '../../support/apps.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { startOldAgent } from '../../support/old-agent.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+
+const migrations = [...morayMigrations, ...rosterMigrations, ...serverMigrations, ...sourceMigrations];
+
+t.test('addresses are written when they are new, for servers that exist, and a few of each', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const newServer = async () => {
+    const uuid = randomUUID();
+    await servers.recordSysinfo(uuid, { UUID: uuid });
+    return uuid;
+  };
+  const clock = new ManualClock();
+  let statements = 0;
+  const counting = {
+    query: (...args: Parameters<Database['query']>) => {
+      statements += 1;
+      return database.query(...args);
+    },
+  } as Database;
+  const sources = new AgentSources({ database: counting, clock, log: silentLogger });
+  sources.start();
+  t.teardown(() => sources.stop());
+  const [one, two] = [await newServer(), await newServer()];
+  const of = async (uuid: string) => (await readSources(database, uuid)).sort();
+
+  await sources.record(one, '10.0.0.1');
+  t.same(await of(one), ['10.0.0.1'], 'a sysinfo counts at once');
+  statements = 0;
+  const unknown = randomUUID();
+  for (const [uuid, address] of [
+    [one, '10.0.0.1'],
+    [two, 'fd00::2'],
+    [unknown, '10.0.0.9'],
+  ] as const)
+    sources.heard(uuid, address);
+  await clock.advance(2_000);
+  await until(async () => (await of(two)).length === 1, 'a heartbeat counts within seconds');
+  await sources.stop();
+  t.equal(statements, 2);
+  t.same(await of(unknown), []);
+  await servers.recordSysinfo(unknown, { UUID: unknown });
+  await sources.record(unknown, '10.0.0.9');
+  t.same(await of(unknown), ['10.0.0.9'], 'a server that was made after its first heartbeat');
+
+  const own = new AgentSources({ database: counting, clock, log: silentLogger });
+  statements = 0;
+  for (let n = 0; n < 20; n++) {
+    await own.record(one, '10.0.0.1');
+    own.heard(one, '10.0.0.1');
+  }
+  t.equal(statements, 2, 'what is written is not written again');
+  for (let n = 0; n < 20; n++) await own.record(one, `10.1.0.${n}`);
+  t.equal((await of(one)).length, 8);
+  t.ok((await of(one)).includes('10.1.0.19'), 'the newest stay');
+
+  await database.query(
+    "update cnapi_agent_sources set heard_at = heard_at - interval '8 days' where server_uuid = $1",
+    [two],
+  );
+  t.equal(await forgetSources(database, 7, 100), 1);
+  t.same(await of(two), []);
+});
+
+t.test('heartbeats from elsewhere do not push out an address that the sysinfo names', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const nics = { net0: { ip4addr: '10.0.0.3', 'NIC Names': ['admin'] }, net1: 'not one' };
+  const cases = [
+    { address: '10.0.0.1', sysinfo: { 'CN Agent IP': '10.0.0.1', 'Admin IP': '10.0.0.2' } },
+    { address: '10.0.0.2', sysinfo: { 'Admin IP': '10.0.0.2', 'Network Interfaces': 'none' } },
+    { address: '10.0.0.3', sysinfo: { 'Network Interfaces': nics } },
+  ];
+  for (const { address, sysinfo } of cases) {
+    const uuid = randomUUID();
+    const sources = new AgentSources({ database, clock: systemClock, log: silentLogger });
+    await servers.recordSysinfo(uuid, { UUID: uuid, ...sysinfo });
+    await sources.record(uuid, address);
+    for (let n = 0; n < 20; n++) await sources.record(uuid, `10.1.0.${n}`);
+    const kept = await readSources(database, uuid);
+    t.equal(kept.length, 8);
+    t.ok(kept.includes(address), address);
+    t.ok(kept.includes('10.1.0.19'), 'beside those that were heard last');
+  }
+});
+
+t.test('an address that was pushed out counts again once a sysinfo comes from there', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const [uuid, clock] = [randomUUID(), new ManualClock()];
+  const sources = new AgentSources({ database, clock, log: silentLogger });
+  await servers.recordSysinfo(uuid, { UUID: uuid });
+  for (const address of ['10.0.0.1', ...Array.from({ length: 8 }, (_, n) => `10.1.0.${n}`)])
+    await sources.record(uuid, address);
+  t.notOk((await readSources(database, uuid)).includes('10.0.0.1'));
+  await clock.advance(60_000);
+  await sources.record(uuid, '10.0.0.1');
+  t.ok((await readSources(database, uuid)).includes('10.0.0.1'));
+});
+
+t.test(
+  'a task goes to an address that its agent posted from, or to a configured network, and to none else',
+  async (t) => {
+    const zone = await freshZone(t);
+    const plain = await zone.startApp();
+    const agent = await startOldAgent(t);
+    const uuid = agent.serverUuid;
+    const post = (host: string) => {
+      const place = { 'Admin IP': host, 'CN Agent Port': agent.port };
+      return plain.post(`/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: 'old', ...place } });
+    };
+    const ran = async () => {
+      const { body } = await plain.post<{ id: string }>(`/servers/${uuid}/tasks`, { task: 'nop' });
+      return (await plain.get<Task>(`/tasks/${body.id}/wait?timeout=60`)).body;
+    };
+    t.equal((await post('127.0.0.1')).status, 200);
+    t.match(await ran(), { status: 'complete' });
+    t.equal((await post('127.0.0.3')).status, 200, 'its sysinfo is kept all the same');
+    const refused = { status: 'failure', history: [{ event: { error: { code: 'NoAgentAddress' } } }, {}] };
+    t.match(await ran(), refused);
+    t.match(await plain.get(`/servers/${uuid}/task-history`), { status: 500, body: { code: 'NoAgentAddress' } });
+    t.equal(agent.received.length, 1);
+
+    await post('127.0.0.1');
+    await zone.database.query('delete from cnapi_agent_sources');
+    const waiting = ran();
+    const other = await zone.startApp();
+    await other.post(`/servers/${uuid}/events/heartbeat`, {});
+    await until(async () => (await readSources(zone.database, uuid)).length === 1, 'a heartbeat at any instance');
+    t.match(await waiting, { status: 'complete' }, 'a task waits for the first one');
+  },
+);
+
+t.test('agents that were known before are called where they were called', async (t) => {
+  const { database } = await freshDatabase(t, { migrations: migrations.slice(0, -1) });
+  const [uuid, other] = [randomUUID(), randomUUID()];
+  await database.query(
+    `insert into cnapi_server_sysinfo (server_uuid, digest, sysinfo, stored_at) values
+       ($1, 'd', '{"Admin IP": "10.0.0.5", "CN Agent IP": "fd00::5"}', now()),
+       ($2, 'd', '{"Admin IP": "metadata.internal"}', now())`,
+    [uuid, other],
+  );
+  await migrate(database, migrations, { log: silentLogger });
+  t.same((await readSources(database, uuid)).sort(), ['10.0.0.5', 'fd00::5']);
+  t.same(await readSources(database, other), []);
+});

@@ -1,0 +1,228 @@
+/** One request to an agent that may be anything: real sockets, and peers that misbehave in each way they can. */
+import net, { type AddressInfo, type Socket } from 'node:net';
+import t from 'tap';
+import { type AgentCall, AgentCallError, type AgentReply, Messenger } from '../../../lib/control/legacy/messenger.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { startOldAgent } from '../../support/old-agent.ts';
+import type { Teardown } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+
+const limits = { connectMs: 5_000, bodyMs: 300, bodyBytes: 10_000, allBodyBytes: 50_000 };
+const newMessenger = () => new Messenger({ clock: systemClock, version: '1.2.3', limits });
+
+function callTo(port: number, fields: Partial<AgentCall> = {}): AgentCall {
+  return {
+    address: { host: '127.0.0.1', port },
+    serverUuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
+    requestId: 'r-1',
+    method: 'POST',
+    path: '/tasks',
+    body: { task: 'nop', params: {} },
+    timeoutMs: 20_000,
+    ...fields,
+  };
+}
+
+/** A peer that does this once it has been sent something. */
+async function peer(t: Teardown, misbehave: (socket: Socket) => void) {
+  const sockets = new Set<Socket>();
+  let connections = 0;
+  const server = net.createServer((socket) => {
+    connections += 1;
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+    socket.on('error', () => undefined);
+    socket.once('data', () => misbehave(socket));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return { port: (server.address() as AddressInfo).port, sockets, connections: () => connections };
+}
+
+async function outcome(
+  call: Promise<AgentReply>,
+): Promise<AgentReply | Pick<AgentCallError, 'trouble' | 'wasSent' | 'message'>> {
+  try {
+    return await call;
+  } catch (error) {
+    if (!(error instanceof AgentCallError)) throw error;
+    const { trouble, wasSent, message } = error;
+    return { trouble, wasSent, message };
+  }
+}
+
+const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n';
+const drip = (socket: Socket, what: string, ms: number) => {
+  const timer = setInterval(() => socket.write(what), ms);
+  socket.on('close', () => clearInterval(timer));
+};
+
+t.test('a task as the reference sends it, on a connection of its own', async (t) => {
+  const agent = await startOldAgent(t);
+  const call = callTo(agent.port, { serverUuid: agent.serverUuid, body: { task: 'nop', params: { a: 'é' } } });
+  const messenger = newMessenger();
+  t.same(await messenger.call(call), { status: 200, isJson: true, body: '{}' });
+  const [received] = agent.received;
+  t.match(received, { task: 'nop', params: { a: 'é' }, isDigestRight: true });
+  t.match(received?.headers, {
+    'x-server-uuid': agent.serverUuid,
+    'x-request-id': 'r-1',
+    'content-type': 'application/json',
+    accept: 'application/json',
+    'user-agent': 'cnapi/1.2.3',
+    connection: 'close',
+  });
+  t.same(messenger.stats(), { calls: 1, failed: 0, unread: 0 });
+});
+
+t.test('a request id that is no header is left out', async (t) => {
+  const agent = await startOldAgent(t);
+  await newMessenger().call(callTo(agent.port, { serverUuid: agent.serverUuid, requestId: 'a\r\nb: c' }));
+  t.equal(agent.received[0]?.headers['x-request-id'], agent.serverUuid);
+});
+
+t.test('nobody there: not sent, in the words of the transport', async (t) => {
+  const agent = await startOldAgent(t);
+  const { port } = agent;
+  await agent.close();
+  const messenger = newMessenger();
+  t.same(await outcome(messenger.call(callTo(port))), {
+    trouble: 'unreachable',
+    wasSent: false,
+    message: `connect ECONNREFUSED 127.0.0.1:${port}`,
+  });
+  t.match(messenger.stats(), { calls: 1, failed: 1 });
+});
+
+const failures: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
+  ['hangs up', (socket) => socket.destroy(), { trouble: 'broken-off', wasSent: true, message: 'socket hang up' }],
+  [
+    'resets',
+    (socket) => socket.resetAndDestroy(),
+    { trouble: 'broken-off', wasSent: true, message: /ECONNRESET|hang up/ },
+  ],
+  ['ends politely without a word', (socket) => socket.end(), { trouble: 'broken-off', wasSent: true }],
+  [
+    'speaks something else',
+    (socket) => socket.write('SSH-2.0-OpenSSH_9.2\r\n'),
+    { trouble: 'unreadable', wasSent: true },
+  ],
+  [
+    'sends headers without end',
+    (socket) => drip(socket, `x-${'y'.repeat(4_000)}: z\r\n`, 1),
+    { trouble: 'unreadable' },
+  ],
+  [
+    'sends a huge header',
+    (socket) => socket.write(`${head}x: ${'y'.repeat(100_000)}\r\n\r\n`),
+    { trouble: 'unreadable', message: /overflow/i },
+  ],
+  [
+    'promises an answer again and again',
+    (socket) => drip(socket, 'HTTP/1.1 102 Processing\r\n\r\n', 1),
+    { trouble: 'unreadable', message: 'too many interim replies' },
+  ],
+  [
+    'wants to speak WebSocket',
+    (socket) => socket.write('HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n'),
+    { trouble: 'unreadable', wasSent: true },
+  ],
+];
+
+const replies: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
+  [
+    'a body without end',
+    (socket) => socket.write(`${head}\r\n${'x'.repeat(20_000)}`),
+    { status: 200, unread: /longer than 10000 bytes/ },
+  ],
+  [
+    'a body without end, in chunks',
+    (socket) => {
+      socket.write(`${head}transfer-encoding: chunked\r\n\r\n`);
+      drip(socket, `1000\r\n${'x'.repeat(4096)}\r\n`, 1);
+    },
+    { status: 200, unread: /longer than/ },
+  ],
+  [
+    'a body that drips',
+    (socket) => {
+      socket.write(`${head}content-length: 9000\r\n\r\n`);
+      drip(socket, 'x', 10);
+    },
+    { status: 200, unread: /took longer than 300 ms/ },
+  ],
+  [
+    'a body that breaks off',
+    (socket) => {
+      socket.write(`${head}content-length: 9000\r\n\r\nxx`);
+      setTimeout(() => socket.destroy(), 20);
+    },
+    { status: 200, unread: /broke off/ },
+  ],
+  [
+    'chunks that are none',
+    (socket) => socket.write(`${head}transfer-encoding: chunked\r\n\r\nzzzz\r\n`),
+    { status: 200, unread: /broke off/ },
+  ],
+];
+
+t.test('whatever the peer does, the call ends, and its connection with it', async (t) => {
+  for (const [name, misbehave, expected] of [...failures, ...replies]) {
+    t.test(`a peer: ${name}`, async (t) => {
+      const { port, sockets } = await peer(t, misbehave);
+      const messenger = newMessenger();
+      t.match(await outcome(messenger.call(callTo(port))), expected);
+      await until(() => sockets.size === 0, 'the connection to be closed');
+      const { failed, unread } = messenger.stats();
+      t.equal(failed + unread, 1);
+    });
+  }
+});
+
+t.test('a redirect is an answer, and is not followed', async (t) => {
+  const elsewhere = await peer(t, (socket) => socket.destroy());
+  const location = `http://127.0.0.1:${elsewhere.port}/tasks`;
+  const { port } = await peer(t, (socket) =>
+    socket.end(`HTTP/1.1 307 Over there\r\nlocation: ${location}\r\ncontent-length: 0\r\n\r\n`),
+  );
+  t.match(await outcome(newMessenger().call(callTo(port))), { status: 307, body: '' });
+  t.equal(elsewhere.connections(), 0);
+});
+
+t.test('silence ends at the time given, a caller that gives up at once', async (t) => {
+  const { port, sockets } = await peer(t, () => undefined);
+  t.match(await outcome(newMessenger().call(callTo(port, { timeoutMs: 100 }))), {
+    trouble: 'timed-out',
+    wasSent: true,
+    message: 'no reply within 100 ms',
+  });
+  const giveUp = new AbortController();
+  const call = outcome(newMessenger().call(callTo(port, { signal: giveUp.signal })));
+  await until(() => sockets.size === 1, 'the connection');
+  // Connected at this end too: what is written from here on may be read.
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  giveUp.abort();
+  t.match(await call, { trouble: 'given-up', wasSent: true });
+  t.match(await outcome(newMessenger().call(callTo(port, { signal: giveUp.signal }))), {
+    trouble: 'given-up',
+    wasSent: false,
+  });
+  await until(() => sockets.size === 0, 'the connections to be closed');
+});
+
+t.test('many large bodies at once are bounded together', async (t) => {
+  const { port, sockets } = await peer(t, (socket) =>
+    socket.write(`${head}content-length: 9999\r\n\r\n${'x'.repeat(9_000)}`),
+  );
+  const messenger = newMessenger();
+  const all = await Promise.all(Array.from({ length: 10 }, () => outcome(messenger.call(callTo(port)))));
+  const reasons = all.map((reply) => ('unread' in reply ? reply.unread : ''));
+  t.equal(reasons.filter((reason) => reason === 'too much was being read at once').length >= 4, true);
+  await until(() => sockets.size === 0, 'the connections to be closed');
+  // What was counted for them is free again.
+  const agent = await startOldAgent(t);
+  t.match(await messenger.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
+});

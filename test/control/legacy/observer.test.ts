@@ -1,0 +1,274 @@
+/** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
+import t from 'tap';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { Observer } from '../../../lib/control/legacy/observer.ts';
+import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+
+const TIMES = { oldHeartbeatLifetimeMs: 11_000, oldSightingsMs: 4000, oldGraceMs: 1000 };
+
+interface Row {
+  sightings: number;
+  isRunning: boolean;
+}
+
+/** What the two functions and the read do, as far as an observer can tell; servers are those that `exist`. */
+class FakeTables {
+  readonly exist = new Set<string>();
+  readonly rows = new Map<string, Row>();
+  statements: string[] = [];
+  isAway = false;
+  /** Servers whose rows somebody else holds. */
+  readonly locked = new Set<string>();
+  beforeJudge = () => {};
+
+  readonly database: Queryable = {
+    query: async <Result>(text: string, values: readonly unknown[] = []) => {
+      if (this.isAway) throw new DatabaseUnavailableError();
+      const rows = this.#answer(text, values) as Result[];
+      return { rows, rowCount: rows.length };
+    },
+  };
+
+  /** Another instance heard it. */
+  seenElsewhere(serverUuid: string): void {
+    this.#see(serverUuid);
+  }
+  count(kind: string): number {
+    return this.statements.filter((one) => one === kind).length;
+  }
+
+  #answer(text: string, values: readonly unknown[]): object[] {
+    if (text.includes('cnapi_record_sightings')) {
+      this.statements.push('record');
+      if ((values[1] as string[]).some((one) => this.locked.has(one))) throw new DatabaseBusyError('locked');
+      return (values[1] as string[]).filter((one) => this.exist.has(one)).map((one) => this.#see(one));
+    }
+    if (text.includes('cnapi_record_old_silences')) {
+      this.statements.push('judge');
+      this.beforeJudge();
+      const counts = values[3] as number[];
+      return (values[1] as string[])
+        .filter((one, n) => this.#judge(one, counts[n]))
+        .map((server_uuid) => ({ server_uuid }));
+    }
+    this.statements.push('read');
+    return [...this.rows]
+      .filter(([, { isRunning }]) => isRunning)
+      .map(([server_uuid, { sightings }]) => ({ server_uuid, epoch: 1, sightings }));
+  }
+
+  #see(sighted: string) {
+    const row = this.rows.get(sighted) ?? { sightings: 0, isRunning: false };
+    const came_back = !row.isRunning;
+    this.rows.set(sighted, { sightings: row.sightings + 1, isRunning: true });
+    return { sighted, row_epoch: 1, counted: row.sightings + 1, came_back };
+  }
+
+  #judge(serverUuid: string, sightings: number | undefined): boolean {
+    const row = this.rows.get(serverUuid);
+    if (row === undefined || row.sightings !== sightings) return false;
+    row.isRunning = false;
+    return true;
+  }
+}
+
+function newRig(t: { teardown(work: () => unknown): void }, servers: string[] = []) {
+  const clock = new ManualClock();
+  const ticker = new Ticker({ clock, checkMs: 250 });
+  const tables = new FakeTables();
+  for (const server of servers) tables.exist.add(server);
+  const fitness = { mayJudge: true };
+  const observer = new Observer({
+    database: tables.database,
+    cnapiUuid: 'me',
+    times: TIMES,
+    ticker,
+    mayJudgeStrangers: () => fitness.mayJudge,
+    clock,
+    log: silentLogger,
+  });
+  t.teardown(async () => {
+    ticker.stop();
+    await Promise.all([observer.stop(), clock.advance(5000)]);
+  });
+  ticker.start();
+  observer.start();
+  const isRunning = (server: string) => tables.rows.get(server)?.isRunning;
+  return { clock, tables, observer, fitness, isRunning };
+}
+
+t.test('a first heartbeat is recorded at once, later ones of all servers once per period', async (t) => {
+  const servers = Array.from({ length: 300 }, (_, n) => `server-${n}`);
+  const { clock, tables, observer } = newRig(t, servers);
+  await clock.advance(500);
+  observer.heartbeat('server-0');
+  await clock.advance(0);
+  t.equal(tables.rows.get('server-0')?.sightings, 1);
+  for (const server of servers) observer.heartbeat(server);
+  await clock.advance(4000);
+  tables.statements = [];
+  for (let second = 0; second < 20; second += 1) {
+    for (const server of servers) observer.heartbeat(server);
+    await clock.advance(1000);
+  }
+  t.same(tables.statements.toSorted(), [...Array(5).fill('read'), ...Array(5).fill('record')].toSorted(), 'in 20 s');
+  t.equal(observer.heartbeating, 300);
+  t.equal(observer.stats.returned, 300);
+});
+
+t.test(
+  'silence is called after 16 s of healthy ticks, and the next heartbeat brings the server back at once',
+  async (t) => {
+    const { clock, observer, isRunning } = newRig(t, ['s']);
+    observer.heartbeat('s');
+    await clock.advance(15_750);
+    t.equal(isRunning('s'), true);
+    await clock.advance(500);
+    t.equal(isRunning('s'), false);
+    t.match(observer.counters(), { reconciler_stale_heartbeaters_total: 1, reconciler_usurped_heartbeaters_total: 0 });
+    observer.heartbeat('s');
+    await clock.advance(250);
+    t.equal(isRunning('s'), true);
+  },
+);
+
+t.test('a locked row delays no other server, and is recorded when it is free', async (t) => {
+  const servers = Array.from({ length: 100 }, (_, n) => `server-${n}`);
+  const { clock, tables, observer, isRunning } = newRig(t, servers);
+  tables.locked.add('server-7');
+  for (const server of servers) observer.heartbeat(server);
+  await clock.advance(500);
+  t.same(
+    servers.filter((server) => !isRunning(server)),
+    ['server-7'],
+  );
+  tables.locked.clear();
+  await clock.advance(5_000);
+  t.equal(isRunning('server-7'), true);
+});
+
+t.test('another instance hears it: no verdict, not even one already due, until that one is dead', async (t) => {
+  const { clock, tables, observer, isRunning } = newRig(t, ['s']);
+  observer.heartbeat('s');
+  for (let posts = 0; posts < 10; posts += 1) {
+    await clock.advance(5000);
+    tables.seenElsewhere('s');
+  }
+  t.equal(tables.count('judge'), 0);
+  await clock.advance(4000);
+  tables.beforeJudge = () => tables.seenElsewhere('s');
+  await clock.advance(16_250);
+  t.same([isRunning('s'), tables.count('judge')], [true, 1], 'seen since the last read');
+  t.match(observer.stats, { silent: 0, usurped: 1 });
+  tables.beforeJudge = () => {};
+  await clock.advance(24_000);
+  t.equal(isRunning('s'), false);
+});
+
+t.test('an observer that may not judge yet, or stood still, says nothing', async (t) => {
+  const { clock, tables, observer, fitness, isRunning } = newRig(t, ['s']);
+  fitness.mayJudge = false;
+  observer.heartbeat('s');
+  await clock.advance(60_000);
+  t.equal(isRunning('s'), true);
+  fitness.mayJudge = true;
+  tables.seenElsewhere('s');
+  await clock.advance(4250);
+  for (let stalls = 0; stalls < 10; stalls += 1) await clock.stall(20_000);
+  t.equal(isRunning('s'), true);
+  t.equal(tables.count('judge'), 0);
+});
+
+t.test('a post that waited while this process stood still proves nothing', async (t) => {
+  const { clock, tables, observer } = newRig(t, ['s']);
+  await clock.advance(1000);
+  await clock.stall(60_000);
+  observer.heartbeat('s');
+  await clock.advance(5000);
+  t.equal(tables.rows.get('s'), undefined);
+  observer.heartbeat('s');
+  await clock.advance(250);
+  t.equal(tables.rows.get('s')?.isRunning, true);
+});
+
+t.test('without the database nobody is judged; sightings are kept for it, and silences begin anew', async (t) => {
+  const { clock, tables, observer, isRunning } = newRig(t, ['s', 'late']);
+  observer.heartbeat('s');
+  await clock.advance(12_000);
+  tables.isAway = true;
+  observer.heartbeat('late');
+  await clock.advance(12_000);
+  tables.isAway = false;
+  await clock.advance(1250);
+  t.equal(isRunning('late'), undefined, 'heard more than 11 s ago');
+  t.equal(isRunning('s'), true);
+  await clock.advance(13_000);
+  t.equal(isRunning('s'), true);
+  await clock.advance(5000);
+  t.equal(isRunning('s'), false);
+  t.ok(observer.stats.failedWrites > 0);
+  tables.isAway = true;
+  observer.heartbeat('late');
+  await clock.advance(3000);
+  tables.isAway = false;
+  await clock.advance(1250);
+  t.equal(isRunning('late'), true);
+});
+
+t.test(
+  'random uuids, thousands a second: a bounded table, a few statements, nobody made up, the others heard',
+  async (t) => {
+    const { clock, tables, observer, isRunning } = newRig(t, ['s']);
+    observer.heartbeat('s');
+    await clock.advance(250);
+    tables.statements = [];
+    for (let step = 0, n = 0; step < 1000; step += 1) {
+      for (let posts = 0; posts < 400; posts += 1) observer.heartbeat(`stranger-${n++}`);
+      if (step % 250 === 0) observer.heartbeat('s');
+      await clock.advance(20);
+    }
+    t.ok(tables.count('record') <= 200, `${tables.count('record')} statements in 20 s`);
+    t.same([...tables.rows.keys()], ['s']);
+    t.equal(isRunning('s'), true);
+    t.ok(observer.stats.dropped > 100_000);
+    t.equal(observer.heartbeating < 1100, true);
+  },
+);
+
+t.test(
+  'a server that its agent made is running when that is answered; stopping records what was heard last',
+  async (t) => {
+    const { clock, tables, observer, isRunning } = newRig(t, ['made', 's']);
+    await observer.created('made');
+    t.equal(isRunning('made'), true);
+    observer.heartbeat('s');
+    await clock.advance(500);
+    observer.heartbeat('s');
+    const stopped = observer.stop();
+    await clock.advance(5000);
+    await stopped;
+    await observer.stop();
+    t.equal(tables.rows.get('s')?.sightings, 2);
+    await clock.advance(60_000);
+    t.equal(isRunning('s'), true, 'no verdict from one that has stopped');
+  },
+);
+
+t.test('a locked row does not lose the last heartbeats of other servers', async (t) => {
+  const servers = Array.from({ length: 10 }, (_, n) => `server-${n}`);
+  const { clock, tables, observer } = newRig(t, servers);
+  for (const server of servers) observer.heartbeat(server);
+  await clock.advance(500);
+  for (const server of servers) observer.heartbeat(server);
+  tables.locked.add('server-7');
+  const stopped = observer.stop();
+  await clock.advance(5000);
+  await stopped;
+  t.same(
+    servers.filter((server) => tables.rows.get(server)?.sightings !== 2),
+    ['server-7'],
+  );
+});

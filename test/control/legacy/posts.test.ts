@@ -1,0 +1,230 @@
+/**
+ * Servers whose agents post their heartbeats, on several whole instances: what those of the reference got wrong between
+ * them. All at once in one zone, each with a server of its own.
+ */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { freshZone, type TestApp } from '../../support/apps.ts';
+import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
+
+/** The real relations at a quarter of the times, but for the posts: on a busy machine they and their records come late. */
+const TIMES = { oldHeartbeatLifetimeMs: 2700, oldSightingsMs: 1000, oldGraceMs: 500, slowPollMs: 500 };
+const POST_MS = 500;
+const SILENCE_MS = 4200;
+
+interface Change {
+  status: string;
+  reason: string;
+  cnapi_uuid: string;
+}
+
+class OldAgent {
+  readonly serverUuid = randomUUID();
+  #timer: ReturnType<typeof setInterval> | undefined;
+  #posts: Promise<unknown> = Promise.resolve();
+
+  async register(app: TestApp): Promise<void> {
+    const sysinfo = { UUID: this.serverUuid, Hostname: 'old', 'CN Agent Port': 5309 };
+    const { status } = await app.post(`/servers/${this.serverUuid}/sysinfo`, { sysinfo });
+    if (status !== 200) throw new Error(`sysinfo was answered with ${status}`);
+  }
+
+  async beat(app: TestApp): Promise<number> {
+    return (await app.post(`/servers/${this.serverUuid}/events/heartbeat`)).status;
+  }
+
+  /** Posts to these in turn, as a name with several addresses would have it. */
+  beatOn(...apps: TestApp[]): void {
+    clearInterval(this.#timer);
+    let turn = 0;
+    const post = () => {
+      this.#posts = this.beat(apps[turn++ % apps.length] as TestApp).catch(() => undefined);
+    };
+    post();
+    this.#timer = setInterval(post, POST_MS);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#posts;
+  }
+}
+
+type Tap = { teardown(work: () => unknown): void };
+
+function newOldAgent(t: Tap): OldAgent {
+  const agent = new OldAgent();
+  t.teardown(() => agent.stop());
+  return agent;
+}
+
+const statusOn = async (app: TestApp, { serverUuid }: { serverUuid: string }) =>
+  (await app.get<{ status: string }>(`/servers/${serverUuid}`)).body.status;
+
+const history = async (app: TestApp, { serverUuid }: { serverUuid: string }) =>
+  (await app.get<Change[]>(`/servers/${serverUuid}/status-history`)).body.map(({ reason }) => reason).toReversed();
+
+async function untilStatus(app: TestApp, agent: { serverUuid: string }, status: string): Promise<void> {
+  for (let end = Date.now() + 60_000; (await statusOn(app, agent)) !== status; await sleep(20))
+    if (Date.now() > end) throw new Error(`the server did not become ${status}`);
+}
+
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+t.test('on two instances, and others that come and go', async (t) => {
+  t.jobs = 8;
+  const zone = await freshZone(t);
+  const [a, b] = [await zone.startApp(TIMES), await zone.startApp(TIMES)];
+
+  t.test('a server made by its agent is running at once, everywhere, until nobody hears it', async (t) => {
+    const agent = newOldAgent(t);
+    await agent.register(a);
+    t.equal(await statusOn(b, agent), 'running', 'its creation counts');
+    agent.beatOn(b);
+    await sleep(2 * SILENCE_MS);
+    t.equal(await statusOn(a, agent), 'running');
+    await agent.stop();
+    await untilStatus(a, agent, 'unknown');
+    const refused = await b.post(`/servers/${agent.serverUuid}/nop`);
+    t.match(refused, { status: 409, body: { code: 'ServerNotRunning' } }, 'and is given no work');
+    t.equal(await agent.beat(a), 204);
+    await untilStatus(b, agent, 'running');
+    t.same((await history(a, agent)).slice(0, 3), ['legacy-heartbeat', 'legacy-silent', 'legacy-heartbeat']);
+  });
+
+  t.test('its last heartbeat is shown by each instance, where it is asked for', async (t) => {
+    const agent = newOldAgent(t);
+    const from = Date.now();
+    await agent.register(a);
+    agent.beatOn(a);
+    for (const app of [a, b]) {
+      const { body } = await app.get<{ last_heartbeat: string }>(`/servers/${agent.serverUuid}`);
+      t.ok(Math.abs(Date.parse(body.last_heartbeat) - from) < 60_000);
+      const list = await app.get<object[]>(`/servers?uuids=${agent.serverUuid}&extras=last_heartbeat`);
+      t.match(list.body, [{ last_heartbeat: /^\d{4}-.*Z$/ }]);
+    }
+    const plain = await b.get<object[]>(`/servers?uuids=${agent.serverUuid}`);
+    t.notOk('last_heartbeat' in (plain.body[0] ?? {}));
+  });
+
+  t.test('reference defect 1: it moves from A to B, and A, whose last word is old, does not say unknown', async (t) => {
+    const agent = newOldAgent(t);
+    await agent.register(a);
+    agent.beatOn(a);
+    await sleep(SILENCE_MS);
+    agent.beatOn(b);
+    await sleep(3 * SILENCE_MS);
+    t.same(await history(b, agent), ['legacy-heartbeat'], 'running throughout');
+    agent.beatOn(a, b);
+    await sleep(2 * SILENCE_MS);
+    t.same(await history(a, agent), ['legacy-heartbeat'], 'also when it takes turns with them');
+  });
+
+  t.test(
+    'reference defect 2: a new instance adopts nothing wrongly, and judges nobody whom another hears',
+    async (t) => {
+      const agent = newOldAgent(t);
+      await agent.register(a);
+      agent.beatOn(a);
+      await sleep(SILENCE_MS);
+      const c = await zone.startApp(TIMES);
+      await sleep(3 * SILENCE_MS);
+      t.same(await history(c, agent), ['legacy-heartbeat']);
+      t.equal(await statusOn(c, agent), 'running');
+    },
+  );
+
+  t.test('reference defect 3: heartbeats of nobody, and of what is no UUID, harm nobody', async (t) => {
+    const agent = newOldAgent(t);
+    await agent.register(a);
+    agent.beatOn(a, b);
+    const strangers = [randomUUID(), '00000000-0000-4000-8000-000000000000', 'ffffffff-ffff-4fff-bfff-ffffffffffff'];
+    for (const until = Date.now() + 2 * SILENCE_MS; Date.now() < until; await sleep(100)) {
+      for (const stranger of strangers) t.equal((await a.post(`/servers/${stranger}/events/heartbeat`)).status, 204);
+      const malformed = await a.post('/servers/zzz/events/heartbeat');
+      t.match(malformed, { status: 409, body: { code: 'InvalidArgument', message: 'Invalid server_uuid' } });
+    }
+    t.equal((await a.get('/ping')).status, 200);
+    t.same(await history(b, agent), ['legacy-heartbeat']);
+    const { rows } = await zone.database.query(
+      `select server_uuid from (select server_uuid from cnapi_status union select server_uuid from cnapi_roster_authority) all_of
+       where server_uuid = any ($1::uuid[])`,
+      [strangers],
+    );
+    t.same(rows, [], 'and nothing is made up');
+  });
+
+  t.test('the instance that heard it last ends: the others follow it, or say unknown in its place', async (t) => {
+    const c = await zone.startApp(TIMES);
+    const [moving, ending] = [newOldAgent(t), newOldAgent(t)];
+    for (const agent of [moving, ending]) {
+      await agent.register(c);
+      agent.beatOn(c);
+    }
+    await sleep(SILENCE_MS);
+    await ending.stop();
+    await c.stop();
+    moving.beatOn(b);
+    await untilStatus(b, ending, 'unknown');
+    t.same(await history(b, moving), ['legacy-heartbeat']);
+  });
+
+  t.test('a session outranks posts: upgraded in place, both at once, rolled back', async (t) => {
+    const old = newOldAgent(t);
+    await old.register(a);
+    old.beatOn(a, b);
+    const { agent } = await joinAgent(b.url, { ...newMachine(), serverUuid: old.serverUuid });
+    await sleep(SILENCE_MS);
+    t.equal(agent.closed, undefined, 'the session stands');
+    await old.stop();
+    await sleep(1.5 * SILENCE_MS);
+    t.same(await history(a, old), ['legacy-heartbeat'], 'only the new agent is left: running throughout');
+    old.beatOn(a, b);
+    agent.close();
+    for (let end = Date.now() + 60_000; (await history(a, old)).length < 3 && Date.now() < end; ) await sleep(50);
+    await sleep(2 * SILENCE_MS);
+    t.same(await history(a, old), ['legacy-heartbeat', 'closed', 'legacy-heartbeat'], 'rolled back');
+    await old.stop();
+    await untilStatus(a, old, 'unknown');
+  });
+
+  t.test('a removed server whose old agent posts on stays away, until its sysinfo makes it anew', async (t) => {
+    const agent = newOldAgent(t);
+    await agent.register(a);
+    agent.beatOn(a, b);
+    await sleep(POST_MS);
+    t.equal(await a.delete(`/servers/${agent.serverUuid}`), 200);
+    await sleep(SILENCE_MS);
+    t.equal((await b.get(`/servers/${agent.serverUuid}`)).status, 404);
+    t.same(await history(b, agent), ['legacy-heartbeat', 'removed']);
+    await agent.register(b);
+    t.equal(await statusOn(a, agent), 'running');
+  });
+
+  t.test('what it posts besides: agents, and the state of its machine', async (t) => {
+    const agent = newOldAgent(t);
+    const path = `/servers/${agent.serverUuid}`;
+    t.equal((await a.post(`${path}/events/status`, { vms: {} })).status, 404, 'of a server that does not exist');
+    await agent.register(a);
+    const agents = [{ name: 'cn-agent', image_uuid: randomUUID(), version: '2.15.0' }];
+    t.equal((await b.post(path, { agents })).status, 204);
+    const state = {
+      vms: { v1: { uuid: 'v1', state: 'running', max_physical_memory: 128 } },
+      zpoolStatus: { zones: { bytes_available: 1, bytes_used: 2 } },
+      meminfo: { availrmem_bytes: 3, arcsize_bytes: 4, total_bytes: 5 },
+      diskinfo: { pool_size_bytes: 6 },
+      boot_time: 1,
+      timestamp: 'x',
+    };
+    t.equal((await a.post(`${path}/events/status`, state)).status, 204);
+    t.match((await b.get(path)).body, {
+      agents,
+      vms: state.vms,
+      memory_arc_bytes: 4,
+      disk_pool_size_bytes: 6,
+      status: 'running',
+    });
+    t.equal((await b.post(`${path}/events/status`, { meminfo: { arcsize_bytes: 7 } })).status, 204);
+    t.match((await a.get(path)).body, { vms: {}, memory_arc_bytes: 7 }, 'replaced as a whole');
+  });
+});

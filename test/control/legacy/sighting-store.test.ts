@@ -1,0 +1,211 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import {
+  forgetSightings,
+  readSightedRows,
+  recordSightings,
+  recordSilences,
+  statusBucket,
+} from '../../../lib/control/legacy/sighting-store.ts';
+import { endRun } from '../../../lib/control/roster/instance-store.ts';
+import { pollRows, recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/roster-store.ts';
+import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
+import { freshPglite } from '../../support/pglite.ts';
+import { freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { migrations, openFleet } from './sighting-support.ts';
+
+const databases: [string, (t: Teardown) => Promise<Database>][] = [
+  ['Postgres', async (t) => (await freshDatabase(t, { migrations })).database],
+  ['PGlite', async (t) => freshPglite(t, { migrations })],
+];
+
+for (const [kind, open] of databases) {
+  t.test(`sightings on ${kind}`, async (t) => {
+    const database = await open(t);
+    const fleet = await openFleet(database);
+    const { a, b, newRun, newServer, see, judge, connect, row, status } = fleet;
+
+    t.test('the first of a server makes its row, without a run; later ones are counted', async (t) => {
+      const server = await newServer();
+      t.same(await see(server), { serverUuid: server, epoch: 1, sightings: 1, cameBack: true });
+      t.match(await row(server), { status: 'running', reason: 'legacy-heartbeat', run: null, cnapiUuid: null });
+      t.same(await see(server, 0, b), { serverUuid: server, epoch: 1, sightings: 2, cameBack: false });
+      t.match((await readSightedRows(database, 10)).at(-1) ?? {}, { epoch: 1 });
+      t.match(await new BucketStore({ database }).get(statusBucket, server), {
+        value: { server_uuid: server, cnapi_instance: b, sightings: 2 },
+      });
+    });
+
+    t.test(
+      'of a server that does not exist nothing is made, and the others of the statement are not held up',
+      async (t) => {
+        const [server, stranger] = [await newServer(), randomUUID()];
+        const sightings = [stranger, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
+        t.match(await recordSightings(database, a, sightings), [{ serverUuid: server, cameBack: true }]);
+        t.equal(await row(stranger), undefined);
+        const { rows } = await database.query('select 1 from cnapi_status where server_uuid = $1::uuid', [stranger]);
+        t.same(rows, []);
+      },
+    );
+
+    t.test('a silence is judged on the count and the epoch that were seen standing', async (t) => {
+      const server = await newServer();
+      await see(server);
+      t.same(await judge(server, 1, 0), [], 'a count that is over');
+      t.same(await judge(server, 2, 1), [], 'another epoch');
+      await see(server);
+      t.same(await judge(server, 1, 1), [], 'seen since, by whomever');
+      t.same(await judge(server, 1, 2), [server]);
+      t.equal(await status(server), 'unknown legacy-silent epoch 1');
+      t.same(await judge(server, 1, 2), [], 'once');
+      t.match(await see(server), { epoch: 2, cameBack: true });
+      t.equal(await status(server), 'running legacy-heartbeat epoch 2', 'a return raises the epoch');
+      const history = await readStatusHistory(database, server, { limit: 10, offset: 0 });
+      t.same(
+        history.map(({ reason, cnapi_uuid }) => [reason, cnapi_uuid]),
+        [
+          ['legacy-heartbeat', a],
+          ['legacy-silent', b],
+          ['legacy-heartbeat', a],
+        ],
+      );
+    });
+
+    t.test('many servers in one statement', async (t) => {
+      const servers = await Promise.all(Array.from({ length: 20 }, newServer));
+      const sightings = servers.map((serverUuid) => ({ serverUuid, ageMs: 10 }));
+      t.equal((await recordSightings(database, a, sightings)).filter(({ cameBack }) => cameBack).length, 20);
+      const rows = (await readSightedRows(database, 100)).filter(({ serverUuid }) => servers.includes(serverUuid));
+      t.equal(rows.length, 20);
+      const odd = rows.map((one, n) => ({ ...one, sightings: one.sightings - (n % 2) }));
+      t.equal((await recordSilences(database, b, odd)).length, 10);
+      t.equal((await readSightedRows(database, 3)).length, 3, 'bounded');
+    });
+
+    t.test('a row under a live run is left alone', async (t) => {
+      const [server, writer] = [await newServer(), await newRun()];
+      await connect(server, writer);
+      t.match(await see(server), { epoch: null, cameBack: false });
+      t.equal(await status(server), 'running connected epoch 1 of a run');
+      t.same(await judge(server, 1, 1), [], 'and no silence of posts is a verdict on it');
+    });
+
+    t.test(
+      'a row under a dead run is taken before it is ownerless for long: the server never leaves running',
+      async (t) => {
+        const [server, writer] = [await newServer(), await newRun()];
+        await connect(server, writer);
+        const { since } = (await row(server)) ?? {};
+        await endRun(database, writer.run);
+        t.match(await see(server), { epoch: 2, cameBack: true });
+        t.match(await row(server), { status: 'running', run: null, since });
+        const held = { serverUuid: server, run: writer.run, epoch: 1 };
+        t.same(await recordOrphans(database, writer, [held]), [], 'it has an owner no more, nor needs one');
+        const renewed = await renewRun(database, randomUUID(), [held]);
+        t.same(renewed, { applied: [], locked: [] }, 'the session of the dead run is over');
+        t.same(await recordLosses(database, a, [{ ...held, reason: 'closed' }]), { applied: [], locked: [] });
+        t.notOk((await pollRows(database, writer.run)).some(({ serverUuid }) => serverUuid === server));
+      },
+    );
+
+    t.test('a sighting older than the last word of a session does not set running, a younger one does', async (t) => {
+      const [server, writer] = [await newServer(), await newRun()];
+      await see(server);
+      await connect(server, writer);
+      await recordLosses(database, a, [{ serverUuid: server, run: writer.run, epoch: 2, reason: 'closed' }]);
+      t.match(await see(server, 5000), { epoch: null, cameBack: false });
+      t.equal(await status(server), 'unknown closed epoch 2 of a run');
+      t.match(await see(server), { epoch: 3, cameBack: true });
+    });
+
+    t.test(
+      'a sighting that the verdict of silence knew nothing of undoes it, though it was heard before',
+      async (t) => {
+        const server = await newServer();
+        await see(server);
+        await judge(server, 1, 1);
+        t.match(await see(server, 3000), { epoch: 2, cameBack: true });
+      },
+    );
+
+    t.test('a clock of the database that was set back keeps nobody from running', async (t) => {
+      const [server, writer] = [await newServer(), await newRun()];
+      await see(server);
+      await connect(server, writer);
+      await recordLosses(database, a, [{ serverUuid: server, run: writer.run, epoch: 2, reason: 'closed' }]);
+      await database.query(
+        `update cnapi_roster_authority set since = since + interval '1 hour' where server_uuid = $1::uuid`,
+        [server],
+      );
+      await database.query(
+        `update cnapi_status set last_heartbeat = last_heartbeat + interval '1 hour' where server_uuid = $1::uuid`,
+        [server],
+      );
+      t.match(await see(server), { cameBack: true, sightings: 2 });
+      t.match(await see(server), { sightings: 3 }, 'counted all the same');
+    });
+
+    t.test('upgraded in place, and rolled back: the accept takes the row, whatever incarnation it named', async (t) => {
+      const [server, writer] = [await newServer(), await newRun()];
+      await see(server);
+      t.match(await connect(server, writer), { epoch: 2, previousRun: null, isAlternating: false });
+      await recordLosses(database, a, [{ serverUuid: server, run: writer.run, epoch: 2, reason: 'closed' }]);
+      t.match(await see(server), { epoch: 3, cameBack: true });
+      t.match(
+        await connect(server, writer),
+        { epoch: 4, isAlternating: false },
+        'another incarnation, not asked about',
+      );
+      t.match(await row(server), { status: 'running', reason: 'connected', run: writer.run });
+    });
+
+    t.test('the same agent that fell back to posting comes back under a higher conn only', async (t) => {
+      const [server, writer] = [await newServer(), await newRun()];
+      const agent = { incarnation: randomUUID(), journalId: randomUUID() };
+      await connect(server, writer, { ...agent, conn: 3 });
+      await endRun(database, writer.run);
+      await see(server);
+      t.equal(await connect(server, await newRun(), { ...agent, conn: 3, epoch: 1 }), undefined);
+      t.match(await connect(server, await newRun(), { ...agent, conn: 4, epoch: 1 }), { epoch: 3 });
+    });
+
+    t.test('a removed server stays away until its sysinfo makes it anew', async (t) => {
+      const server = await newServer();
+      await see(server);
+      await fleet.servers.remove(server, a);
+      t.equal(await see(server), undefined, 'its agent posts on');
+      t.equal(await status(server), 'unknown removed epoch 1');
+      await fleet.servers.recordSysinfo(server, { UUID: server });
+      t.match(await see(server), { epoch: 2, cameBack: true });
+    });
+
+    t.test('a row of cnapi_status that got lost counts zero, and its server is judged still', async (t) => {
+      const server = await newServer();
+      await see(server);
+      await database.query('delete from cnapi_status where server_uuid = $1::uuid', [server]);
+      const found = (await readSightedRows(database, 100)).find(({ serverUuid }) => serverUuid === server);
+      t.same(found, { serverUuid: server, epoch: 1, sightings: 0 });
+      t.same(await judge(server, 1, 0), [server]);
+    });
+
+    t.test('the sightings of removed servers are forgotten after a day, those of others kept', async (t) => {
+      const [kept, removed, fresh] = [await newServer(), await newServer(), await newServer()];
+      for (const server of [kept, removed, fresh]) await see(server);
+      for (const server of [removed, fresh]) {
+        await fleet.servers.remove(server, a);
+      }
+      await database.query(
+        `update cnapi_status set last_heartbeat = cnapi_now() - interval '25 hours' where server_uuid = any ($1::uuid[])`,
+        [[kept, removed]],
+      );
+      t.equal(await forgetSightings(database, 100), 1);
+      const { rows } = await database.query<{ server_uuid: string }>(
+        'select server_uuid from cnapi_status where server_uuid = any ($1::uuid[])',
+        [[kept, removed, fresh]],
+      );
+      t.same(rows.map(({ server_uuid }) => server_uuid).sort(), [kept, fresh].sort());
+    });
+  });
+}

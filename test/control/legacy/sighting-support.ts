@@ -1,0 +1,53 @@
+/** A database with the roster, sightings and servers in it, and the few things that their tests do again and again. */
+import { randomUUID } from 'node:crypto';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
+import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/roster-store.ts';
+import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
+import { Servers } from '../../../lib/control/servers/servers.ts';
+
+export const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+
+export async function openFleet(database: Database) {
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const a = randomUUID();
+  const b = randomUUID();
+
+  /** A live run of an instance. */
+  async function newRun(): Promise<Writer> {
+    const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
+    const { cnapiUuid, run } = writer;
+    const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+    await insertRun(database, run, identity, null);
+    return writer;
+  }
+  async function newServer(): Promise<string> {
+    const serverUuid = randomUUID();
+    await servers.recordSysinfo(serverUuid, { UUID: serverUuid, Hostname: 'old' });
+    return serverUuid;
+  }
+  const see = async (serverUuid: string, ageMs = 0, by = a) =>
+    (await recordSightings(database, by, [{ serverUuid, ageMs }]))[0];
+  const judge = (serverUuid: string, epoch: number, sightings: number, by = b) =>
+    recordSilences(database, by, [{ serverUuid, epoch, sightings }]);
+  const connect = (serverUuid: string, writer: Writer, fields = {}) =>
+    acceptSession(
+      database,
+      writer,
+      { serverUuid, incarnation: randomUUID(), conn: 1, journalId: randomUUID(), epoch: 0, ...fields },
+      null,
+    );
+  const row = (serverUuid: string) => readRow(database, serverUuid);
+  const status = async (serverUuid: string) => {
+    const found = await row(serverUuid);
+    return found && `${found.status} ${found.reason} epoch ${found.epoch}${found.run === null ? '' : ' of a run'}`;
+  };
+  return { database, servers, a, b, newRun, newServer, see, judge, connect, row, status };
+}

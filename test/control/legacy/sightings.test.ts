@@ -1,0 +1,234 @@
+import t from 'tap';
+import { type RecordedSighting, type SightedRow, Sightings } from '../../../lib/control/legacy/sightings.ts';
+
+const LIMITS = { lifetimeMs: 11_000, silenceMs: 16_000, maxServers: 5, maxNew: 3 };
+const A = 'server-a';
+
+/** A session outranks the server's sightings. */
+const OUTRANKED = { epoch: null };
+
+/** One instance's table; healthy time and its process's clock run alike unless a step says otherwise. */
+class Rig {
+  readonly sightings = new Sightings(LIMITS);
+  now = 0;
+
+  pass(ms: number): this {
+    for (let left = ms; left > 0; left -= 250) {
+      this.now += 250;
+      this.sightings.countHealthyTick(250);
+    }
+    return this;
+  }
+  hear(serverUuid = A) {
+    return this.sightings.hear(serverUuid, this.now);
+  }
+  post(): this {
+    this.hear();
+    return this;
+  }
+  /** The database answers that all of it exists, with this count. Returns what was recorded. */
+  record(which: 'urgent' | 'all', answer: Partial<RecordedSighting> = {}): string[] {
+    const batch = this.sightings.take(which, this.now);
+    const of = (serverUuid: string) => ({ serverUuid, epoch: 1, sightings: 1, cameBack: true, ...answer });
+    this.sightings.recorded(
+      batch,
+      batch.map(({ serverUuid }) => of(serverUuid)),
+    );
+    return batch.map(({ serverUuid }) => serverUuid);
+  }
+  write(answer: Partial<RecordedSighting> = {}): this {
+    this.record('all', answer);
+    return this;
+  }
+  findNobody(): this {
+    this.sightings.recorded(this.sightings.take('all', this.now), []);
+    return this;
+  }
+  read(...rows: Partial<SightedRow>[]): this {
+    this.sightings.readRows(rows.map((row) => ({ serverUuid: A, epoch: 1, sightings: 1, ...row })));
+    return this;
+  }
+  readFails(): this {
+    this.sightings.readFailed();
+    return this;
+  }
+  judgeInVain(): this {
+    this.sightings.judged(this.sightings.due(), new Set());
+    return this;
+  }
+  due() {
+    return this.sightings.due().map(({ serverUuid, sightings }) => `${serverUuid} ${sightings}`);
+  }
+}
+
+t.test('what becomes of a post', async (t) => {
+  const table: { name: string; before(rig: Rig): unknown; heard: string; atOnce: string[]; inAll: string[] }[] = [
+    { name: 'the first of a server is urgent', before() {}, heard: 'urgent', atOnce: [A], inAll: [] },
+    {
+      name: 'one of a server that is followed waits for the period',
+      before: (rig) => rig.read({}),
+      heard: 'noted',
+      atOnce: [],
+      inAll: [A],
+    },
+    {
+      name: 'one after a silence is urgent: the server may be unknown by now',
+      before: (rig) => rig.read({}).pass(11_000),
+      heard: 'urgent',
+      atOnce: [A],
+      inAll: [],
+    },
+    {
+      name: 'one of a server that a session outranks waits for the period',
+      before: (rig) => rig.post().write(OUTRANKED),
+      heard: 'noted',
+      atOnce: [],
+      inAll: [A],
+    },
+    {
+      name: 'one of a server found not to exist is as new as the first',
+      before: (rig) => rig.post().findNobody(),
+      heard: 'urgent',
+      atOnce: [A],
+      inAll: [],
+    },
+  ];
+  for (const { name, before, heard, atOnce, inAll } of table) {
+    const rig = new Rig();
+    before(rig);
+    t.equal(rig.hear(), heard, name);
+    t.same(rig.record('urgent'), atOnce, name);
+    t.same(rig.record('all'), inAll, name);
+    t.same(rig.record('all'), [], `${name}: once`);
+  }
+});
+
+t.test('when a verdict is due', async (t) => {
+  const table: { name: string; steps(rig: Rig): Rig; due: string[] }[] = [
+    { name: 'quiet for the whole time', steps: (rig) => rig.read({}).pass(16_000), due: [`${A} 1`] },
+    { name: 'not a tick earlier', steps: (rig) => rig.read({}).pass(15_750), due: [] },
+    {
+      name: 'a post heard here starts it anew, recorded or not',
+      steps: (rig) => rig.read({}).pass(15_000).post().pass(15_750),
+      due: [],
+    },
+    {
+      name: 'the record of a post, later, does not',
+      steps: (rig) => rig.read({}).post().pass(4000).write({ sightings: 2 }).pass(12_000),
+      due: [`${A} 2`],
+    },
+    {
+      name: 'reading the count that was recorded here does not',
+      steps: (rig) => rig.post().write({ sightings: 7 }).pass(4000).read({ sightings: 7 }).pass(12_000),
+      due: [`${A} 7`],
+    },
+    {
+      name: 'a count that another instance moved does, however old the posts that came here',
+      steps: (rig) => rig.post().write().pass(15_000).read({ sightings: 2 }).pass(15_750),
+      due: [],
+    },
+    {
+      name: 'a server that went and came under a new epoch starts anew',
+      steps: (rig) => rig.read({}).pass(15_000).read({ epoch: 2 }).pass(15_750),
+      due: [],
+    },
+    {
+      name: 'a failed read starts all anew',
+      steps: (rig) => rig.read({}).pass(15_000).readFails().pass(15_750),
+      due: [],
+    },
+    {
+      name: 'never of one that a session outranks',
+      steps: (rig) => rig.post().write(OUTRANKED).pass(60_000),
+      due: [],
+    },
+    {
+      name: 'never of one that is not running by its sightings any more',
+      steps: (rig) => rig.read({}).pass(10_000).read().pass(10_000),
+      due: [],
+    },
+    {
+      name: 'not again after it was tried in vain, until the next read',
+      steps: (rig) => rig.read({}).pass(16_000).judgeInVain().pass(250),
+      due: [],
+    },
+    {
+      name: 'again after the next read, if that shows the same count (the row was in use)',
+      steps: (rig) => rig.read({}).pass(16_000).judgeInVain().read({}).pass(250),
+      due: [`${A} 1`],
+    },
+  ];
+  for (const { name, steps, due } of table) t.same(steps(new Rig()).due(), due, name);
+});
+
+t.test('a stalled process counts nothing, and what waited unread meanwhile is as old as the stall', async (t) => {
+  const rig = new Rig();
+  rig.read({});
+  rig.now += 60_000;
+  t.same(rig.due(), [], 'no healthy tick, no silence');
+  rig.sightings.hear(A, 0);
+  t.same(rig.record('all'), [], 'too old to prove anything');
+  rig.sightings.hear(A, rig.now - 2000);
+  t.match(rig.sightings.take('all', rig.now), [{ serverUuid: A, ageMs: 2000 }]);
+});
+
+t.test('a post that comes while its server is judged is urgent', async (t) => {
+  const rig = new Rig();
+  rig.read({});
+  rig.pass(16_000);
+  const due = rig.sightings.due();
+  rig.hear();
+  rig.sightings.judged(due, new Set([A]));
+  t.same(rig.record('urgent'), [A]);
+});
+
+t.test('a post that comes while an earlier one is recorded is recorded as well', async (t) => {
+  const rig = new Rig();
+  rig.read({});
+  rig.hear();
+  const batch = rig.sightings.take('all', rig.now);
+  rig.pass(250);
+  rig.hear();
+  rig.sightings.recorded(batch, [{ serverUuid: A, epoch: 1, sightings: 2, cameBack: false }]);
+  t.same(rig.record('all'), [A]);
+});
+
+t.test('one that could not be recorded is kept, until it is too old', async (t) => {
+  const rig = new Rig();
+  rig.hear();
+  rig.sightings.take('urgent', rig.now);
+  rig.pass(11_000);
+  t.match(rig.sightings.take('urgent', rig.now), [{ ageMs: 11_000 }]);
+  rig.pass(250);
+  t.same(rig.sightings.take('urgent', rig.now), []);
+  t.equal(rig.sightings.size, 0);
+});
+
+t.test('random uuids fill the room for new servers and no more; those that are followed are heard still', async (t) => {
+  const rig = new Rig();
+  rig.read({});
+  const outcomes = Array.from({ length: 10 }, (_, n) => rig.hear(`stranger-${n}`));
+  t.same(outcomes.slice(0, 4), ['urgent', 'urgent', 'urgent', 'dropped']);
+  t.equal(rig.hear(), 'noted');
+  t.equal(rig.sightings.size, 4);
+  rig.sightings.recorded(rig.sightings.take('urgent', rig.now), []);
+  t.equal(rig.sightings.size, 1, 'nobody of them exists');
+  t.equal(rig.hear('stranger-9'), 'urgent', 'and there is room again');
+  for (let n = 0; n < 9; n += 1) {
+    rig.hear(`server-${n}`);
+    rig.record('urgent');
+  }
+  t.equal(rig.sightings.size, LIMITS.maxServers);
+  t.equal(rig.hear('one-too-many'), 'dropped');
+});
+
+t.test('a server that is neither heard nor read any more is forgotten', async (t) => {
+  const rig = new Rig();
+  rig.hear();
+  rig.write(OUTRANKED);
+  t.equal(rig.sightings.heard, 1);
+  rig.pass(11_000);
+  t.equal(rig.sightings.heard, 0);
+  rig.read({ serverUuid: 'server-b' });
+  t.equal(rig.sightings.size, 1);
+});

@@ -1,0 +1,99 @@
+import t from 'tap';
+import { AgentCallError } from '../../../lib/control/legacy/messenger.ts';
+import { endOfError, endOfReply, listOfReply } from '../../../lib/control/legacy/task-reply.ts';
+import type { PostedEnd } from '../../../lib/control/tasks/messenger.ts';
+import { MAX_FRAME_VALUES } from '../../../lib/protocol/limits.ts';
+import { MAX_JSON_DEPTH } from '../../../lib/protocol/storable.ts';
+
+const said = (status: number, body: unknown, isJson = true) =>
+  endOfReply({ status, isJson, body: typeof body === 'string' ? body : JSON.stringify(body) });
+const complete = (result: unknown) => ({ outcome: 'complete', result });
+const failed = (code: string, message: string | RegExp) => ({ outcome: 'failure', error: { code, message } });
+
+const replies: [name: string, end: PostedEnd, expected: object][] = [
+  ['a result', said(200, { vm: { uuid: 'x' } }), complete({ vm: { uuid: 'x' } })],
+  ['no body', said(200, ''), complete({})],
+  ['204', said(204, ''), complete({})],
+  ['null', said(200, 'null'), complete({})],
+  ['a list', said(200, [1]), complete([1])],
+  ['a text', said(200, '"done"'), complete({ value: 'done' })],
+  ['no JSON', said(200, '<html>'), failed('BadAgentReply', /no JSON; whether the task ran is unknown/)],
+  ['too long a result', endOfReply({ status: 200, isJson: true, unread: 'too long' }), complete({ truncated: true })],
+  [
+    'endless, and not an agent',
+    endOfReply({ status: 200, isJson: false, unread: 'too long' }),
+    failed('BadAgentReply', /HTTP 200/),
+  ],
+  [
+    'too long an error',
+    endOfReply({ status: 500, isJson: true, unread: 'too long' }),
+    failed('BadAgentReply', /HTTP 500/),
+  ],
+  ['a failure', said(500, { error: 'vmadm failed' }), failed('Failed', 'vmadm failed')],
+  [
+    'a failure by name',
+    said(500, { error: 'gone', details: { restCode: 'VmNotFound' } }),
+    failed('VmNotFound', 'gone'),
+  ],
+  ['a name that is none', said(500, { error: 'gone', details: { restCode: 'a b' } }), failed('Failed', 'gone')],
+  ['a failure without words', said(500, {}), failed('Failed', 'no error given')],
+  ['words that are none', said(500, { error: { not: 'a text' } }), failed('Failed', 'no error given')],
+  ['paused', said(503, { message: 'not accepting tasks' }), failed('AgentPaused', 'not accepting tasks')],
+  ['an unknown task', said(404, { message: "Unknown task, 'x'" }), failed('UnknownTask', "Unknown task, 'x'")],
+  ["another server's agent", said(404, ''), failed('NotThisServer', /not this server's/)],
+  ['a missing key', said(409, { message: "Missing key 'task'" }), failed('Failed', "Missing key 'task'")],
+  ['a redirect', said(302, ''), failed('BadAgentReply', /HTTP 302/)],
+];
+
+t.test('what an old agent says to a task', async (t) => {
+  for (const [name, end, expected] of replies) t.match(end, expected, name);
+  t.equal(replies.length, new Set(replies.map(([name]) => name)).size);
+});
+
+const nested = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+const listOf = (values: number) => `[${'0,'.repeat(values - 2)}0]`;
+
+t.test('a reply of too many values, or nested too deep, is not kept', async (t) => {
+  const tooMany = listOf(MAX_FRAME_VALUES + 1);
+  const tooDeep = nested(MAX_JSON_DEPTH + 1);
+  const many = 'what the agent answered was not kept: it holds more than 250000 values';
+  const deep = 'what the agent answered was not kept: it is nested more than 64 levels deep';
+  t.match(said(200, tooMany), complete({ truncated: true, message: many }));
+  t.match(said(200, tooDeep), complete({ truncated: true, message: deep }));
+  t.match(said(200, tooMany, false), failed('BadAgentReply', /HTTP 200; .* 250000 values$/), 'perhaps not an agent');
+  t.match(said(500, `{"error":"no luck","details":${tooDeep}}`), failed('BadAgentReply', /HTTP 500; .* levels deep$/));
+  t.match(said(200, nested(MAX_JSON_DEPTH)), complete([[[]]]), 'as deep as it may be');
+  const kept = said(200, listOf(MAX_FRAME_VALUES));
+  t.equal(kept.outcome === 'complete' && kept.result.length, MAX_FRAME_VALUES - 1, 'as many as there may be');
+});
+
+t.test('the list in a reply, and what is none', async (t) => {
+  const list = (body: string) => listOfReply({ status: 200, isJson: true, body });
+  t.same(list('[{"task":"nop"}]'), [{ task: 'nop' }]);
+  for (const body of ['', '{}', 'null', '[', '<html>']) t.equal(list(body), undefined, body);
+  t.equal(listOfReply({ status: 200, isJson: true, unread: 'too long' }), undefined);
+  t.equal(list(listOf(MAX_FRAME_VALUES))?.length, MAX_FRAME_VALUES - 1);
+  t.equal(list(listOf(MAX_FRAME_VALUES + 1)), undefined, 'too many values');
+  t.equal(list(nested(MAX_JSON_DEPTH + 1)), undefined, 'too deep');
+});
+
+t.test('a message of any length is cut', async (t) => {
+  const end = said(500, { error: 'x'.repeat(100_000) });
+  t.equal(end.outcome === 'failure' && end.error.message.length, 4_000);
+});
+
+t.test('what it means when nothing came back', async (t) => {
+  const refused = new AgentCallError('unreachable', false, 'connect ECONNREFUSED 10.0.0.5:5309');
+  t.match(endOfError(refused), failed('AgentUnreachable', 'the agent could not be reached; the log says why'));
+  t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('NotTaken', /did not take the task/));
+  t.match(
+    endOfError(new AgentCallError('given-up', true, 'given up')),
+    failed('OutcomeUnknown', /instance .* is gone/),
+  );
+  t.match(
+    endOfError(new AgentCallError('timed-out', true, 'late')),
+    failed('TaskTimeout', /did not report an end in time/),
+  );
+  const reset = new AgentCallError('broken-off', true, 'socket hang up');
+  t.match(endOfError(reset), failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'));
+});

@@ -1,0 +1,59 @@
+/** Agents that come to a real instance which is busy: some are let in, the others are told when to return, and nobody is lost. */
+import t from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { MIN_RATE } from '../../../lib/control/roster/admission.ts';
+import { freshZone, type TestApp } from '../../support/apps.ts';
+import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
+import { until } from '../../support/until.ts';
+
+const AGENTS = 60;
+
+t.test('an instance that is busy lets agents in slowly, and keeps those that it has', async (t) => {
+  const zone = await freshZone(t);
+  const loop = { share: 1 };
+  const app = await zone.startApp({}, { eventLoop: { busyShare: () => loop.share } });
+  const first = await joinAgent(app.url, newMachine());
+  await until(async () => (await metric(app, 'link_admission_rate')) === MIN_RATE, 'the rate to fall to the least');
+
+  const refusedBefore = await metric(app, 'link_upgrades_refused_total');
+  const agents = Array.from({ length: AGENTS }, () => new ScriptedAgent(app.url, newMachine()));
+  await Promise.all(agents.map((agent) => agent.open()));
+  const refused = agents.filter(({ refusedWith }) => refusedWith === 503);
+  t.ok(refused.length > 0, `${refused.length} are turned away`);
+  t.ok(refused.length < AGENTS, 'some are let in');
+  t.ok(
+    refused.every(({ retryAfterSeconds = 0 }) => retryAfterSeconds >= 1),
+    'each is told when to return',
+  );
+  t.equal((await metric(app, 'link_upgrades_refused_total')) - refusedBefore, refused.length);
+  t.equal(first.agent.closed, undefined, 'the one that was there stays');
+  t.match((await app.get('/instances')).body, [{ admission: /open|paced/ }]);
+  await until(
+    async () => ((await app.get<{ admission: string }[]>('/instances')).body[0]?.admission ?? '') === 'paced',
+  );
+  await until(async () => (await metric(app, 'zone_at_capacity')) === 1, 'all instances turn agents away');
+
+  loop.share = 0;
+  const joined = await Promise.all(refused.map(({ machine }) => joinWhenTold(app, machine)));
+  t.equal(joined.length, refused.length, 'once it is not busy any more, all of them come in');
+  t.equal(first.agent.closed, undefined);
+  for (const agent of [first.agent, ...agents, ...joined]) agent.close();
+});
+
+/** As an agent does that obeys Retry-After. */
+async function joinWhenTold(app: TestApp, machine: ReturnType<typeof newMachine>): Promise<ScriptedAgent> {
+  for (;;) {
+    const agent = await new ScriptedAgent(app.url, machine).open();
+    if (agent.refusedWith === undefined) {
+      agent.hello();
+      await agent.next('welcome');
+      return agent;
+    }
+    await systemClock.sleep(1_000 * (agent.retryAfterSeconds ?? 1));
+  }
+}
+
+async function metric({ url }: TestApp, name: string): Promise<number> {
+  const text = await (await fetch(`${url}/metrics`)).text();
+  return Number(new RegExp(`^cnapi_${name}(?:{.*})? (.*)$`, 'm').exec(text)?.[1]);
+}

@@ -1,0 +1,49 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import t from 'tap';
+import { WebSocket, WebSocketServer } from 'ws';
+import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import type { Session } from '../../../lib/control/roster/session.ts';
+import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { newMachine } from '../../support/scripted-agent.ts';
+import { until } from '../../support/until.ts';
+
+t.test('a peer that does not read is cut off before what waits for it fills the memory', async (t) => {
+  const { serverUuid } = newMachine();
+  const broken: string[] = [];
+  const handlers = {
+    broken: (_connection: Connection, _session: Session, reason: string) => broken.push(reason),
+    closed: () => undefined,
+  } as unknown as ConnectionDeps['handlers'];
+  const ticker = new Ticker({ clock: systemClock, checkMs: 100 });
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => server.close());
+  const links = new WebSocketServer({ server, perMessageDeflate: false });
+  const peer = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  peer.on('error', () => undefined);
+  const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
+  const connection = new Connection(
+    { socket, stream: request.socket, serverUuid },
+    { handlers, ticker, counters: { framesRefused: 0, readsPaused: 0 }, clock: systemClock, log: silentLogger },
+  );
+  connection.welcome({ serverUuid, epoch: 1 } as Session, { type: 'heartbeat', sequence: 1 });
+  peer.pause();
+
+  const frame = { type: 'error', code: 'unknown-type', message: 'x'.repeat(1024 * 1024) } as const;
+  let taken = 0;
+  // What the kernel holds for the two of them is not ours to bound.
+  while (taken < 500 && connection.send(frame)) {
+    taken += 1;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  t.same(broken, ['slow-reader']);
+  t.ok(taken >= 16, `${taken} MiB taken`);
+  await until(() => !connection.isOpen);
+  t.equal(connection.send(frame), false);
+  t.same(broken, ['slow-reader'], 'it is said once');
+  peer.terminate();
+});

@@ -1,0 +1,67 @@
+import t from 'tap';
+import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES, REPORT_LIMITS } from '../../../lib/protocol/limits.ts';
+import { freshZone } from '../../support/apps.ts';
+import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
+import { until } from '../../support/until.ts';
+
+t.test('what an agent says of its machine and no database can keep is told so, and harms nobody', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const machine = newMachine();
+  const { agent } = await joinAgent(app.url, machine);
+  const deep = `${'{"a":'.repeat(100)}1${'}'.repeat(100)}`;
+  const deeper = `${'{"a":'.repeat(20_000)}1${'}'.repeat(20_000)}`;
+  const ofSize = (values: number, bytes: number) => `{"vms":[${'[],'.repeat(values - 10)}"${'x'.repeat(bytes)}"]}`;
+  const { status, sysinfo } = REPORT_LIMITS as Record<'status' | 'sysinfo', { bytes: number; values: number }>;
+  const texts: [name: string, text: string, error: object][] = [
+    [
+      'a sysinfo nested so deep that it cannot be written',
+      `{"type":"sysinfo","digest":"x","sysinfo":${deep}}`,
+      { code: 'not-kept' },
+    ],
+    ['a status nested so deep', `{"type":"status","status":{"vms":${deep}}}`, { code: 'not-kept' }],
+    ['a status with a NUL', '{"type":"status","status":{"vms":{"a":{"alias":"\\u0000"}}}}', { code: 'not-kept' }],
+    [
+      'a status nested deeper than any frame',
+      `{"type":"status","status":{"vms":${deeper}}}`,
+      { code: 'too-large', message: `frame is nested more than ${MAX_FRAME_DEPTH} levels deep` },
+    ],
+    [
+      'a status of too many values',
+      `{"type":"status","status":${ofSize(status.values + 20, 0)}}`,
+      { code: 'too-large', message: `status frame holds more than ${status.values} values` },
+    ],
+    [
+      'a status of too many bytes',
+      `{"type":"status","status":${ofSize(20, status.bytes)}}`,
+      { code: 'too-large', message: `status frame is larger than ${status.bytes} bytes` },
+    ],
+    [
+      'a sysinfo of too many values',
+      `{"type":"sysinfo","digest":"x","sysinfo":${ofSize(sysinfo.values + 20, 0)}}`,
+      { code: 'too-large', message: `sysinfo frame holds more than ${sysinfo.values} values` },
+    ],
+    [
+      'a sysinfo of too many bytes',
+      `{"type":"sysinfo","digest":"x","sysinfo":${ofSize(20, sysinfo.bytes)}}`,
+      { code: 'too-large', message: `sysinfo frame is larger than ${sysinfo.bytes} bytes` },
+    ],
+    [
+      'eight megabytes of empty arrays',
+      `{"type":"status","status":{"vms":[${'[],'.repeat(2_700_000)}0]}}`,
+      { code: 'too-large', message: `frame holds more than ${MAX_FRAME_VALUES} values` },
+    ],
+  ];
+  for (const [index, [name, text, error]] of texts.entries()) {
+    agent.socket.send(text);
+    const errors = () => agent.frames.filter(({ type }) => type === 'error');
+    await until(() => errors().length === index + 1, name);
+    t.match(errors().at(-1), error, name);
+  }
+  const metrics = await (await fetch(`${app.url}/metrics`)).text();
+  t.match(metrics, /^cnapi_link_frames_refused_total 6$/m, 'and counted');
+  agent.send({ type: 'heartbeat', sequence: 4711 });
+  await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
+  t.equal(agent.closed, undefined, 'its session stands');
+  agent.close();
+});

@@ -1,0 +1,78 @@
+import { EventEmitter } from 'node:events';
+import t from 'tap';
+import type { WebSocket } from 'ws';
+import { Latest } from '../../../lib/control/link/latest.ts';
+import { Pings } from '../../../lib/control/link/pings.ts';
+import { Registry } from '../../../lib/control/link/registry.ts';
+import { type Session, type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
+import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+
+t.test(
+  'a task frame goes to the socket of its session, whatever that is made of, until the session ends',
+  async (t) => {
+    const sessions = new SessionTable();
+    const sent: InstanceFrame[] = [];
+    const socket: SessionSocket = {
+      isUnread: false,
+      send: (frame) => sent.push(frame) > 0,
+      probe: () => {},
+      answersProbe: async () => true,
+      askToLeave: () => {},
+      terminate: () => {},
+    };
+    const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
+    const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
+    session.isInventoried = true;
+    const view = new Registry({ sessions, run: () => 'r' }).get('s');
+    const ack: InstanceFrame = { type: 'task_ack', id: 'one', attempt: 1 };
+    t.equal(view?.send(ack), true);
+    sessions.end(session);
+    t.equal(view?.send(ack), false);
+    t.same(sent, [ack]);
+  },
+);
+
+t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
+  const latest = new Latest<string>();
+  const done: number[] = [];
+  const gate = Promise.withResolvers<void>();
+  for (const n of [1, 2, 3]) {
+    latest.run('one', async () => {
+      await gate.promise;
+      done.push(n);
+    });
+  }
+  latest.run('other', async () => void done.push(0));
+  gate.resolve();
+  await new Promise((resolve) => setImmediate(resolve));
+  t.same(done, [0, 1, 3], 'another one does not wait for it');
+  latest.run('one', async () => void done.push(4));
+  t.same(done, [0, 1, 3, 4], 'at rest the next one begins at once');
+});
+
+t.test('only the answer to a ping sent after the question counts; deadlines are in healthy ticks', async (t) => {
+  const clock = new ManualClock();
+  const ticker = new Ticker({ clock, checkMs: 250 });
+  ticker.start();
+  const sent: string[] = [];
+  const socket = Object.assign(new EventEmitter(), { ping: (data: string) => sent.push(data) });
+  const pings = new Pings({ socket: socket as unknown as WebSocket, ticker });
+  pings.send();
+  const answers: boolean[] = [];
+  void pings.ask(1000).then((isAlive) => answers.push(isAlive));
+  socket.emit('pong', Buffer.from(sent[0] ?? ''));
+  await clock.stall(5000);
+  t.same(answers, [], 'an old answer, and time in which nobody listened');
+  socket.emit('pong', Buffer.from(sent[1] ?? ''));
+  await clock.advance(0);
+  t.same(answers, [true]);
+  void pings.ask(1000).then((isAlive) => answers.push(isAlive));
+  await clock.advance(1000);
+  t.same(answers, [true, false]);
+  void pings.ask(1000).then((isAlive) => answers.push(isAlive));
+  pings.end();
+  await clock.advance(0);
+  t.same(answers, [true, false, false]);
+});

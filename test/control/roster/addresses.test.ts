@@ -1,0 +1,49 @@
+/** Where whole instances send agents: never to one that is about to leave. */
+import t from 'tap';
+import { freshZone, type TestApp } from '../../support/apps.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
+import { until } from '../../support/until.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+const uuidsOf = (addresses: readonly { uuid: string }[] | undefined) => addresses?.map(({ uuid }) => uuid).sort();
+
+t.test('agents are told of the instances that stay, not of those that drain', async (t) => {
+  const { startApp } = await freshZone(t);
+  // The first one keeps its agent until the test is over: it must drain for as long as others are looked at.
+  const leaving = await startApp({ drainAgentsMs: 600_000, drainWaitsMs: 600_000 });
+  const others = [await startApp(), await startApp()];
+  const sees = async (app: TestApp, count: number, state: string) => {
+    const { body } = await app.get<{ state: string }[]>('/instances');
+    return body.filter((instance) => instance.state === state).length === count || undefined;
+  };
+  for (const app of [leaving, ...others]) await until(() => sees(app, 3, 'live'), 'all to know each other');
+  const { agent: kept } = await joinAgent(leaving.url, newMachine());
+  t.teardown(() => kept.close());
+  const all = [leaving, ...others].map(({ cnapiUuid }) => cnapiUuid).sort();
+  const welcomed = async (app: TestApp) => {
+    const { agent } = await joinAgent(app.url, newMachine());
+    const { addresses } = await agent.next('welcome');
+    agent.close();
+    return uuidsOf(addresses);
+  };
+  for (const app of others) t.same(await until(() => isAll(app), 'all addresses'), all);
+  async function isAll(app: TestApp) {
+    const uuids = await welcomed(app);
+    return uuids?.length === all.length ? uuids : undefined;
+  }
+
+  leaving.app.drain('the test');
+  const staying = others.map(({ cnapiUuid }) => cnapiUuid).sort();
+  const { addresses } = await kept.next('goaway');
+  t.same(uuidsOf(addresses), staying, 'its own agents are told where to go');
+  // Each instance reads the others with its beat; what it then says to agents is what it has read.
+  for (const app of others) {
+    const seen = await until(async () => {
+      const uuids = await welcomed(app);
+      return uuids?.includes(leaving.cnapiUuid) ? undefined : uuids;
+    }, 'the leaving instance to be left out');
+    t.same(seen, staying);
+  }
+});

@@ -1,0 +1,66 @@
+import t from 'tap';
+import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
+import { Orphans } from '../../../lib/control/roster/orphans.ts';
+import { countTick, hear } from '../../../lib/control/roster/silence.ts';
+
+const limits = { probeMs: 1250, silenceMs: 2000 };
+
+t.test('a quiet session is probed once, then silent', async (t) => {
+  const silence = { quietMs: 0, isProbed: false };
+  const seen = Array.from({ length: 9 }, () => countTick(silence, 250, limits));
+  t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe', 'nothing', 'nothing', 'nothing', 'silent']);
+});
+
+t.test('a byte at the very end of a tick is not called silent before silenceMs have passed', async (t) => {
+  const silence = { quietMs: 0, isProbed: false };
+  const afterMs = (ticks: number) => (ticks - 1) * 250;
+  const at = Array.from({ length: 12 }, (_, tick) => tick + 1).find(() => countTick(silence, 250, limits) === 'silent');
+  t.equal(afterMs(at ?? 0), limits.silenceMs);
+});
+
+t.test('any byte starts the count anew, and a new probe is due later', async (t) => {
+  const silence = { quietMs: 0, isProbed: false };
+  for (let tick = 0; tick < 6; tick += 1) countTick(silence, 250, limits);
+  hear(silence);
+  const seen = Array.from({ length: 5 }, () => countTick(silence, 250, limits));
+  t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe']);
+});
+
+t.test('a beat that stands still for a lease of healthy ticks has lapsed, and only at a read', async (t) => {
+  const observer = new LeaseObserver(1000);
+  t.same(observer.readBeats([{ run: 'a', beat: 1 }]), [], 'first sight proves nothing');
+  observer.countHealthyTick(999);
+  t.same(observer.readBeats([{ run: 'a', beat: 1 }]), []);
+  t.equal(observer.ageMs('a'), 999);
+  observer.countHealthyTick(1);
+  t.same(observer.readBeats([{ run: 'a', beat: 1 }]), [{ run: 'a', beat: 1 }]);
+});
+
+t.test('a beat that moved, a failed read, and a run that went and came start the lease anew', async (t) => {
+  const observer = new LeaseObserver(1000);
+  observer.readBeats([{ run: 'a', beat: 1 }]);
+  observer.countHealthyTick(5000);
+  t.same(observer.readBeats([{ run: 'a', beat: 2 }]), [], 'moved');
+  observer.countHealthyTick(5000);
+  observer.readFailed();
+  t.same(observer.readBeats([{ run: 'a', beat: 2 }]), [], 'failed read');
+  observer.countHealthyTick(5000);
+  observer.readBeats([]);
+  t.equal(observer.ageMs('a'), undefined, 'no longer watched');
+  t.same(observer.readBeats([{ run: 'a', beat: 2 }]), [], 'seen as new');
+});
+
+t.test('a row is due when it was ownerless under one run and epoch throughout the grace', async (t) => {
+  const row = { serverUuid: 's', run: 'r', epoch: 3 };
+  const orphans = new Orphans(1000);
+  t.same(orphans.readRows([row]), []);
+  orphans.countHealthyTick(1000);
+  t.match(orphans.readRows([row]), [row]);
+  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'another epoch starts anew');
+  orphans.countHealthyTick(1000);
+  orphans.readFailed();
+  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'a failed read starts anew');
+  orphans.countHealthyTick(1000);
+  t.same(orphans.readRows([]), []);
+  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'owned in between starts anew');
+});

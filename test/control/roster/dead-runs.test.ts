@@ -1,0 +1,95 @@
+/** What an instance does about a row that names a run which is dead, or that has just come under its own new run. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import type { Bus } from '../../../lib/platform/bus/bus.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { Authority } from '../../../lib/control/roster/authority.ts';
+import { endRun, insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/roster-store.ts';
+import { type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
+import type { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import type { HelloFrame } from '../../../lib/protocol/frames.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+
+const newHello = (serverUuid: string): HelloFrame =>
+  ({
+    serverUuid,
+    incarnation: randomUUID(),
+    conn: 1,
+    journalId: randomUUID(),
+    epoch: 0,
+    capabilities: [],
+  }) as unknown as HelloFrame;
+
+async function start(t: Test) {
+  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const newRun = async (cnapiUuid: string): Promise<Writer> => {
+    const run = randomUUID();
+    const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+    await insertRun(database, run, identity, null);
+    return { cnapiUuid, run };
+  };
+  const world = { me: await newRun(randomUUID()), probed: 0, superseded: 0 };
+  const authority = new Authority({
+    database,
+    sessions: new SessionTable(),
+    verdicts: {
+      forget: () => undefined,
+      supersede: () => {
+        world.superseded += 1;
+      },
+    } as unknown as Verdicts,
+    probes: {
+      async isAlive() {
+        world.probed += 1;
+        return true;
+      },
+    },
+    bus: { publish: () => undefined } as unknown as Bus,
+    writer: () => world.me,
+    clock: systemClock,
+    log: silentLogger,
+  });
+  const accept = (hello: HelloFrame) => authority.accept({ hello, socket: {} as SessionSocket, isOpen: () => true });
+  return { database, newRun, world, authority, accept };
+}
+
+t.test('another incarnation is probed at a run that lives, and at none that is dead', async (t) => {
+  const { database, newRun, world, accept } = await start(t);
+  const other = await newRun(randomUUID());
+  const [first, second] = [newHello(randomUUID()), newHello(randomUUID())];
+  for (const hello of [first, second]) await acceptSession(database, other, hello, null);
+  t.match(await accept(newHello(first.serverUuid)), { kind: 'refused', refusal: { code: 'incarnation-alive' } });
+  t.equal(world.probed, 1);
+  await endRun(database, other.run);
+  t.match(await accept(newHello(second.serverUuid)), { kind: 'accepted' });
+  t.equal(world.probed, 1, 'nobody would have heard it');
+});
+
+t.test('an inventory counts that comes while its row, but not yet its session, is under the new run', async (t) => {
+  const { database, newRun, world, authority, accept } = await start(t);
+  const hello = newHello(randomUUID());
+  const accepted = await accept(hello);
+  if (accepted.kind !== 'accepted') throw new Error(accepted.kind);
+  const { session } = accepted;
+  await endRun(database, world.me.run);
+  world.me = await newRun(world.me.cnapiUuid);
+  await renewRun(database, world.me.run, [session]);
+  t.equal(await authority.confirmInventory(session), true);
+  t.equal(world.superseded, 0);
+  t.match(await readRow(database, hello.serverUuid), { run: world.me.run, inventoryEpoch: session.epoch });
+});
+
+t.test('an inventory of a session whose row another run has is refused', async (t) => {
+  const { database, newRun, world, authority, accept } = await start(t);
+  const hello = newHello(randomUUID());
+  const accepted = await accept(hello);
+  if (accepted.kind !== 'accepted') throw new Error(accepted.kind);
+  await acceptSession(database, await newRun(randomUUID()), { ...hello, conn: 2, epoch: 1 }, null);
+  world.me = await newRun(world.me.cnapiUuid);
+  t.equal(await authority.confirmInventory(accepted.session), false);
+  t.equal(world.superseded, 1);
+});

@@ -1,0 +1,198 @@
+/** The orderly leave of an instance, step by step: what it does in which phase, and when it gives up on whom. */
+import t from 'tap';
+import {
+  AGENTS_GO_LATER_MS,
+  AGENTS_PER_SECOND,
+  beginDrain,
+  type DrainEvent,
+  type DrainState,
+  DrainTransitionError,
+  LAST_ANSWERS_MS,
+  LAST_CALLERS_MS,
+  stepDrain,
+  WITHDRAWN_AFTER_MS,
+} from '../../../lib/control/roster/drain.ts';
+
+const times = { drainAgentsMs: 30_000, drainWaitsMs: 60_000 };
+/** Times in the table count from here: a drain that began at 0 could not tell a sum from a difference. */
+const BEGAN_AT = 7_000_000;
+const step = (state: DrainState, event: DrainEvent, now: number) => stepDrain(state, event, BEGAN_AT + now, times);
+const tick = (view: Partial<{ others: number; agents: number; unanswered: number }> = {}): DrainEvent => ({
+  type: 'tick',
+  view: { others: 2, agents: 100, unanswered: 3, ...view },
+});
+const announcing = beginDrain(BEGAN_AT).state;
+const unannounced = step(announcing, { type: 'unannounced' }, 10).state;
+const unannouncedAgain = step(step(unannounced, tick(), 1_000).state, { type: 'unannounced' }, 1_010).state;
+const moving = step(announcing, { type: 'announced', answer: 'draining' }, 100).state;
+const finishing = step(moving, tick({ agents: 0 }), 5_000).state;
+const late = step(finishing, tick(), 60_000).state;
+const left = step(finishing, tick({ unanswered: 0 }), 5_000 + LAST_CALLERS_MS).state;
+
+t.same(beginDrain(BEGAN_AT).effects, [{ do: 'announce' }], 'first of all it is said');
+
+const table: { name: string; from: DrainState; event: DrainEvent; now: number; to: string; does?: unknown[] }[] = [
+  {
+    name: 'it is said: agents come next',
+    from: announcing,
+    event: { type: 'announced', answer: 'draining' },
+    now: 50,
+    to: 'moving',
+  },
+  {
+    name: 'the last one leaves at once',
+    from: announcing,
+    event: { type: 'announced', answer: 'last' },
+    now: 50,
+    to: 'left',
+    does: [{ do: 'leave' }],
+  },
+  {
+    name: 'a run that was declared dead says it again under its next one',
+    from: announcing,
+    event: { type: 'announced', answer: 'gone' },
+    now: 50,
+    to: 'announcing',
+  },
+  {
+    name: 'what could not be said is said again, not at once',
+    from: unannounced,
+    event: tick(),
+    now: 500,
+    to: 'announcing',
+  },
+  {
+    name: 'what could not be said is said again after a second',
+    from: unannounced,
+    event: tick(),
+    now: 1_000,
+    to: 'announcing',
+    does: [{ do: 'announce' }],
+  },
+  {
+    name: 'the second counts from the last time that it was said',
+    from: unannouncedAgain,
+    event: tick(),
+    now: 1_500,
+    to: 'announcing',
+  },
+  { name: 'one announcement at a time', from: announcing, event: tick(), now: 5_000, to: 'announcing' },
+  {
+    name: 'with the database away for as long as agents have, it leaves',
+    from: unannounced,
+    event: tick(),
+    now: 30_000,
+    to: 'left',
+    does: [{ do: 'leave' }],
+  },
+  {
+    name: 'agents are told at a bounded pace',
+    from: moving,
+    event: tick(),
+    now: 200,
+    to: 'moving',
+    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 10, withinMs: 29_800 + AGENTS_GO_LATER_MS }],
+  },
+  {
+    name: 'a late tick does not make up for those that it missed',
+    from: moving,
+    event: tick(),
+    now: 10_000,
+    to: 'moving',
+    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 4, withinMs: 20_000 + AGENTS_GO_LATER_MS }],
+  },
+  {
+    name: 'with nobody to go to, agents are left in peace',
+    from: moving,
+    event: tick({ others: 0 }),
+    now: 200,
+    to: 'moving',
+  },
+  {
+    name: 'with nobody to go to, an instance without agents answers on',
+    from: moving,
+    event: tick({ others: 0, agents: 0 }),
+    now: 20_000,
+    to: 'moving',
+  },
+  {
+    name: 'without agents it waits until callers can know',
+    from: moving,
+    event: tick({ agents: 0 }),
+    now: WITHDRAWN_AFTER_MS,
+    to: 'moving',
+  },
+  {
+    name: 'without agents, and callers can know: the door closes',
+    from: moving,
+    event: tick({ agents: 0 }),
+    now: 100 + WITHDRAWN_AFTER_MS,
+    to: 'finishing',
+    does: [{ do: 'close-door' }],
+  },
+  {
+    name: 'one other instance is enough to close the door for',
+    from: moving,
+    event: tick({ agents: 0, others: 1 }),
+    now: 100 + WITHDRAWN_AFTER_MS,
+    to: 'finishing',
+    does: [{ do: 'close-door' }],
+  },
+  {
+    name: 'one agent is enough to keep it open',
+    from: moving,
+    event: tick({ agents: 1, others: 0 }),
+    now: 29_999,
+    to: 'moving',
+  },
+  {
+    name: 'agents whose time is up are left behind',
+    from: moving,
+    event: tick({ others: 0 }),
+    now: 30_000,
+    to: 'finishing',
+    does: [{ do: 'close-door' }],
+  },
+  { name: 'what is unanswered is waited for', from: finishing, event: tick(), now: 59_900, to: 'finishing' },
+  {
+    name: 'whoever came in just before the door closed has a moment to ask',
+    from: finishing,
+    event: tick({ unanswered: 0 }),
+    now: 4_999 + LAST_CALLERS_MS,
+    to: 'finishing',
+  },
+  {
+    name: 'all is answered: it leaves',
+    from: finishing,
+    event: tick({ unanswered: 0 }),
+    now: 5_000 + LAST_CALLERS_MS,
+    to: 'left',
+    does: [{ do: 'leave' }],
+  },
+  {
+    name: 'waits whose time is up are answered',
+    from: finishing,
+    event: tick(),
+    now: 60_000,
+    to: 'finishing',
+    does: [{ do: 'end-waits' }],
+  },
+  { name: 'waits are answered once', from: late, event: tick(), now: 60_100, to: 'finishing' },
+  {
+    name: 'callers that do not take their answer are left behind',
+    from: late,
+    event: tick(),
+    now: 60_000 + LAST_ANSWERS_MS,
+    to: 'left',
+    does: [{ do: 'leave' }],
+  },
+  { name: 'after the end nothing happens', from: left, event: tick(), now: 70_000, to: 'left' },
+];
+for (const { name, from, event, now, to, does = [] } of table) {
+  const { state, effects } = step(from, event, now);
+  t.match({ phase: state.phase, effects }, { phase: to, effects: does }, name);
+  t.equal(effects.length, does.length, name);
+}
+
+t.throws(() => step(moving, { type: 'announced', answer: 'last' }, 200), DrainTransitionError);
+t.throws(() => step(unannounced, { type: 'unannounced' }, 200), DrainTransitionError);

@@ -1,0 +1,110 @@
+/** Whole instances on one database that leave: what their agents, their callers and the other instances see of it. */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { freshZone, type TestApp } from '../../support/apps.ts';
+import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
+import { until } from '../../support/until.ts';
+
+interface InstanceBody {
+  uuid: string;
+  state: string;
+}
+
+const statesAt = async (app: TestApp) => {
+  const { body } = await app.get<InstanceBody[]>('/instances');
+  return new Map(body.map(({ uuid, state }) => [uuid, state]));
+};
+
+t.test('an instance that is asked to leave over REST, at another one, moves its agents and its callers', async (t) => {
+  const { startApp, database } = await freshZone(t);
+  const [a, b] = [await startApp(), await startApp()];
+  const machine = newMachine();
+  const { agent, epoch } = await joinAgent(a.url, machine);
+  t.teardown(() => agent.close());
+  await until(async () => (await statesAt(a)).size === 2 || undefined, 'both to know each other');
+  const { body: task } = await a.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
+  const waiting = a.get<{ status: string }>(`/tasks/${task.id}/wait`);
+  const asked = await b.post<InstanceBody>(`/instances/${a.cnapiUuid}/drain`);
+  t.match(asked, { status: 202, body: { uuid: a.cnapiUuid, state: 'draining' } });
+  t.equal((await b.post(`/instances/${a.cnapiUuid}/drain`)).status, 202, 'asked again, it is harmless');
+  t.match(await b.post(`/instances/${b.cnapiUuid}/drain`), { status: 409, body: { code: 'LastInstance' } });
+  t.match(await b.post(`/instances/${randomUUID()}/drain`), { status: 404, body: { code: 'ResourceNotFound' } });
+  t.match(await b.post('/instances/nobody/drain'), { status: 409 });
+
+  const { withinMs, addresses } = await agent.next('goaway');
+  t.ok((withinMs ?? 0) > 20_000 && (withinMs ?? 0) <= 31_000, `within ${withinMs} ms`);
+  t.match(addresses, [{ uuid: b.cnapiUuid }], 'it is told where to go');
+  t.equal(addresses.length, 1);
+  t.equal((await statesAt(b)).get(a.cnapiUuid), 'draining');
+  t.equal((await a.get('/ready')).status, 503, 'it is not to be sent callers');
+  const stranger = new ScriptedAgent(a.url, newMachine());
+  await until(() => stranger.refusedWith, 'a stranger to be refused');
+  t.equal(stranger.refusedWith, 503);
+
+  const { agent: moved, epoch: nextEpoch } = await joinAgent(b.url, machine, { conn: 2, epoch });
+  t.teardown(() => moved.close());
+  t.equal(nextEpoch, epoch + 1);
+  agent.close();
+  const { attempt } = await moved.next('task');
+  const ended = { id: task.id, attempt, reportedAt: new Date().toISOString() };
+  moved.send({ type: 'task_end', ...ended, outcome: 'complete', result: {} });
+  t.match(await waiting, { status: 200, body: { status: 'complete' } }, 'a wait gets its answer all the same');
+  await a.app.stopped;
+  t.same([...(await statesAt(b)).keys()], [b.cnapiUuid]);
+  const { rows } = await database.query('select status from cnapi_status_history where server_uuid = $1', [
+    machine.serverUuid,
+  ]);
+  t.same(rows, [{ status: 'running' }], 'its server was never unknown');
+});
+
+t.test('the last instance stops at once', async (t) => {
+  const { startApp } = await freshZone(t);
+  const only = await startApp({ drainAgentsMs: 600_000, drainWaitsMs: 600_000 });
+  const { agent } = await joinAgent(only.url, newMachine());
+  t.teardown(() => agent.close());
+  only.app.drain('the test');
+  await only.app.stopped;
+  await agent.end();
+});
+
+t.test('agents with nowhere to go, and waits without an end, have their time and no more', async (t) => {
+  const { startApp } = await freshZone(t);
+  const [a, b] = [await startApp({ drainAgentsMs: 1_500, drainWaitsMs: 2_500 }), await startApp()];
+  const machine = newMachine();
+  const { agent } = await joinAgent(a.url, machine);
+  t.teardown(() => agent.close());
+  await until(async () => (await statesAt(a)).size === 2 || undefined, 'both to know each other');
+  const task = await until(async () => {
+    const { status, body } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
+    return status === 200 ? body : undefined;
+  }, 'a task to be accepted');
+  const waiting = a.get(`/tasks/${task.id}/wait`);
+  const following = fetch(`${a.url}/tasks/${task.id}/events`).then((response) => response.text());
+  a.app.drain('the test');
+  t.match(await waiting, { status: 503, body: { code: 'InstanceDraining' } }, 'the caller asks again, elsewhere');
+  t.notMatch(await following, /event: end/, 'a stream is resumed elsewhere');
+  await a.app.stopped;
+  await agent.end();
+});
+
+t.test('what comes to an instance that leaves is answered, with the word not to come back', async (t) => {
+  const { startApp } = await freshZone(t);
+  const [a, b] = [await startApp(), await startApp()];
+  await until(async () => (await statesAt(b)).size === 2 || undefined, 'both to know each other');
+  t.equal((await fetch(`${a.url}/ping`)).headers.get('connection'), 'keep-alive');
+  a.app.drain('the test');
+  const answer = await fetch(`${a.url}/ping`);
+  t.match(await answer.json(), { ready: false });
+  t.equal(answer.headers.get('connection'), 'close');
+  a.app.drain('the test, again');
+  await a.app.stopped;
+  await t.rejects(fetch(`${a.url}/ping`), 'and then the door is closed');
+});
+
+t.test('told to drain when it has stopped already, it does nothing more', async (t) => {
+  const { startApp } = await freshZone(t);
+  const only = await startApp();
+  await only.stop();
+  only.app.drain('the test');
+  await only.app.stopped;
+});

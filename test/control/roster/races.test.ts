@@ -1,0 +1,215 @@
+/**
+ * The concurrent pairs of the roster on real Postgres, each behind a forced lock wait, in both orders (law 5). Whatever
+ * the order: epochs only rise, a verdict applies to its own run and epoch only, a death is final, and no running server
+ * is left under a run that nobody will judge.
+ */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { declareLapsed, drainRun, endRun, insertRun, raiseBeat } from '../../../lib/control/roster/instance-store.ts';
+import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import {
+  acceptSession,
+  acceptSessions,
+  readRow,
+  recordInventories,
+  recordLosses,
+  recordOrphans,
+  renewRun,
+} from '../../../lib/control/roster/roster-store.ts';
+import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+
+t.test('concurrent pairs', async (t) => {
+  const { url, open } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const database = open({ maxConnections: 10 });
+  const me = { cnapiUuid: randomUUID(), run: randomUUID() };
+  const other = { cnapiUuid: randomUUID(), run: randomUUID() };
+
+  /** A server whose session of `me` stands at epoch 1. */
+  async function connected() {
+    const hello = { serverUuid: randomUUID(), incarnation: randomUUID(), conn: 1, journalId: randomUUID(), epoch: 0 };
+    await acceptSession(database, me, hello, null);
+    const lock = `select 1 from cnapi_roster_authority where server_uuid = '${hello.serverUuid}' for update`;
+    return { hello, serverUuid: hello.serverUuid, lock };
+  }
+  async function inOrder(lock: string, first: Leg<unknown>, second: Leg<unknown>) {
+    return runBehindLock<unknown[]>(url, lock, [first, second]);
+  }
+  const accept = (hello: Parameters<typeof acceptSession>[2], conn = 2): Leg<unknown> => ({
+    name: 'accept',
+    run: () => acceptSession(database, other, { ...hello, conn, epoch: 1 }, null),
+  });
+  const lose = (serverUuid: string): Leg<unknown> => ({
+    name: 'loss',
+    run: () => recordLosses(database, me.cnapiUuid, [{ serverUuid, run: me.run, epoch: 1, reason: 'closed' }]),
+  });
+
+  t.test('accept then loss: the loss is of an epoch that is over', async (t) => {
+    const { hello, serverUuid, lock } = await connected();
+    const [accepted, lost] = await inOrder(lock, accept(hello), lose(serverUuid));
+    t.match(accepted, { epoch: 2 });
+    t.same(lost, { applied: [], locked: [serverUuid] }, 'it does not wait for a row that is in use');
+    t.same(await lose(serverUuid).run(), { applied: [], locked: [] });
+    t.match(await readRow(database, serverUuid), { status: 'running', epoch: 2, run: other.run });
+  });
+
+  t.test('loss then accept: unknown for a moment, then running under the new epoch', async (t) => {
+    const { hello, serverUuid } = await connected();
+    t.same(await lose(serverUuid).run(), { applied: [serverUuid], locked: [] });
+    t.match(await accept(hello).run(), { epoch: 2 });
+    t.match(await readRow(database, serverUuid), { status: 'running', epoch: 2, run: other.run });
+  });
+
+  t.test('accept and accept of one incarnation: the higher conn has the row, in either order', async (t) => {
+    const one = await connected();
+    const [low, high] = await inOrder(one.lock, accept(one.hello, 2), accept(one.hello, 3));
+    t.match([low, high], [{ epoch: 2 }, { epoch: 3 }]);
+    const two = await connected();
+    const [first, late] = await inOrder(two.lock, accept(two.hello, 3), accept(two.hello, 2));
+    t.match(first, { epoch: 2 });
+    t.equal(late, undefined);
+    t.match(await readRow(database, two.serverUuid), { conn: 3, epoch: 2 });
+  });
+
+  t.test('accept and accept of a server nobody knew: one opens the row, the other goes on from it', async (t) => {
+    const hello = { serverUuid: randomUUID(), incarnation: randomUUID(), journalId: randomUUID(), epoch: 0 };
+    const both = await Promise.all([1, 2].map((conn) => acceptSession(database, me, { ...hello, conn }, null)));
+    const epochs = both.flatMap((one) => (one ? [one.epoch] : []));
+    t.equal(new Set(epochs).size, epochs.length, 'no epoch twice');
+    t.match(await readRow(database, hello.serverUuid), { conn: 2, epoch: Math.max(...epochs) });
+  });
+
+  t.test('many and many, named in opposite order, wait for each other and never for ever', async (t) => {
+    const [one, middle, two] = [await connected(), await connected(), await connected()];
+    const shared = [one.hello, middle.hello, two.hello];
+    const acceptAll = (hellos: typeof shared, conn: number): Leg<unknown> => ({
+      name: 'accept',
+      run: async () => {
+        const all = hellos.map((hello) => ({ ...hello, conn, epoch: 1 }));
+        return (await acceptSessions(database, other, all)).size;
+      },
+    });
+    // Taken as they are named, each would hold one that the other needs while both wait for the middle.
+    t.same(await inOrder(middle.lock, acceptAll(shared, 2), acceptAll(shared.toReversed(), 3)), [3, 3]);
+    for (const { serverUuid } of shared) t.match(await readRow(database, serverUuid), { conn: 3, epoch: 3 });
+  });
+
+  t.test('an inventory and an accept: what the row says last is what is recorded', async (t) => {
+    const record = (serverUuid: string): Leg<unknown> => ({
+      name: 'inventory',
+      run: () => recordInventories(database, [{ serverUuid, run: me.run, epoch: 1 }]),
+    });
+    const one = await connected();
+    const [, tooLate] = await inOrder(one.lock, accept(one.hello), record(one.serverUuid));
+    t.same(tooLate, { applied: [], locked: [one.serverUuid] }, 'it does not wait for a row that is in use');
+    t.same(await record(one.serverUuid).run(), { applied: [], locked: [] });
+    t.match(await readRow(database, one.serverUuid), { epoch: 2, inventoryEpoch: 0 });
+    const two = await connected();
+    t.same(await record(two.serverUuid).run(), { applied: [two.serverUuid], locked: [] });
+    t.match(await accept(two.hello).run(), { epoch: 2 });
+    t.match(await readRow(database, two.serverUuid), { epoch: 2, inventoryEpoch: 1 });
+  });
+
+  t.test('two incarnations replace the same third one: one of them has to look again', async (t) => {
+    const { hello, lock } = await connected();
+    const replace = (incarnation: string): Leg<unknown> => ({
+      name: 'replace',
+      run: () =>
+        acceptSession(database, other, { ...hello, incarnation, journalId: randomUUID(), epoch: 0 }, hello.incarnation),
+    });
+    const [first, second] = await inOrder(lock, replace(randomUUID()), replace(randomUUID()));
+    t.match(first, { epoch: 2 });
+    t.equal(second, undefined);
+  });
+
+  t.test('beat and death', async (t) => {
+    const run = randomUUID();
+    const identity = {
+      cnapiUuid: randomUUID(),
+      url: 'http://127.0.0.1:1',
+      host: '127.0.0.1',
+      port: 1,
+      pid: 1,
+      version: '0',
+    };
+    const lock = (one: string) => `select 1 from cnapi_instances where run = '${one}' for update`;
+    const beat = (one: string): Leg<unknown> => ({ name: 'beat', run: () => raiseBeat(database, one, 0) });
+    const die = (one: string): Leg<unknown> => ({
+      name: 'death',
+      run: () => declareLapsed(database, [{ run: one, beat: 0 }]),
+    });
+    await insertRun(database, run, identity, null);
+    t.same(await inOrder(lock(run), beat(run), die(run)), [{ isDraining: false }, []], 'a beat in time saves the run');
+    const doomed = randomUUID();
+    await insertRun(database, doomed, identity, null);
+    t.same(
+      await inOrder(lock(doomed), die(doomed), beat(doomed)),
+      [[], { isDraining: false }],
+      'a row in use is not declared dead: its beat may be on the way',
+    );
+    t.same(await declareLapsed(database, [{ run: doomed, beat: 1 }]), [doomed]);
+    t.equal(await raiseBeat(database, doomed, 0), undefined, 'a late beat finds it dead');
+  });
+
+  t.test('of two instances that leave at once one stays, and what dies meanwhile does not count', async (t) => {
+    const { url, database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+    const queued = <Results extends unknown[]>(lock: string, legs: { [Index in keyof Results]: Leg<Results[Index]> }) =>
+      runBehindLock<Results>(url, lock, legs);
+    const identity = (cnapiUuid: string) => ({ cnapiUuid, url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' });
+    const [a, b, c] = [randomUUID(), randomUUID(), randomUUID()];
+    for (const run of [a, b]) await insertRun(database, run, identity(run), null);
+    const drain = (run: string): Leg<unknown> => ({ name: 'drain', run: () => drainRun(database, run) });
+    const end = (run: string): Leg<unknown> => ({ name: 'end', run: () => endRun(database, run) });
+    const lockOf = (run: string) => `select 1 from cnapi_instances where run = '${run}' for update`;
+    const [first] = [a, b].sort() as [string, string];
+    t.same(await queued(lockOf(first), [drain(a), drain(b)]), ['draining', 'last']);
+    t.equal(await drainRun(database, a), 'draining', 'said again, it is harmless');
+    await insertRun(database, c, identity(c), null);
+    t.same(await queued(lockOf(c), [end(c), drain(b)]), [undefined, 'last'], 'the one to go to died just before');
+    t.equal(await drainRun(database, c), 'gone');
+    t.match(await raiseBeat(database, a, 0), { isDraining: true }, 'its beat tells it');
+    t.match(await raiseBeat(database, b, 0), { isDraining: false });
+  });
+
+  t.test('new run and ownerless verdict', async (t) => {
+    const judge = (serverUuid: string): Leg<unknown> => ({
+      name: 'ownerless',
+      run: () => recordOrphans(database, other, [{ serverUuid, run: me.run, epoch: 1 }]),
+    });
+    const newRun = randomUUID();
+    const renew = (serverUuid: string): Leg<unknown> => ({
+      name: 'renew',
+      run: () => renewRun(database, newRun, [{ serverUuid, run: me.run, epoch: 1 }]),
+    });
+    const kept = await connected();
+    await renewRun(database, newRun, [{ serverUuid: kept.serverUuid, run: me.run, epoch: 1 }]);
+    t.same(await judge(kept.serverUuid).run(), [], 'renewed first: the verdict is of a run it is no longer under');
+    const skipped = await connected();
+    const [renewed, judged] = await inOrder(skipped.lock, renew(skipped.serverUuid), judge(skipped.serverUuid));
+    t.same([renewed, judged], [{ applied: [], locked: [skipped.serverUuid] }, []], 'neither waits for a row in use');
+    t.same(await renew(skipped.serverUuid).run(), { applied: [skipped.serverUuid], locked: [] });
+    const lost = await connected();
+    t.same(await judge(lost.serverUuid).run(), [lost.serverUuid]);
+    t.same(
+      await renew(lost.serverUuid).run(),
+      { applied: [], locked: [] },
+      'judged first: the session is closed, its agent comes again',
+    );
+    t.match(await readRow(database, lost.serverUuid), { status: 'unknown', run: me.run });
+  });
+
+  t.test('many rows at once, by two writers in opposite orders, do not lock each other out', async (t) => {
+    const servers = await Promise.all(Array.from({ length: 40 }, connected));
+    const losses = servers.map(({ serverUuid }) => ({ serverUuid, run: me.run, epoch: 1, reason: 'closed' as const }));
+    const [one, two, orphans] = await Promise.all([
+      recordLosses(database, me.cnapiUuid, losses),
+      recordLosses(database, me.cnapiUuid, losses.toReversed()),
+      recordOrphans(database, other, losses.toReversed()),
+    ]);
+    const last = await recordLosses(database, me.cnapiUuid, losses);
+    const applied = [...one.applied, ...two.applied, ...orphans, ...last.applied];
+    t.equal(new Set(applied).size, 40, 'each');
+    t.equal(applied.length, 40, 'once');
+  });
+});

@@ -1,0 +1,285 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { migrate } from '../../../lib/platform/postgres/migrations.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { declareLapsed, endRun, insertRun, raiseBeat, readLive } from '../../../lib/control/roster/instance-store.ts';
+import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/roster.ts';
+import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import {
+  acceptSession,
+  acceptSessions,
+  pollRows,
+  readRow,
+  recordInventories,
+  recordLosses,
+  recordOrphans,
+  renewRun,
+} from '../../../lib/control/roster/roster-store.ts';
+import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
+import { freshPglite } from '../../support/pglite.ts';
+import { freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { removeAuthority } from '../../support/remove-authority.ts';
+
+const migrations = [...morayMigrations, ...rosterMigrations];
+const identity = (cnapiUuid: string) => ({
+  cnapiUuid,
+  url: 'http://127.0.0.1:1',
+  host: '127.0.0.1',
+  port: 1,
+  pid: 1,
+  version: '0',
+});
+
+function newHello(fields = {}) {
+  return { serverUuid: randomUUID(), incarnation: randomUUID(), conn: 1, journalId: randomUUID(), epoch: 0, ...fields };
+}
+const newWriter = () => ({ cnapiUuid: randomUUID(), run: randomUUID() });
+
+const databases: [string, (t: Teardown) => Promise<Database>][] = [
+  ['Postgres', async (t) => (await freshDatabase(t, { migrations })).database],
+  ['PGlite', async (t) => freshPglite(t, { migrations })],
+];
+
+for (const [kind, open] of databases) {
+  t.test(`the roster's statements on ${kind}`, async (t) => {
+    const database = await open(t);
+
+    t.test('a first session opens the row at epoch 1, later ones raise it', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      t.same(await acceptSession(database, writer, hello, null), { epoch: 1, previousRun: null, isAlternating: false });
+      const other = newWriter();
+      t.same(await acceptSession(database, other, { ...hello, conn: 2, epoch: 1 }, null), {
+        epoch: 2,
+        previousRun: writer.run,
+        isAlternating: false,
+      });
+      t.match(await readRow(database, hello.serverUuid), { epoch: 2, status: 'running', run: other.run, conn: 2 });
+    });
+
+    t.test('the epoch goes above what the agent has seen, even if the row was lost', async (t) => {
+      const hello = newHello({ epoch: 41 });
+      t.match(await acceptSession(database, newWriter(), hello, null), { epoch: 42 });
+      t.equal(await acceptSession(database, newWriter(), { ...hello, conn: 2, epoch: 43 + 2 ** 32 }, null), undefined);
+      t.equal(await acceptSession(database, newWriter(), newHello({ epoch: 2 ** 32 + 1 }), null), undefined);
+    });
+
+    t.test('a conn that is not higher is not let in', async (t) => {
+      const hello = newHello({ conn: 3 });
+      await acceptSession(database, newWriter(), hello, null);
+      t.equal(await acceptSession(database, newWriter(), hello, null), undefined);
+      t.equal(await acceptSession(database, newWriter(), { ...hello, conn: 2 }, null), undefined);
+    });
+
+    t.test('another incarnation waits until the first is found dead or gone; taking turns is noticed', async (t) => {
+      const [first, second] = [newHello(), newHello()];
+      second.serverUuid = first.serverUuid;
+      await acceptSession(database, newWriter(), first, null);
+      t.equal(await acceptSession(database, newWriter(), second, null), undefined, 'still connected');
+      t.match(await acceptSession(database, newWriter(), second, first.incarnation), { isAlternating: false });
+      t.match(await acceptSession(database, newWriter(), { ...first, conn: 2 }, second.incarnation), {
+        isAlternating: true,
+      });
+    });
+
+    t.test('a server may return from unknown so many times at once, then once per period', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      let conn = 0;
+      const come = () => {
+        conn += 1;
+        return acceptSession(database, writer, { ...hello, conn }, null);
+      };
+      const leave = (epoch: number) =>
+        recordLosses(database, writer.cnapiUuid, [{ ...hello, run: writer.run, epoch, reason: 'closed' }]);
+      const backdate = (interval: string) =>
+        database.query(
+          'update cnapi_roster_authority set returns_paid_at = returns_paid_at - $2::text::interval where server_uuid = $1::uuid',
+          [hello.serverUuid, interval],
+        );
+      for (let each = 0; each <= RETURN_BURST; each += 1) {
+        const accepted = await come();
+        t.ok(accepted, `time ${each}`);
+        t.ok(await come(), 'and is moved as often as it likes while it runs');
+        await leave((accepted?.epoch ?? 0) + 1);
+      }
+      t.equal(await come(), undefined, 'once more is too often');
+      const row = await readRow(database, hello.serverUuid);
+      t.match(row, { status: 'unknown', conn: conn - 1 });
+      const wait = row?.returnsInMs ?? 0;
+      t.ok(wait > 0 && wait <= RETURN_EVERY_MS, `to come again in ${wait} ms`);
+      await backdate(`${RETURN_EVERY_MS} ms`);
+      t.match(await readRow(database, hello.serverUuid), { returnsInMs: 0 });
+      const again = await come();
+      t.ok(again, 'a period later');
+      await leave(again?.epoch ?? 0);
+      t.equal(await come(), undefined);
+      await backdate('-1 hour');
+      t.ok(await come(), 'a database whose clock was set back keeps nobody out');
+    });
+
+    t.test('of many that come at once each is judged by its own row', async (t) => {
+      const [mine, other] = [newWriter(), newWriter()];
+      const [fresh, again, behind, tooFar] = [newHello(), newHello(), newHello({ conn: 5 }), newHello()];
+      const fromAfar = newHello({ epoch: 2 ** 32 + 1 });
+      const before = await acceptSessions(database, other, [again, behind, tooFar]);
+      t.same([...before.keys()].sort(), [again, behind, tooFar].map(({ serverUuid }) => serverUuid).sort());
+      const accepted = await acceptSessions(database, mine, [
+        fresh,
+        { ...again, conn: 2, epoch: 7 },
+        { ...behind, conn: 4, epoch: 1 },
+        { ...tooFar, conn: 2, epoch: 2 ** 32 + 2 },
+        fromAfar,
+      ]);
+      t.same(
+        accepted,
+        new Map([
+          [fresh.serverUuid, { epoch: 1, previousRun: null, isAlternating: false }],
+          [again.serverUuid, { epoch: 8, previousRun: other.run, isAlternating: false }],
+        ]),
+      );
+      const held = { serverUuid: fresh.serverUuid, run: mine.run, epoch: 1 };
+      const lost = { serverUuid: behind.serverUuid, run: mine.run, epoch: 1 };
+      t.same((await recordInventories(database, [lost, held])).applied, [fresh.serverUuid]);
+      t.match(await readRow(database, behind.serverUuid), { run: other.run, conn: 5, inventoryEpoch: 0 });
+      t.equal(await readRow(database, fromAfar.serverUuid), undefined);
+    });
+
+    t.test('a rolled back journal is not let in once an inventory of it was recorded', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      await acceptSession(database, writer, hello, null);
+      await acceptSession(database, writer, { ...hello, conn: 2 }, null);
+      const { serverUuid } = hello;
+      const record = (epoch: number) => recordInventories(database, [{ serverUuid, run: writer.run, epoch }]);
+      t.same(await record(1), { applied: [], locked: [] });
+      t.same(await record(2), { applied: [serverUuid], locked: [] });
+      t.equal(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 1 }, null), undefined);
+      t.match(await acceptSession(database, writer, { ...hello, conn: 3, epoch: 2 }, null), { epoch: 3 });
+      const anew = { ...hello, epoch: 0, journalId: randomUUID() };
+      t.match(await acceptSession(database, writer, { ...anew, conn: 4 }, null), { epoch: 4 });
+    });
+
+    t.test('an older journal is not let in either after another one has taken its place', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      const { serverUuid } = hello;
+      const accept = (fields: Partial<typeof hello>) => acceptSession(database, writer, { ...hello, ...fields }, null);
+      const record = (epoch: number) => recordInventories(database, [{ serverUuid, run: writer.run, epoch }]);
+      await accept({});
+      await accept({ conn: 2, epoch: 1 });
+      t.same((await record(2)).applied, [serverUuid]);
+      const anew = { epoch: 0, journalId: randomUUID() };
+      t.match(await accept({ conn: 3, ...anew }), { epoch: 3 });
+      t.equal(await accept({ conn: 4, epoch: 1 }), undefined, 'not even before the new one has given its inventory');
+      t.match(await readRow(database, serverUuid), { epoch: 3, inventoryEpoch: 2, journalId: anew.journalId });
+      t.match(await accept({ conn: 4, epoch: 2 }), { epoch: 4 }, 'the one before it is good until then');
+      t.match(await accept({ conn: 5, ...anew, journalId: randomUUID() }), { epoch: 5 });
+      t.same((await record(5)).applied, [serverUuid]);
+      t.equal(await accept({ conn: 6, epoch: 4 }), undefined, 'and not after it');
+    });
+
+    t.test('a loss applies to its own run and epoch only, and the history keeps each change of status', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      const { serverUuid } = hello;
+      const lose = (run: string, epoch: number) =>
+        recordLosses(database, writer.cnapiUuid, [{ serverUuid, run, epoch, reason: 'silent' }]);
+      await acceptSession(database, writer, hello, null);
+      const none = { applied: [], locked: [] };
+      t.same(await lose(randomUUID(), 1), none);
+      t.same(await lose(writer.run, 2), none);
+      t.same(await lose(writer.run, 1), { applied: [serverUuid], locked: [] });
+      t.same(await lose(writer.run, 1), none, 'once');
+      await acceptSession(database, writer, { ...hello, conn: 2 }, null);
+      await acceptSession(database, writer, { ...hello, conn: 3 }, null);
+      t.match(await readStatusHistory(database, serverUuid, { limit: 10, offset: 0 }), [
+        { status: 'running', previous: 'unknown', reason: 'connected', epoch: 2, cnapi_uuid: writer.cnapiUuid },
+        { status: 'unknown', previous: 'running', reason: 'silent', epoch: 1, message: /silent/ },
+        { status: 'running', previous: null, reason: 'connected', epoch: 1 },
+      ]);
+    });
+
+    t.test('ownerless rows are judged by the run they are under', async (t) => {
+      const [dead, observer] = [newWriter(), newWriter()];
+      const hello = newHello();
+      const { serverUuid } = hello;
+      await acceptSession(database, dead, hello, null);
+      t.same(await recordOrphans(database, observer, [{ serverUuid, run: observer.run, epoch: 1 }]), []);
+      t.same(await recordOrphans(database, observer, [{ serverUuid, run: dead.run, epoch: 1 }]), [serverUuid]);
+      t.match(await readRow(database, serverUuid), {
+        status: 'unknown',
+        reason: 'instance-lost',
+        run: dead.run,
+        epoch: 1,
+      });
+    });
+
+    t.test("a new run takes its heard sessions' rows along, unless they went elsewhere or were judged", async (t) => {
+      const writer = newWriter();
+      const [kept, judged, moved] = [newHello(), newHello(), newHello()];
+      for (const hello of [kept, judged, moved]) await acceptSession(database, writer, hello, null);
+      await recordLosses(database, writer.cnapiUuid, [
+        { serverUuid: judged.serverUuid, run: writer.run, epoch: 1, reason: 'closed' },
+      ]);
+      await acceptSession(database, newWriter(), { ...moved, conn: 2 }, null);
+      const newRun = randomUUID();
+      const held = [kept, judged, moved].map(({ serverUuid }) => ({ serverUuid, run: writer.run, epoch: 1 }));
+      t.same(await renewRun(database, newRun, held), { applied: [kept.serverUuid], locked: [] });
+      t.match(await readRow(database, kept.serverUuid), { run: newRun, epoch: 1, status: 'running' });
+    });
+
+    t.test('the poll sees my rows and those running under no live run', async (t) => {
+      const [me, other, dead] = [newWriter(), newWriter(), newWriter()];
+      for (const writer of [me, other]) await insertRun(database, writer.run, identity(writer.cnapiUuid), null);
+      const hellos = [newHello(), newHello(), newHello()];
+      await acceptSession(database, me, hellos[0] as never, null);
+      await acceptSession(database, other, hellos[1] as never, null);
+      await acceptSession(database, dead, hellos[2] as never, null);
+      const polled = await pollRows(database, me.run);
+      const seen = new Map(polled.map((one) => [one.serverUuid, one]));
+      t.match(seen.get(hellos[0]?.serverUuid ?? ''), { run: me.run, epoch: 1, isRunning: true });
+      t.equal(seen.get(hellos[1]?.serverUuid ?? ''), undefined);
+      t.match(seen.get(hellos[2]?.serverUuid ?? ''), { run: dead.run, isRunning: true });
+    });
+
+    t.test('a removed server keeps its epoch and has no authority', async (t) => {
+      const writer = newWriter();
+      const hello = newHello();
+      await acceptSession(database, writer, hello, null);
+      t.same(await removeAuthority(database, writer.cnapiUuid, hello.serverUuid), {
+        previousRun: writer.run,
+        epoch: 1,
+      });
+      t.match(await readRow(database, hello.serverUuid), { run: null, status: 'unknown', reason: 'removed', epoch: 1 });
+      t.match(await acceptSession(database, writer, { ...hello, conn: 2, epoch: 1 }, null), { epoch: 2 });
+      t.equal(await removeAuthority(database, writer.cnapiUuid, randomUUID()), undefined);
+    });
+
+    t.test('a death is compare-and-set on the beat, and final', async (t) => {
+      const { cnapiUuid, run } = newWriter();
+      await insertRun(database, run, identity(cnapiUuid), null);
+      t.same(await raiseBeat(database, run, 7), { isDraining: false });
+      t.same(await declareLapsed(database, [{ run, beat: 0 }]), [], 'it has beaten since');
+      t.match(
+        (await readLive(database)).find((one) => one.run === run),
+        { beat: 1, agents: 7 },
+      );
+      t.same(await declareLapsed(database, [{ run, beat: 1 }]), [run]);
+      t.equal(await raiseBeat(database, run, 7), undefined);
+      await endRun(database, run);
+      t.equal(
+        (await readLive(database)).some((one) => one.run === run),
+        false,
+      );
+    });
+  });
+}
+
+t.test('migrations of the roster can be applied again', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  await migrate(database, migrations, { log: silentLogger });
+  t.pass();
+});

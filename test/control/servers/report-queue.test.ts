@@ -1,0 +1,166 @@
+import t from 'tap';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { ReportQueue } from '../../../lib/control/servers/report-queue.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+
+const report = (disk: number) => ({ vms: {}, memory: {}, disk: { disk_pool_size_bytes: disk } });
+const memory = (bytes: number) => ({ vms: {}, memory: { memory_total_bytes: bytes }, disk: {} });
+
+/**
+ * A queue over a database that knows these servers, and what was written, one list per statement.
+ */
+function queueFor(known: string[]) {
+  const clock = new ManualClock();
+  const written: string[][] = [];
+  const state = { isAway: false, locked: '' };
+  const database: Queryable = {
+    async query(_text, values = []) {
+      const [servers, , , disks] = values as string[][];
+      written.push((servers ?? []).map((server, index) => `${server} ${disks?.[index]?.match(/\d+/)?.[0]}`));
+      if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
+      if (servers?.includes(state.locked)) throw new DatabaseBusyError('locked');
+      const rows = (servers ?? []).filter((server) => known.includes(server)).map((server_uuid) => ({ server_uuid }));
+      return { rows, rowCount: rows.length } as never;
+    },
+  };
+  return { clock, written, state, queue: new ReportQueue({ database, clock, log: silentLogger }) };
+}
+
+t.test('the first report is written at once, later ones together, the newest of each server', async (t) => {
+  const { clock, written, queue } = queueFor(['a', 'b']);
+  queue.add('a', report(1), 100);
+  await clock.advance(0);
+  t.same(written, [['a 1']]);
+  queue.add('a', report(2), 100);
+  queue.add('b', report(3), 100);
+  queue.add('a', report(4), 100);
+  await clock.advance(3_900);
+  t.equal(written.length, 1, 'not before the interval has passed');
+  await clock.advance(200);
+  t.same(written.slice(1), [['a 4', 'b 3']]);
+  await clock.advance(10_000);
+  t.equal(written.length, 2, 'only once');
+  queue.add('b', report(5), 100);
+  await clock.advance(0);
+  t.same(written.slice(2), [['b 5']], 'at once again');
+  await queue.stop();
+});
+
+t.test('a report of an unknown server is retried until a newer one arrives or it is too old', async (t) => {
+  const known = ['a'];
+  const { clock, written, queue } = queueFor(known);
+  queue.add('a', report(1), 100);
+  queue.add('new', report(2), 100);
+  queue.add('never', report(3), 100);
+  await clock.advance(1_000);
+  known.push('new');
+  await clock.advance(30_000);
+  t.same(written, [['a 1'], ['new 2', 'never 3'], ['never 3'], ['never 3']].slice(0, written.length));
+  t.equal(written.flat().filter((one) => one === 'never 3').length, 3);
+  t.equal(written.flat().filter((one) => one === 'new 2').length, 1);
+  await queue.stop();
+});
+
+t.test('while the database is unreachable, a report is kept for a while', async (t) => {
+  const { clock, written, state, queue } = queueFor(['a']);
+  state.isAway = true;
+  queue.add('a', report(1), 100);
+  await clock.advance(0);
+  state.isAway = false;
+  await clock.advance(5_000);
+  t.same(written, [['a 1'], ['a 1']]);
+  await clock.advance(30_000);
+  t.equal(written.length, 2);
+  await queue.stop();
+});
+
+t.test('reports are written in batches of bounded size, and stop drops those that wait', async (t) => {
+  const servers = Array.from({ length: 1_200 }, (_, index) => `s${index}`);
+  const { clock, written, queue } = queueFor(['first', ...servers]);
+  queue.add('first', report(0), 100);
+  await clock.advance(0);
+  for (const server of servers) queue.add(server, report(1), 100);
+  await clock.advance(4_100);
+  t.same(
+    written.map((batch) => batch.length),
+    [1, 500, 500, 200],
+  );
+  queue.add('first', report(2), 100);
+  await queue.stop();
+  queue.add('first', report(3), 100);
+  await clock.advance(10_000);
+  t.equal(written.length, 4);
+});
+
+t.test('figures that a newer report omits are taken from the previous one, written or not', async (t) => {
+  const written: string[] = [];
+  const state = { isAway: false };
+  const clock = new ManualClock();
+  const database: Queryable = {
+    async query(_text, [servers, , memories, disks] = []) {
+      if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
+      written.push(`${(memories as string[])[0]} ${(disks as string[])[0]}`);
+      return { rows: (servers as string[]).map((server_uuid) => ({ server_uuid })), rowCount: 1 } as never;
+    },
+  };
+  const queue = new ReportQueue({ database, clock, log: silentLogger });
+  queue.add('a', report(1), 100);
+  await clock.advance(0);
+  queue.add('a', report(2), 100);
+  queue.add('a', memory(7), 100);
+  await clock.advance(4_100);
+  t.equal(written[1], '{"memory_total_bytes":7} {"disk_pool_size_bytes":2}');
+  await clock.advance(10_000);
+  state.isAway = true;
+  queue.add('a', report(3), 100);
+  await clock.advance(0);
+  queue.add('a', memory(8), 100);
+  state.isAway = false;
+  await clock.advance(4_100);
+  t.equal(written[2], '{"memory_total_bytes":8} {"disk_pool_size_bytes":3}');
+  await queue.stop();
+});
+
+t.test('the queue and each statement are bounded in bytes; reports above that are dropped', async (t) => {
+  const mib = 1024 * 1024;
+  const servers = Array.from({ length: 20 }, (_, index) => `s${index}`);
+  const { clock, written, state, queue } = queueFor(servers);
+  state.isAway = true;
+  queue.add('first', report(0), 100);
+  await clock.advance(100);
+  for (const server of servers) queue.add(server, report(1), 4 * mib);
+  t.equal(queue.dropped, 5, '64 MiB have room for 15 besides the first');
+  queue.add('s0', report(2), 4 * mib);
+  t.equal(queue.dropped, 5, 'a newer report replaces the waiting one');
+  state.isAway = false;
+  await clock.advance(5_000);
+  t.equal(
+    written
+      .slice(1)
+      .flat()
+      .filter((one) => one.startsWith('s')).length,
+    15,
+  );
+  t.ok(
+    written.slice(1).every((one) => one.length <= 2 || one.some((each) => each.startsWith('first'))),
+    'two of 4 MiB at a time',
+  );
+  await queue.stop();
+});
+
+t.test('a report whose row is locked delays no other', async (t) => {
+  const { clock, written, state, queue } = queueFor(['a', 'b', 'c', 'd']);
+  state.locked = 'b';
+  queue.add('a', report(1), 100);
+  for (const server of ['b', 'c', 'd']) queue.add(server, report(2), 100);
+  await clock.advance(4_100);
+  t.same(written.slice(0, 4), [['a 1'], ['b 2', 'c 2', 'd 2'], ['b 2', 'c 2'], ['d 2']]);
+  t.ok(written.some((batch) => batch.join() === 'c 2'));
+  await clock.advance(60_000);
+  state.locked = '';
+  await clock.advance(1_100);
+  t.same(written.at(-1), ['b 2'], 'it is retried as long as its row is locked');
+  await queue.stop();
+});

@@ -1,0 +1,201 @@
+import t from 'tap';
+import {
+  applySysinfo,
+  composeServer,
+  INITIAL_DEFAULTS,
+  parseReport,
+  type ServerDocument,
+} from '../../../lib/control/servers/server.ts';
+import {
+  applyUpdate,
+  checkUpdate,
+  InvalidServerUpdateError,
+  type ServerUpdate,
+} from '../../../lib/control/servers/server-update.ts';
+
+const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+const MIB = 1024 * 1024;
+const context = { defaults: INITIAL_DEFAULTS, datacenter: 'dc', observedAt: '2030-01-01T00:00:00.000Z' };
+const created = (sysinfo = {}): ServerDocument => applySysinfo(undefined, UUID, sysinfo, context);
+
+t.test('a new server has the defaults and no stored status', (t) => {
+  t.same(created(), {
+    uuid: UUID,
+    agents: [],
+    boot_modules: [],
+    boot_params: {},
+    boot_platform: '',
+    comments: '',
+    created: '2030-01-01T00:00:00.000Z',
+    datacenter: 'dc',
+    default_console: 'serial',
+    headnode: false,
+    hostname: '',
+    kernel_flags: {},
+    rack_identifier: '',
+    reservation_ratio: 0.15,
+    reserved: false,
+    reservoir: false,
+    serial: 'ttyb',
+    setup: false,
+    traits: {},
+  });
+  t.end();
+});
+
+t.test('fields of a server are derived from its sysinfo', (t) => {
+  const cases: [string, object, object][] = [
+    ['memory as text', { 'MiB of Memory': '4095' }, { ram: 4095 }],
+    ['memory as number', { 'MiB of Memory': 4095.9 }, { ram: 4095 }],
+    ['the boot time', { 'Boot Time': '0' }, { last_boot: '1970-01-01T00:00:00.000Z' }],
+    ['the creation of the pool', { 'Zpool Creation': 1 }, { created: '1970-01-01T00:00:01.000Z' }],
+    ['setup as boolean', { Setup: true }, { setup: true }],
+    ['setup as text', { Setup: 'true' }, { setup: true }],
+    ['not set up', { Setup: 'false' }, { setup: false }],
+    ['headnode', { 'Boot Parameters': { headnode: 'true' } }, { headnode: true }],
+    ['a headnode as boolean counts as none', { 'Boot Parameters': { headnode: true } }, { headnode: false }],
+    ['agents', { 'SDC Agents': [{ name: 'a' }, 'x'] }, { agents: [{ name: 'a' }] }],
+    [
+      'platform and type',
+      { 'Live Image': '6.1', 'System Type': 'Linux' },
+      { current_platform: '6.1', system_type: 'Linux' },
+    ],
+  ];
+  for (const [name, sysinfo, wanted] of cases) t.match(created(sysinfo), wanted, name);
+  const nonsense = created({
+    'MiB of Memory': 'much',
+    'Boot Time': 1e300,
+    Hostname: 7,
+    'SDC Agents': {},
+    'Live Image': [],
+    'Boot Parameters': null,
+  });
+  t.same(nonsense, created(), 'invalid values are ignored');
+  t.end();
+});
+
+t.test('later sysinfo updates derived fields, but not hostname, created and agents', (t) => {
+  const before = created({ Hostname: 'first', 'Zpool Creation': 1, 'SDC Agents': [{ name: 'a' }], 'MiB of Memory': 1 });
+  const after = applySysinfo(
+    before,
+    UUID,
+    { Hostname: 'second', 'Zpool Creation': 2, 'SDC Agents': [{ name: 'b' }], 'MiB of Memory': 2 },
+    context,
+  );
+  t.match(after, { hostname: 'first', created: before.created, agents: [{ name: 'a' }], ram: 2 });
+  t.match(applySysinfo(after, UUID, {}, context), { ram: 2 }, 'missing keys change nothing');
+  t.end();
+});
+
+t.test('a new boot ends a transitional status', (t) => {
+  const before = applyUpdate(created({ 'Boot Time': 1 }), { transitional_status: 'rebooting' }, 4);
+  t.match(before, { transitional_status: 'rebooting', transitional_epoch: 4 });
+  t.match(applySysinfo(before, UUID, { 'Boot Time': 1 }, context), { transitional_status: 'rebooting' });
+  const after = applySysinfo(before, UUID, { 'Boot Time': 2 }, context);
+  t.notOk('transitional_status' in after || 'transitional_epoch' in after);
+  t.end();
+});
+
+t.test('the displayed status combines the roster row and the transitional status', (t) => {
+  const moving = { uuid: UUID, transitional_status: 'rebooting', transitional_epoch: 4 };
+  const aimless = { uuid: UUID, transitional_status: 'rebooting' };
+  const cases: [string, Parameters<typeof composeServer>[0], string][] = [
+    ['no roster row', { document: { uuid: UUID }, status: null, epoch: null }, 'unknown'],
+    ['running', { document: { uuid: UUID }, status: 'running', epoch: 1 }, 'running'],
+    ['running, told to reboot', { document: moving, status: 'running', epoch: 4 }, 'running'],
+    ['away for the reboot', { document: moving, status: 'unknown', epoch: 4 }, 'rebooting'],
+    ['away after a later session', { document: moving, status: 'unknown', epoch: 5 }, 'unknown'],
+    ['away, without any session', { document: aimless, status: null, epoch: null }, 'rebooting'],
+    ['away after its first session', { document: aimless, status: 'unknown', epoch: 1 }, 'unknown'],
+    ['cleared', { document: { ...moving, transitional_status: '' }, status: 'unknown', epoch: 4 }, 'unknown'],
+  ];
+  for (const [name, parts, status] of cases) {
+    const server = composeServer(parts);
+    t.equal(server.status, status, name);
+    t.notOk('transitional_epoch' in server, name);
+  }
+  t.equal(composeServer({ document: moving, status: 'running', epoch: 4 }).transitional_status, 'rebooting');
+  const after = composeServer({ document: moving, status: 'running', epoch: 5 });
+  t.notOk('transitional_status' in after, 'an ended transitional status is not shown');
+  t.end();
+});
+
+t.test('provisionable memory is the total less the reserved share and the limits of the VMs', (t) => {
+  const report = parseReport({
+    vms: { a: { max_physical_memory: 100 }, b: { max_physical_memory: '50' }, c: {}, d: 7 },
+    meminfo: { total_bytes: 9 },
+  });
+  const provisionable = (document: object) =>
+    composeServer({ document: { uuid: UUID, ...document }, status: null, epoch: null, report })
+      .memory_provisionable_bytes;
+  t.equal(provisionable({ ram: 1000, reservation_ratio: 0.15 }), 700 * MIB);
+  t.equal(
+    provisionable({ reservation_ratio: 0.5 }),
+    Math.floor(9 - 4.5 - 150 * MIB),
+    'without sysinfo, the reported total',
+  );
+  const empty = composeServer({ document: { uuid: UUID }, status: null, epoch: null, report: parseReport({}) });
+  t.notOk('memory_provisionable_bytes' in empty);
+  t.end();
+});
+
+t.test('a report keeps known figures under their served names, and all VMs', (t) => {
+  t.same(
+    parseReport({
+      vms: { a: { state: 'running' }, b: null },
+      meminfo: { arcsize_bytes: 1, x: 2 },
+      diskinfo: { pool_size_bytes: 3, y: 4 },
+      z: 5,
+    }),
+    {
+      vms: { a: { state: 'running' } },
+      memory: { memory_arc_bytes: 1 },
+      disk: { disk_pool_size_bytes: 3 },
+    },
+  );
+  t.same(parseReport({ meminfo: 'x', diskinfo: [], vms: 1 }), { vms: {}, memory: {}, disk: {} });
+  t.end();
+});
+
+t.test('an invalid update names its field', (t) => {
+  const cases: [ServerUpdate, string][] = [
+    [{ next_reboot: 'tomorrow' }, 'next_reboot'],
+    [{ next_reboot: '2030-01-01' }, 'next_reboot'],
+    [{ next_reboot: '2030-02-31T00:00:00.000Z' }, 'next_reboot'],
+    [{ overprovision_ratios: { zz: 1 } }, 'overprovision_ratios'],
+    [{ overprovision_ratios: { ram: Number.NaN } }, 'overprovision_ratios'],
+    [{ agents: ['x'] }, 'agents'],
+    [{ transitional_status: 'flying' }, 'transitional_status'],
+  ];
+  for (const [update, field] of cases) {
+    try {
+      checkUpdate(update);
+      t.fail(`${JSON.stringify(update)} passed`);
+    } catch (error) {
+      t.ok(error instanceof InvalidServerUpdateError);
+      t.equal((error as InvalidServerUpdateError).errors?.[0]?.field, field);
+    }
+  }
+  checkUpdate({
+    next_reboot: '',
+    transitional_status: '',
+    overprovision_ratios: { ram: 2, cpu: 0 },
+    reservation_ratio: 0.5,
+  });
+  // As in the reference, it has no bounds.
+  for (const reservation_ratio of [-0.1, 1.1]) checkUpdate({ reservation_ratio });
+  t.end();
+});
+
+t.test('an update stores the stored fields and nothing else', (t) => {
+  const after = applyUpdate(
+    created(),
+    { comments: 'x', nics: [1], overprovision_ratios: { ram: 1 }, reserved: undefined },
+    null,
+  );
+  t.same(after, { ...created(), comments: 'x' });
+  const moving = applyUpdate(created(), { transitional_status: 'rebooting' }, 3);
+  t.same(applyUpdate(moving, { transitional_status: '' }, 3), created());
+  t.same(applyUpdate(applyUpdate(created(), { next_reboot: 'x' }, null), { next_reboot: '' }, null), created());
+  t.end();
+});

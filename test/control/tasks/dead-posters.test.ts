@@ -1,0 +1,36 @@
+/** When the posts of dead runs may be ended. */
+import t from 'tap';
+import { DeadPosters } from '../../../lib/control/tasks/dead-posters.ts';
+
+const LIMITS = { graceMs: 5_000, maxGapMs: 15_000 };
+const stopped = { run: 'stopped', mayGoOn: false };
+const lapsed = { run: 'lapsed', mayGoOn: true };
+
+t.test('runs whose posts are ended by the last of these polls', async (t) => {
+  const rows: [name: string, polls: (number | 'fails')[], ended: string[]][] = [
+    ['one that stopped, at once', [0], ['stopped']],
+    ['one that was declared dead, not before the grace is over', [0, 4_999], ['stopped']],
+    ['one that was declared dead, after the grace', [0, 5_000], ['stopped', 'lapsed']],
+    ['not after polls that failed, for nobody could take anything over', [0, 4_000, 'fails', 6_000], ['stopped']],
+    ['the grace begins anew after them', [0, 'fails', 6_000, 11_000], ['stopped', 'lapsed']],
+    ['not by an observer that stood still', [0, 15_001], ['stopped']],
+    ['by one that polled late', [0, 15_000], ['stopped', 'lapsed']],
+  ];
+  for (const [name, polls, ended] of rows) {
+    const posters = new DeadPosters(LIMITS);
+    let last: string[] = [];
+    for (const at of polls) {
+      if (at === 'fails') posters.forget();
+      else last = posters.seen([stopped, lapsed], at);
+    }
+    t.same(last, ended, name);
+  }
+});
+
+t.test('a run that is gone from one poll is new in the next', async (t) => {
+  const posters = new DeadPosters(LIMITS);
+  posters.seen([lapsed], 0);
+  posters.seen([], 3_000);
+  t.same(posters.seen([lapsed], 6_000), []);
+  t.same(posters.seen([lapsed], 11_000), ['lapsed']);
+});

@@ -1,0 +1,351 @@
+/** Who posts what to old agents, and what becomes of it: the statements, in turn and in forced pairs (law 5). */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { readInherited } from '../../../lib/control/tasks/claim-store.ts';
+import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
+import {
+  type ClaimedPosts,
+  claimPosts,
+  endPosts,
+  findLostPosts,
+  type MovedPosts,
+  movePosts,
+  type PostOrder,
+  readDeadPosters,
+} from '../../../lib/control/tasks/post-store.ts';
+import { taskEnds } from '../../../lib/control/tasks/task.ts';
+import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/task-store.ts';
+import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { setRunningByHeartbeats } from '../../support/old-agent.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { claimPostsFor, killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
+import {
+  accept,
+  backdate,
+  claim,
+  complete,
+  create,
+  migrations,
+  overdueMs,
+  record,
+  row,
+  type Seat,
+  seat,
+  setUnknown,
+} from './support/task-database.ts';
+
+const ids = (orders: readonly { id: string }[]) => orders.map((order) => order.id);
+
+t.test('posts of tasks', async (t) => {
+  const { url, open } = await freshDatabase(t, { migrations });
+  const db = open({ maxConnections: 10 });
+  const run = await liveRun(db);
+
+  async function queued(fields = {}) {
+    const serverUuid = await oldServer(db);
+    return { serverUuid, id: await create(db, serverUuid, fields) };
+  }
+  async function posted(by = run, fields = {}) {
+    const made = await queued(fields);
+    await claimPostsFor(db, by, { servers: [made.serverUuid] });
+    return made;
+  }
+
+  t.test('a claim numbers the attempt and names the run; the order has what is to be posted', async (t) => {
+    const { serverUuid, id } = await queued({ params: { a: 1 }, timeoutMs: 7, requestId: 'r' });
+    t.match(await claimPostsFor(db, run, { servers: [serverUuid] }), [
+      {
+        id,
+        server_uuid: serverUuid,
+        attempt: 1,
+        name: 'nop',
+        params: { a: 1 },
+        params_bytes: 7,
+        timeout_ms: 7,
+        req_id: 'r',
+      },
+    ]);
+    t.match(await row(db, id), { state: 'claimed', attempt: 1 });
+    t.equal(await postedBy(db, id), run);
+    t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
+  });
+
+  t.test('only servers with old agents, running, and only a run that is live', async (t) => {
+    const linked = await seat(db);
+    await create(db, linked.serverUuid);
+    const gone = await queued();
+    await setUnknown(db, gone.serverUuid);
+    const here = await queued();
+    const servers = [linked.serverUuid, gone.serverUuid, here.serverUuid];
+    const dead = await liveRun(db);
+    await killRun(db, dead);
+    t.same(await claimPostsFor(db, dead, { servers }), []);
+    t.same(await claimPostsFor(db, randomUUID(), { servers }), []);
+    t.same(ids(await claimPostsFor(db, run, { servers })), [here.id]);
+    t.same(
+      await claim(db, { ...linked, serverUuid: here.serverUuid }),
+      [],
+      "no session is given what is an old agent's",
+    );
+  });
+
+  t.test('all servers with old agents are served when none are named', async (t) => {
+    const made = [await queued(), await queued(), await queued()];
+    const orders = await claimPostsFor(db, run);
+    t.ok(made.every(({ id }) => ids(orders).includes(id)));
+  });
+
+  t.test('a server has so many at once, over all instances, and so many bytes', async (t) => {
+    const serverUuid = await oldServer(db);
+    const made: string[] = [];
+    for (let n = 0; n < 5; n++) made.push(await create(db, serverUuid, { params: { n } }));
+    const other = await liveRun(db);
+    const room = { posts: 100, bytes: 1_000 };
+    const bounds = { servers: [serverUuid], room, ofServer: { posts: 3, bytes: 1_000 } };
+    const first = await claimPosts(db, run, { ...bounds, room: { posts: 2, bytes: 1_000 } });
+    t.same([ids(first.given), first.full], [made.slice(0, 2), [serverUuid]]);
+    const second = await claimPosts(db, other, bounds);
+    t.same([ids(second.given), second.full], [[made[2]], [serverUuid]]);
+    t.same(await claimPostsFor(db, run, bounds), []);
+    await record(db, { serverUuid } as Seat, made[0] ?? '', complete());
+    const small = await claimPosts(db, run, { ...bounds, ofServer: { posts: 9, bytes: 15 } });
+    t.same([ids(small.given), small.full], [[made[3]], [serverUuid]], 'one over the bytes, and no more');
+    t.same(ids(await claimPostsFor(db, run, { ...bounds, ofServer: { posts: 9, bytes: 1_000 } })), [made[4]]);
+  });
+
+  t.test('the bytes of one claim are bounded over its servers', async (t) => {
+    const one = await queued({ params: { text: 'x'.repeat(600) } });
+    const two = await queued({ params: { text: 'x'.repeat(600) } });
+    const options = { servers: [one.serverUuid, two.serverUuid], room: { posts: 9, bytes: 500 } };
+    t.equal((await claimPostsFor(db, run, options)).length, 1);
+    t.equal((await claimPostsFor(db, run, options)).length, 1);
+  });
+
+  t.test('what a lost answer had claimed is found again, what is held is not', async (t) => {
+    const mine = await liveRun(db);
+    const held = await posted(mine);
+    const lost = await posted(mine);
+    await posted();
+    const known = [held.id];
+    t.match(await findLostPosts(db, mine, { known, limit: 9 }), [{ id: lost.id, attempt: 1, params_bytes: 2 }]);
+    await record(db, { serverUuid: lost.serverUuid } as Seat, lost.id, complete());
+    t.same(await findLostPosts(db, mine, { known, limit: 9 }), []);
+  });
+
+  t.test('dead runs with posts, and which of them may go on, whatever the clock says of their end', async (t) => {
+    const [stopped, lapsed, forgotten] = [await liveRun(db), await liveRun(db), await liveRun(db)];
+    for (const one of [stopped, lapsed, forgotten]) await posted(one);
+    await posted();
+    await killRun(db, stopped);
+    await killRun(db, lapsed, 3_600_000);
+    await killRun(db, await liveRun(db));
+    await db.query('delete from cnapi_instances where run = $1::uuid', [forgotten]);
+    const dead = await readDeadPosters(db);
+    t.same(
+      new Map(dead.map(({ run, mayGoOn }) => [run, mayGoOn])),
+      new Map([
+        [stopped, false],
+        [lapsed, true],
+        [forgotten, false],
+      ]),
+    );
+    await endPosts(db, [stopped, lapsed, forgotten]);
+    t.same(await readDeadPosters(db), []);
+  });
+
+  t.test('those of a dead run end as unknown, also an idempotent one: two attempts might run at once', async (t) => {
+    const dead = await liveRun(db);
+    const [one, two, three] = [await posted(dead), await posted(dead, { idempotent: true }), await posted()];
+    await killRun(db, dead);
+    t.equal((await endPosts(db, [dead], 1)).length, 1, 'so many at once');
+    t.equal((await endPosts(db, [dead])).length, 1);
+    t.same(await endPosts(db, [dead]), []);
+    t.match(await row(db, one.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
+    t.match(await row(db, two.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
+    t.match(await row(db, three.id), { state: 'claimed' });
+    t.same(
+      await record(db, { serverUuid: one.serverUuid } as Seat, one.id, complete()),
+      [],
+      'a late answer changes nothing',
+    );
+  });
+
+  t.test('a run that goes on under a new name takes its posts along', async (t) => {
+    const [from, to] = [await liveRun(db), await liveRun(db)];
+    const [one, two] = [await posted(from), await posted(from)];
+    const others = await posted();
+    await killRun(db, from, 1_000);
+    await record(db, { serverUuid: two.serverUuid } as Seat, two.id, complete());
+    const all = [one.id, two.id, others.id];
+    const answer = { moved: new Set([one.id]), locked: new Set() };
+    t.same(await movePosts(db, { from, to }, all), answer);
+    t.same(await movePosts(db, { from, to }, all), answer, 'again is harmless');
+    t.same(await endPosts(db, [from]), []);
+  });
+
+  t.test('cancel: queued ends, posted cannot be asked for', async (t) => {
+    const { serverUuid, id } = await queued();
+    t.match(await cancelTask(db, id), { isEnded: true });
+    t.match(await row(db, id), { state: 'ended', error: taskEnds.cancelled });
+    t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
+    const taken = await posted();
+    t.equal(await cancelTask(db, taken.id), undefined);
+    t.match(await row(db, taken.id), { state: 'claimed', cancel_requested_at: null });
+  });
+
+  t.test(
+    "the server comes back with a new agent: what was posted is its poster's, what is queued the session's",
+    async (t) => {
+      const { serverUuid, id } = await posted();
+      const next = await create(db, serverUuid);
+      const mine = await accept(db, { serverUuid, run, epoch: 1, journalId: randomUUID() });
+      t.same(await readInherited(db, [mine], 100), []);
+      t.match(await claim(db, mine), [{ what: 'send', id: next }]);
+      t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
+      t.match(await record(db, mine, id, complete()), [{ id, ended: true }]);
+    },
+  );
+
+  t.test('posted, and the server unknown past the timeout: any instance ends it', async (t) => {
+    const { serverUuid, id } = await posted(run, { timeoutMs: 1_000 });
+    await backdate(db, id, 60_000);
+    await setUnknown(db, serverUuid);
+    t.same(await sweepTasks(db, { startByMs: 30_000, overdueMs }), []);
+    await backdate(db, id, 2_000);
+    t.same(await sweepTasks(db, { startByMs: 30_000, overdueMs }), [id]);
+    t.match(await row(db, id), { error: taskEnds.timedOut });
+  });
+
+  t.test('concurrent pairs', async (t) => {
+    const leg = <Result>(name: string, work: () => Promise<Result>): Leg<Result> => ({ name, run: work });
+    const posting = (serverUuid: string, by = run) =>
+      leg<PostOrder[]>('claim posts', () => claimPostsFor(db, by, { servers: [serverUuid] }));
+    const accepting = ({ serverUuid }: { serverUuid: string }) =>
+      leg<Seat>('accept', () => accept(db, { serverUuid, run, epoch: 1, journalId: randomUUID() }));
+    const lockServer = (serverUuid: string) =>
+      `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
+    const claimSql = (serverUuid: string, by = run) =>
+      `select * from cnapi_claim_for_posts('${by}', '{${serverUuid}}', 100, 1000000, 100, 1000000)`;
+
+    t.test('two instances claim: one of them posts', async (t) => {
+      const { serverUuid, id } = await queued();
+      const other = await liveRun(db);
+      const [skipped] = await runBehindLock<[ClaimedPosts]>(url, lockServer(serverUuid), [
+        leg('claim posts', () => claimPosts(db, run, { servers: [serverUuid], room: { posts: 9, bytes: 1_000 } })),
+      ]);
+      t.match(skipped, { given: [], again: [serverUuid] }, 'a locked row is skipped, and asked for again');
+      t.same(ids(await claimPostsFor(db, run, { servers: [serverUuid] })), [id]);
+      const two = await queued();
+      t.same(await runBehindLock<[PostOrder[]]>(url, claimSql(two.serverUuid, other), [posting(two.serverUuid)]), [[]]);
+      t.equal(await postedBy(db, two.id), other);
+    });
+
+    t.test('two instances claim: the bound of the server holds over both', async (t) => {
+      const { serverUuid } = await queued();
+      await create(db, serverUuid);
+      await create(db, serverUuid);
+      const bounded = (by: string) =>
+        leg('claim posts', () =>
+          claimPostsFor(db, by, { servers: [serverUuid], ofServer: { posts: 2, bytes: 1_000 } }),
+        );
+      const other = await liveRun(db);
+      const both = await Promise.all([bounded(run).run(), bounded(other).run()]);
+      t.equal(both.flat().length, 2);
+    });
+
+    t.test('accept then claim of posts: the session is given the task', async (t) => {
+      const { serverUuid, id } = await queued();
+      const [mine] = await runBehindLock<[Seat, PostOrder[]]>(url, lockServer(serverUuid), [
+        accepting({ serverUuid }),
+        posting(serverUuid),
+      ]);
+      t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
+      t.match(await claim(db, mine), [{ what: 'send', id, attempt: 1 }]);
+      t.equal(await postedBy(db, id), null);
+    });
+
+    t.test('claim of posts then accept: the session is given nothing', async (t) => {
+      const { serverUuid, id } = await queued();
+      const [mine] = await runBehindLock<[Seat]>(url, claimSql(serverUuid), [accepting({ serverUuid })]);
+      t.equal(await postedBy(db, id), run);
+      t.same(await claim(db, mine), []);
+      t.same(await readInherited(db, [mine], 9), []);
+    });
+
+    t.test('a session claims while the server falls back to an old agent, in both orders', async (t) => {
+      const mine = await seat(db);
+      const id = await create(db, mine.serverUuid);
+      const falling = leg('heartbeat', () => setRunningByHeartbeats(db, mine.serverUuid));
+      const claiming = leg('claim', () => claim(db, mine));
+      const [, orders] = await runBehindLock<[unknown, { id: string }[]]>(url, lockServer(mine.serverUuid), [
+        falling,
+        claiming,
+      ]);
+      t.same(orders, []);
+      t.same(ids(await claimPostsFor(db, run, { servers: [mine.serverUuid] })), [id]);
+      const two = await seat(db);
+      const next = await create(db, two.serverUuid);
+      const linkSql = `select * from cnapi_claim_for_sessions('${two.run}', '{${two.serverUuid}}', '{1}', '{${two.journalId}}', 60000,
+        5000, 100, 100, 1000000, 100, 1000000, 100)`;
+      const back = leg('heartbeat', () => setRunningByHeartbeats(db, two.serverUuid));
+      const [, late] = await runBehindLock<[unknown, PostOrder[]]>(url, linkSql, [back, posting(two.serverUuid)]);
+      t.same(late, []);
+      t.match(await row(db, next), { state: 'claimed' });
+      t.equal(await postedBy(db, next), null);
+    });
+
+    t.test('a verdict then claim of posts: nothing is posted to a server that is unknown', async (t) => {
+      const { serverUuid } = await queued();
+      const judging = leg('verdict', () => setUnknown(db, serverUuid));
+      const [, orders] = await runBehindLock<[unknown, PostOrder[]]>(url, lockServer(serverUuid), [
+        judging,
+        posting(serverUuid),
+      ]);
+      t.same(orders, []);
+    });
+
+    t.test('cancel and claim of posts: it ends and is not posted, or is posted and goes on', async (t) => {
+      const one = await queued();
+      const cancelSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${one.id}'`;
+      t.same(await runBehindLock<[PostOrder[]]>(url, cancelSql, [posting(one.serverUuid)]), [[]]);
+      const two = await queued();
+      const cancelling = leg('cancel', () => cancelTask(db, two.id));
+      t.same(await runBehindLock<[CancelledTask | undefined]>(url, claimSql(two.serverUuid), [cancelling]), [
+        undefined,
+      ]);
+      t.match(await row(db, two.id), { state: 'claimed', cancel_requested_at: null });
+    });
+
+    t.test("the end of a dead run's posts and their move to its new one: one of them applies", async (t) => {
+      const [from, to] = [await liveRun(db), await liveRun(db)];
+      const one = await posted(from);
+      await killRun(db, from, 60_000);
+      const moving = (id: string) => leg('move', () => movePosts(db, { from, to }, [id]));
+      const endSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${one.id}'`;
+      const inUse = { moved: new Set<string>(), locked: new Set([one.id]) };
+      t.same(await runBehindLock<[MovedPosts]>(url, endSql, [moving(one.id)]), [inUse], 'it is not waited for');
+      t.same(await movePosts(db, { from, to }, [one.id]), { moved: new Set(), locked: new Set() }, 'it has ended');
+      t.match(await row(db, one.id), { state: 'ended' });
+      const two = await liveRun(db).then((alive) => posted(alive));
+      const moveSql = `update cnapi_tasks set posted_by = '${run}' where id = '${two.id}'`;
+      const dead = (await postedBy(db, two.id)) ?? '';
+      await killRun(db, dead, 60_000);
+      const ending = leg('end', () => endPosts(db, [dead]));
+      t.same(await runBehindLock<[string[]]>(url, moveSql, [ending]), [[]]);
+      t.same(await ending.run(), []);
+      t.match(await row(db, two.id), { state: 'claimed' });
+    });
+
+    t.test('the answer and the end for want of a poster: the first one stands', async (t) => {
+      const dead = await liveRun(db);
+      const { serverUuid, id } = await posted(dead);
+      await killRun(db, dead);
+      const ending = leg<string[]>('end', () => endPosts(db, [dead]));
+      const answer = `select * from cnapi_store_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
+        '{null}', '{null}', '{null}', '{0}', 1000, 1000, null)`;
+      t.same(await runBehindLock<[string[]]>(url, answer, [ending]), [[]]);
+      t.match(await row(db, id), { outcome: 'complete' });
+      t.same(await ending.run(), []);
+    });
+  });
+});

@@ -1,0 +1,396 @@
+/** The driver of posts over a real database; agents are answers that the test gives when it likes. */
+import pg from 'pg';
+import t from 'tap';
+import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { POSTS_TOPIC } from '../../../lib/platform/bus/topics.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import type { PostedEnd, PostedTask, TaskMessenger } from '../../../lib/control/tasks/messenger.ts';
+import type { PostRoom } from '../../../lib/control/tasks/post-store.ts';
+import { Posts } from '../../../lib/control/tasks/posts.ts';
+import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';
+import { recordReports } from '../../../lib/control/tasks/report-store.ts';
+import { taskEnds } from '../../../lib/control/tasks/task.ts';
+import { freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+import { killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
+import { create, migrations, row } from './support/task-database.ts';
+
+/** Agents reached by this instance: answers when the test says so. */
+class ScriptedMessenger implements TaskMessenger {
+  readonly posted: PostedTask[] = [];
+  readonly timeouts: number[] = [];
+  readonly #answers = new Map<string, (end: PostedEnd) => void>();
+
+  post(task: PostedTask, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }): Promise<PostedEnd> {
+    const wasSent = !signal.aborted;
+    if (wasSent) this.posted.push(task);
+    this.timeouts.push(timeoutMs);
+    return new Promise((resolve) => {
+      const giveUp = () => resolve({ outcome: 'failure', error: wasSent ? taskEnds.posterLost : taskEnds.notTaken });
+      if (!wasSent) return giveUp();
+      signal.addEventListener('abort', giveUp);
+      this.#answers.set(task.id, resolve);
+    });
+  }
+
+  answer(id: string, end: PostedEnd = { outcome: 'complete', result: {} }): void {
+    this.#answers.get(id)?.(end);
+  }
+}
+
+/** What `readPosts` asks. */
+const READS_POSTS = /select id, server_uuid, attempt, name, params/;
+const CLAIMS_POSTS = /cnapi_claim_for_posts/;
+const READS_DEAD_POSTERS = /end_reason = 'lapsed'/;
+
+/** A database in which some of the statements with this text fail. */
+class Failing implements Queryable {
+  readonly #database: Queryable;
+  readonly #text: RegExp;
+  /** Of a statement about these tasks or servers. */
+  failure: (ids: readonly string[]) => Error | undefined = () => undefined;
+  failed = 0;
+
+  constructor(database: Queryable, text: RegExp) {
+    this.#database = database;
+    this.#text = text;
+  }
+
+  query: Queryable['query'] = (text, values, options) => {
+    const error = this.#text.test(text) ? this.failure((values?.[1] ?? []) as string[]) : undefined;
+    if (error === undefined) return this.#database.query(text, values, options);
+    this.failed += 1;
+    return Promise.reject(error);
+  };
+}
+
+interface World {
+  database: Queryable;
+  hub: MemoryHub;
+}
+
+/** An instance's posts; `records` says whether ends reach the database now. */
+async function instance(t: Teardown, { database, hub }: World, options: { room?: PostRoom } = {}) {
+  const made = {
+    run: await liveRun(database),
+    messenger: new ScriptedMessenger(),
+    records: true,
+    told: 0,
+    ended: [] as string[],
+  };
+  const bus = createMemoryBus({ hub, clock: systemClock, random: systemRandom, log: silentLogger });
+  await bus.start();
+  const record = (subject: ReportSubject, report: EndReport, acknowledge: () => void) => {
+    made.told += 1;
+    if (!made.records) return;
+    // While another statement has the row, nothing is stored: the slow poll tells the end again.
+    void recordReports(database, [{ subject, report }]).then(({ locked }) => {
+      if (locked.length === 0) acknowledge();
+    });
+  };
+  const posts = new Posts({
+    database,
+    bus,
+    messenger: made.messenger,
+    run: () => made.run,
+    clock: systemClock,
+    log: silentLogger,
+    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 5_000 },
+    record,
+    onChanged: (changed) => made.ended.push(...changed.map(({ id }) => id)),
+    ...options,
+  });
+  posts.start();
+  t.teardown(async () => {
+    await posts.stop();
+    await bus.stop();
+  });
+  return Object.assign(made, { posts, bus });
+}
+
+t.test('posts', async (t) => {
+  const { database, url } = await freshDatabase(t, { migrations });
+  const world = (): World => ({ database, hub: new MemoryHub() });
+
+  t.test('a hint: claimed, posted once, recorded, forgotten', async (t) => {
+    const one = await instance(t, world());
+    const serverUuid = await oldServer(database);
+    const id = await create(database, serverUuid, { timeoutMs: 1_000, requestId: 'r', params: { a: 1 } });
+    one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    t.same(one.messenger.posted, [{ id, serverUuid, name: 'nop', params: { a: 1 }, requestId: 'r' }]);
+    t.same(one.messenger.timeouts, [61_000]);
+    one.posts.poll();
+    one.posts.hint(serverUuid);
+    t.match(one.posts.stats(), { postsInFlight: 1, posted: 1 });
+    one.messenger.answer(id, { outcome: 'complete', result: { b: 2 } });
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+    t.match(await row(database, id), { outcome: 'complete', result: { b: 2 } });
+    t.equal(one.messenger.posted.length, 1);
+  });
+
+  t.test('no hint came: the slow poll of any instance finds it, and one instance posts', async (t) => {
+    const zone = world();
+    const [one, two] = [await instance(t, zone), await instance(t, zone)];
+    const made = await Promise.all(Array.from({ length: 10 }, async () => create(database, await oldServer(database))));
+    one.posts.poll();
+    two.posts.poll();
+    await until(() => one.messenger.posted.length + two.messenger.posted.length >= 10, 'ten posts');
+    one.posts.poll();
+    two.posts.poll();
+    const posted = [...one.messenger.posted, ...two.messenger.posted].map(({ id }) => id);
+    t.same(posted.toSorted(), made.toSorted());
+    for (const id of made) for (const { messenger } of [one, two]) messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight + two.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('an instance that retires, or is full, offers what comes to the others', async (t) => {
+    const zone = world();
+    const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
+    const first = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the first');
+    const two = await instance(t, zone);
+    const full = await oldServer(database);
+    const second = await create(database, full);
+    one.posts.hint(full);
+    await until(() => two.messenger.posted.length === 1, 'the second, elsewhere');
+    one.messenger.answer(first);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end of the first');
+    one.posts.retire();
+    const left = await oldServer(database);
+    const third = await create(database, left);
+    one.posts.hint(left);
+    await until(() => two.messenger.posted.length === 2, 'the third, elsewhere');
+    t.same(
+      two.messenger.posted.map(({ id }) => id),
+      [second, third],
+    );
+    for (const id of [second, third]) two.messenger.answer(id);
+    await until(() => two.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a full server is given more as soon as some of its tasks have ended', async (t) => {
+    const one = await instance(t, world());
+    const serverUuid = await oldServer(database);
+    const made: string[] = [];
+    for (let n = 0; n < 130; n++) made.push(await create(database, serverUuid));
+    one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 128, 'as many as one server is given');
+    one.messenger.answer(made[5] ?? '');
+    await until(() => one.messenger.posted.length === 129, 'one more');
+    for (const id of made) one.messenger.answer(id);
+    await until(() => one.messenger.posted.length === 130, 'the last one');
+    one.messenger.answer(made[129] ?? '');
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('the answer to a claim was lost: it is posted by the slow poll, once', async (t) => {
+    const one = await instance(t, world());
+    const serverUuid = await oldServer(database);
+    const id = await create(database, serverUuid);
+    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    one.posts.poll();
+    one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+    t.equal(one.messenger.posted.length, 1);
+    t.match(await row(database, id), { outcome: 'complete', attempt: 1 });
+  });
+
+  t.test('of what lost answers had claimed as much is posted as there is room for', async (t) => {
+    const one = await instance(t, world(), { room: { posts: 2, bytes: 1_000 } });
+    const made: string[] = [];
+    for (let n = 0; n < 5; n++) made.push(await create(database, await oldServer(database)));
+    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    for (let done = 0; done < made.length; ) {
+      one.posts.poll();
+      await until(() => one.messenger.posted.length > done, 'a post');
+      const { postsInFlight } = one.posts.stats();
+      t.ok(postsInFlight <= 2, `${postsInFlight} at once`);
+      for (const { id } of one.messenger.posted.slice(done)) one.messenger.answer(id);
+      done = one.messenger.posted.length;
+      await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+    }
+    t.same(one.messenger.posted.map(({ id }) => id).toSorted(), made.toSorted());
+  });
+
+  t.test('what is claimed and cannot be read yet takes room', async (t) => {
+    const failing = new Failing(database, READS_POSTS);
+    const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
+    const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
+    for (const serverUuid of servers) await create(database, serverUuid);
+    failing.failure = () => new DatabaseUnavailableError(new Error('gone'));
+    for (const serverUuid of servers) one.posts.hint(serverUuid);
+    await until(() => failing.failed >= 4, 'some tries');
+    const { rows } = await database.query<{ claimed: number }>(
+      'select count(*)::int as claimed from cnapi_tasks where posted_by = $1::uuid',
+      [one.run],
+    );
+    t.ok((rows[0]?.claimed ?? 9) <= 2, 'no more is claimed than there is room for');
+    failing.failure = () => undefined;
+    for (let n = 0; n < 5; n++) {
+      await until(() => one.messenger.posted.length > n, 'the next post');
+      one.messenger.answer(one.messenger.posted[n]?.id ?? '');
+    }
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('one task that cannot be read keeps no other from being posted', async (t) => {
+    const failing = new Failing(database, READS_POSTS);
+    const one = await instance(t, { ...world(), database: failing });
+    const made: string[] = [];
+    for (let n = 0; n < 7; n++) made.push(await create(database, await oldServer(database)));
+    const unreadable = made[3] ?? '';
+    failing.failure = (ids) => (ids.includes(unreadable) ? new Error('missing chunk of a toast value') : undefined);
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 6, 'the others');
+    failing.failure = () => undefined;
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 7, 'the slow poll to find it');
+    for (const id of made) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a server whose claim is slow or locked delays no other server', async (t) => {
+    const failing = new Failing(database, CLAIMS_POSTS);
+    const one = await instance(t, { ...world(), database: failing });
+    const servers = await Promise.all(Array.from({ length: 7 }, () => oldServer(database)));
+    const made = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
+    const inUse = servers[3] ?? '';
+    failing.failure = (claimed) => (claimed.includes(inUse) ? new DatabaseBusyError('locked') : undefined);
+    for (const serverUuid of servers) one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 6, 'the others');
+    const late = await create(database, await oldServer(database));
+    one.posts.hint((await row(database, late)).server_uuid);
+    await until(() => one.messenger.posted.length === 7, 'one that comes later');
+    failing.failure = () => undefined;
+    await until(() => one.messenger.posted.length === 8, 'the one that was in use, without a slow poll');
+    for (const id of [...made, late]) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a slow poll that cannot go on delays no hint', async (t) => {
+    const failing = new Failing(database, READS_DEAD_POSTERS);
+    const one = await instance(t, { ...world(), database: failing });
+    failing.failure = () => new DatabaseBusyError('slow');
+    one.posts.poll();
+    await until(() => failing.failed >= 2, 'the poll to fail twice');
+    const serverUuid = await oldServer(database);
+    const id = await create(database, serverUuid);
+    one.posts.hint(serverUuid);
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    one.messenger.answer(id);
+    const unhinted = await create(database, await oldServer(database));
+    failing.failure = () => undefined;
+    await until(() => one.messenger.posted.length === 2, 'the poll to go on');
+    one.messenger.answer(unhinted);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a server whose row was in use is claimed for when there is room again, and offered until then', async (t) => {
+    const zone = world();
+    const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
+    const offered = new Set<unknown>();
+    one.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => offered.add(serverUuid));
+    const [free, inUse] = [await oldServer(database), await oldServer(database)];
+    const first = await create(database, free);
+    const second = await create(database, inUse);
+    const holder = new pg.Client({ connectionString: url });
+    await holder.connect();
+    t.teardown(() => holder.end());
+    await holder.query('begin');
+    await holder.query('select 1 from cnapi_roster_authority where server_uuid = $1::uuid for update', [inUse]);
+    one.posts.hint(inUse);
+    one.posts.hint(free);
+    await until(() => one.messenger.posted.length === 1, 'the first');
+    await until(() => offered.has(inUse), 'the other one to be offered');
+    await holder.query('commit');
+    one.messenger.answer(first);
+    await until(() => one.messenger.posted.length === 2, 'the second, without a slow poll');
+    t.equal(one.messenger.posted[1]?.id, second);
+    one.messenger.answer(second);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('an end that is not recorded is told again by the slow poll', async (t) => {
+    const one = await instance(t, world());
+    const id = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    one.records = false;
+    one.messenger.answer(id);
+    await until(() => one.told >= 1, 'the end to be told');
+    one.records = true;
+    one.posts.poll();
+    await until(() => one.posts.stats().postsInFlight === 0, 'it to be recorded');
+    t.match(await row(database, id), { outcome: 'complete' });
+  });
+
+  t.test("a run declared dead that goes on moves its posts; a dead one's are ended by another instance", async (t) => {
+    const zone = world();
+    const one = await instance(t, zone);
+    // It has no room: it claims nothing.
+    const two = await instance(t, zone, { room: { posts: 0, bytes: 0 } });
+    const id = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    const stopped = await liveRun(database);
+    const last = await create(database, await oldServer(database));
+    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [stopped]);
+    await killRun(database, stopped);
+    // Only the database's clock says that it died long ago; that clock may just have been set.
+    await killRun(database, one.run, 3_600_000);
+    two.posts.poll();
+    await until(() => two.ended.includes(last), 'those of a run that stopped to be ended at once');
+    t.match(await row(database, id), { state: 'claimed' });
+    const next = await liveRun(database);
+    one.run = next;
+    await create(database, await oldServer(database));
+    one.posts.poll();
+    // What is claimed by a poll comes last in it.
+    await until(() => one.messenger.posted.length === 2, 'the poll to be through');
+    await until(async () => (await postedBy(database, id)) === next, 'the first to be moved');
+    await killRun(database, next);
+    two.posts.poll();
+    await until(() => two.ended.includes(id), 'the other instance to end it');
+    t.match(await row(database, id), { error: taskEnds.posterLost });
+    t.equal(two.posts.stats().postsLost, 3);
+    one.run = await liveRun(database);
+    one.posts.poll();
+    await until(() => one.posts.stats().postsInFlight === 0, 'the first to let go');
+  });
+
+  t.test('a post whose row is in use is moved to the new run a moment later; the others at once', async (t) => {
+    const one = await instance(t, world());
+    const ids = [await create(database, await oldServer(database)), await create(database, await oldServer(database))];
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 2, 'the posts');
+    await killRun(database, one.run, 60_000);
+    one.run = await liveRun(database);
+    await database.transaction(async (holder) => {
+      await holder.query('select 1 from cnapi_tasks where id = $1::uuid for update', [ids[0]]);
+      one.posts.poll();
+      await until(async () => (await postedBy(database, ids[1] ?? '')) === one.run, 'the other one to be moved');
+    });
+    await until(async () => (await postedBy(database, ids[0] ?? '')) === one.run, 'the first one, too');
+    for (const id of ids) one.messenger.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+    for (const id of ids) t.match(await row(database, id), { outcome: 'complete' });
+  });
+
+  t.test('stop: what is posted ends as unknown, at once', async (t) => {
+    const one = await instance(t, world());
+    const id = await create(database, await oldServer(database));
+    one.posts.poll();
+    await until(() => one.messenger.posted.length === 1, 'the post');
+    await one.posts.stop();
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+    t.match(await row(database, id), { error: taskEnds.posterLost });
+  });
+});

@@ -1,0 +1,294 @@
+/**
+ * The concurrent pairs of the tasks on real Postgres, each behind a forced lock wait, in both orders (law 5). Whatever the
+ * order: one end, no claim by a session that is over, nothing that was cancelled or swept is claimed.
+ */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import {
+  type ChangedTask,
+  type Claim,
+  claimTasks,
+  type GivenTask,
+  readInherited,
+  resendTasks,
+  settleInventory,
+  type WrittenTasks,
+} from '../../../lib/control/tasks/claim-store.ts';
+import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
+import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/task.ts';
+import { type CancelledTask, type CreatedTask, cancelTask, createTask } from '../../../lib/control/tasks/task-store.ts';
+import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import {
+  accept,
+  acceptSql,
+  backdate,
+  claim,
+  claimAll,
+  complete,
+  create,
+  migrations,
+  newTask,
+  overdueMs,
+  record,
+  resendMs,
+  row,
+  type Seat,
+  seat,
+  setUnknown,
+} from './support/task-database.ts';
+
+t.test('concurrent pairs', async (t) => {
+  const { url, open } = await freshDatabase(t, { migrations });
+  const db = open({ maxConnections: 10 });
+
+  const leg = <Result>(name: string, run: () => Promise<Result>): Leg<Result> => ({ name, run });
+  const claiming = (mine: Seat) => leg<Claim>('claim', () => claimTasks(db, mine.run, { sessions: [mine], resendMs }));
+  const cancelling = (id: string) => leg<CancelledTask | undefined>('cancel', () => cancelTask(db, id));
+  const sweeping = leg<string[]>('sweep', () => sweepTasks(db, { startByMs: 30_000, overdueMs }));
+  const completing = (mine: Seat, id: string, result = {}) =>
+    leg<ChangedTask[]>('end', () => record(db, mine, id, complete(result)));
+  /** As the other statement of the pair, in progress. A report never waits for a row that is in use. */
+  const endSql = ({ serverUuid }: Seat, id: string, result = '{}') =>
+    `select * from cnapi_store_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
+      array['${result}'], '{null}', '{null}', '{0}', 1000, 1000, null)`;
+  const lockTask = (id: string) => `select 1 from cnapi_tasks where id = '${id}' for update`;
+  const lockServer = ({ serverUuid }: Seat) =>
+    `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
+  /** As the other statement of the pair, in progress. */
+  const claimSql = ({ run, serverUuid, epoch, journalId }: Seat) =>
+    `select * from cnapi_claim_for_sessions('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 5000,
+      100, 100, 1000000, 100, 1000000, 100)`;
+  const sweepSql = `select * from cnapi_sweep_late_tasks(30, 60, '{"code":"NotTaken"}', '{}', '{"code":"TaskTimeout"}', 100,
+    4000, 4000000, 128, 16000000, true)`;
+
+  async function queued(fields = {}) {
+    const mine = await seat(db);
+    return { mine, id: await create(db, mine.serverUuid, fields) };
+  }
+  async function claimed(fields = {}) {
+    const made = await queued(fields);
+    await claim(db, made.mine);
+    return made;
+  }
+  /** Claimed by a session that is over; the new one is about to settle it. */
+  async function inherited() {
+    const { mine: old, id } = await claimed();
+    const mine = await accept(db, old);
+    const [task] = await readInherited(db, [mine], 100);
+    if (task === undefined) throw new Error('not inherited');
+    const settling = (decision: InventoryDecision) =>
+      leg<WrittenTasks>('inventory', () => settleInventory(db, mine.run, [{ task, session: mine, decision }]));
+    /** As the other statement of the pair, in progress: back into the queue. */
+    const settleSql = `select * from cnapi_settle_inventories('${mine.run}', '{${id}}', '{${mine.serverUuid}}', '{${mine.epoch}}',
+      '{${mine.journalId}}', '{1}', '{false}', '{again}', '{null}')`;
+    return { old, mine, id, settling, settleSql };
+  }
+  const again: InventoryDecision = { kind: 'next-attempt', uncertain: false };
+
+  t.test('accept then claim: the session is over, the task stays queued', async (t) => {
+    const { mine, id } = await queued();
+    const accepting = leg('accept', () => db.query(acceptSql, [mine.serverUuid, randomUUID()]));
+    const [, claim] = await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [accepting, claiming(mine)]);
+    t.match(claim, { given: [], again: [mine.serverUuid] }, 'while the accept is in progress');
+    t.match(await claiming(mine).run(), { given: [], again: [] }, 'after it');
+    t.match(await row(db, id), { state: 'queued', attempt: 0 });
+  });
+
+  t.test('claim then accept: the next session inherits the task', async (t) => {
+    const { mine, id } = await queued();
+    const accepting = leg('accept', () => accept(db, mine));
+    const [next] = await runBehindLock<[Seat]>(url, claimSql(mine), [accepting]);
+    t.match(await readInherited(db, [next], 100), [{ id, attempt: 1 }]);
+  });
+
+  t.test('a verdict then claim: nothing is claimed for a server that is unknown', async (t) => {
+    const { mine } = await queued();
+    const judging = leg('verdict', () => setUnknown(db, mine.serverUuid));
+    await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [judging, claiming(mine)]);
+    t.match(await claiming(mine).run(), { given: [], again: [] });
+  });
+
+  t.test('claim and claim: one of them has it', async (t) => {
+    const { mine, id } = await queued();
+    const [second] = await runBehindLock<[Claim]>(url, claimSql(mine), [claiming(mine)]);
+    t.match(second, { given: [], again: [mine.serverUuid] });
+    t.match(await claiming(mine).run(), { given: [], again: [] });
+    t.match(await row(db, id), { state: 'claimed', attempt: 1 });
+  });
+
+  t.test('a claim of many servers does not wait for one whose row is locked', async (t) => {
+    const run = randomUUID();
+    const seats = [await seat(db, { run }), await seat(db, { run })] as const;
+    const ids = [await create(db, seats[0].serverUuid), await create(db, seats[1].serverUuid)] as const;
+    const claimingBoth = leg('claim', () => claimTasks(db, run, { sessions: seats, resendMs }));
+    const [{ given, again }] = await runBehindLock<[Claim]>(url, lockServer(seats[0]), [claimingBoth]);
+    t.same([given.map(({ id }) => id), again], [[ids[1]], [seats[0].serverUuid]]);
+    t.match(await claimAll(db, run, seats), [{ id: ids[0] }], 'its tasks are claimed when the row is free');
+  });
+
+  t.test('cancel then claim: the task has ended and is not claimed', async (t) => {
+    const { mine, id } = await queued();
+    t.match(await cancelling(id).run(), { isEnded: true });
+    t.match(await claiming(mine).run(), { given: [], again: [] });
+    t.match(await row(db, id), { state: 'ended', attempt: 0, error: taskEnds.cancelled });
+  });
+
+  t.test('claim then cancel: the end is asked for', async (t) => {
+    const { mine, id } = await queued();
+    const [cancelled] = await runBehindLock<[CancelledTask | undefined]>(url, claimSql(mine), [cancelling(id)]);
+    t.match(cancelled, { isEnded: false });
+    t.match(await row(db, id), { state: 'claimed', attempt: 1, outcome: null });
+    t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+  });
+
+  t.test('cancel in progress, then claim: it is left alone', async (t) => {
+    const { mine, id } = await queued();
+    const cancelSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${id}'`;
+    const [claim] = await runBehindLock<[Claim]>(url, cancelSql, [claiming(mine)]);
+    t.same(claim.given, []);
+    t.match(await row(db, id), { state: 'ended', attempt: 0 });
+  });
+
+  t.test('sweep in progress, then claim; claim in progress, then sweep', async (t) => {
+    const one = await queued();
+    await backdate(db, one.id, 31_000);
+    const [claim] = await runBehindLock<[Claim]>(url, sweepSql, [claiming(one.mine)]);
+    t.same(claim.given, []);
+    t.match(await row(db, one.id), { state: 'ended', error: { code: 'NotTaken' } });
+    const two = await queued();
+    await backdate(db, two.id, 31_000);
+    t.same(await runBehindLock<[string[]]>(url, claimSql(two.mine), [sweeping]), [[]]);
+    t.match(await row(db, two.id), { state: 'claimed' });
+  });
+
+  t.test('end then sweep: the end stands', async (t) => {
+    const { mine, id } = await claimed({ timeoutMs: 1 });
+    await backdate(db, id, 62_000);
+    await setUnknown(db, mine.serverUuid);
+    t.same(await runBehindLock<[string[]]>(url, endSql(mine, id), [sweeping]), [[]]);
+    t.same(await sweeping.run(), []);
+    t.match(await row(db, id), { outcome: 'complete' });
+  });
+
+  t.test('sweep then end: the sweep stands, the end needs no record', async (t) => {
+    const { mine, id } = await claimed({ timeoutMs: 1 });
+    await backdate(db, id, 62_000);
+    await setUnknown(db, mine.serverUuid);
+    t.same(await runBehindLock<[ChangedTask[]]>(url, sweepSql, [completing(mine, id)]), [[]]);
+    t.same(await completing(mine, id).run(), []);
+    t.match(await row(db, id), { outcome: 'failure', error: { code: 'TaskTimeout' } });
+  });
+
+  t.test('accept then sweep: a server that has just come back is left to its authority', async (t) => {
+    const { mine, id } = await claimed({ timeoutMs: 1 });
+    await backdate(db, id, 62_000);
+    await setUnknown(db, mine.serverUuid);
+    const accepting = acceptSql.replace('$1', `'${mine.serverUuid}'`).replace('$2', `'${randomUUID()}'`);
+    t.same(await runBehindLock<[string[]]>(url, accepting, [sweeping]), [[]]);
+    t.same(await sweeping.run(), []);
+  });
+
+  t.test('end and end: the first one stands, on whichever instance', async (t) => {
+    const { mine, id } = await claimed();
+    const second = completing(mine, id, { from: 'second' });
+    t.same(await runBehindLock<[ChangedTask[]]>(url, endSql(mine, id, '{"from":"first"}'), [second]), [[]]);
+    t.same(await second.run(), []);
+    t.match(await row(db, id), { result: { from: 'first' } });
+    const { rows } = await db.query(`select 1 from cnapi_task_events where task_id = $1::uuid and name = 'end'`, [id]);
+    t.equal(rows.length, 1);
+  });
+
+  t.test('cancel then end: the agent was faster, and its end stands', async (t) => {
+    const { mine, id } = await claimed();
+    const [cancelled, ended] = await runBehindLock<[CancelledTask | undefined, ChangedTask[]]>(url, lockTask(id), [
+      cancelling(id),
+      completing(mine, id),
+    ]);
+    t.match(cancelled, { isEnded: false });
+    t.same(ended, [], 'it does not wait for a row that is in use');
+    t.same(await completing(mine, id).run(), [{ id, ended: true }]);
+    t.match(await row(db, id), { outcome: 'complete' });
+  });
+
+  t.test('end then cancel: there is nothing to cancel', async (t) => {
+    const { mine, id } = await claimed();
+    const behind = await runBehindLock<[CancelledTask | undefined]>(url, endSql(mine, id), [cancelling(id)]);
+    t.same(behind, [undefined]);
+    t.match(await row(db, id), { outcome: 'complete', cancel_requested_at: null });
+  });
+
+  t.test('create and create with one idempotency key: one task, whoever is first', async (t) => {
+    const { serverUuid } = await seat(db);
+    const winner = randomUUID();
+    const insertSql = `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, idempotency_key,
+      request_hash, created_at, queued_at)
+      values ('${winner}', '${serverUuid}', 'nop', '{}', 1, false, 'key', 'hash', cnapi_now(), cnapi_now())`;
+    const creating = leg('create', () => createTask(db, newTask(serverUuid, { idempotencyKey: 'key' })));
+    const other = leg('create', () => createTask(db, newTask(serverUuid, { idempotencyKey: 'key', requestHash: 'x' })));
+    const both = await runBehindLock<(CreatedTask | undefined)[]>(url, insertSql, [creating, other]);
+    t.match(both, [
+      { id: winner, requestHash: 'hash' },
+      { id: winner, requestHash: 'hash' },
+    ]);
+    const many = await Promise.all(
+      Array.from({ length: 8 }, () => createTask(db, newTask(serverUuid, { idempotencyKey: 'another' }))),
+    );
+    t.equal(new Set(many.map((made) => made?.id)).size, 1);
+  });
+
+  const nothing: WrittenTasks = { changed: [], locked: [] };
+
+  t.test('cancel then inventory: what was decided without knowing of the cancel is not carried out', async (t) => {
+    const { id, settling } = await inherited();
+    const [, settled] = await runBehindLock<[unknown, WrittenTasks]>(url, lockTask(id), [
+      cancelling(id),
+      settling(again),
+    ]);
+    t.same(settled, { changed: [], locked: [id] }, 'while the cancel is in progress');
+    t.same(await settling(again).run(), nothing, 'after it');
+    t.match(await row(db, id), { state: 'claimed', cancel_requested_at: Date });
+  });
+
+  t.test('inventory then cancel: back in the queue, it ends at once', async (t) => {
+    const { id, settleSql } = await inherited();
+    const [cancelled] = await runBehindLock<[CancelledTask | undefined]>(url, settleSql, [cancelling(id)]);
+    t.match(cancelled, { isEnded: true });
+  });
+
+  t.test(
+    'end and inventory: an end recorded by another instance stands; one that comes late is passed over',
+    async (t) => {
+      const one = await inherited();
+      const [settled] = await runBehindLock<[WrittenTasks]>(url, endSql(one.old, one.id), [one.settling(again)]);
+      t.same(settled, { changed: [], locked: [one.id] }, 'while the end is in progress');
+      t.same(await one.settling(again).run(), nothing, 'after it');
+      const two = await inherited();
+      const [late] = await runBehindLock<[ChangedTask[]]>(url, two.settleSql, [completing(two.old, two.id)]);
+      t.same(late, []);
+      t.same(await completing(two.old, two.id).run(), []);
+      t.match(await row(db, two.id), { state: 'queued' });
+    },
+  );
+
+  t.test('accept then inventory: the session is over and settles nothing', async (t) => {
+    const { mine, id, settling } = await inherited();
+    const accepting = leg('accept', () => accept(db, mine));
+    const [, settled] = await runBehindLock<[unknown, WrittenTasks]>(url, lockServer(mine), [
+      accepting,
+      settling(again),
+    ]);
+    t.same(settled, { changed: [], locked: [id] }, 'while the accept is in progress');
+    t.same(await settling(again).run(), nothing, 'after it');
+    t.match(await row(db, id), { state: 'claimed', attempt: 1 });
+  });
+
+  t.test('an accepted attempt is not sent again, though the statement found it before', async (t) => {
+    const { mine, id } = await claimed();
+    await backdate(db, id, 10_000);
+    const acceptedSql = `update cnapi_tasks set accepted_at = cnapi_now() where id = '${id}'`;
+    const resending = leg('resend', () => resendTasks(db, [mine], 5_000));
+    t.same(await runBehindLock<[GivenTask[]]>(url, acceptedSql, [resending]), [[]]);
+    t.same(await resending.run(), []);
+  });
+});

@@ -1,0 +1,182 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { Recorder } from '../../../lib/control/tasks/recorder.ts';
+import type { TaskSession } from '../../../lib/control/tasks/sessions.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../../lib/protocol/frames.ts';
+import { until } from '../../support/until.ts';
+
+/** A recorder over a database that answers as `answer` says; what reached it, statement by statement. */
+function setUp(
+  t: { teardown(work: () => unknown): void },
+  answer: (names: string[], ids: string[]) => void = () => {},
+) {
+  const statements: string[][] = [];
+  /** Of each statement, whether it was one of reports that may be stored already, and which. */
+  const repeated: unknown[] = [];
+  const acknowledged: string[] = [];
+  const database: Queryable = {
+    async query(_text, values) {
+      const [ids, , , names] = values as [string[], unknown, unknown, string[]];
+      const isRepeated = values?.[12];
+      await new Promise((resolve) => setImmediate(resolve));
+      answer(names, ids);
+      statements.push(names);
+      repeated.push(isRepeated);
+      return { rows: [], rowCount: 0 };
+    },
+  };
+  const recorder = new Recorder({
+    database,
+    clock: systemClock,
+    log: silentLogger,
+    onChanged: () => {},
+    onStored: () => {},
+  });
+  t.teardown(() => recorder.stop());
+  const session: TaskSession = {
+    serverUuid: randomUUID(),
+    epoch: 1,
+    journalId: randomUUID(),
+    capabilities: new Set(),
+    send: (frame) => acknowledged.push(frame.id) > 0,
+  };
+  return { recorder, session, statements, repeated, acknowledged };
+}
+
+const output = (id: string, offset: number, text: string, stream: 'stdout' | 'stderr' = 'stdout'): TaskEventFrame => ({
+  type: 'task_event',
+  id,
+  attempt: 1,
+  event: { name: 'output', reportedAt: '', stream, offset, text },
+});
+const started = (id: string): TaskEventFrame => ({
+  type: 'task_event',
+  id,
+  attempt: 1,
+  event: { name: 'started', reportedAt: '' },
+});
+const end = (id: string): TaskEndFrame => ({ type: 'task_end', id, attempt: 1, outcome: 'complete', reportedAt: '' });
+
+t.test('what gathers is one statement, an end last, and the acknowledgement follows the record', async (t) => {
+  const { recorder, session, statements, acknowledged } = setUp(t);
+  recorder.event(session, started('x'));
+  recorder.event(session, output('x', 0, 'one'));
+  recorder.event(session, output('x', 3, 'two'));
+  recorder.event(session, output('x', 6, 'other', 'stderr'));
+  recorder.end(session, end('x'));
+  t.same(acknowledged, []);
+  await until(() => acknowledged.length > 0, 'the acknowledgement');
+  t.same(statements, [['started', 'output', 'output', 'output', 'complete']]);
+  t.same(acknowledged, ['x']);
+  t.equal(recorder.size, 0);
+});
+
+t.test('while the database is away an end waits unacknowledged, what came later behind it', async (t) => {
+  let isAway = true;
+  const { recorder, session, statements, acknowledged } = setUp(t, () => {
+    if (isAway) throw new DatabaseUnavailableError();
+  });
+  recorder.event(session, started('x'));
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  recorder.event(session, output('x', 0, 'text'));
+  recorder.end(session, end('x'));
+  recorder.end(session, end('x'));
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  t.same([acknowledged, statements], [[], []]);
+  isAway = false;
+  await until(() => acknowledged.length > 0, 'the acknowledgement');
+  t.same(statements, [['started', 'output', 'complete']]);
+});
+
+t.test('what was sent without an answer is sent again as it was, and marked', async (t) => {
+  let failures = 0;
+  const { recorder, session, statements, repeated, acknowledged } = setUp(t, () => {
+    if (failures++ === 0) throw new DatabaseUnavailableError();
+  });
+  recorder.event(session, output('x', 0, 'one'));
+  await until(() => failures === 1, 'the statement whose answer is lost');
+  await new Promise((resolve) => setImmediate(resolve));
+  recorder.event(session, output('x', 3, 'two'));
+  recorder.event(session, output('x', 6, 'three'));
+  recorder.end(session, end('x'));
+  await until(() => acknowledged.length === 1, 'the acknowledgement');
+  recorder.end(session, end('y'));
+  await until(() => acknowledged.length === 2, 'the next one');
+  t.same(statements, [['output', 'output', 'output', 'complete'], ['complete']]);
+  t.same(repeated, [[true, true, true, true], null]);
+});
+
+t.test('a report the database will not have does not hold up the others', async (t) => {
+  const { recorder, session, acknowledged } = setUp(t, (_names, ids) => {
+    if (ids.includes('bad')) throw new Error('no such thing');
+  });
+  for (const id of ['first', 'bad', 'last']) recorder.end(session, end(id));
+  recorder.end(session, end('more'));
+  await until(() => acknowledged.length === 3, 'the others');
+  t.same(acknowledged.toSorted(), ['first', 'last', 'more']);
+  t.equal(recorder.size, 0);
+});
+
+t.test('what is too much is dropped and counted; ends are taken longer than events', async (t) => {
+  const { recorder, session } = setUp(t, () => {
+    throw new DatabaseUnavailableError();
+  });
+  const text = 'x'.repeat(16 * 1024);
+  for (let n = 0; n < 4_000; n++) recorder.event(session, output(`chatty ${n % 40}`, n, text));
+  t.ok(recorder.droppedEvents > 1_000);
+  t.ok(recorder.size < 33 * 1024 * 1024);
+  recorder.end(session, end('x'));
+  t.equal(recorder.refusedEnds, 0);
+  const result = { text: 'x'.repeat(8_000_000) };
+  for (let n = 0; n < 12; n++) recorder.end(session, { ...end(`big ${n}`), result });
+  t.ok(recorder.refusedEnds > 0);
+  t.ok(recorder.size < 73 * 1024 * 1024);
+});
+
+t.test('a task with much output takes no room from others, nor from its own start', async (t) => {
+  const { recorder, session } = setUp(t, () => {
+    throw new DatabaseUnavailableError();
+  });
+  const text = 'x'.repeat(16 * 1024);
+  for (let n = 0; n < 4_000; n++) recorder.event(session, output('loud', n, text));
+  t.ok(recorder.droppedEvents > 3_000);
+  t.ok(recorder.size < 3 * 1024 * 1024, 'what waits of it fits a statement');
+  const dropped = recorder.droppedEvents;
+  recorder.event(session, started('loud'));
+  for (let n = 0; n < 20; n++) recorder.event(session, output(`quiet ${n}`, 0, text));
+  t.equal(recorder.droppedEvents, dropped);
+});
+
+t.test('progress of many tasks is bounded with its messages', async (t) => {
+  const { recorder, session } = setUp(t, () => {
+    throw new DatabaseUnavailableError();
+  });
+  const event = { name: 'progress', reportedAt: '', value: 1, message: 'x'.repeat(4000) } as const;
+  for (let n = 0; n < 10_000; n++) recorder.event(session, { type: 'task_event', id: String(n), attempt: 1, event });
+  t.ok(recorder.droppedEvents > 1_000);
+});
+
+t.test('a result the database will not have is left out, and the end recorded all the same', async (t) => {
+  const { recorder, session, statements, acknowledged } = setUp(t, (names) => {
+    if (names.includes('started') || names.length > 1)
+      throw Object.assign(new Error('stack depth limit exceeded'), { code: '54001' });
+  });
+  recorder.event(session, started('bad'));
+  recorder.end(session, end('bad'));
+  await until(() => acknowledged.length === 1, 'the acknowledgement');
+  t.same(statements, [['complete']]);
+  t.equal(recorder.size, 0);
+});
+
+t.test('stopping stores what can be stored', async (t) => {
+  const { recorder, session, statements, acknowledged } = setUp(t);
+  recorder.event(session, started('x'));
+  await recorder.stop();
+  t.same(statements, [['started']]);
+  recorder.end(session, end('y'));
+  t.same(acknowledged, [], 'what comes after is not taken');
+});

@@ -1,0 +1,35 @@
+/** Three instances over one database and a bus in memory, and shorthands for what tests ask of them and their agents. */
+import type { Test } from 'tap';
+import { MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
+import { freshDatabase } from '../../../support/postgres.ts';
+import { until } from '../../../support/until.ts';
+import { type FakeAgent, type InstanceOptions, startInstance } from './fake-agents.ts';
+import { migrations, row } from './task-database.ts';
+
+export async function threeInstances(t: Test, config: InstanceOptions['config'] = {}) {
+  const { database } = await freshDatabase(t, { migrations });
+  const hub = new MemoryHub();
+  const options = { database, hub, config };
+  const start = () => startInstance(t, options);
+  return { a: await start(), b: await start(), c: await start(), database, hub, start };
+}
+
+/** For a task's end. */
+export const patience = { timeoutMs: 30_000 };
+
+export const nop = (agent: FakeAgent, fields = {}) => ({
+  serverUuid: agent.serverUuid,
+  name: 'nop',
+  params: {},
+  ...fields,
+});
+
+/** What it is given does not end by itself. */
+export const holding = (agent: FakeAgent): FakeAgent => Object.assign(agent, { works: () => {} });
+
+/** Waits for a row's state. */
+export async function untilRow(database: Queryable, id: string, isReached: (task: TaskRow) => boolean): Promise<void> {
+  await until(async () => isReached(await row(database, id)), `task ${id}: ${isReached}`);
+}

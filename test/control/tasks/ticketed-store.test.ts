@@ -1,0 +1,201 @@
+/**
+ * Tasks under tickets: made only while the ticket is active, whatever happens to it at the same moment (law 5). The
+ * tickets are the waitlist's own, changed by its own statements, on real Postgres behind forced lock waits.
+ */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import {
+  IdempotencyConflictError,
+  TicketNotActiveError,
+  TicketOfAnotherServerError,
+  TooManyTasksError,
+} from '../../../lib/control/tasks/task-errors.ts';
+import { readTask } from '../../../lib/control/tasks/task-store.ts';
+import { type Creation, createTaskUnderTicket } from '../../../lib/control/tasks/ticketed-store.ts';
+import { deleteTicket, expireTickets, releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
+import { waitlistMigrations } from '../../../lib/control/waitlist/waitlist-schema.ts';
+import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { freshPglite } from '../../support/pglite.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { addOne, backdate, newQueue, statusOf } from '../waitlist/support/waitlist-database.ts';
+import { startInstance } from './support/fake-agents.ts';
+import { newTask, migrations as taskMigrations } from './support/task-database.ts';
+
+const migrations = [...taskMigrations, ...waitlistMigrations];
+
+type Tap = { teardown(work: () => unknown): void };
+const databases: [string, (t: Tap) => Promise<Database>][] = [
+  ['Postgres', async (t) => (await freshDatabase(t, { migrations })).database],
+  ['PGlite', (t) => freshPglite(t, { migrations })],
+];
+
+for (const [name, fresh] of databases) {
+  t.test(`on ${name}`, async (t) => {
+    const db = await fresh(t);
+    const instance = await startInstance(t, { database: db, hub: new MemoryHub() });
+    const serverUuid = randomUUID();
+    const create = (ticketUuid: string, fields = {}) =>
+      instance.tasks.create({ serverUuid, name: 'nop', params: {}, ticketUuid, ...fields });
+    const ticketOf = (server: string) => addOne(db, newQueue({ serverUuid: server }));
+
+    t.test('a task is made under an active ticket of its server, or of the datacenter, and says so', async (t) => {
+      for (const server of [serverUuid, 'default']) {
+        const ticketUuid = await ticketOf(server);
+        const { id } = await create(ticketUuid);
+        t.equal((await instance.tasks.get(id)).ticket_uuid, ticketUuid, server);
+        t.not((await create(ticketUuid)).id, id, 'any number of them');
+      }
+      const { id } = await instance.tasks.create({ serverUuid, name: 'nop', params: {} });
+      t.notOk('ticket_uuid' in (await instance.tasks.get(id)));
+    });
+
+    t.test('it is refused under any other, with what to do', async (t) => {
+      const queue = newQueue({ serverUuid });
+      const first = await addOne(db, queue);
+      const queued = await addOne(db, queue);
+      const message = (text: RegExp) => ({ name: TicketNotActiveError.name, message: text });
+      await t.rejects(create(queued), message(new RegExp(`Ticket ${queued} is queued: wait`)));
+      await releaseTicket(db, first);
+      await t.resolves(create(queued), 'its turn has come');
+      await t.rejects(create(first), message(/is finished: create another/));
+      await backdate(db, queued);
+      await expireTickets(db, 100);
+      await t.rejects(create(queued), message(/is expired: create another/));
+      await t.rejects(create(randomUUID()), message(/There is no ticket/));
+      const elsewhere = await ticketOf(randomUUID());
+      await t.rejects(create(elsewhere), TicketOfAnotherServerError);
+      const { rows } = await db.query('select 1 from cnapi_tasks where ticket_uuid = any ($1::uuid[])', [
+        [first, elsewhere],
+      ]);
+      t.same(rows, [], 'nothing of it stays');
+    });
+
+    t.test(
+      'a repeated key is answered with its task, though its ticket has ended; another ticket is another request',
+      async (t) => {
+        const ticketUuid = await ticketOf(serverUuid);
+        const request = { idempotencyKey: 'key' };
+        const { id } = await create(ticketUuid, request);
+        t.same(await create(ticketUuid, request), { id, created: false });
+        await releaseTicket(db, ticketUuid);
+        t.same(await create(ticketUuid, request), { id, created: false });
+        await deleteTicket(db, ticketUuid);
+        t.same(await create(ticketUuid, request), { id, created: false });
+        await t.rejects(create(ticketUuid, { ...request, params: { sleep: 1 } }), IdempotencyConflictError);
+        await t.rejects(create(await ticketOf(serverUuid), request), IdempotencyConflictError);
+        await t.rejects(
+          instance.tasks.create({ serverUuid, name: 'nop', params: {}, ...request }),
+          IdempotencyConflictError,
+        );
+      },
+    );
+
+    t.test('a full queue is a full queue under a ticket, too', async (t) => {
+      const crowded = randomUUID();
+      const ticketUuid = await ticketOf(crowded);
+      await db.query(
+        `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, created_at, queued_at)
+           select gen_random_uuid(), $1::uuid, 'nop', '{}', 1, false, 'h', cnapi_now(), cnapi_now()
+             from generate_series(1, 10000)`,
+        [crowded],
+      );
+      await t.rejects(
+        instance.tasks.create({ serverUuid: crowded, name: 'nop', params: {}, ticketUuid }),
+        TooManyTasksError,
+      );
+    });
+  });
+}
+
+t.test('at the same moment', async (t) => {
+  const { url, open } = await freshDatabase(t, { migrations });
+  const db = open({ maxConnections: 10 });
+  const leg = <Result>(name: string, run: () => Promise<Result>): Leg<Result> => ({ name, run });
+  const lockTicket = (uuid: string) => `select 1 from cnapi_waitlist_tickets where uuid = '${uuid}' for update`;
+  const creating = (ticketUuid: string, serverUuid: string) =>
+    leg<Creation>('create', () => createTaskUnderTicket(db, newTask(serverUuid, { ticketUuid })));
+  const made = async (creation: Creation) =>
+    creation.kind === 'made' ? (await readTask(db, creation.id))?.ticket_uuid : undefined;
+
+  /** What waits for a ticket in use to end it, and how the ticket stands then. */
+  const ends: [string, string, (uuid: string) => Promise<unknown>][] = [
+    ['released', 'finished', (uuid) => releaseTicket(db, uuid)],
+    ['deleted', 'gone', (uuid) => deleteTicket(db, uuid)],
+  ];
+  for (const [name, status, end] of ends) {
+    t.test(`a ticket that is ${name} first makes no task`, async (t) => {
+      const { queue, uuid } = await ticket();
+      const ending = leg('end', () => end(uuid));
+      const legs = [ending, creating(uuid, queue.serverUuid)] as [Leg<unknown>, Leg<Creation>];
+      const [, creation] = await runBehindLock<[unknown, Creation]>(url, lockTicket(uuid), legs);
+      t.match(creation, { kind: 'refused', ticket: status === 'gone' ? undefined : { status } });
+      t.equal(await statusOf(db, uuid), status);
+    });
+
+    t.test(`a task that comes first is made, and the ticket is ${name} after it`, async (t) => {
+      const { queue, uuid } = await ticket();
+      const ending = leg('end', () => end(uuid));
+      const legs = [creating(uuid, queue.serverUuid), ending] as [Leg<Creation>, Leg<unknown>];
+      const [creation] = await runBehindLock<[Creation, unknown]>(url, lockTicket(uuid), legs);
+      t.equal(await made(creation), uuid);
+      t.equal(await statusOf(db, uuid), status);
+    });
+  }
+
+  // An expiry does not wait for a ticket in use: it leaves it for the next one.
+  t.test('a ticket that is expired first makes no task', async (t) => {
+    const { queue, uuid } = await ticket();
+    const expireSql = 'select * from cnapi_expire_tickets(100)';
+    const [creation] = await runBehindLock<[Creation]>(url, expireSql, [creating(uuid, queue.serverUuid)]);
+    t.match(creation, { kind: 'refused', ticket: { status: 'expired' } });
+    t.equal(await statusOf(db, uuid), 'expired');
+  });
+
+  t.test('a task that comes first is made, and the ticket is expired after it', async (t) => {
+    const { queue, uuid } = await ticket();
+    const creation = await db.transaction(async (connection) => {
+      const creation = await createTaskUnderTicket(connection, newTask(queue.serverUuid, { ticketUuid: uuid }));
+      t.same(await expireTickets(db, 100), [], 'a ticket in use is left for the next expiry');
+      return creation;
+    });
+    t.equal(await made(creation), uuid);
+    t.same(await expireTickets(db, 100), [{ uuid, status: 'expired' }]);
+    t.equal(await statusOf(db, uuid), 'expired');
+  });
+
+  t.test('a ticket that becomes active first makes the task', async (t) => {
+    const { queue, uuid: first } = await ticket();
+    const next = await addOne(db, queue);
+    const releasing = leg('release', () => releaseTicket(db, first));
+    const [, creation] = await runBehindLock<[unknown, Creation]>(url, lockTicket(next), [
+      releasing,
+      creating(next, queue.serverUuid),
+    ]);
+    t.equal(await made(creation), next);
+  });
+
+  t.test('two requests with one key around a release: both have the task that was made', async (t) => {
+    const { queue, uuid: ticketUuid } = await ticket();
+    const instance = await startInstance(t, { database: db, hub: new MemoryHub() });
+    const { serverUuid } = queue;
+    const request = { serverUuid, name: 'nop', params: {}, idempotencyKey: 'key', ticketUuid };
+    const asking = leg('ask', () => instance.tasks.create(request));
+    const [first, , again] = await runBehindLock<[{ id: string }, unknown, { id: string }]>(
+      url,
+      lockTicket(ticketUuid),
+      [asking, leg('release', () => releaseTicket(db, ticketUuid)), asking],
+    );
+    t.equal(again.id, first.id);
+    t.equal(await statusOf(db, ticketUuid), 'finished');
+  });
+
+  /** An active one that is due, so that an expiry takes it. */
+  async function ticket() {
+    const queue = newQueue();
+    const uuid = await addOne(db, queue);
+    await backdate(db, uuid);
+    return { queue, uuid };
+  }
+});

@@ -1,0 +1,86 @@
+/**
+ * Full queues, all of whose tickets are due at one moment, as after a long outage; and very many queues. What is quadratic in their number goes
+ * past the time that a statement may take, and then would so at each new attempt.
+ */
+import t from 'tap';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { deleteQueues, expireTickets, mendQueues, readNow, releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { addOne, complaints, migrations, newQueue, type Place, statusOf } from './support/waitlist-database.ts';
+
+const WAITING = 10_000;
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+t.test('full queues that are due', async (t) => {
+  const { database: db } = await freshDatabase(t, { migrations });
+
+  t.test('expire, one after the other', async (t) => {
+    const holders = [];
+    for (let n = 0; n < 3; n++) holders.push(await fill(db, newQueue(), '-1 second'));
+    await db.query(`update cnapi_waitlist_tickets set expires_at = cnapi_now() - interval '1 minute' where place = 1`);
+    for (let left = 3 * (WAITING + 1); left > 0; ) left -= (await expireTickets(db, 200)).length;
+    for (const holder of holders) t.equal(await statusOf(db, holder), 'expired');
+    t.same(await complaints(db), []);
+  });
+
+  t.test('are passed by a release', async (t) => {
+    const queue = newQueue();
+    const holder = await fill(db, queue, '-1 second');
+    await db.query(
+      `update cnapi_waitlist_tickets set expires_at = cnapi_now() + interval '1 hour' where id = $1::text and place > $2`,
+      [queue.id, WAITING],
+    );
+    const released = await releaseTicket(db, holder);
+    t.equal(released?.moved.length, WAITING + 1);
+    t.match(released?.moved.at(-1), { status: 'active' });
+    t.same(await complaints(db), []);
+  });
+
+  t.test('are deleted, several in one statement', async (t) => {
+    const serverUuid = 'full';
+    for (let n = 0; n < 3; n++) await fill(db, newQueue({ serverUuid }), '1 hour');
+    const { queues } = await deleteQueues(db, serverUuid, { before: await readNow(db), maxQueues: 3 });
+    t.equal(queues, 3);
+  });
+});
+
+t.test('many queues that came since the planner last looked are all seen to have a holder', async (t) => {
+  const { open } = await freshDatabase(t, { migrations });
+  const db = open({ maxConnections: 1 });
+  for (let n = 0; n < 7; n++) await addOne(db, newQueue());
+  await db.query('analyze cnapi_waitlist_tickets');
+  await db.query('analyze cnapi_waitlist_queues');
+  for (let n = 0; n < 8; n++) await mendQueues(db, 200);
+  await db.query(
+    `with q as (
+       insert into cnapi_waitlist_queues (server_uuid, scope, id, last_place, created_at, updated_at)
+         select 'many', 'vm', n::text, 1, cnapi_now(), cnapi_now() from generate_series(1, 20000) as n
+         returning *
+     )
+     insert into cnapi_waitlist_tickets (uuid, queue, place, server_uuid, scope, id, extra, expires_at, status, created_at,
+         updated_at, active_at)
+       select gen_random_uuid(), key, 1, server_uuid, scope, id, '{}', cnapi_now() + interval '1 hour', 'active',
+           cnapi_now(), cnapi_now(), cnapi_now()
+         from q`,
+  );
+  t.same(await mendQueues(db, 200), { queues: [], moved: [] });
+});
+
+/** A queue with a holder and as many that wait as may; returns the holder. */
+async function fill(database: Queryable, queue: Place, expiresIn: string): Promise<string> {
+  const holder = await addOne(database, queue);
+  await database.query(
+    `with q as (
+       update cnapi_waitlist_queues set last_place = $2::int + 1 where id = $1::text returning *
+     )
+     insert into cnapi_waitlist_tickets (uuid, queue, place, server_uuid, scope, id, extra, expires_at, status, created_at,
+         updated_at)
+       select gen_random_uuid(), key, place, server_uuid, scope, id, '{}', cnapi_now() + $3::interval, 'queued',
+           cnapi_now(), cnapi_now()
+         from q, generate_series(2, $2::int + 1) as place`,
+    [queue.id, WAITING, expiresIn],
+  );
+  return holder;
+}

@@ -1,0 +1,245 @@
+/**
+ * The concurrent pairs of the waitlist on real Postgres, each behind a forced lock wait, in both orders (law 5): both
+ * statements have taken their snapshots before either goes on. Whatever the order, all of I4 holds afterwards.
+ */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { createTicketOnce } from '../../../lib/control/waitlist/ticket-keys.ts';
+import {
+  createTicket,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  mendQueues,
+  readNow,
+  releaseTicket,
+  renewTicket,
+  type TicketChange,
+} from '../../../lib/control/waitlist/ticket-store.ts';
+import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import {
+  addOne,
+  addSome,
+  backdate,
+  bounds,
+  complaints,
+  migrations,
+  newQueue,
+  newTicket,
+  type Place,
+  statusesOf,
+  statusOf,
+} from './support/waitlist-database.ts';
+
+t.test('concurrent pairs', async (t) => {
+  const { url, open } = await freshDatabase(t, { migrations });
+  const db = open({ maxConnections: 10 });
+
+  const check = (name: string, body: (t: Test) => Promise<void>) =>
+    t.test(name, async (t) => {
+      await body(t);
+      t.same(await complaints(db), []);
+    });
+  const leg = <Result>(name: string, run: () => Promise<Result>): Leg<Result> => ({ name, run });
+  const lock = ({ serverUuid, scope, id }: Place) =>
+    `select 1 from cnapi_waitlist_queues where server_uuid = '${serverUuid}' and scope = '${scope}' and id = '${id}' for update`;
+  const creating = (queue: Place, uuid?: string) =>
+    leg('create', () => createTicket(db, newTicket(queue, { uuid: uuid ?? randomUUID() }), bounds));
+  const releasing = (uuid: string) => leg('release', () => releaseTicket(db, uuid));
+  const deleting = (uuid: string) => leg('delete', () => deleteTicket(db, uuid));
+  const renewing = (uuid: string) => leg('renew', () => renewTicket(db, uuid, { inMs: 3_600_000 }));
+  const expiring = leg('expire', () => expireTickets(db, 100));
+  const mending = leg('mend', () => mendQueues(db, 100));
+  /** As the other statement of a pair, in progress. */
+  const createSql = ({ serverUuid, scope, id }: Place, uuid: string) =>
+    `select * from cnapi_create_ticket('${uuid}', '${serverUuid}', '${scope}', '${id}', null, '{}', null, null, 3600000, null, 100, 100)`;
+  const releaseSql = (uuid: string) => `select * from cnapi_release_ticket('${uuid}')`;
+
+  /** Every operation as it can meet another one at a queue with these tickets, the first of them active and due if asked. */
+  const legsFor = async (queue: Place, [active = '', next = active]: string[]) => {
+    const before = await readNow(db);
+    return {
+      create: creating(queue),
+      'release the active one': releasing(active),
+      'release the next one': releasing(next),
+      'delete the active one': deleting(active),
+      'delete the next one': deleting(next),
+      'delete all': leg('delete all', () => deleteQueues(db, queue.serverUuid, { before, maxQueues: 10 })),
+      'renew the active one': renewing(active),
+      expire: expiring,
+      mend: mending,
+    };
+  };
+  type Operation = keyof Awaited<ReturnType<typeof legsFor>>;
+  const operations = Object.keys(await legsFor(newQueue(), [])) as Operation[];
+
+  for (const first of operations) {
+    check(`${first}, then each other operation, with and without one that waits, due and not`, async (t) => {
+      for (const second of operations) {
+        for (const [count, isDue] of [
+          [1, false],
+          [1, true],
+          [3, false],
+          [3, true],
+        ] as const) {
+          const queue = newQueue();
+          const uuids = await addSome(db, queue, count);
+          if (isDue) await backdate(db, uuids[0] ?? '');
+          const legs = await legsFor(queue, uuids);
+          await runBehindLock<[unknown, unknown]>(url, lock(queue), [legs[first], legs[second]]);
+          const wrong = await complaints(db);
+          if (wrong.length > 0) t.fail(`${first}, ${second}, ${count} tickets${isDue ? ', due' : ''}`, { wrong });
+        }
+      }
+    });
+  }
+
+  check('create and create where there is no queue yet: one is active, the other one waits', async (t) => {
+    const queue = newQueue();
+    const [first, second, third] = [randomUUID(), randomUUID(), randomUUID()];
+    const legs = [creating(queue, second), creating(queue, third)] as const;
+    await runBehindLock<[unknown, unknown]>(url, createSql(queue, first), [...legs]);
+    t.same((await statusesOf(db, [first, second, third])).toSorted(), ['active', 'queued', 'queued']);
+    t.equal(await statusOf(db, first), 'active');
+  });
+
+  check('a create that is still under way and its repetition give one ticket, whatever the queue', async (t) => {
+    const queue = newQueue();
+    await addOne(db, queue);
+    const [first, second] = [randomUUID(), randomUUID()];
+    const creatingOnce = (uuid: string) => {
+      const key = { key: 'k', requestHash: 'hash', maxWaiting: 100, maxOpen: 1_000 };
+      return leg('create once', () => createTicketOnce(db, newTicket(queue, { uuid }), key));
+    };
+    const made = await runBehindLock<unknown[]>(url, lock(queue), [creatingOnce(first), creatingOnce(second)]);
+    t.same(made, [
+      { uuid: first, requestHash: 'hash' },
+      { uuid: first, requestHash: 'hash' },
+    ]);
+    t.same(await statusesOf(db, [first, second]), ['queued', 'gone']);
+  });
+
+  check('the last ticket is released, then create: the row that goes takes nobody along', async (t) => {
+    const queue = newQueue();
+    const [last = ''] = await addSome(db, queue, 1);
+    const [second, third] = [randomUUID(), randomUUID()];
+    await runBehindLock<[unknown, unknown]>(url, releaseSql(last), [creating(queue, second), creating(queue, third)]);
+    t.same((await statusesOf(db, [second, third])).toSorted(), ['active', 'queued']);
+  });
+
+  check('create, then the last ticket is released: the new one is active', async (t) => {
+    const queue = newQueue();
+    const [last = ''] = await addSome(db, queue, 1);
+    const next = randomUUID();
+    const [released] = await runBehindLock<[TicketChange]>(url, createSql(queue, next), [
+      releasing(last) as Leg<TicketChange>,
+    ]);
+    t.match(released.moved, [
+      { uuid: last, status: 'finished' },
+      { uuid: next, status: 'active' },
+    ]);
+  });
+
+  check('delete all, then create: the new one is active; create, then delete all: it goes as well', async (t) => {
+    const queue = newQueue();
+    const old = await addSome(db, queue, 2);
+    const next = randomUUID();
+    const all = (await legsFor(queue, old))['delete all'];
+    await runBehindLock<[unknown, unknown]>(url, lock(queue), [all, creating(queue, next)]);
+    t.same(await statusesOf(db, [...old, next]), ['gone', 'gone', 'active']);
+    const later = randomUUID();
+    const again = (await legsFor(queue, [next]))['delete all'];
+    await runBehindLock<[unknown, unknown]>(url, lock(queue), [creating(queue, later), again]);
+    t.same(await statusesOf(db, [next, later]), ['gone', 'gone']);
+  });
+
+  check('release and release of one ticket: the lock goes on by one, whoever is told', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
+    const [first, second] = await runBehindLock<[TicketChange, TicketChange]>(url, lock(queue), [
+      releasing(one) as Leg<TicketChange>,
+      releasing(one) as Leg<TicketChange>,
+    ]);
+    t.match(first.moved, [{ uuid: one }, { uuid: two, status: 'active' }]);
+    t.same(second, { status: 'finished', moved: [] });
+    t.same(await statusesOf(db, [one, two, three]), ['finished', 'active', 'queued']);
+  });
+
+  check('release of the active one and of the next one, in both orders: the lock goes past both', async (t) => {
+    for (const isReversed of [false, true]) {
+      const queue = newQueue();
+      const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
+      const legs = [releasing(one), releasing(two)];
+      if (isReversed) legs.reverse();
+      await runBehindLock<unknown[]>(url, lock(queue), legs);
+      t.same(await statusesOf(db, [one, two, three]), ['finished', 'finished', 'active']);
+    }
+  });
+
+  check('delete and release of one ticket: the lock goes on by one', async (t) => {
+    for (const isReversed of [false, true]) {
+      const queue = newQueue();
+      const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
+      const legs: Leg<unknown>[] = [deleting(one), releasing(one)];
+      if (isReversed) legs.reverse();
+      await runBehindLock<unknown[]>(url, lock(queue), legs);
+      t.same(await statusesOf(db, [one, two, three]), ['gone', 'active', 'queued']);
+    }
+  });
+
+  check('renewed while it was about to expire: it lives on', async (t) => {
+    while ((await expireTickets(db, 100)).length > 0);
+    const queue = newQueue();
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    await backdate(db, one);
+    const renewed = `${lock(queue)};
+      update cnapi_waitlist_tickets set expires_at = cnapi_now() + interval '1 hour' where uuid = '${one}'`;
+    t.same(await runBehindLock<[unknown]>(url, renewed, [expiring]), [[]]);
+    t.same(await statusesOf(db, [one, two]), ['active', 'queued']);
+  });
+
+  check('renewed once it has expired, or when its time is up by the clock after the wait: refused', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    await backdate(db, one);
+    t.same(
+      await runBehindLock<[unknown]>(url, lock(queue), [expiring]),
+      [[]],
+      'a queue in use is left for the next time',
+    );
+    await expiring.run();
+    t.same(await renewing(one).run(), { status: 'expired', moved: [] });
+    await db.query(
+      `update cnapi_waitlist_tickets set expires_at = cnapi_now() + interval '1 second' where uuid = '${two}'`,
+    );
+    const passing = leg('time', () => new Promise((resolve) => setTimeout(resolve, 1_100)));
+    const [late] = await runBehindLock<[unknown, unknown]>(url, lock(queue), [renewing(two), passing]);
+    t.match(late, { status: 'expired', moved: [{ uuid: two, status: 'expired' }] });
+  });
+
+  check('mended by another while it was about to be: it is no defect any more', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    await db.query('delete from cnapi_waitlist_tickets where uuid = $1::uuid', [one]);
+    const mended = `${lock(queue)};
+      update cnapi_waitlist_tickets set status = 'active', active_at = cnapi_now() where uuid = '${two}'`;
+    t.same(await runBehindLock<[unknown]>(url, mended, [mending]), [{ queues: [], moved: [] }]);
+  });
+
+  check(
+    'sets of queues are locked in one order: expiries, deletions and menders of many do not stand in their way',
+    async (t) => {
+      const serverUuid = randomUUID();
+      const queues = Array.from({ length: 20 }, () => newQueue({ serverUuid }));
+      const uuids: string[] = [];
+      for (const queue of queues.toReversed()) uuids.push(await addOne(db, queue), await addOne(db, queue));
+      await backdate(db, ...uuids.filter((_, n) => n % 3 !== 0));
+      const before = await readNow(db);
+      const all = leg('delete all', () => deleteQueues(db, serverUuid, { before, maxQueues: 10 }));
+      const locked = queues[10] ?? newQueue();
+      await runBehindLock<unknown[]>(url, lock(locked), [expiring, all, expiring, mending, all, all]);
+      t.same(new Set(await statusesOf(db, uuids)), new Set(['gone', 'expired']));
+    },
+  );
+});

@@ -1,0 +1,391 @@
+/** The waitlist's functions, one after the other, on every database in use. At the same time: races.test.ts. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  listQueues,
+  listTickets,
+  mendQueues,
+  readNow,
+  readStandings,
+  readTicket,
+  releaseTicket,
+  renewTicket,
+} from '../../../lib/control/waitlist/ticket-store.ts';
+import { freshPglite } from '../../support/pglite.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import {
+  add,
+  addOne,
+  addSome,
+  backdate,
+  bounds,
+  complaints,
+  migrations,
+  newQueue,
+  newTicket,
+  rowsOf,
+  statusesOf,
+  statusOf,
+} from './support/waitlist-database.ts';
+
+const databases = {
+  Postgres: async (t: Test): Promise<Database> => (await freshDatabase(t, { migrations })).database,
+  PGlite: (t: Test): Promise<Database> => freshPglite(t, { migrations }),
+};
+
+for (const [kind, fresh] of Object.entries(databases)) t.test(`the waitlist in ${kind}`, (t) => theWaitlist(t, fresh));
+
+async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Promise<void> {
+  const db = await fresh(t);
+  /** After each of these all of I4 holds. */
+  const check = (name: string, body: (t: Test) => Promise<void>) =>
+    t.test(name, async (t) => {
+      await body(t);
+      t.same(await complaints(db), []);
+    });
+
+  check('the first ticket is active, the next ones wait, each answered with its queue', async (t) => {
+    const queue = newQueue();
+    const [one, two, three] = [
+      newTicket(queue, { action: 'provision', reqId: 'r1' }),
+      newTicket(queue),
+      newTicket(queue),
+    ];
+    t.match(await createTicket(db, one, bounds), [
+      { ...queue, serverUuid: undefined, uuid: one.uuid, status: 'active' },
+    ]);
+    await createTicket(db, two, bounds);
+    const rows = rowsOf(await createTicket(db, three, bounds));
+    t.same(
+      rows.map(({ uuid, status }) => [uuid, status]),
+      [
+        [one.uuid, 'active'],
+        [two.uuid, 'queued'],
+        [three.uuid, 'queued'],
+      ],
+    );
+    t.match(rows?.[0], {
+      action: 'provision',
+      reqid: 'r1',
+      extra: {},
+      expires_text: null,
+      server_uuid: queue.serverUuid,
+    });
+    t.match(await readTicket(db, two.uuid), rows?.[1]);
+    t.equal(await readTicket(db, randomUUID()), undefined);
+  });
+
+  check('what the ticket carries comes back as it was', async (t) => {
+    const extra = { 'a"b': ['é', 1e21, null, { deep: '\u0000' }], $: 'select' };
+    const odd = newQueue({ scope: `s'(*)\\`, id: 'a(b' });
+    const [row] = await add(db, odd, { extra, expiry: { atMs: Date.parse('3000-01-01'), text: '3000' } });
+    t.match(row, { extra, scope: odd.scope, id: odd.id, expires_text: '3000', expires_at: new Date('3000-01-01') });
+    t.equal(row?.status, 'active');
+    t.match(await add(db, odd), { length: 2 }, 'it finds its queue again');
+    for (const text of ['0001', '9999']) {
+      const uuid = await addOne(db, newQueue(), { expiry: { atMs: Date.parse(text), text } });
+      const { rows } = await db.query<{ year: string }>(
+        `select to_char(expires_at at time zone 'UTC', 'YYYY-MM-DD') as year from cnapi_waitlist_tickets
+           where uuid = $1::uuid`,
+        [uuid],
+      );
+      t.same(rows, [{ year: `${text}-01-01` }]);
+    }
+  });
+
+  check('queues differ by server, scope and id', async (t) => {
+    const queue = newQueue();
+    for (const other of [{}, { serverUuid: 'default' }, { scope: 'VM' }, { id: `${queue.id} ` }])
+      t.match(await add(db, { ...queue, ...other }), [{ status: 'active' }]);
+  });
+
+  check(
+    'an answer lists so many of those that wait and the new one in any case; a full queue takes no more',
+    async (t) => {
+      const queue = newQueue();
+      const uuids = await addSome(db, queue, 5);
+      const last = newTicket(queue);
+      const rows = rowsOf(await createTicket(db, last, { maxWaiting: 5, maxOpen: 100, maxListed: 2 }));
+      t.same(
+        rows.map(({ uuid }) => uuid),
+        [...uuids.slice(0, 3), last.uuid],
+      );
+      t.equal(await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }), 'queue-full');
+      await deleteTicket(db, uuids[2] ?? '');
+      t.match(await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }), { length: 4 });
+      t.equal(
+        await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }),
+        'queue-full',
+        'and counts, past many places',
+      );
+    },
+  );
+
+  check('a ticket that was added is told of, though its queue cannot be read', async (t) => {
+    const ticket = newTicket(newQueue());
+    const once: Queryable = {
+      query: (text, ...more) =>
+        text.includes('cnapi_add_ticket') ? db.query(text, ...more) : Promise.reject(new DatabaseUnavailableError()),
+    };
+    t.same(await createTicket(once, ticket, bounds), []);
+    t.equal(await statusOf(db, ticket.uuid), 'active');
+  });
+
+  check('released, the lock goes to the next in order, until nobody waits', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
+    t.same(await releaseTicket(db, one), {
+      status: 'finished',
+      moved: [
+        { uuid: one, status: 'finished', moved: true },
+        { uuid: two, status: 'active', moved: true },
+      ],
+    });
+    t.match(await releaseTicket(db, three), { status: 'finished', moved: { length: 1 } }, 'one that waits gives up');
+    t.match(await releaseTicket(db, two), { status: 'finished', moved: { length: 1 } });
+    t.match(await add(db, queue), [{ status: 'active' }], 'the queue begins anew');
+  });
+
+  check('what has ended does not change any more', async (t) => {
+    const queue = newQueue();
+    const [finished = '', expired = '', active = ''] = await addSome(db, queue, 3);
+    await releaseTicket(db, finished);
+    await backdate(db, expired);
+    await expireTickets(db, 10);
+    for (const [uuid, status] of [
+      [finished, 'finished'],
+      [expired, 'expired'],
+    ] as const) {
+      t.same(await releaseTicket(db, uuid), { status, moved: [] });
+      t.same(await renewTicket(db, uuid, { inMs: 1000 }), { status, moved: [] });
+    }
+    t.equal(await statusOf(db, active), 'active');
+    t.equal(await releaseTicket(db, randomUUID()), undefined);
+    t.equal(await renewTicket(db, randomUUID(), { inMs: 1000 }), undefined);
+    t.same(await deleteTicket(db, randomUUID()), []);
+  });
+
+  check('deleted in any status; the lock of the active one goes on', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = '', three = '', four = ''] = await addSome(db, queue, 4);
+    t.same(await deleteTicket(db, three), [{ uuid: three, status: 'deleted' }]);
+    t.same(await deleteTicket(db, one), [
+      { uuid: one, status: 'deleted' },
+      { uuid: two, status: 'active' },
+    ]);
+    await releaseTicket(db, two);
+    t.same(await deleteTicket(db, two), [{ uuid: two, status: 'deleted' }]);
+    t.same(await statusesOf(db, [one, two, three, four]), ['gone', 'gone', 'gone', 'active']);
+    await deleteTicket(db, four);
+  });
+
+  check('what is due expires, whether it waits or holds, and the lock goes to one whose time is not up', async (t) => {
+    const queue = newQueue();
+    const uuids = await addSome(db, queue, 5);
+    await backdate(db, ...uuids.filter((_, n) => n !== 3));
+    const moved = await expireTickets(db, 2);
+    t.same(
+      moved.map(({ status }) => status).sort(),
+      ['active', 'expired', 'expired', 'expired'],
+      'two were asked for; the third was at the head',
+    );
+    t.match(await expireTickets(db, 10), [{ uuid: uuids[4], status: 'expired' }]);
+    t.same(await statusesOf(db, uuids), ['expired', 'expired', 'expired', 'active', 'expired']);
+    t.same(await expireTickets(db, 10), []);
+  });
+
+  check('one call expires no more than it was asked for and the rest of one queue', async (t) => {
+    const queues = [newQueue(), newQueue(), newQueue()];
+    const uuids: string[] = [];
+    for (const queue of queues) uuids.push(...(await addSome(db, queue, 10)));
+    await backdate(db, ...uuids);
+    await db.query(
+      `update cnapi_waitlist_tickets set expires_at = expires_at - interval '1 minute' where status = 'active'`,
+    );
+    for (let left = 30; left > 0; ) {
+      const { length } = await expireTickets(db, 5);
+      t.ok(length >= 5 && length <= 15, `${length} of ${left}`);
+      left -= length;
+    }
+    t.same(new Set(await statusesOf(db, uuids)), new Set(['expired']));
+  });
+
+  check('a release never hands the lock to a ticket whose time is up', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
+    await backdate(db, one, two);
+    t.match(await releaseTicket(db, one), {
+      moved: [
+        { uuid: one, status: 'finished' },
+        { uuid: two, status: 'expired' },
+        { uuid: three, status: 'active' },
+      ],
+    });
+  });
+
+  check('an expiry that is past is taken: active, then expired', async (t) => {
+    const queue = newQueue();
+    const [row] = await add(db, queue, { expiry: { atMs: 0, text: '1970-01-01' } });
+    t.match(row, { status: 'active', expires_text: '1970-01-01' });
+    t.match(await expireTickets(db, 10), [{ uuid: row?.uuid, status: 'expired' }]);
+  });
+
+  check('renewed, a ticket lives on; once its time is up it has expired, whoever noticed', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    t.same(await renewTicket(db, one, { atMs: Date.parse('3000'), text: '3000' }), { status: 'active', moved: [] });
+    t.match(await readTicket(db, one), { expires_text: '3000', expires_at: new Date('3000') });
+    await renewTicket(db, two, { inMs: 60_000 });
+    const { rows } = await db.query<{ left: number }>(
+      `select extract(epoch from expires_at - cnapi_now())::float8 as left from cnapi_waitlist_tickets where uuid = $1::uuid`,
+      [two],
+    );
+    t.ok(Number(rows[0]?.left) > 30 && Number(rows[0]?.left) <= 60);
+    await backdate(db, one);
+    t.match(await renewTicket(db, one, { inMs: 60_000 }), {
+      status: 'expired',
+      moved: [
+        { uuid: one, status: 'expired' },
+        { uuid: two, status: 'active' },
+      ],
+    });
+  });
+
+  check("all of a server's tickets go, none becoming active, and nobody else's", async (t) => {
+    const serverUuid = randomUUID();
+    const other = await addOne(db, newQueue());
+    const gone: string[] = [];
+    for (let n = 0; n < 3; n++) gone.push(...(await addSome(db, newQueue({ serverUuid }), 3)));
+    await releaseTicket(db, gone[0] ?? '');
+    const before = await readNow(db);
+    const late = newQueue({ serverUuid });
+    const young = await addOne(db, late);
+    await db.query(
+      `update cnapi_waitlist_queues set created_at = created_at + interval '1 second' where id = '${late.id}'`,
+    );
+    const first = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
+    t.equal(first.queues, 2);
+    const second = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
+    t.equal(second.queues, 1);
+    t.same(await deleteQueues(db, serverUuid, { before, maxQueues: 2 }), { queues: 0, moved: [] });
+    t.same(
+      [...first.moved, ...second.moved].map(({ uuid }) => uuid).sort(),
+      gone.slice(1).sort(),
+      'those that had not ended',
+    );
+    t.equal(await deleteEnded(db, serverUuid, { before, maxTickets: 10 }), 1);
+    t.equal(await deleteEnded(db, serverUuid, { before, maxTickets: 10 }), 0);
+    t.same(new Set(await statusesOf(db, gone)), new Set(['gone']));
+    t.same(await statusesOf(db, [other, young]), ['active', 'active']);
+  });
+
+  check('old tickets that have ended are deleted, batch by batch; those that have not stay', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
+    await releaseTicket(db, one);
+    await backdate(db, two);
+    await expireTickets(db, 10);
+    t.equal(await deleteOldTickets(db, 30, 10), 0);
+    // The guard is about operations; here the past is made.
+    await db.query('alter table cnapi_waitlist_tickets disable trigger cnapi_waitlist_guard');
+    await db.query(`update cnapi_waitlist_tickets set updated_at = cnapi_now() - interval '31 days'`);
+    await db.query('alter table cnapi_waitlist_tickets enable trigger cnapi_waitlist_guard');
+    t.equal(await deleteOldTickets(db, 30, 1), 1);
+    while ((await deleteOldTickets(db, 30, 10)) > 0);
+    t.same(await statusesOf(db, [one, two, three]), ['gone', 'gone', 'active']);
+  });
+
+  check('the database refuses what no ticket may become, and a second active one', async (t) => {
+    const queue = newQueue();
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    const set = (uuid: string, change: string) =>
+      db.query(`update cnapi_waitlist_tickets set ${change} where uuid = '${uuid}'`);
+    await t.rejects(set(two, `status = 'active'`), { code: '23505' });
+    await t.rejects(set(one, `status = 'queued'`), /cannot become queued/);
+    await t.rejects(set(one, 'place = 7'), /cannot become/);
+    await t.rejects(set(one, 'queue = 7'), /cannot become/);
+    await t.rejects(set(one, `status = 'lost'`), { code: '23514' });
+    await releaseTicket(db, one);
+    for (const status of ['queued', 'active', 'expired', 'finished'])
+      await t.rejects(set(one, `status = '${status}'`), /is finished at place 1/);
+  });
+
+  check('a queue that somebody left without an active ticket is found and goes on; an empty row goes', async (t) => {
+    t.same(await mendQueues(db, 10), { queues: [], moved: [] });
+    const [queue, empty] = [newQueue(), newQueue()];
+    const [one = '', two = ''] = await addSome(db, queue, 2);
+    const lonely = await addOne(db, empty);
+    await db.query('delete from cnapi_waitlist_tickets where uuid = any ($1::uuid[])', [[one, lonely]]);
+    const { queues, moved } = await mendQueues(db, 10);
+    t.equal(queues.length, 2);
+    t.match(moved, [{ uuid: two, status: 'active' }]);
+    t.same(await mendQueues(db, 10), { queues: [], moved: [] });
+  });
+
+  check(
+    "a server's tickets are listed in the order of their creation, page by page, and stand is read of many",
+    async (t) => {
+      const serverUuid = randomUUID();
+      const uuids = await addSome(db, newQueue({ serverUuid }), 7);
+      await releaseTicket(db, uuids[0] ?? '');
+      const page = async (limit: number, offset: number) =>
+        (await listTickets(db, serverUuid, { limit, offset })).map(({ uuid }) => uuid);
+      t.same(await page(1000, 0), uuids);
+      t.same([...(await page(3, 0)), ...(await page(3, 3)), ...(await page(3, 6))], uuids);
+      t.same(await page(3, 7), []);
+      const standings = new Map(await readStandings(db, [...uuids.slice(0, 2), randomUUID()]));
+      t.same(
+        standings,
+        new Map([
+          [uuids[0], 'finished'],
+          [uuids[1], 'active'],
+        ] as [string, string][]),
+      );
+    },
+  );
+
+  check('queues are listed by name with holder, depth and ages, as long as somebody holds them', async (t) => {
+    await db.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets cascade');
+    const [a, b, c] = [newQueue({ serverUuid: 'a' }), newQueue({ serverUuid: 'b' }), newQueue({ serverUuid: 'c' })];
+    await addSome(db, c, 1);
+    const holder = await addOne(db, b, {
+      action: 'start',
+      reqId: 'r2',
+      expiry: { atMs: Date.parse('3000'), text: '3000' },
+    });
+    await addSome(db, b, 2);
+    const [brief = ''] = await addSome(db, a, 1);
+    await releaseTicket(db, brief);
+    await db.query(
+      `update cnapi_waitlist_tickets
+         set active_at = active_at - interval '1 minute', created_at = created_at - interval '1 hour'
+         where status in ('active', 'queued')`,
+    );
+    const rows = await listQueues(db, { limit: 10, offset: 0 });
+    t.match(rows, [
+      {
+        server_uuid: 'b',
+        scope: 'vm',
+        id: b.id,
+        waiting: 2,
+        holder,
+        action: 'start',
+        reqid: 'r2',
+        expires_text: '3000',
+      },
+      { server_uuid: 'c', waiting: 0, oldest_waiting_ms: null },
+    ]);
+    t.equal(rows.length, 2);
+    const ages = [Number(rows[0]?.active_ms), Number(rows[0]?.oldest_waiting_ms)] as const;
+    t.ok(ages[0] >= 60_000 && ages[0] < 3_600_000 && ages[1] >= 3_600_000, `${ages}`);
+    t.match(await listQueues(db, { limit: 1, offset: 1 }), [{ server_uuid: 'c' }]);
+  });
+}
