@@ -1,6 +1,6 @@
 /**
  * The tasks that agents of a fleet know, with the one fact that both ends need: whether a task may
- * run again when its outcome is unknown. The agent's catalogue (`lib/cn-agent/tasks`) defines what
+ * run again when its outcome is unknown. The agent's catalogue (`lib/agent/tasks`) defines what
  * each task does. An agent's capabilities name its tasks as `task:<name>`.
  */
 export interface TaskKind {

@@ -3,7 +3,7 @@
  * own, the same each time. They stay until all is well again, so that all of them must have been connected.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { serverUuidOf } from '../../lib/fleet/fleet.ts';
+import { serverUuidOf } from '../../lib/agent/simulated/fleet.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { pick } from './chance.ts';
 import type { FaultKind, Stage } from './harm.ts';

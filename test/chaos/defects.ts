@@ -28,17 +28,17 @@ export const defects: readonly Defect[] = [
     rule: 'commands run once, before their end',
     changes: [
       {
-        file: 'lib/cn-agent/runner.ts',
+        file: 'lib/agent/runner/runner.ts',
         find: `.filter((task) => task.state === 'running');`,
         put: '.filter(() => false);',
       },
       {
-        file: 'lib/cn-agent/runner.ts',
+        file: 'lib/agent/runner/runner.ts',
         find: `else if (task.state === 'accepted' && !this.#works.has(task.id))`,
         put: 'else if (!this.#works.has(task.id))',
       },
       {
-        file: 'lib/cn-agent/journal.ts',
+        file: 'lib/agent/journal/journal.ts',
         find: `if (known?.state !== 'accepted')`,
         put: `if (known === undefined || known.state === 'ended')`,
       },

@@ -1,7 +1,7 @@
 /** The commands against real instances and agents. All tests share one zone. */
 import { existsSync, writeFileSync } from 'node:fs';
 import t from 'tap';
-import { processFacts } from '../../lib/cn-agent/proc.ts';
+import { processFacts } from '../../lib/agent/machine/proc.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
 import { Cli, CNAPI, records } from './rig.ts';

@@ -5,7 +5,7 @@ import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { PromotionWatch } from '../../lib/control/promotion.ts';
 import { type Session, SessionTable } from '../../lib/control/roster/session.ts';
 import type { Address } from '../../lib/protocol/frames.ts';
-import { agent } from '../cn-agent/agent-rig.ts';
+import { agent } from '../agent/agent-rig.ts';
 import { freshZone } from '../support/apps.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import mustache from 'mustache';
 import t from 'tap';
-import { parseAgentOptions } from '../../lib/cn-agent/options.ts';
+import { parseAgentOptions } from '../../lib/agent/options.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { freshDatabase } from '../support/postgres.ts';
 

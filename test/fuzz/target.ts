@@ -42,7 +42,7 @@ export class Target {
     writeFileSync(file, JSON.stringify(settings));
     this.instance = this.program('instance', 'server.ts', ['--config', file]);
     const agents = ['--agents', String(1 + BAIT), '--seed', path.basename(this.directory), '--url', this.url];
-    this.#fleet = this.program('fleet', 'lib/fleet/main.ts', agents).program;
+    this.#fleet = this.program('fleet', 'lib/agent/simulated/main.ts', agents).program;
     this.#programs = [this.instance.program, this.#fleet];
   }
 
@@ -59,7 +59,7 @@ export class Target {
     const directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-fuzz-'));
     const url = `http://127.0.0.1:${port}`;
     const args = ['--agents', String(agents), '--seed', path.basename(directory), '--log-level', 'error', '--url', url];
-    return new ProbedProgram({ name: 'fleet', file: 'lib/fleet/main.ts', args, directory });
+    return new ProbedProgram({ name: 'fleet', file: 'lib/agent/simulated/main.ts', args, directory });
   }
 
   get url(): string {

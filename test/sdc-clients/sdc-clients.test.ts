@@ -177,7 +177,7 @@ async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-old-client-'));
   const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
   const logFile = path.join(folder, 'agent.log');
-  const agent = new Program({ name: 'agent', command: ownProgram('lib/cn-agent/main.ts', args), logFile });
+  const agent = new Program({ name: 'agent', command: ownProgram('lib/agent/main.ts', args), logFile });
   t.teardown(async () => {
     await agent.kill();
     rmSync(folder, { recursive: true, force: true });

@@ -1,8 +1,8 @@
 /** One server of the simulated world: its machine and disk, and the agent process that runs on it, if one does. */
-import { Agent } from '../../lib/cn-agent/agent.ts';
-import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
-import { Pulse } from '../../lib/cn-agent/pulse.ts';
-import { catalogue } from '../../lib/cn-agent/tasks/catalogue.ts';
+import { Agent } from '../../lib/agent/agent.ts';
+import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
+import { Pulse } from '../../lib/agent/link/pulse.ts';
+import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { type Disk, SimJournal } from './sim-journal.ts';
 import { AgentEnd, type LinkDoor } from './sim-link.ts';

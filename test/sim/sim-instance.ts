@@ -1,5 +1,5 @@
 /** One instance of the simulated world, through all its lives: the product's core over simulated ports. */
-import type { UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
+import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core, type Door } from '../../lib/control/core.ts';
 import { SimDatabase } from './sim-database.ts';

@@ -9,7 +9,7 @@ import {
   type JournalState,
   newJournal,
   prune,
-} from '../../lib/cn-agent/journal.ts';
+} from '../../lib/agent/journal/journal.ts';
 import type { SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 

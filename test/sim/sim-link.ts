@@ -4,7 +4,7 @@
  */
 import { WebSocket } from 'ws';
 import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
-import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
+import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { closeReason } from '../../lib/protocol/close-reason.ts';
 import type { Packet, Peer, SimNetwork, Wire } from './sim-network.ts';
 import type { SimProcess } from './sim-process.ts';

@@ -2,9 +2,9 @@
  * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and keeps account of each. A command is a
  * process of its own: it goes on when the agent dies, until it is done or somebody ends its group.
  */
-import type { ProcessGroup } from '../../lib/cn-agent/journal.ts';
-import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/cn-agent/machine.ts';
-import { standInSysinfo } from '../../lib/fleet/stand-in-sysinfo.ts';
+import type { ProcessGroup } from '../../lib/agent/journal/journal.ts';
+import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/agent/machine/machine.ts';
+import { standInSysinfo } from '../../lib/agent/simulated/stand-in-sysinfo.ts';
 import type { Timer } from '../../lib/platform/clock.ts';
 import { EPOCH_MS, type SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';

@@ -3,7 +3,7 @@
  * each other only by what arrives. A way can be cut in one direction or both, without a FIN: what is sent meanwhile arrives when it
  * is mended, as TCP sends it again. Whoever loses its power is not heard of any more.
  */
-import type { UpgradeRefusal } from '../../lib/cn-agent/link-socket.ts';
+import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { Story } from './story.ts';

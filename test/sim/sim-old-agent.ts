@@ -1,5 +1,5 @@
 /** A server whose agent has no link: it registers, and posts a heartbeat each 5 s to whichever instance it comes to. */
-import { standInSysinfo } from '../../lib/fleet/stand-in-sysinfo.ts';
+import { standInSysinfo } from '../../lib/agent/simulated/stand-in-sysinfo.ts';
 import { SimClient } from './sim-client.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import type { World } from './world.ts';

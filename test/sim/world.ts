@@ -1,5 +1,5 @@
 /** One simulated world, from its seed to its verdict: puts everything together and lets it run until all is well, or is not. */
-import type { Endpoint } from '../../lib/cn-agent/endpoints.ts';
+import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import type { Change } from './changes.ts';
 import { Checks, type Invariant } from './checks.ts';
 import { Conditions } from './conditions.ts';

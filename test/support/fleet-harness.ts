@@ -156,7 +156,7 @@ export class Zone {
     const data = path.join(this.directory, `agent-${this.agents.length}`);
     const urls = instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
     const args = [...urls, '--data', data, '--uuid', serverUuid];
-    const agent = { serverUuid, data, program: this.#program(path.basename(data), 'lib/cn-agent/main.ts', args) };
+    const agent = { serverUuid, data, program: this.#program(path.basename(data), 'lib/agent/main.ts', args) };
     this.agents.push(agent);
     agent.program.start();
     return agent;
@@ -165,7 +165,7 @@ export class Zone {
   /** Simulated agents in a process of their own, which is not started yet. */
   fleetOf(name: string, options: readonly string[]): Program {
     const urls = this.instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
-    return this.#program(name, 'lib/fleet/main.ts', [...options, ...urls]);
+    return this.#program(name, 'lib/agent/simulated/main.ts', [...options, ...urls]);
   }
 
   /**

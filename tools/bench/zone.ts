@@ -6,7 +6,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import type { FleetStatus } from '../../lib/fleet/fleet.ts';
+import type { FleetStatus } from '../../lib/agent/simulated/fleet.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { ownProgram, Program } from '../processes/program.ts';
@@ -109,7 +109,7 @@ export class Zone {
       const share = Math.floor(agents / processes) + (each < agents % processes ? 1 : 0);
       const pace = ['--rate', String(Math.ceil(rate / processes)), '--sysinfo', sysinfo];
       const args = ['--agents', String(share), '--seed', systemRandom.uuid(), ...pace, ...known];
-      this.#startProgram(this.fleets, `fleet-${this.fleets.length}`, 'lib/fleet/main.ts', args);
+      this.#startProgram(this.fleets, `fleet-${this.fleets.length}`, 'lib/agent/simulated/main.ts', args);
     }
     await this.untilRunning(before + agents);
   }
@@ -123,7 +123,7 @@ export class Zone {
     for (let each = 0; each < count; each++) {
       const name = `agent-${this.agents.length}`;
       const args = ['--data', path.join(this.#folder, name), '--uuid', systemRandom.uuid(), ...known];
-      this.#startProgram(this.agents, name, 'lib/cn-agent/main.ts', args);
+      this.#startProgram(this.agents, name, 'lib/agent/main.ts', args);
     }
     await this.untilRunning(before + count);
     await this.untilKnown(before + count);

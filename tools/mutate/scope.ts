@@ -13,7 +13,7 @@ const MUTATED = [
   'lib/control/waitlist/*.ts',
   'lib/platform/waits/*.ts',
   'lib/control/events/*.ts',
-  'lib/cn-agent/runner.ts',
+  'lib/agent/runner/runner.ts',
 ];
 /**
  * Earlier versions of the database's functions: later migrations replace them, so most changes to
@@ -54,7 +54,7 @@ export class TestMap {
   of(file: string, { isWide = false } = {}): string[] {
     const folder = path.posix.dirname(file);
     const folders = [folder.replace(/^lib/, 'test'), ...(MORE_FOLDERS[folder] ?? [])];
-    const isOne = folder === 'lib/cn-agent';
+    const isOne = folder === 'lib/agent';
     const base = path.posix.basename(file, '.ts');
     const tests = folders.flatMap((each) => globSync(`${each}/*.test.ts`, { cwd: this.#root }));
     const mirrored = tests

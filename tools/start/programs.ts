@@ -43,7 +43,7 @@ export function nameServerCommand(data: string, port: number, databaseUrl: strin
 
 export function agentCommand(data: string, dns: string, tokenFile: string | undefined): Command {
   const args = [...discovery(dns), ...tokenFrom(tokenFile), '--data', path.join(data, 'agent')];
-  return nodeCommand('lib/cn-agent/main.ts', args);
+  return nodeCommand('lib/agent/main.ts', args);
 }
 
 export interface FleetPlan {
@@ -54,7 +54,7 @@ export interface FleetPlan {
 
 export function fleetCommand(data: string, { dns, agents, tokenFile }: FleetPlan): Command {
   const args = ['--agents', String(agents), ...discovery(dns), ...tokenFrom(tokenFile)];
-  return nodeCommand('lib/fleet/main.ts', [...args, '--data', path.join(data, 'fleet')]);
+  return nodeCommand('lib/agent/simulated/main.ts', [...args, '--data', path.join(data, 'fleet')]);
 }
 
 function tokenFrom(file: string | undefined): string[] {

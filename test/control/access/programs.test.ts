@@ -70,7 +70,7 @@ t.test('an operator sets up a zone with TLS and tokens, runs a command and revok
   const agentToken = path.join(folder, 'agent.token');
   await toFile(agentToken, ['one-server', '--role', 'agent', '--server', serverUuid]);
   const trust = ['--ca', authority.caFile, '--token-file', agentToken];
-  const agent = start('agent', 'lib/cn-agent/main.ts', ['--data', data, '--uuid', serverUuid, '--url', url, ...trust]);
+  const agent = start('agent', 'lib/agent/main.ts', ['--data', data, '--uuid', serverUuid, '--url', url, ...trust]);
   const statusOf = async () => {
     const { stdout } = await run(['servers', '--json']);
     return (JSON.parse(stdout) as { uuid: string; status: string }[]).find(({ uuid }) => uuid === serverUuid)?.status;

@@ -29,7 +29,7 @@ async function realAgent(t: Test): Promise<RealAgent> {
   const start = (urls: readonly string[], ...more: string[]) => {
     const args = [...urls.flatMap((url) => ['--url', url]), '--data', data, '--uuid', serverUuid, ...more];
     const logFile = path.join(data, `agent-${programs.length}.log`);
-    const program = new Program({ name: 'agent', command: ownProgram('lib/cn-agent/main.ts', args), logFile });
+    const program = new Program({ name: 'agent', command: ownProgram('lib/agent/main.ts', args), logFile });
     programs.push(program);
     program.start();
     return program;

@@ -3,7 +3,7 @@
  * before stay so. The instances take their event loops for busy, so that they admit as few as they ever do; that needs no load.
  */
 import t, { type Test } from 'tap';
-import { Fleet } from '../../../lib/fleet/fleet.ts';
+import { Fleet } from '../../../lib/agent/simulated/fleet.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';

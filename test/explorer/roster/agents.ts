@@ -1,6 +1,6 @@
 /** What may happen at an agent's end: its link's real `step`, the disk, its clock, its death. */
-import type { step } from '../../../lib/cn-agent/link.ts';
-import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/cn-agent/link-state.ts';
+import type { step } from '../../../lib/agent/link/link.ts';
+import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/agent/link/link-state.ts';
 import type { Move } from '../explorer.ts';
 import {
   type AgentState,

@@ -2,7 +2,7 @@
  * Renumbers the counters of a world's state in their order, without gaps: only which is higher ever matters, and a new one
  * is above all others. Zero stays zero.
  */
-import type { LinkState } from '../../../lib/cn-agent/link-state.ts';
+import type { LinkState } from '../../../lib/agent/link/link-state.ts';
 import {
   type AgentState,
   type DownFrame,

@@ -1,5 +1,5 @@
 /** The roster's worlds as they are walked, and what is put into them on purpose to be found. */
-import { step } from '../../../lib/cn-agent/link.ts';
+import { step } from '../../../lib/agent/link/link.ts';
 import { decideHello } from '../../../lib/control/roster/roster.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { recordLoss } from './model.ts';

@@ -1,5 +1,5 @@
 /** What of the product a world runs on, so that a test can put something wrong in its place. */
-import { step } from '../../../lib/cn-agent/link.ts';
+import { step } from '../../../lib/agent/link/link.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';
 import { decideHello } from '../../../lib/control/roster/roster.ts';
 import { accept, recordLoss, recordOrphan } from './model.ts';

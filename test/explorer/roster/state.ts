@@ -3,8 +3,8 @@
  * connections, the row. Counters (epochs, connection attempts, sockets) are renumbered in their order after each step, so
  * that a world in which agents try for ever is finite.
  */
-import type { Endpoint } from '../../../lib/cn-agent/endpoints.ts';
-import { initialLink, type LinkState } from '../../../lib/cn-agent/link-state.ts';
+import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
+import { initialLink, type LinkState } from '../../../lib/agent/link/link-state.ts';
 import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/control/roster/roster.ts';
 import type { Row, Run } from './model.ts';
 

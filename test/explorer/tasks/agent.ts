@@ -1,8 +1,8 @@
 /**
- * What may happen at the agent: lib/cn-agent/runner.ts in its order, over the product's journal and answers. One task at a
+ * What may happen at the agent: lib/agent/runner/runner.ts in its order, over the product's journal and answers. One task at a
  * time runs, as in the serial lane.
  */
-import type { JournalRecord, JournalState } from '../../../lib/cn-agent/journal.ts';
+import type { JournalRecord, JournalState } from '../../../lib/agent/journal/journal.ts';
 import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
 import type { Move } from '../explorer.ts';
 import { spend } from './fault.ts';

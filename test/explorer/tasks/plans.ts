@@ -1,5 +1,5 @@
 /** The worlds of tasks as they are walked, and what is put into them on purpose to be found. */
-import { answerTask } from '../../../lib/cn-agent/answers.ts';
+import { answerTask } from '../../../lib/agent/runner/answers.ts';
 import { decideAtInventory, taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { type Rules, rules } from './rules.ts';

@@ -1,5 +1,5 @@
 /** The state of a small world of tasks: their rows, one server's agent with its journal, two instances, what is on its way. */
-import { type JournalState, newJournal } from '../../../lib/cn-agent/journal.ts';
+import { type JournalState, newJournal } from '../../../lib/agent/journal/journal.ts';
 import type { InventoryDecision, KnownTask } from '../../../lib/control/tasks/task.ts';
 import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
 import { type AsRead, type Fence, newTask, type TaskRow } from './model.ts';

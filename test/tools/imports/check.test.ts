@@ -62,7 +62,7 @@ t.test('an import in the wrong direction is reported', async (t) => {
     ['lib/control/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
     ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'tasks may not know http'],
     ['lib/platform/clock.ts', '../wire/frames.ts', 'ports may not know wire'],
-    ['lib/cn-agent/link.ts', '../moray/pool.ts', 'cn-agent may not know moray'],
+    ['lib/agent/link/link.ts', '../moray/pool.ts', 'cn-agent may not know moray'],
     ['lib/control/http/listener.ts', '../../tools/name-server.ts', 'http may not know tools/name-server.ts'],
     ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know http'],
   ];

@@ -4,8 +4,8 @@
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { serverUuidOf } from '../../../lib/fleet/fleet.ts';
-import { standInSysinfo } from '../../../lib/fleet/stand-in-sysinfo.ts';
+import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
+import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { profileCpu } from '../profile.ts';

@@ -1,0 +1,272 @@
+/**
+ * One agent: it connects the link, journal, runner and reports with the legacy protocol (used while
+ * there is no link) and the tasks posted to its HTTP port. main.ts runs one for a real machine; the
+ * fleet runs thousands of simulated ones. The caller owns the journal (already read), the pulse and
+ * the HTTP port (already listening). The agent owns the rest.
+ */
+import type { Logger } from '../platform/log.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
+import type { Random } from '../platform/random.ts';
+import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../protocol/frames.ts';
+import { type Credentials, NO_CREDENTIALS } from './link/credentials.ts';
+import type { Endpoint } from './link/endpoints.ts';
+import type { Protocol } from './link/fallback.ts';
+import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
+import { inventoryOf, type Journal } from './journal/journal.ts';
+import { Link, type LinkOwner } from './link/link-driver.ts';
+import type { Dial } from './link/link-socket.ts';
+import type { Machine } from './machine/machine.ts';
+import { OldCnapi } from './legacy/old-cnapi.ts';
+import { OldScheme } from './legacy/old-scheme.ts';
+import type { Outbox } from './runner/outbox.ts';
+import { isPostedId } from './journal/posted-id.ts';
+import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-tasks.ts';
+import type { Pulse, Pulsed } from './link/pulse.ts';
+import { Reports } from './machine/reports.ts';
+import { Runner } from './runner/runner.ts';
+import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
+
+export interface AgentDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  pulse: Pulse;
+  dial: Dial;
+  /** For HTTP requests; `dial` has its own. */
+  credentials?: Credentials | undefined;
+  resolve(): Promise<readonly Endpoint[]>;
+  journal: Journal;
+  machine: Machine;
+  tasks: Catalogue;
+  serverUuid: string;
+  agentVersion: string;
+  allowReboot: boolean;
+  protocol: Protocol;
+  /** Receives posted tasks, if tasks may be posted to this agent. */
+  httpPort?: HttpPort | undefined;
+  /** A local address to connect from. */
+  localAddress?: string | undefined;
+}
+
+/** How long a stopping agent waits for acknowledgements of the task ends that it has journalled. */
+const FAREWELL_MS = 1000;
+/** How long a stopping agent waits for running tasks to end. */
+const STOP_WITHIN_MS = 8000;
+/**
+ * The link runs at every pulse. Runner and reports run once a second, so thousands of agents fit in
+ * one process.
+ */
+const CHORES_MS = 1000;
+
+export class Agent implements LinkOwner, HttpWorker, Pulsed {
+  readonly #deps: AgentDeps;
+  readonly #link: Link;
+  readonly #runner: Runner;
+  readonly #reports: Reports;
+  readonly #posted: PostedTasks;
+  readonly #oldCnapi: OldCnapi;
+  readonly #oldScheme: OldScheme;
+  readonly #capabilities: string[];
+  /** When runner and reports run next. */
+  #choresAt = 0;
+  #stopped: Promise<void> | undefined;
+
+  constructor(deps: AgentDeps) {
+    this.#deps = deps;
+    const { clock, random, log, dial, resolve, journal, machine, tasks, serverUuid, agentVersion, localAddress } = deps;
+    this.#capabilities = capabilitiesOf(tasks);
+    this.#link = new Link({
+      clock,
+      random,
+      log,
+      dial,
+      serverUuid,
+      localAddress,
+      resolve,
+      protocol: deps.protocol,
+      owner: this,
+      incarnation: random.uuid(),
+      epoch: journal.state.epoch,
+    });
+    const { allowReboot } = deps;
+    const outbox = this.#outbox();
+    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot });
+    this.#reports = new Reports({ machine, outbox: this.#link, log, serverUuid });
+    this.#posted = new PostedTasks({
+      clock,
+      random,
+      give: (frame) => this.#runner.onTask(frame),
+      acknowledge: (frame) => this.#runner.onAck(frame),
+    });
+    const found = (addresses: readonly Endpoint[]) => this.#link.found(addresses);
+    const credentials = deps.credentials ?? NO_CREDENTIALS;
+    this.#oldCnapi = new OldCnapi({
+      clock,
+      random,
+      serverUuid,
+      agentVersion,
+      resolve,
+      credentials,
+      found,
+      localAddress,
+    });
+    this.#oldScheme = new OldScheme({ clock, random, log, machine, cnapi: this.#oldCnapi, serverUuid });
+  }
+
+  /** Sends frames about a posted task to PostedTasks and all other frames to the link. */
+  #outbox(): Outbox {
+    const link = this.#link;
+    return {
+      get maxFrameBytes() {
+        return link.maxFrameBytes;
+      },
+      hasRoomFor: (taskId) => isPostedId(taskId) || link.hasRoom,
+      send: (frame) => {
+        if (!('id' in frame && isPostedId(frame.id))) return link.send(frame);
+        this.#posted.hear(frame);
+        return true;
+      },
+    };
+  }
+
+  get serverUuid(): string {
+    return this.#deps.serverUuid;
+  }
+
+  get link(): Link {
+    return this.#link;
+  }
+
+  /** True while the agent uses the legacy protocol. */
+  get isOldStyle(): boolean {
+    return this.#oldScheme.isRunning;
+  }
+
+  /** Resolves when the agent has begun to connect to its first instance. */
+  async start(): Promise<void> {
+    const { journal, machine, pulse, protocol, httpPort } = this.#deps;
+    await forgetPosted(journal, machine);
+    await Promise.all([this.#runner.recover(), this.#reports.start()]);
+    if (this.#stopped) return;
+    httpPort?.serve(this);
+    pulse.add(this);
+    if (protocol === 'old') this.#oldScheme.start();
+    else this.#link.start();
+  }
+
+  /**
+   * Ends running tasks, reports their ends if it can, and disconnects. The caller closes the
+   * journal.
+   */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #stop(): Promise<void> {
+    const { clock, httpPort } = this.#deps;
+    await settlesWithin(clock, STOP_WITHIN_MS, this.#runner.stop());
+    this.#posted.giveUp();
+    await httpPort?.stop();
+    await this.#oldScheme.stop();
+    const until = clock.now() + FAREWELL_MS;
+    while (this.#link.isLive && this.#hasUnacknowledgedEnds() && clock.now() < until) await clock.sleep(20);
+    this.#deps.pulse.remove(this);
+    this.#link.stop();
+  }
+
+  #hasUnacknowledgedEnds(): boolean {
+    for (const task of this.#deps.journal.state.tasks.values()) if (task.state === 'ended') return true;
+    return false;
+  }
+
+  /** Simulates a crash, for the fleet: ends no task and sends nothing. */
+  abandon(): void {
+    this.#stopped ??= Promise.resolve();
+    this.#deps.pulse.remove(this);
+    this.#link.stop();
+    void this.#oldScheme.stop();
+    void this.#runner.abandon();
+  }
+
+  tick(now: number, healthyMs: number): void {
+    this.#link.tick(now, healthyMs);
+    if (now < this.#choresAt || !this.#link.isLive) return;
+    this.#choresAt = now + CHORES_MS;
+    this.#runner.tick(now);
+    this.#reports.tick(now);
+  }
+
+  hello(): Pick<HelloFrame, 'capabilities' | 'journalId' | 'bootId' | 'agentVersion' | 'sysinfoDigest'> {
+    return {
+      capabilities: this.#capabilities,
+      journalId: this.#deps.journal.state.journalId,
+      bootId: this.#deps.machine.bootId,
+      agentVersion: this.#deps.agentVersion,
+      sysinfoDigest: this.#reports.digest,
+    };
+  }
+
+  journalEpoch(epoch: number): Promise<void> {
+    return this.#deps.journal.append({ record: 'epoch', epoch });
+  }
+
+  async renewJournal(): Promise<void> {
+    this.#deps.log.warn({ server_uuid: this.serverUuid }, 'the journal is not accepted any more; a new one begins');
+    await this.#runner.abandon();
+    this.#posted.giveUp();
+    await this.#deps.journal.renew();
+  }
+
+  inventory(): ReturnType<typeof inventoryOf> {
+    return inventoryOf(this.#deps.journal.state);
+  }
+
+  entered(welcome: WelcomeFrame): void {
+    this.#choresAt = 0;
+    this.#runner.entered();
+    this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
+    void this.#oldScheme.stop();
+  }
+
+  fallBack(): void {
+    this.#oldCnapi.know(this.#link.state.known);
+    this.#oldScheme.start();
+  }
+
+  onTask(frame: TaskFrame): void {
+    if (!isPostedId(frame.id)) this.#runner.onTask(frame);
+  }
+
+  onAck(frame: TaskAckFrame): void {
+    if (!isPostedId(frame.id)) this.#runner.onAck(frame);
+  }
+
+  onCancel(frame: TaskCancelFrame): void {
+    if (!isPostedId(frame.id)) this.#runner.onCancel(frame);
+  }
+
+  get isPaused(): boolean {
+    return this.#runner.isPaused;
+  }
+
+  get isFull(): boolean {
+    return this.#posted.isFull;
+  }
+
+  get history(): PostedTasks['history'] {
+    return this.#posted.history;
+  }
+
+  knows(taskName: string): boolean {
+    return this.#deps.tasks.has(taskName);
+  }
+
+  post(task: PostedTask): ReturnType<PostedTasks['post']> {
+    return this.#posted.post(task);
+  }
+}

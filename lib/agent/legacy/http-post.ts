@@ -1,0 +1,98 @@
+/**
+ * Parses POST /tasks: task and params in its query or its body (JSON or a form), within limits.
+ * Called by http-port.ts.
+ */
+import type { IncomingMessage } from 'node:http';
+import { CnapiError } from '../../platform/errors.ts';
+import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
+import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../../protocol/limits.ts';
+import { hasTooManyParams, MAX_PARAMS } from '../../protocol/url-encoded.ts';
+import { isTooDeep } from '../runner/depth.ts';
+
+/** The request cannot be carried out as it was sent. */
+export class PostError extends CnapiError {}
+
+interface TaskPost {
+  name: string;
+  params: Record<string, unknown>;
+}
+
+/** Limit for all bodies that one port is reading. */
+const MAX_BYTES_HELD = 64 * 1024 * 1024;
+
+/** Counts the bytes of all bodies that one port is reading. */
+export class BodyBudget {
+  #held = 0;
+
+  /** @throws PostError when there is no room */
+  take(bytes: number): void {
+    if (this.#held + bytes > MAX_BYTES_HELD)
+      throw new PostError('ServiceUnavailable', 503, 'CN Agent is reading as many requests as it can take');
+    this.#held += bytes;
+  }
+
+  give(bytes: number): void {
+    this.#held -= bytes;
+  }
+}
+
+/** The query takes precedence over the body. @throws PostError */
+export async function parsePost(request: IncomingMessage, budget: BodyBudget): Promise<TaskPost> {
+  const [, query = ''] = (request.url ?? '').split('?');
+  const given = { ...(await readBody(request, budget)), ...parseUrlEncoded(query) };
+  const { task, params } = given;
+  if (task === undefined) throw new PostError('InvalidArgument', 409, "Missing key 'task'");
+  if (params === undefined) throw new PostError('InvalidArgument', 409, "Missing key 'params'");
+  if (typeof task !== 'string' || task === '' || task.length > 100) throw invalid('task');
+  const parsed = typeof params === 'string' ? parseJson(params) : params;
+  if (!isObject(parsed) || isTooDeep(parsed)) throw invalid('params');
+  return { name: task, params: parsed };
+}
+
+async function readBody(request: IncomingMessage, budget: BodyBudget): Promise<Record<string, unknown>> {
+  const text = await readText(request, budget);
+  if (text === '') return {};
+  const type = request.headers['content-type'] ?? '';
+  if (type.startsWith('application/x-www-form-urlencoded')) return parseUrlEncoded(text);
+  const body = parseJson(text);
+  if (isObject(body)) return body;
+  throw new PostError('InvalidContent', 400, 'Invalid JSON: the body is not an object');
+}
+
+async function readText(request: IncomingMessage, budget: BodyBudget): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      budget.take(chunk.length);
+      bytes += chunk.length;
+      if (bytes > MAX_FRAME_BYTES)
+        throw new PostError('RequestEntityTooLarge', 413, `The body is larger than ${MAX_FRAME_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+    return Buffer.concat(chunks).toString('utf8');
+  } finally {
+    budget.give(bytes);
+  }
+}
+
+function parseUrlEncoded(text: string): Record<string, string> {
+  if (hasTooManyParams(text)) throw new PostError('InvalidArgument', 409, `More than ${MAX_PARAMS} parameters`);
+  return Object.fromEntries(new URLSearchParams(text));
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return parseBoundedJson(text, { maxValues: MAX_FRAME_VALUES, maxDepth: Number.POSITIVE_INFINITY });
+  } catch (cause) {
+    if (cause instanceof JsonLimitError && cause.code === 'values')
+      throw new PostError('RequestEntityTooLarge', 413, `The body ${cause.message}`, { cause });
+    throw new PostError('InvalidContent', 400, `Invalid JSON: ${(cause as Error).message.slice(0, 200)}`, { cause });
+  }
+}
+
+const invalid = (key: string) => new PostError('InvalidArgument', 409, `Invalid ${key}`);
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

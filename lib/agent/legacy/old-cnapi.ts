@@ -1,0 +1,101 @@
+/**
+ * A legacy CNAPI as its agents see it: a DNS name behind which a server takes POSTs. The name is
+ * looked up for each request. The address that answered last is used while the name still resolves
+ * to it, because several legacy instances do not share a server's status well. Used by
+ * old-scheme.ts.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { type Random, shuffled } from '../../platform/random.ts';
+import type { Credentials } from '../link/credentials.ts';
+import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';
+import { answerTo } from '../link/http-request.ts';
+
+interface OldCnapiDeps {
+  clock: Clock;
+  random: Random;
+  serverUuid: string;
+  agentVersion: string;
+  resolve(): Promise<readonly Endpoint[]>;
+  credentials: Credentials;
+  /** Receives the addresses that the name resolves to. */
+  found(addresses: readonly Endpoint[]): void;
+  localAddress?: string | undefined;
+}
+
+const ANSWER_WITHIN_MS = 5000;
+/** Most addresses tried for one request; the next request may succeed. */
+const MAX_ADDRESSES = 3;
+
+export class OldCnapi {
+  readonly #deps: OldCnapiDeps;
+  #known: readonly Endpoint[] = [];
+  #favourite: string | undefined;
+  /** Addresses that asked not to be tried for a while. */
+  #holds: Holds = {};
+
+  constructor(deps: OldCnapiDeps) {
+    this.#deps = deps;
+  }
+
+  /** Addresses to use while the name cannot be looked up. */
+  know(addresses: readonly Endpoint[]): void {
+    this.#known = addresses;
+  }
+
+  /**
+   * Resolves to the status that the first answering address gave. @throws the last failure when
+   * none answers
+   */
+  async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
+    await this.#lookUp();
+    let failure = new Error(
+      this.#known.length > 0 ? 'every CNAPI there is asked to be left alone' : 'no address of a CNAPI is known',
+    );
+    for (const endpoint of this.#inOrder()) {
+      if (signal.aborted) break;
+      try {
+        const status = await this.#postTo(endpoint, path, JSON.stringify(body), signal);
+        this.#favourite = endpointKey(endpoint);
+        return status;
+      } catch (cause) {
+        failure = new Error(`${endpointKey(endpoint)}: ${messageOf(cause)}`, { cause });
+      }
+    }
+    throw failure;
+  }
+
+  /** If no name server answers, the addresses known so far stay. */
+  async #lookUp(): Promise<void> {
+    const found = await this.#deps.resolve().catch(() => []);
+    if (found.length === 0) return;
+    this.#known = found;
+    this.#deps.found(found);
+  }
+
+  #inOrder(): Endpoint[] {
+    const isFavourite = (endpoint: Endpoint) => endpointKey(endpoint) === this.#favourite;
+    const now = this.#deps.clock.now();
+    const open = this.#known.filter((one) => !isHeld(this.#holds, one, now));
+    const [first, others] = [open.filter(isFavourite), open.filter((one) => !isFavourite(one))];
+    return [...first, ...shuffled(others, this.#deps.random)].slice(0, MAX_ADDRESSES);
+  }
+
+  async #postTo(endpoint: Endpoint, path: string, body: string, signal: AbortSignal): Promise<number> {
+    const { serverUuid, agentVersion, localAddress, clock, credentials } = this.#deps;
+    const headers = {
+      'Content-Type': 'application/json',
+      Accept: 'application/json',
+      'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
+    };
+    const passage = credentials.passageTo(endpoint);
+    const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
+    const answer = await answerTo({ ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal }, clock);
+    if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
+    return answer.status;
+  }
+
+  #hold(endpoint: Endpoint, ms: number): void {
+    this.#holds = withHold(this.#holds, { endpoint, ms }, this.#deps.clock.now());
+  }
+}

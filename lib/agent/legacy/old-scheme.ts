@@ -1,0 +1,190 @@
+/**
+ * The legacy protocol: the agent posts sysinfo, the list of agents, heartbeats and status. Three
+ * loops run side by side, so no failure delays the heartbeats. Owned by Agent, which starts it when
+ * the link falls back and stops it when a session opens.
+ *
+ *     stopped ── start ──► posting sysinfo ── accepted, or 1 s has passed ──► running
+ *        ▲                        │                                              │
+ *        └──────────────────────── stop ─────────────────────────────────────────┘
+ *
+ * While running it posts heartbeats and status. It posts sysinfo and the agents until they are
+ * accepted, and again when they change.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import { digestOf } from '../../protocol/canonical-json.ts';
+import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
+import type { OldCnapi } from './old-cnapi.ts';
+import { adviceOn } from '../link/refusals.ts';
+import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
+
+interface OldSchemeDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  machine: Machine;
+  cnapi: Pick<OldCnapi, 'post'>;
+  serverUuid: string;
+}
+
+/** Pause after the answer to the previous heartbeat. */
+const HEARTBEAT_MS = 5000;
+/** The first heartbeat waits at most this long for the sysinfo to be accepted. */
+const INTRODUCE_FIRST_MS = 1000;
+const INTRODUCE_AGAIN_MS = 30_000;
+
+export class OldScheme {
+  readonly #deps: OldSchemeDeps;
+  #stopping: AbortController | undefined;
+  /** Ends the pause of the sysinfo loop. */
+  #hurry = new AbortController();
+  #loops: Promise<unknown> = Promise.resolve();
+  /** Digest of the sysinfo that was accepted last (empty: none), and when. */
+  #toldDigest = '';
+  #toldAt = 0;
+  #hasToldAgents = false;
+  /** The last failure of each path. Each failure is logged once until it is over. */
+  readonly #failures = new Map<string, string>();
+
+  constructor(deps: OldSchemeDeps) {
+    this.#deps = deps;
+  }
+
+  get isRunning(): boolean {
+    return this.#stopping !== undefined;
+  }
+
+  /** Does nothing while it runs. */
+  start(): void {
+    if (this.#stopping) return;
+    this.#stopping = new AbortController();
+    this.#toldDigest = '';
+    this.#hasToldAgents = false;
+    this.#loops = this.#run(this.#loops, this.#stopping.signal);
+  }
+
+  /** Resolves when no request is in flight any more. */
+  async stop(): Promise<void> {
+    this.#stopping?.abort();
+    this.#stopping = undefined;
+    await this.#loops;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /**
+   * Posts the sysinfo first, because the CNAPI may not know the server yet. A slow CNAPI delays the
+   * rest by at most INTRODUCE_FIRST_MS.
+   */
+  async #run(former: Promise<unknown>, signal: AbortSignal): Promise<void> {
+    await former;
+    const first = this.#tellSysinfo(signal);
+    await Promise.race([first, this.#deps.clock.sleep(INTRODUCE_FIRST_MS, signal)]);
+    await Promise.all([this.#beat(signal), this.#watchStatus(signal), this.#watchSysinfo(first, signal)]);
+  }
+
+  async #beat(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#post('/events/heartbeat', {}, signal);
+      await this.#deps.clock.sleep(HEARTBEAT_MS, signal);
+    }
+  }
+
+  async #watchStatus(signal: AbortSignal): Promise<void> {
+    const { clock, machine } = this.#deps;
+    let told: { status: Record<string, unknown>; at: number } | undefined;
+    while (!signal.aborted) {
+      const status = await this.#look(() => machine.status());
+      const isDue = !told || clock.now() - told.at >= STATUS_PERIOD_MS || isWorthTelling(told.status, status);
+      if (status && isDue) {
+        const isTold = await this.#post('/events/status', status, signal);
+        told = isTold ? { status, at: clock.now() } : undefined;
+      }
+      await clock.sleep(STATUS_LOOK_MS, signal);
+    }
+  }
+
+  async #watchSysinfo(first: Promise<boolean>, signal: AbortSignal): Promise<void> {
+    const { clock, random } = this.#deps;
+    let failures = (await first) ? 0 : 1;
+    while (!signal.aborted) {
+      this.#hurry = new AbortController();
+      const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : retryMs(failures, random.fraction());
+      await clock.sleep(pauseMs, AbortSignal.any([signal, this.#hurry.signal]));
+      if (!signal.aborted) failures = (await this.#tellSysinfo(signal)) ? 0 : failures + 1;
+    }
+  }
+
+  /** True when nothing is left to post. */
+  async #tellSysinfo(signal: AbortSignal): Promise<boolean> {
+    const sysinfo = await this.#look(() => this.#deps.machine.sysinfo());
+    if (!sysinfo) return false;
+    const digest = digestOf(sysinfo);
+    if (digest !== this.#toldDigest && !(await this.#post('/sysinfo', { sysinfo }, signal))) return false;
+    this.#toldDigest = digest;
+    this.#toldAt = this.#deps.clock.now();
+    this.#hasToldAgents ||= await this.#post('', { agents: REFERENCE_AGENTS }, signal);
+    return true;
+  }
+
+  /** True when it was accepted, or is not wanted: an even older CNAPI has no route for sysinfo. */
+  async #post(path: string, body: unknown, signal: AbortSignal): Promise<boolean> {
+    try {
+      const status = await this.#deps.cnapi.post(path, body, signal);
+      if (status === 404 && path !== '/sysinfo') this.#introduceAgain();
+      const isOver = status < 400 || (status === 404 && path === '/sysinfo');
+      const advice = adviceOn({ status });
+      const why = advice === undefined ? `answered with HTTP ${status}` : `answered with HTTP ${status}: ${advice}`;
+      this.#note(path, isOver ? undefined : why, signal);
+      return isOver;
+    } catch (error) {
+      this.#note(path, messageOf(error), signal);
+      return false;
+    }
+  }
+
+  /**
+   * After a 404 posts the sysinfo again: the CNAPI does not know the server. It may also be too old
+   * to have the route, so this happens at most every INTRODUCE_AGAIN_MS.
+   */
+  #introduceAgain(): void {
+    if (this.#deps.clock.now() - this.#toldAt < INTRODUCE_AGAIN_MS) return;
+    this.#toldDigest = '';
+    this.#hasToldAgents = false;
+    this.#hurry.abort();
+  }
+
+  async #look<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {
+    return look().catch((err: unknown) => {
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be inspected');
+      return undefined;
+    });
+  }
+
+  #note(path: string, why: string | undefined, signal: AbortSignal): void {
+    if (signal.aborted || this.#failures.get(path) === why) return;
+    const fields = { server_uuid: this.#deps.serverUuid, path };
+    if (why === undefined) {
+      this.#failures.delete(path);
+      return this.#deps.log.info(fields, 'the CNAPI accepts it again');
+    }
+    this.#failures.set(path, why);
+    this.#deps.log.warn({ ...fields, why }, 'the CNAPI does not accept it; trying again');
+  }
+}
+
+const FIRST_RETRY_MS = 500;
+const LONGEST_RETRY_MS = 120_000;
+const RETRY_FACTOR = 1.6;
+
+/**
+ * The reference agent's backoff, varied by a fifth; a success resets it. `failures` counts from 1.
+ */
+export function retryMs(failures: number, chance: number): number {
+  const ms = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * RETRY_FACTOR ** Math.min(failures - 1, 50));
+  return ms * (0.8 + 0.4 * chance);
+}

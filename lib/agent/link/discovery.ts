@@ -1,0 +1,40 @@
+/**
+ * Finds addresses of instances for the first contact, as the command line specifies. Shared by the
+ * agent and the fleet.
+ */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { resolveInstances } from '../../platform/dns/resolve.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { Discovery } from '../options.ts';
+
+const RESOLVE_TIMEOUT_MS = 2000;
+
+export function resolverOf(
+  discovery: Discovery,
+  deps: { clock: Clock; random: Random },
+): () => Promise<readonly Endpoint[]> {
+  if ('endpoints' in discovery) return () => addressesOf(discovery.endpoints, deps.clock);
+  const { dns: server, datacenter, domain } = discovery;
+  return () => resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, ...deps });
+}
+
+/** Replaces a host name by each of its addresses. A name that is not resolved in time is kept. */
+async function addressesOf(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
+  const each = endpoints.map(async (endpoint) => {
+    if (isIP(endpoint.host)) return [endpoint];
+    const hosts = await hostsOf(endpoint.host, clock);
+    return hosts.map((host) => ({ ...endpoint, host, name: endpoint.host }));
+  });
+  return (await Promise.all(each)).flat();
+}
+
+async function hostsOf(name: string, clock: Clock): Promise<string[]> {
+  const enough = new AbortController();
+  const late = clock.sleep(RESOLVE_TIMEOUT_MS, enough.signal).then(() => undefined);
+  const found = await Promise.race([lookup(name, { all: true }).catch(() => undefined), late]);
+  enough.abort();
+  return found?.map(({ address }) => address) ?? [name];
+}

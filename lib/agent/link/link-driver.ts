@@ -1,0 +1,398 @@
+/**
+ * Carries out what link.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch
+ * over the instance's silence. Owned by Agent, which supplies the hello's content and takes the
+ * frames of the open session. A frame that cannot be parsed is answered with `error` and otherwise
+ * ignored; too many of them end the session.
+ */
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../../protocol/codec.ts';
+import type {
+  AgentFrame,
+  HelloFrame,
+  InstanceFrame,
+  InventoryFrame,
+  TaskAckFrame,
+  TaskCancelFrame,
+  TaskFrame,
+  WelcomeFrame,
+} from '../../protocol/frames.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import { Complaints } from '../complaints.ts';
+import type { Endpoint } from './endpoints.ts';
+import { isOldStyle, type Protocol } from './fallback.ts';
+import { step } from './link.ts';
+import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
+import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
+import { isBeatDue, listen, type Watched, watch } from './link-watch.ts';
+import { Refusals } from './refusals.ts';
+
+/** What the link asks of the agent. */
+export interface LinkOwner {
+  hello(): Pick<HelloFrame, 'capabilities' | 'journalId' | 'bootId' | 'agentVersion' | 'sysinfoDigest'>;
+  /** Resolves when the epoch is on disk. */
+  journalEpoch(epoch: number): Promise<void>;
+  /** Replaces the journal by a new one with another id. */
+  renewJournal(): Promise<void>;
+  inventory(): InventoryFrame['tasks'];
+  /** A new session is open and its inventory is sent. */
+  entered(welcome: WelcomeFrame): void;
+  /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
+  fallBack(): void;
+  onTask(frame: TaskFrame): void;
+  onAck(frame: TaskAckFrame): void;
+  onCancel(frame: TaskCancelFrame): void;
+}
+
+interface LinkDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  dial: Dial;
+  /** Called at first contact and whenever all known addresses have failed. */
+  resolve(): Promise<readonly Endpoint[]>;
+  owner: LinkOwner;
+  serverUuid: string;
+  incarnation: string;
+  /** The journal's highest epoch. */
+  epoch: number;
+  protocol: Protocol;
+  localAddress?: string | undefined;
+}
+
+const MAX_BAD_FRAMES = 10;
+/** After this many failed rounds a warning is logged once. */
+const HOPELESS_ROUNDS = 3;
+const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
+/** Above this many unsent bytes, live output is dropped and repeated ends wait. */
+const ROOMY_BYTES = 1024 * 1024;
+
+export class Link {
+  readonly #deps: LinkDeps;
+  readonly #complaints: Complaints;
+  readonly #refusals: Refusals;
+  #state: LinkState;
+  readonly #sockets = new Map<number, { socket: LinkSocket; badFrames: number }>();
+  #live: Watched | undefined;
+  #timer: Timer | undefined;
+  #departure: Timer | undefined;
+  #sequence = 0;
+  #lastFailure: string | undefined;
+  /** Events that arrive while another one is carried out. */
+  readonly #inbox: LinkEvent[] = [];
+  #stepping = false;
+
+  constructor(deps: LinkDeps) {
+    this.#deps = deps;
+    this.#complaints = new Complaints(deps);
+    this.#refusals = new Refusals(deps);
+    this.#state = initialLink(deps.epoch, DEFAULT_LINK_TIMES.reconnectMaxMs);
+  }
+
+  get state(): LinkState {
+    return this.#state;
+  }
+
+  /** True while a session is open. */
+  get isLive(): boolean {
+    return this.#live !== undefined;
+  }
+
+  /** Heartbeats sent so far, over all sessions. */
+  get heartbeats(): number {
+    return this.#sequence;
+  }
+
+  /** The session's limit for a frame sent to it. */
+  get maxFrameBytes(): number {
+    return this.#live?.maxFrameBytes ?? MAX_FRAME_BYTES;
+  }
+
+  /** True while the newest session has few unsent bytes. */
+  get hasRoom(): boolean {
+    return this.#live !== undefined && this.#live.socket.bufferedBytes < ROOMY_BYTES;
+  }
+
+  start(): void {
+    this.#on({ type: 'start' });
+  }
+
+  stop(): void {
+    this.#on({ type: 'stop' });
+    this.#timer?.cancel();
+    this.#departure?.cancel();
+    this.#live = undefined;
+  }
+
+  /** Addresses of instances that were learnt outside the link. */
+  found(addresses: readonly Endpoint[]): void {
+    this.#on({ type: 'found', addresses });
+  }
+
+  /** Sends on the newest session; false when there is none. */
+  send(frame: AgentFrame): boolean {
+    if (!this.#live) return false;
+    this.#sendOn(this.#live.number, frame);
+    return true;
+  }
+
+  /** Called at each pulse, after the poll phase. */
+  tick(now: number, healthyMs: number): void {
+    const heard = this.#live && listen(this.#live, healthyMs);
+    if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
+    // One heartbeat a second cannot pile up, so the unsent bytes are not checked.
+    if (this.#live && isBeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
+  }
+
+  #beat({ number, socket }: Watched): void {
+    this.#write(number, socket, this.#nextHeartbeat());
+  }
+
+  #nextHeartbeat(): string {
+    this.#sequence += 1;
+    return encodeHeartbeat(this.#sequence);
+  }
+
+  #on(event: LinkEvent): void {
+    this.#inbox.push(event);
+    if (this.#stepping) return;
+    this.#stepping = true;
+    try {
+      for (let next = this.#inbox.shift(); next; next = this.#inbox.shift()) this.#step(next);
+    } finally {
+      this.#stepping = false;
+    }
+  }
+
+  #step(event: LinkEvent): void {
+    const { clock, random } = this.#deps;
+    const before = this.#state;
+    const { state, effects } = step(before, event, { now: clock.now(), chance: random.fraction() });
+    this.#state = state;
+    if (before.session && before.session.socket !== state.session?.socket) this.#dropLive(before.session.socket);
+    this.#logTransition(before, event);
+    for (const effect of effects) this.#carryOut(effect);
+  }
+
+  #dropLive(socket: number): void {
+    if (this.#live?.number === socket) this.#live = undefined;
+    this.#departure?.cancel();
+    this.#departure = undefined;
+  }
+
+  #carryOut(effect: LinkEffect): void {
+    switch (effect.do) {
+      case 'resolve':
+        return void this.#resolve(effect.turn);
+      case 'connect':
+        return this.#connect(effect.socket, effect.endpoint);
+      case 'greet':
+        return this.#greet(effect.socket, effect.conn);
+      case 'journal-epoch':
+        return void this.#journalEpoch(effect.socket, effect.epoch);
+      case 'renew-journal':
+        return void this.#renewJournal();
+      case 'enter':
+        return this.#enter(effect.socket, effect.welcome);
+      case 'fall-back':
+        return this.#deps.owner.fallBack();
+      case 'close':
+        return this.#close(effect.socket, effect.reason);
+      case 'arm':
+        this.#timer?.cancel();
+        this.#timer = this.#judgeAfter(effect.ms, { type: 'expired', turn: effect.turn });
+        return;
+      case 'arm-departure':
+        this.#departure?.cancel();
+        this.#departure = this.#judgeAfter(effect.ms, { type: 'departure', socket: effect.socket });
+        return;
+      default:
+        return effect satisfies never;
+    }
+  }
+
+  /** After a freeze, reads what arrived in time before it decides that an instance is late. */
+  #judgeAfter(ms: number, event: LinkEvent): Timer {
+    const { clock } = this.#deps;
+    return clock.after(ms, () => clock.afterPoll(() => this.#on(event)));
+  }
+
+  async #resolve(turn: number): Promise<void> {
+    const addresses = await this.#deps.resolve().catch((err: unknown) => {
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'no instance addresses; trying again');
+      return [];
+    });
+    this.#on({ type: 'resolved', turn, addresses });
+  }
+
+  #connect(socket: number, endpoint: Endpoint): void {
+    const { serverUuid, localAddress, dial } = this.#deps;
+    const events = {
+      begun: () => this.#on({ type: 'begun', socket }),
+      opened: () => this.#on({ type: 'opened', socket }),
+      heard: () => this.#hear(socket),
+      received: (text: string) => this.#onText(socket, text),
+      closed: (reason: string, refusal?: UpgradeRefusal) => {
+        this.#refusals.tell(refusal, endpoint, reason);
+        this.#onClosed(socket, reason, refusal);
+      },
+    };
+    try {
+      const opened = dial({ endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress }, events);
+      this.#sockets.set(socket, { socket: opened, badFrames: 0 });
+    } catch (error) {
+      this.#onClosed(socket, `not an address: ${messageOf(error)}`);
+    }
+  }
+
+  #hear(socket: number): void {
+    if (this.#live?.number === socket) this.#live.hasHeard = true;
+  }
+
+  #onClosed(socket: number, reason: string, refusal?: UpgradeRefusal): void {
+    const mayFallBack = this.#deps.protocol === 'auto' && isOldStyle(refusal?.status);
+    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs, isOldStyle: mayFallBack });
+    this.#sockets.delete(socket);
+  }
+
+  #greet(socket: number, conn: number): void {
+    const { owner, serverUuid, incarnation } = this.#deps;
+    const { epoch } = this.#state;
+    this.#sendOn(socket, {
+      type: 'hello',
+      version: PROTOCOL_VERSION,
+      serverUuid,
+      incarnation,
+      conn,
+      epoch,
+      ...owner.hello(),
+    });
+  }
+
+  async #journalEpoch(socket: number, epoch: number): Promise<void> {
+    await this.#deps.owner.journalEpoch(epoch);
+    this.#on({ type: 'journalled', socket });
+  }
+
+  async #renewJournal(): Promise<void> {
+    await this.#deps.owner.renewJournal();
+    if (this.#state.phase === 'renewing') this.#on({ type: 'renewed' });
+  }
+
+  #enter(number: number, welcome: WelcomeFrame): void {
+    const socket = this.#sockets.get(number)?.socket;
+    if (!socket) return;
+    this.#live = watch(number, { socket, welcome, now: this.#deps.clock.now() });
+    this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
+    this.#beat(this.#live);
+    this.#refusals.forget();
+    this.#deps.owner.entered(welcome);
+  }
+
+  #sendOn(socket: number, frame: AgentFrame): void {
+    const held = this.#sockets.get(socket);
+    if (held) this.#write(socket, held.socket, encodeFrame(frame));
+  }
+
+  /** An instance that does not read its answers must not fill this agent's memory. */
+  #write(number: number, socket: LinkSocket, text: string): void {
+    if (socket.bufferedBytes <= MAX_UNREAD_BYTES) socket.send(text);
+    else this.#leave(number, 'it does not read what it is sent');
+  }
+
+  #leave(socket: number, reason: string): void {
+    this.#close(socket, reason);
+    this.#on({ type: 'closed', socket, reason });
+  }
+
+  #close(socket: number, reason: string): void {
+    this.#sockets.get(socket)?.socket.close(1000, reason);
+    this.#sockets.delete(socket);
+  }
+
+  #onText(socket: number, text: string): void {
+    let frame: InstanceFrame;
+    try {
+      frame = parseInstanceFrame(text, this.#sockets.get(socket)?.socket);
+    } catch (error) {
+      if (!(error instanceof FrameError)) throw error;
+      return this.#onBadFrame(socket, error);
+    }
+    this.#onFrame(socket, frame);
+  }
+
+  #onFrame(socket: number, frame: InstanceFrame): void {
+    switch (frame.type) {
+      case 'heartbeat':
+        return this.#onHeartbeat(socket, frame.sequence);
+      case 'welcome':
+        return this.#on({ type: 'welcomed', socket, welcome: frame });
+      case 'refuse':
+        return this.#on({ type: 'refused', socket, refusal: frame });
+      case 'goaway':
+        return this.#on({ type: 'goaway', socket, withinMs: frame.withinMs, addresses: frame.addresses });
+      case 'task':
+        return this.#onTask(socket, frame);
+      case 'task_ack':
+        return this.#deps.owner.onAck(frame);
+      case 'task_cancel':
+        return this.#state.session ? this.#deps.owner.onCancel(frame) : undefined;
+      case 'error':
+        return this.#complaints.warn(
+          { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },
+          'the instance did not understand a frame',
+        );
+      default:
+        return frame satisfies never;
+    }
+  }
+
+  /** Either the answer to our heartbeat, or (a sequence not sent yet) a probe, which we answer. */
+  #onHeartbeat(socket: number, sequence: number): void {
+    const live = this.#live;
+    if (live?.number !== socket) return;
+    if (sequence > this.#sequence) return this.#beat(live);
+    if (live.steady) return;
+    live.steady = true;
+    this.#on({ type: 'steady', socket });
+  }
+
+  /** Only the session of the highest epoch may send tasks; a new welcome raises that epoch. */
+  #onTask(socket: number, frame: TaskFrame): void {
+    const { session, epoch } = this.#state;
+    if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
+      return this.#deps.owner.onTask(frame);
+    const fields = { server_uuid: this.#deps.serverUuid, task: frame.id, attempt: frame.attempt, epoch: frame.epoch };
+    this.#complaints.warn({ ...fields, highest: epoch }, 'task refused: not from the session of the highest epoch');
+  }
+
+  #onBadFrame(socket: number, error: FrameError): void {
+    const held = this.#sockets.get(socket);
+    if (!held || (error.code === 'type' && (this.#live?.peerVersion ?? 0) > PROTOCOL_VERSION)) return;
+    this.#complaints.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
+    held.badFrames += 1;
+    if (held.badFrames < MAX_BAD_FRAMES) {
+      return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });
+    }
+    this.#leave(socket, 'too many frames that were not understood');
+  }
+
+  #logTransition(before: LinkState, event: LinkEvent): void {
+    const after = this.#state;
+    const { log } = this.#deps;
+    this.#lastFailure = whyOf(event) ?? this.#lastFailure;
+    if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
+    const fields = { server_uuid: this.#deps.serverUuid, ...transitionOf(before, event, after) };
+    if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
+      log.warn(fields, 'another agent has this uuid');
+    else if (before.session?.socket !== after.session?.socket)
+      log.info(fields, after.session ? 'link is live' : 'link lost');
+    else if (before.scheme !== after.scheme)
+      log.warn(fields, 'no instance here has an agent link; speaking the older scheme until one has');
+    else if (before.failedRounds < HOPELESS_ROUNDS && after.failedRounds >= HOPELESS_ROUNDS)
+      log.warn({ ...fields, why: this.#lastFailure }, 'no instance accepts this agent; trying again');
+    else log.debug(fields, 'link');
+  }
+}

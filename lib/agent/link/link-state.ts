@@ -1,0 +1,197 @@
+/**
+ * Types of the link's state machine (link.ts): its state, its events, and the effects that its
+ * driver carries out. Pure.
+ */
+import type { RefuseFrame, WelcomeFrame } from '../../protocol/frames.ts';
+import { UPGRADE_WITHIN_MS } from '../../protocol/limits.ts';
+import { type Endpoint, endpointKey, type Holds, isHeld, isSameInstance } from './endpoints.ts';
+
+export type Phase =
+  | 'idle'
+  | 'resolving'
+  | 'connecting'
+  | 'greeting'
+  | 'journalling'
+  | 'renewing'
+  | 'live'
+  | 'waiting'
+  | 'stopped';
+
+interface LinkSession {
+  socket: number;
+  epoch: number;
+  endpoint: Endpoint;
+  cnapiUuid: string;
+  since: number;
+  /** The instance has answered a heartbeat. */
+  steady: boolean;
+}
+
+export interface LinkState {
+  phase: Phase;
+  /** Incremented with each phase entered; a timer carries the turn it was armed in. */
+  turn: number;
+  /** The connection being made, in connecting, greeting, journalling and renewing. */
+  attempt: { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
+  session: LinkSession | undefined;
+  /**
+   * Why the agent seeks another session while it has one: the instance is silent, or sent a goaway
+   * without a time (soft) or with one (must).
+   */
+  move: 'no' | 'silent' | 'soft' | 'must';
+  /** The highest epoch of any welcome. */
+  epoch: number;
+  conn: number;
+  sockets: number;
+  known: readonly Endpoint[];
+  /** Keys of the endpoints tried in this round. */
+  tried: readonly string[];
+  /** Keys of the endpoints tried in this round that have no link route. */
+  old: readonly string[];
+  /** How the agent communicates while there is no session; `old` is the legacy protocol. */
+  scheme: 'link' | 'old';
+  /** Endpoints that asked not to be tried for a while, and until when. */
+  held: Holds;
+  /** Where the last session was. Its instance may be gone, so it is tried last. */
+  lost: { endpoint: Endpoint; cnapiUuid: string } | undefined;
+  /** How often the upgrade deadline is doubled (`upgradeWithinMs`). */
+  patience: number;
+  resolvedThisRound: boolean;
+  /** Consecutive failed rounds and sessions that did not last. */
+  failedRounds: number;
+  /** A soft goaway before this time is ignored. */
+  softFrom: number;
+  /** Hellos repeated at once in this round with corrected numbers. */
+  corrections: number;
+  reconnectMaxMs: number;
+}
+
+export type LinkEvent =
+  | { type: 'start' }
+  | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
+  | { type: 'begun'; socket: number }
+  | { type: 'opened'; socket: number }
+  | {
+      type: 'closed';
+      socket: number;
+      reason: string;
+      retryAfterMs?: number | undefined;
+      isOldStyle?: boolean | undefined;
+    }
+  /**
+   * Nothing arrived for serverSilenceMs (silent), something arrived again (heard), or nothing
+   * arrived for as long again (dead).
+   */
+  | { type: 'silent'; socket: number }
+  | { type: 'heard'; socket: number }
+  | { type: 'dead'; socket: number }
+  | { type: 'steady'; socket: number }
+  | { type: 'welcomed'; socket: number; welcome: WelcomeFrame }
+  | { type: 'refused'; socket: number; refusal: RefuseFrame }
+  | { type: 'journalled'; socket: number }
+  | { type: 'renewed' }
+  | { type: 'goaway'; socket: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
+  /** What the DNS name resolves to now, learnt while the legacy protocol is in use. */
+  | { type: 'found'; addresses: readonly Endpoint[] }
+  | { type: 'expired'; turn: number }
+  | { type: 'departure'; socket: number }
+  | { type: 'stop' };
+
+export type LinkEffect =
+  | { do: 'resolve'; turn: number }
+  | { do: 'connect'; socket: number; endpoint: Endpoint }
+  | { do: 'greet'; socket: number; conn: number }
+  | { do: 'journal-epoch'; socket: number; epoch: number }
+  | { do: 'renew-journal' }
+  /** The session is open: send the inventory first, then everything else. */
+  | { do: 'enter'; socket: number; welcome: WelcomeFrame }
+  /** Use the legacy protocol until a session opens. */
+  | { do: 'fall-back' }
+  | { do: 'close'; socket: number; reason: string }
+  /** Replaces the timer of the previous turn. */
+  | { do: 'arm'; turn: number; ms: number }
+  | { do: 'arm-departure'; socket: number; ms: number };
+
+/** A step's inputs from outside: monotonic milliseconds and one random number in [0, 1). */
+export interface Circumstances {
+  now: number;
+  chance: number;
+}
+
+const MAX_DOUBLINGS = 2;
+/** An instance may name any number of addresses, and other ones with each refusal. */
+const MAX_TRIES_A_ROUND = 100;
+
+export class LinkTransitionError extends Error {
+  constructor(state: LinkState, event: LinkEvent) {
+    super(`link: ${event.type} is not possible in phase ${state.phase} (turn ${state.turn})`);
+    this.name = 'LinkTransitionError';
+  }
+}
+
+export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
+  return {
+    phase: 'idle',
+    turn: 0,
+    attempt: undefined,
+    session: undefined,
+    move: 'no',
+    epoch,
+    conn: 0,
+    sockets: 0,
+    known: [],
+    tried: [],
+    old: [],
+    scheme: 'link',
+    held: {},
+    lost: undefined,
+    patience: 0,
+    resolvedThisRound: false,
+    failedRounds: 0,
+    softFrom: 0,
+    corrections: 0,
+    reconnectMaxMs,
+  };
+}
+
+/**
+ * The upgrade deadline. It is doubled after a lost session, because other agents may have lost
+ * theirs and wait in the same queue. It is doubled again after each address that took too long: an
+ * agent that gives up there has waited for nothing, and its abandoned attempt delays the next
+ * agents.
+ */
+export function upgradeWithinMs({ patience }: LinkState): number {
+  return UPGRADE_WITHIN_MS * 2 ** Math.min(patience, MAX_DOUBLINGS);
+}
+
+/**
+ * The endpoints left to try in this round. The session's own instance comes last, and only if it is
+ * silent: perhaps only the connection is dead. The instance of a lost session also comes last.
+ */
+export function candidatesOf(link: LinkState, now: number): Endpoint[] {
+  const { session, tried, held } = link;
+  if (tried.length >= MAX_TRIES_A_ROUND) return [];
+  const open = link.known.filter((endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(held, endpoint, now));
+  const former = session ?? link.lost;
+  const others = former ? open.filter((endpoint) => !isSameInstance(endpoint, former)) : open;
+  return others.length === 0 && (!session || link.move === 'silent') ? open : others;
+}
+
+/** The log fields of a transition. */
+export function transitionOf(before: LinkState, event: LinkEvent, after: LinkState) {
+  return {
+    from: before.phase,
+    to: after.phase,
+    event: event.type,
+    why: whyOf(event),
+    instance: after.attempt ? endpointKey(after.attempt.endpoint) : undefined,
+    epoch: after.epoch,
+  };
+}
+
+/** The reason that the peer or the network gave. */
+export function whyOf(event: LinkEvent): string | undefined {
+  if (event.type === 'closed') return event.reason;
+  if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;
+  return event.type === 'goaway' ? (event.withinMs === undefined ? 'soft' : `within ${event.withinMs} ms`) : undefined;
+}

@@ -1,0 +1,69 @@
+/**
+ * The timing of one session: how long the instance has been silent, and when the next heartbeat is
+ * due. Owned by the link's driver, which asks at each pulse; it has no timer of its own.
+ *
+ *     heard ── nothing for serverSilenceMs ──► silent ── nothing for as long again ──► dead
+ *       ▲──────────────────── any byte ───────────┘
+ */
+import type { WelcomeFrame } from '../../protocol/frames.ts';
+import type { LinkSocket } from './link-socket.ts';
+import { limitsOf, type SessionLimits } from './link-times.ts';
+
+export interface Watched extends SessionLimits {
+  number: number;
+  socket: LinkSocket;
+  peerVersion: number;
+  /** Bytes have arrived since the last pulse. */
+  hasHeard: boolean;
+  silentMs: number;
+  nextHeartbeatAt: number;
+  /** The instance has answered a heartbeat. */
+  steady: boolean;
+}
+
+type Hearing = 'silent' | 'heard' | 'dead';
+
+export function watch(
+  number: number,
+  { socket, welcome, now }: { socket: LinkSocket; welcome: WelcomeFrame; now: number },
+): Watched {
+  const limits = limitsOf(welcome);
+  const nextHeartbeatAt = now + limits.heartbeatMs;
+  return {
+    ...limits,
+    number,
+    socket,
+    peerVersion: welcome.version,
+    hasHeard: false,
+    silentMs: 0,
+    nextHeartbeatAt,
+    steady: false,
+  };
+}
+
+/**
+ * What has changed. `healthyMs` is the part of the time since the last call in which this process
+ * ran.
+ */
+export function listen(watched: Watched, healthyMs: number): Hearing | undefined {
+  const { serverSilenceMs, silentMs } = watched;
+  if (watched.hasHeard) {
+    watched.hasHeard = false;
+    watched.silentMs = 0;
+    return silentMs >= serverSilenceMs ? 'heard' : undefined;
+  }
+  watched.silentMs += healthyMs;
+  if (watched.silentMs >= 2 * serverSilenceMs) return 'dead';
+  return silentMs < serverSilenceMs && watched.silentMs >= serverSilenceMs ? 'silent' : undefined;
+}
+
+/**
+ * True when a heartbeat is due. The next one is counted from this one; after a pause, missed ones
+ * are not sent.
+ */
+export function isBeatDue(watched: Watched, now: number): boolean {
+  const { heartbeatMs, nextHeartbeatAt } = watched;
+  if (now < nextHeartbeatAt) return false;
+  watched.nextHeartbeatAt = Math.max(nextHeartbeatAt + heartbeatMs, now + heartbeatMs / 2);
+  return true;
+}

@@ -1,0 +1,398 @@
+/**
+ * One agent's connection as data: which instance it uses and how it gets to the next one. Pure;
+ * run by link-driver.ts. docs/design.md section 5, docs/agent-protocol.md.
+ *
+ *           start         addresses         upgraded         welcome         journalled
+ *     idle ──────► resolving ─────► connecting ─────► greeting ─────► journalling ────► live
+ *                   ▲    │          ▲    │  ▲ next       │ refused, late │ closed       │ session
+ *    all known ones │    │ none     │    │  └─ address ◄─┴─ or closed ◄──┘              │ lost or
+ *    have failed    │    ▼ left     │    ▼               │ stale-journal                │ left
+ *                   └── waiting ────┴────┘               ▼                              │
+ *                        ▲ full jitter                renewing ──► connecting           │
+ *                        └──────────────────────────────────────────────────────────────┘
+ *     any ── stop ──► stopped
+ *
+ * Besides the phase, the state holds the session: the connection that was accepted last. While an
+ * agent moves it has both, the session that it still serves and the phase of the next one. It opens
+ * the new session before it closes the old one. `move` says why it moves:
+ *
+ *     no ── soft goaway ──► soft ── failed round ──► no     must ── its time is over ──► closed
+ *     no, soft, silent ── goaway with a time ──► must       silent ── heard again ──► no
+ *     no, soft ── nothing heard ──► silent                  silent ── as long again ──► closed
+ *
+ * The agent keeps a silent session while it tries other instances and then this one again: one that
+ * was only suspended would take a closed connection for the death of the server.
+ *
+ * Without a session the agent may use the legacy protocol (fallback.ts). That begins at the end of
+ * a round in which all addresses, or some of them after three failed rounds, lacked the link route.
+ * It ends with the next session. Rounds continue meanwhile.
+ */
+import type { RefuseFrame, WelcomeFrame } from '../../protocol/frames.ts';
+import { WELCOME_WITHIN_MS } from '../../protocol/limits.ts';
+import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
+import { isAllOld, lookAgainMs, namesAnother, wantsOldScheme } from './fallback.ts';
+import {
+  type Circumstances,
+  candidatesOf,
+  type LinkEffect,
+  type LinkEvent,
+  type LinkState,
+  LinkTransitionError,
+  type Phase,
+  upgradeWithinMs,
+} from './link-state.ts';
+import { reconnectMaxMsOf } from './link-times.ts';
+
+const FIRST_BACKOFF_MS = 250;
+/** The first retry after a session that had worked is spread over this time. */
+const QUICK_RETRY_MS = 100;
+/** Agents that return when an instance told them to are spread over this time. */
+const RETURN_SPREAD_MS = 1000;
+const RESOLVE_WITHIN_MS = 10_000;
+const MAX_CORRECTIONS = 3;
+/** A session that answered and lasted this long has worked: its loss allows a retry at once. */
+const LASTING_MS = 5000;
+/** At most one soft goaway in this time is honoured. */
+const SOFT_EVERY_MS = 1000;
+/** Counting on from a higher conn could leave the range of safe integers. */
+const MAX_CONN = 2 ** 48;
+
+/** Returns the same step for the same arguments; does not modify `state`. */
+export function step(state: LinkState, event: LinkEvent, { now, chance }: Circumstances): LinkStep {
+  const draft: Draft = { ...state, effects: [], now, chance, was: state, event };
+  if (state.phase !== 'stopped') apply(draft, event);
+  const { effects, now: _now, chance: _chance, was: _was, event: _event, ...next } = draft;
+  return { state: next, effects };
+}
+
+type LinkStep = { state: LinkState; effects: LinkEffect[] };
+type Draft = LinkState & Circumstances & { effects: LinkEffect[]; was: LinkState; event: LinkEvent };
+
+function apply(link: Draft, event: LinkEvent): void {
+  switch (event.type) {
+    case 'start':
+      must(link, link.phase === 'idle');
+      return startRound(link);
+    case 'resolved':
+      return event.turn === link.turn ? onResolved(link, event.addresses) : undefined;
+    case 'begun':
+      return isAttempt(link, event.socket) ? onBegun(link) : undefined;
+    case 'opened':
+      return isAttempt(link, event.socket) ? onOpened(link) : undefined;
+    case 'closed':
+      return onClosed(link, event);
+    case 'silent':
+      return isSession(link, event.socket) ? onSilent(link) : undefined;
+    case 'heard':
+      return isSession(link, event.socket) ? onHeard(link) : undefined;
+    case 'dead':
+      return leaveSession(link, event.socket, 'silent');
+    case 'steady':
+      return isSession(link, event.socket) ? onSteady(link) : undefined;
+    case 'welcomed':
+      return isAttempt(link, event.socket) ? onWelcomed(link, event.welcome) : undefined;
+    case 'refused':
+      return isAttempt(link, event.socket) ? onRefused(link, event.refusal) : undefined;
+    case 'journalled':
+      return isAttempt(link, event.socket) ? onJournalled(link) : undefined;
+    case 'renewed':
+      must(link, link.phase === 'renewing');
+      link.epoch = 0;
+      return connect(link, attemptOf(link).endpoint);
+    case 'goaway':
+      return onGoaway(link, event);
+    case 'found':
+      return onFound(link, event.addresses);
+    case 'expired':
+      return event.turn === link.turn ? onExpired(link) : undefined;
+    case 'departure':
+      return leaveSession(link, event.socket, 'asked to leave');
+    case 'stop':
+      return onStop(link);
+    default:
+      return event satisfies never;
+  }
+}
+
+function onResolved(link: Draft, addresses: readonly Endpoint[]): void {
+  must(link, link.phase === 'resolving');
+  link.resolvedThisRound = true;
+  if (addresses.length > 0) link.known = addresses;
+  nextAddress(link);
+}
+
+/** The upgrade deadline counts from here: a fleet may have queued the dial. */
+function onBegun(link: Draft): void {
+  must(link, link.phase === 'connecting');
+  arm(link, upgradeWithinMs(link));
+}
+
+function onOpened(link: Draft): void {
+  must(link, link.phase === 'connecting');
+  link.conn += 1;
+  enter(link, 'greeting', WELCOME_WITHIN_MS);
+  link.effects.push({ do: 'greet', socket: attemptOf(link).socket, conn: link.conn });
+}
+
+/** Ignores a welcome that is not above the highest epoch: it is out of date. */
+function onWelcomed(link: Draft, welcome: WelcomeFrame): void {
+  if (link.phase !== 'greeting' || welcome.epoch <= link.epoch) return;
+  const attempt = attemptOf(link);
+  link.epoch = welcome.epoch;
+  link.reconnectMaxMs = reconnectMaxMsOf(welcome);
+  if (welcome.addresses.length > 0) link.known = welcome.addresses;
+  link.attempt = { ...attempt, welcome };
+  enter(link, 'journalling');
+  link.effects.push({ do: 'journal-epoch', socket: attempt.socket, epoch: welcome.epoch });
+}
+
+function onJournalled(link: Draft): void {
+  const { socket, endpoint, welcome } = attemptOf(link);
+  if (link.phase !== 'journalling' || welcome === undefined) throw new LinkTransitionError(link.was, link.event);
+  const former = link.session;
+  const { epoch, cnapiUuid } = welcome;
+  link.session = { socket, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
+  link.attempt = undefined;
+  link.lost = undefined;
+  link.move = 'no';
+  link.old = [];
+  link.scheme = 'link';
+  link.effects.push({ do: 'enter', socket, welcome });
+  if (former) link.effects.push({ do: 'close', socket: former.socket, reason: 'moved to another instance' });
+  enter(link, 'live');
+}
+
+function onSteady(link: Draft): void {
+  if (link.session) link.session = { ...link.session, steady: true };
+}
+
+function onRefused(link: Draft, refusal: RefuseFrame): void {
+  const { socket, endpoint } = attemptOf(link);
+  const { conn = 0 } = refusal;
+  link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}` });
+  if (refusal.addresses && refusal.addresses.length > 0) link.known = refusal.addresses;
+  hold(link, endpoint, refusal.retryAfterMs);
+  switch (refusal.code) {
+    case 'superseded':
+      return correct(link, conn >= link.conn && conn <= MAX_CONN, () => {
+        link.conn = conn;
+        connect(link, endpoint);
+      });
+    case 'stale-journal':
+    case 'epoch-out-of-range':
+      return correct(link, link.session === undefined, () => {
+        enter(link, 'renewing');
+        link.effects.push({ do: 'renew-journal' });
+      });
+    case 'incarnation-alive':
+      return link.session ? attemptFailed(link) : giveUpRound(link);
+    default:
+      return attemptFailed(link);
+  }
+}
+
+/** Repeats the hello with corrected numbers at the same endpoint, a bounded number of times. */
+function correct(link: Draft, possible: boolean, again: () => void): void {
+  if (!possible || link.corrections >= MAX_CORRECTIONS || link.phase !== 'greeting') return attemptFailed(link);
+  link.corrections += 1;
+  again();
+}
+
+function hold(link: Draft, endpoint: Endpoint, ms: number | undefined): void {
+  if (ms) link.held = withHold(link.held, { endpoint, ms }, link.now);
+}
+
+function onClosed(link: Draft, { socket, retryAfterMs, ...closed }: Extract<LinkEvent, { type: 'closed' }>): void {
+  if (isAttempt(link, socket) && link.phase !== 'renewing') {
+    const { endpoint } = attemptOf(link);
+    hold(link, endpoint, retryAfterMs);
+    if (closed.isOldStyle) link.old = [...link.old, endpointKey(endpoint)];
+    return attemptFailed(link);
+  }
+  if (isSession(link, socket)) sessionLost(link);
+}
+
+function onGoaway(link: Draft, event: Extract<LinkEvent, { type: 'goaway' }>): void {
+  if (isAttempt(link, event.socket) && link.phase !== 'renewing') {
+    link.effects.push({ do: 'close', socket: event.socket, reason: 'asked to leave' });
+    return attemptFailed(link);
+  }
+  if (!isSession(link, event.socket) || (event.withinMs === undefined && link.now < link.softFrom)) return;
+  if (event.addresses.length > 0) link.known = event.addresses;
+  const moving = link.move !== 'no';
+  if (event.withinMs !== undefined) {
+    link.move = 'must';
+    link.effects.push({ do: 'arm-departure', socket: event.socket, ms: event.withinMs });
+  } else if (link.move !== 'must') {
+    link.move = 'soft';
+    link.softFrom = link.now + SOFT_EVERY_MS;
+  }
+  if (!moving && link.phase === 'live') startRound(link);
+}
+
+function onSilent(link: Draft): void {
+  if (link.move !== 'must') link.move = 'silent';
+  if (link.phase === 'live') startRound(link);
+}
+
+/**
+ * Keeps the session. A hello that was sent may have been accepted already, so its answer is
+ * awaited.
+ */
+function onHeard(link: Draft): void {
+  if (link.move !== 'silent') return;
+  link.move = 'no';
+  link.failedRounds = 0;
+  if (link.phase === 'connecting') {
+    link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'not needed any more' });
+    link.attempt = undefined;
+  }
+  if (!link.attempt) enter(link, 'live');
+}
+
+/** The wait between rounds is long while all addresses are legacy; a new address ends it. */
+function onFound(link: Draft, addresses: readonly Endpoint[]): void {
+  if (link.scheme !== 'old' || link.phase !== 'waiting' || !namesAnother(addresses, link.known)) return;
+  link.known = addresses;
+  startRound(link);
+}
+
+function onExpired(link: Draft): void {
+  switch (link.phase) {
+    case 'connecting':
+    case 'greeting':
+      if (link.phase === 'connecting') link.patience += 1;
+      link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'no answer in time' });
+      return attemptFailed(link);
+    case 'resolving':
+      return onResolved(link, []);
+    case 'waiting':
+      return startRound(link);
+    default:
+      throw new LinkTransitionError(link.was, link.event);
+  }
+}
+
+function onStop(link: Draft): void {
+  for (const held of [link.attempt, link.session]) {
+    if (held) link.effects.push({ do: 'close', socket: held.socket, reason: 'agent stops' });
+  }
+  link.attempt = undefined;
+  link.session = undefined;
+  enter(link, 'stopped');
+}
+
+/**
+ * An attempt that was welcomed took the authority from the session's instance, so that session ends
+ * as well.
+ */
+function attemptFailed(link: Draft): void {
+  const session = link.session;
+  link.attempt = undefined;
+  if (session && link.epoch > session.epoch) {
+    link.effects.push({ do: 'close', socket: session.socket, reason: 'superseded by a newer session that was lost' });
+    noteLoss(link);
+    link.move = 'no';
+  }
+  nextAddress(link);
+}
+
+function leaveSession(link: Draft, socket: number, reason: string): void {
+  if (!isSession(link, socket)) return;
+  link.effects.push({ do: 'close', socket, reason });
+  sessionLost(link);
+}
+
+function noteLoss(link: Draft): void {
+  link.lost = link.session;
+  link.session = undefined;
+  link.patience = Math.max(link.patience, 1);
+}
+
+function sessionLost(link: Draft): void {
+  const worked = link.session?.steady && link.now - link.session.since >= LASTING_MS;
+  if (worked) link.failedRounds = 0;
+  noteLoss(link);
+  link.move = 'no';
+  if (link.phase !== 'live' && link.phase !== 'waiting') return;
+  if (worked) enter(link, 'waiting', link.chance * QUICK_RETRY_MS);
+  else giveUpRound(link);
+}
+
+function startRound(link: Draft): void {
+  link.tried = [];
+  link.old = [];
+  link.corrections = 0;
+  link.resolvedThisRound = false;
+  nextAddress(link);
+}
+
+/** Tries each known endpoint, in random order, before any wait. */
+function nextAddress(link: Draft): void {
+  if (link.session && link.move === 'no') return enter(link, 'live');
+  const candidates = candidatesOf(link, link.now);
+  const chosen = candidates[Math.floor(link.chance * candidates.length)];
+  if (chosen) return connect(link, chosen);
+  if (link.session && link.move === 'soft') {
+    link.move = 'no';
+    return enter(link, 'live');
+  }
+  if (link.resolvedThisRound) return endRound(link);
+  enter(link, 'resolving', RESOLVE_WITHIN_MS);
+  link.effects.push({ do: 'resolve', turn: link.turn });
+}
+
+/** All endpoints were tried and none accepted the agent. */
+function endRound(link: Draft): void {
+  if (link.session || link.scheme === 'old' || !wantsOldScheme(link)) return giveUpRound(link);
+  link.scheme = 'old';
+  link.effects.push({ do: 'fall-back' });
+  giveUpRound(link);
+}
+
+/**
+ * Full jitter: a random wait below a ceiling that doubles, counted from when an endpoint may be
+ * tried. If all addresses are legacy, an agent that uses the legacy protocol waits 30 to 60 s.
+ */
+function giveUpRound(link: Draft): void {
+  const heldMs = heldForMs(link.held, link.known, link.now);
+  const doubled = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
+  // Retry-After is in whole seconds, so agents that were given the same one are spread.
+  const ceiling = heldMs > 0 ? Math.max(RETURN_SPREAD_MS, doubled) : doubled;
+  link.attempt = undefined;
+  link.failedRounds += 1;
+  const isSettled = link.scheme === 'old' && isAllOld(link);
+  enter(link, 'waiting', isSettled ? lookAgainMs(link.chance) : heldMs + link.chance * ceiling);
+}
+
+function connect(link: Draft, endpoint: Endpoint): void {
+  link.sockets += 1;
+  link.tried = [...link.tried, endpointKey(endpoint)];
+  link.attempt = { socket: link.sockets, endpoint };
+  enter(link, 'connecting');
+  link.effects.push({ do: 'connect', socket: link.sockets, endpoint });
+}
+
+function enter(link: Draft, phase: Phase, withinMs?: number): void {
+  link.phase = phase;
+  if (phase === 'live') link.patience = 0;
+  link.turn += 1;
+  if (withinMs !== undefined) arm(link, withinMs);
+}
+
+function arm(link: Draft, ms: number): void {
+  link.effects.push({ do: 'arm', turn: link.turn, ms });
+}
+
+const isAttempt = (link: Draft, socket: number): boolean => link.attempt?.socket === socket;
+
+const isSession = (link: Draft, socket: number): boolean => link.session?.socket === socket;
+
+function attemptOf(link: Draft): NonNullable<LinkState['attempt']> {
+  if (!link.attempt) throw new LinkTransitionError(link.was, link.event);
+  return link.attempt;
+}
+
+function must(link: Draft, legal: boolean): void {
+  if (!legal) throw new LinkTransitionError(link.was, link.event);
+}

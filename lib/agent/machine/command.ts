@@ -1,0 +1,200 @@
+/**
+ * Runs one command as its own process group. Used by linux-machine.ts.
+ *
+ * A shell leads the group and waits at a gate (a pipe). It becomes the command only after the
+ * journal holds the group. If the agent dies before that, the pipe closes and nothing has run. The
+ * next agent process therefore knows every group that may have done something.
+ *
+ * A command has ended when its leader has exited and its outputs are closed, or one second after
+ * the exit. Processes that still hold the outputs are then killed. At a timeout, cancel or stop the
+ * whole group gets SIGTERM, and SIGKILL two seconds later.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { unlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import type { Clock } from '../../platform/clock.ts';
+import type { Command, CommandResult, CommandRun } from './machine.ts';
+import { FLUSH_MS, KeptOutput, LiveOutput } from '../runner/output.ts';
+import { allProcesses, processFacts, signalProcess } from './proc.ts';
+import { TaskFailure } from '../runner/task-end.ts';
+
+interface CommandDeps {
+  clock: Clock;
+  /** For the scripts of running commands; only the agent may read it. */
+  directory: string;
+  bootId: string;
+}
+
+const GATE = 'read -r go <&3 || exit 125; exec 3<&-; exec "$0" "$@"';
+const KILL_AFTER_MS = 2000;
+const OUTPUT_AFTER_EXIT_MS = 1000;
+/**
+ * How long to wait until a killed group is gone; a process stuck in the kernel must not block the
+ * task.
+ */
+const GONE_WITHIN_MS = 5000;
+const LOOK_MS = 25;
+/** Bytes read from a stream before reading pauses; a command that writes faster is slowed down. */
+const READ_BURST_BYTES = 4 * 1024 * 1024;
+/** By then the live output has room again. */
+const READ_PAUSE_MS = FLUSH_MS;
+
+export async function runCommand(deps: CommandDeps, command: Command, run: CommandRun): Promise<CommandResult> {
+  const path = join(deps.directory, run.id);
+  await writeFile(path, command.script, { mode: 0o700 });
+  try {
+    return await runScript(deps, [...interpreterOf(command.script), path, ...command.args], { command, run });
+  } finally {
+    await unlink(path).catch(() => undefined);
+  }
+}
+
+/** Parses the first line as a kernel does: the interpreter and at most one argument. */
+export function interpreterOf(script: string): string[] {
+  const line = /^#![ \t]*([^\s]+)[ \t]*([^\n]*)/.exec(script);
+  if (!line?.[1]) return ['/bin/sh'];
+  const argument = line[2]?.trim();
+  return argument ? [line[1], argument] : [line[1]];
+}
+
+/** Passes only PATH, HOME and LANG of the agent's own environment. */
+export function environmentOf(given: Record<string, string>, own: NodeJS.ProcessEnv): Record<string, string> {
+  const path = own.PATH ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+  return { PATH: path, HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...given };
+}
+
+interface Job {
+  command: Command;
+  run: CommandRun;
+}
+
+async function runScript(deps: CommandDeps, argv: string[], { command, run }: Job): Promise<CommandResult> {
+  const { child, pgid } = await spawned(argv, environmentOf(command.env, process.env));
+  const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
+  const isPaced = command.isPaced === true;
+  const live = new LiveOutput(deps.clock, run.output, { isPaced });
+  const ended = endOf(deps, child, pgid);
+  for (const name of ['stdout', 'stderr'] as const) {
+    readPaced(deps.clock, child[name] as Readable, (chunk) => {
+      kept[name].add(chunk);
+      return live.add(name, chunk) && isPaced;
+    });
+  }
+  const killed = killAtAbort(deps.clock, pgid, { signal: run.signal, ended });
+  const startTime = (await processFacts(pgid))?.startTime ?? '0';
+  await run.begin({ pgid, startTime, bootId: deps.bootId });
+  if (!run.signal.aborted) openGate(child);
+  const { code, signal } = await ended;
+  live.end();
+  return { exitCode: code, signal, stdout: kept.stdout.text(), stderr: kept.stderr.text(), killed: await killed() };
+}
+
+/**
+ * Some start failures (command line too long) are thrown; others (no memory) arrive as an event.
+ */
+async function spawned(argv: string[], env: NodeJS.ProcessEnv): Promise<{ child: ChildProcess; pgid: number }> {
+  try {
+    const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const;
+    const child = spawn('/bin/sh', ['-c', GATE, ...argv], { detached: true, cwd: '/', env, stdio: [...stdio] });
+    child.on('error', () => undefined);
+    if (child.pid === undefined) await once(child, 'spawn');
+    return { child, pgid: child.pid as number };
+  } catch (cause) {
+    throw new TaskFailure('SpawnFailed', `The command could not be started: ${(cause as Error).message}`, { cause });
+  }
+}
+
+function openGate(child: ChildProcess): void {
+  const gate = child.stdio[3] as Writable;
+  gate.on('error', () => undefined);
+  gate.end('go\n');
+}
+
+interface Exit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+/**
+ * Resolves when the leader has exited and its outputs are closed, by their holders or by the agent.
+ */
+function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promise<Exit> {
+  return new Promise((resolve) => {
+    let timer: { cancel(): void } | undefined;
+    child.on('exit', (code, signal) => {
+      timer = clock.after(OUTPUT_AFTER_EXIT_MS, () => {
+        signalProcess(-pgid, 'SIGKILL');
+        child.stdout?.destroy();
+        child.stderr?.destroy();
+        resolve({ code, signal });
+      });
+      (child.stdio[3] as Writable).destroy();
+    });
+    child.on('close', (code, signal) => {
+      timer?.cancel();
+      resolve({ code, signal });
+    });
+  });
+}
+
+/**
+ * The returned function resolves when the group is gone, to whether the abort signal ended the
+ * command. Call it once the command has ended.
+ */
+function killAtAbort(clock: Clock, pgid: number, { signal, ended }: { signal: AbortSignal; ended: Promise<Exit> }) {
+  let exited = false;
+  let killing: Promise<void> | undefined;
+  const kill = () => {
+    if (!exited) killing = killGroup(clock, pgid);
+  };
+  void ended.then(() => {
+    exited = true;
+    signal.removeEventListener('abort', kill);
+  });
+  if (signal.aborted) kill();
+  else signal.addEventListener('abort', kill);
+  return async (): Promise<boolean> => {
+    await killing;
+    return killing !== undefined;
+  };
+}
+
+/**
+ * Sends SIGTERM, and SIGKILL to what is left after KILL_AFTER_MS. Resolves when the group is gone.
+ */
+async function killGroup(clock: Clock, pgid: number): Promise<void> {
+  signalProcess(-pgid, 'SIGTERM');
+  if (!(await groupGone(clock, pgid, KILL_AFTER_MS))) await killGroupAtOnce(clock, pgid);
+}
+
+export async function killGroupAtOnce(clock: Clock, pgid: number): Promise<void> {
+  signalProcess(-pgid, 'SIGKILL');
+  await groupGone(clock, pgid, GONE_WITHIN_MS);
+}
+
+/** Zombie processes count as gone. */
+async function groupGone(clock: Clock, pgid: number, withinMs: number): Promise<boolean> {
+  const until = clock.now() + withinMs;
+  while (signalProcess(-pgid, 0)) {
+    const alive = (await allProcesses()).some((one) => one.pgid === pgid && one.state !== 'Z');
+    if (!alive) return true;
+    if (clock.now() >= until) return false;
+    await clock.sleep(LOOK_MS);
+  }
+  return true;
+}
+
+/** `take` returns true to request a pause. */
+function readPaced(clock: Clock, stream: Readable, take: (chunk: Buffer) => boolean): void {
+  let burst = 0;
+  stream.on('data', (chunk: Buffer) => {
+    const isFull = take(chunk);
+    burst += chunk.length;
+    if (!isFull && burst < READ_BURST_BYTES) return;
+    burst = 0;
+    stream.pause();
+    clock.after(READ_PAUSE_MS, () => stream.resume());
+  });
+}

@@ -1,0 +1,98 @@
+/** The real machine: Linux, through /proc, /sys and processes. */
+import { execFile } from 'node:child_process';
+import { readFile, statfs } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { type Clock, isoNow } from '../../platform/clock.ts';
+import { killGroupAtOnce, runCommand } from './command.ts';
+import type { ProcessGroup } from '../journal/journal.ts';
+import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';
+import {
+  type Command,
+  type CommandResult,
+  type CommandRun,
+  diskInfo,
+  type Machine,
+  type Sysinfo,
+  type TaskAddress,
+} from './machine.ts';
+import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
+
+interface LinuxMachineDeps {
+  clock: Clock;
+  serverUuid: string;
+  agentVersion: string;
+  /** For the scripts of running commands. */
+  runDirectory: string;
+  taskAddress?: TaskAddress | undefined;
+  /** Override those of the kernel's command line. */
+  bootParameters?: Record<string, string> | undefined;
+}
+
+const BYTES_PER_KIB = 1024;
+
+export async function openLinuxMachine(deps: LinuxMachineDeps): Promise<Machine> {
+  return new LinuxMachine(deps, await bootIdOf());
+}
+
+class LinuxMachine implements Machine {
+  readonly bootId: string;
+  readonly #deps: LinuxMachineDeps;
+
+  constructor(deps: LinuxMachineDeps, bootId: string) {
+    this.#deps = deps;
+    this.bootId = bootId;
+  }
+
+  sysinfo(): Promise<Sysinfo> {
+    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters } = this.#deps;
+    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters });
+  }
+
+  async status(): Promise<Record<string, unknown>> {
+    const [meminfo, disk, bootTime] = await Promise.all([readMeminfo(), statfs('/'), readBootTime()]);
+    const size = disk.blocks * disk.bsize;
+    return {
+      vms: {},
+      meminfo,
+      diskinfo: diskInfo({ sizeBytes: size, usedBytes: size - disk.bfree * disk.bsize }),
+      ...(bootTime === undefined ? {} : { boot_time: new Date(Number(bootTime) * 1000).toISOString() }),
+      timestamp: isoNow(this.#deps.clock),
+    };
+  }
+
+  execute(command: Command, run: CommandRun): Promise<CommandResult> {
+    return runCommand(
+      { clock: this.#deps.clock, directory: this.#deps.runDirectory, bootId: this.bootId },
+      command,
+      run,
+    );
+  }
+
+  async reboot(): Promise<void> {
+    await promisify(execFile)('reboot');
+  }
+
+  /**
+   * Kills all processes of the leader's session. They are the agent's own unless the leader's pid
+   * has been reused.
+   */
+  async endGroup(group: ProcessGroup): Promise<void> {
+    if (group.bootId !== this.bootId) return;
+    const processes = await allProcesses();
+    const leader = processes.find(({ pid }) => pid === group.pgid);
+    if (leader && leader.startTime !== group.startTime) return;
+    for (const { pid, session, pgid } of processes) {
+      if (session === group.pgid || pgid === group.pgid) signalProcess(pid, 'SIGKILL');
+    }
+    await killGroupAtOnce(this.#deps.clock, group.pgid);
+  }
+}
+
+async function readMeminfo(): Promise<Record<string, number>> {
+  const text = await readFile('/proc/meminfo', 'utf8');
+  return {
+    total_bytes: (memoryField(text, 'MemTotal') ?? 0) * BYTES_PER_KIB,
+    availrmem_bytes: (memoryField(text, 'MemAvailable') ?? 0) * BYTES_PER_KIB,
+    arcsize_bytes: 0,
+  };
+}

@@ -1,0 +1,91 @@
+/**
+ * The interface between the agent and its machine: linux-machine.ts is the real one, the fleet has
+ * a simulated one. Nothing here may block the process that holds the link.
+ */
+import { isIPv4 } from 'node:net';
+import type { ProcessGroup } from '../journal/journal.ts';
+import type { OutputStream } from '../runner/output.ts';
+
+/** Properties of a machine under the reference's key names (docs/agent-protocol.md). */
+export type Sysinfo = Record<string, unknown>;
+
+/** Where tasks may be posted. */
+export interface TaskAddress {
+  host: string;
+  port: number;
+}
+
+/** Tells a legacy CNAPI where to post tasks. A wildcard address is not reported. */
+export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
+  if (!address) return {};
+  const isOne = isIPv4(address.host) && address.host !== '0.0.0.0';
+  return { 'CN Agent Port': address.port, ...(isOne ? { 'Admin IP': address.host } : {}) };
+}
+
+/**
+ * The agents of this machine, for clients of the reference. They decide by the version of its agent
+ * what they ask for. From this version on they read sysinfo and reboot servers by tasks, which this
+ * agent knows.
+ */
+export const REFERENCE_AGENTS = [
+  { name: 'cn-agent', version: '2.11.0', image_uuid: '00000000-0000-0000-0000-000000000000' },
+];
+
+/**
+ * The reference's twelve storage figures, for a machine without VMs: the system uses all used
+ * space.
+ */
+export function diskInfo({ sizeBytes, usedBytes }: { sizeBytes: number; usedBytes: number }): Record<string, number> {
+  return {
+    cores_quota_bytes: 0,
+    cores_quota_used_bytes: 0,
+    installed_images_used_bytes: 0,
+    kvm_quota_bytes: 0,
+    kvm_quota_used_bytes: 0,
+    kvm_zvol_used_bytes: 0,
+    kvm_zvol_volsize_bytes: 0,
+    pool_alloc_bytes: usedBytes,
+    pool_size_bytes: sizeBytes,
+    system_used_bytes: usedBytes,
+    zone_quota_bytes: 0,
+    zone_quota_used_bytes: 0,
+  };
+}
+
+export interface Command {
+  script: string;
+  args: string[];
+  env: Record<string, string>;
+  /** The command waits while its output is sent, so the live output is complete. */
+  isPaced?: boolean;
+}
+
+export interface CommandRun {
+  /** Names the run's file; unique among running commands. */
+  id: string;
+  signal: AbortSignal;
+  /** Resolves when the journal holds the group; the command does nothing before that. */
+  begin(group?: ProcessGroup): Promise<void>;
+  output(stream: OutputStream, offset: number, text: string): void;
+}
+
+export interface CommandResult {
+  exitCode: number | null;
+  signal: string | null;
+  stdout: string;
+  stderr: string;
+  /** True when the run's abort signal ended the command. */
+  killed: boolean;
+}
+
+export interface Machine {
+  /** Changes with each boot. */
+  readonly bootId: string;
+  sysinfo(): Promise<Sysinfo>;
+  /** Memory, disk and VMs in the form of the reference's status body. */
+  status(): Promise<Record<string, unknown>>;
+  execute(command: Command, run: CommandRun): Promise<CommandResult>;
+  reboot(): Promise<void>;
+  /** Kills what a previous agent process left running; resolves when all of it is gone. */
+  endGroup(group: ProcessGroup): Promise<void>;
+}

@@ -1,0 +1,107 @@
+/**
+ * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change
+ * (checked each minute). Status: at the start of a session, on a significant change (checked every
+ * 5 s), and each minute.
+ */
+import type { Logger } from '../../platform/log.ts';
+import { digestOf } from '../../protocol/canonical-json.ts';
+import type { Link } from '../link/link-driver.ts';
+import type { Machine, Sysinfo } from './machine.ts';
+
+interface ReportsDeps {
+  machine: Machine;
+  outbox: Pick<Link, 'hasRoom' | 'send'>;
+  log: Logger;
+  serverUuid: string;
+}
+
+type Status = Record<string, unknown>;
+
+export const STATUS_LOOK_MS = 5_000;
+export const STATUS_PERIOD_MS = 60_000;
+export const SYSINFO_LOOK_MS = 60_000;
+/** A figure that changed by this fraction is reported before the minute is over. */
+const WORTH_TELLING = 0.05;
+
+export class Reports {
+  readonly #deps: ReportsDeps;
+  #digest = '';
+  #told: Status | undefined;
+  #statusToldAt = 0;
+  #nextStatusAt = 0;
+  #nextSysinfoAt = 0;
+
+  constructor(deps: ReportsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Digest of the sysinfo, for the hello. */
+  get digest(): string {
+    return this.#digest;
+  }
+
+  /** Called before the first hello, which carries the digest. */
+  async start(): Promise<void> {
+    this.#digest = digestOf(await this.#deps.machine.sysinfo());
+  }
+
+  /** A new session is open. */
+  entered(now: number, sendSysinfo: boolean): void {
+    this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
+    if (sendSysinfo) this.#guard(this.#tellSysinfo(true));
+    this.#told = undefined;
+    this.#nextStatusAt = now;
+  }
+
+  /** Called each second while there is a session. */
+  tick(now: number): void {
+    if (now >= this.#nextStatusAt) {
+      this.#nextStatusAt = now + STATUS_LOOK_MS;
+      this.#guard(this.#tellStatus(now));
+    }
+    if (now >= this.#nextSysinfoAt) {
+      this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
+      this.#guard(this.#tellSysinfo(false));
+    }
+  }
+
+  async #tellStatus(now: number): Promise<void> {
+    const status = await this.#deps.machine.status();
+    const due = now - this.#statusToldAt >= STATUS_PERIOD_MS;
+    if (this.#told && !due && !isWorthTelling(this.#told, status)) return;
+    if (!this.#deps.outbox.hasRoom || !this.#deps.outbox.send({ type: 'status', status })) return;
+    this.#told = status;
+    this.#statusToldAt = now;
+  }
+
+  async #tellSysinfo(always: boolean): Promise<void> {
+    const sysinfo: Sysinfo = await this.#deps.machine.sysinfo();
+    const digest = digestOf(sysinfo);
+    if (!always && digest === this.#digest) return;
+    if (this.#deps.outbox.send({ type: 'sysinfo', digest, sysinfo })) this.#digest = digest;
+  }
+
+  #guard(telling: Promise<void>): void {
+    telling.catch((err: unknown) => {
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be inspected');
+    });
+  }
+}
+
+/**
+ * True when a figure changed by more than a twentieth, or anything else except the time changed.
+ */
+export function isWorthTelling(told: unknown, now: unknown): boolean {
+  if (told === now) return false;
+  if (typeof told === 'number' && typeof now === 'number') {
+    return Math.abs(now - told) > WORTH_TELLING * Math.max(Math.abs(told), Math.abs(now));
+  }
+  if (!isObject(told) || !isObject(now)) return true;
+  const keys = new Set([...Object.keys(told), ...Object.keys(now)]);
+  keys.delete('timestamp');
+  return [...keys].some((key) => isWorthTelling(told[key], now[key]));
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}

@@ -1,0 +1,119 @@
+/**
+ * `npm run agent`: runs the agent of this machine until SIGTERM or SIGINT. Exit codes: 0 stopped, 1
+ * error, 2 usage error (also when another agent uses the data directory).
+ */
+import { join, resolve } from 'node:path';
+import { messageOf } from '../platform/errors.ts';
+import { createLogger, type Logger } from '../platform/log.ts';
+import { systemClock as clock } from '../platform/clock.ts';
+import { systemRandom as random } from '../platform/random.ts';
+import { Agent } from './agent.ts';
+import { AGENT_VERSION as agentVersion } from './agent-version.ts';
+import { type Credentials, openCredentials } from './link/credentials.ts';
+import { takeDataDirectory } from './data-directory.ts';
+import { resolverOf } from './link/discovery.ts';
+import { openHttpAccess } from './legacy/http-access.ts';
+import { HttpPort } from './legacy/http-port.ts';
+import { serverUuid as serverUuidOf } from './machine/identity.ts';
+import { JournalFile } from './journal/journal-file.ts';
+import { dialWebSocket } from './link/link-socket.ts';
+import { openLinuxMachine } from './machine/linux-machine.ts';
+import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
+import { Pulse } from './link/pulse.ts';
+import { catalogue } from './tasks/catalogue.ts';
+
+async function main(): Promise<void> {
+  const options = parseAgentOptions(process.argv.slice(2), process.env);
+  if (!options) return void process.stdout.write(AGENT_USAGE);
+  const toldToStop = signalled();
+  const stop = await run(options);
+  await toldToStop;
+  await stop();
+  process.exit(0);
+}
+
+async function run(options: AgentOptions): Promise<() => Promise<void>> {
+  await using opened = new AsyncDisposableStack();
+  const data = await takeDataDirectory(resolve(options.data));
+  opened.defer(() => data.release());
+  const serverUuid = await serverUuidOf(data.path, random, options.uuid);
+  const log = createLogger('cn-agent', options.logLevel, { server_uuid: serverUuid });
+  const credentials = credentialsFrom(options, data.path, log);
+  const journal = await JournalFile.open({ directory: data.path, clock, random, log });
+  opened.defer(() => journal.close());
+  const httpPort = await httpPortFor(options.http, data.path, { serverUuid, log });
+  if (httpPort) opened.use(httpPort);
+  await httpPort?.start();
+  const machine = await openLinuxMachine({
+    clock,
+    serverUuid,
+    agentVersion,
+    runDirectory: data.runDirectory,
+    taskAddress: httpPort?.address,
+    bootParameters: options.bootParameters,
+  });
+  const agent = new Agent({
+    clock,
+    random,
+    log,
+    journal,
+    machine,
+    serverUuid,
+    agentVersion,
+    pulse: new Pulse({ clock }),
+    dial: dialWebSocket(clock, credentials),
+    credentials,
+    resolve: resolverOf(options.discovery, { clock, random }),
+    tasks: catalogue,
+    allowReboot: options.allowReboot,
+    protocol: options.protocol,
+    httpPort,
+  });
+  opened.use(agent);
+  await agent.start();
+  log.info(
+    { data: data.path, journal: journal.state.journalId, version: agentVersion, pid: process.pid },
+    'agent started',
+  );
+  const held = opened.move();
+  return async () => {
+    log.info('agent stops');
+    await held.disposeAsync();
+  };
+}
+
+async function httpPortFor(
+  http: AgentOptions['http'],
+  directory: string,
+  { serverUuid, log }: { serverUuid: string; log: Logger },
+): Promise<HttpPort | undefined> {
+  if (http === undefined) return undefined;
+  const { host, port, open, from } = http;
+  const access = await openHttpAccess({ directory, open, from, log }).catch((error: unknown) => {
+    throw new AgentUsageError(`--http-port: ${messageOf(error)}`, error);
+  });
+  return new HttpPort({ host, port, access, serverUuid, agentVersion, clock, random, log });
+}
+
+function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
+  try {
+    return openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log);
+  } catch (error) {
+    throw new AgentUsageError(messageOf(error), error);
+  }
+}
+
+/** Resolves at the first SIGTERM or SIGINT; later ones change nothing. */
+function signalled(): Promise<void> {
+  return new Promise((done) => {
+    process.on('SIGTERM', () => done());
+    process.on('SIGINT', () => done());
+  });
+}
+
+main().catch((error: unknown) => {
+  const isUsage = error instanceof AgentUsageError;
+  process.stderr.write(`cn-agent: ${isUsage ? messageOf(error) : ((error as Error).stack ?? messageOf(error))}\n`);
+  if (isUsage) process.stderr.write('Try --help.\n');
+  process.exit(isUsage ? 2 : 1);
+});

@@ -1,0 +1,256 @@
+/** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
+import { isIP } from 'node:net';
+import { parseArgs } from 'node:util';
+import { CnapiError } from '../platform/errors.ts';
+import { readOptionsFile } from './config-file.ts';
+import type { CredentialOptions } from './link/credentials.ts';
+import type { Endpoint } from './link/endpoints.ts';
+import { PROTOCOLS, type Protocol } from './link/fallback.ts';
+import { reasonNotANetwork } from './legacy/http-access.ts';
+
+/** The agent was given options it cannot run with. */
+export class AgentUsageError extends CnapiError {
+  constructor(message: string, cause?: unknown) {
+    super('InvalidArgument', 409, message, { cause });
+  }
+}
+
+/** Where instances are found: by DNS, or at fixed addresses. */
+export type Discovery = { dns: string | undefined; datacenter: string; domain: string } | { endpoints: Endpoint[] };
+
+/** How the agent and instances authenticate each other: `tls`, `caFile`, `tlsName`, `tokenFile`. */
+export type CredentialValues = Omit<CredentialOptions, 'usualTokenFile'>;
+
+export interface AgentOptions {
+  discovery: Discovery;
+  credentials: CredentialValues;
+  data: string;
+  uuid: string | undefined;
+  allowReboot: boolean;
+  /** Reported beside the kernel's boot parameters, and override them. */
+  bootParameters: Record<string, string>;
+  protocol: Protocol;
+  /** Where tasks may be posted, and by whom; port 0 takes a free one. */
+  http: HttpOptions | undefined;
+  logLevel: LogLevel;
+}
+
+interface HttpOptions {
+  host: string;
+  port: number;
+  /** Everybody may post. */
+  open: boolean;
+  /** Callers from these networks need no token. */
+  from: string[];
+}
+
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+export const AGENT_USAGE = `Usage: npm run agent -- [options]
+
+The agent of this machine: holds a connection to an instance of cnapi and does the work it brings.
+
+Where the instances are, one of
+  --dns ADDRESS:PORT   name server to ask (default: the system's), with
+    --datacenter NAME    default local
+    --domain NAME        default cnapi.internal
+  --url URL            an instance, http://HOST:PORT or https://HOST:PORT; may be given several times
+
+How they and this agent know each other; files are read anew when they change
+  --tls                speak TLS to addresses from DNS; an agent that came by https:// speaks it to all instances
+  --ca FILE            trust certificates of this CA only (PEM; default: the system's, or CN_AGENT_CA_FILE)
+  --tls-name NAME      the name certificates must be for, whichever address is dialled (default: the host of --url for
+                       the addresses it stands for, else the address itself)
+  --token-file FILE    the agent's token, mode 600 (default: DATA/token when there is one, or CN_AGENT_TOKEN_FILE)
+
+  --data DIR           where identity and journal are kept; one agent at a time (required)
+  --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
+  --allow-reboot       carry out server_reboot
+  --headnode           this machine is the headnode: the same as --boot-parameter headnode=true
+  --boot-parameter NAME=VALUE
+                       a boot parameter to report beside those of the kernel's command line; may be given several times
+  --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as the reference's agents
+                       make them; link: the link only; old: POSTs only
+  --http-port PORT     take tasks over HTTP as well, as the reference's agents do; CNAPIs without the link give them
+                       there (default: off, or CN_AGENT_HTTP_PORT)
+  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Whoever may post there can run
+                       commands on this machine: it takes the token in DATA/http-token, made at the first start
+  --http-from NETWORK  callers from this address or network need no token, such as CNAPIs without the link, which have
+                       none; may be given several times (or CN_AGENT_HTTP_FROM, by comma)
+  --http-open          nobody needs a token there, as with the reference's agent (or CN_AGENT_HTTP_OPEN=1)
+  --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
+  --config FILE        options from a JSON object in FILE, in camelCase; the command line goes over it
+  --help               this text
+`;
+
+export const discoveryOptions = {
+  dns: { type: 'string' },
+  datacenter: { type: 'string' },
+  domain: { type: 'string' },
+  url: { type: 'string', multiple: true },
+  tls: { type: 'boolean' },
+  ca: { type: 'string' },
+  'tls-name': { type: 'string' },
+  'token-file': { type: 'string' },
+  'log-level': { type: 'string' },
+  help: { type: 'boolean' },
+} as const;
+
+/** Undefined when only help is requested. */
+export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): AgentOptions | undefined {
+  const values = parsed(args);
+  if (values.help) return undefined;
+  if (values.data === undefined || values.data === '') throw new AgentUsageError('--data DIR is missing');
+  if (values.uuid !== undefined && !UUID.test(values.uuid)) {
+    throw new AgentUsageError(`--uuid ${values.uuid} is not a lower-case UUID`);
+  }
+  return {
+    discovery: discoveryOf(values),
+    credentials: credentialsOf(values, env),
+    data: values.data,
+    uuid: values.uuid,
+    allowReboot: values['allow-reboot'] ?? false,
+    bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
+    protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
+    http: httpOf(values, env),
+    logLevel: logLevelOf(values['log-level']),
+  };
+}
+
+function parsed(args: string[]) {
+  const options = {
+    ...discoveryOptions,
+    data: { type: 'string' },
+    uuid: { type: 'string' },
+    'allow-reboot': { type: 'boolean' },
+    headnode: { type: 'boolean' },
+    'boot-parameter': { type: 'string', multiple: true },
+    protocol: { type: 'string' },
+    'http-port': { type: 'string' },
+    'http-host': { type: 'string' },
+    'http-from': { type: 'string', multiple: true },
+    'http-open': { type: 'boolean' },
+    config: { type: 'string' },
+  } as const;
+  return usage(() => {
+    const { values } = parseArgs({ args, options, strict: true, allowPositionals: false });
+    return values.config === undefined ? values : { ...readOptionsFile(values.config, options), ...values };
+  });
+}
+
+/** Turns an error of node:util's parser into a usage error. */
+export function usage<Result>(parse: () => Result): Result {
+  try {
+    return parse();
+  } catch (error) {
+    throw new AgentUsageError(error instanceof Error ? error.message : String(error), error);
+  }
+}
+
+interface DiscoveryValues {
+  dns?: string | undefined;
+  datacenter?: string | undefined;
+  domain?: string | undefined;
+  url?: string[] | undefined;
+}
+
+export function discoveryOf(values: DiscoveryValues): Discovery {
+  const { dns, url = [], datacenter, domain } = values;
+  const byName = dns ?? datacenter ?? domain;
+  if (url.length > 0 && byName !== undefined)
+    throw new AgentUsageError('--url does not go with --dns, --datacenter, --domain');
+  if (url.length > 0) return { endpoints: url.map(endpointOf) };
+  if (byName === undefined)
+    throw new AgentUsageError('Where the instances are is missing: give --dns ADDRESS:PORT or --url URL');
+  if (dns !== undefined && !isHostAndPort(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
+  return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
+}
+
+function isHostAndPort(text: string): boolean {
+  const port = Number(/^.+:(\d{1,5})$/.exec(text)?.[1]);
+  return port >= 1 && port <= 65_535;
+}
+
+const SCHEMES: Readonly<Record<string, { tls: boolean; port: number }>> = {
+  'http:': { tls: false, port: 80 },
+  'ws:': { tls: false, port: 80 },
+  'https:': { tls: true, port: 443 },
+  'wss:': { tls: true, port: 443 },
+};
+
+function endpointOf(text: string): Endpoint {
+  const url = URL.parse(text);
+  const isPlain = url && url.pathname + url.search + url.hash + url.username === '/';
+  const scheme = SCHEMES[url?.protocol ?? ''];
+  if (!isPlain || !scheme) throw new AgentUsageError(`--url ${text} is not http://HOST:PORT or https://HOST:PORT`);
+  return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || scheme.port) };
+}
+
+interface CredentialFlags {
+  url?: string[] | undefined;
+  tls?: boolean | undefined;
+  ca?: string | undefined;
+  'tls-name'?: string | undefined;
+  'token-file'?: string | undefined;
+}
+
+/** An agent moves from instance to instance, so all its URLs must have the same scheme. */
+export function credentialsOf(values: CredentialFlags, env: NodeJS.ProcessEnv): CredentialValues {
+  const { url = [], ca, 'tls-name': tlsName, 'token-file': tokenFile = env.CN_AGENT_TOKEN_FILE } = values;
+  const schemes = new Set(url.map((one) => SCHEMES[URL.parse(one)?.protocol ?? '']?.tls));
+  if (schemes.size > 1) throw new AgentUsageError('--url: all of them are http:// or all are https://');
+  if (values.tls && schemes.has(false)) throw new AgentUsageError('--tls goes with https:// in --url');
+  const tls = values.tls === true || schemes.has(true);
+  if (!tls && (ca ?? tlsName) !== undefined)
+    throw new AgentUsageError('--ca and --tls-name need https:// in --url, or --tls');
+  return { tls, caFile: ca ?? env.CN_AGENT_CA_FILE, tlsName, tokenFile };
+}
+
+export const logLevelOf = (text: string | undefined): LogLevel => oneOf('--log-level', LOG_LEVELS, text ?? 'info');
+
+function oneOf<Choice extends string>(option: string, choices: readonly Choice[], text: string): Choice {
+  const chosen = choices.find((one) => one === text);
+  if (chosen === undefined) throw new AgentUsageError(`${option} ${text} is not one of ${choices.join(', ')}`);
+  return chosen;
+}
+
+function bootParametersOf(texts: readonly string[] = [], headnode?: boolean): Record<string, string> {
+  const pairs = texts.map((text) => {
+    const [, name = '', value = ''] = /^([^=\s]{1,200})=(.{0,1000})$/.exec(text) ?? [];
+    if (name === '') throw new AgentUsageError(`--boot-parameter ${text} is not NAME=VALUE`);
+    return [name, value] as const;
+  });
+  return { ...Object.fromEntries(pairs), ...(headnode === undefined ? {} : { headnode: String(headnode) }) };
+}
+
+interface HttpFlags {
+  'http-port'?: string | undefined;
+  'http-host'?: string | undefined;
+  'http-from'?: string[] | undefined;
+  'http-open'?: boolean | undefined;
+}
+
+function httpOf(values: HttpFlags, env: NodeJS.ProcessEnv): AgentOptions['http'] {
+  const port = values['http-port'] ?? env.CN_AGENT_HTTP_PORT;
+  const host = values['http-host'] ?? env.CN_AGENT_HTTP_HOST ?? '127.0.0.1';
+  const from = values['http-from'] ?? listed(env.CN_AGENT_HTTP_FROM);
+  const open = values['http-open'] ?? env.CN_AGENT_HTTP_OPEN === '1';
+  if (port === undefined || port === '') return undefined;
+  if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535) throw new AgentUsageError(`--http-port ${port} is not a port`);
+  if (!isIP(host)) throw new AgentUsageError(`--http-host ${host} is not an IP address`);
+  for (const network of from) {
+    const reason = reasonNotANetwork(network);
+    if (reason !== undefined) throw new AgentUsageError(`--http-from ${network} ${reason}`);
+  }
+  return { host, port: Number(port), open, from };
+}
+
+function listed(text = ''): string[] {
+  return text
+    .split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');
+}

@@ -1,0 +1,398 @@
+/**
+ * The tasks of one agent, from the frame that brings a task to the acknowledgement of its end.
+ * Owned by Agent.
+ *
+ *     task ──► accepting ── on disk: accepted ──► queued ── its lane is free: started ──► running
+ *                  └──────────── cancelled, timed out ───────────┴─► ending ◄─── it ends ────┘
+ *     ending ── on disk ──► task_end
+ *
+ * The journal is written before anything is reported or started. A task that is not gated is queued
+ * during this write, so one write accepts and starts it if its lane is free. An id that is running
+ * or has ended never starts again. Ends are repeated to each new session until they are
+ * acknowledged. docs/design.md section 6.
+ *
+ * Attempts. Each answer names the attempt that was asked about; otherwise the database would ignore
+ * it and ask for ever. An attempt above the known one renumbers it, and starts nothing. One below
+ * comes from a database that has gone back (a standby that lagged behind): the running task is
+ * reported under it from then on. A cancel of a lower attempt is late, and does not affect the
+ * higher one, unless the lower one was asked for since.
+ */
+import type { Logger } from '../../platform/log.ts';
+import { type Clock, isoNow, type Timer } from '../../platform/clock.ts';
+import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
+import { answerCancel, answerTask, renumberingOf } from './answers.ts';
+import { Complaints } from '../complaints.ts';
+import { isTooDeep } from './depth.ts';
+import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
+import { Lane } from './lane.ts';
+import type { Machine } from '../machine/machine.ts';
+import type { Outbox } from './outbox.ts';
+import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
+import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
+import type { Catalogue } from '../tasks/catalogue.ts';
+import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
+import { Unjournalled } from './unjournalled.ts';
+
+interface RunnerDeps {
+  clock: Clock;
+  log: Logger;
+  serverUuid: string;
+  journal: Journal;
+  machine: Machine;
+  outbox: Outbox;
+  tasks: Catalogue;
+  allowReboot: boolean;
+}
+
+interface Work {
+  frame: TaskFrame;
+  task: AgentTask;
+  phase: 'accepting' | 'queued' | 'running' | 'ending';
+  /** The acceptance is on disk. */
+  isAccepted: boolean;
+  abort: AbortController;
+  timer: Timer;
+  /** Its place in a lane. */
+  place: { leave(): void } | undefined;
+  /** Settles when nothing of the task runs any more. */
+  run: Promise<void> | undefined;
+}
+
+export const PARALLEL_TASKS = 16;
+/** An unacknowledged end is sent again at this interval, in case the instance has lost it. */
+const REPEAT_ENDS_MS = 15_000;
+
+export class Runner {
+  readonly #deps: RunnerDeps;
+  readonly #complaints: Complaints;
+  readonly #works = new Map<string, Work>();
+  readonly #lanes: Record<LaneName, Lane> = {
+    serial: new Lane(1),
+    parallel: new Lane(PARALLEL_TASKS),
+    control: new Lane(1),
+  };
+  /** Ended ids whose end this session has not been sent, in order. */
+  readonly #untold = new Set<string>();
+  /** Ended ids whose end is being written to disk. */
+  readonly #journalling = new Set<string>();
+  readonly #unjournalled = new Unjournalled();
+  #repeatAt = 0;
+  #paused = false;
+  #stopping = false;
+
+  constructor(deps: RunnerDeps) {
+    this.#deps = deps;
+    this.#complaints = new Complaints(deps);
+  }
+
+  get isPaused(): boolean {
+    return this.#paused;
+  }
+
+  /** Call before the first hello: journals ends for tasks that a former process had started. */
+  async recover(): Promise<void> {
+    const running = [...this.#deps.journal.state.tasks.values()].filter((task) => task.state === 'running');
+    await Promise.all(running.map((task) => this.#endLeftover(task)));
+  }
+
+  async #endLeftover(task: Extract<JournalTask, { state: 'running' }>): Promise<void> {
+    if (task.group) await this.#deps.machine.endGroup(task.group);
+    const failure = new TaskFailure('AgentRestarted', 'The agent restarted while the task ran; its outcome is unknown');
+    await this.#journalEnd(endFailure(task, failure, isoNow(this.#deps.clock)));
+  }
+
+  /**
+   * A new session is established: it is sent every end again. Accepted tasks that have not started
+   * continue, because an instance has welcomed this journal. An agent with a copied or rolled-back
+   * journal is refused, and must not run its tasks.
+   */
+  entered(): void {
+    for (const task of this.#deps.journal.state.tasks.values()) {
+      if (task.state === 'ended') this.#untold.add(task.id);
+      else if (task.state === 'accepted' && !this.#works.has(task.id)) this.#resume(task.task);
+    }
+    this.#tellEnds();
+  }
+
+  onTask(frame: TaskFrame): void {
+    if (this.#stopping || this.#answerKnown(frame)) return;
+    const task = this.#deps.tasks.get(frame.name);
+    if (!task) return this.#refuse(frame, unknownTask(frame));
+    if (isTooDeep(frame.params)) return this.#refuse(frame, tooDeep());
+    if (this.#paused && !task.whilePaused) return this.#refuse(frame, agentPaused());
+    if (!hasRoom(this.#deps.journal.state)) return this.#refuse(frame, agentFull());
+    this.#accept(frame, task);
+  }
+
+  onAck({ id, attempt }: TaskAckFrame): void {
+    const known = this.#deps.journal.state.tasks.get(id);
+    if (known?.state !== 'ended' || known.attempt !== attempt) return;
+    this.#untold.delete(id);
+    void this.#deps.journal.append({ record: 'acknowledged', id });
+    this.#tellEnds();
+  }
+
+  /** Ends the task in any state. Journals an unknown id as ended, so it cannot start later. */
+  onCancel(frame: TaskCancelFrame): void {
+    const { journal, clock, outbox } = this.#deps;
+    this.#renumber(frame);
+    const work = this.#works.get(frame.id);
+    if (work?.frame.attempt === frame.attempt) return this.#abort(work, cancelled());
+    const answer = answerCancel(journal.state, frame);
+    if (answer.do === 'tell-end') this.#tellAgain(frame.id);
+    else if (answer.do === 'end') this.#cancelKnown(answer.known);
+    else if (answer.do === 'say-cancelled') outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
+    else if (answer.do === 'end-unknown' && !this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
+  }
+
+  #cancelKnown(known: JournalTask): void {
+    const work = this.#works.get(known.id);
+    if (work) this.#abort(work, cancelled());
+    else this.#refuse(known, cancelled());
+  }
+
+  /** Called each second while there is a session. */
+  tick(now: number): void {
+    if (this.#untold.size > 0) this.#tellEnds();
+    if (now < this.#repeatAt) return;
+    this.#repeatAt = now + REPEAT_ENDS_MS;
+    for (const task of this.#deps.journal.state.tasks.values()) {
+      if (task.state === 'ended') this.#untold.add(task.id);
+    }
+  }
+
+  /** Stops all work without a report: the journal with these tasks is no longer this agent's. */
+  async abandon(): Promise<void> {
+    const works = [...this.#works.values()];
+    this.#works.clear();
+    this.#untold.clear();
+    this.#unjournalled.clear();
+    for (const work of works) {
+      work.timer.cancel();
+      work.place?.leave();
+      work.abort.abort(new TaskFailure('JournalLost', 'The journal of this task is no longer valid'));
+    }
+    await Promise.all(works.map(({ run }) => run));
+  }
+
+  /** Ends and journals what runs; what has not started stays accepted for the next process. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    const works = [...this.#works.values()];
+    for (const work of works) {
+      work.timer.cancel();
+      if (work.phase === 'running')
+        work.abort.abort(new TaskFailure('AgentStopped', 'The agent was stopped while the task ran'));
+    }
+    await Promise.all(works.map(({ phase, run }) => (phase === 'queued' ? undefined : run)));
+  }
+
+  /** True if the id need not start: everything known of it has been sent again. */
+  #answerKnown(frame: TaskFrame): boolean {
+    const { journal, clock, outbox } = this.#deps;
+    this.#renumber(frame);
+    const answer = answerTask(journal.state, frame);
+    if (answer.do === 'take') return this.#repeatUnjournalled(frame);
+    if (answer.do === 'tell-end') this.#tellAs(frame, answer.known.end);
+    else if (answer.do === 'say-ended') outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
+    else this.#sayAccepted(frame);
+    return true;
+  }
+
+  #sayAccepted({ id, attempt }: Attempt): void {
+    const work = this.#works.get(id);
+    if (work) work.frame = { ...work.frame, attempt };
+    if (work?.isAccepted !== false) this.#event({ id, attempt }, { name: 'accepted' });
+  }
+
+  /** An acknowledgement of a lower attempt changes no journal: sends the end again under it. */
+  #tellAs({ id, attempt }: Attempt, end: TaskEndFrame): void {
+    const { outbox } = this.#deps;
+    if (attempt === end.attempt) this.#tellAgain(id);
+    else if (!this.#journalling.has(id)) outbox.send(fitEnd({ ...end, attempt }, outbox.maxFrameBytes));
+  }
+
+  /** Once a higher attempt is asked for, the known task has that number. */
+  #renumber({ id, attempt }: Attempt): void {
+    const { journal, serverUuid } = this.#deps;
+    const known = journal.state.tasks.get(id);
+    if (!known || known.attempt === attempt) return;
+    const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
+    this.#complaints.warn(fields, 'another attempt of a task this agent already has');
+    const record = renumberingOf(journal.state, { id, attempt });
+    if (record === undefined) return;
+    const work = this.#works.get(id);
+    if (work) work.frame = { ...work.frame, attempt };
+    void journal.append(record);
+  }
+
+  #tellAgain(id: string): void {
+    this.#untold.add(id);
+    this.#tellEnds();
+  }
+
+  #repeatUnjournalled(attempt: Attempt): boolean {
+    const end = this.#unjournalled.endOf(attempt);
+    if (end) this.#deps.outbox.send(end);
+    return end !== undefined;
+  }
+
+  /** One write journals acceptance and start if the lane has room, except for a gated task. */
+  #accept(frame: TaskFrame, task: AgentTask): void {
+    const work = this.#newWork(frame, task, 'accepting');
+    work.run = this.#deps.journal.append({ record: 'accepted', task: frame }).then(() => this.#accepted(work));
+    if (!task.gated) this.#enqueue(work);
+  }
+
+  #accepted(work: Work): void {
+    work.isAccepted = true;
+    if (!this.#isCurrent(work) || work.phase === 'ending') return;
+    this.#event(work.frame, { name: 'accepted' });
+    if (work.phase === 'accepting') this.#enqueue(work);
+  }
+
+  #resume(frame: TaskFrame): void {
+    const task = this.#deps.tasks.get(frame.name);
+    if (task) this.#enqueue(this.#newWork(frame, task, 'queued'));
+    else this.#refuse(frame, unknownTask(frame));
+  }
+
+  #newWork(frame: TaskFrame, task: AgentTask, phase: Work['phase']): Work {
+    const timer = this.#deps.clock.after(frame.timeoutMs, () => this.#abort(work, taskTimeout(frame)));
+    const isAccepted = phase === 'queued';
+    const abort = new AbortController();
+    const work: Work = { frame, task, phase, isAccepted, abort, timer, place: undefined, run: undefined };
+    this.#works.set(frame.id, work);
+    return work;
+  }
+
+  #enqueue(work: Work): void {
+    work.phase = 'queued';
+    work.place = this.#lanes[work.task.lane].enter(() => {
+      if (this.#stopping || !this.#isCurrent(work) || work.phase !== 'queued') return Promise.resolve();
+      work.phase = 'running';
+      work.run = this.#run(work);
+      return work.run;
+    });
+  }
+
+  async #run(work: Work): Promise<void> {
+    const context = this.#contextOf(work);
+    try {
+      if (!work.task.gated) await context.begin();
+      const result = work.abort.signal.aborted ? undefined : await work.task.run(work.frame.params, context);
+      if (!result) throw work.abort.signal.reason;
+      await this.#end(work, endComplete(work.frame, result, isoNow(this.#deps.clock)));
+    } catch (error) {
+      await this.#end(work, endFailure(work.frame, this.#failureOf(error, work), isoNow(this.#deps.clock)));
+    }
+  }
+
+  #contextOf(work: Work): TaskContext {
+    const { clock, machine, allowReboot, outbox } = this.#deps;
+    return {
+      id: work.frame.id,
+      signal: work.abort.signal,
+      clock,
+      machine,
+      allowReboot,
+      begin: (group) => this.#begin(work, group),
+      progress: (value, message) => {
+        if (outbox.hasRoomFor(work.frame.id))
+          this.#event(work.frame, { name: 'progress', value, ...(message === undefined ? {} : { message }) });
+      },
+      output: (stream, offset, text) => {
+        if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'output', stream, offset, text });
+      },
+      setPaused: (paused) => {
+        this.#paused = paused;
+      },
+    };
+  }
+
+  async #begin(work: Work, group?: ProcessGroup): Promise<void> {
+    if (!this.#isCurrent(work)) return;
+    await this.#deps.journal.append({ record: 'started', id: work.frame.id, ...(group ? { group } : {}) });
+    if (this.#isCurrent(work) && !work.abort.signal.aborted) this.#event(work.frame, { name: 'started' });
+  }
+
+  #abort(work: Work, failure: TaskFailure): void {
+    if (work.phase === 'running') return work.abort.abort(failure);
+    if (work.phase !== 'ending') work.run = this.#end(work, endFailure(work.frame, failure, isoNow(this.#deps.clock)));
+  }
+
+  async #end(work: Work, end: TaskEndFrame): Promise<void> {
+    work.timer.cancel();
+    work.place?.leave();
+    if (!this.#isCurrent(work)) return;
+    work.phase = 'ending';
+    await this.#journalEnd(end);
+    if (!this.#isCurrent(work)) return;
+    this.#works.delete(work.frame.id);
+    this.#logEnd(work, end);
+    this.#tellAgain(end.id);
+  }
+
+  #logEnd({ frame }: Work, { outcome, error }: TaskEndFrame): void {
+    const { log, serverUuid } = this.#deps;
+    const { id, attempt, name, requestId } = frame;
+    const task = { task: id, attempt, task_name: name, req_id: requestId };
+    log.info({ server_uuid: serverUuid, ...task, outcome, code: error?.code }, 'task ended');
+  }
+
+  /** Ends an attempt that never ran. */
+  #refuse(attempt: Attempt, failure: TaskFailure): void {
+    const { journal, clock } = this.#deps;
+    const { state } = journal;
+    const end = endFailure(attempt, failure, isoNow(clock));
+    if (!state.tasks.has(end.id) && !hasRoom(state)) return this.#sayUnjournalled(end);
+    void this.#journalEnd(end).then(() => {
+      if (journal.state === state) this.#tellAgain(end.id);
+    });
+  }
+
+  #sayUnjournalled(end: TaskEndFrame): void {
+    this.#unjournalled.add(end);
+    this.#deps.outbox.send(end);
+  }
+
+  async #journalEnd(end: TaskEndFrame): Promise<void> {
+    const { journal, outbox } = this.#deps;
+    const maxBytes = Math.min(outbox.maxFrameBytes, endBytes(journal.state));
+    this.#journalling.add(end.id);
+    await journal.append({ record: 'ended', end: fitEnd(end, maxBytes) });
+    this.#journalling.delete(end.id);
+  }
+
+  /** Sends what the session takes now; the rest follows at the next tick or acknowledgement. */
+  #tellEnds(): void {
+    const { outbox, journal } = this.#deps;
+    for (const id of this.#untold) {
+      if (!outbox.hasRoomFor(id) || this.#journalling.has(id)) continue;
+      const known = journal.state.tasks.get(id);
+      if (known?.state === 'ended') outbox.send(fitEnd(known.end, outbox.maxFrameBytes));
+      this.#untold.delete(id);
+    }
+  }
+
+  #event({ id, attempt }: Attempt, event: Unreported): void {
+    const reportedAt = isoNow(this.#deps.clock);
+    this.#deps.outbox.send({ type: 'task_event', id, attempt, event: { ...event, reportedAt } });
+  }
+
+  #failureOf(error: unknown, { frame }: Work): TaskFailure {
+    if (error instanceof TaskFailure) return error;
+    this.#deps.log.error(
+      { server_uuid: this.#deps.serverUuid, task: frame.id, task_name: frame.name, err: error },
+      'task failed',
+    );
+    return new TaskFailure('TaskError', error instanceof Error ? error.message : String(error));
+  }
+
+  #isCurrent(work: Work): boolean {
+    return this.#works.get(work.frame.id) === work;
+  }
+}
+
+type WithoutTime<Event> = Event extends unknown ? Omit<Event, 'reportedAt'> : never;
+type Unreported = WithoutTime<TaskEventFrame['event']>;

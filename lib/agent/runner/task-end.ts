@@ -1,0 +1,84 @@
+/**
+ * Builds the frame that reports the end of an attempt, and cuts it to what a session takes. Pure.
+ */
+import { countJsonValues, JsonLimitError } from '../../protocol/bounded-json.ts';
+import { encodeFrame } from '../../protocol/codec.ts';
+import type { TaskEndFrame } from '../../protocol/frames.ts';
+import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES } from '../../protocol/limits.ts';
+import { cutMark } from './output.ts';
+import { strayLength, wholeLength } from './utf8.ts';
+
+export interface Attempt {
+  id: string;
+  attempt: number;
+}
+
+/** Thrown by a task, or the reason of its abort: the attempt ends as `failure` with this code. */
+export class TaskFailure extends Error {
+  readonly code: string;
+  /** The partial result to report with the failure. */
+  readonly result: Record<string, unknown> | undefined;
+
+  constructor(code: string, message: string, fields: { result?: Record<string, unknown>; cause?: unknown } = {}) {
+    super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
+    this.name = 'TaskFailure';
+    this.code = code;
+    this.result = fields.result;
+  }
+}
+
+export function endComplete(attempt: Attempt, result: Record<string, unknown>, reportedAt: string): TaskEndFrame {
+  return { type: 'task_end', id: attempt.id, attempt: attempt.attempt, outcome: 'complete', result, reportedAt };
+}
+
+export function endFailure({ id, attempt }: Attempt, failure: TaskFailure, reportedAt: string): TaskEndFrame {
+  const error = { code: failure.code, message: failure.message.slice(0, 4000) };
+  const result = failure.result ? { result: failure.result } : {};
+  return { type: 'task_end', id, attempt, outcome: 'failure', ...result, error, reportedAt };
+}
+
+/**
+ * Cuts strings of the result in the middle until the frame fits; drops a result that still does not
+ * fit.
+ */
+export function fitEnd(end: TaskEndFrame, maxBytes: number): TaskEndFrame {
+  if (!hasFewValues(end)) return { ...end, result: { truncated: true } };
+  let kept = MAX_TEXT_BYTES;
+  let fitted = end;
+  while (Buffer.byteLength(encodeFrame(fitted)) > maxBytes) {
+    if (kept < SHORTEST_TEXT_BYTES) return { ...end, result: { truncated: true } };
+    const result = Object.entries(end.result ?? {}).map(([key, value]) => [key, shortened(value, kept)]);
+    fitted = { ...end, result: Object.fromEntries(result) };
+    kept /= 2;
+  }
+  return fitted;
+}
+
+/** An instance refuses a frame with more values, and a refused end would be sent again for ever. */
+function hasFewValues(end: TaskEndFrame): boolean {
+  try {
+    return countJsonValues(encodeFrame(end), { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH }) > 0;
+  } catch (error) {
+    if (error instanceof JsonLimitError) return false;
+    throw error;
+  }
+}
+
+const MAX_TEXT_BYTES = 1024 * 1024;
+const SHORTEST_TEXT_BYTES = 64;
+
+function shortened(value: unknown, maxBytes: number): unknown {
+  return typeof value === 'string' ? cutMiddle(value, maxBytes) : value;
+}
+
+/** Keeps the first and the last half of `maxBytes` and marks the cut. */
+export function cutMiddle(text: string, maxBytes: number): string {
+  const bytes = Buffer.from(text);
+  if (bytes.length <= maxBytes) return text;
+  const half = Math.floor(maxBytes / 2);
+  const head = bytes.subarray(0, half);
+  const first = head.subarray(0, wholeLength(head));
+  const tail = bytes.subarray(bytes.length - half);
+  const last = tail.subarray(strayLength(tail));
+  return first.toString('utf8') + cutMark(bytes.length - first.length - last.length) + last.toString('utf8');
+}

@@ -1,0 +1,20 @@
+/** Failures with which the runner itself ends an attempt. Pure. */
+import type { TaskFrame } from '../../protocol/frames.ts';
+import { TaskFailure } from './task-end.ts';
+
+export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
+
+export const taskTimeout = ({ timeoutMs }: TaskFrame) =>
+  new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs} ms`);
+
+export const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
+
+export const tooDeep = () => new TaskFailure('InvalidParameters', 'The parameters are nested too deep');
+
+/** The message is the reference agent's. */
+export const agentPaused = () => new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance');
+
+export const agentFull = () => new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');
+
+export const alreadyEnded = () =>
+  new TaskFailure('TaskAlreadyEnded', 'This agent has already reported an end of this task');

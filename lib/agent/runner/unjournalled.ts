@@ -1,0 +1,29 @@
+/**
+ * Ends of tasks that a full journal could not take. The same attempt gets the same answer and never
+ * runs. Nothing of such an attempt ran, so the next attempt may run. In memory and bounded: the
+ * oldest end is dropped. Used by the runner.
+ */
+import type { TaskEndFrame } from '../../protocol/frames.ts';
+import type { Attempt } from './task-end.ts';
+
+const MAX_ENDS = 10_000;
+
+export class Unjournalled {
+  readonly #ends = new Map<string, TaskEndFrame>();
+
+  add(end: TaskEndFrame): void {
+    const oldest = this.#ends.keys().next();
+    if (this.#ends.size >= MAX_ENDS && !oldest.done) this.#ends.delete(oldest.value);
+    this.#ends.set(end.id, end);
+  }
+
+  /** The end to report for this attempt, if it or a later attempt ended here. */
+  endOf({ id, attempt }: Attempt): TaskEndFrame | undefined {
+    const end = this.#ends.get(id);
+    return end && attempt <= end.attempt ? { ...end, attempt } : undefined;
+  }
+
+  clear(): void {
+    this.#ends.clear();
+  }
+}

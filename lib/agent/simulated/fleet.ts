@@ -1,0 +1,220 @@
+/**
+ * Many agents in one process: the real agent's link, journal and tasks on simulated machines, all
+ * driven by one pulse. Agents are started at a limited rate. On request, parts of the fleet fail as
+ * one agent or its network would.
+ */
+import { createHash } from 'node:crypto';
+import { Agent, type AgentDeps } from '../agent.ts';
+import type { Credentials } from '../link/credentials.ts';
+import type { Endpoint } from '../link/endpoints.ts';
+import { MemoryJournal } from '../journal/journal-memory.ts';
+import { Pulse } from '../link/pulse.ts';
+import { catalogue } from '../tasks/catalogue.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
+import { DialQueue } from './dial-queue.ts';
+import { Wire } from './faults.ts';
+import { StandInMachine } from './stand-in-machine.ts';
+import type { SysinfoSize } from './stand-in-sysinfo.ts';
+
+export interface FleetDeps {
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  resolve(): Promise<readonly Endpoint[]>;
+  credentials?: Credentials;
+  agentVersion: string;
+  /** The servers' uuids are derived from it: the same seed gives the same servers. */
+  seed: string;
+  agents: number;
+  /** Number of agents that use only the legacy protocol. */
+  old?: number;
+  agentsPerSecond: number;
+  sysinfoSize: SysinfoSize;
+  /** The agents connect from this many addresses 127.0.0.x; 0: the system chooses. */
+  localAddresses: number;
+}
+
+export interface FleetStatus {
+  agents: number;
+  live: number;
+  /** Number of agents that use the legacy protocol. */
+  old: number;
+  frozen: number;
+  /** Heartbeats that the present agents have sent so far. */
+  heartbeats: number;
+  /** Number of live agents by the uuid of their instance. */
+  instances: Record<string, number>;
+}
+
+interface Member {
+  agent: Agent;
+  wire: Wire;
+  journal: MemoryJournal;
+  number: number;
+  thaw: Timer | undefined;
+}
+
+const SPOKES = 10;
+const START_PERIOD_MS = 100;
+
+/** Has the form of a version 4 uuid, so that everything accepts it as a server's uuid. */
+export function serverUuidOf(seed: string, number: number): string {
+  const hex = createHash('sha256').update(`${seed}/${number}`).digest('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
+export class Fleet {
+  readonly #deps: FleetDeps;
+  readonly #pulse: Pulse;
+  readonly #dials: DialQueue;
+  readonly #members = new Map<string, Member>();
+  readonly #stopping = new AbortController();
+
+  constructor(deps: FleetDeps) {
+    this.#deps = deps;
+    this.#pulse = new Pulse({ clock: deps.clock, spokes: SPOKES });
+    this.#dials = new DialQueue(deps.clock);
+  }
+
+  get uuids(): string[] {
+    return [...this.#members.keys()];
+  }
+
+  /** Resolves when every agent has been started, or when the fleet is stopped. */
+  async start(): Promise<void> {
+    const { agents, agentsPerSecond, clock } = this.#deps;
+    const perPeriod = Math.max(1, Math.round((agentsPerSecond * START_PERIOD_MS) / 1000));
+    for (let number = 0; number < agents; number++) {
+      if (this.#stopping.signal.aborted) return;
+      this.#add(number);
+      if (number % perPeriod === perPeriod - 1) await clock.sleep(START_PERIOD_MS, this.#stopping.signal);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    const members = [...this.#members.values()];
+    for (const member of members) this.#thaw(member);
+    await Promise.all(members.map(({ agent }) => agent.stop()));
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  status(): FleetStatus {
+    const status: FleetStatus = {
+      agents: this.#members.size,
+      live: 0,
+      old: 0,
+      frozen: 0,
+      heartbeats: 0,
+      instances: {},
+    };
+    for (const { agent, thaw } of this.#members.values()) {
+      if (thaw) status.frozen += 1;
+      if (agent.isOldStyle) status.old += 1;
+      status.heartbeats += agent.link.heartbeats;
+      const session = agent.link.state.session;
+      if (!session) continue;
+      status.live += 1;
+      status.instances[session.cnapiUuid] = (status.instances[session.cnapiUuid] ?? 0) + 1;
+    }
+    return status;
+  }
+
+  /**
+   * The agents stand still for `ms`, like stopped processes: their connections stay open, and they
+   * send nothing.
+   */
+  silence(uuids: readonly string[], ms: number): void {
+    for (const member of this.#chosen(uuids)) this.#freeze(member, ms);
+  }
+
+  /** Resets their connections; the agents reconnect. */
+  cut(uuids: readonly string[]): void {
+    for (const { wire } of this.#chosen(uuids)) wire.cut();
+  }
+
+  /**
+   * Simulates a loss of the network without a FIN: the agents send nothing for `ms`, and then
+   * reconnect.
+   */
+  vanish(uuids: readonly string[], ms: number): void {
+    for (const member of this.#chosen(uuids)) this.#freeze(member, ms, () => member.wire.cut());
+  }
+
+  /** Delays every frame by `ms` in both directions; 0 ends it. */
+  slow(uuids: readonly string[], ms: number): void {
+    for (const { wire } of this.#chosen(uuids)) wire.slow(ms);
+  }
+
+  /**
+   * Kills and restarts the agents: each gets a new incarnation, on the same journal or on a new
+   * one.
+   */
+  async restart(uuids: readonly string[], journal: 'kept' | 'lost'): Promise<void> {
+    for (const member of this.#chosen(uuids)) {
+      this.#thaw(member);
+      member.wire.cut();
+      member.agent.abandon();
+      this.#add(member.number, journal === 'kept' ? member.journal : undefined);
+    }
+  }
+
+  #add(number: number, kept?: MemoryJournal): void {
+    const { clock, random, credentials } = this.#deps;
+    const serverUuid = serverUuidOf(this.#deps.seed, number);
+    const wire = new Wire(clock, this.#dials, credentials);
+    const journal = kept ?? new MemoryJournal({ clock, random });
+    const agent = new Agent(this.#agentDeps({ serverUuid, number, wire, journal }));
+    this.#members.set(serverUuid, { agent, wire, journal, number, thaw: undefined });
+    void agent.start();
+  }
+
+  #agentDeps(member: { serverUuid: string; number: number; wire: Wire; journal: MemoryJournal }): AgentDeps {
+    const { clock, random, log, resolve, credentials, agentVersion, sysinfoSize, localAddresses, old = 0 } = this.#deps;
+    const { serverUuid, number, wire, journal } = member;
+    return {
+      clock,
+      random,
+      log,
+      resolve,
+      credentials,
+      journal,
+      serverUuid,
+      agentVersion,
+      pulse: this.#pulse,
+      dial: wire.dial,
+      machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
+      tasks: catalogue,
+      allowReboot: true,
+      protocol: number < old ? 'old' : 'auto',
+      localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,
+    };
+  }
+
+  #chosen(uuids: readonly string[]): Member[] {
+    return uuids.map((uuid) => this.#members.get(uuid)).filter((member) => member !== undefined);
+  }
+
+  #freeze(member: Member, ms: number, before?: () => void): void {
+    member.thaw?.cancel();
+    this.#pulse.remove(member.agent);
+    member.wire.freeze();
+    member.thaw = this.#deps.clock.after(ms, () => {
+      before?.();
+      this.#thaw(member);
+    });
+  }
+
+  #thaw(member: Member): void {
+    if (!member.thaw) return;
+    member.thaw.cancel();
+    member.thaw = undefined;
+    member.wire.thaw();
+    if (!this.#stopping.signal.aborted) this.#pulse.add(member.agent);
+  }
+}

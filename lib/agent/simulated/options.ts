@@ -1,0 +1,90 @@
+/** The fleet's command line. */
+import { parseArgs } from 'node:util';
+import {
+  AgentUsageError,
+  type CredentialValues,
+  credentialsOf,
+  type Discovery,
+  discoveryOf,
+  discoveryOptions,
+  type LogLevel,
+  logLevelOf,
+  usage,
+} from '../options.ts';
+import type { SysinfoSize } from './stand-in-sysinfo.ts';
+
+export interface FleetOptions {
+  discovery: Discovery;
+  credentials: CredentialValues;
+  agents: number;
+  old: number;
+  agentsPerSecond: number;
+  data: string | undefined;
+  seed: string | undefined;
+  sysinfoSize: SysinfoSize;
+  localAddresses: number;
+  logLevel: LogLevel;
+}
+
+export const FLEET_USAGE = `Usage: npm run fleet -- --agents N [options]
+
+Simulated agents, thousands in one process: the real agent's link, journal and tasks on machines that are not there.
+
+  --agents N           how many
+  --old N              so many of them post as the reference's agents do, and take no tasks (default 0). Orders to be
+                       silent, to vanish, to be slow and to be cut are about links, and nothing to them
+  --rate N             agents started per second (default 500)
+  --data DIR           keeps the seed of the servers' uuids, so that they are the same the next time
+  --seed TEXT          the seed itself; without --data or --seed each start has new servers
+  --sysinfo SIZE       small (default) or real: about 40 KB a server
+  --local-addresses N  connect from 127.0.0.1 to 127.0.0.N in turn
+  --dns, --datacenter, --domain, --url, --log-level, --tls, --ca, --tls-name, --token-file
+                       as for npm run agent; one token, of no single server, for all of them
+  --help               this text
+
+While it runs it takes orders on stdin, one JSON object a line:
+  {"do":"status"}  {"do":"silence","count":10,"ms":5000}  {"do":"vanish","count":10,"ms":5000}  {"do":"slow","ms":200}
+  {"do":"cut","uuids":["…"]}  {"do":"restart","count":1}  {"do":"reinstall","count":1}
+`;
+
+/** Returns undefined when only the help text was requested. */
+export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): FleetOptions | undefined {
+  const options = {
+    ...discoveryOptions,
+    agents: { type: 'string' },
+    old: { type: 'string' },
+    rate: { type: 'string' },
+    data: { type: 'string' },
+    seed: { type: 'string' },
+    sysinfo: { type: 'string' },
+    'local-addresses': { type: 'string' },
+  } as const;
+  const values = usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
+  if (values.help) return undefined;
+  if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
+  const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });
+  return {
+    discovery: discoveryOf(values),
+    credentials: credentialsOf(values, env),
+    agents,
+    old: wholeNumber('--old', values.old ?? '0', { min: 0, max: agents }),
+    agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),
+    data: values.data,
+    seed: values.seed,
+    sysinfoSize: sysinfoSizeOf(values.sysinfo),
+    localAddresses: wholeNumber('--local-addresses', values['local-addresses'] ?? '0', { min: 0, max: 254 }),
+    logLevel: logLevelOf(values['log-level']),
+  };
+}
+
+function wholeNumber(option: string, text: string, { min, max }: { min: number; max: number }): number {
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= min && value <= max) return value;
+  throw new AgentUsageError(`${option} ${text} is not a whole number from ${min} to ${max}`);
+}
+
+function sysinfoSizeOf(text: string | undefined): SysinfoSize {
+  if (text === undefined || text === 'small') return 'small';
+  if (text === 'real') return 'real';
+  throw new AgentUsageError(`--sysinfo ${text} is not small or real`);
+}

@@ -1,0 +1,90 @@
+/**
+ * A simulated machine. Its sysinfo and status are plausible. Its shell understands just enough
+ * (echo, sleep, exit) to give an answer that can be checked. It starts no process. Ten thousand
+ * must fit in one process.
+ */
+import {
+  type Command,
+  type CommandResult,
+  type CommandRun,
+  diskInfo,
+  type Machine,
+  type Sysinfo,
+  type TaskAddress,
+  taskAddressSysinfo,
+} from '../machine/machine.ts';
+import { type Clock, isoNow } from '../../platform/clock.ts';
+import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
+
+interface StandInDeps {
+  clock: Clock;
+  serverUuid: string;
+  /** Number of the machine in the fleet; its name and address are derived from it. */
+  number: number;
+  agentVersion: string;
+  sysinfoSize: SysinfoSize;
+  taskAddress?: TaskAddress | undefined;
+}
+
+const MIB = 1024 * 1024;
+
+export class StandInMachine implements Machine {
+  readonly bootId: string;
+  readonly #deps: StandInDeps;
+  readonly #bootedAt: number;
+
+  constructor(deps: StandInDeps) {
+    this.#deps = deps;
+    this.bootId = deps.serverUuid;
+    this.#bootedAt = deps.clock.wallTime();
+  }
+
+  async sysinfo(): Promise<Sysinfo> {
+    const sysinfo = standInSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
+    return { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
+  }
+
+  async status(): Promise<Record<string, unknown>> {
+    return {
+      vms: {},
+      meminfo: { total_bytes: 65_536 * MIB, availrmem_bytes: 32_768 * MIB, arcsize_bytes: 0 },
+      diskinfo: diskInfo({ sizeBytes: 1e12, usedBytes: 1e11 }),
+      timestamp: isoNow(this.#deps.clock),
+    };
+  }
+
+  async execute({ script, args, env }: Command, run: CommandRun): Promise<CommandResult> {
+    await run.begin();
+    const shell = { stdout: '', exitCode: undefined as number | undefined };
+    for (const line of script.split('\n').filter((text) => text.trim() !== '' && !text.startsWith('#'))) {
+      const said = await this.#interpret(expand(line.trim(), args, env), run.signal);
+      if (run.signal.aborted)
+        return { exitCode: null, signal: 'SIGTERM', stdout: shell.stdout, stderr: '', killed: true };
+      if (typeof said === 'number') {
+        shell.exitCode = said;
+        break;
+      }
+      if (said !== '') run.output('stdout', Buffer.byteLength(shell.stdout), said.slice(0, 16_384));
+      shell.stdout += said;
+    }
+    return { exitCode: shell.exitCode ?? 0, signal: null, stdout: shell.stdout, stderr: '', killed: false };
+  }
+
+  /** Returns what a line writes, or the exit code of `exit`. */
+  async #interpret(line: string, signal: AbortSignal): Promise<string | number> {
+    const [word, ...rest] = line.split(/\s+/);
+    if (word === 'exit') return Number(rest[0] ?? 0);
+    if (word === 'sleep') await this.#deps.clock.sleep(Number(rest[0]) * 1000, signal);
+    if (word === 'sleep' || word === 'true' || word === ':') return '';
+    return word === 'echo' ? `${rest.join(' ')}\n` : `node-${this.#deps.number}$ ${line}\n`;
+  }
+
+  async reboot(): Promise<void> {}
+
+  async endGroup(): Promise<void> {}
+}
+
+function expand(line: string, args: string[], env: Record<string, string>): string {
+  const variable = (name: string) => (/^\d$/.test(name) ? args[Number(name) - 1] : env[name]) ?? '';
+  return line.replace(/\$\{?(\w+)\}?/g, (_, name: string) => variable(name));
+}

@@ -1,0 +1,48 @@
+/**
+ * `command_execute {script, args?, env?, timeout?: ms, paced?}` → `{exitCode, signal, stdout,
+ * stderr}`. A command that exits with a non-zero code was executed: `complete`. A command that had
+ * to be killed is a `failure` that carries its output. A `paced` command writes no faster than its
+ * live output is sent.
+ */
+import { z } from 'zod';
+import { TaskFailure } from '../runner/task-end.ts';
+import { defineTask } from './task.ts';
+
+const noNul = (text: string) => !text.includes('\0');
+const text = z.string().refine(noNul, 'holds a NUL character');
+const variable = z.string().regex(/^[^=\0]+$/, 'is not a name of an environment variable');
+
+const params = z.object({
+  script: text.min(1, 'is empty').max(1024 * 1024),
+  args: z
+    .array(text.max(128 * 1024))
+    .max(1000)
+    .default([]),
+  env: z.record(variable, text.max(128 * 1024)).default({}),
+  timeout: z.coerce.number().int().min(1).max(86_400_000).optional(),
+  paced: z.boolean().default(false),
+});
+
+export const commandExecute = defineTask({
+  lane: 'parallel',
+  gated: true,
+  params,
+  async run({ script, args, env, timeout, paced }, context) {
+    const { id, clock, machine, begin, output } = context;
+    const own = new AbortController();
+    const timer = timeout === undefined ? undefined : clock.after(timeout, () => own.abort(late(timeout)));
+    const signal = AbortSignal.any([context.signal, own.signal]);
+    try {
+      const { killed, ...result } = await machine.execute(
+        { script, args, env, isPaced: paced },
+        { id, signal, begin, output },
+      );
+      if (!killed) return result;
+      throw new TaskFailure(signal.reason.code, signal.reason.message, { result });
+    } finally {
+      timer?.cancel();
+    }
+  },
+});
+
+const late = (ms: number) => new TaskFailure('TaskTimeout', `The command did not end within ${ms} ms and was killed`);

@@ -1,0 +1,70 @@
+/** The interface between a task of the catalogue and the runner. */
+import type { z } from 'zod';
+import type { Clock } from '../../platform/clock.ts';
+import type { ProcessGroup } from '../journal/journal.ts';
+import type { Machine } from '../machine/machine.ts';
+import type { OutputStream } from '../runner/output.ts';
+import { TaskFailure } from '../runner/task-end.ts';
+
+/**
+ * Tasks of one lane wait for each other: `serial` runs one at a time, `parallel` some, `control` is
+ * independent of other work.
+ */
+export type LaneName = 'serial' | 'parallel' | 'control';
+
+export interface TaskContext {
+  id: string;
+  /**
+   * Aborts at a timeout, a cancel or the agent's stop; its reason is the TaskFailure to end with.
+   */
+  signal: AbortSignal;
+  clock: Clock;
+  machine: Machine;
+  allowReboot: boolean;
+  /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
+  begin(group?: ProcessGroup): Promise<void>;
+  progress(value: number, message?: string): void;
+  output(stream: OutputStream, offset: number, text: string): void;
+  /** Sets whether the agent refuses other tasks. */
+  setPaused(paused: boolean): void;
+}
+
+export interface AgentTask {
+  lane: LaneName;
+  /** The task calls `begin`, once it knows its processes. */
+  gated: boolean;
+  /** Runs even while the agent is paused. */
+  whilePaused: boolean;
+  /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */
+  run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
+}
+
+interface Definition<Schema extends z.ZodType> {
+  lane: LaneName;
+  gated?: boolean;
+  whilePaused?: boolean;
+  params: Schema;
+  run(params: z.infer<Schema>, context: TaskContext): Promise<Record<string, unknown>>;
+}
+
+/**
+ * A task whose parameters are parsed before it begins. Unknown ones are ignored, because callers
+ * also send those of their path.
+ */
+export function defineTask<Schema extends z.ZodType>(definition: Definition<Schema>): AgentTask {
+  const { lane, gated = false, whilePaused = false, params: schema } = definition;
+  return { lane, gated, whilePaused, run: async (params, context) => definition.run(parse(schema, params), context) };
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, params: Record<string, unknown>): z.infer<Schema> {
+  const parsed = schema.safeParse(params);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new TaskFailure('InvalidParameters', `Parameter ${issue?.path.join('../../cn-agent/tasks')}: ${issue?.message}`);
+}
+
+/** Waits, or rejects with the failure that ends the task. */
+export async function pause(ms: number, { clock, signal }: TaskContext): Promise<void> {
+  await clock.sleep(ms, signal);
+  if (signal.aborted) throw signal.reason;
+}

@@ -1,0 +1,276 @@
+import t from 'tap';
+import type { AgentDeps } from '../../lib/agent/agent.ts';
+import type { Journal } from '../../lib/agent/journal/journal.ts';
+import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
+import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
+import { DialQueue } from '../../lib/agent/simulated/dial-queue.ts';
+import { Wire } from '../../lib/agent/simulated/faults.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
+import { refuse } from '../support/scripted-instance.ts';
+import { until } from '../support/until.ts';
+
+import { agent, instance, nop } from './agent-rig.ts';
+
+t.test('an agent greets, sends inventory, heartbeats and status, and runs a task to its end', async (t) => {
+  const one = await instance(t, { welcome: { sendSysinfo: true } });
+  const { serverUuid, journal } = await agent(t, [one]);
+  const session = await one.session(0);
+  const hello = await session.heard('hello');
+  t.match(hello, { serverUuid, conn: 1, epoch: 0, journalId: journal.state.journalId, agentVersion: '1.0.0' });
+  t.ok(hello.capabilities.includes('task:command_execute'));
+  t.match(await session.heard('inventory'), { epoch: 1, tasks: [] });
+  t.match(await session.heard('sysinfo'), { digest: hello.sysinfoDigest, sysinfo: { UUID: serverUuid } });
+  t.match(await session.heard('status'), { status: { meminfo: {}, vms: {} } });
+  const beats = await until(() => session.all('heartbeat').length >= 3 && session.all('heartbeat'), 'heartbeats');
+  t.same(
+    beats.slice(0, 3).map(({ sequence }) => sequence),
+    [1, 2, 3],
+  );
+  const task = { id: random.uuid(), epoch: 1, name: 'command_execute', params: { script: 'echo $1', args: ['hi'] } };
+  session.task(task);
+  t.match(await session.end(task.id), { outcome: 'complete', result: { exitCode: 0, stdout: 'hi\n' } });
+  t.same(session.events(task.id), ['accepted', 'started', 'output']);
+  await until(() => journal.state.acknowledged.has(task.id), 'the acknowledgement');
+});
+
+t.test('the agent sends its inventory only after it has journalled the epoch', async (t) => {
+  const one = await instance(t);
+  const inner = new MemoryJournal({ clock, random });
+  let sync = () => {};
+  const journal: Journal = {
+    get state() {
+      return inner.state;
+    },
+    append: (record) =>
+      record.record === 'epoch'
+        ? new Promise((done) => {
+            sync = () => void inner.append(record).then(done);
+          })
+        : inner.append(record),
+    renew: () => inner.renew(),
+    close: () => inner.close(),
+  };
+  await agent(t, [one], { journal });
+  const session = await one.session(0);
+  session.task(nop(1));
+  session.send('not json, and answered after the task was read');
+  await session.heard('error');
+  const heard = session.frames.map(({ type }) => type);
+  t.same(heard, ['hello', 'error']);
+  sync();
+  await session.heard('inventory');
+  t.equal(inner.state.epoch, 1);
+  t.equal(inner.state.tasks.size, 0, 'a task that arrives before the inventory is ignored');
+});
+
+t.test('after a reconnect the inventory lists unacknowledged tasks and their ends are sent again', async (t) => {
+  const one = await instance(t, { acknowledge: false });
+  const { journal } = await agent(t, [one]);
+  const first = await one.session(0);
+  await first.heard('inventory');
+  const task = nop(1);
+  first.task(task);
+  await first.end(task.id);
+  const running = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
+  first.task(running);
+  await until(() => first.events(running.id).includes('started'), 'the task to start');
+  first.cut();
+  one.script.acknowledge = true;
+  const second = await one.session(1);
+  t.match(await second.heard('hello'), { conn: 2, epoch: 1, incarnation: (await first.heard('hello')).incarnation });
+  t.same((await second.heard('inventory')).tasks, [
+    { id: task.id, attempt: 1, state: 'ended' },
+    { id: running.id, attempt: 1, state: 'running' },
+  ]);
+  await second.end(task.id);
+  await until(() => journal.state.acknowledged.has(task.id), 'the acknowledgement');
+  second.send({ type: 'task_cancel', id: running.id, attempt: 1 });
+  t.match(await second.end(running.id), { error: { code: 'Cancelled' } });
+});
+
+t.test('an agent reacts to each refusal as its code requires', async (t) => {
+  await t.test('superseded: it connects again at once with a higher conn', async (t) => {
+    const one = await instance(t, { greet: ({ conn }) => (conn < 6 ? refuse('superseded', { conn: 5 }) : {}) });
+    await agent(t, [one]);
+    t.match(await (await one.session(1)).heard('hello'), { conn: 6 });
+  });
+  await t.test('stale journal: it begins a new journal and drops the tasks of the old one', async (t) => {
+    const one = await instance(t);
+    const { journal } = await agent(t, [one]);
+    const first = await one.session(0);
+    const { journalId } = await first.heard('hello');
+    await first.heard('inventory');
+    first.task({ ...nop(1), name: 'sleep', params: { timeout: 60_000 } });
+    await until(() => journal.state.tasks.size === 1, 'the task to be journalled');
+    one.script.greet = (hello) => (hello.journalId === journalId ? refuse('stale-journal') : {});
+    first.cut();
+    const third = await one.session(2);
+    t.match(await third.heard('hello'), { epoch: 0, journalId: journal.state.journalId });
+    t.not(journal.state.journalId, journalId);
+    t.match(await third.heard('inventory'), { tasks: [] });
+  });
+  await t.test('incarnation alive: it waits and tries again', async (t) => {
+    let refusals = 0;
+    const one = await instance(t, { greet: () => (refusals++ < 2 ? refuse('incarnation-alive') : {}) });
+    await agent(t, [one]);
+    await (await one.session(2)).heard('inventory');
+  });
+  await t.test('draining and HTTP errors: it tries the next address', async (t) => {
+    const draining = await instance(t, { greet: () => refuse('draining') });
+    const old = await instance(t, { upgradeStatus: 404 });
+    const good = await instance(t);
+    await agent(t, [draining, old, good]);
+    await (await good.session(0)).heard('inventory');
+  });
+});
+
+t.test('an agent does not retry a refused upgrade before its Retry-After', async (t) => {
+  const one = await instance(t, { upgradeStatus: 503, upgradeHeaders: 'Retry-After: 2' });
+  await agent(t, [one], { random: { ...random, fraction: () => 0 } });
+  await until(() => one.upgrades === 1, 'the first attempt');
+  await new Promise((done) => setTimeout(done, 700));
+  t.equal(one.upgrades, 1, 'no attempt before Retry-After');
+  delete one.script.upgradeStatus;
+  await (await one.session(0)).heard('inventory');
+});
+
+t.test('an agent ignores a welcome whose epoch is not above its own', async (t) => {
+  const one = await instance(t);
+  const journal = new MemoryJournal({ clock, random });
+  await journal.append({ record: 'epoch', epoch: 40 });
+  one.script.greet = () => ({ epoch: 40 });
+  await agent(t, [one], { journal });
+  const session = await one.session(0);
+  await new Promise((done) => setTimeout(done, 200));
+  t.same(
+    session.frames.map(({ type }) => type),
+    ['hello'],
+  );
+});
+
+t.test('an agent answers invalid frames with an error and closes the session after too many', async (t) => {
+  const one = await instance(t);
+  await agent(t, [one]);
+  const session = await one.session(0);
+  await session.heard('inventory');
+  session.send('not json');
+  session.send({ type: 'task', id: 'no uuid' });
+  session.send({ type: 'frobnicate' });
+  await until(() => session.all('error').length === 3, 'three errors');
+  t.same(
+    session.all('error').map(({ code }) => code),
+    ['json', 'fields', 'type'],
+  );
+  const task = nop(1);
+  session.task(task);
+  await session.end(task.id);
+  for (let n = 0; n < 20; n++) session.send('[]');
+  await until(() => session.closed, 'the session to be closed');
+  await (await one.session(1)).heard('inventory');
+});
+
+t.test('an agent survives a refusal with any code', async (t) => {
+  const codes = ['€'.repeat(100), '\u0000'.repeat(100), '\ud800'.repeat(100), `${'a'.repeat(99)}\u{1f600}`];
+  const one = await instance(t, { greet: () => (codes.length > 0 ? refuse(codes.pop() as string) : {}) });
+  await agent(t, [one]);
+  await (await one.session(4)).heard('inventory');
+  t.match(await until(() => one.sessions[3]?.closed, 'the close'), {
+    code: 1000,
+    reason: `refused: ${'€'.repeat(38)}`,
+  });
+});
+
+t.test('an agent that no instance accepts logs it once', async (t) => {
+  const warnings: { why?: string }[] = [];
+  const log = Object.assign(Object.create(silentLogger), { warn: (fields: object) => void warnings.push(fields) });
+  const one = await instance(t, { upgradeStatus: 500 });
+  await agent(t, [one], { log, random: { ...random, fraction: () => 0 } });
+  await until(() => one.upgrades > 20, 'many attempts');
+  t.match(warnings, [{ why: 'upgrade refused with HTTP 500' }]);
+  t.equal(warnings.length, 1);
+});
+
+t.test('an agent skips invalid addresses', async (t) => {
+  const one = await instance(t);
+  const bad = { uuid: random.uuid(), host: 'no host at all/..?', port: 1 };
+  await agent(t, [one], { resolve: async () => [bad, one.address] });
+  await (await one.session(0)).heard('inventory');
+});
+
+t.test('an agent answers a heartbeat of the instance; a frozen agent answers nothing', async (t) => {
+  const one = await instance(t, { welcome: { heartbeatMs: 60_000, serverSilenceMs: 60_000 } });
+  const wire = new Wire(clock, new DialQueue(clock));
+  const { agent: made } = await agent(t, [one], { dial: wire.dial });
+  const session = await one.session(0);
+  await session.heard('heartbeat');
+  session.send({ type: 'heartbeat', sequence: 1_000_000 });
+  await until(() => session.all('heartbeat').length === 2, 'the answer');
+  wire.freeze();
+  session.send({ type: 'heartbeat', sequence: 2_000_000 });
+  await new Promise((done) => setTimeout(done, 200));
+  t.equal(session.all('heartbeat').length, 2);
+  wire.thaw();
+  await until(() => session.all('heartbeat').length === 3, 'the answer after the thaw');
+  t.ok(made.link.isLive);
+});
+
+t.test('stop ends running tasks, reports them and closes the session', async (t) => {
+  const one = await instance(t);
+  const { agent: made, journal } = await agent(t, [one]);
+  const session = await one.session(0);
+  await session.heard('inventory');
+  const task = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
+  session.task(task);
+  await until(() => session.events(task.id).includes('started'), 'the start');
+  await Promise.all([made.stop(), made.stop()]);
+  t.match(await session.end(task.id), { error: { code: 'AgentStopped' } });
+  t.equal(journal.state.tasks.size, 0, 'the end is acknowledged before the agent leaves');
+  t.match(await until(() => session.closed, 'the close'), { code: 1000 });
+});
+
+t.test('an agent closes a session whose instance does not read its answers', async (t) => {
+  const one = await instance(t);
+  const { agent: made } = await agent(t, [one], { dial: unreadAfter(20) });
+  const session = await one.session(0);
+  await session.heard('inventory');
+  for (let n = 0; n < 40; n++) session.send({ type: 'heartbeat', sequence: 1e9 + n });
+  await until(() => session.closed, 'the session to be closed');
+  await until(() => one.sessions.length > 1, 'the agent to connect again');
+  await until(() => made.link.isLive, 'a live session');
+});
+
+t.test('an agent sends nothing more on a session that it closed', async (t) => {
+  const one = await instance(t);
+  const { agent: made } = await agent(t, [one]);
+  const session = await one.session(0);
+  await session.heard('heartbeat');
+  one.script.upgradeStatus = 503;
+  for (let n = 0; n < 10; n++) session.send('not a frame');
+  await until(() => session.closed, 'the session to be closed');
+  t.notOk(made.link.isLive);
+  const { heartbeats } = made.link;
+  await until(() => one.upgrades >= 3, 'the agent to connect again');
+  t.equal(made.link.heartbeats, heartbeats);
+});
+
+/** Sockets that accept no more data after this many frames. */
+function unreadAfter(frames: number): AgentDeps['dial'] {
+  const dial = dialWebSocket(clock);
+  return (target, events) => {
+    const socket = dial(target, events);
+    let sent = 0;
+    return {
+      get bufferedBytes() {
+        return sent > frames ? 2 ** 30 : 0;
+      },
+      send: (text) => {
+        sent += 1;
+        socket.send(text);
+      },
+      payForValues: (values) => socket.payForValues(values),
+      close: (code, reason) => socket.close(code, reason),
+    };
+  };
+}

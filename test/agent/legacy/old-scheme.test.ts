@@ -1,0 +1,196 @@
+import t, { type Test } from 'tap';
+import type { AgentDeps } from '../../../lib/agent/agent.ts';
+import { resolverOf } from '../../../lib/agent/link/discovery.ts';
+import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
+import { OldScheme, retryMs } from '../../../lib/agent/legacy/old-scheme.ts';
+import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { startNameServer } from '../../platform/dns/support.ts';
+import { OldCnapi, type OldCnapiScript } from '../../support/old-cnapi.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import type { ScriptedInstance } from '../../support/scripted-instance.ts';
+import { until } from '../../support/until.ts';
+import { agent, instance } from '../agent-rig.ts';
+
+async function oldCnapi(t: Test, script: OldCnapiScript = {}, port = 0): Promise<OldCnapi> {
+  const cnapi = await OldCnapi.start(script, port);
+  t.teardown(() => cnapi.stop());
+  return cnapi;
+}
+
+/** An agent whose name resolves to all of these, which may change. */
+async function agentOf(t: Test, behindName: { address: Endpoint }[], fields: Partial<AgentDeps> = {}) {
+  return agent(t, [], { resolve: async () => behindName.map(({ address }) => ({ ...address })), ...fields });
+}
+
+/**
+ * A clock whose timers take a hundredth of their time, so that the next attempt at a link is near.
+ */
+const hastyClock = { ...clock, after: (ms: number, callback: () => void) => clock.after(ms / 100, callback) };
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+const beatsOf = (cnapi: OldCnapi) => cnapi.all('/events/heartbeat');
+
+for (const hangsUpOnUpgrades of [false, true]) {
+  const how = hangsUpOnUpgrades ? 'hangs up on upgrades' : 'answers upgrades with 404';
+  t.test(`with only a legacy CNAPI that ${how}, an agent uses the legacy protocol`, async (t) => {
+    const cnapi = await oldCnapi(t, { hangsUpOnUpgrades });
+    const { agent: made, serverUuid } = await agentOf(t, [cnapi]);
+    await until(() => beatsOf(cnapi).length >= 2 && cnapi.all('/events/status').length >= 1, 'two heartbeats');
+    const [sysinfo, agents] = [cnapi.all('/sysinfo'), cnapi.all('')];
+    t.match(sysinfo, [{ serverUuid, body: { sysinfo: { UUID: serverUuid } } }]);
+    t.match(agents, [{ body: { agents: [{ name: 'cn-agent', version: /^\d+\.\d+\.\d+$/ }] } }]);
+    t.same([sysinfo.length, agents.length], [1, 1]);
+    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'the server is registered before anything else is posted');
+    t.match(cnapi.all('/events/status'), [{ body: { vms: {}, meminfo: { total_bytes: Number } } }]);
+    const [first, second] = beatsOf(cnapi).map(({ at }) => at);
+    // Five seconds by the agent's clock; each heartbeat may arrive late.
+    t.ok(second && first && second - first >= 3000, 'heartbeats keep their period');
+    t.match(beatsOf(cnapi), [
+      { body: {}, userAgent: new RegExp(`^cn-agent/1.0.0 \\(node/\\S+\\) server/${serverUuid}$`) },
+    ]);
+    t.equal(cnapi.statusOf(serverUuid), 'running');
+    t.ok(made.isOldStyle && !made.link.isLive);
+  });
+}
+
+t.test('a refused sysinfo is retried and delays nothing else', async (t) => {
+  const cnapi = await oldCnapi(t, { refuse: { path: /^\/sysinfo$/, status: 500 } });
+  await agentOf(t, [cnapi]);
+  await until(() => beatsOf(cnapi).length >= 1 && cnapi.all('/sysinfo').length >= 3, 'heartbeats meanwhile');
+  delete cnapi.script.refuse;
+  await until(() => cnapi.all('').length === 1, 'the agents to be posted, after the sysinfo');
+});
+
+t.test('an unanswered post of sysinfo or agents does not delay the first heartbeat', async (t) => {
+  for (const hang of [/^\/sysinfo$/, /^$/]) {
+    const cnapi = await oldCnapi(t, { hang });
+    const { agent: made } = await agentOf(t, [cnapi]);
+    await until(() => beatsOf(cnapi).length > 0, 'a heartbeat');
+    t.equal(cnapi.asked[0]?.path, '/sysinfo', 'the sysinfo is posted first');
+    t.equal(cnapi.unanswered, 1, 'its request is still open');
+    await made.stop();
+  }
+});
+
+t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the server', async (t) => {
+  const posts: string[] = [];
+  let at = 0;
+  const answers: Record<string, number> = {};
+  const post = async (path: string) => {
+    posts.push(path);
+    return answers[path] ?? 204;
+  };
+  const [serverUuid, agentVersion] = [random.uuid(), '1'];
+  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const quick = {
+    ...clock,
+    now: () => at,
+    sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms < 6000 ? 5 : 1e6, signal),
+  };
+  const scheme = new OldScheme({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
+  const count = (path: string) => posts.filter((one) => one === path).length;
+  t.teardown(() => scheme.stop());
+  scheme.start();
+  await until(() => count('/events/heartbeat') > 3, 'heartbeats');
+  answers['/events/heartbeat'] = 404;
+  await until(() => count('/events/heartbeat') > 20, 'more of them');
+  t.equal(count('/sysinfo'), 1, 'not so soon after it was accepted');
+  at = 30_000;
+  await until(() => count('/sysinfo') === 2, 'its sysinfo again');
+  await until(() => count('') === 2, 'the agents again');
+  await scheme.stop();
+  const asked = posts.length;
+  await new Promise((done) => setTimeout(done, 50));
+  t.equal(posts.length, asked, 'after stop it posts nothing');
+});
+
+t.test('the pauses between retries grow to two minutes, with a fifth of jitter', async (t) => {
+  t.same(
+    [1, 2, 3].map((failures) => Math.round(retryMs(failures, 0.5))),
+    [500, 800, 1280],
+  );
+  t.same([retryMs(1, 0), Math.round(retryMs(1, 1))], [400, 600]);
+  t.equal(Math.round(retryMs(1000, 0.5)), 120_000);
+});
+
+t.test('heartbeats stay with the address that answered while DNS names it, then move to another', async (t) => {
+  const [one, two] = [await oldCnapi(t), await oldCnapi(t)];
+  const behindName = [one, two];
+  const quick = { ...clock, sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms / 50, signal) };
+  await agentOf(t, behindName, { protocol: 'old', clock: quick });
+  // Where a post is not answered in time, as on a busy machine, the agent moves to the next address
+  // and stays there.
+  const lead = () => beatsOf(one).length - beatsOf(two).length;
+  await until(() => Math.abs(lead()) >= 5, 'heartbeats to one of them');
+  const [chosen, other] = lead() > 0 ? [one, two] : [two, one];
+  const atFirst = beatsOf(other).length;
+  behindName.splice(behindName.indexOf(chosen), 1);
+  await until(() => beatsOf(other).length >= atFirst + 2, 'heartbeats to the one that is left');
+  behindName.push(chosen);
+  await other.stop();
+  const before = beatsOf(chosen).length;
+  await until(() => beatsOf(chosen).length > before, 'heartbeats to the one that answers');
+});
+
+t.test('with new instances behind the same name, agents never post to the legacy CNAPI', async (t) => {
+  const [old, one, two] = [await oldCnapi(t), await instance(t), await instance(t)];
+  const named = [old, one, two].map(({ address }) => ({ uuid: random.uuid(), ...address }));
+  const { port } = await startNameServer(t, named);
+  const discovery = { dns: `127.0.0.1:${port}`, datacenter: 'local', domain: 'cnapi.internal' };
+  const resolve = resolverOf(discovery, { clock, random });
+  const agents = await Promise.all(Array.from({ length: 12 }, () => agentOf(t, [], { resolve })));
+  await until(() => agents.every(({ agent: made }) => made.link.isLive), 'all their sessions');
+  t.ok(old.upgrades > 0, 'some agents tried it');
+  await new Promise((done) => setTimeout(done, 500));
+  t.same(old.asked, []);
+  t.equal(one.sessions.length + two.sessions.length, 12, 'each agent had one session');
+});
+
+t.test('an agent follows a CNAPI that is upgraded and then rolled back in place', async (t) => {
+  const before = await oldCnapi(t);
+  const { port } = before.address;
+  const { agent: made, serverUuid } = await agentOf(t, [{ address: { host: '127.0.0.1', port } }], {
+    clock: hastyClock,
+  });
+  await until(() => beatsOf(before).length > 0, 'a heartbeat');
+  await before.stop();
+  const upgraded = await instance(t, {}, port);
+  const session = await upgraded.session(0);
+  t.equal(session.serverUuid, serverUuid);
+  await session.heard('inventory');
+  await until(() => !made.isOldStyle, 'the end of the legacy protocol');
+  await upgraded.stop();
+  const after = await oldCnapi(t, {}, port);
+  await until(() => beatsOf(after).length > 0 && after.all('/sysinfo').length > 0, 'the legacy protocol again');
+  t.ok(made.isOldStyle && !made.link.isLive);
+});
+
+t.test('an agent connects to a new instance behind the name before its next scheduled attempt', async (t) => {
+  const old = await oldCnapi(t);
+  const behindName: (OldCnapi | ScriptedInstance)[] = [old];
+  const { agent: made } = await agentOf(t, behindName);
+  await until(() => beatsOf(old).length > 0, 'a heartbeat');
+  const fresh = await instance(t, {
+    greet: () => {
+      t.ok(made.isOldStyle, 'heartbeats continue until the welcome');
+      return {};
+    },
+  });
+  behindName.push(fresh);
+  await (await fresh.session(0)).heard('inventory');
+  await until(() => !made.isOldStyle, 'the end of the legacy protocol');
+});
+
+t.test('an agent restricted to one protocol uses no other', async (t) => {
+  const old = await oldCnapi(t);
+  const linked = await agentOf(t, [old], { protocol: 'link', random: { ...random, fraction: () => 0 } });
+  await agentOf(t, [old], { protocol: 'old', dial: () => t.fail('it attempts no link') as never });
+  await until(() => old.upgrades > 5, 'several attempts at a link');
+  await until(() => beatsOf(old).length > 0, 'posts');
+  t.notOk(old.asked.some(({ serverUuid }) => serverUuid === linked.serverUuid));
+  t.notOk(linked.agent.isOldStyle);
+});

@@ -1,0 +1,108 @@
+import t from 'tap';
+import { parseAgentOptions } from '../../lib/agent/options.ts';
+import { parseFleetOptions } from '../../lib/agent/simulated/options.ts';
+
+t.test('the options name the instances and the data directory', async (t) => {
+  t.match(parseAgentOptions(['--dns', '127.0.0.1:53', '--data', 'd']), {
+    discovery: { dns: '127.0.0.1:53', datacenter: 'local', domain: 'cnapi.internal' },
+    data: 'd',
+    allowReboot: false,
+    logLevel: 'info',
+  });
+  t.match(parseAgentOptions(['--url', 'http://h:81', '--url', 'http://[::1]', '--data', 'd', '--allow-reboot']), {
+    discovery: {
+      endpoints: [
+        { host: 'h', port: 81 },
+        { host: '::1', port: 80 },
+      ],
+    },
+    allowReboot: true,
+  });
+  t.match(parseAgentOptions(['--datacenter', 'east', '--data', 'd']), {
+    discovery: { dns: undefined, datacenter: 'east' },
+  });
+  t.equal(parseAgentOptions(['--help']), undefined);
+});
+
+t.test('the boot parameters come from --boot-parameter and --headnode', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.same(parseAgentOptions(base)?.bootParameters, {});
+  t.same(parseAgentOptions([...base, '--headnode'])?.bootParameters, { headnode: 'true' });
+  t.same(
+    parseAgentOptions([...base, '--boot-parameter', 'a=b=c', '--boot-parameter', 'headnode=false', '--headnode'])
+      ?.bootParameters,
+    { a: 'b=c', headnode: 'true' },
+  );
+});
+
+t.test('by default an agent uses the link where it can and opens no HTTP port', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
+  t.match(parseAgentOptions([...base, '--protocol', 'old', '--http-port', '0']), {
+    protocol: 'old',
+    http: { host: '127.0.0.1', port: 0, open: false, from: [] },
+  });
+  const env = { CN_AGENT_HTTP_PORT: '5309', CN_AGENT_HTTP_HOST: '10.0.0.7' };
+  t.match(parseAgentOptions(base, env), { http: { host: '10.0.0.7', port: 5309 } });
+  t.match(parseAgentOptions([...base, '--http-port', '1'], env), { http: { host: '10.0.0.7', port: 1 } });
+  const access = { CN_AGENT_HTTP_FROM: '10.0.0.1, 10.1.0.0/16', CN_AGENT_HTTP_OPEN: '1', CN_AGENT_HTTP_PORT: '1' };
+  t.match(parseAgentOptions(base, access), { http: { from: ['10.0.0.1', '10.1.0.0/16'], open: true } });
+  t.match(parseAgentOptions([...base, '--http-from', 'fd00::/64', '--http-open'], { CN_AGENT_HTTP_PORT: '1' }), {
+    http: { from: ['fd00::/64'], open: true },
+  });
+});
+
+t.test('--tls or https URLs enable TLS, with CA, name and token from options or environment', async (t) => {
+  const dns = ['--dns', 'h:1', '--data', 'd'];
+  const https = ['--url', 'https://h', '--url', 'wss://i:444', '--data', 'd'];
+  const env = { CN_AGENT_TOKEN_FILE: '/t', CN_AGENT_CA_FILE: '/c' };
+  const [name, ca, token] = [
+    ['--tls-name', 'n'],
+    ['--ca', '/own-c'],
+    ['--token-file', '/own-t'],
+  ];
+  t.match(parseAgentOptions(dns), { credentials: { tls: false, caFile: undefined, tokenFile: undefined } });
+  t.match(parseAgentOptions([...dns, '--tls'], env), { credentials: { tls: true, caFile: '/c', tokenFile: '/t' } });
+  t.match(parseAgentOptions([...https, ...name, ...ca, ...token], env), {
+    discovery: {
+      endpoints: [
+        { host: 'h', port: 443 },
+        { host: 'i', port: 444 },
+      ],
+    },
+    credentials: { tls: true, caFile: '/own-c', tlsName: 'n', tokenFile: '/own-t' },
+  });
+  t.match(parseFleetOptions(['--agents', '1', ...https.slice(0, 4)], env), {
+    credentials: { tls: true, tokenFile: '/t' },
+  });
+});
+
+t.test('an error in the options names the option', async (t) => {
+  const rows: [string[], RegExp][] = [
+    [['--url', 'http://h'], /--data/],
+    [['--data', 'd'], /--dns ADDRESS:PORT or --url/],
+    [['--data', 'd', '--url', 'ftp://h'], /--url ftp:/],
+    [['--data', 'd', '--url', 'http://h:80/path'], /--url http:.*path is not http:..HOST:PORT/],
+    [['--data', 'd', '--url', 'https://h', '--url', 'http://h'], /--url: all of them are http:.. or all are https:/],
+    [['--data', 'd', '--url', 'http://h', '--tls'], /--tls goes with https:/],
+    [['--data', 'd', '--url', 'http://h', '--ca', 'f'], /--ca and --tls-name need https:/],
+    [['--data', 'd', '--dns', 'h:1', '--tls-name', 'n'], /--ca and --tls-name need https:/],
+    [['--data', 'd', '--dns', 'h:99999'], /--dns h:99999/],
+    [['--data', 'd', '--url', 'nonsense'], /--url nonsense/],
+    [['--data', 'd', '--url', 'http://h', '--dns', 'h:1'], /--url does not go with/],
+    [['--data', 'd', '--dns', 'host'], /--dns host is not HOST:PORT/],
+    [['--data', 'd', '--dns', 'h:1', '--uuid', 'ABC'], /--uuid ABC/],
+    [['--data', 'd', '--dns', 'h:1', '--log-level', 'loud'], /--log-level loud/],
+    [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, old/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-host', 'h'], /--http-host h is not an IP address/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '10.0.0.0/33'], /--http-from .* is neither/],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', 'h'], /--http-from h is neither/],
+    [['--data', 'd', '--dns', 'h:1', '--frobnicate'], /frobnicate/],
+    [['--data', 'd', '--dns', 'h:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],
+    [['--data', 'd', '--dns', 'h:1', 'more'], /more/],
+  ];
+  for (const [args, message] of rows) {
+    t.throws(() => parseAgentOptions(args), { name: 'AgentUsageError', message }, args.join(' '));
+  }
+});

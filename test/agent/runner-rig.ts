@@ -1,0 +1,113 @@
+/**
+ * For tests of the runner: a runner on a journal whose disk can be blocked, with tasks that run
+ * until a test releases them.
+ */
+import type { Test } from 'tap';
+import { z } from 'zod';
+import type { Journal, JournalRecord } from '../../lib/agent/journal/journal.ts';
+import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
+import type { Machine } from '../../lib/agent/machine/machine.ts';
+import { Runner } from '../../lib/agent/runner/runner.ts';
+import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
+import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts';
+import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
+import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/protocol/frames.ts';
+import { until } from '../support/until.ts';
+import { taskFrame } from './frames.ts';
+
+export const serverUuid = random.uuid();
+
+/** A journal on a slow disk: nothing is durable before `sync`. */
+export class HeldJournal implements Journal {
+  readonly #inner = new MemoryJournal({ clock, random });
+  #waiting: (() => void)[] = [];
+  held = false;
+  readonly written: JournalRecord[] = [];
+
+  get state() {
+    return this.#inner.state;
+  }
+
+  async append(record: JournalRecord): Promise<void> {
+    await Promise.all([
+      this.#inner.append(record),
+      this.held ? new Promise<void>((done) => this.#waiting.push(done)) : 0,
+    ]);
+    this.written.push(record);
+  }
+
+  /** Makes at most this many records durable, the oldest first. */
+  sync(most = Number.POSITIVE_INFINITY): void {
+    for (const done of this.#waiting.splice(0, most)) done();
+  }
+
+  renew = () => this.#inner.renew();
+  close = () => this.#inner.close();
+}
+
+/** A task that runs until a test releases it. */
+function gatedTask() {
+  const runs: { id: string; finish: () => void }[] = [];
+  const task: AgentTask = defineTask({
+    lane: 'parallel',
+    params: z.object({}),
+    run: (_params, { id, signal }) =>
+      new Promise((done, fail) => {
+        runs.push({ id, finish: () => done({ ran: id }) });
+        signal.addEventListener('abort', () => fail(signal.reason));
+      }),
+  });
+  return { task, runs };
+}
+
+export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: Partial<Machine>) {
+  const sent: AgentFrame[] = [];
+  const outbox = {
+    live: true,
+    hasRoom: true,
+    hasRoomFor: () => outbox.hasRoom,
+    maxFrameBytes: 1024 * 1024,
+    send(frame: AgentFrame) {
+      if (outbox.live) sent.push(frame);
+      return outbox.live;
+    },
+  };
+  const { task, runs } = gatedTask();
+  const serial: AgentTask = { ...task, lane: 'serial' };
+  const slow = defineTask({
+    lane: 'parallel',
+    params: z.object({}),
+    run: async (_params, context) => {
+      await pause(60_000, context);
+      return {};
+    },
+  });
+  const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  const runner = new Runner({
+    clock,
+    log: silentLogger,
+    serverUuid,
+    journal,
+    machine: machine ? Object.assign(standIn, machine) : standIn,
+    outbox,
+    tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['slow', slow]]),
+    allowReboot: false,
+  });
+  t.teardown(() => runner.abandon());
+  const ends = (id?: string) =>
+    sent.filter((frame): frame is TaskEndFrame => frame.type === 'task_end' && (id === undefined || frame.id === id));
+  const events = (id: string) =>
+    sent.flatMap((frame) => (frame.type === 'task_event' && frame.id === id ? [frame.event.name] : []));
+  const end = (id: string) => until(() => ends(id)[0], `the end of ${id}`);
+  const give = (fields: Partial<TaskFrame> = {}) => {
+    const frame = taskFrame({ id: random.uuid(), name: 'gated', ...fields });
+    runner.onTask(frame);
+    return frame.id;
+  };
+  return { runner, journal, sent, outbox, runs, ends, events, end, give };
+}
+
+export const settled = () => new Promise((done) => setTimeout(done, 20));
