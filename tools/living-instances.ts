@@ -3,12 +3,13 @@
  * whose beat moved within this observer's own last `leaseMs` of healthy reads. After a failed read
  * the last answer is kept. It never writes.
  */
+
+import { readLive } from '../lib/control/roster/instance-store.ts';
+import { LeaseObserver } from '../lib/control/roster/lease.ts';
+import type { Clock } from '../lib/platform/clock.ts';
 import type { Instance } from '../lib/platform/dns/zone.ts';
 import type { Logger } from '../lib/platform/log.ts';
 import type { Queryable } from '../lib/platform/postgres/database.ts';
-import type { Clock } from '../lib/platform/clock.ts';
-import { readLive } from '../lib/control/roster/instance-store.ts';
-import { LeaseObserver } from '../lib/control/roster/lease.ts';
 
 export interface LivingInstancesDependencies {
   database: Queryable;

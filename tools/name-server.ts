@@ -7,10 +7,10 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
+import { systemClock } from '../lib/platform/clock.ts';
 import { NameServer } from '../lib/platform/dns/name-server.ts';
 import { createLogger } from '../lib/platform/log.ts';
 import { PostgresDatabase } from '../lib/platform/postgres/pool.ts';
-import { systemClock } from '../lib/platform/clock.ts';
 import { systemRandom } from '../lib/platform/random.ts';
 import { LivingInstances } from './living-instances.ts';
 

@@ -4,25 +4,26 @@
  * fleet runs thousands of simulated ones. The caller owns the journal (already read), the pulse and
  * the HTTP port (already listening). The agent owns the rest.
  */
-import type { Logger } from '../platform/log.ts';
+
 import { type Clock, settlesWithin } from '../platform/clock.ts';
+import type { Logger } from '../platform/log.ts';
 import type { Random } from '../platform/random.ts';
 import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../protocol/frames.ts';
+import { inventoryOf, type Journal } from './journal/journal.ts';
+import { isPostedId } from './journal/posted-id.ts';
+import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
+import { OldCnapi } from './legacy/old-cnapi.ts';
+import { OldScheme } from './legacy/old-scheme.ts';
+import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-tasks.ts';
 import { type Credentials, NO_CREDENTIALS } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import type { Protocol } from './link/fallback.ts';
-import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
-import { inventoryOf, type Journal } from './journal/journal.ts';
 import { Link, type LinkOwner } from './link/link-driver.ts';
 import type { Dial } from './link/link-socket.ts';
-import type { Machine } from './machine/machine.ts';
-import { OldCnapi } from './legacy/old-cnapi.ts';
-import { OldScheme } from './legacy/old-scheme.ts';
-import type { Outbox } from './runner/outbox.ts';
-import { isPostedId } from './journal/posted-id.ts';
-import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-tasks.ts';
 import type { Pulse, Pulsed } from './link/pulse.ts';
+import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
+import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
 

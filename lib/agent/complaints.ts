@@ -2,8 +2,9 @@
  * Limits warnings that an instance can cause at will to a few per minute. More would add no
  * information and would fill the disk.
  */
-import type { LogFields, Logger } from '../platform/log.ts';
+
 import type { Clock } from '../platform/clock.ts';
+import type { LogFields, Logger } from '../platform/log.ts';
 
 const MAX_A_PERIOD = 10;
 const PERIOD_MS = 60_000;

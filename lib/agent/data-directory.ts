@@ -7,8 +7,8 @@
 import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../platform/errors.ts';
-import { AgentUsageError } from './options.ts';
 import { processFacts, signalProcess } from './machine/proc.ts';
+import { AgentUsageError } from './options.ts';
 
 interface DataDirectory {
   path: string;

@@ -3,23 +3,23 @@
  * error, 2 usage error (also when another agent uses the data directory).
  */
 import { join, resolve } from 'node:path';
+import { systemClock as clock } from '../platform/clock.ts';
 import { messageOf } from '../platform/errors.ts';
 import { createLogger, type Logger } from '../platform/log.ts';
-import { systemClock as clock } from '../platform/clock.ts';
 import { systemRandom as random } from '../platform/random.ts';
 import { Agent } from './agent.ts';
 import { AGENT_VERSION as agentVersion } from './agent-version.ts';
-import { type Credentials, openCredentials } from './link/credentials.ts';
 import { takeDataDirectory } from './data-directory.ts';
-import { resolverOf } from './link/discovery.ts';
+import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
 import { HttpPort } from './legacy/http-port.ts';
-import { serverUuid as serverUuidOf } from './machine/identity.ts';
-import { JournalFile } from './journal/journal-file.ts';
+import { type Credentials, openCredentials } from './link/credentials.ts';
+import { resolverOf } from './link/discovery.ts';
 import { dialWebSocket } from './link/link-socket.ts';
+import { Pulse } from './link/pulse.ts';
+import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
-import { Pulse } from './link/pulse.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
 async function main(): Promise<void> {

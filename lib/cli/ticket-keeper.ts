@@ -10,8 +10,8 @@
 import type { Ticket } from '../client/answers.ts';
 import type { CnapiClient, Limits, TicketRequest } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
-import { messageOf } from '../platform/errors.ts';
 import type { Clock } from '../platform/clock.ts';
+import { messageOf } from '../platform/errors.ts';
 import { PassedTime } from './passed-time.ts';
 import { tellPlace } from './place-teller.ts';
 

@@ -1,10 +1,10 @@
 /** Addresses of instances: given by the caller or found by DNS. Used by caller.ts. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
+import type { Clock } from '../platform/clock.ts';
 import { resolveInstances } from '../platform/dns/resolve.ts';
 import { serviceName } from '../platform/dns/zone.ts';
 import { CnapiError } from '../platform/errors.ts';
-import type { Clock } from '../platform/clock.ts';
 import type { Random } from '../platform/random.ts';
 
 export interface Address {

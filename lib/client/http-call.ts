@@ -7,8 +7,8 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type 
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import { checkServerIdentity, type PeerCertificate } from 'node:tls';
-import { messageOf } from '../platform/errors.ts';
 import type { Clock } from '../platform/clock.ts';
+import { messageOf } from '../platform/errors.ts';
 import type { Address } from './address.ts';
 import { type Credentials, tokenFor } from './credentials.ts';
 

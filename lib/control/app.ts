@@ -3,6 +3,17 @@
  * access, audit, metrics, housekeeping and the watch for promotions. Only this file connects them.
  * The core starts, drains and stops them.
  */
+
+import type { Bus } from '../platform/bus/bus.ts';
+import { createBus } from '../platform/bus/create-bus.ts';
+import { type Clock, isoNow } from '../platform/clock.ts';
+import { type EventLoop, systemEventLoop } from '../platform/event-loop.ts';
+import type { Logger } from '../platform/log.ts';
+import { DatabaseHosts } from '../platform/postgres/hosts.ts';
+import { PostgresDatabase, type PostgresOptions } from '../platform/postgres/pool.ts';
+import { WriteHealth } from '../platform/postgres/write-health.ts';
+import type { Random } from '../platform/random.ts';
+import { VERSION } from '../platform/version.ts';
 import { Gate } from './access/gate.ts';
 import { NewServers } from './access/new-servers.ts';
 import { SignIn } from './access/sign-in.ts';
@@ -10,8 +21,6 @@ import { forgetTokens } from './access/token-store.ts';
 import { Tokens } from './access/tokens.ts';
 import { AuditLog } from './audit/audit-log.ts';
 import { forgetAudit } from './audit/audit-store.ts';
-import type { Bus } from '../platform/bus/bus.ts';
-import { createBus } from '../platform/bus/create-bus.ts';
 import type { Config } from './config.ts';
 import { type Companion, Core } from './core.ts';
 import { DescriptorWatch } from './descriptors.ts';
@@ -25,20 +34,12 @@ import { openApiDocument } from './http/openapi.ts';
 import { routes } from './http/routes.ts';
 import { Scrape } from './http/scrape.ts';
 import type { Services } from './http/services.ts';
-import type { Logger } from '../platform/log.ts';
-import { DatabaseHosts } from '../platform/postgres/hosts.ts';
-import { PostgresDatabase, type PostgresOptions } from '../platform/postgres/pool.ts';
-import { WriteHealth } from '../platform/postgres/write-health.ts';
 import { forgetSightings } from './legacy/sighting-store.ts';
 import { forgetSources } from './legacy/source-store.ts';
-import { type Clock, isoNow } from '../platform/clock.ts';
-import { type EventLoop, systemEventLoop } from '../platform/event-loop.ts';
-import type { Random } from '../platform/random.ts';
 import { PromotionWatch } from './promotion.ts';
 import type { Readiness } from './roster/coordinator.ts';
 import { forgetEndedRuns } from './roster/instance-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
-import { VERSION } from '../platform/version.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };

@@ -5,10 +5,10 @@
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import { isLoopback, reasonNotANetwork, type TrustedNetwork } from './access/networks.ts';
 import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
+import { isLoopback, reasonNotANetwork, type TrustedNetwork } from './access/networks.ts';
 
 /** Environment values are strings. Only a string of digits is read as a number. */
 const whole = (minimum: number, maximum: number) =>

@@ -15,37 +15,38 @@
  * - `stop()` may be called at any time. It sends agents to other instances, changes no status, and
  *   marks the run dead.
  */
-import { tokenMigrations } from './access/token-schema.ts';
-import { LinkServer } from './link/link-server.ts';
-import { Registry } from './link/registry.ts';
-import { auditMigrations } from './audit/audit-schema.ts';
+
 import type { Bus } from '../platform/bus/bus.ts';
-import { agentNetworksOf, type Config } from './config.ts';
+import { type Clock, settlesWithin } from '../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../platform/errors.ts';
+import type { EventLoop } from '../platform/event-loop.ts';
+import type { Logger } from '../platform/log.ts';
+import { morayMigrations } from '../platform/moray/moray-schema.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { type Migration, migrate } from '../platform/postgres/migrations.ts';
+import { waitForDatabase } from '../platform/postgres/pool.ts';
+import { writeCheckMigrations } from '../platform/postgres/write-health.ts';
+import type { Random } from '../platform/random.ts';
+import { VERSION } from '../platform/version.ts';
+import { tokenMigrations } from './access/token-schema.ts';
+import { auditMigrations } from './audit/audit-schema.ts';
+import { agentNetworksOf, type Config } from './config.ts';
 import { eventMigrations } from './events/event-schema.ts';
 import { Events } from './events/events.ts';
 import { housekeepingMigrations } from './housekeeping.ts';
-import type { Logger } from '../platform/log.ts';
-import type { Database } from '../platform/postgres/database.ts';
-import { type Migration, migrate } from '../platform/postgres/migrations.ts';
-import { morayMigrations } from '../platform/moray/moray-schema.ts';
-import { waitForDatabase } from '../platform/postgres/pool.ts';
-import { writeCheckMigrations } from '../platform/postgres/write-health.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
 import { OldAgentCaller } from './legacy/caller.ts';
 import { Observer } from './legacy/observer.ts';
 import { sightingMigrations } from './legacy/sighting-schema.ts';
 import { sourceMigrations } from './legacy/source-store.ts';
-import { type Clock, settlesWithin } from '../platform/clock.ts';
-import type { EventLoop } from '../platform/event-loop.ts';
-import type { Random } from '../platform/random.ts';
+import { LinkServer } from './link/link-server.ts';
+import { Registry } from './link/registry.ts';
 import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
 import { taskMigrations } from './tasks/task-schema.ts';
 import { Tasks } from './tasks/tasks.ts';
-import { VERSION } from '../platform/version.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 import { waitlistMigrations } from './waitlist/waitlist-schema.ts';
 

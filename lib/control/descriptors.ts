@@ -4,8 +4,8 @@
  * periodically. Started by app.ts, read by the doctor.
  */
 import { close, open, readFileSync } from 'node:fs';
-import type { Logger } from '../platform/log.ts';
 import type { Clock, Timer } from '../platform/clock.ts';
+import type { Logger } from '../platform/log.ts';
 
 /** Descriptors needed besides those for agents: callers, listening sockets, the database, files. */
 const FURTHER_DESCRIPTORS = 1600;

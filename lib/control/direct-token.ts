@@ -4,17 +4,18 @@
  * Whoever can read the configuration could do anything in that database anyway. Each creation is in
  * the audit. Called by `cnapi token create --config FILE` and by tools/start.
  */
+
+import { systemClock as clock } from '../platform/clock.ts';
+import { silentLogger } from '../platform/log.ts';
+import { migrate } from '../platform/postgres/migrations.ts';
+import { PostgresDatabase } from '../platform/postgres/pool.ts';
+import { systemRandom as random } from '../platform/random.ts';
 import { isSecret, parseToken, type Token } from './access/token.ts';
 import { readTokens } from './access/token-store.ts';
 import { type TokenRequest, Tokens } from './access/tokens.ts';
 import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
 import { type Config, loadConfig } from './config.ts';
 import { migrations } from './core.ts';
-import { silentLogger } from '../platform/log.ts';
-import { migrate } from '../platform/postgres/migrations.ts';
-import { PostgresDatabase } from '../platform/postgres/pool.ts';
-import { systemClock as clock } from '../platform/clock.ts';
-import { systemRandom as random } from '../platform/random.ts';
 
 export type { Role } from './access/token.ts';
 

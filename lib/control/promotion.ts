@@ -13,15 +13,16 @@
  *     reading the timeline ──it changed──▶ asking agents with open tasks to reconnect
  *                                           └──3 requests failed, agents are taken here──▶ closed
  */
+
+import type { Clock } from '../platform/clock.ts';
 import { isTemporary, messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
 import { IN_RECOVERY, NOT_TOLD, TIMELINE } from '../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
-import type { Clock } from '../platform/clock.ts';
+import type { Address } from '../protocol/frames.ts';
 import { doublingPause, Relocation } from './roster/relocation.ts';
 import type { Session, SessionTable } from './roster/session.ts';
 import { readServersAtWork } from './tasks/claim-store.ts';
-import type { Address } from '../protocol/frames.ts';
 
 interface PromotionWatchDeps {
   database: Queryable;

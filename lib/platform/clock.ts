@@ -1,5 +1,5 @@
 /**
- * Time as a parameter. All code outside lib/platform takes a Clock, so that the real drivers can run
+ * Time as a parameter. All code outside this folder takes a Clock, so that the real drivers can run
  * on a virtual clock. `now()` is monotonic and only valid for differences within this process;
  * `wallTime()` is for people and for the wire.
  */

@@ -1,14 +1,14 @@
 /** An agent on a simulated machine, in this process, and scripted instances for it. */
 import type { Test } from 'tap';
 import { Agent, type AgentDeps } from '../../lib/agent/agent.ts';
-import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
+import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { Pulse } from '../../lib/agent/link/pulse.ts';
-import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
-import { silentLogger } from '../../lib/platform/log.ts';
+import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { type Script, ScriptedInstance } from '../support/scripted-instance.ts';
 

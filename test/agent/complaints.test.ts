@@ -1,7 +1,7 @@
 import t from 'tap';
 import { Complaints } from '../../lib/agent/complaints.ts';
-import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 
 t.test('at most ten warnings a minute are logged, and the next one counts those left out', async (t) => {
   let now = 0;

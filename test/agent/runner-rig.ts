@@ -8,11 +8,11 @@ import type { Journal, JournalRecord } from '../../lib/agent/journal/journal.ts'
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Machine } from '../../lib/agent/machine/machine.ts';
 import { Runner } from '../../lib/agent/runner/runner.ts';
+import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts';
-import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
-import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/protocol/frames.ts';
 import { until } from '../support/until.ts';

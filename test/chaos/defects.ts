@@ -92,7 +92,9 @@ export const defects: readonly Defect[] = [
     name: 'cancels do not reach the agent',
     only: ['Redis'],
     rule: 'cancels end',
-    changes: [{ file: 'lib/control/tasks/claim-function.ts', find: 'if cardinality(due) = 0 then', put: 'if true then' }],
+    changes: [
+      { file: 'lib/control/tasks/claim-function.ts', find: 'if cardinality(due) = 0 then', put: 'if true then' },
+    ],
   },
   {
     name: 'waits rely on the bus',

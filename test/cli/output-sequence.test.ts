@@ -1,7 +1,7 @@
 /** How `cnapi exec` combines the live output of a command with the output in its result. */
 import t from 'tap';
-import { type OutputPiece, OutputSequence } from '../../lib/cli/output-sequence.ts';
 import { KeptOutput, LiveOutput } from '../../lib/agent/runner/output.ts';
+import { type OutputPiece, OutputSequence } from '../../lib/cli/output-sequence.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 
 const out = (offset: number, text: string) => ({ stream: 'stdout', offset, text });

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { parseConfig } from '../../lib/control/config.ts';
 import { Core, type CoreDeps } from '../../lib/control/core.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase } from '../support/postgres.ts';

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Logger } from '../../lib/platform/log.ts';
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { PromotionWatch } from '../../lib/control/promotion.ts';
 import { type Session, SessionTable } from '../../lib/control/roster/session.ts';
+import type { Logger } from '../../lib/platform/log.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Address } from '../../lib/protocol/frames.ts';
 import { agent } from '../agent/agent-rig.ts';
 import { freshZone } from '../support/apps.ts';

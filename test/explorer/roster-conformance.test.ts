@@ -1,9 +1,14 @@
 /** The small worlds' rows of the roster against the statements themselves: the same operations, the same rows and answers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Database } from '../../lib/platform/postgres/database.ts';
-import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
-import { declareLapsed, drainRun, endRun, insertRun, raiseBeat, readLive } from '../../lib/control/roster/instance-store.ts';
+import {
+  declareLapsed,
+  drainRun,
+  endRun,
+  insertRun,
+  raiseBeat,
+  readLive,
+} from '../../lib/control/roster/instance-store.ts';
 import { rosterMigrations } from '../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
@@ -14,6 +19,8 @@ import {
   recordOrphans,
   renewRun,
 } from '../../lib/control/roster/roster-store.ts';
+import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { removeAuthority } from '../support/remove-authority.ts';

@@ -1,13 +1,11 @@
 /** The small worlds' rows of tasks against the statements themselves: the same operations, the same rows and answers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Database } from '../../lib/platform/postgres/database.ts';
 import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/control/tasks/claim-store.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
 import type { InventoryDecision } from '../../lib/control/tasks/task.ts';
 import { cancelTask } from '../../lib/control/tasks/task-store.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { freshDatabase } from '../support/postgres.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   accept,
   complete,
@@ -18,6 +16,8 @@ import {
   seat,
   setUnknown,
 } from '../control/tasks/support/task-database.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { freshDatabase } from '../support/postgres.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './tasks/model.ts';

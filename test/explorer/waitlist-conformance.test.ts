@@ -1,7 +1,6 @@
 /** The small worlds' queue against the waitlist's functions themselves: the same operations, the same tickets and answers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   createTicket,
   deleteQueues,
@@ -12,8 +11,7 @@ import {
   releaseTicket,
   renewTicket,
 } from '../../lib/control/waitlist/ticket-store.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { freshDatabase } from '../support/postgres.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   backdate,
   bounds,
@@ -23,6 +21,8 @@ import {
   type Place,
   rowsOf,
 } from '../control/waitlist/support/waitlist-database.ts';
+import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { freshDatabase } from '../support/postgres.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './waitlist/model.ts';

@@ -2,13 +2,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { complaints } from '../control/waitlist/support/waitlist-database.ts';
 import { startZone, type Zone, type ZonePlan } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { until } from '../support/until.ts';
 import { Witness } from '../support/witness.ts';
 import { Workload } from '../support/workload.ts';
-import { complaints } from '../control/waitlist/support/waitlist-database.ts';
 
 export interface Stage {
   zone: Zone;

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { complaints } from '../control/waitlist/support/waitlist-database.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { LockHolders } from '../support/lock-holders.ts';
 import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
-import { complaints } from '../control/waitlist/support/waitlist-database.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 

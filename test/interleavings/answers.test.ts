@@ -3,8 +3,8 @@
  * an answer that fits the sockets' buffers, however wide the rows are: a client that stops reading then holds nothing up.
  */
 import t from 'tap';
-import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import { claimTasks, readOrders } from '../../lib/control/tasks/claim-store.ts';
+import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import { CuttableProxy } from '../support/cuttable-proxy.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { openDatabase } from '../support/postgres.ts';

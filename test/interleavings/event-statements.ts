@@ -1,5 +1,11 @@
 /** Rows of the table: the log of events. What fills its outbox are triggers of the other tables. */
-import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from '../../lib/control/events/event-store.ts';
+import {
+  forgetEvents,
+  numberEvents,
+  readEventPage,
+  readLog,
+  trimEvents,
+} from '../../lib/control/events/event-store.ts';
 import { reads, type Statement, writes } from './statement.ts';
 
 export const eventStatements: readonly Statement[] = [

@@ -1,16 +1,16 @@
 /** Work on servers, on what their agents report, and on servers with old agents, for the test of a held row. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
-import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { Observer } from '../../lib/control/legacy/observer.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
-import { systemRandom } from '../../lib/platform/random.ts';
 import { readRow } from '../../lib/control/roster/roster-store.ts';
 import { Ticker } from '../../lib/control/roster/ticker.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { Posts } from '../../lib/control/tasks/posts.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import { liveRun, oldServer } from '../control/tasks/support/old-seats.ts';
 import { create, row } from '../control/tasks/support/task-database.ts';
 import { heldOf, NAMES, ports, turns, type Work, workOn } from './held-row-work.ts';

@@ -1,7 +1,7 @@
 /** What a test of a held row needs of each piece of work, and what all of them share. */
 import type { Test } from 'tap';
-import { silentLogger } from '../../lib/platform/log.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 
 export const ports = { clock: systemClock, log: silentLogger };
 export const NAMES = ['first', 'held', 'third', 'last'];

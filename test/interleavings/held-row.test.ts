@@ -5,11 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { migrations } from '../../lib/control/core.ts';
-import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
-import { systemRandom } from '../../lib/platform/random.ts';
 import { Authority } from '../../lib/control/roster/authority.ts';
 import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control/roster/instance-store.ts';
 import { ProbeCaller } from '../../lib/control/roster/probe.ts';
@@ -23,13 +19,22 @@ import { Reconciler } from '../../lib/control/tasks/reconciler.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/control/tasks/sessions.ts';
 import { expireTickets, mendQueues } from '../../lib/control/waitlist/ticket-store.ts';
+import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
 import type { HelloFrame } from '../../lib/protocol/frames.ts';
+import { FakeAgent, startInstance } from '../control/tasks/support/fake-agents.ts';
+import { accept, backdate, claim, create, row, seat } from '../control/tasks/support/task-database.ts';
+import {
+  addOne,
+  backdate as backdateTickets,
+  newQueue,
+  statusOf,
+} from '../control/waitlist/support/waitlist-database.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
-import { FakeAgent, startInstance } from '../control/tasks/support/fake-agents.ts';
-import { accept, backdate, claim, create, row, seat } from '../control/tasks/support/task-database.ts';
-import { addOne, backdate as backdateTickets, newQueue, statusOf } from '../control/waitlist/support/waitlist-database.ts';
 import { oldAgentWorks, postWorks, serverWorks } from './held-row-servers.ts';
 import { heldOf, NAMES, others, ports, turns, type Work, workOn } from './held-row-work.ts';
 

@@ -3,9 +3,9 @@
  * soon as it is there, for sixteen clients at once; that is what makes them meet.
  */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Writer } from '../../lib/control/roster/roster-store.ts';
 import type { InheritedRow } from '../../lib/control/tasks/claim-store.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Place } from '../control/waitlist/support/waitlist-database.ts';
 import type { Seat, TaskKind, TicketKind, World } from './statement.ts';
 

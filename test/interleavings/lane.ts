@@ -4,10 +4,10 @@
  */
 import pg from 'pg';
 import { migrations } from '../../lib/control/core.ts';
+import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
-import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { HANG_MS } from '../support/patience.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { beginLog, type Intent, installLab, intentsSql } from './lab-schema.ts';

@@ -6,10 +6,10 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import t from 'tap';
 import { migrations } from '../../lib/control/core.ts';
-import { silentLogger } from '../../lib/platform/log.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
 import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { applyDefect, type Defective, defects } from './defects.ts';

@@ -3,11 +3,11 @@
  * that what takes hours and days falls due within seconds; and the invariants asked while they do.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Servers } from '../../lib/control/servers/servers.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
-import { Servers } from '../../lib/control/servers/servers.ts';
 import { complaintsSince } from './invariants.ts';
 import { type Knowledge, readKnowledge, worldFrom } from './knowledge.ts';
 import { recordIntents } from './lab-schema.ts';

@@ -1,6 +1,5 @@
 /** The faults are over: agents are connected, everybody does his work, and all that was accepted comes to its end. */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/claim-store.ts';
@@ -8,6 +7,7 @@ import { endPosts, readDeadPosters } from '../../lib/control/tasks/post-store.ts
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';
 import { mendQueues, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { recordIntents } from './lab-schema.ts';
 import type { Seat, Session } from './statement.ts';
 

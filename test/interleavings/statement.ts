@@ -3,9 +3,10 @@
  * world: its arguments, what its caller knows when it calls (`intents`), and what its answer tells him and may tell nobody
  * else (`told`). The harness runs pairs of them in prepared worlds, the random mix runs all of them in one that changes.
  */
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
+
 import type { Writer } from '../../lib/control/roster/roster-store.ts';
 import type { ClaimingSession, InheritedRow } from '../../lib/control/tasks/claim-store.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Intent } from './lab-schema.ts';
 
 /** What is known of a server and its agent; it may be out of date. */

@@ -3,10 +3,7 @@
  * order to be locked in, and of each kind of task one for each; what is due in a world is so by hours.
  */
 import { randomUUID } from 'node:crypto';
-import { silentLogger } from '../../lib/platform/log.ts';
-import type { Database } from '../../lib/platform/postgres/database.ts';
 import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { declareLapsed, insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/control/roster/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
@@ -15,6 +12,9 @@ import { claimPosts } from '../../lib/control/tasks/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { cancelTask, createTask } from '../../lib/control/tasks/task-store.ts';
 import { createTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import type { QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
 

@@ -1,7 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import t from 'tap';
-import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
+import {
+  encodeFrame,
+  encodeHeartbeat,
+  FrameError,
+  parseAgentFrame,
+  parseInstanceFrame,
+} from '../../lib/protocol/codec.ts';
 import type { HelloFrame } from '../../lib/protocol/frames.ts';
 import { MAX_FRAME_VALUES } from '../../lib/protocol/limits.ts';
 

@@ -1,5 +1,12 @@
 import t from 'tap';
-import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, pauseMsOf, payFor, VALUE_BYTES } from '../../lib/protocol/allowance.ts';
+import {
+  BURST_BYTES,
+  BYTES_PER_MS,
+  FRAME_BYTES,
+  pauseMsOf,
+  payFor,
+  VALUE_BYTES,
+} from '../../lib/protocol/allowance.ts';
 import { FrameCounter } from '../../lib/protocol/frame-counter.ts';
 import { ReadLimiter } from '../../lib/protocol/read-limiter.ts';
 import { ManualClock } from '../support/manual-clock.ts';

@@ -3,10 +3,10 @@
  * handler), and comes back, or is lost with its instance. A caller that gets no answer knows nothing of what became of it.
  */
 import { OPEN } from '../../lib/control/access/token.ts';
-import { CnapiError } from '../../lib/platform/errors.ts';
 import { carryOut } from '../../lib/control/http/pipeline.ts';
 import { routes } from '../../lib/control/http/routes.ts';
 import type { Services } from '../../lib/control/http/services.ts';
+import { CnapiError } from '../../lib/platform/errors.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimInstance } from './sim-instance.ts';
 import { PHASE } from './virtual-time.ts';

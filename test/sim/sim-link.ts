@@ -3,8 +3,8 @@
  * instance's end what its connection is given. Behaves as `ws` does: answers pings by itself, answers a close with a close.
  */
 import { WebSocket } from 'ws';
-import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
 import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
+import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
 import { closeReason } from '../../lib/protocol/close-reason.ts';
 import type { Packet, Peer, SimNetwork, Wire } from './sim-network.ts';
 import type { SimProcess } from './sim-process.ts';

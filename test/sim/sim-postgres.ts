@@ -9,11 +9,11 @@
  */
 import { PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/control/core.ts';
+import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import { type Database, parseInt8, type QueryResult } from '../../lib/platform/postgres/database.ts';
 import { migrate } from '../../lib/platform/postgres/migrations.ts';
-import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';
 import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';

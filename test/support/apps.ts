@@ -4,9 +4,9 @@
 import { randomUUID } from 'node:crypto';
 import { App, type AppDeps } from '../../lib/control/app.ts';
 import { parseConfig } from '../../lib/control/config.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from './postgres.ts';
 

@@ -1,7 +1,7 @@
 import t from 'tap';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { LivingInstances } from '../../tools/living-instances.ts';
 import { until } from '../support/until.ts';
 

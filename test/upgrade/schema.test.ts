@@ -22,9 +22,9 @@ interface PreviousMigrations {
 
 t.test('the schema of the previous version is part of this one', async (t) => {
   const root = unpackPrevious(t);
-  const load = (file: string): Promise<unknown> => import(pathToFileURL(path.join(root, file)).href);
-  const previous = (await load('lib/core.ts')) as PreviousCore;
-  const { migrate: migratePreviously } = (await load('lib/moray/migrations.ts')) as PreviousMigrations;
+  const load = (file: string): Promise<unknown> => import(pathToFileURL(path.join(root, 'lib', file)).href);
+  const previous = (await load('core.ts')) as PreviousCore;
+  const { migrate: migratePreviously } = (await load('moray/migrations.ts')) as PreviousMigrations;
   const { database } = await freshDatabase(t);
   await migratePreviously(database, previous.migrations, { log });
   const before = await schemaOf(database);

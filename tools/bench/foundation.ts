@@ -5,8 +5,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { messageOf } from '../../lib/platform/errors.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { Program } from '../processes/program.ts';
 import { makePlace } from '../start/place.ts';

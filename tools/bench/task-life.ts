@@ -4,10 +4,11 @@
  * one task after the other from creation through claim to end, as an instance without other work
  * would do.
  */
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
+
 import { claimTasks, readOrders } from '../../lib/control/tasks/claim-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { createTask } from '../../lib/control/tasks/task-store.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { statementsOf, toScript } from './pgbench.ts';
 
 const RUN = '11111111-1111-4111-8111-111111111111';

@@ -28,7 +28,7 @@ export function checkTable(root: string, table = mayImport): string[] {
   const sources = readSources(root, ['server.ts', 'lib']);
   const used = new Set(
     sources.flatMap(({ name, imports }) =>
-      localImports(name, imports).map((target) => `${layerOf(name)} → ${layerOf(target)}`),
+      localImports(name, imports).map((target) => `${layerOf(name, table)} → ${layerOf(target, table)}`),
     ),
   );
   return Object.entries(table).flatMap(([from, allowed]) => {
@@ -105,8 +105,11 @@ function localImports(name: string, imports: readonly string[]): string[] {
 }
 
 /**
- * Returns the folder of lib that contains the file, or the file's own name if it is in lib itself.
+ * Returns the part of lib that contains the file: the longest entry of the table that matches, or
+ * the name of its folder.
  */
-function layerOf(name: string): string {
-  return name.split('/')[1] ?? name;
+function layerOf(name: string, table = mayImport): string {
+  const inside = name.replace(/^lib\//, '');
+  const parts = Object.keys(table).filter((part) => inside === part || inside.startsWith(`${part}/`));
+  return parts.sort((a, b) => b.length - a.length)[0] ?? path.posix.dirname(inside);
 }

@@ -1,80 +1,111 @@
 /**
- * Which folder of lib may import which. Imports run one way: ports → wire → nouns → edges (agents,
- * http) → app → server. A new folder needs a line here, otherwise the check fails. The check also
- * fails for an allowed import that no file uses.
+ * Which part of lib may import which. A part is a folder or a file of lib; the longest matching
+ * entry counts. Imports run one way: platform → protocol → nouns → edges (link, http) → app →
+ * server. A new folder needs a line here, otherwise the check fails. The check also fails for an
+ * allowed import that no file uses.
  */
 
-/** For every line that includes it; these imports may be unused. */
-export const base: readonly string[] = ['ports', 'errors.ts', 'log.ts'];
+/** For every line that includes it; these imports may be unused. The files of lib/platform itself. */
+export const base: readonly string[] = ['platform'];
+const database: readonly string[] = [...base, 'platform/postgres'];
 
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
-  ports: [],
-  'errors.ts': [],
-  'log.ts': [],
-  'version.ts': [],
-  // It checks URLs and networks with the code that reads them.
-  'config.ts': [...base, 'access', 'moray', 'bus'],
-  wire: base,
-  moray: base,
-  dns: base,
-  access: [...base, 'moray'],
-  audit: [...base, 'moray', 'access'],
-  bus: [...base, 'moray'],
-  waits: [...base, 'moray', 'bus'],
+  // Knows nothing of servers.
+  platform: [],
+  'platform/postgres': base,
+  'platform/moray': database,
+  'platform/bus': database,
+  'platform/waits': [...database, 'platform/bus'],
+  'platform/dns': base,
+  // What passes between programs.
+  protocol: base,
+
+  // The control plane. Its configuration checks URLs and networks with the code that reads them.
+  'control/config.ts': [...database, 'platform/bus', 'control/access'],
+  'control/access': database,
+  'control/audit': [...database, 'control/access'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
-  tasks: [...base, 'config.ts', 'wire', 'moray', 'bus', 'waits'],
-  waitlist: [...base, 'config.ts', 'wire', 'moray', 'bus', 'waits'],
-  events: [...base, 'config.ts', 'moray', 'bus', 'waits'],
-  roster: [...base, 'wire', 'moray', 'bus'],
-  servers: [...base, 'wire', 'moray'],
-  'old-agents': [...base, 'wire', 'moray', 'access', 'tasks', 'roster', 'servers'],
-  agents: [...base, 'wire', 'tasks', 'roster'],
-  http: [...base, 'wire', 'bus', 'access', 'audit', 'tasks', 'waitlist', 'events', 'roster', 'servers', 'old-agents'],
-  'housekeeping.ts': [...base, 'moray'],
-  'descriptors.ts': base,
-  'promotion.ts': [...base, 'wire', 'moray', 'tasks', 'roster'],
-  'core.ts': [
-    ...base,
-    'config.ts',
-    'version.ts',
-    'moray',
-    'bus',
-    'access',
-    'audit',
-    'tasks',
-    'waitlist',
-    'events',
-    'roster',
-    'servers',
-    'old-agents',
-    'agents',
-    'housekeeping.ts',
+  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'control/config.ts'],
+  'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'control/config.ts'],
+  'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
+  'control/roster': [...database, 'platform/moray', 'platform/bus', 'protocol'],
+  'control/servers': [...database, 'platform/moray', 'protocol'],
+  'control/legacy': [
+    ...database,
+    'platform/moray',
+    'protocol',
+    'control/access',
+    'control/tasks',
+    'control/roster',
+    'control/servers',
   ],
-  'app.ts': [
+  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
+  'control/http': [
     ...base,
-    'config.ts',
-    'version.ts',
-    'moray',
-    'bus',
-    'access',
-    'audit',
-    'roster',
-    'old-agents',
-    'http',
-    'core.ts',
-    'descriptors.ts',
-    'housekeeping.ts',
-    'promotion.ts',
+    'platform/bus',
+    'protocol',
+    'control/access',
+    'control/audit',
+    'control/tasks',
+    'control/waitlist',
+    'control/events',
+    'control/roster',
+    'control/servers',
+    'control/legacy',
   ],
-  'server.ts': [...base, 'config.ts', 'app.ts'],
-  'direct-token.ts': [...base, 'config.ts', 'moray', 'access', 'audit', 'core.ts'],
-  doctor: [...base, 'config.ts', 'descriptors.ts', 'moray', 'bus', 'dns', 'access', 'roster', 'http', 'core.ts'],
-  // Programs that run on servers share with the control plane only the wire protocol.
-  'cn-agent': [...base, 'wire', 'dns'],
-  fleet: [...base, 'cn-agent'],
-  client: [...base, 'dns'],
-  cli: [...base, 'wire', 'dns', 'client', 'version.ts', 'direct-token.ts', 'doctor'],
+  'control/housekeeping.ts': database,
+  'control/descriptors.ts': base,
+  'control/promotion.ts': [...database, 'protocol', 'control/tasks', 'control/roster'],
+  'control/core.ts': [
+    ...database,
+    'platform/moray',
+    'platform/bus',
+    'control/config.ts',
+    'control/access',
+    'control/audit',
+    'control/tasks',
+    'control/waitlist',
+    'control/events',
+    'control/roster',
+    'control/servers',
+    'control/legacy',
+    'control/link',
+    'control/housekeeping.ts',
+  ],
+  'control/app.ts': [
+    ...database,
+    'platform/bus',
+    'control/config.ts',
+    'control/access',
+    'control/audit',
+    'control/roster',
+    'control/legacy',
+    'control/http',
+    'control/core.ts',
+    'control/descriptors.ts',
+    'control/housekeeping.ts',
+    'control/promotion.ts',
+  ],
+  'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
+  'control/direct-token.ts': [...database, 'control/config.ts', 'control/access', 'control/audit', 'control/core.ts'],
+  'control/doctor': [
+    ...database,
+    'platform/bus',
+    'platform/dns',
+    'control/config.ts',
+    'control/descriptors.ts',
+    'control/access',
+    'control/roster',
+    'control/http',
+    'control/core.ts',
+  ],
+
+  // Programs that run elsewhere share with the control plane only the platform and the protocol.
+  agent: [...base, 'platform/dns', 'protocol'],
+  'agent/simulated': [...base, 'agent'],
+  client: [...base, 'platform/dns'],
+  cli: [...base, 'platform/dns', 'protocol', 'client', 'control/direct-token.ts', 'control/doctor'],
 };
 
 /**

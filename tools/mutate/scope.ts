@@ -21,7 +21,9 @@ const MUTATED = [
  */
 const HISTORY = /(?<!status)-history\.ts$/;
 /** Waits are also tested by the tests of the folders that use them. */
-const MORE_FOLDERS: Record<string, readonly string[]> = { 'lib/platform/waits': ['test/control/tasks', 'test/control/waitlist'] };
+const MORE_FOLDERS: Record<string, readonly string[]> = {
+  'lib/platform/waits': ['test/control/tasks', 'test/control/waitlist'],
+};
 /** Slower tests of another kind, for mutants that the mirrored files do not detect. */
 const WIDE = ['test/interleavings/pairs.test.ts', 'test/sim/seeds-1.test.ts', 'test/sim/seeds-2.test.ts'];
 
@@ -54,7 +56,7 @@ export class TestMap {
   of(file: string, { isWide = false } = {}): string[] {
     const folder = path.posix.dirname(file);
     const folders = [folder.replace(/^lib/, 'test'), ...(MORE_FOLDERS[folder] ?? [])];
-    const isOne = folder === 'lib/agent';
+    const isOne = folder === 'lib/agent/runner';
     const base = path.posix.basename(file, '.ts');
     const tests = folders.flatMap((each) => globSync(`${each}/*.test.ts`, { cwd: this.#root }));
     const mirrored = tests

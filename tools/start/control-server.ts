@@ -6,8 +6,8 @@
  */
 import { rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { messageOf } from '../../lib/platform/errors.ts';
 import type { Clock } from '../../lib/platform/clock.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
 import { encode, maxOperationBytes, type Operation, parseOperation, type Reply } from './control.ts';
 
 export interface ControlServerDependencies {

@@ -4,8 +4,8 @@
  * that holds the data directory; `--scale` and `--rolling-restart` ask it over its control socket.
  */
 import path from 'node:path';
-import { messageOf } from '../../lib/platform/errors.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { lockHolder, tryLock } from '../setup/lock.mjs';
 import { banner, type Ready } from './banner.ts';

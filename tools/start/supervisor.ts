@@ -11,8 +11,8 @@
 import path from 'node:path';
 import { configFolder } from '../../lib/client/credentials.ts';
 import { announceLocal, withdrawLocal } from '../../lib/client/local-cnapi.ts';
-import { messageOf } from '../../lib/platform/errors.ts';
 import type { Clock } from '../../lib/platform/clock.ts';
+import { messageOf } from '../../lib/platform/errors.ts';
 import type { Random } from '../../lib/platform/random.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
 import { Children } from './children.ts';

@@ -4,8 +4,9 @@
  * to it, because several legacy instances do not share a server's status well. Used by
  * old-scheme.ts.
  */
-import { messageOf } from '../../platform/errors.ts';
+
 import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
 import type { Credentials } from '../link/credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';

@@ -10,15 +10,16 @@
  * While running it posts heartbeats and status. It posts sysinfo and the agents until they are
  * accepted, and again when they change.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
-import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
-import type { OldCnapi } from './old-cnapi.ts';
 import { adviceOn } from '../link/refusals.ts';
+import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
+import type { OldCnapi } from './old-cnapi.ts';
 
 interface OldSchemeDeps {
   clock: Clock;

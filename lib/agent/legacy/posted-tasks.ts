@@ -11,8 +11,8 @@ import type { Random } from '../../platform/random.ts';
 import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
 import { maskParams } from '../../protocol/secret-params.ts';
 import type { Journal } from '../journal/journal.ts';
-import type { Machine } from '../machine/machine.ts';
 import { isPostedId, newPostedId } from '../journal/posted-id.ts';
+import type { Machine } from '../machine/machine.ts';
 import { endFailure, TaskFailure } from '../runner/task-end.ts';
 
 export interface PostedTask {

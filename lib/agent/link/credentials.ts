@@ -9,8 +9,8 @@ import { isIP } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, createSecureContext, type SecureContext } from 'node:tls';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Endpoint } from './endpoints.ts';
 import { KeptFile } from '../kept-file.ts';
+import type { Endpoint } from './endpoints.ts';
 
 export interface CredentialOptions {
   tls: boolean;

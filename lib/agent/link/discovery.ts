@@ -4,11 +4,11 @@
  */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { resolveInstances } from '../../platform/dns/resolve.ts';
 import type { Clock } from '../../platform/clock.ts';
+import { resolveInstances } from '../../platform/dns/resolve.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Endpoint } from './endpoints.ts';
 import type { Discovery } from '../options.ts';
+import type { Endpoint } from './endpoints.ts';
 
 const RESOLVE_TIMEOUT_MS = 2000;
 

@@ -4,9 +4,10 @@
  * frames of the open session. A frame that cannot be parsed is answered with `error` and otherwise
  * ignored; too many of them end the session.
  */
+
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../../protocol/codec.ts';
 import type {

@@ -15,10 +15,10 @@ import { unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock } from '../../platform/clock.ts';
-import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { FLUSH_MS, KeptOutput, LiveOutput } from '../runner/output.ts';
-import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { TaskFailure } from '../runner/task-end.ts';
+import type { Command, CommandResult, CommandRun } from './machine.ts';
+import { allProcesses, processFacts, signalProcess } from './proc.ts';
 
 interface CommandDeps {
   clock: Clock;

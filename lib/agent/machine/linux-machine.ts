@@ -3,8 +3,8 @@ import { execFile } from 'node:child_process';
 import { readFile, statfs } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { type Clock, isoNow } from '../../platform/clock.ts';
-import { killGroupAtOnce, runCommand } from './command.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
+import { killGroupAtOnce, runCommand } from './command.ts';
 import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';
 import {
   type Command,

@@ -17,20 +17,21 @@
  * reported under it from then on. A cancel of a lower attempt is late, and does not affect the
  * higher one, unless the lower one was asked for since.
  */
-import type { Logger } from '../../platform/log.ts';
+
 import { type Clock, isoNow, type Timer } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
 import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
-import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { Complaints } from '../complaints.ts';
-import { isTooDeep } from './depth.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
-import { Lane } from './lane.ts';
 import type { Machine } from '../machine/machine.ts';
+import type { Catalogue } from '../tasks/catalogue.ts';
+import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
+import { answerCancel, answerTask, renumberingOf } from './answers.ts';
+import { isTooDeep } from './depth.ts';
+import { Lane } from './lane.ts';
 import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
-import type { Catalogue } from '../tasks/catalogue.ts';
-import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
 import { Unjournalled } from './unjournalled.ts';
 
 interface RunnerDeps {

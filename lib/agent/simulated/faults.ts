@@ -4,6 +4,8 @@
  * stays connected), delay them, or cut the sockets.
  */
 import type { WebSocket } from 'ws';
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
 import { type Credentials, NO_CREDENTIALS } from '../link/credentials.ts';
 import {
   type Dial,
@@ -13,8 +15,6 @@ import {
   linkSocketOf,
   openWebSocket,
 } from '../link/link-socket.ts';
-import { messageOf } from '../../platform/errors.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { DialQueue } from './dial-queue.ts';
 
 export class Wire {

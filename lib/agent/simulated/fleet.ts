@@ -4,15 +4,15 @@
  * one agent or its network would.
  */
 import { createHash } from 'node:crypto';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Random } from '../../platform/random.ts';
 import { Agent, type AgentDeps } from '../agent.ts';
+import { MemoryJournal } from '../journal/journal-memory.ts';
 import type { Credentials } from '../link/credentials.ts';
 import type { Endpoint } from '../link/endpoints.ts';
-import { MemoryJournal } from '../journal/journal-memory.ts';
 import { Pulse } from '../link/pulse.ts';
 import { catalogue } from '../tasks/catalogue.ts';
-import type { Logger } from '../../platform/log.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
-import type { Random } from '../../platform/random.ts';
 import { DialQueue } from './dial-queue.ts';
 import { Wire } from './faults.ts';
 import { StandInMachine } from './stand-in-machine.ts';

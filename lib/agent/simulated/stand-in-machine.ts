@@ -3,6 +3,8 @@
  * (echo, sleep, exit) to give an answer that can be checked. It starts no process. Ten thousand
  * must fit in one process.
  */
+
+import { type Clock, isoNow } from '../../platform/clock.ts';
 import {
   type Command,
   type CommandResult,
@@ -13,7 +15,6 @@ import {
   type TaskAddress,
   taskAddressSysinfo,
 } from '../machine/machine.ts';
-import { type Clock, isoNow } from '../../platform/clock.ts';
 import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
 
 interface StandInDeps {

@@ -5,8 +5,9 @@
  * unreachable when the server should be stored. Created by `app.ts`; asked when a new server's
  * agent connects, or posts its sysinfo.
  */
-import { CnapiError } from '../../platform/errors.ts';
+
 import type { Clock } from '../../platform/clock.ts';
+import { CnapiError } from '../../platform/errors.ts';
 import { plainAddress, sourceOf } from './networks.ts';
 import type { Actor } from './token.ts';
 

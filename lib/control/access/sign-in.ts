@@ -5,11 +5,12 @@
  * a revoked token stops working within a second on every instance, from database reads alone. While
  * the database does not answer, no new caller is authenticated, and no connected one is cut off.
  */
+
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
 import { type KnownToken, noteUsed, readEnded, readEndedSince, readGood, readTokens } from './token-store.ts';
 

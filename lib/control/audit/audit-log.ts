@@ -9,14 +9,15 @@
  *         │                  └──the instance dies──▶ no outcome: look up whether it happened
  *         └──begin fails──▶ perhaps written ──refuse──▶ written with its outcome
  */
-import { sourceOf } from '../access/networks.ts';
-import { SourceBuckets } from '../access/source-limits.ts';
+
+import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue, type BatchQueueOptions } from '../../platform/postgres/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import { sourceOf } from '../access/networks.ts';
+import { SourceBuckets } from '../access/source-limits.ts';
 import {
   type AuditEnd,
   type AuditFilter,

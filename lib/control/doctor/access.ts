@@ -1,7 +1,8 @@
 /** Checks whether an admin has a valid token, and whether tokens are sent unencrypted. */
+
+import type { Queryable } from '../../platform/postgres/database.ts';
 import { isLoopback } from '../access/networks.ts';
 import type { Config } from '../config.ts';
-import type { Queryable } from '../../platform/postgres/database.ts';
 import { type Finding, findings } from './finding.ts';
 
 export async function checkAccess(database: Queryable, config: Config): Promise<Finding[]> {

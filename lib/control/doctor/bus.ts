@@ -1,7 +1,7 @@
 /** Checks whether messages come back from the bus, and how fast. */
 import type { Bus } from '../../platform/bus/bus.ts';
-import type { Config } from '../config.ts';
 import type { Clock } from '../../platform/clock.ts';
+import type { Config } from '../config.ts';
 import { type Finding, findings } from './finding.ts';
 
 const HEARD_WITHIN_MS = 3000;

@@ -2,11 +2,12 @@
  * Checks whether the database can be reached, is suitable for an instance, and how durable its
  * commits are. Reads only.
  */
-import type { Config } from '../config.ts';
-import { migrations } from '../core.ts';
+
+import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
+import type { Config } from '../config.ts';
+import { migrations } from '../core.ts';
 import { type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;

@@ -4,12 +4,12 @@
  * check has a time limit. A check that cannot run is a finding too.
  */
 import { createBus } from '../../platform/bus/create-bus.ts';
-import { type Config, loadConfig } from '../config.ts';
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { silentLogger } from '../../platform/log.ts';
 import { PostgresDatabase } from '../../platform/postgres/pool.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import { type Config, loadConfig } from '../config.ts';
 import { checkAccess } from './access.ts';
 import { checkBus } from './bus.ts';
 import { checkDatabase } from './database.ts';

@@ -3,8 +3,8 @@
 import { X509Certificate } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { isIP } from 'node:net';
-import type { Config } from '../config.ts';
 import { messageOf } from '../../platform/errors.ts';
+import type { Config } from '../config.ts';
 import { type CertificatePair, readPair } from '../http/certificates.ts';
 import { type Finding, findings } from './finding.ts';
 

@@ -2,12 +2,12 @@
 import { type IncomingMessage, request as plainRequest } from 'node:http';
 import { request as tlsRequest } from 'node:https';
 import { createServer } from 'node:net';
-import type { Config } from '../config.ts';
+import type { Clock } from '../../platform/clock.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Config } from '../config.ts';
 import { type InstanceRow, readLive } from '../roster/instance-store.ts';
 import { serviceNameOf } from './files.ts';
 import { type Finding, findings } from './finding.ts';

@@ -8,10 +8,11 @@
  * events. So each read begins with the last event in the window. If that is now another event, the
  * reader starts again and reports it.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { isAnother, type LoggedEvent, type Position, positionOf } from './event.ts';
 import { readEventPage } from './event-store.ts';
 

@@ -3,8 +3,9 @@
  * caller is a token, or the address of a caller without one. Owned by the listener; asked before
  * the route's handler runs.
  */
-import { SourceCounts } from '../access/source-limits.ts';
+
 import { CnapiError } from '../../platform/errors.ts';
+import { SourceCounts } from '../access/source-limits.ts';
 
 /** The kind of a long-lasting request. */
 export type Lasting = 'stream' | 'wait';

@@ -6,9 +6,9 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
 
 interface CertificateFiles {
   certFile: string;

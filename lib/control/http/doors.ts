@@ -9,8 +9,8 @@
 import type { Server as HttpServer } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';
-import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
 import type { Certificates } from './certificates.ts';
 import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 

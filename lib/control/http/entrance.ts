@@ -5,14 +5,14 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
 import { TokenEndedError, TooManyRequestsError } from '../access/access-errors.ts';
 import type { Gate } from '../access/gate.ts';
 import { plainAddress } from '../access/networks.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { AuditLog, AuditSubject } from '../audit/audit-log.ts';
 import type { AuditOutcome } from '../audit/audit-store.ts';
-import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
-import type { Logger } from '../../platform/log.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
 import { answer, type ChangeRecord, type RoutedExchange } from './pipeline.ts';

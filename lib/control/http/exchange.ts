@@ -5,12 +5,12 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import os from 'node:os';
-import { plainAddress, sourceOf } from '../access/networks.ts';
-import { type Actor, NOBODY, OPEN } from '../access/token.ts';
+import type { Clock } from '../../platform/clock.ts';
 import { type CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import { plainAddress, sourceOf } from '../access/networks.ts';
+import { type Actor, NOBODY, OPEN } from '../access/token.ts';
 import type { AnswerShare } from './answer-budget.ts';
 import type { Lasting } from './caller-quotas.ts';
 import { errorReply, isDefect } from './error-mapping.ts';

@@ -6,8 +6,8 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
-import { isLoopback } from '../access/networks.ts';
 import type { CnapiError } from '../../platform/errors.ts';
+import { isLoopback } from '../access/networks.ts';
 import { ForbiddenError, InvalidContentError, RequestTooLargeError } from './http-errors.ts';
 
 export const MAX_URL_CHARS = 8 * 1024;

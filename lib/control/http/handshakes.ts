@@ -5,8 +5,8 @@
  */
 import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
-import type { Logger } from '../../platform/log.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
 
 export const OLDEST_TLS = { minVersion: 'TLSv1.2' } as const;
 /** Thousands of agents may connect at once, and share one core. */

@@ -3,8 +3,8 @@
  * lines. One value that the listener passes to each exchange, and whose counters the metrics read.
  */
 
-import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
 import { AnswerBudget } from './answer-budget.ts';
 import { type CallerQuotaOptions, CallerQuotas } from './caller-quotas.ts';
 import { RequestLog } from './request-log.ts';

@@ -4,9 +4,9 @@
  * throw; the listener maps them.
  */
 import type { IncomingMessage } from 'node:http';
+import { CnapiError } from '../../platform/errors.ts';
 import { plainAddress } from '../access/networks.ts';
 import type { Actor } from '../access/token.ts';
-import { CnapiError } from '../../platform/errors.ts';
 import { NARROW } from '../servers/server-store.ts';
 import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';

@@ -3,10 +3,11 @@
  * number of lines per second; the rest is counted, and one line reports the number. So nobody can
  * fill the disk, or hide among their own lines. Owned by the listener.
  */
+
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
 import { plainAddress, sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
-import type { Logger } from '../../platform/log.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
 
 interface RequestLogDeps {
   /** Per source; 0: no limit. */

@@ -4,11 +4,11 @@
  * caller disconnects or an instance dies.
  */
 import { z } from 'zod';
-import { TokenEndedError } from '../access/access-errors.ts';
 import { CnapiError } from '../../platform/errors.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
+import { TokenEndedError } from '../access/access-errors.ts';
 import type { Task } from '../tasks/task.ts';
 import type { TaskPlace } from '../tasks/task-store.ts';
-import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
 import { idempotencyKey } from './idempotency-key.ts';
 import { empty, ok, type RequestContext, type Route, route } from './route.ts';

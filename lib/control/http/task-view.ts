@@ -4,10 +4,11 @@
  * `task-contents` see them. Every reader sees which task ran where, when, its progress, its exit
  * code and the code of its error; `withheld` marks that more exists. Pure.
  */
+
+import { maskParams } from '../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../access/token.ts';
 import type { JsonObject, ServerTaskHistoryEntry, Task, TaskEvent } from '../tasks/task.ts';
 import type { ListedTask } from '../tasks/task-list.ts';
-import { maskParams } from '../../protocol/secret-params.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 

@@ -11,8 +11,8 @@
  * services, never to an agent.
  */
 import { BlockList, isIP } from 'node:net';
-import { isLoopback } from '../access/networks.ts';
 import { CnapiError } from '../../platform/errors.ts';
+import { isLoopback } from '../access/networks.ts';
 
 export interface AgentAddress {
   /** An IP literal. */

@@ -4,10 +4,11 @@
  * because a task may follow it. A heartbeat's is written within seconds, and only if this instance
  * has not written it within the hour. If the database fails, the write is tried again.
  */
+
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { recordSources, type Source } from './source-store.ts';
 
 interface AgentSourcesDeps {

@@ -3,10 +3,11 @@
  * history, pause and resume. Any instance may ask any of them; there is no session. Created by
  * `core.ts`.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { kindOfAgent } from '../roster/roster.ts';
 import { readRow } from '../roster/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';

@@ -8,8 +8,8 @@
  */
 import { createHash } from 'node:crypto';
 import http from 'node:http';
-import { CnapiError } from '../../platform/errors.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import { CnapiError } from '../../platform/errors.ts';
 import type { AgentAddress } from './agent-address.ts';
 
 export interface AgentCall {

@@ -7,11 +7,12 @@
  * heartbeats and one read; a new server's first heartbeat is written at once. docs/design.md
  * section 5, "Legacy agents". If the database fails, every silence starts again.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { doOnce } from '../../platform/moray/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Ticker } from '../roster/ticker.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';

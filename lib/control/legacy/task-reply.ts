@@ -4,11 +4,12 @@
  * its reply to `GET /history`. A reply with more values than a frame may have, or nested too
  * deeply, is not parsed. Pure.
  */
-import type { PostedEnd } from '../tasks/messenger.ts';
-import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
+
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
+import type { PostedEnd } from '../tasks/messenger.ts';
+import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
 import type { AgentCallError, AgentReply } from './messenger.ts';
 
 const MAX_MESSAGE = 4_000;

@@ -7,17 +7,24 @@
  *     any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
 import { type RawData, WebSocket } from 'ws';
-import type { Logger } from '../../platform/log.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import { closeReason } from '../../protocol/close-reason.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
+import type {
+  Address,
+  AgentFrame,
+  ErrorFrame,
+  HelloFrame,
+  InstanceFrame,
+  InventoryFrame,
+} from '../../protocol/frames.ts';
+import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';
 import type { Ticker } from '../roster/ticker.ts';
-import { closeReason } from '../../protocol/close-reason.ts';
-import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
-import type { Address, AgentFrame, ErrorFrame, HelloFrame, InstanceFrame, InventoryFrame } from '../../protocol/frames.ts';
-import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
-import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';

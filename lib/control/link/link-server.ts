@@ -5,12 +5,9 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
+import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Clock } from '../../platform/clock.ts';
-import type { Roster } from '../roster/coordinator.ts';
-import type { Session } from '../roster/session.ts';
-import type { TaskSession } from '../tasks/sessions.ts';
 import type {
   Address,
   AgentFrame,
@@ -22,6 +19,9 @@ import type {
 } from '../../protocol/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
+import type { Roster } from '../roster/coordinator.ts';
+import type { Session } from '../roster/session.ts';
+import type { TaskSession } from '../tasks/sessions.ts';
 import {
   Connection,
   type ConnectionDeps,

@@ -4,9 +4,10 @@
  * asks it before it does any work for an agent, and reports when an admitted agent works or has
  * left.
  */
-import type { Logger } from '../../platform/log.ts';
+
 import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
+import type { Logger } from '../../platform/log.ts';
 import {
   type Admission,
   type AdmissionState,

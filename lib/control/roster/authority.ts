@@ -13,10 +13,10 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type RunMessage, runTopic } from '../../platform/bus/topics.ts';
+import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Batcher, LOCKED } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { HelloFrame } from '../../protocol/frames.ts';
 import { CapabilitySets } from './capabilities.ts';
 import { isLive } from './instance-store.ts';

@@ -5,8 +5,9 @@
  * joined, left or begun to drain, while this one is unhealthy, and while any may be dead.
  * Decisions: balance.ts.
  */
-import type { Logger } from '../../platform/log.ts';
+
 import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
 import { surplusOf } from './balance.ts';
 import type { InstanceRow } from './instance-store.ts';
 import { Relocation } from './relocation.ts';

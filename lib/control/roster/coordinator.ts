@@ -5,10 +5,10 @@
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { parseRunMessage, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
-import type { Logger } from '../../platform/log.ts';
-import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Address } from '../../protocol/frames.ts';
 import type { Admission } from './admission.ts';

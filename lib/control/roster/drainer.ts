@@ -4,9 +4,10 @@
  * the instance's row says so, and by `server.ts` at SIGTERM. It retries failed steps; its deadlines
  * hold in any case.
  */
+
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Address } from '../../protocol/frames.ts';
 import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';
 import type { DrainAnswer } from './instance-store.ts';

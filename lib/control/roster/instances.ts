@@ -10,11 +10,12 @@
  *     live, unhealthy ──neither──▶ live, healthy
  *     any ──stop()──▶ ended (the run marks itself dead; it changes no server's status)
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { writeTroubleOf } from '../../platform/postgres/unavailable.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Admission } from './admission.ts';
 import {

@@ -4,10 +4,11 @@
  * run left behind. Runs each `slowPollMs`, each second while a row is ownerless, and at once when a
  * run has ended. docs/design.md section 5, "Ownerless rows".
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { Orphans } from './orphans.ts';
 import type { HeldRow } from './roster.ts';
 import { type PolledRow, pollRows, recordOrphans, type Writer } from './roster-store.ts';

@@ -8,10 +8,11 @@
  *     session live ──lose(reason)──▶ ended, change queued ──statement──▶ unknown (or no effect)
  *                  └─supersede()──▶ ended, no status change
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { type LossReason, STATUS_REASONS } from './roster.ts';
 import { type Loss, recordLosses } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';

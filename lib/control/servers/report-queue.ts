@@ -11,11 +11,12 @@
  * A report whose server does not exist yet (its sysinfo is on its way), or that the database
  * refuses, is retried a few times. Then it is dropped; the next one arrives within a minute.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { mergeReports, type ServerReport } from './server.ts';
 import { storeReports } from './server-store.ts';
 

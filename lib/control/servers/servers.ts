@@ -4,14 +4,15 @@
  * but not their status. A write that conflicts with another is decided again on the new state, a
  * bounded number of times.
  */
+
+import { type Clock, isoNow } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
-import type { Database } from '../../platform/postgres/database.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
-import { type Clock, isoNow } from '../../platform/clock.ts';
+import { Batcher } from '../../platform/postgres/batcher.ts';
+import type { Database } from '../../platform/postgres/database.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
 import { ReportQueue } from './report-queue.ts';
 import {

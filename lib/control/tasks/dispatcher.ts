@@ -13,10 +13,10 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
+import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';

@@ -18,11 +18,11 @@
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
+import { type Clock, isoNow } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { type Clock, isoNow } from '../../platform/clock.ts';
 import { Again } from './again.ts';
 import type { ChangedTask } from './claim-store.ts';
 import { DeadPosters } from './dead-posters.ts';

@@ -7,11 +7,12 @@
  * the instance's run is changing), it is tried again while its session lasts, and the others do not
  * wait for it. Called by the dispatcher.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { InventoryFrame } from '../../protocol/frames.ts';
 import {
   type ChangedTask,

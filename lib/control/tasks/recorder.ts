@@ -5,11 +5,12 @@
  * output is dropped and counted; agents' ends beyond the limit are refused, and the agents repeat
  * them. Called by the dispatcher.
  */
+
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import type { ChangedTask } from './claim-store.ts';
 import {

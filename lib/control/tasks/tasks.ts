@@ -6,11 +6,10 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
-import type { Config } from '../config.ts';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
 import { Recent } from '../../platform/waits/recent.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
@@ -19,6 +18,7 @@ import { digestOf } from '../../protocol/canonical-json.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
+import type { Config } from '../config.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskMessenger } from './messenger.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';

@@ -6,17 +6,17 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { TICKETS_TOPIC } from '../../platform/bus/topics.ts';
-import type { Config } from '../config.ts';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import { shareOf } from '../../platform/postgres/semaphore.ts';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { Recent } from '../../platform/waits/recent.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
+import type { Config } from '../config.ts';
 import { Director } from './director.ts';
 import {
   type Complaint,

@@ -2,9 +2,10 @@
  * Chooses the bus of an instance from its configuration: Redis if a URL is configured, otherwise
  * LISTEN/NOTIFY of the database.
  */
+
+import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import type { DatabaseHosts } from '../postgres/hosts.ts';
-import type { Clock } from '../clock.ts';
 import type { Random } from '../random.ts';
 import type { Bus } from './bus.ts';
 import { createPostgresBus } from './postgres-bus.ts';

@@ -10,9 +10,10 @@
  * Callers see no failures. While the server is unreachable, messages are dropped and counted, and
  * subscriptions wait.
  */
+
+import { type Clock, settlesWithin, type Timer } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import { type Clock, settlesWithin, type Timer } from '../clock.ts';
 import type { Random } from '../random.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import { type Health, type HealthEvent, isGivenUp, lateTickPeriods, stepHealth, unprovenHealth } from './health.ts';

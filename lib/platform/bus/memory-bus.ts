@@ -3,8 +3,9 @@
  * other's messages. The hub can be stopped, so that tests can try the loss of the bus without a
  * server.
  */
-import type { Logger } from '../log.ts';
+
 import type { Clock } from '../clock.ts';
+import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
 import type { Line, LineEvents, OpenLine } from './line.ts';
 import { LineBus } from './line-bus.ts';

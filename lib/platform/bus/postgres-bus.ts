@@ -7,10 +7,10 @@
 import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
 import pg from 'pg';
+import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import { DatabaseClient } from '../postgres/client.ts';
 import { DatabaseHosts } from '../postgres/hosts.ts';
-import type { Clock } from '../clock.ts';
 import type { Random } from '../random.ts';
 import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
 import { LineBus } from './line-bus.ts';

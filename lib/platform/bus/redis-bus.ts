@@ -6,8 +6,8 @@
  * master.
  */
 import { Redis, type RedisOptions } from 'ioredis';
-import type { Logger } from '../log.ts';
 import type { Clock } from '../clock.ts';
+import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
 import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
 import { LineBus } from './line-bus.ts';

@@ -9,9 +9,9 @@
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, isIPv6, type Server, type Socket } from 'node:net';
+import type { Clock, Timer } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Clock, Timer } from '../clock.ts';
 import { type Random, shuffled } from '../random.ts';
 import { FrameReader, frame } from './frames.ts';
 import { replyTo } from './message.ts';

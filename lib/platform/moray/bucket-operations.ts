@@ -2,6 +2,8 @@
  * The writes of the bucket store. Each is one statement on a given connection: the pool, or a
  * batch's transaction. Called by `bucket-store.ts`, which documents their meaning and errors.
  */
+
+import { type Queryable, type QueryResult, sqlStateOf } from '../postgres/database.ts';
 import { type Bucket, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
 import { uniqueIndexName } from './bucket-schema.ts';
 import {
@@ -13,7 +15,6 @@ import {
   putStatement,
   updateManyStatement,
 } from './bucket-sql.ts';
-import { type Queryable, type QueryResult, sqlStateOf } from '../postgres/database.ts';
 import type { Filter } from './filter.ts';
 import { EtagConflictError, InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
 import type { Statement } from './sql-text.ts';

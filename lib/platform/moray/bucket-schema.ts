@@ -3,10 +3,11 @@
  * once and by different versions. An older declaration does not change a newer table. Every index
  * is a generated column, so objects written by older versions are in the newer indexes, too.
  */
-import type { DocumentBucket, IndexDeclaration } from './bucket.ts';
+
 import type { Database, Queryable } from '../postgres/database.ts';
-import { type FieldType, sqlTypes } from './field-type.ts';
 import { MigrationError, oneAtATime } from '../postgres/migrations.ts';
+import type { DocumentBucket, IndexDeclaration } from './bucket.ts';
+import { type FieldType, sqlTypes } from './field-type.ts';
 import { quoteName, quoteText } from './sql-text.ts';
 
 type Indexes = Record<string, IndexDeclaration>;

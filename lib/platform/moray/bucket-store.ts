@@ -5,6 +5,7 @@
  * row.
  */
 import { DatabaseBusyError } from '../errors.ts';
+import { type Database, type Queryable, sqlStateOf } from '../postgres/database.ts';
 import type { Bucket, BucketObject, DocumentBucket } from './bucket.ts';
 import {
   createMany,
@@ -23,7 +24,6 @@ import {
 } from './bucket-operations.ts';
 import { ensureTable } from './bucket-schema.ts';
 import { countStatement, type FindOptions, findStatement, getManyStatement, getStatement } from './bucket-sql.ts';
-import { type Database, type Queryable, sqlStateOf } from '../postgres/database.ts';
 import { parseFieldText } from './field-type.ts';
 import type { Filter } from './filter.ts';
 import { InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';

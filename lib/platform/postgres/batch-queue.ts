@@ -15,9 +15,10 @@
  * However many there are, new items proceed, and the pool keeps its connections. A key is in one
  * statement at a time, and its items keep their order. Not bounded: its owners are.
  */
+
+import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Clock, Timer } from '../clock.ts';
 import type { Queryable } from './database.ts';
 
 export interface BatchQueueOptions<Item> {

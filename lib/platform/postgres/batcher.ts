@@ -6,8 +6,9 @@
  * `batch-queue.ts`, no caller fails because of another's question. Because callers wait, a lost
  * connection is reported to all of them at once, and a locked row after a short time.
  */
-import type { Logger } from '../log.ts';
+
 import type { Clock } from '../clock.ts';
+import type { Logger } from '../log.ts';
 import { BatchQueue } from './batch-queue.ts';
 import type { Queryable } from './database.ts';
 

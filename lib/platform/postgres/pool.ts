@@ -11,9 +11,9 @@
  */
 import pg from 'pg';
 import Cursor from 'pg-cursor';
+import type { Clock } from '../clock.ts';
 import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Clock } from '../clock.ts';
 import { DatabaseClient } from './client.ts';
 import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';

@@ -3,8 +3,9 @@
  * which many callers may wait for one locked row: without it they would hold every connection, and
  * nothing else would go on (law 9). Used by the readers of events and by the waitlist.
  */
-import { DatabaseBusyError } from '../errors.ts';
+
 import type { Clock } from '../clock.ts';
+import { DatabaseBusyError } from '../errors.ts';
 import type { Queryable } from './database.ts';
 
 export class Semaphore {

@@ -8,9 +8,10 @@
  *     writable ──an error shows that writes fail──▶ failing
  *     failing ──a check succeeds, and no such error came during it──▶ writable
  */
+
+import type { Clock } from '../clock.ts';
 import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Clock } from '../clock.ts';
 import type { Database } from './database.ts';
 import type { Migration } from './migrations.ts';
 import { writeTroubleOf } from './unavailable.ts';

@@ -5,9 +5,9 @@
  * logged once.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
+import type { Clock } from '../clock.ts';
 import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Clock } from '../clock.ts';
 
 interface SlowPollDeps {
   clock: Clock;

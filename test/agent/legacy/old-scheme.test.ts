@@ -1,11 +1,11 @@
 import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
+import { OldScheme, retryMs } from '../../../lib/agent/legacy/old-scheme.ts';
 import { resolverOf } from '../../../lib/agent/link/discovery.ts';
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
-import { OldScheme, retryMs } from '../../../lib/agent/legacy/old-scheme.ts';
 import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { startNameServer } from '../../platform/dns/support.ts';
 import { OldCnapi, type OldCnapiScript } from '../../support/old-cnapi.ts';

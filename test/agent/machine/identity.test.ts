@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { takeDataDirectory } from '../../../lib/agent/data-directory.ts';
 import { chooseUuid, isPlausibleUuid, serverUuid } from '../../../lib/agent/machine/identity.ts';
-import { AgentUsageError } from '../../../lib/agent/options.ts';
 import { processFacts } from '../../../lib/agent/machine/proc.ts';
+import { AgentUsageError } from '../../../lib/agent/options.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 
 async function folder(t: Test): Promise<string> {

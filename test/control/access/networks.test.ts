@@ -1,5 +1,11 @@
 import t from 'tap';
-import { isLoopback, plainAddress, reasonNotANetwork, sourceOf, TrustedNetworks } from '../../../lib/control/access/networks.ts';
+import {
+  isLoopback,
+  plainAddress,
+  reasonNotANetwork,
+  sourceOf,
+  TrustedNetworks,
+} from '../../../lib/control/access/networks.ts';
 
 t.test('a network is an address with a prefix that is not too wide', async (t) => {
   for (const text of ['10.0.0.0/24', '10.0.0.7', '10.0.0.0/8', 'fd00::/64', '::1', '192.168.1.1/32'])

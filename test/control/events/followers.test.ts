@@ -1,7 +1,6 @@
 /** Followers that take their time, and changes that are committed out of turn, on one instance's `Events` over a real database. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { migrations } from '../../../lib/control/core.ts';
 import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
@@ -9,11 +8,12 @@ import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
 import { Events, type EventsDeps, type ToldEvent } from '../../../lib/control/events/events.ts';
 import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
+import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import { insertRun } from '../../../lib/control/roster/instance-store.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 

@@ -6,9 +6,9 @@ import { AnswerBudget, AnswerMemoryFullError, AnswerShareFullError } from '../..
 import { STREAM_BYTES } from '../../../lib/control/http/event-stream.ts';
 import { ROW_STREAM_BYTES } from '../../../lib/control/http/row-stream.ts';
 import type { Services } from '../../../lib/control/http/services.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
 import { toServerHistoryEntry } from '../../../lib/control/tasks/task.ts';
 import { listTasks } from '../../../lib/control/tasks/task-store.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { until } from '../../support/until.ts';
 import { type Api, SERVER, startApi } from './support.ts';
 import { startWithTokens } from './with-tokens.ts';

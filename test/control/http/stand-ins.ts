@@ -1,12 +1,12 @@
 /** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemRandom } from '../../../lib/platform/random.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/roster-errors.ts';
 import type { Task, TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
 import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/task-list.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { SERVER } from './support.ts';
 
 /** Records what was posted, in order. */

@@ -1,17 +1,17 @@
 /** From which addresses servers were heard, over a real database; and that tasks go to no other. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { migrate } from '../../../lib/platform/postgres/migrations.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
 import { forgetSources, readSources, sourceMigrations } from '../../../lib/control/legacy/source-store.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import type { Task } from '../../../lib/control/tasks/task.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { freshZone } from '../../support/apps.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { startOldAgent } from '../../support/old-agent.ts';

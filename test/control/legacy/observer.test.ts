@@ -1,10 +1,10 @@
 /** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
 import t from 'tap';
+import { Observer } from '../../../lib/control/legacy/observer.ts';
+import { Ticker } from '../../../lib/control/roster/ticker.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { Observer } from '../../../lib/control/legacy/observer.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const TIMES = { oldHeartbeatLifetimeMs: 11_000, oldSightingsMs: 4000, oldGraceMs: 1000 };

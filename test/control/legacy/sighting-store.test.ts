@@ -1,7 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import {
   forgetSightings,
   readSightedRows,
@@ -12,6 +10,8 @@ import {
 import { endRun } from '../../../lib/control/roster/instance-store.ts';
 import { pollRows, recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/roster-store.ts';
 import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
+import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { migrations, openFleet } from './sighting-support.ts';

@@ -1,16 +1,16 @@
 /** A database with the roster, sightings and servers in it, and the few things that their tests do again and again. */
 import { randomUUID } from 'node:crypto';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
 import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { insertRun } from '../../../lib/control/roster/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/roster-store.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 
 export const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
 

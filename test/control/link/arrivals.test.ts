@@ -1,7 +1,7 @@
 /** Agents that come to a real instance which is busy: some are let in, the others are told when to return, and nobody is lost. */
 import t from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { MIN_RATE } from '../../../lib/control/roster/admission.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';

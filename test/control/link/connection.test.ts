@@ -4,10 +4,10 @@ import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import type { Session } from '../../../lib/control/roster/session.ts';
 import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 

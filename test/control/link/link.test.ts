@@ -3,14 +3,14 @@ import pg from 'pg';
 import t from 'tap';
 import { App } from '../../../lib/control/app.ts';
 import { parseConfig } from '../../../lib/control/config.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
-import { raw } from '../http/support.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
+import { raw } from '../http/support.ts';
 
 interface StatusChange {
   status: string;

@@ -4,8 +4,8 @@
  */
 import t, { type Test } from 'tap';
 import { Fleet } from '../../../lib/agent/simulated/fleet.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { HANG_MS } from '../../support/patience.ts';

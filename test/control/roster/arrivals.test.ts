@@ -1,9 +1,9 @@
 /** An instance under more arrivals than it can take, on a clock of the test's: what it has stays, and the rest comes in turn. */
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { MAX_UNDER_WAY } from '../../../lib/control/roster/admission.ts';
 import { Arrivals } from '../../../lib/control/roster/arrivals.ts';
 import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const TICK_MS = 250;

@@ -1,18 +1,18 @@
 /** Accepts over real Postgres: what a new session means for a status change that still waits for the database. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { parseConfig } from '../../../lib/control/config.ts';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
 import { Roster } from '../../../lib/control/roster/coordinator.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { readRow } from '../../../lib/control/roster/roster-store.ts';
 import type { Session } from '../../../lib/control/roster/session.ts';
+import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 

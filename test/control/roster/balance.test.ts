@@ -1,11 +1,11 @@
 /** Who sheds agents, how many, to whom, and when nobody does. */
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { type Load, surplusOf } from '../../../lib/control/roster/balance.ts';
 import { Balancer } from '../../../lib/control/roster/balancer.ts';
 import type { InstanceRow } from '../../../lib/control/roster/instance-store.ts';
 import { SessionTable } from '../../../lib/control/roster/session.ts';
 import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const loads = (...agents: number[]): Load[] =>

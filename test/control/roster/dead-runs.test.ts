@@ -1,16 +1,16 @@
 /** What an instance does about a row that names a run which is dead, or that has just come under its own new run. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Bus } from '../../../lib/platform/bus/bus.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { Authority } from '../../../lib/control/roster/authority.ts';
 import { endRun, insertRun } from '../../../lib/control/roster/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/roster-store.ts';
 import { type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
 import type { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import type { Bus } from '../../../lib/platform/bus/bus.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { HelloFrame } from '../../../lib/protocol/frames.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

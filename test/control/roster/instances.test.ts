@@ -1,11 +1,11 @@
 /** One instance among its siblings, with a database that does as the test says and a clock that does as well. */
 import t from 'tap';
+import { Instances } from '../../../lib/control/roster/instances.ts';
+import { Ticker } from '../../../lib/control/roster/ticker.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { Instances } from '../../../lib/control/roster/instances.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const times = { beatMs: 1000, leaseMs: 5000, silenceMs: 2000, startGraceMs: 18_000 };

@@ -5,7 +5,6 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { declareLapsed, drainRun, endRun, insertRun, raiseBeat } from '../../../lib/control/roster/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import {
@@ -17,6 +16,7 @@ import {
   recordOrphans,
   renewRun,
 } from '../../../lib/control/roster/roster-store.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

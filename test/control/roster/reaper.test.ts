@@ -3,12 +3,12 @@
  * against anybody, however slow its answer is.
  */
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { Reaper } from '../../../lib/control/roster/reaper.ts';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
 import { Ticker } from '../../../lib/control/roster/ticker.ts';
 import { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 interface PolledRow {

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import { parseFilter } from '../../../lib/platform/moray/filter-text.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { insertRun, raiseBeat } from '../../../lib/control/roster/instance-store.ts';
 import { instancesBucket, rosterAuthorityBucket } from '../../../lib/control/roster/roster-buckets.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, recordLosses } from '../../../lib/control/roster/roster-store.ts';
+import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
+import { parseFilter } from '../../../lib/platform/moray/filter-text.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 t.test("the roster's tables are read through the bucket store like any bucket", async (t) => {

@@ -1,9 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { migrate } from '../../../lib/platform/postgres/migrations.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { declareLapsed, endRun, insertRun, raiseBeat, readLive } from '../../../lib/control/roster/instance-store.ts';
 import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/roster.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
@@ -18,6 +14,10 @@ import {
   renewRun,
 } from '../../../lib/control/roster/roster-store.ts';
 import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { removeAuthority } from '../../support/remove-authority.ts';

@@ -1,9 +1,9 @@
 /** Verdicts against a database that answers when it likes. */
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
 import { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 

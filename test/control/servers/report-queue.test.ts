@@ -1,8 +1,8 @@
 import t from 'tap';
+import { ReportQueue } from '../../../lib/control/servers/report-queue.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { ReportQueue } from '../../../lib/control/servers/report-queue.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const report = (disk: number) => ({ vms: {}, memory: {}, disk: { disk_pool_size_bytes: disk } });

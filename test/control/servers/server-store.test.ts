@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { listServers, NARROW } from '../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
-import { migrations } from '../legacy/sighting-support.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { migrations } from '../legacy/sighting-support.ts';
 
 t.test('a list ends after a number of bytes, however well the database compresses them', async (t) => {
   const { database } = await freshDatabase(t, { migrations });

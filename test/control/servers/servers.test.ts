@@ -1,13 +1,13 @@
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { EtagConflictError } from '../../../lib/platform/moray/moray-errors.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../../lib/control/servers/servers.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { EtagConflictError } from '../../../lib/platform/moray/moray-errors.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

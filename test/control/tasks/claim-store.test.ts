@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import {
   claimTasks,
   readBusyServers,
@@ -12,6 +11,7 @@ import {
 import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/task.ts';
 import { cancelTask, readEvents } from '../../../lib/control/tasks/task-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {

@@ -1,12 +1,12 @@
 /** Several instances over one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
+import type { TaskRequest } from '../../../lib/control/tasks/task.ts';
+import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/task-errors.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
-import type { TaskRequest } from '../../../lib/control/tasks/task.ts';
-import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/task-errors.ts';
 import { WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
 import { encodeFrame, parseInstanceFrame } from '../../../lib/protocol/codec.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';

@@ -4,7 +4,6 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import {
   claimTasks,
   readBusyServers,
@@ -17,6 +16,7 @@ import { sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-sto
 import { claimPosts, endPosts, findLostPosts, readDeadPosters } from '../../../lib/control/tasks/post-store.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { createTask } from '../../../lib/control/tasks/task-store.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { migrations, newTask, overdueMs, resendMs } from './support/task-database.ts';
 

@@ -1,19 +1,19 @@
 /** The driver of posts over a real database; agents are answers that the test gives when it likes. */
 import pg from 'pg';
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import { POSTS_TOPIC } from '../../../lib/platform/bus/topics.ts';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
 import type { PostedEnd, PostedTask, TaskMessenger } from '../../../lib/control/tasks/messenger.ts';
 import type { PostRoom } from '../../../lib/control/tasks/post-store.ts';
 import { Posts } from '../../../lib/control/tasks/posts.ts';
 import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
+import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { POSTS_TOPIC } from '../../../lib/platform/bus/topics.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';

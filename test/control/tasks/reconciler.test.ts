@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { Reconciler } from '../../../lib/control/tasks/reconciler.ts';
 import type { TaskSession } from '../../../lib/control/tasks/sessions.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { until } from '../../support/until.ts';
 
 /** A reconciler over a database in which `serverUuid` has one inherited task; statements wait while `gate` is set. */

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import type { Report } from '../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { toTask } from '../../../lib/control/tasks/task.ts';
 import { readEvents } from '../../../lib/control/tasks/task-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { claim, complete, create, migrations, record, row, seat } from './support/task-database.ts';

@@ -1,12 +1,12 @@
 /** When an instance may end what nobody takes or reports: only what had its time while the database answered. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { advanceTicks, sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-store.ts';
+import { Dispatcher, type DispatcherDeps } from '../../../lib/control/tasks/dispatcher.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { advanceTicks, sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-store.ts';
-import { Dispatcher, type DispatcherDeps } from '../../../lib/control/tasks/dispatcher.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { backdate, claim, create, migrations, record, row, type Seat, seat } from './support/task-database.ts';

@@ -1,10 +1,10 @@
 /** Lists over all servers' tasks: what they say of one, their order, filters, pages and bounds. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { parsePlace, summaryOf, type TaskFilter } from '../../../lib/control/tasks/task-list.ts';
 import { listAllTasks } from '../../../lib/control/tasks/task-list-store.ts';
 import { cancelTask } from '../../../lib/control/tasks/task-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { backdate, claim, complete, create, migrations, record, seat } from './support/task-database.ts';

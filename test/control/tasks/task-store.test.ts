@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
 import {
   cancelTask,
@@ -11,6 +10,7 @@ import {
   readPositions,
   readTask,
 } from '../../../lib/control/tasks/task-store.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {

@@ -4,8 +4,6 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import {
   IdempotencyConflictError,
   TicketNotActiveError,
@@ -16,6 +14,8 @@ import { readTask } from '../../../lib/control/tasks/task-store.ts';
 import { type Creation, createTaskUnderTicket } from '../../../lib/control/tasks/ticketed-store.ts';
 import { deleteTicket, expireTickets, releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
 import { waitlistMigrations } from '../../../lib/control/waitlist/waitlist-schema.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';

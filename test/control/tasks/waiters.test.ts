@@ -1,11 +1,11 @@
 /** Waits and event streams: prompt by bus, right without it, bounded, and always at an end. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import type { TaskEvent } from '../../../lib/control/tasks/task.ts';
 import { TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
 import { cancelTask } from '../../../lib/control/tasks/task-store.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { TooManyWaitersError, WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

@@ -3,8 +3,14 @@
  * past the time that a statement may take, and then would so at each new attempt.
  */
 import t from 'tap';
+import {
+  deleteQueues,
+  expireTickets,
+  mendQueues,
+  readNow,
+  releaseTicket,
+} from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { deleteQueues, expireTickets, mendQueues, readNow, releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { addOne, complaints, migrations, newQueue, type Place, statusOf } from './support/waitlist-database.ts';

@@ -1,9 +1,15 @@
 import t from 'tap';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { Director } from '../../../lib/control/waitlist/director.ts';
-import { deleteQueues, listQueues, mendQueues, type QueueRow, readNow } from '../../../lib/control/waitlist/ticket-store.ts';
+import {
+  deleteQueues,
+  listQueues,
+  mendQueues,
+  type QueueRow,
+  readNow,
+} from '../../../lib/control/waitlist/ticket-store.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

@@ -4,7 +4,6 @@
  * number of all live tickets.
  */
 import t from 'tap';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import {
   deleteTicket,
   expireTickets,
@@ -14,6 +13,7 @@ import {
   releaseTicket,
   renewTicket,
 } from '../../../lib/control/waitlist/ticket-store.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { add, addOne, migrations, newQueue } from './support/waitlist-database.ts';
 

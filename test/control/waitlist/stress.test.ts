@@ -5,10 +5,10 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import { CnapiError } from '../../../lib/platform/errors.ts';
 import type { ExpiryRequest } from '../../../lib/control/waitlist/ticket.ts';
 import type { Waitlist } from '../../../lib/control/waitlist/waitlist.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { CnapiError } from '../../../lib/platform/errors.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { memoryBus, startWaitlist } from './support/instances.ts';

@@ -1,8 +1,6 @@
 /** The waitlist's functions, one after the other, on every database in use. At the same time: races.test.ts. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import {
   createTicket,
   deleteEnded,
@@ -19,6 +17,8 @@ import {
   releaseTicket,
   renewTicket,
 } from '../../../lib/control/waitlist/ticket-store.ts';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {

@@ -1,12 +1,6 @@
 /** Two instances over one real database: any of them answers for any ticket, promptly by whatever bus there is. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { createBus } from '../../../lib/platform/bus/create-bus.ts';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import type { ExpiryRequest, TicketRequest } from '../../../lib/control/waitlist/ticket.ts';
 import {
   InvalidTicketError,
@@ -15,6 +9,12 @@ import {
   TicketNotFoundError,
 } from '../../../lib/control/waitlist/ticket-errors.ts';
 import type { Waitlist, WaitlistConfig } from '../../../lib/control/waitlist/waitlist.ts';
+import { createBus } from '../../../lib/platform/bus/create-bus.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { TooManyWaitersError, WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { noRedis, sharedRedisUrl } from '../../support/redis.ts';

@@ -1,6 +1,11 @@
 /** An instance's session table, rebuilt from a state for one operation, and what follows for the connections. */
 import type { LossReason } from '../../../lib/control/roster/roster.ts';
-import { type NewSession, type Session, type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
+import {
+  type NewSession,
+  type Session,
+  type SessionSocket,
+  SessionTable,
+} from '../../../lib/control/roster/session.ts';
 import {
   changeInstance,
   changeWire,

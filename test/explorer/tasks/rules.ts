@@ -1,6 +1,7 @@
 /** What of the product a world of tasks runs on, so that a test can put something wrong in its place. */
-import { answerCancel, answerTask, renumberingOf } from '../../../lib/agent/runner/answers.ts';
+
 import { fold, inventoryOf } from '../../../lib/agent/journal/journal.ts';
+import { answerCancel, answerTask, renumberingOf } from '../../../lib/agent/runner/answers.ts';
 import { decideAtInventory } from '../../../lib/control/tasks/task.ts';
 import { cancel, claim, record, settle, sweep } from './model.ts';
 

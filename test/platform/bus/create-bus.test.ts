@@ -1,7 +1,7 @@
 import t from 'tap';
 import { createBus } from '../../../lib/platform/bus/create-bus.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };

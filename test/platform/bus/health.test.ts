@@ -1,5 +1,11 @@
 import t from 'tap';
-import { type Health, type HealthEvent, isGivenUp, stepHealth, unprovenHealth } from '../../../lib/platform/bus/health.ts';
+import {
+  type Health,
+  type HealthEvent,
+  isGivenUp,
+  stepHealth,
+  unprovenHealth,
+} from '../../../lib/platform/bus/health.ts';
 
 const tick: HealthEvent = { kind: 'tick', late: false };
 const lateTick: HealthEvent = { kind: 'tick', late: true };

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { until } from '../../support/until.ts';
 import { busContract } from './contract.ts';

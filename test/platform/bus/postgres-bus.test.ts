@@ -1,8 +1,8 @@
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { channelOf, createPostgresBus } from '../../../lib/platform/bus/postgres-bus.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

@@ -1,8 +1,8 @@
 import type { Test } from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { NameServer, type NameServerDependencies } from '../../../lib/platform/dns/name-server.ts';
 import type { Instance } from '../../../lib/platform/dns/zone.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 
 export const service = 'cnapi.local.cnapi.internal';

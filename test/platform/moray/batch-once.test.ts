@@ -1,9 +1,9 @@
 import t from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { doOnce } from '../../../lib/platform/moray/batch-once.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 
 const database: Queryable = { query: async () => ({ rows: [], rowCount: 0 }) };
 const items = Array.from({ length: 10 }, (_, n) => n);

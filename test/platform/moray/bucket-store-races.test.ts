@@ -1,8 +1,8 @@
 import t from 'tap';
 import { documentBucket } from '../../../lib/platform/moray/bucket.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

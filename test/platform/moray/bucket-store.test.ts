@@ -1,10 +1,10 @@
 import t, { type Test } from 'tap';
 import { columnsBucket, documentBucket } from '../../../lib/platform/moray/bucket.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { and, eq, everything, type Filter, ge, not, oneOf, or, present } from '../../../lib/platform/moray/filter.ts';
 import { parseFilter } from '../../../lib/platform/moray/filter-text.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { HANG_MS } from '../../support/patience.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -1,8 +1,8 @@
 import t from 'tap';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { type Migration, migrate } from '../../../lib/platform/postgres/migrations.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

@@ -1,8 +1,8 @@
 import t from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { Semaphore, shareOf } from '../../../lib/platform/postgres/semaphore.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 
 /** Work that ends when the test says so. */
 function controlled() {

@@ -1,8 +1,8 @@
 import t from 'tap';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
+import type { Clock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Logger } from '../../../lib/platform/log.ts';
-import type { Clock } from '../../../lib/platform/clock.ts';
 import { SlowPoll } from '../../../lib/platform/waits/slow-poll.ts';
 import { until } from '../../support/until.ts';
 

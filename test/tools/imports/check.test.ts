@@ -48,23 +48,23 @@ const url = 'http://x'; import j from './j.ts';
 t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
     'lib/platform/clock.ts': empty,
-    'lib/control/tasks/task.ts': `import type { Clock } from '../ports/clock.ts';\nimport { createHash } from 'node:crypto';`,
+    'lib/control/tasks/task.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { createHash } from 'node:crypto';`,
     'lib/control/http/tasks.ts': `import { x } from '../tasks/task.ts';`,
     'lib/control/app.ts': `import { x } from './http/tasks.ts';`,
-    'server.ts': `import { x } from './lib/app.ts';`,
+    'server.ts': `import { x } from './lib/control/app.ts';`,
   });
   t.strictSame(found, []);
 });
 
 t.test('an import in the wrong direction is reported', async (t) => {
   const rows: [string, string, string][] = [
-    ['lib/control/tasks/dispatcher.ts', '../roster/roster.ts', 'tasks may not know roster'],
-    ['lib/control/waitlist/director.ts', '../servers/server.ts', 'waitlist may not know servers'],
-    ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'tasks may not know http'],
-    ['lib/platform/clock.ts', '../wire/frames.ts', 'ports may not know wire'],
-    ['lib/agent/link/link.ts', '../moray/pool.ts', 'cn-agent may not know moray'],
-    ['lib/control/http/listener.ts', '../../tools/name-server.ts', 'http may not know tools/name-server.ts'],
-    ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know http'],
+    ['lib/control/tasks/dispatcher.ts', '../roster/roster.ts', 'control/tasks may not know control/roster'],
+    ['lib/control/waitlist/director.ts', '../servers/server.ts', 'control/waitlist may not know control/servers'],
+    ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'control/tasks may not know control/http'],
+    ['lib/platform/clock.ts', '../protocol/frames.ts', 'platform may not know protocol'],
+    ['lib/agent/link/link.ts', '../../platform/postgres/pool.ts', 'agent may not know platform/postgres'],
+    ['lib/control/http/listener.ts', '../../../tools/name-server.ts', 'control/http may not know tools/name-server.ts'],
+    ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know control/http'],
   ];
   for (const [from, to, expected] of rows) {
     t.match(complaints(t, { [from]: `import type { X } from '${to}';` }).join('\n'), expected, `${from} → ${to}`);
@@ -77,11 +77,17 @@ t.test('a folder without a line in the table is refused', async (t) => {
 
 t.test('an allowed import that no file uses is reported', async (t) => {
   const root = tree(t, {
-    'lib/control/tasks/dispatcher.ts': `import type { Clock } from '../ports/clock.ts';\nimport { x } from '../bus/bus.ts';`,
+    'lib/control/tasks/dispatcher.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { x } from '../../platform/bus/bus.ts';`,
     'lib/platform/bus/bus.ts': empty,
   });
-  const table = { tasks: ['ports', 'log.ts', 'bus', 'moray'], bus: ['ports'] };
-  t.strictSame(checkTable(root, table), ['tools/imports/layers.ts: tasks may import moray, and does not: take it out']);
+  const table = {
+    platform: [],
+    'platform/bus': ['platform'],
+    'control/tasks': ['platform', 'platform/bus', 'platform/moray'],
+  };
+  t.strictSame(checkTable(root, table), [
+    'tools/imports/layers.ts: control/tasks may import platform/moray, and does not: take it out',
+  ]);
 });
 
 t.test('a pure file that does I/O or imports its store is reported', async (t) => {
@@ -119,6 +125,6 @@ t.test('a file that is too long is reported, unless its header gives a reason', 
     'test/long.test.ts': long,
     'server.ts': 'export {};\n'.repeat(61),
   });
-  t.match(found, [/server\.ts has/, /lib\/wire\/long\.ts has/, /test\/long\.test\.ts has/]);
+  t.match(found, [/server\.ts has/, /lib\/protocol\/long\.ts has/, /test\/long\.test\.ts has/]);
   t.equal(found.length, 3);
 });

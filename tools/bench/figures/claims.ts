@@ -4,12 +4,12 @@
  * the same table.
  */
 import { migrations } from '../../../lib/control/core.ts';
+import { claimTasks } from '../../../lib/control/tasks/claim-store.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { claimTasks } from '../../../lib/control/tasks/claim-store.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median } from '../statistics.ts';
 

@@ -5,13 +5,13 @@
  * because the cost of a statement is linear.
  */
 import { migrations } from '../../../lib/control/core.ts';
+import { type AttemptReport, recordReports } from '../../../lib/control/tasks/report-store.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { type AttemptReport, recordReports } from '../../../lib/control/tasks/report-store.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median } from '../statistics.ts';
 

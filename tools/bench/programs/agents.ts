@@ -5,9 +5,9 @@
  * be disconnected; the answer says when.
  */
 import { WebSocket } from 'ws';
-import { capabilitiesOf, catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
 import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
+import { capabilitiesOf, catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { encodeFrame, encodeHeartbeat } from '../../../lib/protocol/codec.ts';

@@ -3,15 +3,15 @@
  * agent behaves as the protocol asks (docs/design.md section 5 and 6); what it does with an attempt is the test's to say.
  */
 import { randomUUID } from 'node:crypto';
+import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/sessions.ts';
+import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
 import { createMemoryBus, type MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
 import { runTopic } from '../../../../lib/platform/bus/topics.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/sessions.ts';
-import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type {
   InventoryFrame,
   TaskCancelFrame,

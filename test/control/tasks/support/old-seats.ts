@@ -1,7 +1,7 @@
 /** Rows of servers with old agents, and of runs that may post to them. */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { claimPosts, type PostOrder, type PostRoom, readPosts } from '../../../../lib/control/tasks/post-store.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/old-agent.ts';
 
 /** A server that runs with an old agent. */

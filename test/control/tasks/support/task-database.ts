@@ -1,8 +1,5 @@
 /** A database with the tables of tasks and roster, and shorthands for the rows that tests of tasks need. */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { type ChangedTask, claimTasks, type Order, readOrders } from '../../../../lib/control/tasks/claim-store.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadline-store.ts';
@@ -12,6 +9,9 @@ import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
 import { taskMigrations } from '../../../../lib/control/tasks/task-schema.ts';
 import { createTask, type NewTask, readTask } from '../../../../lib/control/tasks/task-store.ts';
 import { ticksOf } from '../../../../lib/control/tasks/ticks.ts';
+import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
 
 export const migrations: readonly Migration[] = [...morayMigrations, ...rosterMigrations, ...taskMigrations];
 

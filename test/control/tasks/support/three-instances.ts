@@ -1,8 +1,8 @@
 /** Three instances over one database and a bus in memory, and shorthands for what tests ask of them and their agents. */
 import type { Test } from 'tap';
+import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
 import { MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
 import { type FakeAgent, type InstanceOptions, startInstance } from './fake-agents.ts';

@@ -1,11 +1,12 @@
 /** Instances of the waitlist over one database, each with a bus of its own. */
+
+import { Waitlist, type WaitlistConfig } from '../../../../lib/control/waitlist/waitlist.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
 import { createMemoryBus, type MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
-import { Waitlist, type WaitlistConfig } from '../../../../lib/control/waitlist/waitlist.ts';
 
 export const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 

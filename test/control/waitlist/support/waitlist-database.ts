@@ -1,8 +1,5 @@
 /** The waitlist's store on a test's database: tickets with little ceremony, and what must hold of all of them (I4). */
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { TicketStatus } from '../../../../lib/control/waitlist/ticket.ts';
 import {
   createTicket,
@@ -11,6 +8,9 @@ import {
   type TicketRow,
 } from '../../../../lib/control/waitlist/ticket-store.ts';
 import { waitlistMigrations } from '../../../../lib/control/waitlist/waitlist-schema.ts';
+import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
 
 export const migrations: readonly Migration[] = [...morayMigrations, ...waitlistMigrations];
 
