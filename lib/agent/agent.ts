@@ -12,8 +12,8 @@ import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
-import { OldCnapi } from './legacy/old-cnapi.ts';
-import { OldScheme } from './legacy/old-scheme.ts';
+import { LegacyCnapiClient } from './legacy/old-cnapi.ts';
+import { LegacyReporter } from './legacy/old-scheme.ts';
 import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-tasks.ts';
 import { type Credentials, NO_CREDENTIALS } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
@@ -65,8 +65,8 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   readonly #runner: Runner;
   readonly #reports: Reports;
   readonly #posted: PostedTasks;
-  readonly #oldCnapi: OldCnapi;
-  readonly #oldScheme: OldScheme;
+  readonly #legacyCnapi: LegacyCnapiClient;
+  readonly #legacyReporter: LegacyReporter;
   readonly #capabilities: string[];
   /** When runner and reports run next. */
   #choresAt = 0;
@@ -101,7 +101,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     });
     const found = (addresses: readonly Endpoint[]) => this.#link.found(addresses);
     const credentials = deps.credentials ?? NO_CREDENTIALS;
-    this.#oldCnapi = new OldCnapi({
+    this.#legacyCnapi = new LegacyCnapiClient({
       clock,
       random,
       serverUuid,
@@ -111,7 +111,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
       found,
       localAddress,
     });
-    this.#oldScheme = new OldScheme({ clock, random, log, machine, cnapi: this.#oldCnapi, serverUuid });
+    this.#legacyReporter = new LegacyReporter({ clock, random, log, machine, cnapi: this.#legacyCnapi, serverUuid });
   }
 
   /** Sends frames about a posted task to PostedTasks and all other frames to the link. */
@@ -140,7 +140,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
 
   /** True while the agent uses the legacy protocol. */
   get isOldStyle(): boolean {
-    return this.#oldScheme.isRunning;
+    return this.#legacyReporter.isRunning;
   }
 
   /** Resolves when the agent has begun to connect to its first instance. */
@@ -151,7 +151,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     if (this.#stopped) return;
     httpPort?.serve(this);
     pulse.add(this);
-    if (protocol === 'old') this.#oldScheme.start();
+    if (protocol === 'old') this.#legacyReporter.start();
     else this.#link.start();
   }
 
@@ -173,7 +173,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     await settlesWithin(clock, STOP_WITHIN_MS, this.#runner.stop());
     this.#posted.giveUp();
     await httpPort?.stop();
-    await this.#oldScheme.stop();
+    await this.#legacyReporter.stop();
     const until = clock.now() + FAREWELL_MS;
     while (this.#link.isLive && this.#hasUnacknowledgedEnds() && clock.now() < until) await clock.sleep(20);
     this.#deps.pulse.remove(this);
@@ -190,7 +190,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     this.#stopped ??= Promise.resolve();
     this.#deps.pulse.remove(this);
     this.#link.stop();
-    void this.#oldScheme.stop();
+    void this.#legacyReporter.stop();
     void this.#runner.abandon();
   }
 
@@ -231,12 +231,12 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     this.#choresAt = 0;
     this.#runner.entered();
     this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
-    void this.#oldScheme.stop();
+    void this.#legacyReporter.stop();
   }
 
   fallBack(): void {
-    this.#oldCnapi.know(this.#link.state.known);
-    this.#oldScheme.start();
+    this.#legacyCnapi.know(this.#link.state.known);
+    this.#legacyReporter.start();
   }
 
   onTask(frame: TaskFrame): void {

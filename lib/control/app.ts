@@ -22,11 +22,11 @@ import { Tokens } from './access/tokens.ts';
 import { AuditLog } from './audit/audit-log.ts';
 import { forgetAudit } from './audit/audit-store.ts';
 import type { Config } from './config.ts';
-import { type Companion, Core } from './core.ts';
+import { type BackgroundService, Core } from './core.ts';
 import { DescriptorWatch } from './descriptors.ts';
 import { Housekeeping } from './housekeeping.ts';
 import { Certificates } from './http/certificates.ts';
-import { Entrance } from './http/entrance.ts';
+import { RequestAuthorizer } from './http/entrance.ts';
 import { Limits } from './http/limits.ts';
 import { HttpListener } from './http/listener.ts';
 import { Metrics } from './http/metrics.ts';
@@ -73,7 +73,7 @@ export class App {
   readonly #certificates: Certificates | undefined;
   /** Separate, so no caller of this instance can delay the end of a token. */
   readonly #accessDatabase: PostgresDatabase;
-  readonly #companions: Readonly<Record<string, Companion>>;
+  readonly #backgroundServices: Readonly<Record<string, BackgroundService>>;
   readonly #signIn: SignIn;
   readonly #gate: Gate;
   readonly #audit: AuditLog;
@@ -99,12 +99,12 @@ export class App {
       databases: {
         main: this.#database,
         beats: this.#openDatabase('cnapi beat', SHORT),
-        verdicts: this.#openDatabase('cnapi verdicts', SHORT),
+        sessionLosses: this.#openDatabase('cnapi verdicts', SHORT),
         sightings: this.#openDatabase('cnapi sightings', SHORT),
       },
       bus: this.#bus,
-      door: () => this.#listener,
-      companions: () => this.#companions,
+      ingress: () => this.#listener,
+      backgroundServices: () => this.#backgroundServices,
     });
     this.#certificates = this.#createCertificates();
     this.#accessDatabase = this.#openDatabase('cnapi access', SHORT);
@@ -117,7 +117,7 @@ export class App {
     this.#limits = new Limits(config, { clock, log });
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
-    this.#companions = this.#createCompanions();
+    this.#backgroundServices = this.#createCompanions();
   }
 
   /** Resolves when `stop()` has done its work. */
@@ -161,7 +161,7 @@ export class App {
   }
 
   /** Parts that run beside the core. */
-  #createCompanions(): Record<string, Companion> {
+  #createCompanions(): Record<string, BackgroundService> {
     const signIn = {
       start: () => this.#signIn.start(),
       stop: async () => {
@@ -220,7 +220,7 @@ export class App {
       services: this.#services(metrics),
       certificates: this.#certificates,
       limits: this.#limits,
-      entrance: new Entrance({ gate: this.#gate, audit: this.#audit, log }),
+      authorizer: new RequestAuthorizer({ gate: this.#gate, audit: this.#audit, log }),
       onArrival: () => this.#core.link.arrive(),
       onUpgrade: (request, upgrade, actor) =>
         this.#core.link.upgrade(request, upgrade, () =>
@@ -231,7 +231,7 @@ export class App {
 
   #services(metrics: Metrics): Services {
     const { clock, log, random } = this.#deps;
-    const { roster, servers, tasks, waitlist, events, oldAgentCaller, observer, agentSources, waitsOver } = this.#core;
+    const { roster, servers, tasks, waitlist, events, legacyAgentApi, observer, agentSources, waitsOver } = this.#core;
     return {
       version: VERSION,
       startedAt: isoNow(clock),
@@ -239,7 +239,7 @@ export class App {
       tasks,
       waitlist,
       events,
-      oldAgentCaller,
+      legacyAgentApi,
       roster: {
         instances: () => roster.views(),
         drain: (cnapiUuid) => roster.drain(cnapiUuid),
@@ -248,13 +248,13 @@ export class App {
         serverRemoved: (serverUuid, removed) => roster.serverRemoved(serverUuid, removed),
         isReady: () => this.#readiness(),
       },
-      oldAgents: observer,
+      legacyAgents: observer,
       agentSources,
       newServers: this.#newServers,
       tokens: new Tokens({ database: this.#database, random }),
       audit: this.#audit,
       waitsOver,
-      health: () => ({ database: roster.instances.isDatabaseWell, bus: this.#bus.isHealthy() }),
+      health: () => ({ database: roster.instances.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
       lastHeartbeat: (serverUuid) => {
         const session = roster.sessions.get(serverUuid);
         return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
@@ -278,7 +278,7 @@ export class App {
 
   #createMetrics(): Metrics {
     const { config } = this.#deps;
-    const { link, roster, servers, tasks, waitlist, events, oldAgentCaller, observer } = this.#core;
+    const { link, roster, servers, tasks, waitlist, events, legacyAgentApi, observer } = this.#core;
     return new Metrics({
       build: {
         version: VERSION,
@@ -302,7 +302,7 @@ export class App {
         this.#deps.clock,
       ),
       counters: () => ({
-        roster_verdicts_queued: roster.verdicts.queued,
+        roster_verdicts_queued: roster.sessionLosses.queued,
         roster_ownerless_rows: roster.reaper.orphans,
         roster_incarnation_alternations_total: roster.authority.alternations,
         roster_agents_shed_total: roster.balancer.shed,
@@ -316,7 +316,7 @@ export class App {
         link_admission_rate: roster.arrivals.rate,
         zone_at_capacity: Number(roster.isZoneAtCapacity),
         ...observer.counters(),
-        ...oldAgentCaller.counters(),
+        ...legacyAgentApi.counters(),
         access_sign_ins_failed_total: this.#gate.stats.signInsFailed,
         access_requests_limited_total: this.#gate.stats.requestsLimited,
         access_connections_limited_total: this.#gate.stats.connectionsLimited,
@@ -325,7 +325,7 @@ export class App {
         audit_dropped_total: this.#audit.dropped,
         audit_refusals_unkept_total: this.#audit.unkept,
         instance_draining: Number(roster.drainer.isDraining),
-        database_healthy: Number(roster.instances.isDatabaseWell),
+        database_healthy: Number(roster.instances.isDatabaseHealthy),
         database_writable: Number(this.#writes.trouble === undefined),
         // Metrics ask for the names of the counters before the listener exists.
         ...this.#limits.counters,
@@ -352,7 +352,7 @@ export class App {
       cnapiUuid: config.cnapiUuid,
       addresses: () => roster.addresses(),
       takesAgents: () => link.takesAgents,
-      dismiss: (session, why) => roster.verdicts.supersede(session, why),
+      dismiss: (session, why) => roster.sessionLosses.supersede(session, why),
       periodMs: config.slowPollMs,
       askAgainMs: config.reconnectMaxMs,
       clock,

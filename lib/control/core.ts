@@ -35,12 +35,12 @@ import { eventMigrations } from './events/event-schema.ts';
 import { Events } from './events/events.ts';
 import { housekeepingMigrations } from './housekeeping.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
-import { OldAgentCaller } from './legacy/caller.ts';
-import { Observer } from './legacy/observer.ts';
+import { LegacyAgentApi } from './legacy/caller.ts';
+import { HeartbeatMonitor } from './legacy/observer.ts';
 import { sightingMigrations } from './legacy/sighting-schema.ts';
 import { sourceMigrations } from './legacy/source-store.ts';
 import { LinkServer } from './link/link-server.ts';
-import { Registry } from './link/registry.ts';
+import { InventoriedSessions } from './link/registry.ts';
 import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
@@ -73,12 +73,12 @@ interface CoreDatabases {
    */
   main: Database;
   beats: Database;
-  verdicts: Database;
+  sessionLosses: Database;
   sightings: Database;
 }
 
 /** The listener for callers and agents. */
-export interface Door {
+export interface Ingress {
   /** Its URL; known once it has started. */
   readonly url: string;
   /** Requests without an answer, including waits and streams. */
@@ -87,12 +87,12 @@ export interface Door {
   /** The instance is about to leave: each answer closes its connection. */
   announceLeave(): void;
   /** Stops taking new connections. */
-  closeDoor(): void;
+  stopAccepting(): void;
   stop(): Promise<void>;
 }
 
 /** Runs while the instance is live; stops before the databases. */
-export interface Companion {
+export interface BackgroundService {
   start?(): void;
   stop(): Promise<void>;
 }
@@ -106,9 +106,9 @@ export interface CoreDeps {
   databases: CoreDatabases;
   bus: Bus;
   /** Called from `start()` on. */
-  door: () => Door;
+  ingress: () => Ingress;
   /** By name. */
-  companions?: () => Readonly<Record<string, Companion>>;
+  backgroundServices?: () => Readonly<Record<string, BackgroundService>>;
 }
 
 /**
@@ -121,14 +121,14 @@ const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:':
 
 export class Core {
   readonly roster: Roster;
-  readonly registry: Registry;
+  readonly registry: InventoriedSessions;
   readonly tasks: Tasks;
   readonly waitlist: Waitlist;
   readonly events: Events;
   readonly servers: Servers;
-  readonly observer: Observer;
+  readonly observer: HeartbeatMonitor;
   readonly agentSources: AgentSources;
-  readonly oldAgentCaller: OldAgentCaller;
+  readonly legacyAgentApi: LegacyAgentApi;
   readonly link: LinkServer;
   readonly #deps: CoreDeps;
   readonly #stopping = new AbortController();
@@ -149,16 +149,16 @@ export class Core {
       cnapiUuid,
       eventLoop: deps.eventLoop,
       beatDatabase: databases.beats,
-      verdictDatabase: databases.verdicts,
+      verdictDatabase: databases.sessionLosses,
       identity: () => this.#identity(),
-      door: {
-        unanswered: () => deps.door().unanswered + this.tasks.stats().postsInFlight,
+      ingress: {
+        unanswered: () => deps.ingress().unanswered + this.tasks.stats().postsInFlight,
         announce: () => {
-          deps.door().announceLeave();
+          deps.ingress().announceLeave();
           this.tasks.retire();
         },
         close: () => {
-          deps.door().closeDoor();
+          deps.ingress().stopAccepting();
           // Event streams never end on their own and would delay the stop until the drain's time
           // limit.
           this.events.retire();
@@ -167,20 +167,20 @@ export class Core {
         leave: () => void this.stop(),
       },
     });
-    this.registry = new Registry({ sessions: this.roster.sessions, run: () => this.roster.instances.run });
+    this.registry = new InventoriedSessions({ sessions: this.roster.sessions, run: () => this.roster.instances.run });
     this.waitlist = new Waitlist(common);
     this.events = new Events(common);
     this.servers = new Servers({ database, clock, log, datacenter: config.datacenter });
-    this.observer = new Observer({
+    this.observer = new HeartbeatMonitor({
       database: databases.sightings,
       cnapiUuid,
       times: config,
-      ticker: this.roster.ticker,
-      mayJudgeStrangers: () => this.roster.instances.mayJudgeStrangers,
+      healthyTimer: this.roster.healthyTimer,
+      canJudgeForeignRows: () => this.roster.instances.canJudgeForeignRows,
       clock,
       log,
     });
-    this.oldAgentCaller = new OldAgentCaller({
+    this.legacyAgentApi = new LegacyAgentApi({
       database,
       servers: this.servers,
       clock,
@@ -191,7 +191,7 @@ export class Core {
       log,
     });
     this.agentSources = new AgentSources({ database, clock, log });
-    this.tasks = new Tasks({ ...common, sessions: this.registry, messenger: this.oldAgentCaller });
+    this.tasks = new Tasks({ ...common, sessions: this.registry, messenger: this.legacyAgentApi });
     this.link = new LinkServer({
       ...common,
       cnapiUuid,
@@ -239,7 +239,7 @@ export class Core {
     this.tasks.retire();
     if (this.#starting !== undefined) await this.#quietly('start', this.#starting);
     await this.#quietly('link', this.link.stop());
-    await this.#quietly('listener', this.#deps.door().stop());
+    await this.#quietly('listener', this.#deps.ingress().stop());
     await Promise.all(Object.entries(this.#parts()).map(([name, part]) => this.#quietly(name, part.stop())));
     const databases = Object.values<Database>({ ...this.#deps.databases });
     await this.#quietly('databases', Promise.all(databases.map((database) => database.stop())));
@@ -252,9 +252,9 @@ export class Core {
   }
 
   #parts(): Record<string, { stop(): Promise<unknown> }> {
-    const { bus, companions } = this.#deps;
+    const { bus, backgroundServices } = this.#deps;
     return {
-      ...companions?.(),
+      ...backgroundServices?.(),
       tasks: this.tasks,
       waitlist: this.waitlist,
       events: this.events,
@@ -267,14 +267,14 @@ export class Core {
   }
 
   async #start(): Promise<void> {
-    const { bus, companions, config, door, log } = this.#deps;
+    const { bus, backgroundServices, config, ingress, log } = this.#deps;
     const { signal } = this.#stopping;
     try {
       await this.#prepareDatabase(signal);
       await bus.start();
       if (signal.aborted) return;
-      for (const companion of Object.values(companions?.() ?? {})) companion.start?.();
-      await door().start();
+      for (const service of Object.values(backgroundServices?.() ?? {})) service.start?.();
+      await ingress().start();
       await this.roster.start(signal);
       if (signal.aborted) return;
       this.observer.start();
@@ -283,7 +283,7 @@ export class Core {
       await this.waitlist.start();
       this.#isLive = true;
       const { datacenter } = config;
-      log.info({ url: door().url, bus: bus.kind, datacenter, version: VERSION }, 'instance: ready');
+      log.info({ url: ingress().url, bus: bus.kind, datacenter, version: VERSION }, 'instance: ready');
     } catch (error) {
       if (!signal.aborted) throw error;
     }
@@ -325,7 +325,7 @@ export class Core {
 
   #identity() {
     const { cnapiUuid, host, advertiseHost } = this.#deps.config;
-    const url = new URL(this.#deps.door().url);
+    const url = new URL(this.#deps.ingress().url);
     const port = Number(url.port || DEFAULT_PORTS[url.protocol]);
     if (advertiseHost !== undefined) url.hostname = advertiseHost.includes(':') ? `[${advertiseHost}]` : advertiseHost;
     return {

@@ -28,7 +28,7 @@ export function costOfRead(bytes: number, frames: number): number {
 }
 
 /** The time at which everything is paid for, including this cost. */
-export function payFor(cost: number, paidAt: number, now: number): number {
+export function consume(cost: number, paidAt: number, now: number): number {
   return Math.max(paidAt, now) + cost / BYTES_PER_MS;
 }
 

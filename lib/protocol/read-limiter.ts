@@ -5,7 +5,7 @@
  * frame before they are created.
  */
 import type { Clock, Timer } from '../platform/clock.ts';
-import { costOfRead, pauseMsOf, payFor, VALUE_BYTES } from './allowance.ts';
+import { costOfRead, pauseMsOf, consume, VALUE_BYTES } from './allowance.ts';
 import type { ValuePayer } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
 
@@ -55,7 +55,7 @@ export class ReadLimiter implements ValuePayer {
   }
 
   #pay(cost: number, now: number): void {
-    this.#paidAt = payFor(cost, this.#paidAt, now);
+    this.#paidAt = consume(cost, this.#paidAt, now);
     const pauseMs = pauseMsOf(this.#paidAt, now);
     if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
   }

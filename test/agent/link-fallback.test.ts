@@ -1,5 +1,5 @@
 import t from 'tap';
-import { isOldStyle, wantsOldScheme } from '../../lib/agent/link/fallback.ts';
+import { isOldStyle, shouldFallBack } from '../../lib/agent/link/fallback.ts';
 import { A, B, C, refusal, Walk } from './link-walk.ts';
 
 /** A legacy address answers. */
@@ -17,14 +17,14 @@ t.test('only HTTP 404, 405 and 426 mean a legacy CNAPI', async (t) => {
 });
 
 t.test('an agent falls back depending on how many addresses are legacy and on failed rounds', async (t) => {
-  const rows: [string, Parameters<typeof wantsOldScheme>[0], boolean][] = [
+  const rows: [string, Parameters<typeof shouldFallBack>[0], boolean][] = [
     ['all are legacy: at once', { known: [A, B], old: ['a:1', 'b:2'], failedRounds: 0 }, true],
     ['some are legacy, first round: not yet', { known: [A, B], old: ['a:1'], failedRounds: 0 }, false],
     ['some are legacy, after several rounds', { known: [A, B], old: ['a:1'], failedRounds: 3 }, true],
     ['none is legacy, however many rounds fail', { known: [A, B], old: [], failedRounds: 1000 }, false],
     ['no address is known', { known: [], old: [], failedRounds: 1000 }, false],
   ];
-  for (const [name, round, falls] of rows) t.equal(wantsOldScheme(round), falls, name);
+  for (const [name, round, falls] of rows) t.equal(shouldFallBack(round), falls, name);
 });
 
 t.test('when all addresses are legacy, the agent falls back at once and retries after 30 to 60 s', async (t) => {

@@ -14,10 +14,10 @@ import {
 } from './rules/status.ts';
 import { eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime, whatIsSaidOfATaskAgrees } from './rules/tasks.ts';
 import { requestsAreAnswered, waitsEnd } from './rules/waits.ts';
-import type { Judgement, Verdicts } from './verdicts.ts';
+import type { Judgement, SessionLosses } from './verdicts.ts';
 import { World } from './world.ts';
 
-export const rules: readonly ((world: World) => Verdicts)[] = [
+export const rules: readonly ((world: World) => SessionLosses)[] = [
   nothingAcceptedIsMissing,
   eachTaskEndsOnce,
   tasksEndInTime,

@@ -11,7 +11,7 @@ export interface Judgement {
   text?: string;
 }
 
-export class Verdicts {
+export class SessionLosses {
   readonly all: Judgement[] = [];
   readonly rule: string;
   readonly #workload: Workload;

@@ -18,7 +18,7 @@ const noDoor = {
   unanswered: 0,
   start: async () => {},
   announceLeave: () => {},
-  closeDoor: () => {},
+  stopAccepting: () => {},
   stop: async () => {},
 };
 
@@ -26,9 +26,9 @@ function core(database: Database, url: string, deps: Partial<CoreDeps> = {}): Co
   const cnapiUuid = randomUUID();
   return new Core({
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
-    databases: { main: database, beats: database, verdicts: database, sightings: database },
+    databases: { main: database, beats: database, sessionLosses: database, sightings: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
-    door: () => noDoor,
+    ingress: () => noDoor,
     clock,
     eventLoop: { busyShare: () => 0 },
     random,
@@ -62,14 +62,14 @@ t.test('what does not stop in time, or not well, is named and keeps nothing else
   const records: Record<string, unknown>[] = [];
   const manual = new ManualClock();
   const start = () => {};
-  const companions = {
+  const backgroundServices = {
     stuck: { start, stop: () => new Promise<void>(() => {}) },
     broken: { start, stop: () => Promise.reject(new Error('no disk')) },
   };
   const instance = core(database, url, {
     clock: manual,
     log: recordingLogger(records),
-    companions: () => companions,
+    backgroundServices: () => backgroundServices,
   });
   const stopping = instance.stop();
   await manual.advance(0);

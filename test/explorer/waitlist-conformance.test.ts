@@ -6,7 +6,7 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
-  mendQueues,
+  repairQueues,
   readNow,
   releaseTicket,
   renewTicket,
@@ -122,9 +122,9 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
       real.then((deleted) => deleted.moved),
     );
   },
-  async mend(scene) {
-    const real = mendQueues(scene.database, MOST).then((mended) => mended.moved);
-    return stepped(scene, model.mend(scene.queue), real);
+  async repair(scene) {
+    const real = repairQueues(scene.database, MOST).then((mended) => mended.moved);
+    return stepped(scene, model.repair(scene.queue), real);
   },
 };
 

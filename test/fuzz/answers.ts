@@ -46,8 +46,8 @@ export class AnswerReader {
       this.#pending = rest;
       return true;
     }
-    const isBare = status === 204 || status === 304 || this.#methods[this.answers.length] === 'HEAD';
-    const read = isBare ? { body: Buffer.alloc(0), rest } : readBody(headers, rest);
+    const isEndOnly = status === 204 || status === 304 || this.#methods[this.answers.length] === 'HEAD';
+    const read = isEndOnly ? { body: Buffer.alloc(0), rest } : readBody(headers, rest);
     return (
       read !== undefined && this.#take({ status, headers, body: read.body.toString(), isOpenEnded: false }, read.rest)
     );

@@ -3,7 +3,7 @@
  * an answer that fits the sockets' buffers, however wide the rows are: a client that stops reading then holds nothing up.
  */
 import t from 'tap';
-import { claimTasks, readOrders } from '../../lib/control/tasks/claim-store.ts';
+import { claimTasks, readDispatches } from '../../lib/control/tasks/claim-store.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import { CuttableProxy } from '../support/cuttable-proxy.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
@@ -76,7 +76,7 @@ t.test('a client that stops reading in the middle of its tasks keeps nobody from
   t.ok(given.length > 0);
 
   proxy.swallow({ only: 'down' });
-  const reading = readOrders(stalled, given).catch(() => undefined);
+  const reading = readDispatches(stalled, given).catch(() => undefined);
   await until(async () => (await waitOf(lane.admin, 'stalled')) === 'ClientWrite', 'the tasks do not fit the buffers');
   t.same(await lockedRows(lane.admin, world.seats), [], 'no roster row is locked while they are read');
   proxy.heal();

@@ -1,10 +1,10 @@
 /** Work on servers, on what their agents report, and on servers with old agents, for the test of a held row. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
-import { Observer } from '../../lib/control/legacy/observer.ts';
+import { HeartbeatMonitor } from '../../lib/control/legacy/observer.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
 import { readRow } from '../../lib/control/roster/roster-store.ts';
-import { Ticker } from '../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../lib/control/roster/ticker.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { Posts } from '../../lib/control/tasks/posts.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
@@ -74,17 +74,17 @@ export async function serverWorks(t: Test, database: PostgresDatabase): Promise<
 export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   const { make } = await newServers(t, database);
   const cnapiUuid = randomUUID();
-  const ticker = new Ticker({ clock: ports.clock, checkMs: 250 });
-  const observer = new Observer({
+  const healthyTimer = new HealthyTimer({ clock: ports.clock, checkMs: 250 });
+  const observer = new HeartbeatMonitor({
     database,
     cnapiUuid,
     ...ports,
-    ticker,
+    healthyTimer,
     times: { oldHeartbeatLifetimeMs: 11_000, oldSightingsMs: 500, oldGraceMs: 5_000 },
-    mayJudgeStrangers: () => false,
+    canJudgeForeignRows: () => false,
   });
   t.teardown(async () => {
-    ticker.stop();
+    healthyTimer.stop();
     await observer.stop();
   });
   const stand = async (servers: readonly string[]) =>
@@ -119,7 +119,7 @@ export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promis
       name: 'heartbeats of old agents',
       holds: holds(back),
       begin: () => {
-        ticker.start();
+        healthyTimer.start();
         observer.start();
         turns(t, async () => {
           for (const one of back) observer.heartbeat(one);

@@ -11,14 +11,14 @@ import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control
 import { ProbeCaller } from '../../lib/control/roster/probe.ts';
 import { readRow, recordOrphans } from '../../lib/control/roster/roster-store.ts';
 import { type Session, type SessionSocket, SessionTable } from '../../lib/control/roster/session.ts';
-import { Ticker } from '../../lib/control/roster/ticker.ts';
-import { Verdicts } from '../../lib/control/roster/verdicts.ts';
+import { HealthyTimer } from '../../lib/control/roster/ticker.ts';
+import { SessionLosses } from '../../lib/control/roster/verdicts.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
 import { endPosts, readDeadPosters } from '../../lib/control/tasks/post-store.ts';
 import { Reconciler } from '../../lib/control/tasks/reconciler.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/control/tasks/sessions.ts';
-import { expireTickets, mendQueues } from '../../lib/control/waitlist/ticket-store.ts';
+import { expireTickets, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
@@ -53,14 +53,14 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
   const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
   const dead = { cnapiUuid: randomUUID(), run: randomUUID() };
   const sessions = new SessionTable();
-  const verdicts = new Verdicts({ database, sessions, cnapiUuid: writer.cnapiUuid, ...ports });
+  const sessionLosses = new SessionLosses({ database, sessions, cnapiUuid: writer.cnapiUuid, ...ports });
   const bus = createMemoryBus({ hub: new MemoryHub(), random: systemRandom, ...ports, beatMs: 50 });
-  const ticker = new Ticker({ clock: systemClock, checkMs: 250 });
-  const probes = new ProbeCaller({ bus, sessions, run: () => writer.run, ticker, random: systemRandom });
-  const deps = { database, sessions, verdicts, probes, bus, ...ports };
+  const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
+  const probes = new ProbeCaller({ bus, sessions, run: () => writer.run, healthyTimer, random: systemRandom });
+  const deps = { database, sessions, sessionLosses, probes, bus, ...ports };
   const authority = new Authority({ ...deps, writer: () => writer });
   const before = new Authority({ ...deps, sessions: new SessionTable(), writer: () => dead });
-  t.teardown(() => Promise.all([verdicts.stop(), bus.stop()]));
+  t.teardown(() => Promise.all([sessionLosses.stop(), bus.stop()]));
 
   const hello = (serverUuid = randomUUID()): HelloFrame => ({
     type: 'hello',
@@ -124,7 +124,7 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
     }),
     work('losses', lost, {
       begin: () => {
-        for (const one of lost) verdicts.lose(sessionOf(one), 'closed');
+        for (const one of lost) sessionLosses.lose(sessionOf(one), 'closed');
       },
       isSo: (row) => row?.status === 'unknown',
     }),
@@ -277,7 +277,7 @@ async function ticketWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
   const repair = work(
     'queues without a holder',
     broken,
-    turns(t, () => mendQueues(database, 2)),
+    turns(t, () => repairQueues(database, 2)),
   );
   await database.query('delete from cnapi_waitlist_tickets where uuid = any ($1::uuid[])', [broken.active]);
   const { cnapi_waitlist_queues = 'false' } = repair.holds;

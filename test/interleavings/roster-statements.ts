@@ -40,7 +40,7 @@ import {
   removeServer,
   storeReports,
   storeSysinfos,
-  WHOLE,
+  ALL_PARTS,
 } from '../../lib/control/servers/server-store.ts';
 import type { Intent } from './lab-schema.ts';
 import { isSession, reads, type Seat, type Session, type Statement, some, type World, writes } from './statement.ts';
@@ -220,8 +220,8 @@ const servers: Statement[] = [
     },
   }),
   writes(removeServer, { one: { args: ({ me, seat }) => [me.cnapiUuid, seat.serverUuid], weight: 1 } }),
-  reads(listServers, () => [{}, WHOLE, { limit: 10, offset: 0 }]),
-  reads(readServer, ({ seat }) => [seat.serverUuid, WHOLE]),
+  reads(listServers, () => [{}, ALL_PARTS, { limit: 10, offset: 0 }]),
+  reads(readServer, ({ seat }) => [seat.serverUuid, ALL_PARTS]),
   reads(readDigests, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readSysinfoParts, ({ seat }) => [seat.serverUuid, ['Hostname']]),
   reads(countServers, () => []),

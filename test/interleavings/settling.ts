@@ -6,7 +6,7 @@ import { claimTasks, readInherited, settleInventory } from '../../lib/control/ta
 import { endPosts, readDeadPosters } from '../../lib/control/tasks/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';
-import { mendQueues, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { repairQueues, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { recordIntents } from './lab-schema.ts';
 import type { Seat, Session } from './statement.ts';
@@ -17,7 +17,7 @@ const MOST_ROUNDS = 500;
 /** @throws when there is no end to it */
 export async function settle(database: Queryable, seats: readonly Seat[]): Promise<{ rounds: number; mended: number }> {
   const sessions = await connectAll(database, seats);
-  const { queues } = await mendQueues(database, 1_000);
+  const { queues } = await repairQueues(database, 1_000);
   for (let rounds = 1; rounds <= MOST_ROUNDS; rounds++) {
     await workOnce(database, sessions);
     await releaseActive(database);

@@ -6,7 +6,7 @@ import {
   readBusyServers,
   readEnded,
   readInherited,
-  readOrders,
+  readDispatches,
   readServersAtWork,
   resendTasks,
   settleInventory,
@@ -208,7 +208,7 @@ const tasks: Statement[] = [
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], told: (ids) => ends(ids) },
   }),
   reads(readBusyServers, ({ me }) => [me.run]),
-  reads(readOrders, (world) => [
+  reads(readDispatches, (world) => [
     world.tasks('sent').map((task) => ({ ...task, server_uuid: task.serverUuid, epoch: 1, params_bytes: 2 })),
   ]),
   reads(readServersAtWork, ({ seat }) => [[seat.serverUuid]]),

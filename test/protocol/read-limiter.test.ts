@@ -4,7 +4,7 @@ import {
   BYTES_PER_MS,
   FRAME_BYTES,
   pauseMsOf,
-  payFor,
+  consume,
   VALUE_BYTES,
 } from '../../lib/protocol/allowance.ts';
 import { FrameCounter } from '../../lib/protocol/frame-counter.ts';
@@ -14,7 +14,7 @@ import { ManualClock } from '../support/manual-clock.ts';
 t.test('a burst is read at once, the excess later, and the budget refills over time', async (t) => {
   let paidAt = 0;
   const pay = (cost: number, now: number) => {
-    paidAt = payFor(cost, paidAt, now);
+    paidAt = consume(cost, paidAt, now);
     return pauseMsOf(paidAt, now);
   };
   t.equal(pay(BURST_BYTES, 0), 0);

@@ -106,10 +106,10 @@ export class Checks {
 
   /** What is not well yet, and how long after the last fault it may be so; nothing when the world has come to rest. */
   unwell(): Unwell[] {
-    const { agents, oldAgents, workload, connectedWithinMs } = this.#world;
+    const { agents, legacyAgents, workload, connectedWithinMs } = this.#world;
     const isRunning = ({ uuid }: { uuid: string }) => this.roster.statusOf(uuid) === 'running';
     return [
-      ...oldAgents
+      ...legacyAgents
         .filter((agent) => !isRunning(agent))
         .map(({ name }) => unwell('I1', connectedWithinMs, `${name} posts heartbeats and is not running`)),
       ...agents
@@ -134,12 +134,12 @@ export class Checks {
     const moving = agents.filter(({ agent }) => agent?.link.state.attempt !== undefined).length;
     const ofInstances = instances.flatMap(({ core, name, isOpen }) => {
       if (core === undefined || !isOpen) return [];
-      const { sessions, verdicts, authority } = core.roster;
+      const { sessions, sessionLosses, authority } = core.roster;
       const held = agents.filter(({ uuid }) => sessions.get(uuid) !== undefined).length;
       const waits = core.tasks.stats().waits + core.waitlist.stats().waits;
       return [
         [core.link.connections > held + moving, `keeps ${core.link.connections} connections of ${held} agents`],
-        [authority.waiting + verdicts.queued > 0, 'keeps accepts or verdicts of nobody'],
+        [authority.waiting + sessionLosses.queued > 0, 'keeps accepts or verdicts of nobody'],
         [authority.alternations > 0, 'found agents that take turns, and there are none'],
         [waits > 0, `keeps ${waits} waits of nobody`],
         [core.waitlist.stats().defects > 0, 'found queues without a holder'],

@@ -5,7 +5,7 @@
 import type { Fault, FaultKind } from './plan.ts';
 import type { World } from './world.ts';
 
-type Lasting<Kind extends FaultKind> = Extract<Fault, { kind: Kind }>;
+type LongRequestKind<Kind extends FaultKind> = Extract<Fault, { kind: Kind }>;
 
 export class Conditions {
   readonly #world: World;
@@ -55,8 +55,8 @@ export class Conditions {
     return this.#of(kind).map((fault) => this.#active.get(fault));
   }
 
-  #of<Kind extends FaultKind>(kind: Kind): Lasting<Kind>[] {
-    return [...this.#active.keys()].filter((fault): fault is Lasting<Kind> => fault.kind === kind);
+  #of<Kind extends FaultKind>(kind: Kind): LongRequestKind<Kind>[] {
+    return [...this.#active.keys()].filter((fault): fault is LongRequestKind<Kind> => fault.kind === kind);
   }
 }
 

@@ -85,7 +85,7 @@ export interface Plan {
   instances: number;
   agents: number;
   /** That have no link. */
-  oldAgents: number;
+  legacyAgents: number;
   faults: Fault[];
   operations: Operation[];
   /** From here on nothing goes wrong any more. */
@@ -197,11 +197,11 @@ function commonPlanOf(seed: string): Plan {
   widen(operations, wide);
   // The agents of one instance are many too many for it once there is another.
   if (isLarge) faults.unshift({ at: 7_000, kind: 'instance-added' });
-  const oldAgents = random.whole(0, 2);
+  const legacyAgents = random.whole(0, 2);
   if (wide.chance(0.25)) stopReader({ faults, operations, agents }, wide);
   const calmAt = calmAfter(faults);
   const untroubled = { connectedWithinMs: CONNECTED_WITHIN_MS, costs: FREE };
-  return { seed, profile, instances, agents, oldAgents, faults, operations, calmAt, ...untroubled };
+  return { seed, profile, instances, agents, legacyAgents, faults, operations, calmAt, ...untroubled };
 }
 
 function calmAfter(faults: readonly Fault[], atLeast = FAULTS_UNTIL_MS): number {

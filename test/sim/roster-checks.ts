@@ -98,7 +98,7 @@ export class RosterChecks {
 
   /** A heartbeat that was answered counts, whichever instance took it and whatever became of that. */
   #checkOldSilence(serverUuid: string): void {
-    const agent = this.#world.oldAgents.find(({ uuid }) => uuid === serverUuid);
+    const agent = this.#world.legacyAgents.find(({ uuid }) => uuid === serverUuid);
     const lifetimeMs = this.#world.instances[0]?.config.oldHeartbeatLifetimeMs ?? 0;
     const quietMs = this.#world.time.now - (agent?.heardAt ?? 0);
     const wasRecorded = this.#world.calmForMs('instances', 'drains', 'database', 'network') > lifetimeMs + quietMs;
@@ -131,7 +131,7 @@ export class RosterChecks {
       const since = this.#quietSince.get(agent.name);
       if (since !== undefined && this.statusOf(agent.uuid) === 'running') this.#checkDetection(agent, time.now - since);
     }
-    for (const agent of this.#world.oldAgents) {
+    for (const agent of this.#world.legacyAgents) {
       const isOverdue = agent.isSilent && this.statusOf(agent.uuid) === 'running';
       if (isOverdue && agent.heardAt !== undefined) this.#checkOldDetection(agent.name, time.now - agent.heardAt);
     }

@@ -1,6 +1,6 @@
 /** The bus of the simulated world: the memory hub behind a network that is late, loses messages, and can cut somebody off. */
 import type { Bus } from '../../lib/platform/bus/bus.ts';
-import type { Line, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
+import type { BusConnection, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
 import { LineBus } from '../../lib/platform/bus/line-bus.ts';
 import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import type { Logger } from '../../lib/platform/log.ts';
@@ -61,7 +61,7 @@ export class SimHub {
     });
   }
 
-  #guarded(process: SimProcess, line: Line): Line {
+  #guarded(process: SimProcess, line: BusConnection): BusConnection {
     return {
       // Confirmed after a trip there and one back; never while there is no way.
       change: async (hear, unhear) => {

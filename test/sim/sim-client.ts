@@ -120,15 +120,15 @@ const partsOf = ({
   servers,
   tasks,
   waitlist,
-  oldAgentCaller,
+  legacyAgentApi,
   observer,
   agentSources,
 }: NonNullable<SimInstance['core']>) => ({
   servers,
   tasks,
   waitlist,
-  oldAgentCaller,
-  oldAgents: observer,
+  legacyAgentApi,
+  legacyAgents: observer,
   agentSources,
   newServers: { refusalOf: () => undefined },
 });

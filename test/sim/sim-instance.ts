@@ -1,7 +1,7 @@
 /** One instance of the simulated world, through all its lives: the product's core over simulated ports. */
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
-import { Core, type Door } from '../../lib/control/core.ts';
+import { Core, type Ingress } from '../../lib/control/core.ts';
 import { SimDatabase } from './sim-database.ts';
 import type { InstanceEnd, LinkDoor } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';
@@ -65,7 +65,7 @@ export class SimInstance implements LinkDoor {
 
   /** It listens, so that agents and callers can be sent here. */
   get isOpen(): boolean {
-    return this.#life?.door.isOpen === true && !this.#life.process.isDead;
+    return this.#life?.ingress.isOpen === true && !this.#life.process.isDead;
   }
 
   start(): void {
@@ -73,8 +73,8 @@ export class SimInstance implements LinkDoor {
     this.#lives += 1;
     this.startedAt = this.#world.time.now;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
-    const door = new SimDoor(this.host);
-    this.#life = { process, door, core: this.#build(process, door) };
+    const ingress = new SimDoor(this.host);
+    this.#life = { process, ingress, core: this.#build(process, ingress) };
     const { core } = this.#life;
     core.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
     // A process ends when its instance has stopped.
@@ -120,15 +120,15 @@ export class SimInstance implements LinkDoor {
 
   /** A request is being answered here until the result is called. */
   entered(): () => void {
-    const door = this.#life?.door;
-    if (door === undefined) return () => {};
-    door.unanswered += 1;
+    const ingress = this.#life?.ingress;
+    if (ingress === undefined) return () => {};
+    ingress.unanswered += 1;
     return () => {
-      door.unanswered -= 1;
+      ingress.unanswered -= 1;
     };
   }
 
-  #build(process: SimProcess, door: SimDoor): Core {
+  #build(process: SimProcess, ingress: SimDoor): Core {
     const { postgres, hub, story } = this.#world;
     const { clock, random } = process;
     const log = story.logger(this.name);
@@ -143,22 +143,22 @@ export class SimInstance implements LinkDoor {
       databases: {
         main: open(this.config.databasePoolSize, QUERY_MS),
         beats: open(1, SHORT_QUERY_MS),
-        verdicts: open(1, SHORT_QUERY_MS),
+        sessionLosses: open(1, SHORT_QUERY_MS),
         sightings: open(1, SHORT_QUERY_MS),
       },
       bus: hub.bus(process, log),
-      door: () => door,
+      ingress: () => ingress,
     });
   }
 }
 
 interface Life {
   process: SimProcess;
-  door: SimDoor;
+  ingress: SimDoor;
   core: Core;
 }
 
-class SimDoor implements Door {
+class SimDoor implements Ingress {
   readonly url: string;
   isOpen = false;
   unanswered = 0;
@@ -173,7 +173,7 @@ class SimDoor implements Door {
 
   announceLeave(): void {}
 
-  closeDoor(): void {
+  stopAccepting(): void {
     this.isOpen = false;
   }
 

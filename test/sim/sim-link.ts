@@ -40,14 +40,14 @@ export class AgentEnd implements LinkSocket, Peer {
     const agent = this.process.name;
     if (this.#network.isCut(agent, name) || this.#network.isCut(name, agent)) return;
     const refused = () => this.process.receive(0.2, () => this.#end('connect ECONNREFUSED'));
-    const door = find();
-    if (door === undefined || door.process.isDead) return void refused();
-    door.process.receive(this.#network.latencyMs(), () => {
-      if (this.process.isDead || this.#state !== 'connecting') return door.abandoned();
-      if (find() !== door) return void refused();
-      this.#upgrade(door, serverUuid);
+    const ingress = find();
+    if (ingress === undefined || ingress.process.isDead) return void refused();
+    ingress.process.receive(this.#network.latencyMs(), () => {
+      if (this.process.isDead || this.#state !== 'connecting') return ingress.abandoned();
+      if (find() !== ingress) return void refused();
+      this.#upgrade(ingress, serverUuid);
     });
-    door.process.onKill(() =>
+    ingress.process.onKill(() =>
       this.process.receive(0.3, () => this.#state === 'connecting' && this.#end('socket hang up')),
     );
   }
@@ -90,12 +90,12 @@ export class AgentEnd implements LinkSocket, Peer {
     }
   }
 
-  #upgrade(door: LinkDoor, serverUuid: string): void {
-    const back = new InstanceEnd({ door, network: this.#network, agent: this });
+  #upgrade(ingress: LinkDoor, serverUuid: string): void {
+    const back = new InstanceEnd({ ingress, network: this.#network, agent: this });
     this.#out = this.#network.wire(this, back);
     back.incoming = this.#out;
     this.process.onKill(() => this.vanish(this.process.isPowerless));
-    back.answer(door.upgrade(serverUuid, back));
+    back.answer(ingress.upgrade(serverUuid, back));
   }
 
   #answered(refusal: UpgradeRefusal | undefined): void {
@@ -137,8 +137,8 @@ export class InstanceEnd implements AgentSocket, Peer {
   /** When this side ended it. */
   leftAt: number | undefined;
 
-  constructor({ door, network, agent }: { door: LinkDoor; network: SimNetwork; agent: AgentEnd }) {
-    const { process, frameMs } = door;
+  constructor({ ingress, network, agent }: { ingress: LinkDoor; network: SimNetwork; agent: AgentEnd }) {
+    const { process, frameMs } = ingress;
     this.process = process;
     this.#frameMs = frameMs;
     this.#network = network;

@@ -68,7 +68,7 @@ export class World {
   readonly conditions: Conditions;
   readonly instances: SimInstance[] = [];
   readonly agents: SimAgent[] = [];
-  readonly oldAgents: SimOldAgent[] = [];
+  readonly legacyAgents: SimOldAgent[] = [];
   readonly #plan: Plan;
   readonly #violations: Violation[] = [];
   readonly #disturbances = new Disturbances();
@@ -102,7 +102,7 @@ export class World {
     });
     for (let number = 0; number < plan.instances; number++) this.addInstance();
     for (let number = 0; number < plan.agents; number++) this.#addAgent(number);
-    for (let number = 0; number < plan.oldAgents; number++) this.#addOldAgent(number);
+    for (let number = 0; number < plan.legacyAgents; number++) this.#addOldAgent(number);
     scheduleFaults(this, plan.faults);
     this.workload.schedule(plan.operations);
     this.#tick();
@@ -171,7 +171,7 @@ export class World {
   }
 
   nameOfServer(serverUuid: string): string {
-    const all = [...this.agents, ...this.oldAgents];
+    const all = [...this.agents, ...this.legacyAgents];
     return all.find(({ uuid }) => uuid === serverUuid)?.name ?? serverUuid;
   }
 
@@ -200,7 +200,7 @@ export class World {
 
   #addOldAgent(number: number): void {
     const agent = new SimOldAgent(this, number);
-    this.oldAgents.push(agent);
+    this.legacyAgents.push(agent);
     this.time.schedule(this.random.between(1_000, 6_000), PHASE.input, () => void agent.start());
   }
 

@@ -37,7 +37,7 @@ export interface Asked {
 const LIFETIME_MS = 11_000;
 const ROUTES = ['POST /sysinfo', 'POST ', 'POST /events/heartbeat', 'POST /events/status'];
 
-export class OldCnapi {
+export class LegacyCnapiClient {
   readonly script: OldCnapiScript;
   readonly asked: Asked[] = [];
   upgrades = 0;
@@ -64,8 +64,8 @@ export class OldCnapi {
     }
   }
 
-  static async start(script: OldCnapiScript = {}, port = 0): Promise<OldCnapi> {
-    const cnapi = new OldCnapi(script);
+  static async start(script: OldCnapiScript = {}, port = 0): Promise<LegacyCnapiClient> {
+    const cnapi = new LegacyCnapiClient(script);
     cnapi.#server.listen(port, '127.0.0.1');
     await once(cnapi.#server, 'listening');
     cnapi.port = (cnapi.#server.address() as AddressInfo).port;

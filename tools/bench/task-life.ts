@@ -5,7 +5,7 @@
  * would do.
  */
 
-import { claimTasks, readOrders } from '../../lib/control/tasks/claim-store.ts';
+import { claimTasks, readDispatches } from '../../lib/control/tasks/claim-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { createTask } from '../../lib/control/tasks/task-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
@@ -26,7 +26,7 @@ export async function taskLifeScript(): Promise<string> {
   const life = [
     ...(await statementsOf((database) => createTask(database, newTask))),
     ...(await statementsOf((database) => claimTasks(database, RUN, claim))),
-    ...(await statementsOf((database) => readOrders(database, [given]))),
+    ...(await statementsOf((database) => readDispatches(database, [given]))),
     ...(await statementsOf((database) =>
       recordReports(database, [
         { subject, report: { name: 'accepted', reportedAt } },

@@ -12,7 +12,7 @@ import type { Credentials } from '../link/credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';
 import { answerTo } from '../link/http-request.ts';
 
-interface OldCnapiDeps {
+interface LegacyCnapiClientDeps {
   clock: Clock;
   random: Random;
   serverUuid: string;
@@ -28,14 +28,14 @@ const ANSWER_WITHIN_MS = 5000;
 /** Most addresses tried for one request; the next request may succeed. */
 const MAX_ADDRESSES = 3;
 
-export class OldCnapi {
-  readonly #deps: OldCnapiDeps;
+export class LegacyCnapiClient {
+  readonly #deps: LegacyCnapiClientDeps;
   #known: readonly Endpoint[] = [];
   #favourite: string | undefined;
   /** Addresses that asked not to be tried for a while. */
   #holds: Holds = {};
 
-  constructor(deps: OldCnapiDeps) {
+  constructor(deps: LegacyCnapiClientDeps) {
     this.#deps = deps;
   }
 
@@ -89,7 +89,7 @@ export class OldCnapi {
       Accept: 'application/json',
       'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
     };
-    const passage = credentials.passageTo(endpoint);
+    const passage = credentials.credentialsTo(endpoint);
     const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
     const answer = await answerTo({ ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal }, clock);
     if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);

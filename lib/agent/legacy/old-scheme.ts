@@ -19,14 +19,14 @@ import { digestOf } from '../../protocol/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
-import type { OldCnapi } from './old-cnapi.ts';
+import type { LegacyCnapiClient } from './old-cnapi.ts';
 
-interface OldSchemeDeps {
+interface LegacyReporterDeps {
   clock: Clock;
   random: Random;
   log: Logger;
   machine: Machine;
-  cnapi: Pick<OldCnapi, 'post'>;
+  cnapi: Pick<LegacyCnapiClient, 'post'>;
   serverUuid: string;
 }
 
@@ -36,8 +36,8 @@ const HEARTBEAT_MS = 5000;
 const INTRODUCE_FIRST_MS = 1000;
 const INTRODUCE_AGAIN_MS = 30_000;
 
-export class OldScheme {
-  readonly #deps: OldSchemeDeps;
+export class LegacyReporter {
+  readonly #deps: LegacyReporterDeps;
   #stopping: AbortController | undefined;
   /** Ends the pause of the sysinfo loop. */
   #hurry = new AbortController();
@@ -49,7 +49,7 @@ export class OldScheme {
   /** The last failure of each path. Each failure is logged once until it is over. */
   readonly #failures = new Map<string, string>();
 
-  constructor(deps: OldSchemeDeps) {
+  constructor(deps: LegacyReporterDeps) {
     this.#deps = deps;
   }
 

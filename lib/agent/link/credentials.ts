@@ -27,18 +27,18 @@ export interface CredentialOptions {
 }
 
 /** What a connection to one endpoint needs. */
-export interface Passage {
+export interface ConnectionCredentials {
   /** Undefined: without TLS. */
   tls: ConnectionOptions | undefined;
   headers: Record<string, string>;
 }
 
 export interface Credentials {
-  passageTo(endpoint: Endpoint): Passage;
+  credentialsTo(endpoint: Endpoint): ConnectionCredentials;
 }
 
 /** Neither token nor TLS. */
-export const NO_CREDENTIALS: Credentials = { passageTo: () => ({ tls: undefined, headers: {} }) };
+export const NO_CREDENTIALS: Credentials = { credentialsTo: () => ({ tls: undefined, headers: {} }) };
 
 const MAX_TOKEN_BYTES = 4096;
 const MAX_CA_BYTES = 1024 * 1024;
@@ -76,7 +76,7 @@ class FileCredentials implements Credentials {
     this.#log = log;
   }
 
-  passageTo(endpoint: Endpoint): Passage {
+  credentialsTo(endpoint: Endpoint): ConnectionCredentials {
     const { tls, tlsName = endpoint.name ?? endpoint.host } = this.#options;
     const token = this.#token?.read();
     if (!tls && token !== undefined) this.#warnOfEavesdroppers(endpoint);

@@ -14,7 +14,7 @@ export const PROTOCOLS = ['auto', 'link', 'old'] as const;
 export type Protocol = (typeof PROTOCOLS)[number];
 
 /** A round in which every known address was tried and none accepted the agent. */
-interface VainRound {
+interface FailedRound {
   known: readonly Endpoint[];
   /** Keys of the legacy addresses. */
   old: readonly string[];
@@ -35,11 +35,11 @@ const LOOK_AGAIN_MS = 30_000;
  */
 export const isOldStyle = (status: number | undefined): boolean => status === 404 || status === 405 || status === 426;
 
-export function isAllOld({ known, old }: Pick<VainRound, 'known' | 'old'>): boolean {
+export function isAllOld({ known, old }: Pick<FailedRound, 'known' | 'old'>): boolean {
   return known.length > 0 && known.every((endpoint) => old.includes(endpointKey(endpoint)));
 }
 
-export function wantsOldScheme(round: VainRound): boolean {
+export function shouldFallBack(round: FailedRound): boolean {
   return isAllOld(round) || (round.old.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
 }
 

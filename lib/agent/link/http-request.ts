@@ -2,12 +2,12 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Clock } from '../../platform/clock.ts';
-import type { Passage } from './credentials.ts';
+import type { ConnectionCredentials } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 
 interface HttpRequest {
   endpoint: Endpoint;
-  passage: Passage;
+  passage: ConnectionCredentials;
   method: 'GET' | 'POST';
   path: string;
   headers?: Record<string, string>;

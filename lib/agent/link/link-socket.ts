@@ -9,7 +9,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import type { ValuePayer } from '../../protocol/codec.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
-import { type Credentials, NO_CREDENTIALS, type Passage } from './credentials.ts';
+import { type Credentials, NO_CREDENTIALS, type ConnectionCredentials } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { answerTo, type HttpAnswer, retryAfterMsIn } from './http-request.ts';
 
@@ -71,14 +71,14 @@ export function dialWebSocket(clock: Clock, credentials = NO_CREDENTIALS): Dial 
 interface OpenedSocket {
   socket: WebSocket;
   endpoint: Endpoint;
-  passage: Passage;
+  passage: ConnectionCredentials;
 }
 
 export function openWebSocket(target: DialTarget, credentials: Credentials): OpenedSocket {
   const { endpoint, serverUuid, maxFrameBytes, localAddress } = target;
   if (!/^[\w.:-]+$/.test(endpoint.host)) throw new Error('not a host name');
   const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
-  const passage = credentials.passageTo(endpoint);
+  const passage = credentials.credentialsTo(endpoint);
   const scheme = passage.tls ? 'wss' : 'ws';
   const socket = new WebSocket(`${scheme}://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
     ...passage.tls,

@@ -30,7 +30,7 @@
 import type { RefuseFrame, WelcomeFrame } from '../../protocol/frames.ts';
 import { WELCOME_WITHIN_MS } from '../../protocol/limits.ts';
 import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
-import { isAllOld, lookAgainMs, namesAnother, wantsOldScheme } from './fallback.ts';
+import { isAllOld, lookAgainMs, namesAnother, shouldFallBack } from './fallback.ts';
 import {
   type Circumstances,
   candidatesOf,
@@ -344,7 +344,7 @@ function nextAddress(link: Draft): void {
 
 /** All endpoints were tried and none accepted the agent. */
 function endRound(link: Draft): void {
-  if (link.session || link.scheme === 'old' || !wantsOldScheme(link)) return giveUpRound(link);
+  if (link.session || link.scheme === 'old' || !shouldFallBack(link)) return giveUpRound(link);
   link.scheme = 'old';
   link.effects.push({ do: 'fall-back' });
   giveUpRound(link);

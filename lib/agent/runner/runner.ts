@@ -32,7 +32,7 @@ import { Lane } from './lane.ts';
 import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
-import { Unjournalled } from './unjournalled.ts';
+import { UnpersistedEnds } from './unjournalled.ts';
 
 interface RunnerDeps {
   clock: Clock;
@@ -76,7 +76,7 @@ export class Runner {
   readonly #untold = new Set<string>();
   /** Ended ids whose end is being written to disk. */
   readonly #journalling = new Set<string>();
-  readonly #unjournalled = new Unjournalled();
+  readonly #unpersistedEnds = new UnpersistedEnds();
   #repeatAt = 0;
   #paused = false;
   #stopping = false;
@@ -167,7 +167,7 @@ export class Runner {
     const works = [...this.#works.values()];
     this.#works.clear();
     this.#untold.clear();
-    this.#unjournalled.clear();
+    this.#unpersistedEnds.clear();
     for (const work of works) {
       work.timer.cancel();
       work.place?.leave();
@@ -233,7 +233,7 @@ export class Runner {
   }
 
   #repeatUnjournalled(attempt: Attempt): boolean {
-    const end = this.#unjournalled.endOf(attempt);
+    const end = this.#unpersistedEnds.endOf(attempt);
     if (end) this.#deps.outbox.send(end);
     return end !== undefined;
   }
@@ -353,7 +353,7 @@ export class Runner {
   }
 
   #sayUnjournalled(end: TaskEndFrame): void {
-    this.#unjournalled.add(end);
+    this.#unpersistedEnds.add(end);
     this.#deps.outbox.send(end);
   }
 

@@ -8,7 +8,7 @@ import type { Attempt } from './task-end.ts';
 
 const MAX_ENDS = 10_000;
 
-export class Unjournalled {
+export class UnpersistedEnds {
   readonly #ends = new Map<string, TaskEndFrame>();
 
   add(end: TaskEndFrame): void {

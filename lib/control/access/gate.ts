@@ -42,7 +42,7 @@ export interface Entry {
 }
 
 /** A request, before it is parsed. */
-export interface Coming extends Pick<Entry, 'address' | 'authorization'> {
+export interface UnparsedRequest extends Pick<Entry, 'address' | 'authorization'> {
   /** Its connection is above the limit. */
   isExcess: boolean;
 }
@@ -108,7 +108,7 @@ export class Gate {
   }
 
   /** Returns why a request is refused before it is parsed. Counts the request. */
-  tooMuch({ address, authorization, isExcess }: Coming): TooManyRequestsError | undefined {
+  tooMuch({ address, authorization, isExcess }: UnparsedRequest): TooManyRequestsError | undefined {
     if (this.isOpen) return undefined;
     if (isExcess && !this.#isRemembered(authorization))
       return new TooManyRequestsError('connections', 'connectionsPerSource', 1);

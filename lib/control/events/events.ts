@@ -39,7 +39,7 @@ export interface EventsDeps {
 }
 
 /** What a follower receives. */
-export interface ToldEvent {
+export interface DeliveredEvent {
   /** The position from which the follower can continue. */
   position: string;
   /** Undefined if only the position is sent: the follower wanted none of the events up to it. */
@@ -131,7 +131,7 @@ export class Events {
     filter: EventFilter,
     position: string | undefined,
     signal?: AbortSignal,
-  ): Promise<AsyncIterable<ToldEvent>> {
+  ): Promise<AsyncIterable<DeliveredEvent>> {
     if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
     const leavePlace = this.#takePlace(signal);
     try {
@@ -186,7 +186,7 @@ export class Events {
     return position;
   }
 
-  async *#tell(filter: EventFilter, from: Position, follower: Follower): AsyncGenerator<ToldEvent, void, undefined> {
+  async *#tell(filter: EventFilter, from: Position, follower: Follower): AsyncGenerator<DeliveredEvent, void, undefined> {
     const { isNew, signal, leavePlace } = follower;
     const turn = new Turn([this.#leaving.signal, this.#log.signal, ...(signal === undefined ? [] : [signal])]);
     const leave = this.#reader.listen(() => turn.next());

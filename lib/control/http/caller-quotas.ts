@@ -8,7 +8,7 @@ import { CnapiError } from '../../platform/errors.ts';
 import { SourceCounts } from '../access/source-limits.ts';
 
 /** The kind of a long-lasting request. */
-export type Lasting = 'stream' | 'wait';
+export type LongRequestKind = 'stream' | 'wait';
 
 export interface CallerQuotaOptions {
   /** Each 0: no limit. */
@@ -31,7 +31,7 @@ const KEYS = {
 
 export class CallerQuotas {
   readonly #options: CallerQuotaOptions;
-  readonly #counts: Readonly<Record<Lasting, SourceCounts>> = { stream: new SourceCounts(), wait: new SourceCounts() };
+  readonly #counts: Readonly<Record<LongRequestKind, SourceCounts>> = { stream: new SourceCounts(), wait: new SourceCounts() };
   #refused = 0;
 
   constructor(options: CallerQuotaOptions) {
@@ -44,11 +44,11 @@ export class CallerQuotas {
   }
 
   /** Counts one more until the returned function is called. @throws CallerQuotaError */
-  take(lasting: Lasting, caller: string | undefined): () => void {
+  take(kind: LongRequestKind, caller: string | undefined): () => void {
     if (caller === undefined) return () => undefined;
-    const { key, what } = KEYS[lasting];
+    const { key, what } = KEYS[kind];
     const limit = this.#options[key];
-    const counts = this.#counts[lasting];
+    const counts = this.#counts[kind];
     if (limit > 0 && counts.of(caller) >= limit) {
       this.#refused += 1;
       throw new CallerQuotaError(what, limit, key);

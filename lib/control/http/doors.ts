@@ -37,9 +37,9 @@ const BACKLOG = 8192;
 const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
 const SAY_AGAIN_MS = 60_000;
 
-export class Doors {
+export class ListenSockets {
   readonly #options: DoorsOptions;
-  readonly #doors: Server[] = [];
+  readonly #listenSockets: Server[] = [];
   readonly #handshakes: Handshakes | undefined;
   #open = 0;
   #taken = 0;
@@ -90,13 +90,13 @@ export class Doors {
     // first opened without sharing.
     if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
     try {
-      this.#doors.push(await this.#listen(http, { port, ...SHARED }));
+      this.#listenSockets.push(await this.#listen(http, { port, ...SHARED }));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOTSUP') throw error;
-      this.#doors.push(await this.#listen(http, { port, backlog: BACKLOG }));
+      this.#listenSockets.push(await this.#listen(http, { port, backlog: BACKLOG }));
       return portOf(http);
     }
-    while (this.#doors.length < DOORS) await this.#addDoor();
+    while (this.#listenSockets.length < DOORS) await this.#addDoor();
     return portOf(http);
   }
 
@@ -104,7 +104,7 @@ export class Doors {
   close(): void {
     // Closed as TCP servers: HTTP's own close would cut off callers that are about to send another
     // request on a keep-alive connection.
-    for (const door of this.#doors.splice(0)) TcpServer.prototype.close.call(door);
+    for (const ingress of this.#listenSockets.splice(0)) TcpServer.prototype.close.call(ingress);
   }
 
   cutHandshakes(): void {
@@ -116,9 +116,9 @@ export class Doors {
     // As for the HTTP server's own sockets: a TLS connection that its caller has closed must not
     // stay half open.
     const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
-    const door = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
-    this.#doors.push(await this.#listen(door, { port: portOf(http), ...SHARED }));
-    door.on('error', (error) => http.emit('error', error));
+    const ingress = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
+    this.#listenSockets.push(await this.#listen(ingress, { port: portOf(http), ...SHARED }));
+    ingress.on('error', (error) => http.emit('error', error));
   }
 
   async #listen(server: Server, options: { port: number; backlog: number; reusePort?: boolean }): Promise<Server> {

@@ -26,7 +26,7 @@ type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
 const MAX_PATH_CHARS = 500;
 
-export class Entrance {
+export class RequestAuthorizer {
   readonly #gate: Gate;
   readonly #audit: AuditLog;
   readonly #log: Logger;

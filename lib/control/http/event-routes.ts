@@ -1,7 +1,7 @@
 /** Live events of the whole fleet. Any instance serves all of them. */
 import { z } from 'zod';
 import { EVENT_KINDS, type EventKind } from '../events/event.ts';
-import type { ToldEvent } from '../events/events.ts';
+import type { DeliveredEvent } from '../events/events.ts';
 import { type ServerSentEvent, STREAM_BYTES } from './event-stream.ts';
 import { type Route, route } from './route.ts';
 import { list, text, uuid } from './rules.ts';
@@ -49,7 +49,7 @@ export const eventRoutes: Route[] = [
   }),
 ];
 
-async function* toServerSent(events: AsyncIterable<ToldEvent>): AsyncGenerator<ServerSentEvent> {
+async function* toServerSent(events: AsyncIterable<DeliveredEvent>): AsyncGenerator<ServerSentEvent> {
   for await (const { position, event } of events) {
     if (event === undefined) yield { id: position };
     else yield { id: position, name: event.kind, data: { ...event.body, time: event.storedAt.toISOString() } };

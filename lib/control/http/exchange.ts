@@ -12,7 +12,7 @@ import type { Random } from '../../platform/random.ts';
 import { plainAddress, sourceOf } from '../access/networks.ts';
 import { type Actor, NOBODY, OPEN } from '../access/token.ts';
 import type { AnswerShare } from './answer-budget.ts';
-import type { Lasting } from './caller-quotas.ts';
+import type { LongRequestKind } from './caller-quotas.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
 import type { Limits } from './limits.ts';
@@ -94,8 +94,8 @@ export class Exchange {
   }
 
   /** The request will last. @throws CallerQuotaError */
-  begin(lasting: Lasting): void {
-    const leave = this.#deps.limits.quotas.take(lasting, this.caller);
+  begin(kind: LongRequestKind): void {
+    const leave = this.#deps.limits.quotas.take(kind, this.caller);
     if (this.#response.closed) leave();
     else this.#leave = leave;
   }

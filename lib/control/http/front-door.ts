@@ -12,7 +12,7 @@ import { ForbiddenError, InvalidContentError, RequestTooLargeError } from './htt
 
 export const MAX_URL_CHARS = 8 * 1024;
 
-interface Knock {
+interface RequestHead {
   url: string;
   httpVersion: string;
   /** All Host headers of the request. */
@@ -24,12 +24,12 @@ interface Knock {
   hasToken: boolean;
 }
 
-export function knockOf(request: Knocking, scheme: Knock['scheme']): Knock {
+export function requestHeadOf(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
   const { url = '', httpVersion, headers, headersDistinct } = request;
   const hasToken = headers.authorization !== undefined;
   return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme, hasToken };
 }
-type Knocking = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
+type RawRequest = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
 
 /** The host names, besides loopback's, that a request may use for this instance. */
 export function namesOf(named: NamesGiven): ReadonlySet<string> {
@@ -55,20 +55,20 @@ export interface OwnNames {
 }
 
 /** Why a request is refused; undefined if it is not. */
-export function reasonToRefuse(knock: Knock, own: OwnNames): CnapiError | undefined {
-  if (knock.url.length > MAX_URL_CHARS)
+export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | undefined {
+  if (head.url.length > MAX_URL_CHARS)
     return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
-  if (!knock.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
-  const [host, ...others] = knock.hosts;
-  if (others.length > 0 || (host === undefined && knock.httpVersion !== '1.0'))
+  if (!head.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
+  const [host, ...others] = head.hosts;
+  if (others.length > 0 || (host === undefined && head.httpVersion !== '1.0'))
     return new InvalidContentError('The request has not one Host header');
-  if (host !== undefined && !isOurs(host, own, knock.hasToken)) {
+  if (host !== undefined && !isOurs(host, own, head.hasToken)) {
     return new ForbiddenError(
       `Host ${printable(host)} is not a name of this service; use its address or one of its names`,
     );
   }
-  if (knock.origin !== undefined && !isSameOrigin(knock.origin, knock.scheme, host)) {
-    return new ForbiddenError(`Requests from pages of ${printable(knock.origin)} are refused`);
+  if (head.origin !== undefined && !isSameOrigin(head.origin, head.scheme, host)) {
+    return new ForbiddenError(`Requests from pages of ${printable(head.origin)} are refused`);
   }
   return undefined;
 }

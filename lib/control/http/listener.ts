@@ -4,7 +4,7 @@
  * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in use.
  *
  *     new ──start()──▶ listening ──announceLeave()──▶ leaving
- *     leaving ──closeDoor()──▶ closed to new connections ──stop()──▶ stopped
+ *     leaving ──stopAccepting()──▶ closed to new connections ──stop()──▶ stopped
  *     any ──stop()──▶ stopped     (stop answers waits with 503; links are closed by their owner)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -17,11 +17,11 @@ import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { Certificates } from './certificates.ts';
-import { Doors } from './doors.ts';
-import type { Entrance } from './entrance.ts';
+import { ListenSockets } from './doors.ts';
+import type { RequestAuthorizer } from './entrance.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
-import { knockOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './front-door.ts';
+import { requestHeadOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './front-door.ts';
 import { OLDEST_TLS } from './handshakes.ts';
 import {
   ExpectationFailedError,
@@ -51,7 +51,7 @@ export interface ListenerOptions {
   version: string;
   routes: readonly Route[];
   services: Services;
-  entrance: Entrance;
+  authorizer: RequestAuthorizer;
   limits: Limits;
   metrics: Metrics;
   clock: Clock;
@@ -74,7 +74,7 @@ const KEEP_ALIVE_MS = 65_000;
 const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
 /** However many connections arrive. */
-const DOOR_CLOSES_WITHIN_MS = 1000;
+const ACCEPTS_WITHIN_MS = 1000;
 /** Two turns of an event loop with little to do. */
 const QUICK_TURNS_MS = 1;
 const MAX_HEADERS = 100;
@@ -97,7 +97,7 @@ export class HttpListener {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
-  readonly #doors: Doors;
+  readonly #listenSockets: ListenSockets;
   #port: number | undefined;
   #isLeaving = false;
   #isClosing = false;
@@ -105,10 +105,10 @@ export class HttpListener {
 
   constructor(options: ListenerOptions) {
     this.#options = options;
-    this.#own = { names: namesOf(options.config), anyAddress: !options.entrance.isOpen };
+    this.#own = { names: namesOf(options.config), anyAddress: !options.authorizer.isOpen };
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = options.config;
-    this.#doors = new Doors({ ...options, http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
+    this.#listenSockets = new ListenSockets({ ...options, http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
     for (const route of options.routes) this.#mount(route);
     this.#mountLink();
   }
@@ -118,14 +118,14 @@ export class HttpListener {
     // restify emits the server's errors again, and throws if nothing listens.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
-    this.#port = await this.#doors.open().finally(() => this.#restify.off('error', isThrown));
+    this.#port = await this.#listenSockets.open().finally(() => this.#restify.off('error', isThrown));
     this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 
   /** Unanswered requests, TLS handshakes, and one while the socket waits to close. */
   get unanswered(): number {
-    return this.#exchanges.size + this.#doors.handshakes + Number(this.#isClosing);
+    return this.#exchanges.size + this.#listenSockets.handshakes + Number(this.#isClosing);
   }
 
   /** This instance will leave: each answer is the last one on its connection. */
@@ -134,9 +134,9 @@ export class HttpListener {
   }
 
   /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
-  closeDoor(): void {
+  stopAccepting(): void {
     this.#isClosing = true;
-    this.#closeWhenNobodyComes(this.#doors.taken, this.#options.clock.now() + DOOR_CLOSES_WITHIN_MS);
+    this.#closeWhenNobodyComes(this.#listenSockets.taken, this.#options.clock.now() + ACCEPTS_WITHIN_MS);
   }
 
   /**
@@ -149,16 +149,16 @@ export class HttpListener {
     clock.afterPoll(() =>
       clock.afterPoll(() => {
         const now = clock.now();
-        const isQuiet = this.#doors.taken === seen && now - beganAt <= QUICK_TURNS_MS;
+        const isQuiet = this.#listenSockets.taken === seen && now - beganAt <= QUICK_TURNS_MS;
         if (isQuiet || now >= deadline) this.#close();
-        else this.#closeWhenNobodyComes(this.#doors.taken, deadline);
+        else this.#closeWhenNobodyComes(this.#listenSockets.taken, deadline);
       }),
     );
   }
 
   #close(): void {
     this.#isClosing = false;
-    this.#doors.close();
+    this.#listenSockets.close();
   }
 
   /** Answers waits with 503, gives replies in progress a second, closes the rest. */
@@ -179,12 +179,12 @@ export class HttpListener {
 
   /** Handshakes that failed; 0 without TLS. */
   get failedHandshakes(): number {
-    return this.#doors.failedHandshakes;
+    return this.#listenSockets.failedHandshakes;
   }
 
   /** Connections cut off without an answer, because the limit was reached. */
   get cutConnections(): number {
-    return this.#doors.cut;
+    return this.#listenSockets.cut;
   }
 
   get #scheme(): 'http' | 'https' {
@@ -196,7 +196,7 @@ export class HttpListener {
   }
 
   #createServer(): restify.Server {
-    const { version, log, entrance, certificates } = this.#options;
+    const { version, log, authorizer, certificates } = this.#options;
     const server = restify.createServer({
       ...(certificates && { httpsServerOptions: OLDEST_TLS }),
       name: `cnapi/${version}`,
@@ -221,9 +221,9 @@ export class HttpListener {
     http.maxHeadersCount = MAX_HEADERS;
     // `front-door.ts` requires it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
-    http.on('connection', (socket) => entrance.connected(socket));
+    http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {
-      const refusal = entrance.tooMuch(request) ?? new ExpectationFailedError();
+      const refusal = authorizer.tooMuch(request) ?? new ExpectationFailedError();
       void this.#exchange(request, response).send(errorReply(refusal));
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
@@ -253,14 +253,14 @@ export class HttpListener {
 
   /** At once if no token is required. */
   async #link(request: IncomingMessage, { socket, head, serverUuid }: Upgrade): Promise<void> {
-    const { entrance, onUpgrade } = this.#options;
+    const { authorizer, onUpgrade } = this.#options;
     try {
-      const actor = entrance.isOpen ? OPEN : await entrance.enterLink(request, serverUuid);
+      const actor = authorizer.isOpen ? OPEN : await authorizer.enterLink(request, serverUuid);
       if (socket.destroyed) return;
       const refusal = onUpgrade(request, { socket, head, serverUuid }, actor);
       if (refusal !== undefined) throw refusal;
       request.socket.off('error', destroyThis);
-      entrance.linked(request.socket, actor);
+      authorizer.linked(request.socket, actor);
     } catch (error) {
       if (isDefect(error)) this.#options.log.error({ err: error, server_uuid: serverUuid }, 'upgrade failed');
       replyAndHangUp(socket, errorReply(error));
@@ -269,8 +269,8 @@ export class HttpListener {
 
   /** True: continue to routing. Counts all; answers a refused upgrade on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const tooMuch = this.#options.entrance.tooMuch(request);
-    const reason = tooMuch ?? reasonToRefuse(knockOf(request, this.#scheme), this.#own);
+    const tooMuch = this.#options.authorizer.tooMuch(request);
+    const reason = tooMuch ?? reasonToRefuse(requestHeadOf(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);
@@ -344,8 +344,8 @@ export class HttpListener {
   async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
-      const { entrance, services } = this.#options;
-      return await entrance.carryOut(route, { request, path: request.params, exchange, services });
+      const { authorizer, services } = this.#options;
+      return await authorizer.carryOut(route, { request, path: request.params, exchange, services });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request failed');
@@ -383,7 +383,7 @@ export class HttpListener {
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
-    this.#doors.cutHandshakes();
+    this.#listenSockets.cutHandshakes();
     this.#options.certificates?.stop();
     this.#server.closeAllConnections();
     // Its listening sockets are closed already; this ends its timer.

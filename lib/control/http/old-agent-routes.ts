@@ -29,7 +29,7 @@ export const oldAgentRoutes: Route[] = [
         const refusal = services.newServers.refusalOf(actor, source, params.server_uuid);
         if (refusal !== undefined) throw refusal;
       });
-      if (isNew) await services.oldAgents.created(params.server_uuid);
+      if (isNew) await services.legacyAgents.created(params.server_uuid);
       await services.agentSources.record(params.server_uuid, source);
       return empty(200);
     },
@@ -47,7 +47,7 @@ export const oldAgentRoutes: Route[] = [
     preconditions: [],
     responses: { 204: { description: 'Heard' } },
     handler({ params, services, source }) {
-      services.oldAgents.heartbeat(params.server_uuid);
+      services.legacyAgents.heartbeat(params.server_uuid);
       services.agentSources.heard(params.server_uuid, source);
       return empty(204);
     },

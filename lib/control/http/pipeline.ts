@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../platform/errors.ts';
 import { plainAddress } from '../access/networks.ts';
 import type { Actor } from '../access/token.ts';
-import { NARROW } from '../servers/server-store.ts';
+import { CORE_PARTS } from '../servers/server-store.ts';
 import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
@@ -113,7 +113,7 @@ async function checkPreconditions(
   if (route.preconditions.length === 0) return undefined;
   const uuid = ids.server_uuid;
   if (uuid === undefined) throw new Error(`route ${route.name} has preconditions but no server_uuid`);
-  const found = await services.servers.get(uuid, NARROW);
+  const found = await services.servers.get(uuid, CORE_PARTS);
   if (found === undefined) throw new ServerNotFoundError(uuid);
   if (route.preconditions.includes('running') && !found.isRunning)
     throw new ServerNotRunningError(uuid, found.server.status);

@@ -7,7 +7,7 @@
 import type { z } from 'zod';
 import type { Actor, Need } from '../access/token.ts';
 import type { ServerObject } from '../servers/server.ts';
-import type { Lasting } from './caller-quotas.ts';
+import type { LongRequestKind } from './caller-quotas.ts';
 import type { ServerSentEvent } from './event-stream.ts';
 import type { Services } from './services.ts';
 
@@ -112,7 +112,7 @@ export interface Route<Schema extends z.ZodObject = z.ZodObject> {
   /** Memory reserved before the answer is made (`answer-budget.ts`); then its real size counts. */
   answerBytes?: number;
   /** The kind of long-lasting request, limited per caller (`caller-quotas.ts`). */
-  lasts?: Lasting;
+  lasts?: LongRequestKind;
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
   handler(context: RequestContext<z.output<Schema>>): Promise<Reply> | Reply;

@@ -23,7 +23,7 @@ import {
   uuid,
   uuidOrDefault,
 } from './rules.ts';
-import { breadthOf, lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, pick } from './server-view.ts';
+import { partSelectionOf, lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, pick } from './server-view.ts';
 
 export const serverUuid = { server_uuid: uuid() };
 
@@ -119,7 +119,7 @@ export const serverRoutes: Route[] = [
       const beatOf = extras && ((server: ServerObject) => lastHeartbeatOf(services, server));
       const query = {
         filter: { uuids: known, setup, headnode, reserved, reservoir, hostname },
-        breadth: breadthOf(extras),
+        partSelection: partSelectionOf(extras),
       };
       return answerRows<unknown, string>({
         limit: params.limit ?? MAX_LIST,

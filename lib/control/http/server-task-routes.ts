@@ -234,8 +234,8 @@ export const serverTaskRoutes: Route[] = [
     async handler({ params, services, isRunning, requestId, actor }) {
       const { server_uuid, limit = 100 } = params;
       // A legacy agent may also have tasks of an old CNAPI, which only it knows of.
-      if (isRunning && (await services.oldAgentCaller.has(server_uuid)))
-        return ok(historyFor(actor, await lastOf(services.oldAgentCaller.history(server_uuid, requestId), limit)));
+      if (isRunning && (await services.legacyAgentApi.has(server_uuid)))
+        return ok(historyFor(actor, await lastOf(services.legacyAgentApi.history(server_uuid, requestId), limit)));
       return answerRows<unknown, TaskPlace>({
         limit,
         async read(after, size) {
@@ -268,13 +268,13 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
     responses: { 204: { description: 'Done' }, ...notRunning },
     async handler(context) {
       const { params, services, requestId } = context;
-      if (!(await services.oldAgentCaller.has(params.server_uuid))) {
+      if (!(await services.legacyAgentApi.has(params.server_uuid))) {
         await runTask(context, `agent_${verb}`, {});
         return empty(204);
       }
       if (params.ticket_uuid !== undefined)
         throw new InvalidArgumentError(`To ${verb} an old agent is no task; it cannot be put under a ticket`);
-      await services.oldAgentCaller.setPaused(params.server_uuid, requestId, verb === 'pause');
+      await services.legacyAgentApi.setPaused(params.server_uuid, requestId, verb === 'pause');
       return empty(204);
     },
   });

@@ -3,7 +3,7 @@
  * are the reference's.
  */
 import type { ServerObject } from '../servers/server.ts';
-import type { Breadth } from '../servers/server-store.ts';
+import type { PartSelection } from '../servers/server-store.ts';
 
 type Json = Record<string, unknown>;
 
@@ -14,7 +14,7 @@ type Json = Record<string, unknown>;
 export const OVERPROVISION_RATIOS = { cpu: 4, ram: 1, disk: 1 } as const;
 
 /** What must be read for these extras. */
-export function breadthOf(extras: readonly string[] | undefined): Breadth {
+export function partSelectionOf(extras: readonly string[] | undefined): PartSelection {
   const wants = wantsOf(extras);
   return {
     agents: wants('agents', 'capacity'),

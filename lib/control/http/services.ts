@@ -7,7 +7,7 @@ import type { Tokens } from '../access/tokens.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import type { Events } from '../events/events.ts';
 import type { AgentSources } from '../legacy/agent-sources.ts';
-import type { OldAgentCaller } from '../legacy/caller.ts';
+import type { LegacyAgentApi } from '../legacy/caller.ts';
 import type { InstanceView } from '../roster/coordinator.ts';
 import type { RemovedServer } from '../servers/server-store.ts';
 import type { Servers } from '../servers/servers.ts';
@@ -32,7 +32,7 @@ interface RosterService {
 }
 
 /** Agents that post to any instance. */
-interface OldAgentsService {
+interface LegacyAgentsService {
   /** One posted a heartbeat; the server need not exist. */
   heartbeat(serverUuid: string): void;
   /** An agent's post created the server: it is `running` from now on. */
@@ -53,9 +53,9 @@ export interface Services {
     'create' | 'get' | 'list' | 'listOpen' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll' | 'stats'
   >;
   events: Pick<Events, 'follow'>;
-  oldAgentCaller: Pick<OldAgentCaller, 'has' | 'history' | 'setPaused'>;
+  legacyAgentApi: Pick<LegacyAgentApi, 'has' | 'history' | 'setPaused'>;
   roster: RosterService;
-  oldAgents: OldAgentsService;
+  legacyAgents: LegacyAgentsService;
   agentSources: Pick<AgentSources, 'heard' | 'record'>;
   newServers: Pick<NewServers, 'refusalOf'>;
   tokens: Pick<Tokens, 'create' | 'list' | 'revoke'>;

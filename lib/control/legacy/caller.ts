@@ -11,9 +11,9 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { kindOfAgent } from '../roster/roster.ts';
 import { readRow } from '../roster/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
-import type { PostedEnd, PostedTask, TaskMessenger } from '../tasks/messenger.ts';
+import type { PostedEnd, PostedTask, LegacyTaskSender } from '../tasks/messenger.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
-import { AgentCallError, type AgentReply, Messenger, type MessengerLimits } from './messenger.ts';
+import { AgentCallError, type AgentReply, LegacyHttpClient, type MessengerLimits } from './messenger.ts';
 import { readSources } from './source-store.ts';
 import { endOfError, endOfReply, failure, listOfReply } from './task-reply.ts';
 
@@ -42,7 +42,7 @@ class TooManyAgentRequestsError extends CnapiError {
   }
 }
 
-interface OldAgentCallerDeps {
+interface LegacyAgentApiDeps {
   database: Queryable;
   servers: Pick<Servers, 'sysinfoParts'>;
   clock: Clock;
@@ -64,15 +64,15 @@ const MAX_REQUESTS = 100;
 const LOCATE_TRIES = 30;
 const LOCATE_PAUSE_MS = 1_000;
 
-export class OldAgentCaller implements TaskMessenger {
-  readonly #deps: OldAgentCallerDeps;
-  readonly #messenger: Messenger;
+export class LegacyAgentApi implements LegacyTaskSender {
+  readonly #deps: LegacyAgentApiDeps;
+  readonly #messenger: LegacyHttpClient;
   #requests = 0;
   #refused = 0;
 
-  constructor(deps: OldAgentCallerDeps) {
+  constructor(deps: LegacyAgentApiDeps) {
     this.#deps = deps;
-    this.#messenger = new Messenger(deps);
+    this.#messenger = new LegacyHttpClient(deps);
   }
 
   /** For metrics. */

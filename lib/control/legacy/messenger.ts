@@ -75,14 +75,14 @@ const MAX_INTERIM = 8;
 const KEEPALIVE_AFTER_MS = 60_000;
 const REQUEST_ID = /^[\x21-\x7e]{1,200}$/;
 
-interface MessengerDeps {
+interface LegacyHttpClientDeps {
   clock: Clock;
   /** This instance's version, for User-Agent. */
   version: string;
   limits?: Partial<MessengerLimits>;
 }
 
-export class Messenger {
+export class LegacyHttpClient {
   readonly #clock: Clock;
   readonly #version: string;
   readonly #limits: MessengerLimits;
@@ -90,7 +90,7 @@ export class Messenger {
   readonly #stats: MessengerStats = { calls: 0, failed: 0, unread: 0 };
   readonly #reading = { bytes: 0 };
 
-  constructor({ clock, version, limits }: MessengerDeps) {
+  constructor({ clock, version, limits }: LegacyHttpClientDeps) {
     this.#clock = clock;
     this.#version = version;
     this.#limits = { ...DEFAULT_LIMITS, ...limits };

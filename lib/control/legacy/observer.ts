@@ -13,7 +13,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { doOnce } from '../../platform/moray/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Ticker } from '../roster/ticker.ts';
+import type { HealthyTimer } from '../roster/ticker.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';
 
@@ -23,14 +23,14 @@ interface ObserverTimes {
   oldGraceMs: number;
 }
 
-interface ObserverDeps {
+interface HeartbeatMonitorDeps {
   /** A database of one connection with short timeouts, used by nothing else. */
   database: Queryable;
   cnapiUuid: string;
   times: ObserverTimes;
-  ticker: Ticker;
+  healthyTimer: HealthyTimer;
   /** Whether this instance may now decide about servers that it never held. */
-  mayJudgeStrangers: () => boolean;
+  canJudgeForeignRows: () => boolean;
   clock: Clock;
   log: Logger;
 }
@@ -57,9 +57,9 @@ const MAX_BATCH = 2_000;
 const MIN_PAUSE_MS = 100;
 const RETRY_MS = 1_000;
 
-export class Observer {
+export class HeartbeatMonitor {
   readonly stats: ObserverStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
-  readonly #deps: ObserverDeps;
+  readonly #deps: HeartbeatMonitorDeps;
   readonly #sightings: Sightings;
   readonly #stopping = new AbortController();
   #wake = new AbortController();
@@ -67,13 +67,13 @@ export class Observer {
   #isFailing = false;
   #loop: Promise<void> | undefined;
 
-  constructor(deps: ObserverDeps) {
+  constructor(deps: HeartbeatMonitorDeps) {
     const { oldHeartbeatLifetimeMs: lifetimeMs, oldSightingsMs, oldGraceMs } = deps.times;
     const silenceMs = lifetimeMs + oldSightingsMs + oldGraceMs;
     this.#deps = deps;
     this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
-    deps.ticker.onTick((tickMs) => {
-      if (this.#sightings.countHealthyTick(tickMs) && deps.mayJudgeStrangers()) this.#wake.abort();
+    deps.healthyTimer.onTick((tickMs) => {
+      if (this.#sightings.countHealthyTick(tickMs) && deps.canJudgeForeignRows()) this.#wake.abort();
     });
   }
 
@@ -128,7 +128,7 @@ export class Observer {
   }
 
   #hear(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
-    const outcome = this.#sightings.hear(serverUuid, this.#deps.ticker.wellAt);
+    const outcome = this.#sightings.hear(serverUuid, this.#deps.healthyTimer.lastHealthyAt);
     if (outcome === 'dropped') this.stats.dropped += 1;
     return outcome;
   }
@@ -209,8 +209,8 @@ export class Observer {
   }
 
   async #judge(): Promise<void> {
-    const { cnapiUuid, database, log, mayJudgeStrangers } = this.#deps;
-    if (this.#stopping.signal.aborted || !mayJudgeStrangers()) return;
+    const { cnapiUuid, database, log, canJudgeForeignRows } = this.#deps;
+    if (this.#stopping.signal.aborted || !canJudgeForeignRows()) return;
     const due = this.#sightings.due();
     for (let at = 0; at < due.length; at += MAX_BATCH) {
       const batch = due.slice(at, at + MAX_BATCH);

@@ -24,7 +24,7 @@ import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';
-import type { Ticker } from '../roster/ticker.ts';
+import type { HealthyTimer } from '../roster/ticker.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';
@@ -71,7 +71,7 @@ export interface ConnectionParts {
 export interface ConnectionDeps {
   handlers: ConnectionHandlers;
   /** Counts the agent's deadlines in healthy ticks. */
-  ticker: Pick<Ticker, 'after'>;
+  healthyTimer: Pick<HealthyTimer, 'after'>;
   counters: LinkCounters;
   clock: Clock;
   log: Logger;
@@ -113,7 +113,7 @@ export class Connection implements SessionSocket {
     this.#stream = stream;
     this.serverUuid = serverUuid;
     this.#reads = new ReadLimiter(socket, deps);
-    this.#deadline = deps.ticker.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
+    this.#deadline = deps.healthyTimer.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
     stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));
     // An error also closes the socket, and the close is handled.
@@ -143,7 +143,7 @@ export class Connection implements SessionSocket {
       return;
     }
     this.#state = 'awaiting-inventory';
-    this.#deadline = this.#deps.ticker.after(INVENTORY_WITHIN_MS, () => this.#noInventory(session));
+    this.#deadline = this.#deps.healthyTimer.after(INVENTORY_WITHIN_MS, () => this.#noInventory(session));
     this.send(frame);
   }
 
@@ -310,7 +310,7 @@ export class Connection implements SessionSocket {
   }
 
   #pinging(): Pings {
-    this.#pings ??= new Pings({ socket: this.#socket, ticker: this.#deps.ticker });
+    this.#pings ??= new Pings({ socket: this.#socket, healthyTimer: this.#deps.healthyTimer });
     return this.#pings;
   }
 

@@ -3,7 +3,7 @@
  * the last, because newer work supersedes older, as with an agent's reports about its machine.
  * Owned by the link server, one for each kind. An idle key uses no memory.
  */
-export class Latest<Key> {
+export class KeyedCoalescer<Key> {
   /** The next piece of work, for each key whose work is running. */
   readonly #next = new Map<Key, (() => Promise<void>) | undefined>();
 

@@ -29,8 +29,8 @@ import {
   type ConnectionParts,
   type LinkCounters,
 } from './connection.ts';
-import { Latest } from './latest.ts';
-import type { Registry } from './registry.ts';
+import { KeyedCoalescer } from './latest.ts';
+import type { InventoriedSessions } from './registry.ts';
 
 /** What the link needs of the tasks. */
 interface TaskLink {
@@ -61,7 +61,7 @@ interface UpgradedSocket {
 
 interface LinkServerDeps {
   roster: Roster;
-  registry: Registry;
+  registry: InventoriedSessions;
   tasks: TaskLink;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
@@ -102,7 +102,7 @@ export class LinkServer {
   /** Of connections whose agent has not been greeted yet. */
   readonly #refusalsOfNew = new WeakMap<Connection, RefusalOfNew>();
   /** Sysinfo being stored: one at a time for each agent, the latest one last. */
-  readonly #latestSysinfo = new Latest<Connection>();
+  readonly #latestSysinfo = new KeyedCoalescer<Connection>();
   #sysinfoBytesHeld = 0;
   #isStopping = false;
   /** Upgrades answered with 503. */
@@ -122,11 +122,11 @@ export class LinkServer {
       inventory: (connection, session, frame) => this.#inventory(connection, session, frame),
       frame: (connection, session, frame, size) => this.#frame(connection, session, frame, size),
       closed: (connection, session) => this.#closed(connection, session),
-      broken: (_connection, session, reason, detail) => deps.roster.verdicts.lose(session, reason, detail),
+      broken: (_connection, session, reason, detail) => deps.roster.sessionLosses.lose(session, reason, detail),
       backedUp: (connection) => deps.roster.arrivals.noteBackedUp(connection),
     };
     const { clock, log } = deps;
-    this.#connectionDeps = { handlers, ticker: deps.roster.ticker, counters: this.#counters, clock, log };
+    this.#connectionDeps = { handlers, healthyTimer: deps.roster.healthyTimer, counters: this.#counters, clock, log };
   }
 
   get counters(): Readonly<LinkCounters> {
@@ -328,7 +328,7 @@ export class LinkServer {
     this.#connections.delete(connection);
     if (session === undefined) return;
     if (this.#isStopping) this.#deps.roster.sessions.end(session);
-    else this.#deps.roster.verdicts.lose(session, 'closed');
+    else this.#deps.roster.sessionLosses.lose(session, 'closed');
   }
 
   #addresses(): Address[] {

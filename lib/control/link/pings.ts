@@ -3,12 +3,12 @@
  * peer answers. Only the answer to a ping sent after the question counts. Deadlines are in healthy
  * ticks (law 4).
  */
-import type { Ticker } from '../roster/ticker.ts';
+import type { HealthyTimer } from '../roster/ticker.ts';
 import type { AgentSocket } from './agent-socket.ts';
 
 export class Pings {
   readonly #socket: AgentSocket;
-  readonly #ticker: Pick<Ticker, 'after'>;
+  readonly #healthyTimer: Pick<HealthyTimer, 'after'>;
   /**
    * Exists only while questions are open: after a stall of this instance every connection has a
    * Pings.
@@ -16,9 +16,9 @@ export class Pings {
   #waiting: Map<number, (isAlive: boolean) => void> | undefined;
   #number = 0;
 
-  constructor({ socket, ticker }: { socket: AgentSocket; ticker: Pick<Ticker, 'after'> }) {
+  constructor({ socket, healthyTimer }: { socket: AgentSocket; healthyTimer: Pick<HealthyTimer, 'after'> }) {
     this.#socket = socket;
-    this.#ticker = ticker;
+    this.#healthyTimer = healthyTimer;
     socket.on('pong', (data) => this.#waiting && this.#answered(Number(data.toString())));
   }
 
@@ -35,7 +35,7 @@ export class Pings {
   ask(withinMs: number): Promise<boolean> {
     return new Promise((resolve) => {
       const number = this.send();
-      const timer = this.#ticker.after(withinMs, () => this.#settle(number, false));
+      const timer = this.#healthyTimer.after(withinMs, () => this.#settle(number, false));
       this.#waiting ??= new Map();
       this.#waiting.set(number, (isAlive) => {
         timer.cancel();

@@ -2,7 +2,7 @@
 import type { Session, SessionTable } from '../roster/session.ts';
 import type { TaskSession, TaskSessions } from '../tasks/sessions.ts';
 
-export class Registry implements TaskSessions {
+export class InventoriedSessions implements TaskSessions {
   readonly #sessions: SessionTable;
   readonly #run: () => string;
   readonly #views = new WeakMap<Session, TaskSession>();

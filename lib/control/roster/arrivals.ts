@@ -18,10 +18,10 @@ import {
   mayAdmit,
   measure,
 } from './admission.ts';
-import type { Ticker } from './ticker.ts';
+import type { HealthyTimer } from './ticker.ts';
 
 interface ArrivalsDeps {
-  ticker: Ticker;
+  healthyTimer: HealthyTimer;
   eventLoop: EventLoop;
   /** The number of sessions, and of those that are being probed. */
   sessions: () => number;
@@ -49,7 +49,7 @@ export class Arrivals {
   constructor(deps: ArrivalsDeps) {
     this.#deps = deps;
     this.#state = beginAdmission(deps.clock.now());
-    deps.ticker.onFire((lateMs) => this.#measure(lateMs));
+    deps.healthyTimer.onFire((lateMs) => this.#measure(lateMs));
   }
 
   /** Agents per second that may be admitted at present. */

@@ -31,12 +31,12 @@ import {
   type Writer,
 } from './roster-store.ts';
 import type { Session, SessionSocket, SessionTable } from './session.ts';
-import type { Verdicts } from './verdicts.ts';
+import type { SessionLosses } from './verdicts.ts';
 
 interface AuthorityDeps {
   database: Queryable;
   sessions: SessionTable;
-  verdicts: Verdicts;
+  sessionLosses: SessionLosses;
   probes: Pick<ProbeCaller, 'isAlive'>;
   bus: Bus;
   writer: () => Writer;
@@ -144,7 +144,7 @@ export class Authority {
    */
   async confirmInventory(session: Session): Promise<boolean> {
     const isMine = (await this.#inventories.ask(session)) !== undefined;
-    if (!isMine) this.#deps.verdicts.supersede(session, 'the roster names another session');
+    if (!isMine) this.#deps.sessionLosses.supersede(session, 'the roster names another session');
     else if (!session.isEnded) session.isInventoried = true;
     return isMine && !session.isEnded;
   }
@@ -234,9 +234,9 @@ export class Authority {
         { hello, socket, isOpen },
         { code: 'superseded', message: 'a later connection was accepted' },
       );
-    this.#deps.verdicts.forget(hello.serverUuid);
+    this.#deps.sessionLosses.forget(hello.serverUuid);
     if (added.replaced !== undefined)
-      this.#deps.verdicts.supersede(added.replaced, `replaced by epoch ${accepted.epoch}`);
+      this.#deps.sessionLosses.supersede(added.replaced, `replaced by epoch ${accepted.epoch}`);
     this.#deps.log.info(
       {
         server_uuid: hello.serverUuid,

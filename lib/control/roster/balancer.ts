@@ -12,11 +12,11 @@ import { surplusOf } from './balance.ts';
 import type { InstanceRow } from './instance-store.ts';
 import { Relocation } from './relocation.ts';
 import type { SessionTable } from './session.ts';
-import type { Ticker } from './ticker.ts';
+import type { HealthyTimer } from './ticker.ts';
 
 interface BalancerDeps {
   sessions: SessionTable;
-  ticker: Ticker;
+  healthyTimer: HealthyTimer;
   /** The live runs, as last read, and the run of this instance. */
   instances: {
     readonly live: readonly InstanceRow[];
@@ -50,7 +50,7 @@ export class Balancer {
   constructor(deps: BalancerDeps) {
     this.#deps = deps;
     this.#relocation = new Relocation({ clock: deps.clock, pauseMs: () => ASK_AGAIN_MS });
-    deps.ticker.onTick((tickMs) => this.#tick(tickMs));
+    deps.healthyTimer.onTick((tickMs) => this.#tick(tickMs));
   }
 
   #tick(tickMs: number): void {

@@ -25,8 +25,8 @@ import { InstanceNotFoundError, LastInstanceError } from './roster-errors.ts';
 import type { Writer } from './roster-store.ts';
 import { SessionTable } from './session.ts';
 import { readStatusHistory, type StatusChange } from './status-history.ts';
-import { Ticker } from './ticker.ts';
-import { Verdicts } from './verdicts.ts';
+import { HealthyTimer } from './ticker.ts';
+import { SessionLosses } from './verdicts.ts';
 import { Watch } from './watch.ts';
 
 interface RosterConfig {
@@ -56,7 +56,7 @@ interface RosterDeps {
   /** Where this instance is reached; called at start(). */
   identity: () => InstanceIdentity;
   /** What the rest of the process does when this instance leaves. */
-  door: DrainDoor;
+  ingress: DrainDoor;
   config: RosterConfig;
   eventLoop: EventLoop;
   clock: Clock;
@@ -94,13 +94,13 @@ export class Roster {
   readonly instances: Instances;
   readonly arrivals: Arrivals;
   readonly authority: Authority;
-  readonly verdicts: Verdicts;
+  readonly sessionLosses: SessionLosses;
   readonly reaper: Reaper;
   readonly balancer: Balancer;
   readonly evacuation: Evacuation;
   readonly drainer: Drainer;
   /** Deadlines that judge agents are counted in its ticks. */
-  readonly ticker: Ticker;
+  readonly healthyTimer: HealthyTimer;
   readonly #deps: RosterDeps;
   readonly #watch: Watch;
   readonly #probes: ProbeCaller;
@@ -114,27 +114,27 @@ export class Roster {
     const { bus, clock, cnapiUuid, config, database, log, random } = deps;
     const { sessions } = this;
     this.#deps = deps;
-    const ticker = new Ticker({ clock, checkMs: config.checkMs });
-    this.ticker = ticker;
+    const healthyTimer = new HealthyTimer({ clock, checkMs: config.checkMs });
+    this.healthyTimer = healthyTimer;
     const countAgents = () => sessions.size;
     this.instances = new Instances({
       ...deps,
       database: deps.beatDatabase,
-      ticker,
+      healthyTimer,
       times: config,
       countAgents,
       admission: () => this.arrivals.admission,
     });
     const run = () => this.instances.run;
     const writer = (): Writer => ({ cnapiUuid, run: run() });
-    this.verdicts = new Verdicts({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
-    this.#probes = new ProbeCaller({ bus, sessions, run, ticker, random });
-    const common = { sessions, verdicts: this.verdicts, database, writer, clock, log };
+    this.sessionLosses = new SessionLosses({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
+    this.#probes = new ProbeCaller({ bus, sessions, run, healthyTimer, random });
+    const common = { sessions, sessionLosses: this.sessionLosses, database, writer, clock, log };
     this.authority = new Authority({ ...common, probes: this.#probes, bus });
     const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
-    this.#watch = new Watch({ ...common, ticker, run, limits });
+    this.#watch = new Watch({ ...common, healthyTimer, run, limits });
     this.arrivals = new Arrivals({
-      ticker,
+      healthyTimer,
       eventLoop: deps.eventLoop,
       sessions: countAgents,
       quiet: () => this.#watch.quiet,
@@ -146,12 +146,12 @@ export class Roster {
     });
     this.reaper = new Reaper({
       ...common,
-      ticker,
-      mayJudgeStrangers: () => this.instances.mayJudgeStrangers,
+      healthyTimer,
+      canJudgeForeignRows: () => this.instances.canJudgeForeignRows,
       slowPollMs: () => this.slowPollMs,
       adoptGraceMs: config.adoptGraceMs,
     });
-    this.balancer = new Balancer({ ...common, ticker, instances: this.instances, ...config });
+    this.balancer = new Balancer({ ...common, healthyTimer, instances: this.instances, ...config });
     this.evacuation = new Evacuation({
       ...common,
       addresses: () => this.#otherAddresses(this.instances.live.filter(({ admission }) => admission !== 'closed')),
@@ -162,13 +162,13 @@ export class Roster {
       sessions,
       announce: () => this.instances.announceDrain(),
       otherAddresses: () => this.#addressesToLeaveFor(),
-      endVerdicts: () => void this.verdicts.stop(),
+      endVerdicts: () => void this.sessionLosses.stop(),
       times: config,
     });
     this.instances.listen({
       toldToDrain: () => this.drainer.begin('asked to over REST'),
       runRenewed: () => this.#runRenewed(),
-      fellSick: (trouble) => {
+      onUnhealthy: (trouble) => {
         if (!this.#isStopped) this.evacuation.begin(trouble);
       },
       recovered: () => this.#recovered(),
@@ -192,7 +192,7 @@ export class Roster {
 
   /** Resolves when the instance is live, or when `signal` has aborted. */
   async start(signal: AbortSignal): Promise<void> {
-    this.ticker.start();
+    this.healthyTimer.start();
     await this.instances.start(signal);
     if (this.#isStopped || signal.aborted) return;
     this.#hear();
@@ -213,9 +213,9 @@ export class Roster {
     this.#isStopped = true;
     this.evacuation.end();
     this.#hearing?.close();
-    const drivers = [this.drainer, this.verdicts, this.reaper, this.#watch, this.instances];
+    const drivers = [this.drainer, this.sessionLosses, this.reaper, this.#watch, this.instances];
     await Promise.all(drivers.map((driver) => driver.stop()));
-    this.ticker.stop();
+    this.healthyTimer.stop();
   }
 
   /** Whether callers should be sent here now, and why not. */
@@ -283,7 +283,7 @@ export class Roster {
     if (previousRun === null || epoch === null) return;
     const session = this.sessions.get(serverUuid);
     // A session of a higher epoch was accepted after the removal.
-    if (session !== undefined && session.epoch <= epoch) this.verdicts.supersede(session, 'its server was removed');
+    if (session !== undefined && session.epoch <= epoch) this.sessionLosses.supersede(session, 'its server was removed');
     if (previousRun === this.instances.run) return;
     const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch };
     this.#deps.bus.publish(runTopic(previousRun), message);

@@ -26,7 +26,7 @@ interface DrainerDeps {
    */
   endVerdicts: () => void;
   /** The rest of the process: what callers and waits see of the drain. */
-  door: DrainDoor;
+  ingress: DrainDoor;
   times: DrainTimes;
   clock: Clock;
   log: Logger;
@@ -72,9 +72,9 @@ export class Drainer {
   /** Begins the drain; calling it again changes nothing. */
   begin(why: string): void {
     if (this.#state !== undefined) return;
-    const { clock, log, door, sessions } = this.#deps;
+    const { clock, log, ingress, sessions } = this.#deps;
     log.info({ why, agents: sessions.size }, 'instance: serving -> draining');
-    door.announce();
+    ingress.announce();
     this.#timer = clock.every(TICK_MS, () => this.#tick());
     const { state, effects } = beginDrain(clock.now());
     this.#state = state;
@@ -88,26 +88,26 @@ export class Drainer {
   }
 
   #tick(): void {
-    const { door, otherAddresses, sessions } = this.#deps;
-    const view = { others: otherAddresses().length, agents: sessions.size, unanswered: door.unanswered() };
+    const { ingress, otherAddresses, sessions } = this.#deps;
+    const view = { others: otherAddresses().length, agents: sessions.size, unanswered: ingress.unanswered() };
     this.#step({ type: 'tick', view });
   }
 
   #step(event: DrainEvent): void {
     const before = this.#state;
     if (before === undefined || this.#timer === undefined) return;
-    const { clock, log, sessions, times, door } = this.#deps;
+    const { clock, log, sessions, times, ingress } = this.#deps;
     const { state, effects } = stepDrain(before, event, clock.now(), times);
     this.#state = state;
     if (state.phase !== before.phase) {
-      const left = { agents: sessions.size, unanswered: door.unanswered() };
+      const left = { agents: sessions.size, unanswered: ingress.unanswered() };
       log.info({ from: before.phase, to: state.phase, event: event.type, ...left }, 'instance: draining');
     }
     for (const effect of effects) this.#do(effect);
   }
 
   #do(effect: DrainEffect): void {
-    const { door } = this.#deps;
+    const { ingress } = this.#deps;
     switch (effect.do) {
       case 'announce':
         this.#announcing = this.#announce();
@@ -116,12 +116,12 @@ export class Drainer {
         return this.#tellAgents(effect.atMost, effect.withinMs);
       case 'close-door':
         this.#leaveBehind();
-        return door.close();
+        return ingress.close();
       case 'end-waits':
-        return door.endWaits();
+        return ingress.endWaits();
       case 'leave':
         this.#timer?.cancel();
-        return door.leave();
+        return ingress.leave();
       default:
         return effect satisfies never;
     }

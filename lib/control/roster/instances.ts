@@ -32,7 +32,7 @@ import {
   wasToldToDrain,
 } from './instance-store.ts';
 import { LeaseObserver } from './lease.ts';
-import type { Ticker } from './ticker.ts';
+import type { HealthyTimer } from './ticker.ts';
 
 interface InstancesTimes {
   beatMs: number;
@@ -47,7 +47,7 @@ interface InstancesDeps {
   cnapiUuid: string;
   /** Where this instance is reached; known once it listens. */
   identity: () => InstanceIdentity;
-  ticker: Ticker;
+  healthyTimer: HealthyTimer;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -62,7 +62,7 @@ interface InstancesListener {
   /** The run was found dead; `newRun` is live from now on. */
   runRenewed?(oldRun: string, newRun: string): void;
   /** It cannot act for its agents now. */
-  fellSick?(trouble: string): void;
+  onUnhealthy?(trouble: string): void;
   recovered?(): void;
   /** Its row says that it must leave. */
   toldToDrain?(): void;
@@ -70,7 +70,7 @@ interface InstancesListener {
   runsEnded?(runs: readonly string[]): void;
 }
 
-const BEATS_TO_FALL_SICK = 2;
+const FAILED_BEATS_TO_UNHEALTHY = 2;
 
 export class Instances {
   readonly #deps: InstancesDeps;
@@ -97,8 +97,8 @@ export class Instances {
     this.#deps = deps;
     this.#observer = new LeaseObserver(deps.times.leaseMs);
     this.#run = deps.random.uuid();
-    deps.ticker.onTick((tickMs) => this.#countTick(tickMs));
-    deps.ticker.onStall(deps.times.silenceMs, (stalledMs) => this.#noteStall(stalledMs));
+    deps.healthyTimer.onTick((tickMs) => this.#countTick(tickMs));
+    deps.healthyTimer.onStall(deps.times.silenceMs, (stalledMs) => this.#noteStall(stalledMs));
   }
 
   listen(listener: InstancesListener): void {
@@ -117,20 +117,20 @@ export class Instances {
    * Why this instance cannot act for its agents, for people to read; undefined while it is healthy.
    */
   get trouble(): string | undefined {
-    if (!this.isDatabaseWell) return this.#databaseTrouble;
-    return this.#stalledBeats < BEATS_TO_FALL_SICK ? undefined : 'this process cannot keep up with its work';
+    if (!this.isDatabaseHealthy) return this.#databaseTrouble;
+    return this.#stalledBeats < FAILED_BEATS_TO_UNHEALTHY ? undefined : 'this process cannot keep up with its work';
   }
 
   /** False after two failed beats, until one succeeds. */
-  get isDatabaseWell(): boolean {
-    return this.#failedBeats < BEATS_TO_FALL_SICK;
+  get isDatabaseHealthy(): boolean {
+    return this.#failedBeats < FAILED_BEATS_TO_UNHEALTHY;
   }
 
   /**
    * Whether this instance has run long enough, without a stall or a lost database, to change the
    * status of servers that it never held.
    */
-  get mayJudgeStrangers(): boolean {
+  get canJudgeForeignRows(): boolean {
     return this.trouble === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
   }
 
@@ -195,7 +195,7 @@ export class Instances {
 
   async #beatOnce(): Promise<void> {
     this.#noteStalling();
-    if (this.#stalledBeats >= BEATS_TO_FALL_SICK) {
+    if (this.#stalledBeats >= FAILED_BEATS_TO_UNHEALTHY) {
       // Its lease must lapse: it changes no status, and its agents have been asked to leave.
       this.#observer.readFailed();
       return;
@@ -295,7 +295,7 @@ export class Instances {
   }
 
   #noteStalling(): void {
-    const isStalled = this.#deps.ticker.sinceHealthyMs > this.#deps.times.leaseMs;
+    const isStalled = this.#deps.healthyTimer.sinceHealthyMs > this.#deps.times.leaseMs;
     this.#change(() => {
       this.#stalledBeats = isStalled ? this.#stalledBeats + 1 : 0;
     });
@@ -324,7 +324,7 @@ export class Instances {
     const after = this.trouble;
     if (before === undefined && after !== undefined) {
       this.#deps.log.error({ run: this.#run, trouble: after }, 'instance: healthy -> unhealthy');
-      for (const listener of this.#listeners) listener.fellSick?.(after);
+      for (const listener of this.#listeners) listener.onUnhealthy?.(after);
     } else if (before !== undefined && after === undefined) {
       this.#standingMs = 0;
       this.#deps.log.info({ run: this.#run, trouble: before }, 'instance: unhealthy -> healthy');

@@ -8,13 +8,13 @@ import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { type RunMessage, runTopic } from '../../platform/bus/topics.ts';
 import type { Random } from '../../platform/random.ts';
 import type { SessionTable } from './session.ts';
-import type { Ticker } from './ticker.ts';
+import type { HealthyTimer } from './ticker.ts';
 
 interface ProbeDeps {
   bus: Bus;
   sessions: SessionTable;
   run: () => string;
-  ticker: Pick<Ticker, 'after'>;
+  healthyTimer: Pick<HealthyTimer, 'after'>;
   random: Random;
 }
 
@@ -54,7 +54,7 @@ export class ProbeCaller {
   }
 
   #askThere(serverUuid: string, { run, epoch }: ProbeTarget): Promise<boolean> {
-    const { bus, ticker, random } = this.#deps;
+    const { bus, healthyTimer, random } = this.#deps;
     const reply = `probe:${random.uuid()}`;
     return new Promise((resolve) => {
       const finish = (isAlive: boolean) => {
@@ -62,7 +62,7 @@ export class ProbeCaller {
         subscription.close();
         resolve(isAlive);
       };
-      const timer = ticker.after(PROBE_MS, () => finish(false));
+      const timer = healthyTimer.after(PROBE_MS, () => finish(false));
       const subscription: Subscription = bus.subscribe(
         reply,
         (message) => message.alive === true && finish(true),

@@ -13,17 +13,17 @@ import { Orphans } from './orphans.ts';
 import type { HeldRow } from './roster.ts';
 import { type PolledRow, pollRows, recordOrphans, type Writer } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
-import type { Ticker } from './ticker.ts';
-import type { Verdicts } from './verdicts.ts';
+import type { HealthyTimer } from './ticker.ts';
+import type { SessionLosses } from './verdicts.ts';
 
 interface ReaperDeps {
   database: Queryable;
   sessions: SessionTable;
-  verdicts: Verdicts;
-  ticker: Ticker;
+  sessionLosses: SessionLosses;
+  healthyTimer: HealthyTimer;
   writer: () => Writer;
   /** Whether this instance may now change the status of servers that it never held. */
-  mayJudgeStrangers: () => boolean;
+  canJudgeForeignRows: () => boolean;
   slowPollMs: () => number;
   adoptGraceMs: number;
   clock: Clock;
@@ -47,7 +47,7 @@ export class Reaper {
     this.#deps = deps;
     this.#orphans = new Orphans(deps.adoptGraceMs);
     // Ticks do not count while a poll is running: its answer describes the moment of the read.
-    deps.ticker.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
+    deps.healthyTimer.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
   }
 
   get orphans(): number {
@@ -118,7 +118,7 @@ export class Reaper {
       if (session.run !== run || session.registration > sentAt) continue;
       const row = mine.get(session.serverUuid);
       if (row?.epoch === session.epoch && row.isRunning) continue;
-      this.#deps.verdicts.supersede(session, 'its row in the roster is no longer its own');
+      this.#deps.sessionLosses.supersede(session, 'its row in the roster is no longer its own');
     }
   }
 
@@ -128,7 +128,7 @@ export class Reaper {
    */
   #isOwnerless(row: PolledRow, run: string): boolean {
     if (!row.isRunning) return false;
-    if (row.run !== run) return this.#deps.mayJudgeStrangers();
+    if (row.run !== run) return this.#deps.canJudgeForeignRows();
     const { sessions } = this.#deps;
     return !sessions.isPending(row.serverUuid) && sessions.get(row.serverUuid)?.epoch !== row.epoch;
   }

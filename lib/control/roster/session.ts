@@ -5,7 +5,7 @@
  *     pending ──accept statement applied──▶ live ──inventory recorded──▶ live, inventoried
  *        └─refused, or its socket closed──▶ gone            any live ──end()──▶ ended, for good
  *
- * The table is plain data: the authority adds sessions, `Verdicts` ends them, the link reads them.
+ * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads them.
  */
 import type { Address, InstanceFrame } from '../../protocol/frames.ts';
 import type { LossReason } from './roster.ts';

@@ -16,7 +16,7 @@ type TickListener = (tickMs: number) => void;
 type FireListener = (lateMs: number) => void;
 type StallListener = (stalledMs: number) => void;
 
-export class Ticker {
+export class HealthyTimer {
   readonly #clock: Clock;
   readonly #checkMs: number;
   readonly #tickListeners: TickListener[] = [];
@@ -64,7 +64,7 @@ export class Ticker {
   }
 
   /** The last moment at which this process certainly kept up: now, unless a tick is overdue. */
-  get wellAt(): number {
+  get lastHealthyAt(): number {
     const now = this.#clock.now();
     return now - this.#healthyAt > this.#checkMs * 2 ? this.#healthyAt : now;
   }

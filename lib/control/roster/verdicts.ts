@@ -17,7 +17,7 @@ import { type LossReason, STATUS_REASONS } from './roster.ts';
 import { type Loss, recordLosses } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 
-interface VerdictsDeps {
+interface SessionLossesDeps {
   /** A database of one connection with short timeouts; nothing else uses it. */
   database: Queryable;
   sessions: SessionTable;
@@ -29,12 +29,12 @@ interface VerdictsDeps {
 /** Losses of one statement: bounds its locks and its time. */
 const MAX_BATCH = 2_000;
 
-export class Verdicts {
-  readonly #deps: VerdictsDeps;
+export class SessionLosses {
+  readonly #deps: SessionLossesDeps;
   readonly #losses: BatchQueue<Loss>;
   #isStopped = false;
 
-  constructor(deps: VerdictsDeps) {
+  constructor(deps: SessionLossesDeps) {
     this.#deps = deps;
     this.#losses = new BatchQueue<Loss>({
       ...deps,

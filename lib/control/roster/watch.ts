@@ -10,14 +10,14 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 import { countTick, hear, type SilenceLimits } from './silence.ts';
-import type { Ticker } from './ticker.ts';
-import type { Verdicts } from './verdicts.ts';
+import type { HealthyTimer } from './ticker.ts';
+import type { SessionLosses } from './verdicts.ts';
 
 export interface WatchDeps {
   database: Queryable;
   sessions: SessionTable;
-  verdicts: Verdicts;
-  ticker: Ticker;
+  sessionLosses: SessionLosses;
+  healthyTimer: HealthyTimer;
   run: () => string;
   limits: SilenceLimits;
   log: Logger;
@@ -38,7 +38,7 @@ export class Watch {
 
   constructor(deps: WatchDeps) {
     this.#deps = deps;
-    deps.ticker.onTick((tickMs) => this.#tick(tickMs));
+    deps.healthyTimer.onTick((tickMs) => this.#tick(tickMs));
   }
 
   /**
@@ -65,7 +65,7 @@ export class Watch {
       const due = countTick(session, tickMs, this.#deps.limits);
       if (session.isProbed) quiet += 1;
       if (due === 'probe') session.socket.probe();
-      else if (due === 'silent') this.#deps.verdicts.lose(session, 'silent');
+      else if (due === 'silent') this.#deps.sessionLosses.lose(session, 'silent');
       else if (session.run !== run && session.heardAt > this.#renewedAt) isRenewalDue = true;
     }
     this.quiet = quiet;
@@ -91,11 +91,11 @@ export class Watch {
     for (const session of batch) {
       if (inUse.has(session.serverUuid)) continue;
       if (!renewed.has(session.serverUuid)) {
-        this.#deps.verdicts.supersede(session, 'its row went to another session while this run counted as dead');
+        this.#deps.sessionLosses.supersede(session, 'its row went to another session while this run counted as dead');
         continue;
       }
       this.#deps.sessions.moveToRun(session, run);
-      this.#deps.verdicts.followRun(session);
+      this.#deps.sessionLosses.followRun(session);
     }
     if (renewed.size > 0) this.#deps.log.info({ run, sessions: renewed.size }, 'sessions: old run -> new run');
   }

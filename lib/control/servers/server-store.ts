@@ -17,16 +17,16 @@ export interface ServerFilter {
 }
 
 /** Which of a server's wider parts to read. */
-export interface Breadth {
+export interface PartSelection {
   agents: boolean;
   report: boolean;
   sysinfo: boolean;
   lastHeartbeat: boolean;
 }
 
-export const WHOLE: Breadth = { agents: true, report: true, sysinfo: true, lastHeartbeat: true };
+export const ALL_PARTS: PartSelection = { agents: true, report: true, sysinfo: true, lastHeartbeat: true };
 /** Enough for most questions about a server, at a fraction of the cost of a whole one. */
-export const NARROW: Breadth = { agents: false, report: false, sysinfo: false, lastHeartbeat: false };
+export const CORE_PARTS: PartSelection = { agents: false, report: false, sysinfo: false, lastHeartbeat: false };
 
 interface PartsRow {
   document: Json & { uuid: string };
@@ -62,7 +62,7 @@ interface ServerChunk {
 export async function listServers(
   database: Queryable,
   filter: ServerFilter,
-  breadth: Breadth,
+  partSelection: PartSelection,
   { limit, offset, after, bytes = Number.MAX_SAFE_INTEGER }: ListPart,
 ): Promise<ServerChunk> {
   const values: unknown[] = [limit, offset, bytes];
@@ -70,37 +70,37 @@ export async function listServers(
   const isPlain = conditions.length === 1;
   if (after !== undefined) conditions.push(`s.uuid > $${values.push(after)}::uuid`);
   const { rows } = await database.query<PartsRow & { total: number }>(
-    `select ${namesOf(breadth)}, total from (
+    `select ${namesOf(partSelection)}, total from (
        select *, coalesce(sum(bytes) over (order by uuid rows between unbounded preceding and 1 preceding), 0) as bytes_before,
          count(*) over () as total
-       from (select ${columnsOf(breadth)}, s.uuid, ${sizeOf(breadth)} as bytes ${fromOf(breadth)}
+       from (select ${columnsOf(partSelection)}, s.uuid, ${sizeOf(partSelection)} as bytes ${fromOf(partSelection)}
          where ${conditions.join(' and ')} order by s.uuid limit $1::bigint offset $2::bigint) part) measured
      where bytes_before < $3::bigint order by uuid`,
     values,
     // Filters have too many combinations to keep a prepared statement for each.
-    isPlain ? { name: `list servers ${after === undefined ? '' : 'on '}with ${partsOf(breadth)}` } : {},
+    isPlain ? { name: `list servers ${after === undefined ? '' : 'on '}with ${partsOf(partSelection)}` } : {},
   );
   const isOver = rows.length === 0 || (rows.length < limit && rows.length === rows[0]?.total);
-  return { servers: rows.map((row) => toParts(row, breadth)), next: isOver ? undefined : rows.at(-1)?.document.uuid };
+  return { servers: rows.map((row) => toParts(row, partSelection)), next: isOver ? undefined : rows.at(-1)?.document.uuid };
 }
 
 export async function readServer(
   database: Queryable,
   serverUuid: string,
-  breadth: Breadth,
+  partSelection: PartSelection,
 ): Promise<ServerParts | undefined> {
   const { rows } = await database.query<PartsRow>(
-    `select ${columnsOf(breadth)} ${fromOf(breadth)} where s.uuid = $1::uuid`,
+    `select ${columnsOf(partSelection)} ${fromOf(partSelection)} where s.uuid = $1::uuid`,
     [serverUuid],
-    { name: `read server with ${partsOf(breadth)}` },
+    { name: `read server with ${partsOf(partSelection)}` },
   );
-  return rows[0] === undefined ? undefined : toParts(rows[0], breadth);
+  return rows[0] === undefined ? undefined : toParts(rows[0], partSelection);
 }
 
 /** Short names, because only the first 63 characters of a statement's name count. */
-const partsOf = (breadth: Breadth): string =>
-  (Object.keys(breadth) as (keyof Breadth)[])
-    .filter((part) => breadth[part])
+const partsOf = (partSelection: PartSelection): string =>
+  (Object.keys(partSelection) as (keyof PartSelection)[])
+    .filter((part) => partSelection[part])
     .sort()
     .join(' ');
 
@@ -234,17 +234,17 @@ export async function readStanding(
  * The size in memory: megabytes can compress to a few KB. Concatenating a jsonb with an empty one
  * decompresses it, which costs much less than its text.
  */
-function sizeOf(breadth: Breadth): string {
+function sizeOf(partSelection: PartSelection): string {
   const columns = [
     's._value',
-    ...(breadth.report ? ['r.vms', 'r.memory', 'r.disk'] : []),
-    ...(breadth.sysinfo ? ['i.sysinfo'] : []),
+    ...(partSelection.report ? ['r.vms', 'r.memory', 'r.disk'] : []),
+    ...(partSelection.sysinfo ? ['i.sysinfo'] : []),
   ];
   return columns.map((column) => `coalesce(pg_column_size(${column} || '{}'), 0)`).join(' + ');
 }
 
 /** The names of the columns, when they are read. */
-function namesOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
+function namesOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
   return [
     'document, status, epoch',
     ...(report ? ['vms, memory, disk'] : []),
@@ -257,7 +257,7 @@ function namesOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
  * Reads the document as it is stored: removing a key from a jsonb costs the database as much as the
  * rest of a list.
  */
-function columnsOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
+function columnsOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
   return [
     's._value as document, a.status, a.epoch',
     ...(report ? ['r.vms, r.memory, r.disk'] : []),
@@ -266,7 +266,7 @@ function columnsOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
   ].join(', ');
 }
 
-function fromOf({ report, sysinfo, lastHeartbeat }: Breadth): string {
+function fromOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
   return [
     'from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid',
     ...(report ? ['left join cnapi_server_reports r on r.server_uuid = s.uuid'] : []),
@@ -289,15 +289,15 @@ function conditionsOf({ uuids, datacenter, hostname, ...flags }: ServerFilter, v
   return conditions;
 }
 
-function toParts(row: PartsRow, breadth: Breadth): ServerParts {
+function toParts(row: PartsRow, partSelection: PartSelection): ServerParts {
   const { document, status, epoch, vms, memory, disk, sysinfo, last_heartbeat } = row;
   return {
     document,
     status,
     epoch,
-    showsAgents: breadth.agents,
-    ...(breadth.report ? { report: { vms: vms ?? {}, memory: memory ?? {}, disk: disk ?? {} } } : {}),
-    ...(breadth.sysinfo ? { sysinfo: sysinfo ?? {} } : {}),
-    ...(breadth.lastHeartbeat ? { lastHeartbeat: last_heartbeat?.toISOString() ?? null } : {}),
+    showsAgents: partSelection.agents,
+    ...(partSelection.report ? { report: { vms: vms ?? {}, memory: memory ?? {}, disk: disk ?? {} } } : {}),
+    ...(partSelection.sysinfo ? { sysinfo: sysinfo ?? {} } : {}),
+    ...(partSelection.lastHeartbeat ? { lastHeartbeat: last_heartbeat?.toISOString() ?? null } : {}),
   };
 }

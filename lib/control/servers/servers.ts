@@ -46,7 +46,7 @@ export interface FoundServer {
 
 interface ListQuery {
   filter: store.ServerFilter;
-  breadth: store.Breadth;
+  partSelection: store.PartSelection;
   part: store.ListPart;
 }
 
@@ -160,15 +160,15 @@ export class Servers {
   }
 
   /** In order of uuid, one part at a time; `next` is where to continue. */
-  async list({ filter, breadth, part }: ListQuery): Promise<{ servers: ServerObject[]; next: string | undefined }> {
-    const { servers, next } = await store.listServers(this.#database, filter, breadth, part);
+  async list({ filter, partSelection, part }: ListQuery): Promise<{ servers: ServerObject[]; next: string | undefined }> {
+    const { servers, next } = await store.listServers(this.#database, filter, partSelection, part);
     return { servers: servers.map(composeServer), next };
   }
 
   /** The server, whole by default, or the defaults under the name `default`. */
-  async get(serverUuid: string, breadth: store.Breadth = store.WHOLE): Promise<FoundServer | undefined> {
+  async get(serverUuid: string, partSelection: store.PartSelection = store.ALL_PARTS): Promise<FoundServer | undefined> {
     if (serverUuid === DEFAULTS_KEY) return this.#getDefaults();
-    const parts = await store.readServer(this.#database, serverUuid, breadth);
+    const parts = await store.readServer(this.#database, serverUuid, partSelection);
     return parts === undefined ? undefined : { server: composeServer(parts), isRunning: parts.status === 'running' };
   }
 

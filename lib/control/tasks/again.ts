@@ -8,7 +8,7 @@ import type { Clock, Timer } from '../../platform/clock.ts';
 /** A row is usually locked for some milliseconds only. */
 const PAUSE_MS = 50;
 
-export class Again {
+export class DelayedRetry {
   readonly #clock: Clock;
   readonly #claimFor: (serverUuid: string) => void;
   readonly #servers = new Set<string>();

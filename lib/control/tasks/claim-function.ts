@@ -28,7 +28,7 @@ interface Form {
  * Gives queued tasks to the sessions of one run whose roster row still names that run and epoch,
  * and returns the cancels to send. The values of `what`:
  *
- *     send    this attempt was claimed: read it (`readOrders`) and send it
+ *     send    this attempt was claimed: read it (`readDispatches`) and send it
  *     cancel  tell the agent to end this attempt
  *     full    the server has queued tasks, and must accept or end some tasks before it gets more
  *     again   the server has queued tasks or cancels that could not be taken now: a limit was

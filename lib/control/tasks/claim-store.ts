@@ -12,8 +12,8 @@ export interface ClaimingSession {
   journalId: string;
 }
 
-/** An attempt that this run claimed; `readOrders` reads the task. */
-export interface GivenTask {
+/** An attempt that this run claimed; `readDispatches` reads the task. */
+export interface ClaimedAttempt {
   id: string;
   server_uuid: string;
   attempt: number;
@@ -34,9 +34,9 @@ export interface Order {
 }
 
 export interface Claim {
-  given: GivenTask[];
+  given: ClaimedAttempt[];
   /** Attempts whose agents must be told to end them. */
-  cancels: GivenTask[];
+  cancels: ClaimedAttempt[];
   /** Servers with queued tasks that must accept or end some tasks first. */
   full: string[];
   /** Servers to claim for again after a short pause: a limit was reached, or a row was locked. */
@@ -80,7 +80,7 @@ export async function claimTasks(
   run: string,
   { sessions, resendMs }: { sessions: readonly ClaimingSession[]; resendMs: number },
 ): Promise<Claim> {
-  const { rows } = await database.query<GivenTask & { what: 'send' | 'cancel' | 'full' | 'again' }>(
+  const { rows } = await database.query<ClaimedAttempt & { what: 'send' | 'cancel' | 'full' | 'again' }>(
     `select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
        $8::int, $9::int, $10::int, $11::int, $12::int)`,
     [
@@ -113,7 +113,7 @@ export async function claimTasks(
  * The tasks of these attempts, in the same order; leaves out attempts that are no longer claimed.
  * Locks nothing, because params may be wide. `inReadBatches` bounds what one call reads.
  */
-export async function readOrders(database: Queryable, given: readonly GivenTask[]): Promise<Order[]> {
+export async function readDispatches(database: Queryable, given: readonly ClaimedAttempt[]): Promise<Order[]> {
   const { rows } = await database.query<Order>(
     `select t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id
        from unnest($1::uuid[], $2::int[]) with ordinality as given (id, attempt, place)
@@ -134,8 +134,8 @@ export async function resendTasks(
   database: Queryable,
   sessions: readonly ClaimingSession[],
   afterMs: number,
-): Promise<GivenTask[]> {
-  const { rows } = await database.query<GivenTask>(
+): Promise<ClaimedAttempt[]> {
+  const { rows } = await database.query<ClaimedAttempt>(
     `update cnapi_tasks t set sent_at = cnapi_now()
        where (t.state || '') = 'claimed' and t.accepted_at is null and t.id = any (array(
          select q.id from cnapi_tasks q

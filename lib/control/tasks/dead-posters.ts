@@ -9,7 +9,7 @@
 export interface DeadPoster {
   run: string;
   /** It was declared dead, so its process may continue under a new run. */
-  mayGoOn: boolean;
+  mayResumeUnderNewRun: boolean;
 }
 
 export class DeadPosters {
@@ -36,7 +36,7 @@ export class DeadPosters {
     this.#seenAt = now;
     this.#since = new Map(posters.map(({ run }) => [run, this.#since.get(run) ?? now]));
     return posters
-      .filter(({ run, mayGoOn }) => !mayGoOn || now - (this.#since.get(run) ?? now) >= this.#graceMs)
+      .filter(({ run, mayResumeUnderNewRun }) => !mayResumeUnderNewRun || now - (this.#since.get(run) ?? now) >= this.#graceMs)
       .map(({ run }) => run);
   }
 

@@ -21,25 +21,25 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
-import { Again } from './again.ts';
+import { DelayedRetry } from './again.ts';
 import {
   type ChangedTask,
   claimTasks,
-  type GivenTask,
+  type ClaimedAttempt,
   type Order,
   readBusyServers,
-  readOrders,
+  readDispatches,
   resendTasks,
 } from './claim-store.ts';
 import { advanceTicks, type SweepOptions, sweepTasks, takeOverdue } from './deadline-store.ts';
-import type { TaskMessenger } from './messenger.ts';
+import type { LegacyTaskSender } from './messenger.ts';
 import { type PostStats, Posts } from './posts.ts';
 import { readInBatches } from './read-batches.ts';
 import { Reconciler } from './reconciler.ts';
 import { Recorder } from './recorder.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { taskEnds } from './task.ts';
-import { Ticks } from './ticks.ts';
+import { DeadlineCounter } from './ticks.ts';
 
 interface DispatcherConfig {
   taskStartByMs: number;
@@ -54,7 +54,7 @@ export interface DispatcherDeps {
   bus: Bus;
   sessions: TaskSessions;
   /** Reaches servers with legacy agents; without it other instances handle their tasks. */
-  messenger?: TaskMessenger;
+  messenger?: LegacyTaskSender;
   clock: Clock;
   log: Logger;
   config: DispatcherConfig;
@@ -99,10 +99,10 @@ export class Dispatcher {
    * answer may not include them.
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
-  readonly #again: Again;
+  readonly #again: DelayedRetry;
   /** Since when the database has answered every poll, on this process's clock. */
   #answersSince: number | undefined;
-  readonly #ticks: Ticks;
+  readonly #ticks: DeadlineCounter;
   /**
    * When a task is queued, the counter may lag this much and then catch up at once. The lag is
    * added to the deadline, so no task is swept early.
@@ -116,7 +116,7 @@ export class Dispatcher {
     this.#deps = deps;
     const { database, clock, log, sessions } = deps;
     this.#tickLagMs = MAX_POLL_PERIODS * deps.config.slowPollMs;
-    this.#ticks = new Ticks(this.#tickLagMs);
+    this.#ticks = new DeadlineCounter(this.#tickLagMs);
     const onChanged = (changed: readonly ChangedTask[]) => this.announce(changed);
     this.#recorder = new Recorder({
       database,
@@ -134,7 +134,7 @@ export class Dispatcher {
       onSettled: (serverUuid) => this.hint(serverUuid),
     });
     this.#posts = deps.messenger && this.#createPosts(deps.messenger);
-    this.#again = new Again(clock, (serverUuid) => this.hint(serverUuid));
+    this.#again = new DelayedRetry(clock, (serverUuid) => this.hint(serverUuid));
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks',
@@ -227,7 +227,7 @@ export class Dispatcher {
     };
   }
 
-  #createPosts(messenger: TaskMessenger): Posts {
+  #createPosts(messenger: LegacyTaskSender): Posts {
     return new Posts({
       ...this.#deps,
       messenger,
@@ -254,9 +254,9 @@ export class Dispatcher {
   }
 
   /** The slow poll sends what cannot be read now: no agent has accepted it. */
-  async #sendAll(given: readonly GivenTask[]): Promise<void> {
+  async #sendAll(given: readonly ClaimedAttempt[]): Promise<void> {
     const { database, log } = this.#deps;
-    for await (const { read } of readInBatches(given, (batch) => readOrders(database, batch), log))
+    for await (const { read } of readInBatches(given, (batch) => readDispatches(database, batch), log))
       for (const order of read) this.#send(order);
   }
 

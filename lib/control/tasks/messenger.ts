@@ -14,7 +14,7 @@ export interface PostedTask {
 
 export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome: 'failure'; error: TaskError };
 
-export interface TaskMessenger {
+export interface LegacyTaskSender {
   /**
    * Sends the task to its server's agent once, and waits for its end. Settles within `timeoutMs`,
    * or at once when `signal` aborts. Never rejects: an error becomes the task's failure, which

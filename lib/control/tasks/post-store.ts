@@ -140,7 +140,7 @@ export async function movePosts(
 /** The runs with posts that are not live. A dead run never becomes live again. */
 export async function readDeadPosters(database: Queryable): Promise<DeadPoster[]> {
   const { rows } = await database.query<DeadPoster>(
-    `select posting.run, coalesce(i.end_reason = 'lapsed', false) as "mayGoOn"
+    `select posting.run, coalesce(i.end_reason = 'lapsed', false) as "mayResumeUnderNewRun"
        from (select distinct t.posted_by as run from cnapi_tasks t
          where (t.state || '') = 'claimed' and t.posted_by is not null) as posting
        left join cnapi_instances i on i.run = posting.run

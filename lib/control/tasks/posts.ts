@@ -23,10 +23,10 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Again } from './again.ts';
+import { DelayedRetry } from './again.ts';
 import type { ChangedTask } from './claim-store.ts';
 import { DeadPosters } from './dead-posters.ts';
-import type { TaskMessenger } from './messenger.ts';
+import type { LegacyTaskSender } from './messenger.ts';
 import {
   claimPosts,
   endPosts,
@@ -44,7 +44,7 @@ import { type EndReport, type ReportSubject, sizeOf, toEnd, withoutResult } from
 interface PostsDeps {
   database: Queryable;
   bus: Bus;
-  messenger: TaskMessenger;
+  messenger: LegacyTaskSender;
   /** This instance's current run. */
   run: () => string;
   clock: Clock;
@@ -105,7 +105,7 @@ export class Posts {
   readonly #moves: BatchQueue<Given | Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
-  readonly #again: Again;
+  readonly #again: DelayedRetry;
   readonly #deadPosters: DeadPosters;
   /** Claimed but not read yet. */
   readonly #given = new Map<string, Given>();
@@ -125,7 +125,7 @@ export class Posts {
   constructor(deps: PostsDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
-    this.#again = new Again(deps.clock, (serverUuid) => this.hint(serverUuid));
+    this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
     const { adoptGraceMs, slowPollMs } = deps.config;
     this.#deadPosters = new DeadPosters({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
     this.#claims = new BatchQueue<string>({

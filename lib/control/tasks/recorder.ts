@@ -48,7 +48,7 @@ interface Gathered {
   acknowledge?: (() => void) | undefined;
   size: number;
   /** The database refused it in its original form; only the end is left. */
-  isBare?: boolean;
+  isEndOnly?: boolean;
 }
 
 const GATHER_MS = 25;
@@ -176,9 +176,9 @@ export class Recorder {
    * end.
    */
   #withoutWhatIsRefused(gathered: Gathered, error: unknown): Gathered | undefined {
-    const { subject, end, isBare, size } = gathered;
-    if (end !== undefined && isBare !== true && isUnfit(error))
-      return { ...gathered, isBare: true, events: [], end: withoutResult(end, messageOf(error)) };
+    const { subject, end, isEndOnly, size } = gathered;
+    if (end !== undefined && isEndOnly !== true && isUnfit(error))
+      return { ...gathered, isEndOnly: true, events: [], end: withoutResult(end, messageOf(error)) };
     // The agent gets no acknowledgement, so it keeps the end.
     this.#size -= size;
     this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task report not stored');

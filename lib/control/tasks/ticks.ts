@@ -18,7 +18,7 @@ export interface Proposal {
   by: number;
 }
 
-export class Ticks {
+export class DeadlineCounter {
   readonly #maxGapMs: number;
   /**
    * The counter's value, and a time on this process's clock at which the counter was at least that.

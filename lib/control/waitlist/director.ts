@@ -9,7 +9,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
-import { expireTickets, type MovedTicket, mendQueues } from './ticket-store.ts';
+import { expireTickets, type MovedTicket, repairQueues } from './ticket-store.ts';
 
 interface DirectorDeps {
   database: Queryable;
@@ -22,7 +22,7 @@ interface DirectorDeps {
 const EXPIRY_PERIOD_MS = 500;
 /** Each ticket in a batch keeps its queue locked until the statement ends. */
 const EXPIRY_BATCH = 200;
-const MEND_BATCH = 200;
+const REPAIR_BATCH = 200;
 
 export class Director {
   readonly #deps: DirectorDeps;
@@ -56,9 +56,9 @@ export class Director {
     await this.#rounds.stop();
   }
 
-  async mend(): Promise<void> {
+  async repair(): Promise<void> {
     const { database, log, announce } = this.#deps;
-    const { queues, moved } = await mendQueues(database, MEND_BATCH);
+    const { queues, moved } = await repairQueues(database, REPAIR_BATCH);
     if (queues.length === 0) return;
     this.#defects += queues.length;
     log.error({ queues: queues.slice(0, 10), count: queues.length }, 'waitlist: queues had no active ticket');

@@ -223,7 +223,7 @@ export async function expireTickets(database: Queryable, maxTickets: number): Pr
 }
 
 /** Advances queues that have no active ticket. Returns these queues and the tickets that moved. */
-export async function mendQueues(
+export async function repairQueues(
   database: Queryable,
   maxQueues: number,
 ): Promise<{ queues: number[]; moved: MovedTicket[] }> {

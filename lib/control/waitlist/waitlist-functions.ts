@@ -273,7 +273,7 @@ export const expireFunction = expire("(t.status || '')");
  * lookup for each queue is written so that the planner cannot turn it into a join: with outdated
  * statistics that would join all queues with all tickets.
  */
-export const mendFunction = `
+export const repairFunction = `
 create or replace function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
 language plpgsql volatile as $$
 #variable_conflict use_column

@@ -68,10 +68,10 @@ end $$;
 `;
 
 /**
- * Replaced by `mendFunction`: where the planner expected few rows, it compared all queues with all
+ * Replaced by `repairFunction`: where the planner expected few rows, it compared all queues with all
  * active tickets.
  */
-export const firstMendFunction = `
+export const firstRepairFunction = `
 create function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
 language plpgsql volatile as $$
 #variable_conflict use_column
@@ -136,8 +136,8 @@ begin
 end $$;
 `;
 
-/** Replaced by `mendFunction`, for the same reason. */
-export const waitingMendFunction = `
+/** Replaced by `repairFunction`, for the same reason. */
+export const waitingRepairFunction = `
 create or replace function cnapi_mend_queues(p_most int) returns table (queue bigint, uuid uuid, status text)
 language plpgsql volatile as $$
 #variable_conflict use_column

@@ -13,7 +13,7 @@ import {
   deleteQueuesFunction,
   expireFunction,
   lockFunction,
-  mendFunction,
+  repairFunction,
   releaseFunction,
   renewFunction,
   skippingExpireFunction,
@@ -21,9 +21,9 @@ import {
 import {
   firstAdvanceFunction,
   firstExpireFunction,
-  firstMendFunction,
+  firstRepairFunction,
   waitingExpireFunction,
-  waitingMendFunction,
+  waitingRepairFunction,
 } from './waitlist-history.ts';
 
 /**
@@ -97,7 +97,7 @@ const operations = [
   deleteFunction,
   deleteQueuesFunction,
   firstExpireFunction,
-  firstMendFunction,
+  firstRepairFunction,
 ];
 
 /**
@@ -115,7 +115,7 @@ export const waitlistMigrations: Migration[] = [
   { number: 42, name: 'an ended ticket does not change', sql: guard },
   { number: 43, name: 'waitlist operations', sql: operations.join('') },
   { number: 44, name: 'many tickets of a queue expire at once', sql: advanceFunction + waitingExpireFunction },
-  { number: 45, name: 'queues to be mended are looked up one by one', sql: waitingMendFunction },
+  { number: 45, name: 'queues to be mended are looked up one by one', sql: waitingRepairFunction },
   // Forces the use of the index even if the tables were small when this connection planned the
   // query: it keeps its plan until the next `analyze`.
   {
@@ -126,7 +126,7 @@ export const waitlistMigrations: Migration[] = [
   {
     number: 121,
     name: 'queues in use are skipped',
-    sql: `${skippingExpireFunction}${mendFunction}alter function cnapi_mend_queues(int) set enable_seqscan = off`,
+    sql: `${skippingExpireFunction}${repairFunction}alter function cnapi_mend_queues(int) set enable_seqscan = off`,
   },
   { number: 163, name: 'tickets of a server are bounded', sql: addFunction },
   { number: 173, name: 'idempotency keys of tickets', sql: ticketKeys },

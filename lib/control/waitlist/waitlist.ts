@@ -12,7 +12,7 @@ import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import { shareOf } from '../../platform/postgres/semaphore.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
-import { Recent } from '../../platform/waits/recent.ts';
+import { RecentIds } from '../../platform/waits/recent.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
@@ -137,7 +137,7 @@ export class Waitlist {
   /** For statements that lock a queue. */
   readonly #changes: Queryable;
   readonly #watches: Watches<TicketStatus>;
-  readonly #recentMoves = new Recent();
+  readonly #recentMoves = new RecentIds();
   readonly #director: Director;
   readonly #slowPoll: SlowPoll;
   #refusedCreates = 0;
@@ -340,7 +340,7 @@ export class Waitlist {
 
   async #poll(): Promise<void> {
     this.#watches.poll();
-    await this.#director.mend();
+    await this.#director.repair();
   }
 
   async #stop(): Promise<void> {

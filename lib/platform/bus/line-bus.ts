@@ -17,7 +17,7 @@ import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import { type Health, type HealthEvent, isGivenUp, lateTickPeriods, stepHealth, unprovenHealth } from './health.ts';
-import type { Line, OpenLine } from './line.ts';
+import type { BusConnection, OpenLine } from './line.ts';
 import { decodeMessage, encodeMessage, isTopic } from './message.ts';
 import { type Handler, Subscriptions } from './subscriptions.ts';
 
@@ -54,7 +54,7 @@ export class LineBus implements Bus {
   readonly #stopping = new AbortController();
   readonly #counts = { published: 0, received: 0, dropped: 0, reconnects: 0 };
   #health: Health = unprovenHealth;
-  #life: Life | undefined;
+  #life: ConnectionEpisode | undefined;
   #running: Promise<void> | undefined;
 
   constructor({ kind, openLine, clock, random, log, beatMs = 1_000 }: LineBusDependencies) {
@@ -149,7 +149,7 @@ export class LineBus implements Bus {
    * One connection attempt; undefined when it failed. Only the first failure of an outage is logged
    * as a warning.
    */
-  async #open(isFirst: boolean): Promise<Life | undefined> {
+  async #open(isFirst: boolean): Promise<ConnectionEpisode | undefined> {
     const { promise: ended, resolve: end } = Promise.withResolvers<Error>();
     const expiry = new AbortController();
     const timer = this.#clock.after(openTimeoutMs, () =>
@@ -169,7 +169,7 @@ export class LineBus implements Bus {
   }
 
   /** Serves one connection from its opening to its end. */
-  async #serve(life: Life): Promise<void> {
+  async #serve(life: ConnectionEpisode): Promise<void> {
     const onStop = () => life.end(new Error('stopping'));
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     if (this.#stopping.signal.aborted) onStop();
@@ -192,7 +192,7 @@ export class LineBus implements Bus {
     return this.#random.fraction() * Math.min(backoffMaxMs, backoffFirstMs * 2 ** Math.min(failures, 10));
   }
 
-  async #send(line: Line, topic: string, payload: string): Promise<void> {
+  async #send(line: BusConnection, topic: string, payload: string): Promise<void> {
     try {
       await line.send(topic, payload);
       this.#counts.published += 1;
@@ -249,7 +249,7 @@ export class LineBus implements Bus {
     }
   }
 
-  #tickEachPeriod(life: Life): Timer {
+  #tickEachPeriod(life: ConnectionEpisode): Timer {
     let tickedAt = this.#clock.now();
     return this.#clock.every(this.#beatMs, () => {
       const now = this.#clock.now();
@@ -261,7 +261,7 @@ export class LineBus implements Bus {
     });
   }
 
-  #beat(life: Life, late: boolean): void {
+  #beat(life: ConnectionEpisode, late: boolean): void {
     this.#step({ kind: 'tick', late }, 'own beats do not come back');
     if (isGivenUp(this.#health)) life.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
     else life.line.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
@@ -283,8 +283,8 @@ export class LineBus implements Bus {
 }
 
 /** One connection, from its opening to its end. */
-interface Life {
-  readonly line: Line;
+interface ConnectionEpisode {
+  readonly line: BusConnection;
   readonly ended: Promise<Error>;
   readonly end: (cause: Error) => void;
   /** A change of topics is in flight. */

@@ -13,7 +13,7 @@ export interface LineEvents {
   onLost(cause: Error): void;
 }
 
-export interface Line {
+export interface BusConnection {
   /**
    * Resolves when the server has confirmed the whole change. One call at a time. After a rejection
    * the line is unusable.
@@ -32,10 +32,10 @@ export interface Line {
 }
 
 /** Connects. When `signal` aborts, half-open connections are dropped and the promise rejects. */
-export type OpenLine = (events: LineEvents, signal: AbortSignal) => Promise<Line>;
+export type OpenLine = (events: LineEvents, signal: AbortSignal) => Promise<BusConnection>;
 
 /** A line that is not connected yet. */
-export interface UnopenedLine extends Line {
+export interface UnopenedLine extends BusConnection {
   open(): Promise<void>;
 }
 

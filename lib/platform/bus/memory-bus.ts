@@ -7,7 +7,7 @@
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
-import type { Line, LineEvents, OpenLine } from './line.ts';
+import type { BusConnection, LineEvents, OpenLine } from './line.ts';
 import { LineBus } from './line-bus.ts';
 
 interface MemoryHubOptions {
@@ -65,7 +65,7 @@ interface Request {
   reject: (cause: Error) => void;
 }
 
-class MemoryLine implements Line {
+class MemoryLine implements BusConnection {
   readonly #hub: MemoryHub;
   readonly #events: LineEvents;
   readonly #topics = new Set<string>();

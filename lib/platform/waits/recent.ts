@@ -2,7 +2,7 @@
  * Collects the ids of objects that changed lately, for a reader that asks now and then: only the
  * newest, each once. Costs no statement until it is asked.
  */
-export class Recent {
+export class RecentIds {
   readonly #limit: number;
   #ids = new Set<string>();
 

@@ -16,7 +16,7 @@ import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/frames.ts';
-import { OldCnapi } from '../../support/old-cnapi.ts';
+import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { until } from '../../support/until.ts';
 import { agent, instance, nop } from '../agent-rig.ts';
 import { taskFrame } from '../frames.ts';
@@ -326,7 +326,7 @@ t.test('an agent that stops ends its posted tasks with an error and closes the p
 });
 
 t.test('sysinfo names the port of an agent, and a legacy CNAPI posts tasks there', async (t) => {
-  const cnapi = await OldCnapi.start();
+  const cnapi = await LegacyCnapiClient.start();
   t.teardown(() => cnapi.stop());
   const { serverUuid, port } = await posted(t, { protocol: 'auto', resolve: async () => [cnapi.address] });
   await until(() => cnapi.statusOf(serverUuid) === 'running', 'its heartbeat');

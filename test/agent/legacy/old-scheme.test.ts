@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
-import { OldScheme, retryMs } from '../../../lib/agent/legacy/old-scheme.ts';
+import { LegacyReporter, retryMs } from '../../../lib/agent/legacy/old-scheme.ts';
 import { resolverOf } from '../../../lib/agent/link/discovery.ts';
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
@@ -8,14 +8,14 @@ import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { startNameServer } from '../../platform/dns/support.ts';
-import { OldCnapi, type OldCnapiScript } from '../../support/old-cnapi.ts';
+import { LegacyCnapiClient, type OldCnapiScript } from '../../support/old-cnapi.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import type { ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
 import { agent, instance } from '../agent-rig.ts';
 
-async function oldCnapi(t: Test, script: OldCnapiScript = {}, port = 0): Promise<OldCnapi> {
-  const cnapi = await OldCnapi.start(script, port);
+async function legacyCnapi(t: Test, script: OldCnapiScript = {}, port = 0): Promise<LegacyCnapiClient> {
+  const cnapi = await LegacyCnapiClient.start(script, port);
   t.teardown(() => cnapi.stop());
   return cnapi;
 }
@@ -32,12 +32,12 @@ const hastyClock = { ...clock, after: (ms: number, callback: () => void) => cloc
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-const beatsOf = (cnapi: OldCnapi) => cnapi.all('/events/heartbeat');
+const beatsOf = (cnapi: LegacyCnapiClient) => cnapi.all('/events/heartbeat');
 
 for (const hangsUpOnUpgrades of [false, true]) {
   const how = hangsUpOnUpgrades ? 'hangs up on upgrades' : 'answers upgrades with 404';
   t.test(`with only a legacy CNAPI that ${how}, an agent uses the legacy protocol`, async (t) => {
-    const cnapi = await oldCnapi(t, { hangsUpOnUpgrades });
+    const cnapi = await legacyCnapi(t, { hangsUpOnUpgrades });
     const { agent: made, serverUuid } = await agentOf(t, [cnapi]);
     await until(() => beatsOf(cnapi).length >= 2 && cnapi.all('/events/status').length >= 1, 'two heartbeats');
     const [sysinfo, agents] = [cnapi.all('/sysinfo'), cnapi.all('')];
@@ -58,7 +58,7 @@ for (const hangsUpOnUpgrades of [false, true]) {
 }
 
 t.test('a refused sysinfo is retried and delays nothing else', async (t) => {
-  const cnapi = await oldCnapi(t, { refuse: { path: /^\/sysinfo$/, status: 500 } });
+  const cnapi = await legacyCnapi(t, { refuse: { path: /^\/sysinfo$/, status: 500 } });
   await agentOf(t, [cnapi]);
   await until(() => beatsOf(cnapi).length >= 1 && cnapi.all('/sysinfo').length >= 3, 'heartbeats meanwhile');
   delete cnapi.script.refuse;
@@ -67,7 +67,7 @@ t.test('a refused sysinfo is retried and delays nothing else', async (t) => {
 
 t.test('an unanswered post of sysinfo or agents does not delay the first heartbeat', async (t) => {
   for (const hang of [/^\/sysinfo$/, /^$/]) {
-    const cnapi = await oldCnapi(t, { hang });
+    const cnapi = await legacyCnapi(t, { hang });
     const { agent: made } = await agentOf(t, [cnapi]);
     await until(() => beatsOf(cnapi).length > 0, 'a heartbeat');
     t.equal(cnapi.asked[0]?.path, '/sysinfo', 'the sysinfo is posted first');
@@ -91,7 +91,7 @@ t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the serve
     now: () => at,
     sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms < 6000 ? 5 : 1e6, signal),
   };
-  const scheme = new OldScheme({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
+  const scheme = new LegacyReporter({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
   const count = (path: string) => posts.filter((one) => one === path).length;
   t.teardown(() => scheme.stop());
   scheme.start();
@@ -118,7 +118,7 @@ t.test('the pauses between retries grow to two minutes, with a fifth of jitter',
 });
 
 t.test('heartbeats stay with the address that answered while DNS names it, then move to another', async (t) => {
-  const [one, two] = [await oldCnapi(t), await oldCnapi(t)];
+  const [one, two] = [await legacyCnapi(t), await legacyCnapi(t)];
   const behindName = [one, two];
   const quick = { ...clock, sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms / 50, signal) };
   await agentOf(t, behindName, { protocol: 'old', clock: quick });
@@ -137,7 +137,7 @@ t.test('heartbeats stay with the address that answered while DNS names it, then 
 });
 
 t.test('with new instances behind the same name, agents never post to the legacy CNAPI', async (t) => {
-  const [old, one, two] = [await oldCnapi(t), await instance(t), await instance(t)];
+  const [old, one, two] = [await legacyCnapi(t), await instance(t), await instance(t)];
   const named = [old, one, two].map(({ address }) => ({ uuid: random.uuid(), ...address }));
   const { port } = await startNameServer(t, named);
   const discovery = { dns: `127.0.0.1:${port}`, datacenter: 'local', domain: 'cnapi.internal' };
@@ -151,7 +151,7 @@ t.test('with new instances behind the same name, agents never post to the legacy
 });
 
 t.test('an agent follows a CNAPI that is upgraded and then rolled back in place', async (t) => {
-  const before = await oldCnapi(t);
+  const before = await legacyCnapi(t);
   const { port } = before.address;
   const { agent: made, serverUuid } = await agentOf(t, [{ address: { host: '127.0.0.1', port } }], {
     clock: hastyClock,
@@ -164,14 +164,14 @@ t.test('an agent follows a CNAPI that is upgraded and then rolled back in place'
   await session.heard('inventory');
   await until(() => !made.isOldStyle, 'the end of the legacy protocol');
   await upgraded.stop();
-  const after = await oldCnapi(t, {}, port);
+  const after = await legacyCnapi(t, {}, port);
   await until(() => beatsOf(after).length > 0 && after.all('/sysinfo').length > 0, 'the legacy protocol again');
   t.ok(made.isOldStyle && !made.link.isLive);
 });
 
 t.test('an agent connects to a new instance behind the name before its next scheduled attempt', async (t) => {
-  const old = await oldCnapi(t);
-  const behindName: (OldCnapi | ScriptedInstance)[] = [old];
+  const old = await legacyCnapi(t);
+  const behindName: (LegacyCnapiClient | ScriptedInstance)[] = [old];
   const { agent: made } = await agentOf(t, behindName);
   await until(() => beatsOf(old).length > 0, 'a heartbeat');
   const fresh = await instance(t, {
@@ -186,7 +186,7 @@ t.test('an agent connects to a new instance behind the name before its next sche
 });
 
 t.test('an agent restricted to one protocol uses no other', async (t) => {
-  const old = await oldCnapi(t);
+  const old = await legacyCnapi(t);
   const linked = await agentOf(t, [old], { protocol: 'link', random: { ...random, fraction: () => 0 } });
   await agentOf(t, [old], { protocol: 'old', dial: () => t.fail('it attempts no link') as never });
   await until(() => old.upgrades > 5, 'several attempts at a link');

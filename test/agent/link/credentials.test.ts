@@ -7,7 +7,7 @@ import { dialWebSocket } from '../../../lib/agent/link/link-socket.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { Authority } from '../../support/certificates.ts';
-import { OldCnapi } from '../../support/old-cnapi.ts';
+import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import type { Script, ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
@@ -136,7 +136,7 @@ t.test('the legacy protocol uses the token and TLS, and obeys Retry-After', asyn
   const { certFile, keyFile } = await authority.issue();
   const tls = { cert: await readFile(certFile), key: await readFile(keyFile) };
   const refuse = { path: /./, status: 401, retryAfter: '1' };
-  const cnapi = await OldCnapi.start({ tls, refuse });
+  const cnapi = await LegacyCnapiClient.start({ tls, refuse });
   t.teardown(() => cnapi.stop());
   const options = { tls: true, caFile: authority.caFile, tokenFile: await tokenFile(t) };
   const logged: Record<string, unknown>[] = [];
@@ -175,7 +175,7 @@ t.test('an unusable credential file fails the start and names the option; a defa
   const usualTokenFile = join(place, 'token');
   const logged: Record<string, unknown>[] = [];
   const credentials = openCredentials({ tls: false, usualTokenFile }, recordingLogger(logged));
-  const headers = () => credentials.passageTo({ host: '127.0.0.1', port: 1 }).headers;
+  const headers = () => credentials.credentialsTo({ host: '127.0.0.1', port: 1 }).headers;
   t.same(headers(), {});
   t.same(logged, [], 'an absent default file is not logged');
   await writeFile(usualTokenFile, TOKEN, { mode: 0o600 });
@@ -185,13 +185,13 @@ t.test('an unusable credential file fails the start and names the option; a defa
   t.match(logged, [{ level: 'warn', reason: /others may read it/ }]);
   await rm(usualTokenFile);
   t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
-  t.equal(credentials.passageTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);
+  t.equal(credentials.credentialsTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);
   t.match(logged.at(-1), { level: 'warn', msg: /goes over the network unencrypted/ });
 });
 
 t.test('the certificate must be for the name that was looked up', async (t) => {
   const passage = (options: Partial<CredentialOptions>, endpoint = {}) =>
-    openCredentials({ tls: true, ...options }, silentLogger).passageTo({ host: '10.0.0.1', port: 1, ...endpoint }).tls;
+    openCredentials({ tls: true, ...options }, silentLogger).credentialsTo({ host: '10.0.0.1', port: 1, ...endpoint }).tls;
   t.equal(passage({}, { name: 'cnapi.example' })?.servername, 'cnapi.example');
   t.equal(passage({})?.servername, '', 'an address is not used as a server name');
   t.equal(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.servername, 'a.example');

@@ -1,11 +1,11 @@
 /** One key, one task; a cancel ends its task, and nothing else is called cancelled. docs/design.md section 6. */
 import type { Op } from '../history.ts';
-import { Verdicts } from '../verdicts.ts';
+import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
-export function keysGiveOneTask(world: World): Verdicts {
-  const found = new Verdicts('a key gives one task', 'keys');
+export function keysGiveOneTask(world: World): SessionLosses {
+  const found = new SessionLosses('a key gives one task', 'keys');
   const creates = groupBy(
     world.ops.filter(({ op, key }) => op === 'create' && key !== undefined),
     ({ key }) => key,
@@ -23,7 +23,7 @@ export function keysGiveOneTask(world: World): Verdicts {
   return found;
 }
 
-function judgeKey(found: Verdicts, key: string, ops: readonly Op[]): void {
+function judgeKey(found: SessionLosses, key: string, ops: readonly Op[]): void {
   const accepted = ops.filter(({ status }) => status === 202);
   const ids = new Set(accepted.map(({ task }) => task));
   const at = ops.at(-1)?.overAt ?? 0;
@@ -44,8 +44,8 @@ function judgeKey(found: Verdicts, key: string, ops: readonly Op[]): void {
 /** Longer than any fault lasts, and shorter than what is cancelled would take by itself. */
 const CANCELLED_WITHIN_MS = 60_000;
 
-export function cancelsEnd(world: World): Verdicts {
-  const found = new Verdicts('cancels end', 'cancels');
+export function cancelsEnd(world: World): SessionLosses {
+  const found = new SessionLosses('cancels end', 'cancels');
   for (const op of world.ops) {
     const task = world.tasks.get(op.task ?? '');
     if (op.op !== 'cancel' || task === undefined || task.endedAt === null) continue;

@@ -6,7 +6,7 @@
  * creation and renewals had surely prolonged it: counted from when they were asked, by the same machine's clock.
  */
 import type { Op, StoredTicket } from '../history.ts';
-import { Verdicts } from '../verdicts.ts';
+import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -19,8 +19,8 @@ interface Hold {
   to: number;
 }
 
-export function noTwoHolders(world: World): Verdicts {
-  const found = new Verdicts('a lock has one holder', 'locks');
+export function noTwoHolders(world: World): SessionLosses {
+  const found = new SessionLosses('a lock has one holder', 'locks');
   for (const [queue, holds] of holdsByQueue(world)) {
     let before: Hold | undefined;
     for (const hold of holds) {
@@ -34,8 +34,8 @@ export function noTwoHolders(world: World): Verdicts {
   return found;
 }
 
-export function locksGoInOrder(world: World): Verdicts {
-  const found = new Verdicts('locks are granted in order', 'locks');
+export function locksGoInOrder(world: World): SessionLosses {
+  const found = new SessionLosses('locks are granted in order', 'locks');
   for (const [queue, holds] of holdsByQueue(world)) {
     let latest: Hold | undefined;
     for (const hold of holds) {
@@ -53,7 +53,7 @@ export function locksGoInOrder(world: World): Verdicts {
 
 function judgeQueue(
   world: World,
-  found: Verdicts,
+  found: SessionLosses,
   { queue, tickets }: { queue: string; tickets: readonly StoredTicket[] },
 ): void {
   let before: StoredTicket | undefined;
@@ -78,8 +78,8 @@ function judgeQueue(
 }
 
 /** Who is told that a ticket is active is told so after it was. */
-export function waitsForLocksAreTrue(world: World): Verdicts {
-  const found = new Verdicts('a wait is answered when the lock is held', 'locks');
+export function waitsForLocksAreTrue(world: World): SessionLosses {
+  const found = new SessionLosses('a wait is answered when the lock is held', 'locks');
   const tickets = new Map(world.evidence.stored.tickets.map((ticket) => [ticket.uuid, ticket]));
   for (const { op, ticket: uuid, status, overAt } of world.ops) {
     if (op === 'ticket' && status === 202)

@@ -3,7 +3,7 @@
  * after its end, `complete` is told of what came to its end and of nothing else, and every failure has a cause. docs/design.md I3.
  */
 import type { Effect, Fault, Intent, StoredTask } from '../history.ts';
-import { Verdicts } from '../verdicts.ts';
+import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -13,8 +13,8 @@ interface Case {
   lines: readonly Effect[];
 }
 
-export function commandsRunOnce(world: World): Verdicts {
-  const found = new Verdicts('commands run once, before their end', 'commands');
+export function commandsRunOnce(world: World): SessionLosses {
+  const found = new SessionLosses('commands run once, before their end', 'commands');
   for (const { intent, task, lines } of commandsOf(world)) {
     const begins = lines.filter(({ event }) => event === 'begin');
     const { workload, token } = intent;
@@ -30,7 +30,7 @@ export function commandsRunOnce(world: World): Verdicts {
   return found;
 }
 
-function endsInTime(world: World, found: Verdicts, { intent, task, lines }: Case & { task: StoredTask }): void {
+function endsInTime(world: World, found: SessionLosses, { intent, task, lines }: Case & { task: StoredTask }): void {
   const endedAt = world.fromWall(task.endedAt ?? 0);
   const begunAt = Math.max(
     ...lines.filter(({ event }) => event === 'begin').map(({ uptime }) => world.fromUptime(uptime)),
@@ -41,12 +41,12 @@ function endsInTime(world: World, found: Verdicts, { intent, task, lines }: Case
   found.holds(begunAt <= endedAt + CLOCKS_MS, begunAt, late('began', begunAt), intent.workload);
   // Whoever lost the journal cannot end what the former agent had started: what became of it is unknown, and said to be.
   const isLost = ({ servers, codes }: Fault) => servers.includes(task.server) && codes.includes('OutcomeUnknown');
-  const mayGoOn = world.faultsIn(begunAt, endedAt).some(isLost);
-  found.holds(mayGoOn || lastAt <= endedAt + CLOCKS_MS, lastAt, late('went on', lastAt), intent.workload);
+  const mayResumeUnderNewRun = world.faultsIn(begunAt, endedAt).some(isLost);
+  found.holds(mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS, lastAt, late('went on', lastAt), intent.workload);
 }
 
-export function outcomesAreReal(world: World): Verdicts {
-  const found = new Verdicts('outcomes are real', 'commands');
+export function outcomesAreReal(world: World): SessionLosses {
+  const found = new SessionLosses('outcomes are real', 'commands');
   const cancelled = groupBy(
     world.ops.filter(({ op }) => op === 'cancel'),
     ({ task }) => task,

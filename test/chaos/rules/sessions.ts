@@ -1,6 +1,6 @@
 /** What becomes of sessions when others arrive, and when the instance that has them stands still. docs/design.md, laws 5 and 11. */
 import type { Fault } from '../history.ts';
-import { Verdicts } from '../verdicts.ts';
+import { SessionLosses } from '../verdicts.ts';
 import type { World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -8,8 +8,8 @@ import { CLOCKS_MS } from './tasks.ts';
 const LOST_SHARE = 0.01;
 
 /** Of the sessions that stood, none is lost to those that arrive; of the arriving ones, hardly any that had been admitted. */
-export function arrivalsTakeNoSession(world: World): Verdicts {
-  const found = new Verdicts('arriving agents take no session from others', 'status');
+export function arrivalsTakeNoSession(world: World): SessionLosses {
+  const found = new SessionLosses('arriving agents take no session from others', 'status');
   const [plan] = world.entries('plan');
   for (const fault of world.faults) {
     if (fault.crowd === undefined) continue;
@@ -31,8 +31,8 @@ export function arrivalsTakeNoSession(world: World): Verdicts {
 }
 
 /** The agents of an instance that stands still are accepted by others before it goes on. */
-export function serversOfAStandingInstanceMove(world: World): Verdicts {
-  const found = new Verdicts('servers leave an instance that stands still', 'status');
+export function serversOfAStandingInstanceMove(world: World): SessionLosses {
+  const found = new SessionLosses('servers leave an instance that stands still', 'status');
   for (const fault of world.faults) {
     const { moves, from, to } = fault;
     for (const server of moves?.servers ?? []) {

@@ -1,13 +1,13 @@
 /** Nothing that was accepted is missing, each task ends once, and whatever is said of it agrees. docs/design.md I3, I6; laws 2, 6. */
 import type { Op } from '../history.ts';
-import { Verdicts } from '../verdicts.ts';
+import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 
 /** Between two clocks of one machine that are read one after the other. */
 export const CLOCKS_MS = 200;
 
-export function nothingAcceptedIsMissing(world: World): Verdicts {
-  const found = new Verdicts('nothing accepted is missing', 'tasks');
+export function nothingAcceptedIsMissing(world: World): SessionLosses {
+  const found = new SessionLosses('nothing accepted is missing', 'tasks');
   const acceptedAt = new Map<string, number>();
   for (const op of world.ops) {
     if (op.op !== 'create' || op.status !== 202 || op.task === undefined) continue;
@@ -24,8 +24,8 @@ export function nothingAcceptedIsMissing(world: World): Verdicts {
   return found;
 }
 
-export function eachTaskEndsOnce(world: World): Verdicts {
-  const found = new Verdicts('each task ends once', 'tasks');
+export function eachTaskEndsOnce(world: World): SessionLosses {
+  const found = new SessionLosses('each task ends once', 'tasks');
   const workloads = new Map(world.entries('intent').map(({ key, workload }) => [key, workload]));
   for (const task of world.tasks.values()) {
     const at = world.fromWall(task.endedAt ?? task.createdAt);
@@ -44,8 +44,8 @@ export function eachTaskEndsOnce(world: World): Verdicts {
  */
 const ENDS_WITHIN_MS = 30_000;
 
-export function tasksEndInTime(world: World): Verdicts {
-  const found = new Verdicts('tasks end in time', 'tasks');
+export function tasksEndInTime(world: World): SessionLosses {
+  const found = new SessionLosses('tasks end in time', 'tasks');
   const workloads = new Map(world.entries('intent').map(({ key, workload }) => [key, workload]));
   for (const { id, key, server, createdAt, endedAt } of world.tasks.values()) {
     const workload = workloads.get(key ?? '') ?? 'tasks';
@@ -67,8 +67,8 @@ export function tasksEndInTime(world: World): Verdicts {
 }
 
 /** An end is told only when it is recorded, as it is recorded, and from then on always. */
-export function whatIsSaidOfATaskAgrees(world: World): Verdicts {
-  const found = new Verdicts('answers about a task agree', 'tasks');
+export function whatIsSaidOfATaskAgrees(world: World): SessionLosses {
+  const found = new SessionLosses('answers about a task agree', 'tasks');
   const told = world.ops.filter(({ op, said }) => said !== undefined && ['wait', 'get', 'cancel'].includes(op));
   for (const [id, ops] of groupBy(told, ({ task }) => task)) {
     for (const op of ops) if (op.said !== 'active') agreesWithRecord(world, found, op);
@@ -77,7 +77,7 @@ export function whatIsSaidOfATaskAgrees(world: World): Verdicts {
   return found;
 }
 
-function agreesWithRecord(world: World, found: Verdicts, op: Op): void {
+function agreesWithRecord(world: World, found: SessionLosses, op: Op): void {
   const stored = world.tasks.get(op.task ?? '');
   if (stored === undefined) return;
   const { id, outcome, endedAt } = stored;
@@ -89,7 +89,7 @@ function agreesWithRecord(world: World, found: Verdicts, op: Op): void {
   found.holds(recordedAt <= op.overAt + CLOCKS_MS, op.overAt, late, op.workload);
 }
 
-function neverGoesBack(found: Verdicts, id: string, ops: readonly Op[]): void {
+function neverGoesBack(found: SessionLosses, id: string, ops: readonly Op[]): void {
   const byAsking = [...ops].sort((a, b) => a.askedAt - b.askedAt);
   const byEnd = [...ops].sort((a, b) => a.overAt - b.overAt);
   let [next, endTold, attemptTold] = [0, false, 0];

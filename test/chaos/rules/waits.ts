@@ -1,6 +1,6 @@
 /** Waits end in time, and every request to an instance that nothing disturbs is answered, as the API has it. docs/design.md I5. */
 import type { Op, Operation } from '../history.ts';
-import { Verdicts } from '../verdicts.ts';
+import { SessionLosses } from '../verdicts.ts';
 import type { World } from '../world.ts';
 
 /** docs/design.md section 5: within that of its cause a wait ends though every message is lost. */
@@ -8,8 +8,8 @@ const SLOW_POLL_MS = 5_000;
 /** A wait whose cause came just before the database went reads it only a while after it is back. */
 const BEFORE_MS = 10_000;
 
-export function waitsEnd(world: World): Verdicts {
-  const found = new Verdicts('waits end', 'waits');
+export function waitsEnd(world: World): SessionLosses {
+  const found = new SessionLosses('waits end', 'waits');
   const activeAt = new Map(world.evidence.stored.tickets.map(({ uuid, activeAt }) => [uuid, activeAt]));
   for (const op of world.ops) {
     if ((op.op !== 'wait' && op.op !== 'ticket-wait') || op.status === 0) continue;
@@ -26,7 +26,7 @@ export function waitsEnd(world: World): Verdicts {
 
 function inTime(
   world: World,
-  found: Verdicts,
+  found: SessionLosses,
   op: Op,
   { from, withinMs, what }: { from: number; withinMs: number; what: string },
 ): void {
@@ -54,8 +54,8 @@ const ANSWERS: Record<Operation, readonly number[]> = {
   servers: [200],
 };
 
-export function requestsAreAnswered(world: World): Verdicts {
-  const found = new Verdicts('requests are answered', 'status');
+export function requestsAreAnswered(world: World): SessionLosses {
+  const found = new SessionLosses('requests are answered', 'status');
   for (const op of world.ops) {
     const { instance, askedAt, overAt, status, workload, code } = op;
     const what = `${op.op} ${op.task ?? op.ticket ?? op.server ?? ''} at instance-${instance}`;

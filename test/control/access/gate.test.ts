@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap';
-import { type Coming, Gate, type GateConfig } from '../../../lib/control/access/gate.ts';
+import { type UnparsedRequest, Gate, type GateConfig } from '../../../lib/control/access/gate.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
 import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
@@ -175,7 +175,7 @@ t.test('refused links are counted, and only some are logged', async (t) => {
   t.equal(gate.stats.linksRefused, 100);
 });
 
-const coming = (fields: Partial<Coming> = {}): Coming => ({
+const coming = (fields: Partial<UnparsedRequest> = {}): UnparsedRequest => ({
   address: ADDRESS,
   authorization: [],
   isExcess: false,

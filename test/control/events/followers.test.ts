@@ -6,7 +6,7 @@ import { formatPosition, parsePosition, positionOf } from '../../../lib/control/
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
 import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
-import { Events, type EventsDeps, type ToldEvent } from '../../../lib/control/events/events.ts';
+import { Events, type EventsDeps, type DeliveredEvent } from '../../../lib/control/events/events.ts';
 import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
 import { insertRun } from '../../../lib/control/roster/instance-store.ts';
 import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
@@ -38,8 +38,8 @@ function addTasks(database: Queryable, count: number, server = randomUUID()): Pr
   );
 }
 
-async function take(iterator: AsyncIterator<ToldEvent>, count: number): Promise<ToldEvent[]> {
-  const taken: ToldEvent[] = [];
+async function take(iterator: AsyncIterator<DeliveredEvent>, count: number): Promise<DeliveredEvent[]> {
+  const taken: DeliveredEvent[] = [];
   while (taken.length < count) {
     const { value, done } = await iterator.next();
     if (done === true) break;
@@ -48,7 +48,7 @@ async function take(iterator: AsyncIterator<ToldEvent>, count: number): Promise<
   return taken;
 }
 
-const idsOf = (told: readonly ToldEvent[]) => told.map(({ event }) => event?.id);
+const idsOf = (told: readonly DeliveredEvent[]) => told.map(({ event }) => event?.id);
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => from + index);
 
 t.test('a slow follower gets everything, though nothing is kept for it', async (t) => {
@@ -89,7 +89,7 @@ t.test('one whose filter lets little through is told now and then where it stand
   t.equal((await follower.next()).value?.position, '0', 'it begins with where it is');
   const next = follower.next();
   await addTasks(database, MANY);
-  const { position, event } = (await next).value as ToldEvent;
+  const { position, event } = (await next).value as DeliveredEvent;
   t.equal(event, undefined);
   t.ok(Number(position.split('-')[0]) >= 1_000, position);
   await addTasks(database, 1, mine);
@@ -114,7 +114,7 @@ t.test('one that the log has run away from is told so, and goes on', async (t) =
     const { n, last } = (await log()) ?? {};
     return n === 100 && last === MANY + 1;
   }, 'the log to be trimmed');
-  const told: ToldEvent[] = [];
+  const told: DeliveredEvent[] = [];
   while (told.at(-1)?.event?.id !== MANY + 1) told.push(...(await take(slow, 1)));
   const gap = told.findIndex(({ event }) => event?.kind === 'gap');
   // While the instance lags behind the log, it still has some of them in its window.
@@ -173,7 +173,7 @@ t.test('a new follower whose first position is of before the log was set back is
   const { database, events } = await startEvents(t);
   await addTasks(database, 1);
   const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
-  const { position } = (await follower.next()).value as ToldEvent;
+  const { position } = (await follower.next()).value as DeliveredEvent;
   await follower.return?.();
   t.ok(parsePosition(position)?.storedAtMs, position);
   await database.query(`update cnapi_events set stored_at = stored_at - interval '1 second'`);

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, get, type Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
-import { Doors } from '../../../lib/control/http/doors.ts';
+import { ListenSockets } from '../../../lib/control/http/doors.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
@@ -13,9 +13,9 @@ async function openDoors(t: Test, { port = 0, maxConnections = 100 } = {}) {
   const http: Server = createServer((request, response) => response.end(request.url));
   t.teardown(() => http.closeAllConnections());
   const logged: Record<string, unknown>[] = [];
-  const doors = new Doors({ http, host, port, maxConnections, clock: systemClock, log: recordingLogger(logged) });
-  t.teardown(() => doors.close());
-  return { doors, http, logged, port: await doors.open() };
+  const listenSockets = new ListenSockets({ http, host, port, maxConnections, clock: systemClock, log: recordingLogger(logged) });
+  t.teardown(() => listenSockets.close());
+  return { listenSockets, http, logged, port: await listenSockets.open() };
 }
 
 async function arrive(port: number) {
@@ -26,7 +26,7 @@ async function arrive(port: number) {
 }
 
 t.test('requests are served on all listening sockets', async (t) => {
-  const { doors, port } = await openDoors(t);
+  const { listenSockets, port } = await openDoors(t);
   const ask = async (path: string) => {
     const request = get({ host, port, path, agent: false });
     const [response] = await once(request, 'response');
@@ -34,7 +34,7 @@ t.test('requests are served on all listening sockets', async (t) => {
   };
   const paths = Array.from({ length: 60 }, (_, each) => `/${each}`);
   t.same(await Promise.all(paths.map(ask)), paths);
-  t.equal(doors.taken, paths.length);
+  t.equal(listenSockets.taken, paths.length);
 });
 
 t.test('an address in use is refused although listening sockets share theirs', async (t) => {
@@ -44,11 +44,11 @@ t.test('an address in use is refused although listening sockets share theirs', a
 });
 
 t.test('connections above the limit are closed, counted and logged once; a closed one makes room', async (t) => {
-  const { doors, logged, port } = await openDoors(t, { maxConnections: 20 });
+  const { listenSockets, logged, port } = await openDoors(t, { maxConnections: 20 });
   const sockets = await Promise.all(Array.from({ length: 50 }, () => arrive(port)));
   const isOpen = () => sockets.filter(({ closed }) => !closed);
   await until(() => isOpen().length === 20, 'the others to be closed');
-  t.equal(doors.cut, 30);
+  t.equal(listenSockets.cut, 30);
   t.match(logged, [{ level: 'warn', max_connections: 20, cut: 1, msg: /new connections are closed/ }]);
   t.equal(logged.length, 1, 'one log line for all');
   for (const socket of isOpen().slice(0, 5)) socket.destroy();
@@ -62,10 +62,10 @@ t.test('connections above the limit are closed, counted and logged once; a close
 });
 
 t.test('after close, new connections are refused and open ones continue', async (t) => {
-  const { doors, port } = await openDoors(t);
+  const { listenSockets, port } = await openDoors(t);
   const inside = await arrive(port);
-  await until(() => doors.taken === 1, 'the connection to be accepted');
-  doors.close();
+  await until(() => listenSockets.taken === 1, 'the connection to be accepted');
+  listenSockets.close();
   const callers = await Promise.all(Array.from({ length: 30 }, () => arrive(port)));
   t.ok(callers.every(({ destroyed }) => destroyed));
   inside.write('GET /still HTTP/1.1\r\nHost: here\r\n\r\n');

@@ -106,8 +106,8 @@ t.test('the router can parse every URL that passes the checks', (t) => {
   );
   fc.assert(
     fc.property(host, url, fc.boolean(), (host, url, hasToken) => {
-      const knock = { hosts: [host], url, httpVersion: '1.1', origin: undefined, scheme: 'http', hasToken } as const;
-      if (reasonToRefuse(knock, own) === undefined) new URL(`http://${host}${url}`);
+      const head = { hosts: [host], url, httpVersion: '1.1', origin: undefined, scheme: 'http', hasToken } as const;
+      if (reasonToRefuse(head, own) === undefined) new URL(`http://${host}${url}`);
     }),
     { numRuns: 5000 },
   );

@@ -30,7 +30,7 @@ t.test('connections accepted by the kernel before the listener closes are answer
   const callers = Array.from({ length: 20 }, () => say(port, PING));
   // By then the kernel has accepted them, but this process has not.
   await new Promise<void>((resolve) => process.nextTick(resolve));
-  listener.closeDoor();
+  listener.stopAccepting();
   t.not(listener.unanswered, 0, 'not ready to leave yet');
   const heard = await Promise.all(callers);
   t.same(
@@ -69,7 +69,7 @@ t.test('a kept-alive connection is answered once more after the listening socket
   await until(() => answersIn(heard) === 1, 'an answer');
   t.match(heard, /Keep-Alive: timeout=4/, 'the answer says how long the connection is kept');
   listener.announceLeave();
-  listener.closeDoor();
+  listener.stopAccepting();
   await until(() => listener.unanswered === 0, 'the listening sockets to close');
   socket.write(PING);
   await until(() => socket.closed, 'the connection to be closed');

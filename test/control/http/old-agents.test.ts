@@ -4,16 +4,16 @@ import { FakeOldAgents } from './stand-ins.ts';
 import { SERVER, STRANGER, startApi } from './support.ts';
 
 t.test('a legacy heartbeat is recorded and not logged', async (t) => {
-  const { call, oldAgents, logged } = await startApi(t);
+  const { call, legacyAgents, logged } = await startApi(t);
   logged.length = 0;
   for (const body of [{}, undefined])
     t.match(await call('POST', `/servers/${SERVER.toUpperCase()}/events/heartbeat`, body), { status: 204, text: '' });
-  t.same(oldAgents.heard, [SERVER, SERVER]);
+  t.same(legacyAgents.heard, [SERVER, SERVER]);
   t.same(logged, []);
 });
 
 t.test('a heartbeat for an invalid server uuid is 409', async (t) => {
-  const { call, oldAgents } = await startApi(t);
+  const { call, legacyAgents } = await startApi(t);
   const cases: [string, unknown, object][] = [
     ['zzz', {}, { status: 409, body: { code: 'InvalidArgument', message: 'Invalid server_uuid' } }],
     ['default', {}, { status: 409, body: { message: 'Invalid server_uuid' } }],
@@ -23,14 +23,14 @@ t.test('a heartbeat for an invalid server uuid is 409', async (t) => {
       await call('POST', `/servers/${uuid}/events/heartbeat`, body, { 'content-type': 'application/json' }),
       answer,
     );
-  t.same(oldAgents.heard, []);
+  t.same(legacyAgents.heard, []);
 });
 
 t.test('the body of a heartbeat is not read', async (t) => {
-  const { call, oldAgents } = await startApi(t);
+  const { call, legacyAgents } = await startApi(t);
   for (const body of [{ a: 1 }, '{', `{"a":"${'x'.repeat(1 << 20)}"}`])
     t.match(await call('POST', `/servers/${SERVER}/events/heartbeat`, body), { status: 204, text: '' });
-  t.equal(oldAgents.heard.length, 3);
+  t.equal(legacyAgents.heard.length, 3);
 });
 
 t.test('a status report keeps the known parts and ignores the rest; an unknown server is 404', async (t) => {
@@ -47,19 +47,19 @@ t.test('a status report keeps the known parts and ignores the rest; an unknown s
 });
 
 t.test('a sysinfo that creates the server counts as a heartbeat, a later one does not', async (t) => {
-  const { call, oldAgents } = await startApi(t);
+  const { call, legacyAgents } = await startApi(t);
   const sysinfo = { UUID: SERVER };
   for (const status of [200, 200])
     t.equal((await call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo })).status, status);
-  t.same(oldAgents.made, [SERVER]);
+  t.same(legacyAgents.made, [SERVER]);
 });
 
 t.test('a heartbeat that cannot be recorded is 503, and the sysinfo can be posted again', async (t) => {
-  const oldAgents = new FakeOldAgents();
-  oldAgents.created = async () => {
+  const legacyAgents = new FakeOldAgents();
+  legacyAgents.created = async () => {
     throw new DatabaseUnavailableError();
   };
-  const { call } = await startApi(t, { services: { oldAgents } });
+  const { call } = await startApi(t, { services: { legacyAgents } });
   const post = () => call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo: { UUID: SERVER } });
   t.equal((await post()).status, 503);
   t.equal((await post()).status, 200);

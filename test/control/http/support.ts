@@ -11,7 +11,7 @@ import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
 import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
 import type { Certificates } from '../../../lib/control/http/certificates.ts';
-import { Entrance } from '../../../lib/control/http/entrance.ts';
+import { RequestAuthorizer } from '../../../lib/control/http/entrance.ts';
 import { Limits, type LimitsConfig } from '../../../lib/control/http/limits.ts';
 import { HttpListener, type ListenerOptions } from '../../../lib/control/http/listener.ts';
 import { Metrics } from '../../../lib/control/http/metrics.ts';
@@ -55,7 +55,7 @@ export interface Api {
   servers: Servers;
   tasks: FakeTasks;
   roster: FakeRoster;
-  oldAgents: FakeOldAgents;
+  legacyAgents: FakeOldAgents;
   health: { database: boolean; bus: boolean };
   database: FreshDatabase;
   /** Log records at info and above. */
@@ -105,7 +105,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   await servers.start();
   const tasks = new FakeTasks();
   const roster = new FakeRoster();
-  const oldAgents = new FakeOldAgents();
+  const legacyAgents = new FakeOldAgents();
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
@@ -150,9 +150,9 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     tasks,
     waitlist,
     events: { follow: () => Promise.reject(new Error('not here')) },
-    oldAgentCaller: { has: async () => false, history: async () => [], setPaused: async () => {} },
+    legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
-    oldAgents,
+    legacyAgents,
     agentSources: { heard: () => undefined, record: async () => {} },
     tokens: new Tokens({ database, random: systemRandom }),
     newServers: new NewServers({ newServersPerHour: 0, clock: systemClock }),
@@ -181,7 +181,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     routes: options.routes ?? routes,
     services,
     limits,
-    entrance: new Entrance({ gate, audit, log: recordingLogger(logged) }),
+    authorizer: new RequestAuthorizer({ gate, audit, log: recordingLogger(logged) }),
     metrics,
     clock: options.clock ?? systemClock,
     random: systemRandom,
@@ -207,7 +207,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     servers,
     tasks,
     roster,
-    oldAgents,
+    legacyAgents,
     health,
     database: fresh,
     logged,

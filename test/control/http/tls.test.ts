@@ -5,7 +5,7 @@ import { type AddressInfo, connect as connectPlain, type Socket } from 'node:net
 import { connect, type TLSSocket } from 'node:tls';
 import t, { type Test } from 'tap';
 import { Certificates } from '../../../lib/control/http/certificates.ts';
-import { Doors } from '../../../lib/control/http/doors.ts';
+import { ListenSockets } from '../../../lib/control/http/doors.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { Authority, replaceFiles } from '../../support/certificates.ts';
@@ -37,16 +37,16 @@ async function openDoors(t: Test, { maxConnections, clock }: { maxConnections: n
   const certificates = new Certificates({ files: await authority.issue(), clock: systemClock, log });
   await certificates.load();
   const http = createServer((request, response) => response.end(request.url));
-  const doors = new Doors({ http, host: '127.0.0.1', port: 0, maxConnections, certificates, clock, log });
-  const port = await doors.open();
+  const listenSockets = new ListenSockets({ http, host: '127.0.0.1', port: 0, maxConnections, certificates, clock, log });
+  const port = await listenSockets.open();
   t.teardown(() => {
-    doors.close();
-    doors.cutHandshakes();
+    listenSockets.close();
+    listenSockets.cutHandshakes();
     certificates.stop();
     http.closeAllConnections();
   });
   const ca = await readFile(authority.caFile);
-  return { port, doors, dial: dialer(port, ca) };
+  return { port, listenSockets, dial: dialer(port, ca) };
 }
 
 function dialer(port: number, ca: Buffer) {
@@ -105,31 +105,31 @@ t.test('plain HTTP and invalid bytes on a TLS port are closed, counted and logge
 
 t.test('an unfinished handshake is closed after its timeout, even if bytes trickle in', async (t) => {
   const clock = new ManualClock();
-  const { port, doors } = await openDoors(t, { maxConnections: 10, clock });
+  const { port, listenSockets } = await openDoors(t, { maxConnections: 10, clock });
   const [silent, trickling] = [1, 2].map(() => connectPlain(port, '127.0.0.1').on('error', () => undefined));
   const ended = [silent, trickling].map((socket) => once(socket as Socket, 'close'));
-  await until(() => doors.handshakes === 2, 'both to be counted');
+  await until(() => listenSockets.handshakes === 2, 'both to be counted');
   for (let each = 0; each < 9; each++) {
     trickling?.write(Buffer.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0]).subarray(each, each + 1));
     await clock.advance(1000);
   }
-  t.equal(doors.handshakes, 2);
+  t.equal(listenSockets.handshakes, 2);
   await clock.advance(1000);
   await Promise.all(ended);
-  await until(() => doors.handshakes === 0, 'both to be removed');
-  t.equal(doors.failedHandshakes, 2);
+  await until(() => listenSockets.handshakes === 0, 'both to be removed');
+  t.equal(listenSockets.failedHandshakes, 2);
   const gone = connectPlain(port, '127.0.0.1').on('error', () => undefined);
-  await until(() => doors.handshakes === 1, 'another handshake');
+  await until(() => listenSockets.handshakes === 1, 'another handshake');
   gone.destroy();
-  await until(() => doors.handshakes === 0, 'the closed one to be removed');
-  t.equal(doors.failedHandshakes, 2, 'a caller that leaves is no failure');
+  await until(() => listenSockets.handshakes === 0, 'the closed one to be removed');
+  t.equal(listenSockets.failedHandshakes, 2, 'a caller that leaves is no failure');
 });
 
 t.test('handshakes count as connections', async (t) => {
-  const { port, doors, dial } = await openDoors(t, { maxConnections: 20, clock: systemClock });
+  const { port, listenSockets, dial } = await openDoors(t, { maxConnections: 20, clock: systemClock });
   const silent = Array.from({ length: 20 }, () => connectPlain(port, '127.0.0.1').on('error', () => undefined));
   t.teardown(() => silent.forEach((socket) => void socket.destroy()));
-  await until(() => doors.handshakes === 20, 'all of them to be counted');
+  await until(() => listenSockets.handshakes === 20, 'all of them to be counted');
   await t.rejects(dial());
   for (const socket of silent.splice(0, 5)) socket.destroy();
   const late = await until(() => dial().catch(() => undefined), 'a later connection to be accepted');
@@ -155,7 +155,7 @@ t.test('when the port is taken, the certificate files are no longer watched', as
   const certificates = new Certificates({ files: await authority.issue(), clock: counting, log });
   await certificates.load();
   const { port } = squatter.address() as AddressInfo;
-  const doors = new Doors({
+  const listenSockets = new ListenSockets({
     http: createServer(),
     host: '127.0.0.1',
     port,
@@ -164,7 +164,7 @@ t.test('when the port is taken, the certificate files are no longer watched', as
     clock,
     log,
   });
-  await t.rejects(doors.open(), { code: 'EADDRINUSE' });
+  await t.rejects(listenSockets.open(), { code: 'EADDRINUSE' });
   t.same(periods, []);
 });
 

@@ -1,14 +1,14 @@
 /** One request to an agent that may be anything: real sockets, and peers that misbehave in each way they can. */
 import net, { type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
-import { type AgentCall, AgentCallError, type AgentReply, Messenger } from '../../../lib/control/legacy/messenger.ts';
+import { type AgentCall, AgentCallError, type AgentReply, LegacyHttpClient } from '../../../lib/control/legacy/messenger.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { startOldAgent } from '../../support/old-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
 const limits = { connectMs: 5_000, bodyMs: 300, bodyBytes: 10_000, allBodyBytes: 50_000 };
-const newMessenger = () => new Messenger({ clock: systemClock, version: '1.2.3', limits });
+const newMessenger = () => new LegacyHttpClient({ clock: systemClock, version: '1.2.3', limits });
 
 function callTo(port: number, fields: Partial<AgentCall> = {}): AgentCall {
   return {

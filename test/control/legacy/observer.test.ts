@@ -1,7 +1,7 @@
 /** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
 import t from 'tap';
-import { Observer } from '../../../lib/control/legacy/observer.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HeartbeatMonitor } from '../../../lib/control/legacy/observer.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -77,24 +77,24 @@ class FakeTables {
 
 function newRig(t: { teardown(work: () => unknown): void }, servers: string[] = []) {
   const clock = new ManualClock();
-  const ticker = new Ticker({ clock, checkMs: 250 });
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
   const tables = new FakeTables();
   for (const server of servers) tables.exist.add(server);
   const fitness = { mayJudge: true };
-  const observer = new Observer({
+  const observer = new HeartbeatMonitor({
     database: tables.database,
     cnapiUuid: 'me',
     times: TIMES,
-    ticker,
-    mayJudgeStrangers: () => fitness.mayJudge,
+    healthyTimer,
+    canJudgeForeignRows: () => fitness.mayJudge,
     clock,
     log: silentLogger,
   });
   t.teardown(async () => {
-    ticker.stop();
+    healthyTimer.stop();
     await Promise.all([observer.stop(), clock.advance(5000)]);
   });
-  ticker.start();
+  healthyTimer.start();
   observer.start();
   const isRunning = (server: string) => tables.rows.get(server)?.isRunning;
   return { clock, tables, observer, fitness, isRunning };

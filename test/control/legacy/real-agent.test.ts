@@ -7,7 +7,7 @@ import t, { type Test } from 'tap';
 import type { Task } from '../../../lib/control/tasks/task.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
-import { OldCnapi } from '../../support/old-cnapi.ts';
+import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 
@@ -113,7 +113,7 @@ t.test('our agent and instances, old and new', async (t) => {
   );
 
   t.test('between an old CNAPI and new instances at once, left to itself, it goes to an instance', async (t) => {
-    const old = await OldCnapi.start();
+    const old = await LegacyCnapiClient.start();
     t.teardown(() => old.stop());
     const agent = await realAgent(t);
     const first = agent.start([old.url], '--http-port', '0', '--http-from', '127.0.0.1');

@@ -5,7 +5,7 @@ import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
 import type { Session } from '../../../lib/control/roster/session.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { newMachine } from '../../support/scripted-agent.ts';
@@ -18,7 +18,7 @@ t.test('a peer that does not read is cut off before what waits for it fills the 
     broken: (_connection: Connection, _session: Session, reason: string) => broken.push(reason),
     closed: () => undefined,
   } as unknown as ConnectionDeps['handlers'];
-  const ticker = new Ticker({ clock: systemClock, checkMs: 100 });
+  const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   t.teardown(() => server.close());
@@ -28,7 +28,7 @@ t.test('a peer that does not read is cut off before what waits for it fills the 
   const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
   const connection = new Connection(
     { socket, stream: request.socket, serverUuid },
-    { handlers, ticker, counters: { framesRefused: 0, readsPaused: 0 }, clock: systemClock, log: silentLogger },
+    { handlers, healthyTimer, counters: { framesRefused: 0, readsPaused: 0 }, clock: systemClock, log: silentLogger },
   );
   connection.welcome({ serverUuid, epoch: 1 } as Session, { type: 'heartbeat', sequence: 1 });
   peer.pause();

@@ -1,11 +1,11 @@
 import { EventEmitter } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'ws';
-import { Latest } from '../../../lib/control/link/latest.ts';
+import { KeyedCoalescer } from '../../../lib/control/link/latest.ts';
 import { Pings } from '../../../lib/control/link/pings.ts';
-import { Registry } from '../../../lib/control/link/registry.ts';
+import { InventoriedSessions } from '../../../lib/control/link/registry.ts';
 import { type Session, type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
@@ -25,7 +25,7 @@ t.test(
     const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
     const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
     session.isInventoried = true;
-    const view = new Registry({ sessions, run: () => 'r' }).get('s');
+    const view = new InventoriedSessions({ sessions, run: () => 'r' }).get('s');
     const ack: InstanceFrame = { type: 'task_ack', id: 'one', attempt: 1 };
     t.equal(view?.send(ack), true);
     sessions.end(session);
@@ -35,7 +35,7 @@ t.test(
 );
 
 t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
-  const latest = new Latest<string>();
+  const latest = new KeyedCoalescer<string>();
   const done: number[] = [];
   const gate = Promise.withResolvers<void>();
   for (const n of [1, 2, 3]) {
@@ -54,11 +54,11 @@ t.test('of work that supersedes itself one is done at a time, and then the last'
 
 t.test('only the answer to a ping sent after the question counts; deadlines are in healthy ticks', async (t) => {
   const clock = new ManualClock();
-  const ticker = new Ticker({ clock, checkMs: 250 });
-  ticker.start();
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
+  healthyTimer.start();
   const sent: string[] = [];
   const socket = Object.assign(new EventEmitter(), { ping: (data: string) => sent.push(data) });
-  const pings = new Pings({ socket: socket as unknown as WebSocket, ticker });
+  const pings = new Pings({ socket: socket as unknown as WebSocket, healthyTimer });
   pings.send();
   const answers: boolean[] = [];
   void pings.ask(1000).then((isAlive) => answers.push(isAlive));

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { MAX_UNDER_WAY } from '../../../lib/control/roster/admission.ts';
 import { Arrivals } from '../../../lib/control/roster/arrivals.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
@@ -18,7 +18,7 @@ interface Limits {
 /** A machine with a queue of work; what it cannot do in a tick makes it late. */
 class Machine {
   readonly clock = new ManualClock();
-  readonly ticker = new Ticker({ clock: this.clock, checkMs: TICK_MS });
+  readonly healthyTimer = new HealthyTimer({ clock: this.clock, checkMs: TICK_MS });
   readonly #limits: Limits;
   readonly #greeting: (() => void)[] = [];
   #busyShare = 0;
@@ -32,7 +32,7 @@ class Machine {
   constructor(limits: Limits, maxAgents = 100_000) {
     this.#limits = limits;
     this.arrivals = new Arrivals({
-      ticker: this.ticker,
+      healthyTimer: this.healthyTimer,
       eventLoop: { busyShare: () => this.#busyShare },
       sessions: () => this.sessions,
       quiet: () => 0,
@@ -42,7 +42,7 @@ class Machine {
       clock: this.clock,
       log: silentLogger,
     });
-    this.ticker.start();
+    this.healthyTimer.start();
   }
 
   /** True when it was let in. */

@@ -47,7 +47,7 @@ t.test('an agent that is accepted again stays running, though the loss before co
     bus: createMemoryBus({ hub: new MemoryHub(), ...ports }),
     cnapiUuid: randomUUID(),
     identity: () => ({ cnapiUuid: '', url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' }),
-    door: { announce() {}, close() {}, unanswered: () => 0, endWaits() {}, leave() {} },
+    ingress: { announce() {}, close() {}, unanswered: () => 0, endWaits() {}, leave() {} },
     config: parseConfig({ databaseUrl: 'postgres://127.0.0.1/none' }),
   });
   t.teardown(() => roster.stop());
@@ -62,13 +62,13 @@ t.test('an agent that is accepted again stays running, though the loss before co
     return acceptance.session;
   };
   const session = await accept(serverUuid);
-  roster.verdicts.lose(session, 'closed');
+  roster.sessionLosses.lose(session, 'closed');
   await until(() => world.refusals > 0, 'the status change to be refused');
   // A failover to a standby that had not yet received the session: its epoch is given a second time.
   await database.query('delete from cnapi_roster_authority where server_uuid = $1::uuid', [serverUuid]);
   const again = await accept(serverUuid);
   t.equal(again.epoch, session.epoch, 'the database has forgotten the epoch');
-  roster.verdicts.lose(await accept(other), 'closed');
+  roster.sessionLosses.lose(await accept(other), 'closed');
   world.isAway = false;
   await until(async () => (await readRow(database, other))?.status === 'unknown', 'what had waited to be written');
   t.match(await readRow(database, serverUuid), { status: 'running', epoch: again.epoch });

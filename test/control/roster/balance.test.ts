@@ -4,7 +4,7 @@ import { type Load, surplusOf } from '../../../lib/control/roster/balance.ts';
 import { Balancer } from '../../../lib/control/roster/balancer.ts';
 import type { InstanceRow } from '../../../lib/control/roster/instance-store.ts';
 import { SessionTable } from '../../../lib/control/roster/session.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
@@ -70,7 +70,7 @@ t.test('a small zone comes to rest, and near its mean', async (t) => {
 
 function balanced(agents: number) {
   const clock = new ManualClock();
-  const ticker = new Ticker({ clock, checkMs: 250 });
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
   const sessions = new SessionTable();
   const asked: string[] = [];
   const hints: object[] = [];
@@ -110,15 +110,15 @@ function balanced(agents: number) {
   const instances = { run: 'a', trouble: undefined as string | undefined, live: [row('a', agents)], leaseAgeMs };
   const balancer = new Balancer({
     sessions,
-    ticker,
+    healthyTimer,
     instances,
     balanceQuietMs: 30_000,
     leaseMs: 5_000,
     clock,
     log: silentLogger,
   });
-  ticker.start();
-  t.teardown(() => ticker.stop());
+  healthyTimer.start();
+  t.teardown(() => healthyTimer.stop());
   return { clock, instances, ages, asked, hints, balancer, row };
 }
 

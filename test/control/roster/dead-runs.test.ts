@@ -6,7 +6,7 @@ import { endRun, insertRun } from '../../../lib/control/roster/instance-store.ts
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/roster-store.ts';
 import { type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
-import type { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import type { SessionLosses } from '../../../lib/control/roster/verdicts.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -36,12 +36,12 @@ async function start(t: Test) {
   const authority = new Authority({
     database,
     sessions: new SessionTable(),
-    verdicts: {
+    sessionLosses: {
       forget: () => undefined,
       supersede: () => {
         world.superseded += 1;
       },
-    } as unknown as Verdicts,
+    } as unknown as SessionLosses,
     probes: {
       async isAlive() {
         world.probed += 1;

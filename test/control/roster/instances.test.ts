@@ -1,7 +1,7 @@
 /** One instance among its siblings, with a database that does as the test says and a clock that does as well. */
 import t from 'tap';
 import { Instances } from '../../../lib/control/roster/instances.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -20,7 +20,7 @@ const identity = () => ({
 
 function newInstance() {
   const clock = new ManualClock();
-  const ticker = new Ticker({ clock, checkMs: 250 });
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
   const world = { isDatabaseAway: false, isRowLocked: false, isDead: false, reads: 0, beats: 0, said: [] as string[] };
   const query: Queryable['query'] = async <Row>(text: string) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
@@ -37,7 +37,7 @@ function newInstance() {
     database,
     cnapiUuid: 'me',
     identity,
-    ticker,
+    healthyTimer,
     clock,
     random: systemRandom,
     log: silentLogger,
@@ -46,11 +46,11 @@ function newInstance() {
     admission: () => 'open',
   });
   instances.listen({
-    fellSick: (trouble) => world.said.push(trouble),
+    onUnhealthy: (trouble) => world.said.push(trouble),
     recovered: () => world.said.push('recovered'),
     runRenewed: () => world.said.push('renewed'),
   });
-  ticker.start();
+  healthyTimer.start();
   return { clock, instances, world, signal: new AbortController() };
 }
 
@@ -64,11 +64,11 @@ t.test(
     world.isDatabaseAway = false;
     await clock.advance(1000);
     await started;
-    t.equal(instances.mayJudgeStrangers, false);
+    t.equal(instances.canJudgeForeignRows, false);
     await clock.advance(17_000);
-    t.equal(instances.mayJudgeStrangers, false);
+    t.equal(instances.canJudgeForeignRows, false);
     await clock.advance(2000);
-    t.equal(instances.mayJudgeStrangers, true);
+    t.equal(instances.canJudgeForeignRows, true);
   },
 );
 
@@ -85,14 +85,14 @@ t.test('after a stall the grace begins anew', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
-  t.equal(instances.mayJudgeStrangers, true);
+  t.equal(instances.canJudgeForeignRows, true);
   await clock.stall(times.silenceMs + 1_000);
-  t.equal(instances.mayJudgeStrangers, false, 'agents of others may have come and gone meanwhile');
+  t.equal(instances.canJudgeForeignRows, false, 'agents of others may have come and gone meanwhile');
   t.equal(instances.trouble, undefined, 'one stall is no illness');
   await clock.advance(times.startGraceMs - 1_000);
-  t.equal(instances.mayJudgeStrangers, false);
+  t.equal(instances.canJudgeForeignRows, false);
   await clock.advance(2_000);
-  t.equal(instances.mayJudgeStrangers, true);
+  t.equal(instances.canJudgeForeignRows, true);
   t.same(world.said, []);
 });
 
@@ -100,7 +100,7 @@ t.test('two failed beats are an illness, one success heals, and the grace begins
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
-  t.equal(instances.mayJudgeStrangers, true);
+  t.equal(instances.canJudgeForeignRows, true);
   world.isDatabaseAway = true;
   await clock.advance(1000);
   t.equal(instances.trouble, undefined, 'one failed beat is borne');
@@ -109,7 +109,7 @@ t.test('two failed beats are an illness, one success heals, and the grace begins
   world.isDatabaseAway = false;
   await clock.advance(1000);
   t.same(world.said, ['the database does not answer', 'recovered']);
-  t.equal(instances.mayJudgeStrangers, false);
+  t.equal(instances.canJudgeForeignRows, false);
 });
 
 t.test('a beat that waits for its locked row is no illness, and the others are watched meanwhile', async (t) => {
@@ -122,7 +122,7 @@ t.test('a beat that waits for its locked row is no illness, and the others are w
   t.equal(world.beats, beats, 'no beat was raised');
   t.ok(world.reads >= reads + 9, 'the others were read all the same');
   t.equal(instances.trouble, undefined);
-  t.equal(instances.mayJudgeStrangers, true);
+  t.equal(instances.canJudgeForeignRows, true);
   t.same(world.said, []);
 });
 
@@ -135,7 +135,7 @@ t.test('a run found dead is followed by a new one, under which nobody is judged 
   await clock.advance(1000);
   t.not(instances.run, run);
   t.same(world.said, ['renewed']);
-  t.equal(instances.mayJudgeStrangers, false);
+  t.equal(instances.canJudgeForeignRows, false);
 });
 
 t.test(

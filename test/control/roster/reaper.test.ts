@@ -5,8 +5,8 @@
 import t from 'tap';
 import { Reaper } from '../../../lib/control/roster/reaper.ts';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
-import { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
+import { SessionLosses } from '../../../lib/control/roster/verdicts.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -21,7 +21,7 @@ interface PolledRow {
 /** A reaper whose polls are answered when the test says so. */
 function newReaper() {
   const clock = new ManualClock();
-  const ticker = new Ticker({ clock, checkMs: 250 });
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
   const sessions = new SessionTable();
   const writer = { cnapiUuid: 'me', run: 'old' };
   const polls: ((rows: PolledRow[]) => void)[] = [];
@@ -36,20 +36,20 @@ function newReaper() {
     return { rows: [] as Row[], rowCount: 0 };
   };
   const database: Queryable = { query };
-  const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: silentLogger });
+  const sessionLosses = new SessionLosses({ database, sessions, cnapiUuid: 'me', clock, log: silentLogger });
   const reaper = new Reaper({
     database,
     sessions,
-    verdicts,
-    ticker,
+    sessionLosses,
+    healthyTimer,
     writer: () => ({ ...writer }),
-    mayJudgeStrangers: () => grace.isOver,
+    canJudgeForeignRows: () => grace.isOver,
     slowPollMs: () => 5000,
     adoptGraceMs: 5000,
     clock,
     log: silentLogger,
   });
-  ticker.start();
+  healthyTimer.start();
   reaper.start();
   const answer = (rows: PolledRow[]) => {
     const poll = polls.shift();

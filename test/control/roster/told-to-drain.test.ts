@@ -4,7 +4,7 @@ import t, { type Test } from 'tap';
 import { insertRun, readLive, wasToldToDrain } from '../../../lib/control/roster/instance-store.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { Ticker } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
@@ -19,9 +19,9 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
   const cnapiUuid = randomUUID();
   const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
-  const ticker = new Ticker({ clock: systemClock, checkMs: 250 });
+  const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
   const instances = new Instances({
-    ...{ database, cnapiUuid, ticker, times, identity: () => identity },
+    ...{ database, cnapiUuid, healthyTimer, times, identity: () => identity },
     ...{ clock: systemClock, random: systemRandom, log: silentLogger },
     ...{ countAgents: () => 0, admission: () => 'open' },
   });

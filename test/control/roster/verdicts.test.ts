@@ -1,7 +1,7 @@
-/** Verdicts against a database that answers when it likes. */
+/** SessionLosses against a database that answers when it likes. */
 import t from 'tap';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
-import { Verdicts } from '../../../lib/control/roster/verdicts.ts';
+import { SessionLosses } from '../../../lib/control/roster/verdicts.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -30,7 +30,7 @@ function newVerdicts() {
     return { rows: rows as Row[], rowCount: rows.length };
   };
   const database: Queryable = { query };
-  const verdicts = new Verdicts({ database, sessions, cnapiUuid: 'me', clock, log: recordingLogger(logged) });
+  const sessionLosses = new SessionLosses({ database, sessions, cnapiUuid: 'me', clock, log: recordingLogger(logged) });
   const connect = (serverUuid: string, epoch = 1): Session => {
     const socket = {
       isUnread: false,
@@ -44,47 +44,47 @@ function newVerdicts() {
     const added = sessions.add({ ...fields, socket, run: 'run', heardAt: 0 });
     return added?.session as Session;
   };
-  return { clock, sessions, verdicts, world, connect, logged };
+  return { clock, sessions, sessionLosses, world, connect, logged };
 }
 
 t.test('a loss is written however close it comes to the end of the write before', async (t) => {
   for (let microtasks = 0; microtasks < 20; microtasks += 1) {
-    const { clock, verdicts, world, connect } = newVerdicts();
+    const { clock, sessionLosses, world, connect } = newVerdicts();
     const [first, second] = [connect('first'), connect('second')];
     world.onAnswer = () => {
       world.onAnswer = () => {};
       let later = Promise.resolve();
       for (let each = 0; each < microtasks; each += 1) later = later.then(() => {});
-      void later.then(() => verdicts.lose(second, 'closed'));
+      void later.then(() => sessionLosses.lose(second, 'closed'));
     };
-    verdicts.lose(first, 'closed');
+    sessionLosses.lose(first, 'closed');
     await clock.advance(0);
     t.same(world.written, ['first', 'second'], `${microtasks} microtasks after the answer`);
   }
 });
 
 t.test('what could not be written is kept, the verdict of the highest epoch for each server', async (t) => {
-  const { clock, verdicts, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newVerdicts();
   world.isDatabaseAway = true;
-  verdicts.lose(connect('server', 1), 'silent');
+  sessionLosses.lose(connect('server', 1), 'silent');
   await clock.advance(2000);
-  verdicts.lose(connect('server', 2), 'closed');
-  verdicts.lose(connect('other'), 'closed');
+  sessionLosses.lose(connect('server', 2), 'closed');
+  sessionLosses.lose(connect('other'), 'closed');
   await clock.advance(2000);
-  t.same([world.written, verdicts.queued], [[], 2]);
+  t.same([world.written, sessionLosses.queued], [[], 2]);
   world.isDatabaseAway = false;
   await clock.advance(1000);
-  t.same([world.written, verdicts.queued], [['server', 'other'], 0]);
+  t.same([world.written, sessionLosses.queued], [['server', 'other'], 0]);
 });
 
 t.test('a session that was lost while its row moved to a new run is lost under that run', async (t) => {
-  const { clock, sessions, verdicts, world, connect } = newVerdicts();
+  const { clock, sessions, sessionLosses, world, connect } = newVerdicts();
   const [lost, live] = [connect('lost'), connect('live')];
-  verdicts.lose(lost, 'silent');
+  sessionLosses.lose(lost, 'silent');
   await clock.advance(0);
   for (const session of [lost, live]) {
     sessions.moveToRun(session, 'new');
-    verdicts.followRun(session);
+    sessionLosses.followRun(session);
   }
   await clock.advance(2000);
   t.same(world.written, ['lost', 'lost']);
@@ -92,15 +92,15 @@ t.test('a session that was lost while its row moved to a new run is lost under t
 });
 
 t.test('a session ends once, a superseded one without a verdict, and a stopping instance gives none', async (t) => {
-  const { clock, verdicts, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newVerdicts();
   const [lost, superseded, late] = [connect('lost'), connect('superseded'), connect('late')];
-  verdicts.lose(lost, 'silent');
-  verdicts.lose(lost, 'closed');
-  verdicts.supersede(superseded, 'another has its place');
-  verdicts.lose(superseded, 'closed');
+  sessionLosses.lose(lost, 'silent');
+  sessionLosses.lose(lost, 'closed');
+  sessionLosses.supersede(superseded, 'another has its place');
+  sessionLosses.lose(superseded, 'closed');
   await clock.advance(0);
-  await verdicts.stop();
-  verdicts.lose(late, 'closed');
+  await sessionLosses.stop();
+  sessionLosses.lose(late, 'closed');
   await clock.advance(1000);
   t.same(world.written, ['lost']);
   t.same([lost.isEnded, superseded.isEnded, late.isEnded], [true, true, true]);
@@ -109,38 +109,38 @@ t.test('a session ends once, a superseded one without a verdict, and a stopping 
 t.test(
   'an error that is no outage is not taken for one: the log has it as an error, and the verdict is kept',
   async (t) => {
-    const { clock, verdicts, world, connect, logged } = newVerdicts();
+    const { clock, sessionLosses, world, connect, logged } = newVerdicts();
     world.defect = new Error('column "x" does not exist');
-    verdicts.lose(connect('server'), 'closed');
+    sessionLosses.lose(connect('server'), 'closed');
     await clock.advance(0);
     const failures = logged.filter(({ level }) => level !== 'info');
     t.match(failures, [{ level: 'error', err: world.defect, key: 'server' }]);
-    t.equal(verdicts.queued, 1);
+    t.equal(sessionLosses.queued, 1);
     world.defect = undefined;
     await clock.advance(2000);
-    t.same([world.written, verdicts.queued], [['server'], 0]);
+    t.same([world.written, sessionLosses.queued], [['server'], 0]);
   },
 );
 
 t.test('a verdict that waits is forgotten when its server’s agent was accepted anew', async (t) => {
-  const { clock, verdicts, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newVerdicts();
   world.isDatabaseAway = true;
-  verdicts.lose(connect('server', 5), 'closed');
-  verdicts.lose(connect('other'), 'closed');
+  sessionLosses.lose(connect('server', 5), 'closed');
+  sessionLosses.lose(connect('other'), 'closed');
   await clock.advance(0);
-  verdicts.forget('server');
+  sessionLosses.forget('server');
   world.isDatabaseAway = false;
   await clock.advance(1000);
   t.same(world.written, ['other']);
 });
 
 t.test('a row that is in use holds up no other loss, and is written when it is free', async (t) => {
-  const { clock, verdicts, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newVerdicts();
   world.locked.add('held');
-  for (const server of ['first', 'held', 'second', 'third']) verdicts.lose(connect(server), 'closed');
+  for (const server of ['first', 'held', 'second', 'third']) sessionLosses.lose(connect(server), 'closed');
   await clock.advance(0);
-  t.same([world.written, verdicts.queued], [['first', 'second', 'third'], 1]);
+  t.same([world.written, sessionLosses.queued], [['first', 'second', 'third'], 1]);
   world.locked.clear();
   await clock.advance(1_000);
-  t.same([world.written.at(-1), verdicts.queued], ['held', 0]);
+  t.same([world.written.at(-1), sessionLosses.queued], ['held', 0]);
 });

@@ -16,7 +16,7 @@ const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
 const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
 const everything = {
   filter: {},
-  breadth: { agents: true, report: true, sysinfo: true, lastHeartbeat: true },
+  partSelection: { agents: true, report: true, sysinfo: true, lastHeartbeat: true },
   part: { limit: 10, offset: 0 },
 };
 

@@ -3,8 +3,8 @@ import t from 'tap';
 import { DeadPosters } from '../../../lib/control/tasks/dead-posters.ts';
 
 const LIMITS = { graceMs: 5_000, maxGapMs: 15_000 };
-const stopped = { run: 'stopped', mayGoOn: false };
-const lapsed = { run: 'lapsed', mayGoOn: true };
+const stopped = { run: 'stopped', mayResumeUnderNewRun: false };
+const lapsed = { run: 'lapsed', mayResumeUnderNewRun: true };
 
 t.test('runs whose posts are ended by the last of these polls', async (t) => {
   const rows: [name: string, polls: (number | 'fails')[], ended: string[]][] = [

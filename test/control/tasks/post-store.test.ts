@@ -142,7 +142,7 @@ t.test('posts of tasks', async (t) => {
     await db.query('delete from cnapi_instances where run = $1::uuid', [forgotten]);
     const dead = await readDeadPosters(db);
     t.same(
-      new Map(dead.map(({ run, mayGoOn }) => [run, mayGoOn])),
+      new Map(dead.map(({ run, mayResumeUnderNewRun }) => [run, mayResumeUnderNewRun])),
       new Map([
         [stopped, false],
         [lapsed, true],

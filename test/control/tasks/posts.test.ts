@@ -1,7 +1,7 @@
 /** The driver of posts over a real database; agents are answers that the test gives when it likes. */
 import pg from 'pg';
 import t from 'tap';
-import type { PostedEnd, PostedTask, TaskMessenger } from '../../../lib/control/tasks/messenger.ts';
+import type { PostedEnd, PostedTask, LegacyTaskSender } from '../../../lib/control/tasks/messenger.ts';
 import type { PostRoom } from '../../../lib/control/tasks/post-store.ts';
 import { Posts } from '../../../lib/control/tasks/posts.ts';
 import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';
@@ -20,7 +20,7 @@ import { killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
 import { create, migrations, row } from './support/task-database.ts';
 
 /** Agents reached by this instance: answers when the test says so. */
-class ScriptedMessenger implements TaskMessenger {
+class ScriptedMessenger implements LegacyTaskSender {
   readonly posted: PostedTask[] = [];
   readonly timeouts: number[] = [];
   readonly #answers = new Map<string, (end: PostedEnd) => void>();

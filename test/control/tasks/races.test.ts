@@ -8,7 +8,7 @@ import {
   type ChangedTask,
   type Claim,
   claimTasks,
-  type GivenTask,
+  type ClaimedAttempt,
   readInherited,
   resendTasks,
   settleInventory,
@@ -288,7 +288,7 @@ t.test('concurrent pairs', async (t) => {
     await backdate(db, id, 10_000);
     const acceptedSql = `update cnapi_tasks set accepted_at = cnapi_now() where id = '${id}'`;
     const resending = leg('resend', () => resendTasks(db, [mine], 5_000));
-    t.same(await runBehindLock<[GivenTask[]]>(url, acceptedSql, [resending]), [[]]);
+    t.same(await runBehindLock<[ClaimedAttempt[]]>(url, acceptedSql, [resending]), [[]]);
     t.same(await resending.run(), []);
   });
 });

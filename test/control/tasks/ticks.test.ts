@@ -1,6 +1,6 @@
 /** The zone's time, as several instances advance it: never ahead of real time, and at a standstill while none is well. */
 import t from 'tap';
-import { TICK_MS, Ticks } from '../../../lib/control/tasks/ticks.ts';
+import { TICK_MS, DeadlineCounter } from '../../../lib/control/tasks/ticks.ts';
 
 const MAX_GAP_MS = 15_000;
 
@@ -14,7 +14,7 @@ class Counter {
   }
 }
 
-const poll = (ticks: Ticks, counter: Counter, now: number, answeredAt = now): void => {
+const poll = (ticks: DeadlineCounter, counter: Counter, now: number, answeredAt = now): void => {
   const proposal = ticks.propose(now);
   ticks.answered(proposal, counter.advance(proposal.seen, proposal.by), answeredAt);
 };
@@ -30,7 +30,7 @@ t.test('what one instance proposes', async (t) => {
     ['nothing of a time in which the database was away', [0, 5_000, 'fails', 12_000, 14_000], 7],
   ];
   for (const [name, polls, advanced] of rows) {
-    const [ticks, counter] = [new Ticks(MAX_GAP_MS), new Counter()];
+    const [ticks, counter] = [new DeadlineCounter(MAX_GAP_MS), new Counter()];
     for (const at of polls) {
       if (at === 'fails') ticks.forget();
       else poll(ticks, counter, at);
@@ -41,7 +41,7 @@ t.test('what one instance proposes', async (t) => {
 
 t.test('several instances advance it together no faster than one, and go on when one of them leaves', async (t) => {
   const counter = new Counter();
-  const instances = Array.from({ length: 5 }, () => new Ticks(MAX_GAP_MS));
+  const instances = Array.from({ length: 5 }, () => new DeadlineCounter(MAX_GAP_MS));
   const at = (index: number, round: number) => round * 5_000 + index * 700;
   for (let round = 0; round <= 100; round += 1)
     for (const [index, ticks] of instances.entries()) {
@@ -57,7 +57,7 @@ t.test('several instances advance it together no faster than one, and go on when
 });
 
 t.test('an instance that starts later neither adds what passed before it came, nor takes it away', async (t) => {
-  const [counter, first, second] = [new Counter(), new Ticks(MAX_GAP_MS), new Ticks(MAX_GAP_MS)];
+  const [counter, first, second] = [new Counter(), new DeadlineCounter(MAX_GAP_MS), new DeadlineCounter(MAX_GAP_MS)];
   poll(first, counter, 0);
   poll(first, counter, 10_000);
   poll(second, counter, 1_000_000);
@@ -67,7 +67,7 @@ t.test('an instance that starts later neither adds what passed before it came, n
 });
 
 t.test('answers that come late make it slower, never faster', async (t) => {
-  const [counter, ticks] = [new Counter(), new Ticks(MAX_GAP_MS)];
+  const [counter, ticks] = [new Counter(), new DeadlineCounter(MAX_GAP_MS)];
   for (let now = 0; now < 60_000; now += 6_000) {
     poll(ticks, counter, now, now + 3_000);
     t.ok((counter.value - 1) * TICK_MS <= now);

@@ -6,7 +6,7 @@ import t from 'tap';
 import {
   deleteQueues,
   expireTickets,
-  mendQueues,
+  repairQueues,
   readNow,
   releaseTicket,
 } from '../../../lib/control/waitlist/ticket-store.ts';
@@ -58,7 +58,7 @@ t.test('many queues that came since the planner last looked are all seen to have
   for (let n = 0; n < 7; n++) await addOne(db, newQueue());
   await db.query('analyze cnapi_waitlist_tickets');
   await db.query('analyze cnapi_waitlist_queues');
-  for (let n = 0; n < 8; n++) await mendQueues(db, 200);
+  for (let n = 0; n < 8; n++) await repairQueues(db, 200);
   await db.query(
     `with q as (
        insert into cnapi_waitlist_queues (server_uuid, scope, id, last_place, created_at, updated_at)
@@ -71,7 +71,7 @@ t.test('many queues that came since the planner last looked are all seen to have
            cnapi_now(), cnapi_now(), cnapi_now()
          from q`,
   );
-  t.same(await mendQueues(db, 200), { queues: [], moved: [] });
+  t.same(await repairQueues(db, 200), { queues: [], moved: [] });
 });
 
 /** A queue with a holder and as many that wait as may; returns the holder. */

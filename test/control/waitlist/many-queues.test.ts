@@ -3,7 +3,7 @@ import { Director } from '../../../lib/control/waitlist/director.ts';
 import {
   deleteQueues,
   listQueues,
-  mendQueues,
+  repairQueues,
   type QueueRow,
   readNow,
 } from '../../../lib/control/waitlist/ticket-store.ts';
@@ -55,7 +55,7 @@ t.test('ten thousand queues are held, listed, handed on, expire and are deleted'
        cross join lateral cnapi_release_ticket(held.uuid)`,
   );
   t.same([await count('active'), await count('queued'), await count('finished')], [QUEUES, 0, QUEUES]);
-  t.same(await mendQueues(database, 10), { queues: [], moved: [] });
+  t.same(await repairQueues(database, 10), { queues: [], moved: [] });
 
   await create(3_600_000);
   await database.query(`update cnapi_waitlist_tickets set expires_at = cnapi_now() where status = 'active'`);

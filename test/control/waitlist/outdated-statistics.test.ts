@@ -8,7 +8,7 @@ import {
   deleteTicket,
   expireTickets,
   listQueues,
-  mendQueues,
+  repairQueues,
   readQueueUpTo,
   releaseTicket,
   renewTicket,
@@ -66,7 +66,7 @@ t.test('with statistics from before many tickets no statement reads more than it
   await check('release', 1, (connection) => releaseTicket(connection, two));
   await check('delete', 1, (connection) => deleteTicket(connection, three));
   await check('list of queues', 100, (connection) => listQueues(connection, { limit: 100, offset: 0 }));
-  await check('queues without a holder', QUEUES, (connection) => mendQueues(connection, 200));
+  await check('queues without a holder', QUEUES, (connection) => repairQueues(connection, 200));
   await check('expire, nothing is due', 1, (connection) => expireTickets(connection, 200));
   await database.query(`update cnapi_waitlist_tickets set expires_at = cnapi_now() - interval '1 second'
     where status = 'active'`);

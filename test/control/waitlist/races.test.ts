@@ -10,7 +10,7 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
-  mendQueues,
+  repairQueues,
   readNow,
   releaseTicket,
   renewTicket,
@@ -50,7 +50,7 @@ t.test('concurrent pairs', async (t) => {
   const deleting = (uuid: string) => leg('delete', () => deleteTicket(db, uuid));
   const renewing = (uuid: string) => leg('renew', () => renewTicket(db, uuid, { inMs: 3_600_000 }));
   const expiring = leg('expire', () => expireTickets(db, 100));
-  const mending = leg('mend', () => mendQueues(db, 100));
+  const mending = leg('mend', () => repairQueues(db, 100));
   /** As the other statement of a pair, in progress. */
   const createSql = ({ serverUuid, scope, id }: Place, uuid: string) =>
     `select * from cnapi_create_ticket('${uuid}', '${serverUuid}', '${scope}', '${id}', null, '{}', null, null, 3600000, null, 100, 100)`;
@@ -68,7 +68,7 @@ t.test('concurrent pairs', async (t) => {
       'delete all': leg('delete all', () => deleteQueues(db, queue.serverUuid, { before, maxQueues: 10 })),
       'renew the active one': renewing(active),
       expire: expiring,
-      mend: mending,
+      repair: mending,
     };
   };
   type Operation = keyof Awaited<ReturnType<typeof legsFor>>;

@@ -10,7 +10,7 @@ import {
   expireTickets,
   listQueues,
   listTickets,
-  mendQueues,
+  repairQueues,
   readNow,
   readStandings,
   readTicket,
@@ -319,15 +319,15 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
   });
 
   check('a queue that somebody left without an active ticket is found and goes on; an empty row goes', async (t) => {
-    t.same(await mendQueues(db, 10), { queues: [], moved: [] });
+    t.same(await repairQueues(db, 10), { queues: [], moved: [] });
     const [queue, empty] = [newQueue(), newQueue()];
     const [one = '', two = ''] = await addSome(db, queue, 2);
     const lonely = await addOne(db, empty);
     await db.query('delete from cnapi_waitlist_tickets where uuid = any ($1::uuid[])', [[one, lonely]]);
-    const { queues, moved } = await mendQueues(db, 10);
+    const { queues, moved } = await repairQueues(db, 10);
     t.equal(queues.length, 2);
     t.match(moved, [{ uuid: two, status: 'active' }]);
-    t.same(await mendQueues(db, 10), { queues: [], moved: [] });
+    t.same(await repairQueues(db, 10), { queues: [], moved: [] });
   });
 
   check(

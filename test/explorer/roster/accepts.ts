@@ -65,7 +65,7 @@ function write(
   state.row = accepted.row;
   const last = before.row?.epoch ?? 0;
   if (accepted.row.epoch <= last) state.wrong = `I2: an accept under epoch ${accepted.row.epoch}, not above ${last}`;
-  state.verdicts = 0;
+  state.sessionLosses = 0;
   return { state, written: { run, epoch: accepted.row.epoch } };
 }
 

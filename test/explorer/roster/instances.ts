@@ -32,7 +32,7 @@ export function instanceMoves(rules: Rules, state: RosterState, at: number): Mov
   if (isResponsive(state, at)) {
     moves.push(...frames(rules, state, at));
     moves.push(...acceptMoves(rules, state, at));
-    moves.push(...verdicts(rules, state, at), ...silences(state, at), ...goaways(state, at));
+    moves.push(...sessionLosses(rules, state, at), ...silences(state, at), ...goaways(state, at));
     moves.push(...renewals(rules, state, at), ...polls(rules, state, at));
     if (!instance.stands) {
       const to = copyOf(state);
@@ -82,7 +82,7 @@ function confirmInventory(rules: Rules, state: RosterState, wire: Wire): void {
 }
 
 /** The statement; then its answer comes, or (the fault) does not, and the verdict is kept for another time. */
-function verdicts(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
+function sessionLosses(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
   const { verdict } = before.instances[at] as InstanceState;
   if (verdict === undefined) return [];
   const written = (state: RosterState) => {
@@ -105,7 +105,7 @@ function verdicts(rules: Rules, before: RosterState, at: number): Move<RosterSta
 function apply(state: RosterState, row: ReturnType<typeof recordLoss>): void {
   if (row === undefined) return;
   state.row = row;
-  state.verdicts += 1;
+  state.sessionLosses += 1;
 }
 
 /** Nothing comes over a connection that is cut; over another one only if that is the fault. */

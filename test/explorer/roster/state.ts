@@ -127,7 +127,7 @@ export interface RosterState {
   wires: Wire[];
   left: Budget;
   /** Applied to the row's present epoch. */
-  verdicts: number;
+  sessionLosses: number;
   /** What a step did wrong. */
   wrong: string | undefined;
   incarnations: number;
@@ -145,7 +145,7 @@ export function firstState({ agents, faults }: { agents: number; faults: Partial
     agents: Array.from({ length: agents }, (_, index) => newAgent(index + 1, { id: index + 1, epoch: 0 })),
     wires: [],
     left: { ...NO_FAULTS, ...faults },
-    verdicts: 0,
+    sessionLosses: 0,
     wrong: undefined,
     incarnations: agents,
     journals: agents,
@@ -243,8 +243,8 @@ function tellInstance({ run, isUp, isFrozen, session, pendings, verdict, judging
   const how = isUp ? (isFrozen ? 'frozen' : '') : 'down';
   const held = session ? ` session e${session.epoch}${session.isInventoried ? '' : ' bare'} run ${session.run}` : '';
   const pending = pendings.map(({ stage, written }) => ` ${stage}${written ? ` e${written.epoch}` : ''}`).join('');
-  const verdicts = verdict ? ` verdict ${verdict.run} e${verdict.epoch}` : '';
-  return `${run} ${how}${held}${pending}${verdicts}${judging.length > 0 ? ' judging' : ''}`;
+  const sessionLosses = verdict ? ` verdict ${verdict.run} e${verdict.epoch}` : '';
+  return `${run} ${how}${held}${pending}${sessionLosses}${judging.length > 0 ? ' judging' : ''}`;
 }
 
 function tellWire({ agent, instance, isCut, up, down, isAgentOpen, isInstanceOpen }: Wire): string {

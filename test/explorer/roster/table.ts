@@ -59,7 +59,7 @@ export function openTable(state: RosterState, at: number): { table: SessionTable
   return { table, session: added?.session };
 }
 
-/** `Verdicts.lose`: the session ends, its verdict is queued unless one of a higher epoch is. */
+/** `SessionLosses.lose`: the session ends, its verdict is queued unless one of a higher epoch is. */
 export function lose(state: RosterState, at: number, reason: LossReason): void {
   const { session, verdict } = state.instances[at] as InstanceState;
   if (session === undefined) return;
@@ -68,7 +68,7 @@ export function lose(state: RosterState, at: number, reason: LossReason): void {
   changeInstance(state, at, { verdict: { serverUuid: SERVER, run: session.run, epoch: session.epoch, reason } });
 }
 
-/** `Verdicts.supersede`. */
+/** `SessionLosses.supersede`. */
 export function supersede(state: RosterState, at: number): void {
   const { session } = state.instances[at] as InstanceState;
   if (session !== undefined) end(state, at, session);

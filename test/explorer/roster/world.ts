@@ -67,8 +67,8 @@ type Complaint = (state: RosterState) => string | undefined;
 
 const complaints: readonly Complaint[] = [({ wrong }) => wrong, oneVerdict, aliveIsRunning, journalledFirst];
 
-function oneVerdict({ verdicts, row }: RosterState): string | undefined {
-  return verdicts > 1 ? `I2: ${verdicts} verdicts on epoch ${row?.epoch}` : undefined;
+function oneVerdict({ sessionLosses, row }: RosterState): string | undefined {
+  return sessionLosses > 1 ? `I2: ${sessionLosses} verdicts on epoch ${row?.epoch}` : undefined;
 }
 
 /** I1: its session stands at a well instance whose run is live, and both ends are there. */

@@ -99,7 +99,7 @@ export function expire(queue: Queue, next = advance): Queue {
   return active.length === 0 ? waiting : next(become(waiting, active, 'expired'));
 }
 
-/** `mendQueues`. */
-export function mend(queue: Queue): Queue {
+/** `repairQueues`. */
+export function repair(queue: Queue): Queue {
   return queue.lastPlace === 0 ? queue : advance(queue);
 }

@@ -195,7 +195,7 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
     const silence = { quietMs: session.quietMs, isProbed: session.isProbed };
     const limits = { probeMs: LIMITS.probe, silenceMs: LIMITS.silence };
     const due = Array.from({ length: counted }, () => product.countTick(silence, 1, limits));
-    const { sessions, verdicts } = state.instances[at] as InstanceState;
+    const { sessions, sessionLosses } = state.instances[at] as InstanceState;
     const others = sessions.filter((one) => one.server !== session.server);
     if (!due.includes('silent')) {
       state = change(state, at, {
@@ -208,7 +208,7 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
     const wrong =
       really < LIMITS.silence ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
     state = {
-      ...change(state, at, { sessions: others, verdicts: [...verdicts, { serverUuid: String(server), run, epoch }] }),
+      ...change(state, at, { sessions: others, sessionLosses: [...sessionLosses, { serverUuid: String(server), run, epoch }] }),
       wrong,
     };
     state = {
@@ -316,14 +316,14 @@ function looked(product: Rules, before: State, at: number): State {
 /** `Reaper.#poll`. */
 function polled(product: Rules, before: State, at: number): State {
   const { run, sessions, orphans, standing, failedBeats } = before.instances[at] as InstanceState;
-  const mayJudgeStrangers = failedBeats < 2 && standing >= LIMITS.startGrace;
+  const canJudgeForeignRows = failedBeats < 2 && standing >= LIMITS.startGrace;
   const ownerless = before.rows.flatMap((row, server) => {
     if (row.status !== 'running' || row.run === null) return [];
     const isTheirs = before.runs.some((one) => one.run === row.run && one.isLive);
     const isMine = row.run === run;
     const isAlone = isMine
       ? !sessions.some((one) => one.server === server && one.epoch === row.epoch)
-      : !isTheirs && mayJudgeStrangers;
+      : !isTheirs && canJudgeForeignRows;
     return isAlone ? [{ serverUuid: String(server), run: row.run, epoch: row.epoch }] : [];
   });
   const alone = orphansOf(product, orphans);
@@ -348,12 +348,12 @@ function polled(product: Rules, before: State, at: number): State {
 
 function judged(before: State, at: number): State {
   let state = before;
-  for (const loss of (before.instances[at] as InstanceState).verdicts) {
+  for (const loss of (before.instances[at] as InstanceState).sessionLosses) {
     const server = Number(loss.serverUuid);
     const row = recordLoss(state.rows[server], { ...loss, reason: 'silent' });
     if (row !== undefined) state = { ...state, rows: state.rows.with(server, row) };
   }
-  return change(state, at, { verdicts: [] });
+  return change(state, at, { sessionLosses: [] });
 }
 
 /** An agent without a session comes to an instance that is there, sooner or later. */

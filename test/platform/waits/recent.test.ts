@@ -1,8 +1,8 @@
 import t from 'tap';
-import { Recent } from '../../../lib/platform/waits/recent.ts';
+import { RecentIds } from '../../../lib/platform/waits/recent.ts';
 
 t.test('the newest so many are given, each once', async (t) => {
-  const recent = new Recent(3);
+  const recent = new RecentIds(3);
   for (const id of ['a', 'b', 'b', 'c', 'd']) recent.add(id);
   t.same(recent.take(), ['b', 'c', 'd']);
   t.same(recent.take(), []);

@@ -1,7 +1,7 @@
 /** A database with the tables of tasks and roster, and shorthands for the rows that tests of tasks need. */
 import { randomUUID } from 'node:crypto';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
-import { type ChangedTask, claimTasks, type Order, readOrders } from '../../../../lib/control/tasks/claim-store.ts';
+import { type ChangedTask, claimTasks, type Order, readDispatches } from '../../../../lib/control/tasks/claim-store.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadline-store.ts';
 import type { Report } from '../../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../../lib/control/tasks/report-store.ts';
@@ -85,7 +85,7 @@ export function claim(database: Queryable, seat: Seat): Promise<Told[]> {
 export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<Told[]> {
   const { given, cancels } = await claimTasks(database, run, { sessions, resendMs });
   const overdue = await takeOverdue(database, sessions, { overdueMs, resendMs });
-  const orders = await readOrders(database, given);
+  const orders = await readDispatches(database, given);
   return [
     ...orders.map((order): Told => ({ what: 'send', ...order })),
     ...[...cancels, ...overdue].map((given): Told => ({ what: 'cancel', ...given })),
