@@ -12,8 +12,8 @@ import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
-import { LegacyCnapiClient } from './legacy/old-cnapi.ts';
-import { LegacyReporter } from './legacy/old-scheme.ts';
+import { LegacyCnapiClient } from './legacy/legacy-cnapi-client.ts';
+import { LegacyReporter } from './legacy/legacy-reporter.ts';
 import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-tasks.ts';
 import { type Credentials, NO_CREDENTIALS } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';

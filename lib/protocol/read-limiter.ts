@@ -5,7 +5,7 @@
  * frame before they are created.
  */
 import type { Clock, Timer } from '../platform/clock.ts';
-import { costOfRead, pauseMsOf, consume, VALUE_BYTES } from './allowance.ts';
+import { consume, costOfRead, pauseMsOf, VALUE_BYTES } from './allowance.ts';
 import type { ValuePayer } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
 

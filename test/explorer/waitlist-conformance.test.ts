@@ -6,10 +6,10 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
-  repairQueues,
   readNow,
   releaseTicket,
   renewTicket,
+  repairQueues,
 } from '../../lib/control/waitlist/ticket-store.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import {

@@ -1,10 +1,10 @@
 /** Work on servers, on what their agents report, and on servers with old agents, for the test of a held row. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
-import { HeartbeatMonitor } from '../../lib/control/legacy/observer.ts';
+import { HeartbeatMonitor } from '../../lib/control/legacy/heartbeat-monitor.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
+import { HealthyTimer } from '../../lib/control/roster/healthy-timer.ts';
 import { readRow } from '../../lib/control/roster/roster-store.ts';
-import { HealthyTimer } from '../../lib/control/roster/ticker.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { Posts } from '../../lib/control/tasks/posts.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';

@@ -31,6 +31,7 @@ import {
 } from '../../lib/control/roster/roster-store.ts';
 import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status-history.ts';
 import {
+  ALL_PARTS,
   countServers,
   listServers,
   readDigests,
@@ -40,7 +41,6 @@ import {
   removeServer,
   storeReports,
   storeSysinfos,
-  ALL_PARTS,
 } from '../../lib/control/servers/server-store.ts';
 import type { Intent } from './lab-schema.ts';
 import { isSession, reads, type Seat, type Session, type Statement, some, type World, writes } from './statement.ts';

@@ -6,7 +6,7 @@ import { claimTasks, readInherited, settleInventory } from '../../lib/control/ta
 import { endPosts, readDeadPosters } from '../../lib/control/tasks/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';
-import { repairQueues, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { recordIntents } from './lab-schema.ts';
 import type { Seat, Session } from './statement.ts';

@@ -2,9 +2,9 @@ import t from 'tap';
 import {
   BURST_BYTES,
   BYTES_PER_MS,
+  consume,
   FRAME_BYTES,
   pauseMsOf,
-  consume,
   VALUE_BYTES,
 } from '../../lib/protocol/allowance.ts';
 import { FrameCounter } from '../../lib/protocol/frame-counter.ts';

@@ -9,7 +9,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import type { ValuePayer } from '../../protocol/codec.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
-import { type Credentials, NO_CREDENTIALS, type ConnectionCredentials } from './credentials.ts';
+import { type ConnectionCredentials, type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { answerTo, type HttpAnswer, retryAfterMsIn } from './http-request.ts';
 

@@ -32,7 +32,7 @@ import { Lane } from './lane.ts';
 import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
-import { UnpersistedEnds } from './unjournalled.ts';
+import { UnpersistedEnds } from './unpersisted-ends.ts';
 
 interface RunnerDeps {
   clock: Clock;

@@ -186,7 +186,11 @@ export class Events {
     return position;
   }
 
-  async *#tell(filter: EventFilter, from: Position, follower: Follower): AsyncGenerator<DeliveredEvent, void, undefined> {
+  async *#tell(
+    filter: EventFilter,
+    from: Position,
+    follower: Follower,
+  ): AsyncGenerator<DeliveredEvent, void, undefined> {
     const { isNew, signal, leavePlace } = follower;
     const turn = new Turn([this.#leaving.signal, this.#log.signal, ...(signal === undefined ? [] : [signal])]);
     const leave = this.#reader.listen(() => turn.next());

@@ -31,7 +31,10 @@ const KEYS = {
 
 export class CallerQuotas {
   readonly #options: CallerQuotaOptions;
-  readonly #counts: Readonly<Record<LongRequestKind, SourceCounts>> = { stream: new SourceCounts(), wait: new SourceCounts() };
+  readonly #counts: Readonly<Record<LongRequestKind, SourceCounts>> = {
+    stream: new SourceCounts(),
+    wait: new SourceCounts(),
+  };
   #refused = 0;
 
   constructor(options: CallerQuotaOptions) {

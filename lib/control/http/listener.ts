@@ -17,11 +17,8 @@ import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { Certificates } from './certificates.ts';
-import { ListenSockets } from './doors.ts';
-import type { RequestAuthorizer } from './entrance.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { Exchange } from './exchange.ts';
-import { requestHeadOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './front-door.ts';
 import { OLDEST_TLS } from './handshakes.ts';
 import {
   ExpectationFailedError,
@@ -33,8 +30,18 @@ import {
   UpgradeRequiredError,
 } from './http-errors.ts';
 import type { Limits } from './limits.ts';
+import { ListenSockets } from './listen-sockets.ts';
 import type { Metrics } from './metrics.ts';
 import { replyAndHangUp } from './raw-reply.ts';
+import type { RequestAuthorizer } from './request-authorizer.ts';
+import {
+  MAX_URL_CHARS,
+  namesOf,
+  type OwnNames,
+  reasonToRefuse,
+  requestHeadOf,
+  wantsWebSocket,
+} from './request-head.ts';
 import type { Reply, Route } from './route.ts';
 import { isUuid } from './rules.ts';
 import type { Services } from './services.ts';
@@ -108,7 +115,13 @@ export class HttpListener {
     this.#own = { names: namesOf(options.config), anyAddress: !options.authorizer.isOpen };
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = options.config;
-    this.#listenSockets = new ListenSockets({ ...options, http: this.#server, host, port, maxConnections: maxAgents + MAX_CALLERS });
+    this.#listenSockets = new ListenSockets({
+      ...options,
+      http: this.#server,
+      host,
+      port,
+      maxConnections: maxAgents + MAX_CALLERS,
+    });
     for (const route of options.routes) this.#mount(route);
     this.#mountLink();
   }

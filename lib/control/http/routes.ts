@@ -2,8 +2,8 @@
 import { auditRoutes } from './audit-routes.ts';
 import { eventRoutes } from './event-routes.ts';
 import { instanceRoutes } from './instance-routes.ts';
+import { oldAgentRoutes } from './legacy-agent-routes.ts';
 import { miscRoutes } from './misc-routes.ts';
-import { oldAgentRoutes } from './old-agent-routes.ts';
 import type { Route } from './route.ts';
 import { serverRoutes } from './server-routes.ts';
 import { serverTaskRoutes } from './server-task-routes.ts';

@@ -23,7 +23,7 @@ import {
   uuid,
   uuidOrDefault,
 } from './rules.ts';
-import { partSelectionOf, lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, pick } from './server-view.ts';
+import { lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, partSelectionOf, pick } from './server-view.ts';
 
 export const serverUuid = { server_uuid: uuid() };
 

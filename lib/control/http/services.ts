@@ -7,7 +7,7 @@ import type { Tokens } from '../access/tokens.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import type { Events } from '../events/events.ts';
 import type { AgentSources } from '../legacy/agent-sources.ts';
-import type { LegacyAgentApi } from '../legacy/caller.ts';
+import type { LegacyAgentApi } from '../legacy/legacy-agent-api.ts';
 import type { InstanceView } from '../roster/coordinator.ts';
 import type { RemovedServer } from '../servers/server-store.ts';
 import type { Servers } from '../servers/servers.ts';

@@ -21,10 +21,10 @@ import type {
 } from '../../protocol/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
+import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { hear } from '../roster/silence.ts';
-import type { HealthyTimer } from '../roster/ticker.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';

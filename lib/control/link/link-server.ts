@@ -29,8 +29,8 @@ import {
   type ConnectionParts,
   type LinkCounters,
 } from './connection.ts';
-import { KeyedCoalescer } from './latest.ts';
-import type { InventoriedSessions } from './registry.ts';
+import type { InventoriedSessions } from './inventoried-sessions.ts';
+import { KeyedCoalescer } from './keyed-coalescer.ts';
 
 /** What the link needs of the tasks. */
 interface TaskLink {

@@ -18,7 +18,7 @@ import {
   mayAdmit,
   measure,
 } from './admission.ts';
-import type { HealthyTimer } from './ticker.ts';
+import type { HealthyTimer } from './healthy-timer.ts';
 
 interface ArrivalsDeps {
   healthyTimer: HealthyTimer;

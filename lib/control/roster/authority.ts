@@ -31,7 +31,7 @@ import {
   type Writer,
 } from './roster-store.ts';
 import type { Session, SessionSocket, SessionTable } from './session.ts';
-import type { SessionLosses } from './verdicts.ts';
+import type { SessionLosses } from './session-losses.ts';
 
 interface AuthorityDeps {
   database: Queryable;

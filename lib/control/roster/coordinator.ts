@@ -17,6 +17,7 @@ import { Authority } from './authority.ts';
 import { Balancer } from './balancer.ts';
 import { type DrainDoor, Drainer } from './drainer.ts';
 import { Evacuation } from './evacuation.ts';
+import { HealthyTimer } from './healthy-timer.ts';
 import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './instance-store.ts';
 import { Instances } from './instances.ts';
 import { ProbeCaller } from './probe.ts';
@@ -24,9 +25,8 @@ import { Reaper } from './reaper.ts';
 import { InstanceNotFoundError, LastInstanceError } from './roster-errors.ts';
 import type { Writer } from './roster-store.ts';
 import { SessionTable } from './session.ts';
+import { SessionLosses } from './session-losses.ts';
 import { readStatusHistory, type StatusChange } from './status-history.ts';
-import { HealthyTimer } from './ticker.ts';
-import { SessionLosses } from './verdicts.ts';
 import { Watch } from './watch.ts';
 
 interface RosterConfig {
@@ -283,7 +283,8 @@ export class Roster {
     if (previousRun === null || epoch === null) return;
     const session = this.sessions.get(serverUuid);
     // A session of a higher epoch was accepted after the removal.
-    if (session !== undefined && session.epoch <= epoch) this.sessionLosses.supersede(session, 'its server was removed');
+    if (session !== undefined && session.epoch <= epoch)
+      this.sessionLosses.supersede(session, 'its server was removed');
     if (previousRun === this.instances.run) return;
     const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch };
     this.#deps.bus.publish(runTopic(previousRun), message);

@@ -18,6 +18,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { writeTroubleOf } from '../../platform/postgres/unavailable.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Admission } from './admission.ts';
+import type { HealthyTimer } from './healthy-timer.ts';
 import {
   type BeatAnswer,
   type DrainAnswer,
@@ -32,7 +33,6 @@ import {
   wasToldToDrain,
 } from './instance-store.ts';
 import { LeaseObserver } from './lease.ts';
-import type { HealthyTimer } from './ticker.ts';
 
 interface InstancesTimes {
   beatMs: number;

@@ -7,8 +7,8 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { type RunMessage, runTopic } from '../../platform/bus/topics.ts';
 import type { Random } from '../../platform/random.ts';
+import type { HealthyTimer } from './healthy-timer.ts';
 import type { SessionTable } from './session.ts';
-import type { HealthyTimer } from './ticker.ts';
 
 interface ProbeDeps {
   bus: Bus;

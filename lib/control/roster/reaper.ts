@@ -9,12 +9,12 @@ import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { HealthyTimer } from './healthy-timer.ts';
 import { Orphans } from './orphans.ts';
 import type { HeldRow } from './roster.ts';
 import { type PolledRow, pollRows, recordOrphans, type Writer } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
-import type { HealthyTimer } from './ticker.ts';
-import type { SessionLosses } from './verdicts.ts';
+import type { SessionLosses } from './session-losses.ts';
 
 interface ReaperDeps {
   database: Queryable;

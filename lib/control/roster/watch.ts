@@ -7,11 +7,11 @@
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { HealthyTimer } from './healthy-timer.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
+import type { SessionLosses } from './session-losses.ts';
 import { countTick, hear, type SilenceLimits } from './silence.ts';
-import type { HealthyTimer } from './ticker.ts';
-import type { SessionLosses } from './verdicts.ts';
 
 export interface WatchDeps {
   database: Queryable;

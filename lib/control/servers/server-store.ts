@@ -81,7 +81,10 @@ export async function listServers(
     isPlain ? { name: `list servers ${after === undefined ? '' : 'on '}with ${partsOf(partSelection)}` } : {},
   );
   const isOver = rows.length === 0 || (rows.length < limit && rows.length === rows[0]?.total);
-  return { servers: rows.map((row) => toParts(row, partSelection)), next: isOver ? undefined : rows.at(-1)?.document.uuid };
+  return {
+    servers: rows.map((row) => toParts(row, partSelection)),
+    next: isOver ? undefined : rows.at(-1)?.document.uuid,
+  };
 }
 
 export async function readServer(

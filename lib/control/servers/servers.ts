@@ -160,13 +160,20 @@ export class Servers {
   }
 
   /** In order of uuid, one part at a time; `next` is where to continue. */
-  async list({ filter, partSelection, part }: ListQuery): Promise<{ servers: ServerObject[]; next: string | undefined }> {
+  async list({
+    filter,
+    partSelection,
+    part,
+  }: ListQuery): Promise<{ servers: ServerObject[]; next: string | undefined }> {
     const { servers, next } = await store.listServers(this.#database, filter, partSelection, part);
     return { servers: servers.map(composeServer), next };
   }
 
   /** The server, whole by default, or the defaults under the name `default`. */
-  async get(serverUuid: string, partSelection: store.PartSelection = store.ALL_PARTS): Promise<FoundServer | undefined> {
+  async get(
+    serverUuid: string,
+    partSelection: store.PartSelection = store.ALL_PARTS,
+  ): Promise<FoundServer | undefined> {
     if (serverUuid === DEFAULTS_KEY) return this.#getDefaults();
     const parts = await store.readServer(this.#database, serverUuid, partSelection);
     return parts === undefined ? undefined : { server: composeServer(parts), isRunning: parts.status === 'running' };

@@ -36,7 +36,10 @@ export class DeadPosters {
     this.#seenAt = now;
     this.#since = new Map(posters.map(({ run }) => [run, this.#since.get(run) ?? now]));
     return posters
-      .filter(({ run, mayResumeUnderNewRun }) => !mayResumeUnderNewRun || now - (this.#since.get(run) ?? now) >= this.#graceMs)
+      .filter(
+        ({ run, mayResumeUnderNewRun }) =>
+          !mayResumeUnderNewRun || now - (this.#since.get(run) ?? now) >= this.#graceMs,
+      )
       .map(({ run }) => run);
   }
 

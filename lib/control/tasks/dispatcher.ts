@@ -21,25 +21,25 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
-import { DelayedRetry } from './again.ts';
 import {
   type ChangedTask,
-  claimTasks,
   type ClaimedAttempt,
+  claimTasks,
   type Order,
   readBusyServers,
   readDispatches,
   resendTasks,
 } from './claim-store.ts';
+import { DeadlineCounter } from './deadline-counter.ts';
 import { advanceTicks, type SweepOptions, sweepTasks, takeOverdue } from './deadline-store.ts';
-import type { LegacyTaskSender } from './messenger.ts';
+import { DelayedRetry } from './delayed-retry.ts';
+import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import { type PostStats, Posts } from './posts.ts';
 import { readInBatches } from './read-batches.ts';
 import { Reconciler } from './reconciler.ts';
 import { Recorder } from './recorder.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { taskEnds } from './task.ts';
-import { DeadlineCounter } from './ticks.ts';
 
 interface DispatcherConfig {
   taskStartByMs: number;

@@ -23,10 +23,10 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { DelayedRetry } from './again.ts';
 import type { ChangedTask } from './claim-store.ts';
 import { DeadPosters } from './dead-posters.ts';
-import type { LegacyTaskSender } from './messenger.ts';
+import { DelayedRetry } from './delayed-retry.ts';
+import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import {
   claimPosts,
   endPosts,

@@ -1,6 +1,6 @@
 /**
  * Everything that the tasks subsystem needs and knows of the agent link: this instance's live
- * sessions whose inventory has arrived. Implemented by `lib/control/link/registry.ts`.
+ * sessions whose inventory has arrived. Implemented by `lib/control/link/inventoried-sessions.ts`.
  */
 import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../../protocol/frames.ts';
 

@@ -11,7 +11,7 @@ import type { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import { RecentIds } from '../../platform/waits/recent.ts';
+import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
@@ -20,7 +20,7 @@ import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
-import type { LegacyTaskSender } from './messenger.ts';
+import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,

@@ -13,9 +13,9 @@ import {
   deleteQueuesFunction,
   expireFunction,
   lockFunction,
-  repairFunction,
   releaseFunction,
   renewFunction,
+  repairFunction,
   skippingExpireFunction,
 } from './waitlist-functions.ts';
 import {

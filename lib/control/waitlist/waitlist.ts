@@ -12,7 +12,7 @@ import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import { shareOf } from '../../platform/postgres/semaphore.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
-import { RecentIds } from '../../platform/waits/recent.ts';
+import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';

@@ -191,7 +191,8 @@ t.test('an unusable credential file fails the start and names the option; a defa
 
 t.test('the certificate must be for the name that was looked up', async (t) => {
   const passage = (options: Partial<CredentialOptions>, endpoint = {}) =>
-    openCredentials({ tls: true, ...options }, silentLogger).credentialsTo({ host: '10.0.0.1', port: 1, ...endpoint }).tls;
+    openCredentials({ tls: true, ...options }, silentLogger).credentialsTo({ host: '10.0.0.1', port: 1, ...endpoint })
+      .tls;
   t.equal(passage({}, { name: 'cnapi.example' })?.servername, 'cnapi.example');
   t.equal(passage({})?.servername, '', 'an address is not used as a server name');
   t.equal(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.servername, 'a.example');

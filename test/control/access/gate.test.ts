@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap';
-import { type UnparsedRequest, Gate, type GateConfig } from '../../../lib/control/access/gate.ts';
+import { Gate, type GateConfig, type UnparsedRequest } from '../../../lib/control/access/gate.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
 import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';

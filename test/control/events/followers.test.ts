@@ -6,7 +6,7 @@ import { formatPosition, parsePosition, positionOf } from '../../../lib/control/
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
 import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
-import { Events, type EventsDeps, type DeliveredEvent } from '../../../lib/control/events/events.ts';
+import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
 import { insertRun } from '../../../lib/control/roster/instance-store.ts';
 import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';

@@ -5,7 +5,7 @@ import { type AddressInfo, connect as connectPlain, type Socket } from 'node:net
 import { connect, type TLSSocket } from 'node:tls';
 import t, { type Test } from 'tap';
 import { Certificates } from '../../../lib/control/http/certificates.ts';
-import { ListenSockets } from '../../../lib/control/http/doors.ts';
+import { ListenSockets } from '../../../lib/control/http/listen-sockets.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { Authority, replaceFiles } from '../../support/certificates.ts';
@@ -37,7 +37,15 @@ async function openDoors(t: Test, { maxConnections, clock }: { maxConnections: n
   const certificates = new Certificates({ files: await authority.issue(), clock: systemClock, log });
   await certificates.load();
   const http = createServer((request, response) => response.end(request.url));
-  const listenSockets = new ListenSockets({ http, host: '127.0.0.1', port: 0, maxConnections, certificates, clock, log });
+  const listenSockets = new ListenSockets({
+    http,
+    host: '127.0.0.1',
+    port: 0,
+    maxConnections,
+    certificates,
+    clock,
+    log,
+  });
   const port = await listenSockets.open();
   t.teardown(() => {
     listenSockets.close();

@@ -6,7 +6,7 @@ import { endRun, insertRun } from '../../../lib/control/roster/instance-store.ts
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/roster-store.ts';
 import { type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
-import type { SessionLosses } from '../../../lib/control/roster/verdicts.ts';
+import type { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

@@ -1,7 +1,7 @@
 /** One instance among its siblings, with a database that does as the test says and a clock that does as well. */
 import t from 'tap';
+import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
-import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

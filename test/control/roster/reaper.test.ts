@@ -3,10 +3,10 @@
  * against anybody, however slow its answer is.
  */
 import t from 'tap';
+import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { Reaper } from '../../../lib/control/roster/reaper.ts';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
-import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
-import { SessionLosses } from '../../../lib/control/roster/verdicts.ts';
+import { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

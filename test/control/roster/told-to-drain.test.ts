@@ -1,10 +1,10 @@
 /** A request to leave that came while an instance stood still, and that its new run has to carry out. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { insertRun, readLive, wasToldToDrain } from '../../../lib/control/roster/instance-store.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';

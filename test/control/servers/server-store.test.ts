@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { listServers, CORE_PARTS } from '../../../lib/control/servers/server-store.ts';
+import { CORE_PARTS, listServers } from '../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

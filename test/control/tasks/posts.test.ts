@@ -1,7 +1,7 @@
 /** The driver of posts over a real database; agents are answers that the test gives when it likes. */
 import pg from 'pg';
 import t from 'tap';
-import type { PostedEnd, PostedTask, LegacyTaskSender } from '../../../lib/control/tasks/messenger.ts';
+import type { LegacyTaskSender, PostedEnd, PostedTask } from '../../../lib/control/tasks/legacy-task-sender.ts';
 import type { PostRoom } from '../../../lib/control/tasks/post-store.ts';
 import { Posts } from '../../../lib/control/tasks/posts.ts';
 import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';

@@ -7,8 +7,8 @@ import t from 'tap';
 import {
   type ChangedTask,
   type Claim,
-  claimTasks,
   type ClaimedAttempt,
+  claimTasks,
   readInherited,
   resendTasks,
   settleInventory,

@@ -6,9 +6,9 @@ import t from 'tap';
 import {
   deleteQueues,
   expireTickets,
-  repairQueues,
   readNow,
   releaseTicket,
+  repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';

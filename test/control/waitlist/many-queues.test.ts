@@ -3,9 +3,9 @@ import { Director } from '../../../lib/control/waitlist/director.ts';
 import {
   deleteQueues,
   listQueues,
-  repairQueues,
   type QueueRow,
   readNow,
+  repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';

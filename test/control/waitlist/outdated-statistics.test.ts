@@ -8,10 +8,10 @@ import {
   deleteTicket,
   expireTickets,
   listQueues,
-  repairQueues,
   readQueueUpTo,
   releaseTicket,
   renewTicket,
+  repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';

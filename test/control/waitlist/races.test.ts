@@ -10,10 +10,10 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
-  repairQueues,
   readNow,
   releaseTicket,
   renewTicket,
+  repairQueues,
   type TicketChange,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';

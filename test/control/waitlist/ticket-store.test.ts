@@ -10,12 +10,12 @@ import {
   expireTickets,
   listQueues,
   listTickets,
-  repairQueues,
   readNow,
   readStandings,
   readTicket,
   releaseTicket,
   renewTicket,
+  repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';

@@ -208,7 +208,10 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
     const wrong =
       really < LIMITS.silence ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
     state = {
-      ...change(state, at, { sessions: others, sessionLosses: [...sessionLosses, { serverUuid: String(server), run, epoch }] }),
+      ...change(state, at, {
+        sessions: others,
+        sessionLosses: [...sessionLosses, { serverUuid: String(server), run, epoch }],
+      }),
       wrong,
     };
     state = {

@@ -2,13 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { type ChangedTask, claimTasks, type Order, readDispatches } from '../../../../lib/control/tasks/claim-store.ts';
+import { ticksOf } from '../../../../lib/control/tasks/deadline-counter.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadline-store.ts';
 import type { Report } from '../../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../../lib/control/tasks/report-store.ts';
 import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
 import { taskMigrations } from '../../../../lib/control/tasks/task-schema.ts';
 import { createTask, type NewTask, readTask } from '../../../../lib/control/tasks/task-store.ts';
-import { ticksOf } from '../../../../lib/control/tasks/ticks.ts';
 import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';

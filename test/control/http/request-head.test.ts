@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { reasonToRefuse } from '../../../lib/control/http/front-door.ts';
+import { reasonToRefuse } from '../../../lib/control/http/request-head.ts';
 import { raw, SERVER, startApi } from './support.ts';
 
 t.test('a Host that is not this instance is 403, which prevents DNS rebinding', async (t) => {

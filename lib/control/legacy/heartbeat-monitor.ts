@@ -13,7 +13,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { doOnce } from '../../platform/moray/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { HealthyTimer } from '../roster/ticker.ts';
+import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';
 

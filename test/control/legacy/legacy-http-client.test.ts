@@ -1,7 +1,12 @@
 /** One request to an agent that may be anything: real sockets, and peers that misbehave in each way they can. */
 import net, { type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
-import { type AgentCall, AgentCallError, type AgentReply, LegacyHttpClient } from '../../../lib/control/legacy/messenger.ts';
+import {
+  type AgentCall,
+  AgentCallError,
+  type AgentReply,
+  LegacyHttpClient,
+} from '../../../lib/control/legacy/legacy-http-client.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { startOldAgent } from '../../support/old-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';

@@ -1,6 +1,6 @@
 /**
  * How the tasks subsystem gives tasks to legacy agents, which hold no session: one request per
- * task, to the agent itself. Implemented by `lib/control/legacy/caller.ts`.
+ * task, to the agent itself. Implemented by `lib/control/legacy/legacy-agent-api.ts`.
  */
 import type { JsonObject, TaskError } from './task.ts';
 

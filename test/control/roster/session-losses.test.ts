@@ -1,7 +1,7 @@
 /** SessionLosses against a database that answers when it likes. */
 import t from 'tap';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
-import { SessionLosses } from '../../../lib/control/roster/verdicts.ts';
+import { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
+import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 function startTicker() {

@@ -19,7 +19,7 @@ import { digestOf } from '../../protocol/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
 import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
-import type { LegacyCnapiClient } from './old-cnapi.ts';
+import type { LegacyCnapiClient } from './legacy-cnapi-client.ts';
 
 interface LegacyReporterDeps {
   clock: Clock;

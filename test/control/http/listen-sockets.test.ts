@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, get, type Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
-import { ListenSockets } from '../../../lib/control/http/doors.ts';
+import { ListenSockets } from '../../../lib/control/http/listen-sockets.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
@@ -13,7 +13,14 @@ async function openDoors(t: Test, { port = 0, maxConnections = 100 } = {}) {
   const http: Server = createServer((request, response) => response.end(request.url));
   t.teardown(() => http.closeAllConnections());
   const logged: Record<string, unknown>[] = [];
-  const listenSockets = new ListenSockets({ http, host, port, maxConnections, clock: systemClock, log: recordingLogger(logged) });
+  const listenSockets = new ListenSockets({
+    http,
+    host,
+    port,
+    maxConnections,
+    clock: systemClock,
+    log: recordingLogger(logged),
+  });
   t.teardown(() => listenSockets.close());
   return { listenSockets, http, logged, port: await listenSockets.open() };
 }

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
-import { LegacyReporter, retryMs } from '../../../lib/agent/legacy/old-scheme.ts';
+import { LegacyReporter, retryMs } from '../../../lib/agent/legacy/legacy-reporter.ts';
 import { resolverOf } from '../../../lib/agent/link/discovery.ts';
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';

@@ -1,7 +1,7 @@
 /** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
 import t from 'tap';
-import { HeartbeatMonitor } from '../../../lib/control/legacy/observer.ts';
-import { HealthyTimer } from '../../../lib/control/roster/ticker.ts';
+import { HeartbeatMonitor } from '../../../lib/control/legacy/heartbeat-monitor.ts';
+import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

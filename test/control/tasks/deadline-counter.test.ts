@@ -1,6 +1,6 @@
 /** The zone's time, as several instances advance it: never ahead of real time, and at a standstill while none is well. */
 import t from 'tap';
-import { TICK_MS, DeadlineCounter } from '../../../lib/control/tasks/ticks.ts';
+import { DeadlineCounter, TICK_MS } from '../../../lib/control/tasks/deadline-counter.ts';
 
 const MAX_GAP_MS = 15_000;
 

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { RecentIds } from '../../../lib/platform/waits/recent.ts';
+import { RecentIds } from '../../../lib/platform/waits/recent-ids.ts';
 
 t.test('the newest so many are given, each once', async (t) => {
   const recent = new RecentIds(3);
