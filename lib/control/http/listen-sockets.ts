@@ -14,7 +14,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Certificates } from './certificates.ts';
 import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 
-interface DoorsOptions {
+interface ListenSocketsOptions {
   http: HttpServer;
   host: string;
   /** 0: any free port. */
@@ -31,22 +31,22 @@ interface DoorsOptions {
  * Measured with 1, 8 and 24: docs/performance-costs.md, "When an instance dies". An idle socket costs
  * nothing.
  */
-const DOORS = 16;
+const SOCKETS = 16;
 /** Connections that the system accepts before this process does. */
 const BACKLOG = 8192;
-const SHARED = { reusePort: true, backlog: BACKLOG / DOORS };
+const SHARED = { reusePort: true, backlog: BACKLOG / SOCKETS };
 const SAY_AGAIN_MS = 60_000;
 
 export class ListenSockets {
-  readonly #options: DoorsOptions;
-  readonly #listenSockets: Server[] = [];
+  readonly #options: ListenSocketsOptions;
+  readonly #servers: Server[] = [];
   readonly #handshakes: Handshakes | undefined;
   #open = 0;
   #taken = 0;
   #cut = 0;
   #sayAgainAt = 0;
 
-  constructor(options: DoorsOptions) {
+  constructor(options: ListenSocketsOptions) {
     this.#options = options;
     options.http.on('connection', (socket) => this.#take(socket));
     if (options.certificates) this.#handshakes = new Handshakes(options.http as HttpsServer, options);
@@ -90,13 +90,13 @@ export class ListenSockets {
     // first opened without sharing.
     if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
     try {
-      this.#listenSockets.push(await this.#listen(http, { port, ...SHARED }));
+      this.#servers.push(await this.#listen(http, { port, ...SHARED }));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOTSUP') throw error;
-      this.#listenSockets.push(await this.#listen(http, { port, backlog: BACKLOG }));
+      this.#servers.push(await this.#listen(http, { port, backlog: BACKLOG }));
       return portOf(http);
     }
-    while (this.#listenSockets.length < DOORS) await this.#addDoor();
+    while (this.#servers.length < SOCKETS) await this.#addSocket();
     return portOf(http);
   }
 
@@ -104,21 +104,21 @@ export class ListenSockets {
   close(): void {
     // Closed as TCP servers: HTTP's own close would cut off callers that are about to send another
     // request on a keep-alive connection.
-    for (const ingress of this.#listenSockets.splice(0)) TcpServer.prototype.close.call(ingress);
+    for (const server of this.#servers.splice(0)) TcpServer.prototype.close.call(server);
   }
 
   cutHandshakes(): void {
     this.#handshakes?.stop();
   }
 
-  async #addDoor(): Promise<void> {
+  async #addSocket(): Promise<void> {
     const { http } = this.#options;
     // As for the HTTP server's own sockets: a TLS connection that its caller has closed must not
     // stay half open.
     const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
-    const ingress = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
-    this.#listenSockets.push(await this.#listen(ingress, { port: portOf(http), ...SHARED }));
-    ingress.on('error', (error) => http.emit('error', error));
+    const server = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
+    this.#servers.push(await this.#listen(server, { port: portOf(http), ...SHARED }));
+    server.on('error', (error) => http.emit('error', error));
   }
 
   async #listen(server: Server, options: { port: number; backlog: number; reusePort?: boolean }): Promise<Server> {

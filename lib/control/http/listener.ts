@@ -34,14 +34,7 @@ import { ListenSockets } from './listen-sockets.ts';
 import type { Metrics } from './metrics.ts';
 import { replyAndHangUp } from './raw-reply.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
-import {
-  MAX_URL_CHARS,
-  namesOf,
-  type OwnNames,
-  reasonToRefuse,
-  requestHeadOf,
-  wantsWebSocket,
-} from './request-head.ts';
+import { headOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './request-head.ts';
 import type { Reply, Route } from './route.ts';
 import { isUuid } from './rules.ts';
 import type { Services } from './services.ts';
@@ -104,7 +97,7 @@ export class HttpListener {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
-  readonly #listenSockets: ListenSockets;
+  readonly #sockets: ListenSockets;
   #port: number | undefined;
   #isLeaving = false;
   #isClosing = false;
@@ -115,13 +108,8 @@ export class HttpListener {
     this.#own = { names: namesOf(options.config), anyAddress: !options.authorizer.isOpen };
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = options.config;
-    this.#listenSockets = new ListenSockets({
-      ...options,
-      http: this.#server,
-      host,
-      port,
-      maxConnections: maxAgents + MAX_CALLERS,
-    });
+    const maxConnections = maxAgents + MAX_CALLERS;
+    this.#sockets = new ListenSockets({ ...options, http: this.#server, host, port, maxConnections });
     for (const route of options.routes) this.#mount(route);
     this.#mountLink();
   }
@@ -131,14 +119,14 @@ export class HttpListener {
     // restify emits the server's errors again, and throws if nothing listens.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
-    this.#port = await this.#listenSockets.open().finally(() => this.#restify.off('error', isThrown));
+    this.#port = await this.#sockets.open().finally(() => this.#restify.off('error', isThrown));
     this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
     this.#options.log.info({ url: this.url }, 'http: listening');
   }
 
   /** Unanswered requests, TLS handshakes, and one while the socket waits to close. */
   get unanswered(): number {
-    return this.#exchanges.size + this.#listenSockets.handshakes + Number(this.#isClosing);
+    return this.#exchanges.size + this.#sockets.handshakes + Number(this.#isClosing);
   }
 
   /** This instance will leave: each answer is the last one on its connection. */
@@ -149,7 +137,7 @@ export class HttpListener {
   /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
   stopAccepting(): void {
     this.#isClosing = true;
-    this.#closeWhenNobodyComes(this.#listenSockets.taken, this.#options.clock.now() + ACCEPTS_WITHIN_MS);
+    this.#closeWhenNobodyComes(this.#sockets.taken, this.#options.clock.now() + ACCEPTS_WITHIN_MS);
   }
 
   /**
@@ -162,16 +150,16 @@ export class HttpListener {
     clock.afterPoll(() =>
       clock.afterPoll(() => {
         const now = clock.now();
-        const isQuiet = this.#listenSockets.taken === seen && now - beganAt <= QUICK_TURNS_MS;
+        const isQuiet = this.#sockets.taken === seen && now - beganAt <= QUICK_TURNS_MS;
         if (isQuiet || now >= deadline) this.#close();
-        else this.#closeWhenNobodyComes(this.#listenSockets.taken, deadline);
+        else this.#closeWhenNobodyComes(this.#sockets.taken, deadline);
       }),
     );
   }
 
   #close(): void {
     this.#isClosing = false;
-    this.#listenSockets.close();
+    this.#sockets.close();
   }
 
   /** Answers waits with 503, gives replies in progress a second, closes the rest. */
@@ -192,12 +180,12 @@ export class HttpListener {
 
   /** Handshakes that failed; 0 without TLS. */
   get failedHandshakes(): number {
-    return this.#listenSockets.failedHandshakes;
+    return this.#sockets.failedHandshakes;
   }
 
   /** Connections cut off without an answer, because the limit was reached. */
   get cutConnections(): number {
-    return this.#listenSockets.cut;
+    return this.#sockets.cut;
   }
 
   get #scheme(): 'http' | 'https' {
@@ -283,7 +271,7 @@ export class HttpListener {
   /** True: continue to routing. Counts all; answers a refused upgrade on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
     const tooMuch = this.#options.authorizer.tooMuch(request);
-    const reason = tooMuch ?? reasonToRefuse(requestHeadOf(request, this.#scheme), this.#own);
+    const reason = tooMuch ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);
@@ -396,7 +384,7 @@ export class HttpListener {
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
-    this.#listenSockets.cutHandshakes();
+    this.#sockets.cutHandshakes();
     this.#options.certificates?.stop();
     this.#server.closeAllConnections();
     // Its listening sockets are closed already; this ends its timer.

@@ -24,7 +24,7 @@ interface RequestHead {
   hasToken: boolean;
 }
 
-export function requestHeadOf(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
+export function headOf(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
   const { url = '', httpVersion, headers, headersDistinct } = request;
   const hasToken = headers.authorization !== undefined;
   return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme, hasToken };

@@ -15,7 +15,7 @@ import type { Admission } from './admission.ts';
 import { Arrivals } from './arrivals.ts';
 import { Authority } from './authority.ts';
 import { Balancer } from './balancer.ts';
-import { type DrainDoor, Drainer } from './drainer.ts';
+import { Drainer, type DrainIngress } from './drainer.ts';
 import { Evacuation } from './evacuation.ts';
 import { HealthyTimer } from './healthy-timer.ts';
 import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './instance-store.ts';
@@ -56,7 +56,7 @@ interface RosterDeps {
   /** Where this instance is reached; called at start(). */
   identity: () => InstanceIdentity;
   /** What the rest of the process does when this instance leaves. */
-  ingress: DrainDoor;
+  ingress: DrainIngress;
   config: RosterConfig;
   eventLoop: EventLoop;
   clock: Clock;

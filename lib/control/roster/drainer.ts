@@ -26,13 +26,13 @@ interface DrainerDeps {
    */
   endVerdicts: () => void;
   /** The rest of the process: what callers and waits see of the drain. */
-  ingress: DrainDoor;
+  ingress: DrainIngress;
   times: DrainTimes;
   clock: Clock;
   log: Logger;
 }
 
-export interface DrainDoor {
+export interface DrainIngress {
   /**
    * The number of requests without an answer, waits and streams included, and of other work that
    * must not be cut off.

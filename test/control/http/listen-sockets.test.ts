@@ -9,7 +9,7 @@ import { until } from '../../support/until.ts';
 
 const host = '127.0.0.1';
 
-async function openDoors(t: Test, { port = 0, maxConnections = 100 } = {}) {
+async function openSockets(t: Test, { port = 0, maxConnections = 100 } = {}) {
   const http: Server = createServer((request, response) => response.end(request.url));
   t.teardown(() => http.closeAllConnections());
   const logged: Record<string, unknown>[] = [];
@@ -33,7 +33,7 @@ async function arrive(port: number) {
 }
 
 t.test('requests are served on all listening sockets', async (t) => {
-  const { listenSockets, port } = await openDoors(t);
+  const { listenSockets, port } = await openSockets(t);
   const ask = async (path: string) => {
     const request = get({ host, port, path, agent: false });
     const [response] = await once(request, 'response');
@@ -45,13 +45,13 @@ t.test('requests are served on all listening sockets', async (t) => {
 });
 
 t.test('an address in use is refused although listening sockets share theirs', async (t) => {
-  const { port } = await openDoors(t);
-  await t.rejects(openDoors(t, { port }), { code: 'EADDRINUSE' });
-  t.equal((await openDoors(t)).port !== port, true);
+  const { port } = await openSockets(t);
+  await t.rejects(openSockets(t, { port }), { code: 'EADDRINUSE' });
+  t.equal((await openSockets(t)).port !== port, true);
 });
 
 t.test('connections above the limit are closed, counted and logged once; a closed one makes room', async (t) => {
-  const { listenSockets, logged, port } = await openDoors(t, { maxConnections: 20 });
+  const { listenSockets, logged, port } = await openSockets(t, { maxConnections: 20 });
   const sockets = await Promise.all(Array.from({ length: 50 }, () => arrive(port)));
   const isOpen = () => sockets.filter(({ closed }) => !closed);
   await until(() => isOpen().length === 20, 'the others to be closed');
@@ -69,7 +69,7 @@ t.test('connections above the limit are closed, counted and logged once; a close
 });
 
 t.test('after close, new connections are refused and open ones continue', async (t) => {
-  const { listenSockets, port } = await openDoors(t);
+  const { listenSockets, port } = await openSockets(t);
   const inside = await arrive(port);
   await until(() => listenSockets.taken === 1, 'the connection to be accepted');
   listenSockets.close();

@@ -31,7 +31,7 @@ async function startTls(t: Test) {
   return { ...api, authority, files, certificates, certLog: logged, ca, dial, serialOf };
 }
 
-async function openDoors(t: Test, { maxConnections, clock }: { maxConnections: number; clock: Clock }) {
+async function openSockets(t: Test, { maxConnections, clock }: { maxConnections: number; clock: Clock }) {
   const authority = await Authority.create(t);
   const log = silentLogger;
   const certificates = new Certificates({ files: await authority.issue(), clock: systemClock, log });
@@ -113,7 +113,7 @@ t.test('plain HTTP and invalid bytes on a TLS port are closed, counted and logge
 
 t.test('an unfinished handshake is closed after its timeout, even if bytes trickle in', async (t) => {
   const clock = new ManualClock();
-  const { port, listenSockets } = await openDoors(t, { maxConnections: 10, clock });
+  const { port, listenSockets } = await openSockets(t, { maxConnections: 10, clock });
   const [silent, trickling] = [1, 2].map(() => connectPlain(port, '127.0.0.1').on('error', () => undefined));
   const ended = [silent, trickling].map((socket) => once(socket as Socket, 'close'));
   await until(() => listenSockets.handshakes === 2, 'both to be counted');
@@ -134,7 +134,7 @@ t.test('an unfinished handshake is closed after its timeout, even if bytes trick
 });
 
 t.test('handshakes count as connections', async (t) => {
-  const { port, listenSockets, dial } = await openDoors(t, { maxConnections: 20, clock: systemClock });
+  const { port, listenSockets, dial } = await openSockets(t, { maxConnections: 20, clock: systemClock });
   const silent = Array.from({ length: 20 }, () => connectPlain(port, '127.0.0.1').on('error', () => undefined));
   t.teardown(() => silent.forEach((socket) => void socket.destroy()));
   await until(() => listenSockets.handshakes === 20, 'all of them to be counted');

@@ -25,7 +25,7 @@ export interface InstanceState {
   /** What it saw last of the other runs. */
   watched: readonly { run: string; beat: number; standingMs: number }[];
   orphans: readonly (HeldRow & { aloneMs: number })[];
-  sessionLosses: readonly HeldRow[];
+  losses: readonly HeldRow[];
 }
 
 export interface AgentState {
@@ -101,7 +101,7 @@ export function newInstance(run: string, sessions: readonly SessionState[]): Ins
     sessions,
     watched: [],
     orphans: [],
-    sessionLosses: [],
+    losses: [],
   };
 }
 

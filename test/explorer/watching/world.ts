@@ -195,7 +195,7 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
     const silence = { quietMs: session.quietMs, isProbed: session.isProbed };
     const limits = { probeMs: LIMITS.probe, silenceMs: LIMITS.silence };
     const due = Array.from({ length: counted }, () => product.countTick(silence, 1, limits));
-    const { sessions, sessionLosses } = state.instances[at] as InstanceState;
+    const { sessions, losses } = state.instances[at] as InstanceState;
     const others = sessions.filter((one) => one.server !== session.server);
     if (!due.includes('silent')) {
       state = change(state, at, {
@@ -208,10 +208,7 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
     const wrong =
       really < LIMITS.silence ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
     state = {
-      ...change(state, at, {
-        sessions: others,
-        sessionLosses: [...sessionLosses, { serverUuid: String(server), run, epoch }],
-      }),
+      ...change(state, at, { sessions: others, losses: [...losses, { serverUuid: String(server), run, epoch }] }),
       wrong,
     };
     state = {
@@ -351,12 +348,12 @@ function polled(product: Rules, before: State, at: number): State {
 
 function judged(before: State, at: number): State {
   let state = before;
-  for (const loss of (before.instances[at] as InstanceState).sessionLosses) {
+  for (const loss of (before.instances[at] as InstanceState).losses) {
     const server = Number(loss.serverUuid);
     const row = recordLoss(state.rows[server], { ...loss, reason: 'silent' });
     if (row !== undefined) state = { ...state, rows: state.rows.with(server, row) };
   }
-  return change(state, at, { sessionLosses: [] });
+  return change(state, at, { losses: [] });
 }
 
 /** An agent without a session comes to an instance that is there, sooner or later. */
