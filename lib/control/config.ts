@@ -334,7 +334,7 @@ function fromEnvironment(environment: Record<string, string | undefined>): Recor
 function describe(issue: z.core.$ZodIssue): string {
   if (issue.code === 'unrecognized_keys')
     return `unknown key ${issue.keys.join(', ')} (docs/configuration.md lists them)`;
-  return `${issue.path.join('..')}: ${issue.message}`;
+  return `${issue.path.join('.')}: ${issue.message}`;
 }
 
 /** Any other text is returned unchanged, so that validation refuses it. */

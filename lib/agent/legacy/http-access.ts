@@ -93,7 +93,7 @@ function networksOf(from: readonly string[]): BlockList {
 
 /** Strips the prefix of an IPv4 peer when the socket listens on IPv6 as well. */
 function plain(address: string): string {
-  return address.toLowerCase().startsWith('::ffff:') && address.includes('..')
+  return address.toLowerCase().startsWith('::ffff:') && address.includes('.')
     ? address.slice('::ffff:'.length)
     : address;
 }

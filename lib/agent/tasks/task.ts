@@ -60,10 +60,7 @@ function parse<Schema extends z.ZodType>(schema: Schema, params: Record<string, 
   const parsed = schema.safeParse(params);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
-  throw new TaskFailure(
-    'InvalidParameters',
-    `Parameter ${issue?.path.join('../../cn-agent/tasks')}: ${issue?.message}`,
-  );
+  throw new TaskFailure('InvalidParameters', `Parameter ${issue?.path.join('.')}: ${issue?.message}`);
 }
 
 /** Waits, or rejects with the failure that ends the task. */

@@ -117,7 +117,7 @@ t.test('the router can parse every URL that passes the checks', (t) => {
 t.test('random requests get an answer or a closed connection, and the next one is served', async (t) => {
   const { port, call, logged } = await startApi(t);
   const word = fc.oneof(
-    fc.constantFrom('servers', 'tasks', 'ping', SERVER, 'default', '../..', '%2e', '%zz', 'wait', 'nop', ''),
+    fc.constantFrom('servers', 'tasks', 'ping', SERVER, 'default', '..', '%2e', '%zz', 'wait', 'nop', ''),
     fc.string({ maxLength: 10 }),
   );
   const line = fc.record({
