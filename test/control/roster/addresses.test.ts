@@ -1,4 +1,4 @@
-/** Where whole instances send agents: never to one that is about to leave. */
+/** Which instances the agents are told to connect to: never one that is about to leave. */
 import t from 'tap';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
@@ -9,9 +9,10 @@ t.setTimeout(FILE_TIMEOUT_MS);
 
 const uuidsOf = (addresses: readonly { uuid: string }[] | undefined) => addresses?.map(({ uuid }) => uuid).sort();
 
-t.test('agents are told of the instances that stay, not of those that drain', async (t) => {
+t.test('agents are told the addresses of staying instances only, not of draining ones', async (t) => {
   const { startApp } = await freshZone(t);
-  // The first one keeps its agent until the test is over: it must drain for as long as others are looked at.
+  // The first instance keeps its agent until the test ends, so it drains while the others are
+  // checked.
   const leaving = await startApp({ drainAgentsMs: 600_000, drainWaitsMs: 600_000 });
   const others = [await startApp(), await startApp()];
   const sees = async (app: TestApp, count: number, state: string) => {
@@ -28,7 +29,7 @@ t.test('agents are told of the instances that stay, not of those that drain', as
     agent.close();
     return uuidsOf(addresses);
   };
-  for (const app of others) t.same(await until(() => isAll(app), 'all addresses'), all);
+  for (const app of others) t.same(await until(() => isAll(app), 'every instance to list all addresses'), all);
   async function isAll(app: TestApp) {
     const uuids = await welcomed(app);
     return uuids?.length === all.length ? uuids : undefined;
@@ -37,13 +38,13 @@ t.test('agents are told of the instances that stay, not of those that drain', as
   leaving.app.drain('the test');
   const staying = others.map(({ cnapiUuid }) => cnapiUuid).sort();
   const { addresses } = await kept.next('goaway');
-  t.same(uuidsOf(addresses), staying, 'its own agents are told where to go');
-  // Each instance reads the others with its beat; what it then says to agents is what it has read.
+  t.same(uuidsOf(addresses), staying, 'its own agents are told the addresses of the others');
+  // Each instance reads the others with its beat, and passes on to its agents what it has read.
   for (const app of others) {
     const seen = await until(async () => {
       const uuids = await welcomed(app);
       return uuids?.includes(leaving.cnapiUuid) ? undefined : uuids;
-    }, 'the leaving instance to be left out');
+    }, 'the leaving instance to disappear from the list');
     t.same(seen, staying);
   }
 });

@@ -1,4 +1,7 @@
-/** How many agents an instance lets in, by what it measures of itself, and when the others are told to return. */
+/**
+ * How many agents an instance admits, given its measured load, and when it tells the others to
+ * return.
+ */
 import t from 'tap';
 import {
   type AdmissionState,
@@ -23,26 +26,34 @@ const LATE = { loopLateMs: 1_200 };
 
 const table: { name: string; pressure: Partial<Pressure>; load: string }[] = [
   { name: 'an idle instance is on time', pressure: {}, load: 'on-time' },
-  { name: 'one whose loop has nearly no rest is busy', pressure: { busyShare: 0.95 }, load: 'busy' },
-  { name: 'one whose tick is a little late is busy', pressure: { loopLateMs: 150 }, load: 'busy' },
-  { name: 'one whose tick is half a second late is late', pressure: { loopLateMs: 500 }, load: 'late' },
-  { name: 'one whose statements take half a second is busy', pressure: { statementMs: 500 }, load: 'busy' },
-  { name: 'one whose statements take two seconds is late', pressure: { statementMs: 2_000 }, load: 'late' },
-  { name: 'a few silent agents are their own trouble', pressure: { quiet: 50 }, load: 'on-time' },
-  { name: 'of a small instance ten silent agents are, too', pressure: { sessions: 20, quiet: 10 }, load: 'on-time' },
-  { name: 'many silent agents at once make it late', pressure: { quiet: 51 }, load: 'late' },
-  { name: 'many connections that take nothing make it late', pressure: { backedUp: 51 }, load: 'late' },
+  {
+    name: 'an instance whose event loop is nearly always occupied is busy',
+    pressure: { busyShare: 0.95 },
+    load: 'busy',
+  },
+  { name: 'an instance whose tick is a little late is busy', pressure: { loopLateMs: 150 }, load: 'busy' },
+  { name: 'an instance whose tick is half a second late is late', pressure: { loopLateMs: 500 }, load: 'late' },
+  { name: 'an instance whose statements take half a second is busy', pressure: { statementMs: 500 }, load: 'busy' },
+  { name: 'an instance whose statements take two seconds is late', pressure: { statementMs: 2_000 }, load: 'late' },
+  { name: 'a few silent agents do not make an instance late', pressure: { quiet: 50 }, load: 'on-time' },
+  {
+    name: 'ten silent agents do not make a small instance late',
+    pressure: { sessions: 20, quiet: 10 },
+    load: 'on-time',
+  },
+  { name: 'many silent agents at once make an instance late', pressure: { quiet: 51 }, load: 'late' },
+  { name: 'many connections that read nothing make an instance late', pressure: { backedUp: 51 }, load: 'late' },
 ];
 for (const { name, pressure, load } of table) t.equal(loadOf({ ...IDLE, ...pressure }).load, load, name);
 
-/** As after so many periods of 250 ms of this pressure. */
+/** The state after `count` periods of 250 ms under this pressure. */
 function measured(state: AdmissionState, pressure: Partial<Pressure>, periods: number): AdmissionState {
   let after = state;
   for (let each = 0; each < periods; each++) after = measure(after, { ...IDLE, ...pressure }, after.measuredAt + 250);
   return after;
 }
 
-/** How many of `offered` come in at this moment. */
+/** How many of `offered` are admitted at this moment. */
 function come(state: AdmissionState, offered: number, now = state.measuredAt) {
   let after = state;
   let admitted = 0;
@@ -53,21 +64,21 @@ function come(state: AdmissionState, offered: number, now = state.measuredAt) {
   return { state: after, admitted };
 }
 
-t.test('the rate follows the load', async (t) => {
+t.test('the admission rate follows the load', async (t) => {
   const begun = beginAdmission(0);
   t.equal(begun.rate, FIRST_RATE);
-  t.equal(measured(begun, BUSY, 4).rate, FIRST_RATE / 2, 'busy for a second, it is halved');
-  t.equal(measured(begun, BUSY, 12).rate, FIRST_RATE / 8, 'busy for three seconds, three times');
-  t.equal(measured(begun, BUSY, 1_000).rate, MIN_RATE, 'not below the least');
-  t.equal(measured(begun, {}, 1_000).rate, MAX_RATE, 'on time, it grows to the most');
+  t.equal(measured(begun, BUSY, 4).rate, FIRST_RATE / 2, 'one second of being busy halves the rate');
+  t.equal(measured(begun, BUSY, 12).rate, FIRST_RATE / 8, 'three seconds of being busy halve it three times');
+  t.equal(measured(begun, BUSY, 1_000).rate, MIN_RATE, 'the rate does not fall below the minimum');
+  t.equal(measured(begun, {}, 1_000).rate, MAX_RATE, 'while on time, the rate grows to the maximum');
   const recovered = measured(measured(begun, BUSY, 1_000), {}, 60);
-  t.ok(recovered.rate >= FIRST_RATE, 'a quarter of a minute on time, and it is back');
+  t.ok(recovered.rate >= FIRST_RATE, 'the rate recovers after a quarter of a minute on time');
 });
 
-t.test('so many come in as the rate says', async (t) => {
+t.test('an instance admits agents at its rate', async (t) => {
   const slow = measured(beginAdmission(0), BUSY, 1_000);
   const first = come(measured(slow, BUSY, 8), 1_000);
-  t.ok(first.admitted <= 20, 'no more at once than a small burst');
+  t.ok(first.admitted <= 20, 'a burst is small');
   let state = first.state;
   let admitted = 0;
   for (let each = 0; each < 40; each++) {
@@ -75,22 +86,22 @@ t.test('so many come in as the rate says', async (t) => {
     state = next.state;
     admitted += next.admitted;
   }
-  t.ok(Math.abs(admitted - 10 * MIN_RATE) <= 1, `in ten seconds ${admitted}`);
+  t.ok(Math.abs(admitted - 10 * MIN_RATE) <= 1, `${admitted} admitted in ten seconds`);
 });
 
-t.test('nobody comes in', async (t) => {
+t.test('an instance that is late, full or stalled admits nobody', async (t) => {
   const state = beginAdmission(0);
-  t.ok(mayAdmit(state, 0, 10), 'but to one that is on time');
-  t.ok(mayAdmit(measured(state, LATE, 1), 0, 250), 'one that has just become late takes one');
-  t.notOk(mayAdmit(measured(state, LATE, 1), 1, 250), 'and no second one meanwhile');
-  t.notOk(mayAdmit(measured(state, LATE, 50), 0, 12_500), 'nobody, once it has been late for long');
-  t.ok(mayAdmit(measured(state, { loopLateMs: 900 }, 1), 0, 250), 'after one short stall it is not');
-  t.ok(mayAdmit(measured(measured(state, LATE, 50), {}, 4), 5, 13_510), 'until it is on time again');
-  t.notOk(mayAdmit(state, MAX_UNDER_WAY, 10), 'while as many are under way as may be');
-  t.notOk(mayAdmit(state, 1, 1_500), 'before it has measured how long it stood still');
+  t.ok(mayAdmit(state, 0, 10), 'an instance on time admits one');
+  t.ok(mayAdmit(measured(state, LATE, 1), 0, 250), 'an instance that has just become late admits one');
+  t.notOk(mayAdmit(measured(state, LATE, 1), 1, 250), 'it does not admit a second one meanwhile');
+  t.notOk(mayAdmit(measured(state, LATE, 50), 0, 12_500), 'an instance that has been late for long admits nobody');
+  t.ok(mayAdmit(measured(state, { loopLateMs: 900 }, 1), 0, 250), 'one short stall does not make it late');
+  t.ok(mayAdmit(measured(measured(state, LATE, 50), {}, 4), 5, 13_510), 'it admits again once it is on time');
+  t.notOk(mayAdmit(state, MAX_UNDER_WAY, 10), 'it admits nobody while the maximum number is being admitted');
+  t.notOk(mayAdmit(state, 1, 1_500), 'it admits nobody before it has measured how long it stalled');
 });
 
-t.test('whoever is turned away is told a time of its own', async (t) => {
+t.test('each refused agent is told a different time to return', async (t) => {
   const times: number[] = [];
   let state = measured(beginAdmission(0), BUSY, 8);
   const { rate } = state;
@@ -103,22 +114,22 @@ t.test('whoever is turned away is told a time of its own', async (t) => {
   t.same(
     times,
     [...times].sort((one, other) => one - other),
-    'each no earlier than the one before',
+    'no time is earlier than the one before',
   );
-  t.ok(Math.max(...times) <= 1_010, 'twice as many in a second as may come in: some go elsewhere');
+  t.ok(Math.max(...times) <= 1_010, 'at twice the rate, the refused agents are spread over the next second');
   for (let each = 0; each < 200 * rate; each++) state = defer(state, true, 2_000).state;
-  t.equal(defer(state, true, 2_000).retryAfterMs, MAX_RETRY_MS, 'and nobody later than our agents wait');
+  t.equal(defer(state, true, 2_000).retryAfterMs, MAX_RETRY_MS, 'no time exceeds the longest wait of our agents');
   const full = beginAdmission(0);
   let last = defer(full, false, 0);
   for (let each = 1; each < 1_000; each++) last = defer(last.state, false, 0);
-  t.equal(last.retryAfterMs, 10_000, 'without room, a hundred a second');
+  t.equal(last.retryAfterMs, 10_000, 'without room, a hundred agents return per second');
 });
 
-t.test('what others are told', async (t) => {
+t.test('other instances are told whether this one admits agents', async (t) => {
   const state = beginAdmission(0);
   t.equal(admissionOf(state, true, 0), 'open');
-  t.equal(admissionOf(defer(state, true, 0).state, true, 9_999), 'paced', 'some were told to return');
-  t.equal(admissionOf(defer(state, true, 0).state, true, 10_000), 'open', 'a while ago');
+  t.equal(admissionOf(defer(state, true, 0).state, true, 9_999), 'paced', 'it has just told agents to return');
+  t.equal(admissionOf(defer(state, true, 0).state, true, 10_000), 'open', 'it told agents to return some time ago');
   t.equal(admissionOf(state, false, 0), 'closed', 'it has no room');
   t.equal(admissionOf(measured(state, LATE, 1), true, 250), 'closed', 'it is late');
 });

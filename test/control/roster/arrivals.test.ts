@@ -1,4 +1,7 @@
-/** An instance under more arrivals than it can take, on a clock of the test's: what it has stays, and the rest comes in turn. */
+/**
+ * More arrivals than an instance can admit, on a simulated clock: it keeps its sessions, and the
+ * others are admitted in turn.
+ */
 import t from 'tap';
 import { MAX_UNDER_WAY } from '../../../lib/control/roster/admission.ts';
 import { Arrivals } from '../../../lib/control/roster/arrivals.ts';
@@ -9,13 +12,13 @@ import { ManualClock } from '../../support/manual-clock.ts';
 const TICK_MS = 250;
 
 interface Limits {
-  /** Agents that the machine can greet in a second, beside its heartbeats. */
+  /** Agents that the machine can admit in a second, in addition to its heartbeats. */
   greetsPerSecond: number;
-  /** Sessions whose heartbeats take all its time. */
+  /** The number of sessions whose heartbeats take all its time. */
   carries: number;
 }
 
-/** A machine with a queue of work; what it cannot do in a tick makes it late. */
+/** A machine with a queue of work. Work that does not fit into a tick makes it late. */
 class Machine {
   readonly clock = new ManualClock();
   readonly healthyTimer = new HealthyTimer({ clock: this.clock, checkMs: TICK_MS });
@@ -25,7 +28,7 @@ class Machine {
   #backlogMs = 0;
   sessions = 0;
   mostUnderWay = 0;
-  /** The longest that a session's heartbeat waited. */
+  /** The longest time that a session's heartbeat waited. */
   longestMs = 0;
   readonly arrivals: Arrivals;
 
@@ -45,7 +48,7 @@ class Machine {
     this.healthyTimer.start();
   }
 
-  /** True when it was let in. */
+  /** True if the agent was admitted. */
   knock(): boolean {
     if (this.arrivals.obstacle !== undefined) return false;
     this.#greeting.push(this.arrivals.admit());
@@ -53,7 +56,7 @@ class Machine {
     return true;
   }
 
-  /** One tick: heartbeats first, then greetings, as far as the time goes. */
+  /** One tick: heartbeats first, then admissions, as far as the time allows. */
   async tick(): Promise<void> {
     const { carries, greetsPerSecond } = this.#limits;
     const heartbeatsMs = (TICK_MS * this.sessions) / carries;
@@ -73,7 +76,7 @@ class Machine {
   }
 }
 
-/** Agents that come, and come again when they were told to. */
+/** Agents that connect, and connect again when they were told to. */
 async function offer(
   machine: Machine,
   { agents, perSecond, ticks }: { agents: number; perSecond: number; ticks: number },
@@ -96,7 +99,7 @@ async function offer(
   return { waiting: waiting.length, knocks };
 }
 
-t.test('four times the rate that it can greet: all come in, and no heartbeat waits long', async (t) => {
+t.test('arrivals at four times the possible rate are all admitted, and no heartbeat waits long', async (t) => {
   const machine = new Machine({ greetsPerSecond: 100, carries: 10_000 });
   const { waiting, knocks } = await offer(machine, { agents: 4_000, perSecond: 400, ticks: 600 });
   t.equal(waiting, 0);
@@ -106,23 +109,23 @@ t.test('four times the rate that it can greet: all come in, and no heartbeat wai
   t.ok(knocks < 10 * 4_000, `${knocks} attempts of 4,000 agents`);
 });
 
-t.test('more agents than it can carry: it stops before their heartbeats are late', async (t) => {
+t.test('with more agents than it can carry, an instance stops admitting before heartbeats are late', async (t) => {
   const machine = new Machine({ greetsPerSecond: 1_000, carries: 2_000 });
   const { waiting } = await offer(machine, { agents: 4_000, perSecond: 1_000, ticks: 400 });
-  t.ok(waiting > 0, 'some are told to return, again and again');
+  t.ok(waiting > 0, 'some agents are told to return again and again');
   t.ok(machine.sessions >= 1_500, `${machine.sessions} sessions`);
   t.ok(machine.longestMs < 2_000, `the longest wait was ${Math.round(machine.longestMs)} ms`);
-  t.equal(machine.arrivals.admission === 'open', false, 'it says that it turns agents away');
+  t.equal(machine.arrivals.admission === 'open', false, 'it reports that it refuses agents');
 });
 
-t.test('a full instance counts those under way', async (t) => {
+t.test('a full instance counts the agents being admitted', async (t) => {
   const machine = new Machine({ greetsPerSecond: 1_000, carries: 10_000 }, 3);
   t.same([machine.knock(), machine.knock(), machine.knock(), machine.knock()], [true, true, true, false]);
   t.match(machine.arrivals.obstacle, /full/);
   t.equal(machine.arrivals.admission, 'closed');
 });
 
-t.test('one that is settled twice counts once', async (t) => {
+t.test('an admission that is settled twice counts once', async (t) => {
   const { arrivals } = new Machine({ greetsPerSecond: 1_000, carries: 10_000 });
   const settle = arrivals.admit();
   arrivals.admit();
@@ -131,7 +134,7 @@ t.test('one that is settled twice counts once', async (t) => {
   t.equal(arrivals.underWay, 1);
 });
 
-t.test('one agent that does not read keeps nobody out, however often it is answered', async (t) => {
+t.test('one agent that does not read keeps no other out, however often it is answered', async (t) => {
   const machine = new Machine({ greetsPerSecond: 1_000, carries: 10_000 });
   machine.sessions = 100;
   const connection = {};

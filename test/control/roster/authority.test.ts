@@ -1,4 +1,7 @@
-/** Accepts over real Postgres: what a new session means for a status change that still waits for the database. */
+/**
+ * Accepts on real Postgres: how a new session affects a status change that still waits for the
+ * database.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../../lib/control/config.ts';
@@ -25,10 +28,10 @@ const socket = {
   terminate() {},
 };
 
-t.test('an agent that is accepted again stays running, though the loss before could not be written', async (t) => {
+t.test('an agent that is accepted again stays running although its earlier loss could not be written', async (t) => {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
   const world = { isAway: true, refusals: 0, writes: 0 };
-  /** The connection for status changes: it can be lost while the others stand. */
+  /** The connection for status changes. It can fail while the others work. */
   const statusDatabase: Queryable = {
     async query(text, values, options) {
       world.writes += 1;
@@ -64,13 +67,17 @@ t.test('an agent that is accepted again stays running, though the loss before co
   const session = await accept(serverUuid);
   roster.sessionLosses.lose(session, 'closed');
   await until(() => world.refusals > 0, 'the status change to be refused');
-  // A failover to a standby that had not yet received the session: its epoch is given a second time.
+  // A failover to a standby that had not yet received the session: its epoch is assigned a second
+  // time.
   await database.query('delete from cnapi_roster_authority where server_uuid = $1::uuid', [serverUuid]);
   const again = await accept(serverUuid);
   t.equal(again.epoch, session.epoch, 'the database has forgotten the epoch');
   roster.sessionLosses.lose(await accept(other), 'closed');
   world.isAway = false;
-  await until(async () => (await readRow(database, other))?.status === 'unknown', 'what had waited to be written');
+  await until(
+    async () => (await readRow(database, other))?.status === 'unknown',
+    'the pending status change to be written',
+  );
   t.match(await readRow(database, serverUuid), { status: 'running', epoch: again.epoch });
   t.equal(again.isEnded, false);
 });

@@ -1,4 +1,4 @@
-/** Who sheds agents, how many, to whom, and when nobody does. */
+/** Which instance sheds agents, how many, to which instance, and when none does. */
 import t from 'tap';
 import { type Load, surplusOf } from '../../../lib/control/roster/balance.ts';
 import { Balancer } from '../../../lib/control/roster/balancer.ts';
@@ -12,34 +12,42 @@ const loads = (...agents: number[]): Load[] =>
   agents.map((count, index) => ({ run: 'abcdef'[index] as string, agents: count }));
 
 const table: { name: string; run?: string; loads: Load[]; sheds?: { agents: number; to: string } }[] = [
-  { name: 'alone, nobody sheds', loads: loads(1000) },
-  { name: 'one that is not among the live ones sheds nothing', run: 'f', loads: loads(1000, 0) },
-  { name: 'within a tenth and ten of the mean nobody sheds', loads: loads(115, 95, 90) },
+  { name: 'a single instance sheds nothing', loads: loads(1000) },
+  { name: 'an instance that is not among the live ones sheds nothing', run: 'f', loads: loads(1000, 0) },
+  { name: 'an instance within a tenth and ten agents of the mean sheds nothing', loads: loads(115, 95, 90) },
   {
-    name: 'the most loaded sheds one in a hundred a second, to the least loaded',
+    name: 'the most loaded instance sheds one percent per second to the least loaded',
     loads: loads(6000, 5000, 100),
     sheds: { agents: 60, to: 'c' },
   },
-  { name: 'another than the most loaded waits', run: 'b', loads: loads(6000, 5000, 100) },
-  { name: 'of equals the first run sheds', loads: loads(5000, 5000, 0), sheds: { agents: 50, to: 'c' } },
-  { name: 'of equals the second run waits', run: 'b', loads: loads(5000, 5000, 0) },
-  { name: 'of equally loaded ones the first receives', loads: loads(6000, 100, 100), sheds: { agents: 60, to: 'b' } },
-  { name: 'no more than the surplus', loads: loads(1113, 1000, 889), sheds: { agents: 2, to: 'c' } },
-  { name: 'a small one sheds one by one', loads: loads(40, 0), sheds: { agents: 1, to: 'b' } },
+  { name: 'an instance other than the most loaded waits', run: 'b', loads: loads(6000, 5000, 100) },
   {
-    name: 'two instances that come to three with seven each receive agents',
+    name: 'of equally loaded instances the first run sheds',
+    loads: loads(5000, 5000, 0),
+    sheds: { agents: 50, to: 'c' },
+  },
+  { name: 'of equally loaded instances the second run waits', run: 'b', loads: loads(5000, 5000, 0) },
+  {
+    name: 'of equally empty instances the first receives',
+    loads: loads(6000, 100, 100),
+    sheds: { agents: 60, to: 'b' },
+  },
+  { name: 'an instance sheds no more than its surplus', loads: loads(1113, 1000, 889), sheds: { agents: 2, to: 'c' } },
+  { name: 'a small instance sheds agents one by one', loads: loads(40, 0), sheds: { agents: 1, to: 'b' } },
+  {
+    name: 'two new instances beside three with seven agents each receive some',
     loads: loads(7, 7, 7, 0, 0),
     sheds: { agents: 1, to: 'd' },
   },
-  { name: 'few agents that are even stay', loads: loads(5, 4, 4, 4, 4) },
-  { name: 'one agent stays where it is', loads: loads(1, 0) },
+  { name: 'a few evenly spread agents stay', loads: loads(5, 4, 4, 4, 4) },
+  { name: 'a single agent stays', loads: loads(1, 0) },
 ];
 for (const { name, run = 'a', loads, sheds } of table) {
   const surplus = surplusOf(run, loads);
   t.same(surplus && { agents: surplus.agents, to: surplus.to.run }, sheds, name);
 }
 
-t.test('a small zone comes to rest, and near its mean', async (t) => {
+t.test('balancing a small zone ends near the mean', async (t) => {
   for (const start of [
     [7, 7, 7, 0, 0],
     [21, 0, 0],
@@ -63,7 +71,7 @@ t.test('a small zone comes to rest, and near its mean', async (t) => {
       if (moves > 100) break;
     }
     const mean = start.reduce((sum, each) => sum + each, 0) / start.length;
-    t.ok(moves < 100, `${start}: it comes to rest`);
+    t.ok(moves < 100, `${start}: balancing ends`);
     t.ok(Math.max(...counts) <= Math.ceil(mean * 1.2), `${start}: ${counts}`);
   }
 });
@@ -122,22 +130,19 @@ function balanced(agents: number) {
   return { clock, instances, ages, asked, hints, balancer, row };
 }
 
-t.test(
-  'after an instance has come it is quiet for 30 s, then some are asked each second, to the one that came',
-  async (t) => {
-    const { clock, instances, asked, hints, row } = balanced(1000);
-    await clock.advance(60_000);
-    instances.live = [...instances.live, row('b', 0)];
-    await clock.advance(29_000);
-    t.same(asked, []);
-    await clock.advance(5_000);
-    t.ok(asked.length >= 20 && asked.length <= 60, `${asked.length} were asked`);
-    t.equal(new Set(asked).size, asked.length, 'nobody is asked twice in a minute');
-    t.match(hints[0], { uuid: 'uuid of b', host: 'b' });
-  },
-);
+t.test('30 s after an instance joins, some agents are asked each second to move to it', async (t) => {
+  const { clock, instances, asked, hints, row } = balanced(1000);
+  await clock.advance(60_000);
+  instances.live = [...instances.live, row('b', 0)];
+  await clock.advance(29_000);
+  t.same(asked, []);
+  await clock.advance(5_000);
+  t.ok(asked.length >= 20 && asked.length <= 60, `${asked.length} agents were asked`);
+  t.equal(new Set(asked).size, asked.length, 'no agent is asked twice in a minute');
+  t.match(hints[0], { uuid: 'uuid of b', host: 'b' });
+});
 
-t.test('to an instance that may be dead nobody is sent', async (t) => {
+t.test('no agent is sent to an instance that may be dead', async (t) => {
   const { clock, instances, ages, asked, row } = balanced(1000);
   instances.live = [...instances.live, row('b', 0)];
   ages.b = 2_500;
@@ -148,7 +153,7 @@ t.test('to an instance that may be dead nobody is sent', async (t) => {
   t.not(asked.length, 0);
 });
 
-t.test('while an instance drains, or this one is unwell, nobody is asked, and the quiet begins anew', async (t) => {
+t.test('while an instance drains or this one is unhealthy, no agent is asked and the pause restarts', async (t) => {
   const { clock, instances, asked, row } = balanced(1000);
   instances.live = [...instances.live, { ...row('b', 0), isDraining: true }, row('c', 0)];
   await clock.advance(90_000);

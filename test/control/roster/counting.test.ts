@@ -11,14 +11,14 @@ t.test('a quiet session is probed once, then silent', async (t) => {
   t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe', 'nothing', 'nothing', 'nothing', 'silent']);
 });
 
-t.test('a byte at the very end of a tick is not called silent before silenceMs have passed', async (t) => {
+t.test('a session is not silent before silenceMs have passed since its last byte', async (t) => {
   const silence = { quietMs: 0, isProbed: false };
   const afterMs = (ticks: number) => (ticks - 1) * 250;
   const at = Array.from({ length: 12 }, (_, tick) => tick + 1).find(() => countTick(silence, 250, limits) === 'silent');
   t.equal(afterMs(at ?? 0), limits.silenceMs);
 });
 
-t.test('any byte starts the count anew, and a new probe is due later', async (t) => {
+t.test('any byte restarts the count and puts off the next probe', async (t) => {
   const silence = { quietMs: 0, isProbed: false };
   for (let tick = 0; tick < 6; tick += 1) countTick(silence, 250, limits);
   hear(silence);
@@ -26,9 +26,9 @@ t.test('any byte starts the count anew, and a new probe is due later', async (t)
   t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe']);
 });
 
-t.test('a beat that stands still for a lease of healthy ticks has lapsed, and only at a read', async (t) => {
+t.test('a beat lapses only at a read, after it has not moved for a lease of healthy ticks', async (t) => {
   const observer = new LeaseObserver(1000);
-  t.same(observer.readBeats([{ run: 'a', beat: 1 }]), [], 'first sight proves nothing');
+  t.same(observer.readBeats([{ run: 'a', beat: 1 }]), [], 'the first sight proves nothing');
   observer.countHealthyTick(999);
   t.same(observer.readBeats([{ run: 'a', beat: 1 }]), []);
   t.equal(observer.ageMs('a'), 999);
@@ -36,7 +36,7 @@ t.test('a beat that stands still for a lease of healthy ticks has lapsed, and on
   t.same(observer.readBeats([{ run: 'a', beat: 1 }]), [{ run: 'a', beat: 1 }]);
 });
 
-t.test('a beat that moved, a failed read, and a run that went and came start the lease anew', async (t) => {
+t.test('a moved beat, a failed read and a run that came back each restart the lease', async (t) => {
   const observer = new LeaseObserver(1000);
   observer.readBeats([{ run: 'a', beat: 1 }]);
   observer.countHealthyTick(5000);
@@ -46,21 +46,21 @@ t.test('a beat that moved, a failed read, and a run that went and came start the
   t.same(observer.readBeats([{ run: 'a', beat: 2 }]), [], 'failed read');
   observer.countHealthyTick(5000);
   observer.readBeats([]);
-  t.equal(observer.ageMs('a'), undefined, 'no longer watched');
-  t.same(observer.readBeats([{ run: 'a', beat: 2 }]), [], 'seen as new');
+  t.equal(observer.ageMs('a'), undefined, 'it is no longer watched');
+  t.same(observer.readBeats([{ run: 'a', beat: 2 }]), [], 'it counts as new');
 });
 
-t.test('a row is due when it was ownerless under one run and epoch throughout the grace', async (t) => {
+t.test('a row is due once it was ownerless under one run and epoch for the whole grace', async (t) => {
   const row = { serverUuid: 's', run: 'r', epoch: 3 };
   const orphans = new Orphans(1000);
   t.same(orphans.readRows([row]), []);
   orphans.countHealthyTick(1000);
   t.match(orphans.readRows([row]), [row]);
-  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'another epoch starts anew');
+  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'another epoch restarts the grace');
   orphans.countHealthyTick(1000);
   orphans.readFailed();
-  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'a failed read starts anew');
+  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'a failed read restarts the grace');
   orphans.countHealthyTick(1000);
   t.same(orphans.readRows([]), []);
-  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'owned in between starts anew');
+  t.same(orphans.readRows([{ ...row, epoch: 4 }]), [], 'an owner in between restarts the grace');
 });

@@ -1,4 +1,6 @@
-/** What an instance does about a row that names a run which is dead, or that has just come under its own new run. */
+/**
+ * How an instance treats a row that names a dead run, or that has just moved to its own new run.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Authority } from '../../../lib/control/roster/authority.ts';
@@ -57,7 +59,7 @@ async function start(t: Test) {
   return { database, newRun, world, authority, accept };
 }
 
-t.test('another incarnation is probed at a run that lives, and at none that is dead', async (t) => {
+t.test("another incarnation's session is probed at a live run, and not at a dead one", async (t) => {
   const { database, newRun, world, accept } = await start(t);
   const other = await newRun(randomUUID());
   const [first, second] = [newHello(randomUUID()), newHello(randomUUID())];
@@ -66,10 +68,10 @@ t.test('another incarnation is probed at a run that lives, and at none that is d
   t.equal(world.probed, 1);
   await endRun(database, other.run);
   t.match(await accept(newHello(second.serverUuid)), { kind: 'accepted' });
-  t.equal(world.probed, 1, 'nobody would have heard it');
+  t.equal(world.probed, 1, 'a dead run would not have received the probe');
 });
 
-t.test('an inventory counts that comes while its row, but not yet its session, is under the new run', async (t) => {
+t.test('an inventory counts if its row, but not yet its session, has moved to the new run', async (t) => {
   const { database, newRun, world, authority, accept } = await start(t);
   const hello = newHello(randomUUID());
   const accepted = await accept(hello);
@@ -83,7 +85,7 @@ t.test('an inventory counts that comes while its row, but not yet its session, i
   t.match(await readRow(database, hello.serverUuid), { run: world.me.run, inventoryEpoch: session.epoch });
 });
 
-t.test('an inventory of a session whose row another run has is refused', async (t) => {
+t.test('an inventory of a session whose row belongs to another run is refused', async (t) => {
   const { database, newRun, world, authority, accept } = await start(t);
   const hello = newHello(randomUUID());
   const accepted = await accept(hello);

@@ -1,4 +1,7 @@
-/** The orderly leave of an instance, step by step: what it does in which phase, and when it gives up on whom. */
+/**
+ * How an instance leaves, phase by phase: what it does in each, and when it stops waiting for
+ * agents and callers.
+ */
 import t from 'tap';
 import {
   AGENTS_GO_LATER_MS,
@@ -14,7 +17,10 @@ import {
 } from '../../../lib/control/roster/drain.ts';
 
 const times = { drainAgentsMs: 30_000, drainWaitsMs: 60_000 };
-/** Times in the table count from here: a drain that began at 0 could not tell a sum from a difference. */
+/**
+ * Times in the table count from here: with a drain that began at 0, a sum and a difference would
+ * look the same.
+ */
 const BEGAN_AT = 7_000_000;
 const step = (state: DrainState, event: DrainEvent, now: number) => stepDrain(state, event, BEGAN_AT + now, times);
 const tick = (view: Partial<{ others: number; agents: number; unanswered: number }> = {}): DrainEvent => ({
@@ -29,18 +35,18 @@ const finishing = step(moving, tick({ agents: 0 }), 5_000).state;
 const late = step(finishing, tick(), 60_000).state;
 const left = step(finishing, tick({ unanswered: 0 }), 5_000 + LAST_CALLERS_MS).state;
 
-t.same(beginDrain(BEGAN_AT).effects, [{ do: 'announce' }], 'first of all it is said');
+t.same(beginDrain(BEGAN_AT).effects, [{ do: 'announce' }], 'a drain begins with its announcement');
 
 const table: { name: string; from: DrainState; event: DrainEvent; now: number; to: string; does?: unknown[] }[] = [
   {
-    name: 'it is said: agents come next',
+    name: 'once the drain is announced, agents are moved',
     from: announcing,
     event: { type: 'announced', answer: 'draining' },
     now: 50,
     to: 'moving',
   },
   {
-    name: 'the last one leaves at once',
+    name: 'the last instance leaves at once',
     from: announcing,
     event: { type: 'announced', answer: 'last' },
     now: 50,
@@ -48,21 +54,21 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'leave' }],
   },
   {
-    name: 'a run that was declared dead says it again under its next one',
+    name: 'a run that was declared dead announces again under its next run',
     from: announcing,
     event: { type: 'announced', answer: 'gone' },
     now: 50,
     to: 'announcing',
   },
   {
-    name: 'what could not be said is said again, not at once',
+    name: 'a failed announcement is not repeated at once',
     from: unannounced,
     event: tick(),
     now: 500,
     to: 'announcing',
   },
   {
-    name: 'what could not be said is said again after a second',
+    name: 'a failed announcement is repeated after a second',
     from: unannounced,
     event: tick(),
     now: 1_000,
@@ -70,13 +76,19 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'announce' }],
   },
   {
-    name: 'the second counts from the last time that it was said',
+    name: 'the second counts from the latest announcement',
     from: unannouncedAgain,
     event: tick(),
     now: 1_500,
     to: 'announcing',
   },
-  { name: 'one announcement at a time', from: announcing, event: tick(), now: 5_000, to: 'announcing' },
+  {
+    name: 'only one announcement is in progress at a time',
+    from: announcing,
+    event: tick(),
+    now: 5_000,
+    to: 'announcing',
+  },
   {
     name: 'with the database away for as long as agents have, it leaves',
     from: unannounced,
@@ -86,7 +98,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'leave' }],
   },
   {
-    name: 'agents are told at a bounded pace',
+    name: 'agents are told to leave at a bounded pace',
     from: moving,
     event: tick(),
     now: 200,
@@ -94,7 +106,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 10, withinMs: 29_800 + AGENTS_GO_LATER_MS }],
   },
   {
-    name: 'a late tick does not make up for those that it missed',
+    name: 'a late tick does not make up for missed ones',
     from: moving,
     event: tick(),
     now: 10_000,
@@ -116,14 +128,14 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     to: 'moving',
   },
   {
-    name: 'without agents it waits until callers can know',
+    name: 'without agents it waits until callers can know of the drain',
     from: moving,
     event: tick({ agents: 0 }),
     now: WITHDRAWN_AFTER_MS,
     to: 'moving',
   },
   {
-    name: 'without agents, and callers can know: the door closes',
+    name: 'without agents, and once callers can know, it closes the listening sockets',
     from: moving,
     event: tick({ agents: 0 }),
     now: 100 + WITHDRAWN_AFTER_MS,
@@ -131,7 +143,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'close-door' }],
   },
   {
-    name: 'one other instance is enough to close the door for',
+    name: 'one other instance is enough to close the listening sockets',
     from: moving,
     event: tick({ agents: 0, others: 1 }),
     now: 100 + WITHDRAWN_AFTER_MS,
@@ -139,30 +151,30 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'close-door' }],
   },
   {
-    name: 'one agent is enough to keep it open',
+    name: 'one remaining agent keeps the listening sockets open',
     from: moving,
     event: tick({ agents: 1, others: 0 }),
     now: 29_999,
     to: 'moving',
   },
   {
-    name: 'agents whose time is up are left behind',
+    name: 'agents that did not leave in time are left behind',
     from: moving,
     event: tick({ others: 0 }),
     now: 30_000,
     to: 'finishing',
     does: [{ do: 'close-door' }],
   },
-  { name: 'what is unanswered is waited for', from: finishing, event: tick(), now: 59_900, to: 'finishing' },
+  { name: 'unanswered requests are waited for', from: finishing, event: tick(), now: 59_900, to: 'finishing' },
   {
-    name: 'whoever came in just before the door closed has a moment to ask',
+    name: 'callers that connected just before the listening sockets closed have a moment to ask',
     from: finishing,
     event: tick({ unanswered: 0 }),
     now: 4_999 + LAST_CALLERS_MS,
     to: 'finishing',
   },
   {
-    name: 'all is answered: it leaves',
+    name: 'it leaves once all requests are answered',
     from: finishing,
     event: tick({ unanswered: 0 }),
     now: 5_000 + LAST_CALLERS_MS,
@@ -170,7 +182,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     does: [{ do: 'leave' }],
   },
   {
-    name: 'waits whose time is up are answered',
+    name: 'waits are answered when their time is over',
     from: finishing,
     event: tick(),
     now: 60_000,
@@ -179,14 +191,14 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
   },
   { name: 'waits are answered once', from: late, event: tick(), now: 60_100, to: 'finishing' },
   {
-    name: 'callers that do not take their answer are left behind',
+    name: 'callers that do not read their answer are left behind',
     from: late,
     event: tick(),
     now: 60_000 + LAST_ANSWERS_MS,
     to: 'left',
     does: [{ do: 'leave' }],
   },
-  { name: 'after the end nothing happens', from: left, event: tick(), now: 70_000, to: 'left' },
+  { name: 'nothing happens after the end', from: left, event: tick(), now: 70_000, to: 'left' },
 ];
 for (const { name, from, event, now, to, does = [] } of table) {
   const { state, effects } = step(from, event, now);

@@ -1,4 +1,7 @@
-/** What the roster's drivers do when runs end: whole instances in process, real Postgres, graces cut short. */
+/**
+ * What the roster's drivers do when runs end: whole instances in one process, real Postgres, short
+ * graces.
+ */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t from 'tap';
@@ -21,7 +24,7 @@ async function rowOf(zone: TestZone, serverUuid: string): Promise<Row> {
   return rows[0] as Row;
 }
 
-t.test('an instance declared dead goes on under a new run, and its agents notice nothing', async (t) => {
+t.test('an instance declared dead continues under a new run, and its agents notice nothing', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();
@@ -45,7 +48,7 @@ t.test('an instance declared dead goes on under a new run, and its agents notice
   await until(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
 });
 
-t.test('a row in use keeps no other session from following its instance to a new run', async (t) => {
+t.test('a locked row does not keep other sessions from following their instance to a new run', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp({ adoptGraceMs: 600_000 });
   const [free, inUse] = [newMachine(), newMachine()];
@@ -57,10 +60,10 @@ t.test('a row in use keeps no other session from following its instance to a new
   await holder.query('begin');
   await holder.query('select 1 from cnapi_roster_authority where server_uuid = $1 for update', [inUse.serverUuid]);
   await zone.database.query(`update cnapi_instances set state = 'dead' where run = $1`, [run]);
-  await until(async () => (await rowOf(zone, free.serverUuid)).run !== run, 'the other session to follow');
+  await until(async () => (await rowOf(zone, free.serverUuid)).run !== run, 'the other session to follow the new run');
   t.equal((await rowOf(zone, inUse.serverUuid)).run, run);
   await holder.query('commit');
-  await until(async () => (await rowOf(zone, inUse.serverUuid)).run !== run, 'this one to follow as well');
+  await until(async () => (await rowOf(zone, inUse.serverUuid)).run !== run, 'this session to follow as well');
   for (const { agent } of agents) t.equal(agent.closed, undefined);
   t.match(await rowOf(zone, inUse.serverUuid), {
     ...(await rowOf(zone, free.serverUuid)),
@@ -69,20 +72,20 @@ t.test('a row in use keeps no other session from following its instance to a new
   });
 });
 
-t.test('what a dead run left behind is unknown after the grace, said by whoever is alive', async (t) => {
+t.test('rows of a dead run become unknown after the grace, through any live instance', async (t) => {
   const zone = await freshZone(t);
   const [dead, alive] = [await zone.startApp(), await zone.startApp()];
   const machine = newMachine();
   await joinAgent(dead.url, machine);
   await dead.stop();
-  t.match(await rowOf(zone, machine.serverUuid), { status: 'running' }, 'a stopping instance writes no verdicts');
+  t.match(await rowOf(zone, machine.serverUuid), { status: 'running' }, 'a stopping instance writes no session losses');
   await until(async () => (await rowOf(zone, machine.serverUuid)).status === 'unknown');
   t.match(await rowOf(zone, machine.serverUuid), { reason: 'instance-lost', epoch: 1 });
   const { body } = await alive.get<{ cnapi_uuid: string }[]>(`/servers/${machine.serverUuid}/status-history`);
   t.equal(body[0]?.cnapi_uuid, alive.cnapiUuid);
 });
 
-t.test('a row of my own that no session of mine carries is judged as well', async (t) => {
+t.test('a row of this instance without a session of its own becomes unknown too', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const { body } = await app.get<{ run: string }[]>('/instances');
@@ -96,7 +99,7 @@ t.test('a row of my own that no session of mine carries is judged as well', asyn
   t.match(await rowOf(zone, serverUuid), { reason: 'session-lost', epoch: 5 });
 });
 
-t.test('until its start grace is over an instance judges the rows of its own runs only', async (t) => {
+t.test("until its start grace is over, an instance changes the status of its own runs' rows only", async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp({ startGraceMs: 3_600_000 });
   const { body } = await app.get<{ run: string }[]>('/instances');
@@ -110,13 +113,13 @@ t.test('until its start grace is over an instance judges the rows of its own run
     return serverUuid;
   };
   const ofDeadRun = await addRow(randomUUID());
-  // What comes later is looked at in the same polls, so the row of the dead run was due as well by then.
+  // Later rows are checked in the same polls, so the row of the dead run was due by then as well.
   const own = await addRow(body[0]?.run);
   await until(async () => (await rowOf(zone, own)).status === 'unknown');
   t.match(await rowOf(zone, ofDeadRun), { status: 'running' });
 });
 
-t.test('a session whose row went elsewhere unheard is closed by the slow poll', async (t) => {
+t.test('the slow poll closes a session whose row moved to another instance unnoticed', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();
@@ -127,7 +130,7 @@ t.test('a session whose row went elsewhere unheard is closed by the slow poll', 
   t.match(await agent.end(), { reason: /roster/ });
 });
 
-t.test('an instance whose lease lapses is declared dead by another, which has its agents', async (t) => {
+t.test('an instance whose lease lapses is declared dead by another, which takes over its agents', async (t) => {
   const zone = await freshZone(t);
   const [app] = [await zone.startApp({ leaseMs: 3000 })];
   const run = randomUUID();

@@ -14,13 +14,13 @@ function startTicker() {
   return { clock, healthyTimer, seen };
 }
 
-t.test('healthy ticks hand out the time that passed', async (t) => {
+t.test('healthy ticks report the time that passed', async (t) => {
   const { clock, seen } = startTicker();
   await clock.advance(1000);
   t.same(seen, { ms: 1000, stalls: [] });
 });
 
-t.test('a stall hands out nothing, and is told', async (t) => {
+t.test('a stall counts for no time and is reported', async (t) => {
   const { clock, healthyTimer, seen } = startTicker();
   await clock.advance(250);
   await clock.stall(20_000);
@@ -31,7 +31,7 @@ t.test('a stall hands out nothing, and is told', async (t) => {
   t.equal(healthyTimer.sinceHealthyMs, 0);
 });
 
-t.test('a deadline in healthy ticks does not pass while this process stands still', async (t) => {
+t.test('a deadline in healthy ticks does not pass while this process is stopped', async (t) => {
   const { clock, healthyTimer } = startTicker();
   let fired = 0;
   healthyTimer.after(1000, () => {

@@ -1,4 +1,4 @@
-/** One instance among its siblings, with a database that does as the test says and a clock that does as well. */
+/** One instance among others, with a simulated database and clock. */
 import t from 'tap';
 import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
@@ -54,25 +54,22 @@ function newInstance() {
   return { clock, instances, world, signal: new AbortController() };
 }
 
-t.test(
-  'the start grace begins when the instance can begin to accept, not while it waits for its database',
-  async (t) => {
-    const { clock, instances, world, signal } = newInstance();
-    world.isDatabaseAway = true;
-    const started = instances.start(signal.signal);
-    await clock.advance(60_000);
-    world.isDatabaseAway = false;
-    await clock.advance(1000);
-    await started;
-    t.equal(instances.canJudgeForeignRows, false);
-    await clock.advance(17_000);
-    t.equal(instances.canJudgeForeignRows, false);
-    await clock.advance(2000);
-    t.equal(instances.canJudgeForeignRows, true);
-  },
-);
+t.test('the start grace begins when the instance can accept agents, not while it waits for its database', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  world.isDatabaseAway = true;
+  const started = instances.start(signal.signal);
+  await clock.advance(60_000);
+  world.isDatabaseAway = false;
+  await clock.advance(1000);
+  await started;
+  t.equal(instances.canJudgeForeignRows, false);
+  await clock.advance(17_000);
+  t.equal(instances.canJudgeForeignRows, false);
+  await clock.advance(2000);
+  t.equal(instances.canJudgeForeignRows, true);
+});
 
-t.test('a start that is given up ends, though the database never came', async (t) => {
+t.test('a cancelled start ends although the database never answered', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   world.isDatabaseAway = true;
   const started = instances.start(signal.signal);
@@ -81,14 +78,14 @@ t.test('a start that is given up ends, though the database never came', async (t
   await t.resolves(started);
 });
 
-t.test('after a stall the grace begins anew', async (t) => {
+t.test('a stall restarts the grace', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
   t.equal(instances.canJudgeForeignRows, true);
   await clock.stall(times.silenceMs + 1_000);
-  t.equal(instances.canJudgeForeignRows, false, 'agents of others may have come and gone meanwhile');
-  t.equal(instances.trouble, undefined, 'one stall is no illness');
+  t.equal(instances.canJudgeForeignRows, false, 'agents of other instances may have come and gone meanwhile');
+  t.equal(instances.trouble, undefined, 'one stall does not make the instance unhealthy');
   await clock.advance(times.startGraceMs - 1_000);
   t.equal(instances.canJudgeForeignRows, false);
   await clock.advance(2_000);
@@ -96,14 +93,14 @@ t.test('after a stall the grace begins anew', async (t) => {
   t.same(world.said, []);
 });
 
-t.test('two failed beats are an illness, one success heals, and the grace begins anew', async (t) => {
+t.test('two failed beats make an instance unhealthy; one success heals it and restarts the grace', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
   t.equal(instances.canJudgeForeignRows, true);
   world.isDatabaseAway = true;
   await clock.advance(1000);
-  t.equal(instances.trouble, undefined, 'one failed beat is borne');
+  t.equal(instances.trouble, undefined, 'one failed beat is tolerated');
   await clock.advance(1000);
   t.equal(instances.trouble, 'the database does not answer');
   world.isDatabaseAway = false;
@@ -112,21 +109,21 @@ t.test('two failed beats are an illness, one success heals, and the grace begins
   t.equal(instances.canJudgeForeignRows, false);
 });
 
-t.test('a beat that waits for its locked row is no illness, and the others are watched meanwhile', async (t) => {
+t.test('a beat that waits for its locked row does not make an instance unhealthy', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
   world.isRowLocked = true;
   const { beats, reads } = world;
   await clock.advance(10_000);
-  t.equal(world.beats, beats, 'no beat was raised');
-  t.ok(world.reads >= reads + 9, 'the others were read all the same');
+  t.equal(world.beats, beats, 'no beat was incremented');
+  t.ok(world.reads >= reads + 9, 'the other instances were still read');
   t.equal(instances.trouble, undefined);
   t.equal(instances.canJudgeForeignRows, true);
   t.same(world.said, []);
 });
 
-t.test('a run found dead is followed by a new one, under which nobody is judged for a while', async (t) => {
+t.test('an instance whose run was found dead starts a new one, with a grace before any status change', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
@@ -138,21 +135,18 @@ t.test('a run found dead is followed by a new one, under which nobody is judged 
   t.equal(instances.canJudgeForeignRows, false);
 });
 
-t.test(
-  'an instance that cannot keep up lets its lease lapse and says so; one long stall is none of that',
-  async (t) => {
-    const { clock, instances, world, signal } = newInstance();
-    await instances.start(signal.signal);
-    await clock.stall(20_000);
-    await clock.advance(2000);
-    t.same(world.said, [], 'it judges nobody for a while, and goes on');
-    for (let second = 0; second < 9; second += 1) await clock.stall(1000);
-    t.same(world.said, ['this process cannot keep up with its work']);
-    const { beats } = world;
-    for (let second = 0; second < 5; second += 1) await clock.stall(1000);
-    t.equal(world.beats, beats, 'no beat while it is sick');
-    await clock.advance(2000);
-    t.same(world.said, ['this process cannot keep up with its work', 'recovered']);
-    t.ok(world.beats > beats);
-  },
-);
+t.test('an instance that cannot keep up reports it and lets its lease lapse; one long stall does not', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.stall(20_000);
+  await clock.advance(2000);
+  t.same(world.said, [], 'it changes no status for a while, and continues');
+  for (let second = 0; second < 9; second += 1) await clock.stall(1000);
+  t.same(world.said, ['this process cannot keep up with its work']);
+  const { beats } = world;
+  for (let second = 0; second < 5; second += 1) await clock.stall(1000);
+  t.equal(world.beats, beats, 'no beat while it is unhealthy');
+  await clock.advance(2000);
+  t.same(world.said, ['this process cannot keep up with its work', 'recovered']);
+  t.ok(world.beats > beats);
+});

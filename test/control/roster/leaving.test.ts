@@ -1,4 +1,7 @@
-/** Whole instances on one database that leave: what their agents, their callers and the other instances see of it. */
+/**
+ * Whole instances on one database that leave: what their agents, their callers and the other
+ * instances see of it.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { freshZone, type TestApp } from '../../support/apps.ts';
@@ -15,30 +18,30 @@ const statesAt = async (app: TestApp) => {
   return new Map(body.map(({ uuid, state }) => [uuid, state]));
 };
 
-t.test('an instance that is asked to leave over REST, at another one, moves its agents and its callers', async (t) => {
+t.test("an instance told to leave through another one's REST API hands over its agents and callers", async (t) => {
   const { startApp, database } = await freshZone(t);
   const [a, b] = [await startApp(), await startApp()];
   const machine = newMachine();
   const { agent, epoch } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
-  await until(async () => (await statesAt(a)).size === 2 || undefined, 'both to know each other');
+  await until(async () => (await statesAt(a)).size === 2 || undefined, 'both instances to know each other');
   const { body: task } = await a.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
   const waiting = a.get<{ status: string }>(`/tasks/${task.id}/wait`);
   const asked = await b.post<InstanceBody>(`/instances/${a.cnapiUuid}/drain`);
   t.match(asked, { status: 202, body: { uuid: a.cnapiUuid, state: 'draining' } });
-  t.equal((await b.post(`/instances/${a.cnapiUuid}/drain`)).status, 202, 'asked again, it is harmless');
+  t.equal((await b.post(`/instances/${a.cnapiUuid}/drain`)).status, 202, 'a second request is harmless');
   t.match(await b.post(`/instances/${b.cnapiUuid}/drain`), { status: 409, body: { code: 'LastInstance' } });
   t.match(await b.post(`/instances/${randomUUID()}/drain`), { status: 404, body: { code: 'ResourceNotFound' } });
   t.match(await b.post('/instances/nobody/drain'), { status: 409 });
 
   const { withinMs, addresses } = await agent.next('goaway');
   t.ok((withinMs ?? 0) > 20_000 && (withinMs ?? 0) <= 31_000, `within ${withinMs} ms`);
-  t.match(addresses, [{ uuid: b.cnapiUuid }], 'it is told where to go');
+  t.match(addresses, [{ uuid: b.cnapiUuid }], 'the agent is told where to connect');
   t.equal(addresses.length, 1);
   t.equal((await statesAt(b)).get(a.cnapiUuid), 'draining');
-  t.equal((await a.get('/ready')).status, 503, 'it is not to be sent callers');
+  t.equal((await a.get('/ready')).status, 503, 'callers are not sent to it');
   const stranger = new ScriptedAgent(a.url, newMachine());
-  await until(() => stranger.refusedWith, 'a stranger to be refused');
+  await until(() => stranger.refusedWith, 'a new agent to be refused');
   t.equal(stranger.refusedWith, 503);
 
   const { agent: moved, epoch: nextEpoch } = await joinAgent(b.url, machine, { conn: 2, epoch });
@@ -48,7 +51,7 @@ t.test('an instance that is asked to leave over REST, at another one, moves its 
   const { attempt } = await moved.next('task');
   const ended = { id: task.id, attempt, reportedAt: new Date().toISOString() };
   moved.send({ type: 'task_end', ...ended, outcome: 'complete', result: {} });
-  t.match(await waiting, { status: 200, body: { status: 'complete' } }, 'a wait gets its answer all the same');
+  t.match(await waiting, { status: 200, body: { status: 'complete' } }, 'a waiting caller still gets its answer');
   await a.app.stopped;
   t.same([...(await statesAt(b)).keys()], [b.cnapiUuid]);
   const { rows } = await database.query('select status from cnapi_status_history where server_uuid = $1', [
@@ -57,7 +60,7 @@ t.test('an instance that is asked to leave over REST, at another one, moves its 
   t.same(rows, [{ status: 'running' }], 'its server was never unknown');
 });
 
-t.test('the last instance stops at once', async (t) => {
+t.test('the last instance leaves at once', async (t) => {
   const { startApp } = await freshZone(t);
   const only = await startApp({ drainAgentsMs: 600_000, drainWaitsMs: 600_000 });
   const { agent } = await joinAgent(only.url, newMachine());
@@ -67,13 +70,13 @@ t.test('the last instance stops at once', async (t) => {
   await agent.end();
 });
 
-t.test('agents with nowhere to go, and waits without an end, have their time and no more', async (t) => {
+t.test('agents without another instance and endless waits delay a drain for a bounded time', async (t) => {
   const { startApp } = await freshZone(t);
   const [a, b] = [await startApp({ drainAgentsMs: 1_500, drainWaitsMs: 2_500 }), await startApp()];
   const machine = newMachine();
   const { agent } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
-  await until(async () => (await statesAt(a)).size === 2 || undefined, 'both to know each other');
+  await until(async () => (await statesAt(a)).size === 2 || undefined, 'both instances to know each other');
   const task = await until(async () => {
     const { status, body } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
     return status === 200 ? body : undefined;
@@ -81,16 +84,20 @@ t.test('agents with nowhere to go, and waits without an end, have their time and
   const waiting = a.get(`/tasks/${task.id}/wait`);
   const following = fetch(`${a.url}/tasks/${task.id}/events`).then((response) => response.text());
   a.app.drain('the test');
-  t.match(await waiting, { status: 503, body: { code: 'InstanceDraining' } }, 'the caller asks again, elsewhere');
-  t.notMatch(await following, /event: end/, 'a stream is resumed elsewhere');
+  t.match(
+    await waiting,
+    { status: 503, body: { code: 'InstanceDraining' } },
+    'the caller is told to ask another instance',
+  );
+  t.notMatch(await following, /event: end/, 'the caller resumes the stream at another instance');
   await a.app.stopped;
   await agent.end();
 });
 
-t.test('what comes to an instance that leaves is answered, with the word not to come back', async (t) => {
+t.test('a draining instance answers new requests and closes their connections', async (t) => {
   const { startApp } = await freshZone(t);
   const [a, b] = [await startApp(), await startApp()];
-  await until(async () => (await statesAt(b)).size === 2 || undefined, 'both to know each other');
+  await until(async () => (await statesAt(b)).size === 2 || undefined, 'both instances to know each other');
   t.equal((await fetch(`${a.url}/ping`)).headers.get('connection'), 'keep-alive');
   a.app.drain('the test');
   const answer = await fetch(`${a.url}/ping`);
@@ -98,10 +105,10 @@ t.test('what comes to an instance that leaves is answered, with the word not to 
   t.equal(answer.headers.get('connection'), 'close');
   a.app.drain('the test, again');
   await a.app.stopped;
-  await t.rejects(fetch(`${a.url}/ping`), 'and then the door is closed');
+  await t.rejects(fetch(`${a.url}/ping`), 'the listening sockets are closed');
 });
 
-t.test('told to drain when it has stopped already, it does nothing more', async (t) => {
+t.test('a drain of a stopped instance does nothing', async (t) => {
   const { startApp } = await freshZone(t);
   const only = await startApp();
   await only.stop();

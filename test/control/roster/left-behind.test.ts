@@ -1,4 +1,4 @@
-/** Whole instances that leave when no other one can take what they hold. */
+/** Whole instances that leave while no other one can take over their agents and callers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { freshZone, type TestZone } from '../../support/apps.ts';
@@ -8,7 +8,7 @@ import { until } from '../../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-/** The row of an instance that was killed: others go on as if it lived until its lease has lapsed. */
+/** The row of a killed instance: others treat it as alive until its lease has lapsed. */
 async function killedInstance(database: TestZone['database'], cnapiUuid: string = randomUUID()): Promise<void> {
   await database.query(
     `insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version)
@@ -22,27 +22,23 @@ const statusesOf = async (database: TestZone['database'], { serverUuid }: { serv
   return (await database.query(text, [serverUuid])).rows;
 };
 
-t.test(
-  'while nobody else is alive, an instance that leaves keeps its agents and takes in those that come',
-  async (t) => {
-    const { startApp, database } = await freshZone(t);
-    const a = await startApp({ drainAgentsMs: 8_000 });
-    const { agent } = await joinAgent(a.url, newMachine());
-    t.teardown(() => agent.close());
-    await killedInstance(database);
-    const ages = async () =>
-      (await a.get<{ lease_age_ms: number }[]>('/instances')).body.map((one) => one.lease_age_ms);
-    await until(async () => (await ages()).some((age) => age >= 2_500) || undefined, 'the other to look dead');
-    a.app.drain('the test');
-    const { agent: stranger } = await joinAgent(a.url, newMachine());
-    t.teardown(() => stranger.close());
-    t.equal((await a.get('/ready')).status, 503, 'callers are not sent here all the same');
-    t.notOk(agent.frames.some(({ type }) => type === 'goaway'));
-    await a.app.stopped;
-  },
-);
+t.test('while no other instance is alive, a leaving one keeps its agents and admits new ones', async (t) => {
+  const { startApp, database } = await freshZone(t);
+  const a = await startApp({ drainAgentsMs: 8_000 });
+  const { agent } = await joinAgent(a.url, newMachine());
+  t.teardown(() => agent.close());
+  await killedInstance(database);
+  const ages = async () => (await a.get<{ lease_age_ms: number }[]>('/instances')).body.map((one) => one.lease_age_ms);
+  await until(async () => (await ages()).some((age) => age >= 2_500) || undefined, 'the other instance to look dead');
+  a.app.drain('the test');
+  const { agent: stranger } = await joinAgent(a.url, newMachine());
+  t.teardown(() => stranger.close());
+  t.equal((await a.get('/ready')).status, 503, 'callers are still not sent here');
+  t.notOk(agent.frames.some(({ type }) => type === 'goaway'));
+  await a.app.stopped;
+});
 
-t.test('of an agent that found nobody in time nothing is said, though it has gone as it was told', async (t) => {
+t.test('an agent that leaves late, as told, without another instance causes no session loss', async (t) => {
   const { startApp, database } = await freshZone(t);
   const [a, b] = [
     await startApp({ drainAgentsMs: 1_000, drainWaitsMs: 4_000, adoptGraceMs: 10_000 }),
@@ -51,7 +47,7 @@ t.test('of an agent that found nobody in time nothing is said, though it has gon
   const machine = newMachine();
   const { agent } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
-  await until(async () => (await a.get<object[]>('/instances')).body.length === 2, 'both to know each other');
+  await until(async () => (await a.get<object[]>('/instances')).body.length === 2, 'both instances to know each other');
   const { body: task } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
   const waiting = a.get(`/tasks/${task.id}/wait`);
   a.app.drain('the test');
@@ -61,15 +57,15 @@ t.test('of an agent that found nobody in time nothing is said, though it has gon
       () => undefined,
       (error: Error) => (error.cause as { code?: string }).code,
     );
-  await until(async () => (await refusal()) === 'ECONNREFUSED' || undefined, 'the door to be closed');
-  t.ok((withinMs ?? 0) >= 1_000, 'the instance knows before the agent goes');
+  await until(async () => (await refusal()) === 'ECONNREFUSED' || undefined, 'the listening sockets to be closed');
+  t.ok((withinMs ?? 0) >= 1_000, 'the instance knows it before the agent leaves');
   agent.close();
   await waiting;
   await a.app.stopped;
   t.strictSame(await statusesOf(database, machine), [{ status: 'running', reason: 'connected' }]);
 });
 
-t.test('the last instance stops at once, also when it was killed and started again just before', async (t) => {
+t.test('the last instance leaves at once even if it was killed and restarted just before', async (t) => {
   const { startApp, database } = await freshZone(t);
   const only = await startApp({ drainAgentsMs: 600_000, drainWaitsMs: 600_000 });
   await killedInstance(database, only.cnapiUuid);

@@ -1,7 +1,7 @@
 /**
- * The concurrent pairs of the roster on real Postgres, each behind a forced lock wait, in both orders (law 5). Whatever
- * the order: epochs only rise, a verdict applies to its own run and epoch only, a death is final, and no running server
- * is left under a run that nobody will judge.
+ * The concurrent pairs of the roster on real Postgres, each behind a forced lock wait, in both
+ * orders (law 5). In either order epochs only rise, a session loss applies to its own run and epoch
+ * only, a death is final, and no running server is left under a run whose rows nobody checks.
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
@@ -20,13 +20,13 @@ import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
-t.test('concurrent pairs', async (t) => {
+t.test('concurrent statements of the roster in both orders', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
   const database = open({ maxConnections: 10 });
   const me = { cnapiUuid: randomUUID(), run: randomUUID() };
   const other = { cnapiUuid: randomUUID(), run: randomUUID() };
 
-  /** A server whose session of `me` stands at epoch 1. */
+  /** A server whose session with `me` is at epoch 1. */
   async function connected() {
     const hello = { serverUuid: randomUUID(), incarnation: randomUUID(), conn: 1, journalId: randomUUID(), epoch: 0 };
     await acceptSession(database, me, hello, null);
@@ -45,23 +45,23 @@ t.test('concurrent pairs', async (t) => {
     run: () => recordLosses(database, me.cnapiUuid, [{ serverUuid, run: me.run, epoch: 1, reason: 'closed' }]),
   });
 
-  t.test('accept then loss: the loss is of an epoch that is over', async (t) => {
+  t.test('a session loss after an accept is of an old epoch and changes nothing', async (t) => {
     const { hello, serverUuid, lock } = await connected();
     const [accepted, lost] = await inOrder(lock, accept(hello), lose(serverUuid));
     t.match(accepted, { epoch: 2 });
-    t.same(lost, { applied: [], locked: [serverUuid] }, 'it does not wait for a row that is in use');
+    t.same(lost, { applied: [], locked: [serverUuid] }, 'it does not wait for a locked row');
     t.same(await lose(serverUuid).run(), { applied: [], locked: [] });
     t.match(await readRow(database, serverUuid), { status: 'running', epoch: 2, run: other.run });
   });
 
-  t.test('loss then accept: unknown for a moment, then running under the new epoch', async (t) => {
+  t.test('an accept after a session loss sets the server to running under a new epoch', async (t) => {
     const { hello, serverUuid } = await connected();
     t.same(await lose(serverUuid).run(), { applied: [serverUuid], locked: [] });
     t.match(await accept(hello).run(), { epoch: 2 });
     t.match(await readRow(database, serverUuid), { status: 'running', epoch: 2, run: other.run });
   });
 
-  t.test('accept and accept of one incarnation: the higher conn has the row, in either order', async (t) => {
+  t.test('of two accepts of one incarnation the higher conn gets the row, in either order', async (t) => {
     const one = await connected();
     const [low, high] = await inOrder(one.lock, accept(one.hello, 2), accept(one.hello, 3));
     t.match([low, high], [{ epoch: 2 }, { epoch: 3 }]);
@@ -72,15 +72,15 @@ t.test('concurrent pairs', async (t) => {
     t.match(await readRow(database, two.serverUuid), { conn: 3, epoch: 2 });
   });
 
-  t.test('accept and accept of a server nobody knew: one opens the row, the other goes on from it', async (t) => {
+  t.test('of two accepts of a new server one creates the row and the other continues from it', async (t) => {
     const hello = { serverUuid: randomUUID(), incarnation: randomUUID(), journalId: randomUUID(), epoch: 0 };
     const both = await Promise.all([1, 2].map((conn) => acceptSession(database, me, { ...hello, conn }, null)));
     const epochs = both.flatMap((one) => (one ? [one.epoch] : []));
-    t.equal(new Set(epochs).size, epochs.length, 'no epoch twice');
+    t.equal(new Set(epochs).size, epochs.length, 'no epoch is assigned twice');
     t.match(await readRow(database, hello.serverUuid), { conn: 2, epoch: Math.max(...epochs) });
   });
 
-  t.test('many and many, named in opposite order, wait for each other and never for ever', async (t) => {
+  t.test('batches that name the same rows in opposite orders do not deadlock', async (t) => {
     const [one, middle, two] = [await connected(), await connected(), await connected()];
     const shared = [one.hello, middle.hello, two.hello];
     const acceptAll = (hellos: typeof shared, conn: number): Leg<unknown> => ({
@@ -90,19 +90,20 @@ t.test('concurrent pairs', async (t) => {
         return (await acceptSessions(database, other, all)).size;
       },
     });
-    // Taken as they are named, each would hold one that the other needs while both wait for the middle.
+    // Taken in the order they are named, each would hold a row that the other needs while both wait
+    // for the middle one.
     t.same(await inOrder(middle.lock, acceptAll(shared, 2), acceptAll(shared.toReversed(), 3)), [3, 3]);
     for (const { serverUuid } of shared) t.match(await readRow(database, serverUuid), { conn: 3, epoch: 3 });
   });
 
-  t.test('an inventory and an accept: what the row says last is what is recorded', async (t) => {
+  t.test('an inventory and an accept record what the row says last, in either order', async (t) => {
     const record = (serverUuid: string): Leg<unknown> => ({
       name: 'inventory',
       run: () => recordInventories(database, [{ serverUuid, run: me.run, epoch: 1 }]),
     });
     const one = await connected();
     const [, tooLate] = await inOrder(one.lock, accept(one.hello), record(one.serverUuid));
-    t.same(tooLate, { applied: [], locked: [one.serverUuid] }, 'it does not wait for a row that is in use');
+    t.same(tooLate, { applied: [], locked: [one.serverUuid] }, 'it does not wait for a locked row');
     t.same(await record(one.serverUuid).run(), { applied: [], locked: [] });
     t.match(await readRow(database, one.serverUuid), { epoch: 2, inventoryEpoch: 0 });
     const two = await connected();
@@ -111,7 +112,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(await readRow(database, two.serverUuid), { epoch: 2, inventoryEpoch: 1 });
   });
 
-  t.test('two incarnations replace the same third one: one of them has to look again', async (t) => {
+  t.test('of two incarnations that replace the same third one, one has to retry', async (t) => {
     const { hello, lock } = await connected();
     const replace = (incarnation: string): Leg<unknown> => ({
       name: 'replace',
@@ -123,7 +124,7 @@ t.test('concurrent pairs', async (t) => {
     t.equal(second, undefined);
   });
 
-  t.test('beat and death', async (t) => {
+  t.test('a beat and a declaration of death at the same time', async (t) => {
     const run = randomUUID();
     const identity = {
       cnapiUuid: randomUUID(),
@@ -146,13 +147,13 @@ t.test('concurrent pairs', async (t) => {
     t.same(
       await inOrder(lock(doomed), die(doomed), beat(doomed)),
       [[], { isDraining: false }],
-      'a row in use is not declared dead: its beat may be on the way',
+      'a locked row is not declared dead, because its beat may be in progress',
     );
     t.same(await declareLapsed(database, [{ run: doomed, beat: 1 }]), [doomed]);
-    t.equal(await raiseBeat(database, doomed, 0), undefined, 'a late beat finds it dead');
+    t.equal(await raiseBeat(database, doomed, 0), undefined, 'a late beat finds its run dead');
   });
 
-  t.test('of two instances that leave at once one stays, and what dies meanwhile does not count', async (t) => {
+  t.test('of two instances that leave at once one stays, and one that dies meanwhile does not count', async (t) => {
     const { url, database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
     const queued = <Results extends unknown[]>(lock: string, legs: { [Index in keyof Results]: Leg<Results[Index]> }) =>
       runBehindLock<Results>(url, lock, legs);
@@ -164,15 +165,19 @@ t.test('concurrent pairs', async (t) => {
     const lockOf = (run: string) => `select 1 from cnapi_instances where run = '${run}' for update`;
     const [first] = [a, b].sort() as [string, string];
     t.same(await queued(lockOf(first), [drain(a), drain(b)]), ['draining', 'last']);
-    t.equal(await drainRun(database, a), 'draining', 'said again, it is harmless');
+    t.equal(await drainRun(database, a), 'draining', 'a repeated announcement is harmless');
     await insertRun(database, c, identity(c), null);
-    t.same(await queued(lockOf(c), [end(c), drain(b)]), [undefined, 'last'], 'the one to go to died just before');
+    t.same(
+      await queued(lockOf(c), [end(c), drain(b)]),
+      [undefined, 'last'],
+      'the only other instance died just before',
+    );
     t.equal(await drainRun(database, c), 'gone');
-    t.match(await raiseBeat(database, a, 0), { isDraining: true }, 'its beat tells it');
+    t.match(await raiseBeat(database, a, 0), { isDraining: true }, 'its beat reports it');
     t.match(await raiseBeat(database, b, 0), { isDraining: false });
   });
 
-  t.test('new run and ownerless verdict', async (t) => {
+  t.test('a move to a new run and an ownerless decision at the same time', async (t) => {
     const judge = (serverUuid: string): Leg<unknown> => ({
       name: 'ownerless',
       run: () => recordOrphans(database, other, [{ serverUuid, run: me.run, epoch: 1 }]),
@@ -184,22 +189,22 @@ t.test('concurrent pairs', async (t) => {
     });
     const kept = await connected();
     await renewRun(database, newRun, [{ serverUuid: kept.serverUuid, run: me.run, epoch: 1 }]);
-    t.same(await judge(kept.serverUuid).run(), [], 'renewed first: the verdict is of a run it is no longer under');
+    t.same(await judge(kept.serverUuid).run(), [], 'moved first: the decision is about a run that the row has left');
     const skipped = await connected();
     const [renewed, judged] = await inOrder(skipped.lock, renew(skipped.serverUuid), judge(skipped.serverUuid));
-    t.same([renewed, judged], [{ applied: [], locked: [skipped.serverUuid] }, []], 'neither waits for a row in use');
+    t.same([renewed, judged], [{ applied: [], locked: [skipped.serverUuid] }, []], 'neither waits for a locked row');
     t.same(await renew(skipped.serverUuid).run(), { applied: [skipped.serverUuid], locked: [] });
     const lost = await connected();
     t.same(await judge(lost.serverUuid).run(), [lost.serverUuid]);
     t.same(
       await renew(lost.serverUuid).run(),
       { applied: [], locked: [] },
-      'judged first: the session is closed, its agent comes again',
+      'decided first: the session is closed and its agent reconnects',
     );
     t.match(await readRow(database, lost.serverUuid), { status: 'unknown', run: me.run });
   });
 
-  t.test('many rows at once, by two writers in opposite orders, do not lock each other out', async (t) => {
+  t.test('two writers of many rows in opposite orders do not deadlock', async (t) => {
     const servers = await Promise.all(Array.from({ length: 40 }, connected));
     const losses = servers.map(({ serverUuid }) => ({ serverUuid, run: me.run, epoch: 1, reason: 'closed' as const }));
     const [one, two, orphans] = await Promise.all([

@@ -1,6 +1,6 @@
 /**
- * The slow poll: whose sessions it closes and whose rows it calls ownerless. What happened since a poll was sent is not held
- * against anybody, however slow its answer is.
+ * The slow poll: which sessions it closes and which rows it calls ownerless. Changes made after a
+ * poll was sent are not held against any session, however slow the answer is.
  */
 import t from 'tap';
 import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
@@ -18,7 +18,7 @@ interface PolledRow {
   is_running: boolean;
 }
 
-/** A reaper whose polls are answered when the test says so. */
+/** A reaper whose polls the test answers. */
 function newReaper() {
   const clock = new ManualClock();
   const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
@@ -80,7 +80,7 @@ const row = (run: string, epoch = 1, server = 'server'): PolledRow => ({
   is_running: true,
 });
 
-t.test('polls are slow, faster while a row is ownerless, and soon when asked for, after a pause', async (t) => {
+t.test('polls are slow, faster while a row is ownerless, and soon on request, after a pause', async (t) => {
   const { clock, reaper, polls, answer } = newReaper();
   const nextAfter = async (ms: number, name: string) => {
     await clock.advance(0);
@@ -105,7 +105,7 @@ t.test('polls are slow, faster while a row is ownerless, and soon when asked for
   t.equal(polls.length, 1, 'asked for later');
 });
 
-t.test('a session that followed its instance to a new run while a poll was on its way is left alone', async (t) => {
+t.test('a session that followed its instance to a new run during a poll is left alone', async (t) => {
   const { clock, sessions, writer, answer } = newReaper();
   const session = addSession(sessions, 'old');
   writer.run = 'new';
@@ -118,7 +118,7 @@ t.test('a session that followed its instance to a new run while a poll was on it
   t.equal(session.isEnded, false);
 });
 
-t.test('a session whose row is not its own in a poll sent after it stood is closed', async (t) => {
+t.test('a session that does not own its row in a poll sent after its accept is closed', async (t) => {
   const { clock, sessions, answer } = newReaper();
   const session = addSession(sessions, 'old');
   await clock.advance(0);
@@ -129,7 +129,7 @@ t.test('a session whose row is not its own in a poll sent after it stood is clos
   t.equal(session.isEnded, true);
 });
 
-t.test('ticks that pass while a poll hangs count for nothing', async (t) => {
+t.test('ticks during a hanging poll count for nothing', async (t) => {
   const { clock, answer, judged } = newReaper();
   await clock.advance(0);
   answer([row('dead')]);
@@ -137,7 +137,7 @@ t.test('ticks that pass while a poll hangs count for nothing', async (t) => {
   await clock.advance(10_000);
   answer([row('dead')]);
   await clock.advance(100);
-  t.same(judged, [], 'seen ownerless for a second only');
+  t.same(judged, [], 'it was seen ownerless for only a second');
   for (let second = 0; second < 6; second += 1) {
     await clock.advance(1250);
     answer([row('dead')]);
@@ -146,7 +146,7 @@ t.test('ticks that pass while a poll hangs count for nothing', async (t) => {
   t.same(judged[0], ['server']);
 });
 
-t.test('a session whose row says unknown is closed, though the row is its own', async (t) => {
+t.test('a session whose row says unknown is closed although it owns the row', async (t) => {
   const { clock, sessions, answer } = newReaper();
   const session = addSession(sessions, 'old');
   await clock.advance(0);
@@ -158,7 +158,7 @@ t.test('a session whose row says unknown is closed, though the row is its own', 
   t.equal(session.isEnded, true, 'only a new accept can set its server to running');
 });
 
-t.test('until the start grace is over, only rows of its own count as ownerless', async (t) => {
+t.test('until the start grace is over, only its own rows count as ownerless', async (t) => {
   const { clock, answer, judged, grace } = newReaper();
   const rows = [row('dead', 1, 'of another'), row('old', 1, 'of its own')];
   const pollFor = async (seconds: number) => {
@@ -174,7 +174,7 @@ t.test('until the start grace is over, only rows of its own count as ownerless',
   grace.isOver = true;
   judged.length = 0;
   await pollFor(3);
-  t.notOk(judged.flat().includes('of another'), 'the time before does not count');
+  t.notOk(judged.flat().includes('of another'), 'the time before the grace does not count');
   await pollFor(4);
   t.ok(judged.flat().includes('of another'));
 });

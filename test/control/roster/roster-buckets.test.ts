@@ -9,7 +9,7 @@ import { parseFilter } from '../../../lib/platform/moray/filter-text.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
-t.test("the roster's tables are read through the bucket store like any bucket", async (t) => {
+t.test("the roster's tables can be read through the bucket store like any bucket", async (t) => {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
   const store = new BucketStore({ database });
   const [cnapiUuid, run, serverUuid] = [randomUUID(), randomUUID(), randomUUID()];

@@ -1,4 +1,4 @@
-/** SessionLosses against a database that answers when it likes. */
+/** SessionLosses on a database that answers when the test says so. */
 import t from 'tap';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
 import { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
@@ -47,7 +47,7 @@ function newVerdicts() {
   return { clock, sessions, sessionLosses, world, connect, logged };
 }
 
-t.test('a loss is written however close it comes to the end of the write before', async (t) => {
+t.test('a session loss is written even if it comes just as the previous write ends', async (t) => {
   for (let microtasks = 0; microtasks < 20; microtasks += 1) {
     const { clock, sessionLosses, world, connect } = newVerdicts();
     const [first, second] = [connect('first'), connect('second')];
@@ -63,7 +63,7 @@ t.test('a loss is written however close it comes to the end of the write before'
   }
 });
 
-t.test('what could not be written is kept, the verdict of the highest epoch for each server', async (t) => {
+t.test('losses that cannot be written are kept, the highest epoch of each server', async (t) => {
   const { clock, sessionLosses, world, connect } = newVerdicts();
   world.isDatabaseAway = true;
   sessionLosses.lose(connect('server', 1), 'silent');
@@ -77,7 +77,7 @@ t.test('what could not be written is kept, the verdict of the highest epoch for 
   t.same([world.written, sessionLosses.queued], [['server', 'other'], 0]);
 });
 
-t.test('a session that was lost while its row moved to a new run is lost under that run', async (t) => {
+t.test('a session lost while its row moved to a new run is lost under the new run', async (t) => {
   const { clock, sessions, sessionLosses, world, connect } = newVerdicts();
   const [lost, live] = [connect('lost'), connect('live')];
   sessionLosses.lose(lost, 'silent');
@@ -91,7 +91,7 @@ t.test('a session that was lost while its row moved to a new run is lost under t
   t.same(world.runs, ['run', 'new']);
 });
 
-t.test('a session ends once, a superseded one without a verdict, and a stopping instance gives none', async (t) => {
+t.test('a session ends once; one that is superseded or stopped with its instance is no loss', async (t) => {
   const { clock, sessionLosses, world, connect } = newVerdicts();
   const [lost, superseded, late] = [connect('lost'), connect('superseded'), connect('late')];
   sessionLosses.lose(lost, 'silent');
@@ -106,23 +106,20 @@ t.test('a session ends once, a superseded one without a verdict, and a stopping 
   t.same([lost.isEnded, superseded.isEnded, late.isEnded], [true, true, true]);
 });
 
-t.test(
-  'an error that is no outage is not taken for one: the log has it as an error, and the verdict is kept',
-  async (t) => {
-    const { clock, sessionLosses, world, connect, logged } = newVerdicts();
-    world.defect = new Error('column "x" does not exist');
-    sessionLosses.lose(connect('server'), 'closed');
-    await clock.advance(0);
-    const failures = logged.filter(({ level }) => level !== 'info');
-    t.match(failures, [{ level: 'error', err: world.defect, key: 'server' }]);
-    t.equal(sessionLosses.queued, 1);
-    world.defect = undefined;
-    await clock.advance(2000);
-    t.same([world.written, sessionLosses.queued], [['server'], 0]);
-  },
-);
+t.test('an error other than an outage is logged as an error, and the session loss is kept', async (t) => {
+  const { clock, sessionLosses, world, connect, logged } = newVerdicts();
+  world.defect = new Error('column "x" does not exist');
+  sessionLosses.lose(connect('server'), 'closed');
+  await clock.advance(0);
+  const failures = logged.filter(({ level }) => level !== 'info');
+  t.match(failures, [{ level: 'error', err: world.defect, key: 'server' }]);
+  t.equal(sessionLosses.queued, 1);
+  world.defect = undefined;
+  await clock.advance(2000);
+  t.same([world.written, sessionLosses.queued], [['server'], 0]);
+});
 
-t.test('a verdict that waits is forgotten when its server’s agent was accepted anew', async (t) => {
+t.test('a pending session loss is dropped when the server’s agent is accepted again', async (t) => {
   const { clock, sessionLosses, world, connect } = newVerdicts();
   world.isDatabaseAway = true;
   sessionLosses.lose(connect('server', 5), 'closed');
@@ -134,7 +131,7 @@ t.test('a verdict that waits is forgotten when its server’s agent was accepted
   t.same(world.written, ['other']);
 });
 
-t.test('a row that is in use holds up no other loss, and is written when it is free', async (t) => {
+t.test('a locked row delays no other session loss and is written when it is free', async (t) => {
   const { clock, sessionLosses, world, connect } = newVerdicts();
   world.locked.add('held');
   for (const server of ['first', 'held', 'second', 'third']) sessionLosses.lose(connect(server), 'closed');

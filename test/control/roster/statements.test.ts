@@ -46,7 +46,7 @@ for (const [kind, open] of databases) {
   t.test(`the roster's statements on ${kind}`, async (t) => {
     const database = await open(t);
 
-    t.test('a first session opens the row at epoch 1, later ones raise it', async (t) => {
+    t.test('a first session creates the row at epoch 1, and later ones raise the epoch', async (t) => {
       const writer = newWriter();
       const hello = newHello();
       t.same(await acceptSession(database, writer, hello, null), { epoch: 1, previousRun: null, isAlternating: false });
@@ -59,32 +59,32 @@ for (const [kind, open] of databases) {
       t.match(await readRow(database, hello.serverUuid), { epoch: 2, status: 'running', run: other.run, conn: 2 });
     });
 
-    t.test('the epoch goes above what the agent has seen, even if the row was lost', async (t) => {
+    t.test('the epoch rises above the one the agent has seen, even if the row was lost', async (t) => {
       const hello = newHello({ epoch: 41 });
       t.match(await acceptSession(database, newWriter(), hello, null), { epoch: 42 });
       t.equal(await acceptSession(database, newWriter(), { ...hello, conn: 2, epoch: 43 + 2 ** 32 }, null), undefined);
       t.equal(await acceptSession(database, newWriter(), newHello({ epoch: 2 ** 32 + 1 }), null), undefined);
     });
 
-    t.test('a conn that is not higher is not let in', async (t) => {
+    t.test('a conn that is not higher is not accepted', async (t) => {
       const hello = newHello({ conn: 3 });
       await acceptSession(database, newWriter(), hello, null);
       t.equal(await acceptSession(database, newWriter(), hello, null), undefined);
       t.equal(await acceptSession(database, newWriter(), { ...hello, conn: 2 }, null), undefined);
     });
 
-    t.test('another incarnation waits until the first is found dead or gone; taking turns is noticed', async (t) => {
+    t.test('another incarnation waits until the first is dead or gone, and alternation is detected', async (t) => {
       const [first, second] = [newHello(), newHello()];
       second.serverUuid = first.serverUuid;
       await acceptSession(database, newWriter(), first, null);
-      t.equal(await acceptSession(database, newWriter(), second, null), undefined, 'still connected');
+      t.equal(await acceptSession(database, newWriter(), second, null), undefined, 'the first one is still connected');
       t.match(await acceptSession(database, newWriter(), second, first.incarnation), { isAlternating: false });
       t.match(await acceptSession(database, newWriter(), { ...first, conn: 2 }, second.incarnation), {
         isAlternating: true,
       });
     });
 
-    t.test('a server may return from unknown so many times at once, then once per period', async (t) => {
+    t.test('a server may return from unknown a number of times at once, then once per period', async (t) => {
       const writer = newWriter();
       const hello = newHello();
       let conn = 0;
@@ -101,26 +101,26 @@ for (const [kind, open] of databases) {
         );
       for (let each = 0; each <= RETURN_BURST; each += 1) {
         const accepted = await come();
-        t.ok(accepted, `time ${each}`);
-        t.ok(await come(), 'and is moved as often as it likes while it runs');
+        t.ok(accepted, `return ${each}`);
+        t.ok(await come(), 'it may be moved as often as it likes while it runs');
         await leave((accepted?.epoch ?? 0) + 1);
       }
-      t.equal(await come(), undefined, 'once more is too often');
+      t.equal(await come(), undefined, 'one more return is too many');
       const row = await readRow(database, hello.serverUuid);
       t.match(row, { status: 'unknown', conn: conn - 1 });
       const wait = row?.returnsInMs ?? 0;
-      t.ok(wait > 0 && wait <= RETURN_EVERY_MS, `to come again in ${wait} ms`);
+      t.ok(wait > 0 && wait <= RETURN_EVERY_MS, `it is told to return in ${wait} ms`);
       await backdate(`${RETURN_EVERY_MS} ms`);
       t.match(await readRow(database, hello.serverUuid), { returnsInMs: 0 });
       const again = await come();
-      t.ok(again, 'a period later');
+      t.ok(again, 'it returns after a period');
       await leave(again?.epoch ?? 0);
       t.equal(await come(), undefined);
       await backdate('-1 hour');
-      t.ok(await come(), 'a database whose clock was set back keeps nobody out');
+      t.ok(await come(), 'a database whose clock was set back refuses nobody');
     });
 
-    t.test('of many that come at once each is judged by its own row', async (t) => {
+    t.test('of many servers accepted at once, each is checked against its own row', async (t) => {
       const [mine, other] = [newWriter(), newWriter()];
       const [fresh, again, behind, tooFar] = [newHello(), newHello(), newHello({ conn: 5 }), newHello()];
       const fromAfar = newHello({ epoch: 2 ** 32 + 1 });
@@ -147,7 +147,7 @@ for (const [kind, open] of databases) {
       t.equal(await readRow(database, fromAfar.serverUuid), undefined);
     });
 
-    t.test('a rolled back journal is not let in once an inventory of it was recorded', async (t) => {
+    t.test('a rolled back journal is not accepted once an inventory of it was recorded', async (t) => {
       const writer = newWriter();
       const hello = newHello();
       await acceptSession(database, writer, hello, null);
@@ -162,7 +162,7 @@ for (const [kind, open] of databases) {
       t.match(await acceptSession(database, writer, { ...anew, conn: 4 }, null), { epoch: 4 });
     });
 
-    t.test('an older journal is not let in either after another one has taken its place', async (t) => {
+    t.test('an older journal is not accepted after another one has replaced it', async (t) => {
       const writer = newWriter();
       const hello = newHello();
       const { serverUuid } = hello;
@@ -173,15 +173,15 @@ for (const [kind, open] of databases) {
       t.same((await record(2)).applied, [serverUuid]);
       const anew = { epoch: 0, journalId: randomUUID() };
       t.match(await accept({ conn: 3, ...anew }), { epoch: 3 });
-      t.equal(await accept({ conn: 4, epoch: 1 }), undefined, 'not even before the new one has given its inventory');
+      t.equal(await accept({ conn: 4, epoch: 1 }), undefined, "it is refused even before the new journal's inventory");
       t.match(await readRow(database, serverUuid), { epoch: 3, inventoryEpoch: 2, journalId: anew.journalId });
-      t.match(await accept({ conn: 4, epoch: 2 }), { epoch: 4 }, 'the one before it is good until then');
+      t.match(await accept({ conn: 4, epoch: 2 }), { epoch: 4 }, 'the previous journal is valid until then');
       t.match(await accept({ conn: 5, ...anew, journalId: randomUUID() }), { epoch: 5 });
       t.same((await record(5)).applied, [serverUuid]);
-      t.equal(await accept({ conn: 6, epoch: 4 }), undefined, 'and not after it');
+      t.equal(await accept({ conn: 6, epoch: 4 }), undefined, 'the previous journal is not valid after it');
     });
 
-    t.test('a loss applies to its own run and epoch only, and the history keeps each change of status', async (t) => {
+    t.test('a session loss applies to its own run and epoch, and the history keeps each status change', async (t) => {
       const writer = newWriter();
       const hello = newHello();
       const { serverUuid } = hello;
@@ -202,7 +202,7 @@ for (const [kind, open] of databases) {
       ]);
     });
 
-    t.test('ownerless rows are judged by the run they are under', async (t) => {
+    t.test('ownerless rows are decided by the run they are under', async (t) => {
       const [dead, observer] = [newWriter(), newWriter()];
       const hello = newHello();
       const { serverUuid } = hello;
@@ -217,7 +217,7 @@ for (const [kind, open] of databases) {
       });
     });
 
-    t.test("a new run takes its heard sessions' rows along, unless they went elsewhere or were judged", async (t) => {
+    t.test('a new run takes over the rows of its live sessions unless they moved or were decided', async (t) => {
       const writer = newWriter();
       const [kept, judged, moved] = [newHello(), newHello(), newHello()];
       for (const hello of [kept, judged, moved]) await acceptSession(database, writer, hello, null);
@@ -231,7 +231,7 @@ for (const [kind, open] of databases) {
       t.match(await readRow(database, kept.serverUuid), { run: newRun, epoch: 1, status: 'running' });
     });
 
-    t.test('the poll sees my rows and those running under no live run', async (t) => {
+    t.test('the poll sees my rows and those that are running under no live run', async (t) => {
       const [me, other, dead] = [newWriter(), newWriter(), newWriter()];
       for (const writer of [me, other]) await insertRun(database, writer.run, identity(writer.cnapiUuid), null);
       const hellos = [newHello(), newHello(), newHello()];
@@ -258,11 +258,11 @@ for (const [kind, open] of databases) {
       t.equal(await removeAuthority(database, writer.cnapiUuid, randomUUID()), undefined);
     });
 
-    t.test('a death is compare-and-set on the beat, and final', async (t) => {
+    t.test('a declaration of death compares the beat, and is final', async (t) => {
       const { cnapiUuid, run } = newWriter();
       await insertRun(database, run, identity(cnapiUuid), null);
       t.same(await raiseBeat(database, run, 7), { isDraining: false });
-      t.same(await declareLapsed(database, [{ run, beat: 0 }]), [], 'it has beaten since');
+      t.same(await declareLapsed(database, [{ run, beat: 0 }]), [], 'it has beaten meanwhile');
       t.match(
         (await readLive(database)).find((one) => one.run === run),
         { beat: 1, agents: 7 },
@@ -278,7 +278,7 @@ for (const [kind, open] of databases) {
   });
 }
 
-t.test('migrations of the roster can be applied again', async (t) => {
+t.test("the roster's migrations can be applied again", async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   await migrate(database, migrations, { log: silentLogger });
   t.pass();

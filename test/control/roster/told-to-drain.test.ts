@@ -1,4 +1,7 @@
-/** A request to leave that came while an instance stood still, and that its new run has to carry out. */
+/**
+ * A request to leave that came while an instance was stopped, and that its new run has to carry
+ * out.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
@@ -12,7 +15,7 @@ import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
-/** Only the beat is short: nothing lapses while a test runs. */
+/** Only the beat is short, so that nothing lapses during a test. */
 const times = { beatMs: 50, leaseMs: 600_000, silenceMs: 600_000, startGraceMs: 18_000 };
 
 async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
@@ -30,7 +33,7 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   if (hasSibling) await insertRun(database, randomUUID(), { ...identity, cnapiUuid: randomUUID() }, null);
   await instances.start(new AbortController().signal);
   t.teardown(() => instances.stop());
-  /** As it is found after a standstill: asked to leave, and declared dead before it could hear of it. */
+  /** The state after a stop: asked to leave, and declared dead before it could learn of it. */
   const dieToldToDrain = () =>
     database.query(
       `update cnapi_instances set draining_since = cnapi_now(), state = 'dead', end_reason = 'lapsed', ended_at = cnapi_now()
@@ -40,7 +43,7 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   return { database, instances, said, dieToldToDrain };
 }
 
-t.test('a new run carries out what the one before it was told, and its row says so', async (t) => {
+t.test('a new run carries out the drain that the previous one was told, and its row shows it', async (t) => {
   const { database, instances, said, dieToldToDrain } = await startInstance(t, { hasSibling: true });
   await dieToldToDrain();
   await until(() => said.includes('told to drain'), 'the drain of the new run');
@@ -48,12 +51,12 @@ t.test('a new run carries out what the one before it was told, and its row says 
   t.equal(await wasToldToDrain(database, instances.run), true);
 });
 
-t.test('a new run that is the last one left stays', async (t) => {
+t.test('a new run that is the last one left does not drain', async (t) => {
   const { database, instances, said, dieToldToDrain } = await startInstance(t, { hasSibling: false });
   await dieToldToDrain();
-  await until(() => said.includes('renewed'), 'the new run');
+  await until(() => said.includes('renewed'), 'the new run to start');
   const beatOf = async () => (await readLive(database)).find(({ run }) => run === instances.run)?.beat ?? 0;
-  await until(async () => (await beatOf()) >= 3, 'some beats of the new run');
+  await until(async () => (await beatOf()) >= 3, 'some beats of the new run to be written');
   t.same(said, ['renewed']);
   t.equal(await wasToldToDrain(database, instances.run), false);
 });
