@@ -1,6 +1,6 @@
 /**
  * Reports how many tickets are ahead of a waiting one, and reports again when that changes. It runs
- * beside the wait and never delays it: a lock that is ours does not wait for a remark. Used by
+ * beside the wait and never delays it: a lock that is ours does not wait for this report. Used by
  * ticket-keeper.ts.
  */
 import type { Ticket } from '../client/answers.ts';

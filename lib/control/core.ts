@@ -1,8 +1,8 @@
 /**
  * An instance without its edges to the machine: roster, tasks, waitlist, events, servers, the agent
- * link and legacy agents, over given databases, a given bus and a given listener (`Door`). `app.ts`
- * passes real ones. The simulation passes its own and runs these drivers unchanged on a virtual
- * clock.
+ * link and legacy agents, over given databases, a given bus and a given listener (`Ingress`).
+ * `app.ts` passes real ones. The simulation passes its own and runs these drivers unchanged on a
+ * virtual clock.
  *
  *     new ──start()──▶ waiting for the database ──▶ migrated ──▶ listening ──▶ live
  *                                                         live ──drain()──▶ draining ──▶ stopped

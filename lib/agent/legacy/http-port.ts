@@ -6,7 +6,7 @@
  *
  *     new ── start ──► listening, 404 to all ── serve ──► taking tasks ── stop ──► stopped
  *
- * Whoever may use the port runs commands as the agent's user. The port is therefore off by default.
+ * Callers of the port run commands as the agent's user. The port is therefore off by default.
  * By default it listens on loopback and requires a token (http-access.ts). It refuses web pages in
  * a browser of this machine.
  */

@@ -2,7 +2,7 @@
  * A legacy CNAPI as its agents see it: a DNS name behind which a server takes POSTs. The name is
  * looked up for each request. The address that answered last is used while the name still resolves
  * to it, because several legacy instances do not share a server's status well. Used by
- * old-scheme.ts.
+ * legacy-reporter.ts.
  */
 
 import type { Clock } from '../../platform/clock.ts';

@@ -46,7 +46,7 @@ import { reconnectMaxMsOf } from './link-times.ts';
 const FIRST_BACKOFF_MS = 250;
 /** The first retry after a session that had worked is spread over this time. */
 const QUICK_RETRY_MS = 100;
-/** Agents that return when an instance told them to are spread over this time. */
+/** Agents that return at the time an instance gave them are spread over this time. */
 const RETURN_SPREAD_MS = 1000;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;

@@ -1,7 +1,7 @@
 /**
  * Reasons that keep this agent out until somebody fixes them: a token or a certificate. Each is
  * logged once, with advice, until a session opens. The agent keeps trying meanwhile. Used by
- * link-driver.ts and old-scheme.ts.
+ * link-driver.ts and legacy-reporter.ts.
  */
 import type { Logger } from '../../platform/log.ts';
 import { type Endpoint, endpointKey } from './endpoints.ts';

@@ -15,7 +15,7 @@ export interface TaskAddress {
   port: number;
 }
 
-/** Tells a legacy CNAPI where to post tasks. A wildcard address is not reported. */
+/** Where a legacy CNAPI is to post tasks, as sysinfo. A wildcard address is not reported. */
 export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
   if (!address) return {};
   const isOne = isIPv4(address.host) && address.host !== '0.0.0.0';

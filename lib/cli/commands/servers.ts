@@ -89,7 +89,7 @@ function countOf(text: string): number {
 }
 
 /**
- * A `running` server is heard every second by the instance that holds its agent; other instances do
+ * The instance that holds the agent of a `running` server hears from it every second; others do
  * not know the exact time. For other servers the database has the last time.
  */
 export function lastHeard({ status, last_heartbeat }: Server): string | undefined {

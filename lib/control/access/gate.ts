@@ -92,7 +92,7 @@ export class Gate {
   }
 
   /**
-   * Classifies a connection: `excess` ones are told that they are too many. Paired with
+   * Classifies a connection: an `excess` one is answered that its source has too many. Paired with
    * `disconnected`.
    */
   connected(address: string): 'counted' | 'excess' | 'cut' {

@@ -1,7 +1,7 @@
 /**
  * Memory for answers. Every answer counts its bytes here while this instance holds them: read,
  * serialized, not yet taken by the network. The instance has one budget, and each caller a share of
- * it. Beyond either, a request is refused and told when to come back. So neither many callers nor a
+ * it. Beyond either, a request is refused with a Retry-After. So neither many callers nor a
  * slow one can exhaust the heap. Owned by the listener.
  */
 import { CnapiError } from '../../platform/errors.ts';

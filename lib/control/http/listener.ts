@@ -1,6 +1,6 @@
 /**
  * The HTTP listener of an instance: restify on one port, for REST and the agent link. Owns the
- * socket, its limits, and each request from the first check (`front-door.ts`) to the one reply
+ * socket, its limits, and each request from the first check (`request-head.ts`) to the one reply
  * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in use.
  *
  *     new ──start()──▶ listening ──announceLeave()──▶ leaving
@@ -220,7 +220,7 @@ export class HttpListener {
     http.requestTimeout = REQUEST_WITHIN_MS;
     http.keepAliveTimeout = KEEP_ALIVE_MS;
     http.maxHeadersCount = MAX_HEADERS;
-    // `front-door.ts` requires it, with an answer that says so.
+    // `request-head.ts` requires it, with an answer that says so.
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {

@@ -25,7 +25,7 @@ export interface RoutedExchange {
   record?: ChangeRecord | undefined;
 }
 
-/** What the audit is told about a request that may change something. */
+/** What the audit records about a request that may change something. */
 export interface ChangeRecord {
   /** Called when the parameters are valid, before anything is changed. */
   begin(): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * Servers: list, read, update, remove; the status history. `old-agent-routes.ts` has the posts of
- * their agents.
+ * Servers: list, read, update, remove; the status history. `legacy-agent-routes.ts` has the posts
+ * of legacy agents.
  */
 import { z } from 'zod';
 import { CnapiError } from '../../platform/errors.ts';

@@ -233,7 +233,7 @@ export const serverTaskRoutes: Route[] = [
     },
     async handler({ params, services, isRunning, requestId, actor }) {
       const { server_uuid, limit = 100 } = params;
-      // A legacy agent may also have tasks of an old CNAPI, which only it knows of.
+      // A legacy agent may also have tasks of a legacy CNAPI, which are in no table of this one.
       if (isRunning && (await services.legacyAgentApi.has(server_uuid)))
         return ok(historyFor(actor, await lastOf(services.legacyAgentApi.history(server_uuid, requestId), limit)));
       return answerRows<unknown, TaskPlace>({

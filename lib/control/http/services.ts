@@ -64,7 +64,7 @@ export interface Services {
   waitsOver: AbortSignal;
   /** The health of this instance's dependencies, as it sees them now. */
   health(): { database: boolean; bus: boolean };
-  /** When this instance last heard of the server over its session, ISO 8601; null if it did not. */
+  /** When bytes last arrived here from the server over its session, ISO 8601; null if none did. */
   lastHeartbeat?(serverUuid: string): string | null;
   /** For every logger of this process; bunyan's numbers. */
   logLevel: { get(): number; set(level: number): void };

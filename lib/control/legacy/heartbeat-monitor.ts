@@ -196,7 +196,7 @@ export class HeartbeatMonitor {
     }
   }
 
-  /** Nobody waits for a locked row: the servers are running, and another instance hears them next. */
+  /** Skips locked rows: their servers are running, and another instance records their next posts. */
   async #recordLast(): Promise<void> {
     const { log } = this.#deps;
     const message = 'old agents: their last heartbeats were not recorded';

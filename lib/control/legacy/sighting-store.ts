@@ -1,7 +1,7 @@
 /**
  * SQL about legacy agents' servers: records heartbeats and silences, and reads the servers that
  * only their heartbeats keep `running`. Each function is one statement for many servers. Called by
- * the observer.
+ * heartbeat-monitor.ts.
  */
 import { columnsBucket } from '../../platform/moray/bucket.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';

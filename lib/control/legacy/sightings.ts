@@ -2,7 +2,7 @@
  * Servers of legacy agents as one instance sees them: from the posts it receives, and from the
  * heartbeat counts that it reads of all servers (`cnapi_status`). It counts a silence in its own
  * healthy ticks (law 4), from the later of the two. So no clock is compared with another's. Pure:
- * the observer reads, writes and ticks.
+ * heartbeat-monitor.ts reads, writes and ticks.
  *
  *     (not tracked) ──a post──▶ new ──recorded──▶ followed    new ──no such server──▶ (not tracked)
  *     (not tracked) ──read as `running` by its heartbeats──▶ followed

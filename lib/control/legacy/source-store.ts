@@ -48,7 +48,7 @@ const IS_NAMED = `coalesce(crowded.address in (i.sysinfo ->> 'CN Agent IP', i.sy
 
 /**
  * Stores addresses of servers that exist; returns those stored. Above the limit per server, the
- * addresses not heard for longest are deleted, but last of all the ones that its sysinfo names.
+ * addresses with the oldest last posts are deleted, but last of all the ones that its sysinfo names.
  * Tasks are sent only to those, and posts from elsewhere in the server's name must not push them
  * out.
  */
@@ -88,7 +88,7 @@ export async function readSources(database: Queryable, serverUuid: string): Prom
   return rows.map(({ address }) => address);
 }
 
-/** Deletes the addresses that were last heard more than `days` ago. */
+/** Deletes the addresses whose last post was more than `days` ago. */
 export async function forgetSources(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_agent_sources where (server_uuid, address) in (

@@ -58,7 +58,7 @@ export interface AdmissionState extends Measured {
   cutAt: number;
   /** The latest return time that was given to an agent. */
   bookedUntil: number;
-  /** When an agent was last told to return later. */
+  /** When an agent was last deferred. */
   deferredAt: number;
 }
 

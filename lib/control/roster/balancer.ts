@@ -89,7 +89,7 @@ export class Balancer {
     const surplus = surplusOf(own.run, loads);
     const target = instances.live.find(({ run }) => run === surplus?.to.run);
     if (surplus === undefined || target === undefined) return 0;
-    // It would only tell them to return later.
+    // That instance would only defer them.
     if (target.admission === 'paced' || target.admission === 'closed') return 0;
     const addresses = [{ uuid: target.cnapiUuid, host: target.host, port: target.port }];
     const request = { atMost: surplus.agents, reason: 'another instance has room', addresses };

@@ -1,8 +1,8 @@
 /**
  * Goes over this instance's sessions at each healthy tick: probes the quiet ones and loses the
  * silent ones. After this instance took a new run, it also moves the rows of sessions from which
- * bytes have arrived since to that run. As long as all agents are heard, it runs no statement and
- * allocates nothing (law 3).
+ * bytes have arrived since to that run. As long as bytes arrive from all agents, it runs no
+ * statement and allocates nothing (law 3).
  */
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';

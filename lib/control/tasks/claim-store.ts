@@ -35,7 +35,7 @@ export interface Order {
 
 export interface Claim {
   given: ClaimedAttempt[];
-  /** Attempts whose agents must be told to end them. */
+  /** Attempts for which a cancel must be sent to their agents. */
   cancels: ClaimedAttempt[];
   /** Servers with queued tasks that must accept or end some tasks first. */
   full: string[];

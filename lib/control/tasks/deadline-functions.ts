@@ -1,7 +1,7 @@
 /**
- * The counter that measures deadlines of tasks (`ticks.ts`), and the function that ends overdue
- * tasks. Called by `deadline-store.ts`, and by the tables' own triggers and defaults, so tasks of
- * an instance of an earlier version have ticks as well.
+ * The counter that measures deadlines of tasks (`deadline-counter.ts`), and the function that ends
+ * overdue tasks. Called by `deadline-store.ts`, and by the tables' own triggers and defaults, so
+ * tasks of an instance of an earlier version have ticks as well.
  *
  * The counter is a sequence: its value is read in one place and leaves no dead rows, however long a
  * snapshot is open. After a crash Postgres may continue up to 32 values later. This is harmless:

@@ -1,6 +1,6 @@
 /**
- * SQL of the deadlines of tasks, counted in ticks (`ticks.ts`): the counter, cancels of overdue
- * tasks, and the end of tasks that no agent takes or reports.
+ * SQL of the deadlines of tasks, counted in ticks (`deadline-counter.ts`): the counter, cancels of
+ * overdue tasks, and the end of tasks that no agent takes or reports.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type ClaimingSession, MAX_CLAIMED_PER_SERVER, MAX_UNACCEPTED_BYTES } from './claim-store.ts';
@@ -21,7 +21,7 @@ export async function advanceTicks(database: Queryable, { seen, by }: Proposal):
   return (rows[0] as { tick: number }).tick;
 }
 
-/** An attempt whose agent must be told to end it. */
+/** An attempt for which a cancel must be sent to its agent. */
 export interface OverdueTask {
   id: string;
   server_uuid: string;

@@ -320,7 +320,7 @@ export class Dispatcher {
     }
   }
 
-  /** Tells an agent to end a task that it has not reported long after its timeout. */
+  /** Sends a cancel to an agent that has not reported the end of a task long after its timeout. */
   async #cancelOverdue(sessions: readonly TaskSession[]): Promise<void> {
     const { database, config, sessions: all } = this.#deps;
     const times = { overdueMs: config.taskOverdueMs, resendMs: config.taskResendMs };

@@ -20,9 +20,9 @@ import { claimFunction, claimLaterFunction, recordFunction, sweepFunction } from
 
 /**
  * `claimed_at` is when the present attempt was claimed. It never moves within the attempt:
- * deadlines count from it. `sent_at` is when it was last sent, `cancel_sent_at` when its present
- * session was last told to end it. `uncertain`: an earlier attempt may have run. `last_seq` numbers
- * the task's events under the row's lock.
+ * deadlines count from it. `sent_at` is when it was last sent, `cancel_sent_at` when a cancel was
+ * last sent to its present session. `uncertain`: an earlier attempt may have run. `last_seq`
+ * numbers the task's events under the row's lock.
  */
 const tasks = `
 create table cnapi_tasks (

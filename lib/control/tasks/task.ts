@@ -176,7 +176,7 @@ function endHistory(row: TaskRow, timestamp: string): TaskHistoryEntry[] {
 }
 
 /**
- * If an agent was told to cancel a task that nobody had asked to cancel, the task was past its
+ * If a cancel was sent for a task although no caller had requested it, the task was past its
  * timeout.
  */
 export function endError(row: Pick<TaskRow, 'error' | 'cancel_requested_at'>): TaskError | null {

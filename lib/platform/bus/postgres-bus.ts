@@ -58,7 +58,7 @@ class PostgresLine implements UnopenedLine {
   readonly #prefix: string;
   readonly #listener: Connection;
   readonly #notifier: Connection;
-  /** Topics by channel, from the request to hear them until the request to unhear them. */
+  /** Topics by channel, from the request to listen until the request to unlisten. */
   readonly #topics = new Map<string, string>();
   #queue: Notice[] = [];
   #notifying = false;

@@ -1,7 +1,7 @@
 /**
  * A counting semaphore, and a share of a pool's connections made from it. A share is for work in
  * which many callers may wait for one locked row: without it they would hold every connection, and
- * nothing else would go on (law 9). Used by the readers of events and by the waitlist.
+ * nothing else would proceed (law 9). Used by the readers of events and by the waitlist.
  */
 
 import type { Clock } from '../clock.ts';

@@ -1,6 +1,6 @@
 /**
  * What the statements of lib/control/roster/roster-store.ts and instance-store.ts do to one row, written a second time for the
- * small worlds. `conformance.test.ts` holds them to the statements themselves.
+ * small worlds. `roster-conformance.test.ts` holds them to the statements themselves.
  */
 import type { DrainAnswer } from '../../../lib/control/roster/instance-store.ts';
 import type { BeatReading } from '../../../lib/control/roster/lease.ts';

@@ -1,6 +1,6 @@
 /**
  * The worlds of who watches whom: law 4 and the bounds of I1, tick by tick. The counting is the product's (silence, leases,
- * orphans); the statements are the roster's model; the order is that of ticker.ts, watch.ts, instances.ts and reaper.ts.
+ * orphans); the statements are the roster's model; the order is that of healthy-timer.ts, watch.ts, instances.ts and reaper.ts.
  */
 import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';

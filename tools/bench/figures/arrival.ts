@@ -72,7 +72,7 @@ interface Look {
   running: number;
 }
 
-/** How many servers were running while `work` went on. */
+/** How many servers were running during `work`. */
 async function watch(zone: Zone, signal: AbortSignal, work: () => Promise<void>): Promise<Look[]> {
   const looks: Look[] = [];
   const done = new AbortController();
