@@ -25,9 +25,9 @@ import { catalogue } from './tasks/catalogue.ts';
 async function main(): Promise<void> {
   const options = parseAgentOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(AGENT_USAGE);
-  const toldToStop = signalled();
+  const stopSignal = signalled();
   const stop = await run(options);
-  await toldToStop;
+  await stopSignal;
   await stop();
   process.exit(0);
 }

@@ -43,9 +43,9 @@ export class LegacyReporter {
   #hurry = new AbortController();
   #loops: Promise<unknown> = Promise.resolve();
   /** Digest of the sysinfo that was accepted last (empty: none), and when. */
-  #toldDigest = '';
-  #toldAt = 0;
-  #hasToldAgents = false;
+  #sentDigest = '';
+  #sysinfoSentAt = 0;
+  #hasSentAgents = false;
   /** The last failure of each path. Each failure is logged once until it is over. */
   readonly #failures = new Map<string, string>();
 
@@ -61,8 +61,8 @@ export class LegacyReporter {
   start(): void {
     if (this.#stopping) return;
     this.#stopping = new AbortController();
-    this.#toldDigest = '';
-    this.#hasToldAgents = false;
+    this.#sentDigest = '';
+    this.#hasSentAgents = false;
     this.#loops = this.#run(this.#loops, this.#stopping.signal);
   }
 
@@ -83,7 +83,7 @@ export class LegacyReporter {
    */
   async #run(former: Promise<unknown>, signal: AbortSignal): Promise<void> {
     await former;
-    const first = this.#tellSysinfo(signal);
+    const first = this.#sendSysinfo(signal);
     await Promise.race([first, this.#deps.clock.sleep(INTRODUCE_FIRST_MS, signal)]);
     await Promise.all([this.#beat(signal), this.#watchStatus(signal), this.#watchSysinfo(first, signal)]);
   }
@@ -97,13 +97,13 @@ export class LegacyReporter {
 
   async #watchStatus(signal: AbortSignal): Promise<void> {
     const { clock, machine } = this.#deps;
-    let told: { status: Record<string, unknown>; at: number } | undefined;
+    let sent: { status: Record<string, unknown>; at: number } | undefined;
     while (!signal.aborted) {
       const status = await this.#look(() => machine.status());
-      const isDue = !told || clock.now() - told.at >= STATUS_PERIOD_MS || isWorthTelling(told.status, status);
+      const isDue = !sent || clock.now() - sent.at >= STATUS_PERIOD_MS || isWorthTelling(sent.status, status);
       if (status && isDue) {
-        const isTold = await this.#post('/events/status', status, signal);
-        told = isTold ? { status, at: clock.now() } : undefined;
+        const isAccepted = await this.#post('/events/status', status, signal);
+        sent = isAccepted ? { status, at: clock.now() } : undefined;
       }
       await clock.sleep(STATUS_LOOK_MS, signal);
     }
@@ -116,19 +116,19 @@ export class LegacyReporter {
       this.#hurry = new AbortController();
       const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : retryMs(failures, random.fraction());
       await clock.sleep(pauseMs, AbortSignal.any([signal, this.#hurry.signal]));
-      if (!signal.aborted) failures = (await this.#tellSysinfo(signal)) ? 0 : failures + 1;
+      if (!signal.aborted) failures = (await this.#sendSysinfo(signal)) ? 0 : failures + 1;
     }
   }
 
   /** True when nothing is left to post. */
-  async #tellSysinfo(signal: AbortSignal): Promise<boolean> {
+  async #sendSysinfo(signal: AbortSignal): Promise<boolean> {
     const sysinfo = await this.#look(() => this.#deps.machine.sysinfo());
     if (!sysinfo) return false;
     const digest = digestOf(sysinfo);
-    if (digest !== this.#toldDigest && !(await this.#post('/sysinfo', { sysinfo }, signal))) return false;
-    this.#toldDigest = digest;
-    this.#toldAt = this.#deps.clock.now();
-    this.#hasToldAgents ||= await this.#post('', { agents: REFERENCE_AGENTS }, signal);
+    if (digest !== this.#sentDigest && !(await this.#post('/sysinfo', { sysinfo }, signal))) return false;
+    this.#sentDigest = digest;
+    this.#sysinfoSentAt = this.#deps.clock.now();
+    this.#hasSentAgents ||= await this.#post('', { agents: REFERENCE_AGENTS }, signal);
     return true;
   }
 
@@ -153,9 +153,9 @@ export class LegacyReporter {
    * to have the route, so this happens at most every INTRODUCE_AGAIN_MS.
    */
   #introduceAgain(): void {
-    if (this.#deps.clock.now() - this.#toldAt < INTRODUCE_AGAIN_MS) return;
-    this.#toldDigest = '';
-    this.#hasToldAgents = false;
+    if (this.#deps.clock.now() - this.#sysinfoSentAt < INTRODUCE_AGAIN_MS) return;
+    this.#sentDigest = '';
+    this.#hasSentAgents = false;
     this.#hurry.abort();
   }
 

@@ -24,8 +24,8 @@ export function isSameInstance(endpoint: Endpoint, other: { endpoint: Endpoint; 
 
 /** The holds that have not expired, and one more, which lasts at most MAX_HOLD_MS. */
 export function withHold(holds: Holds, hold: { endpoint: Endpoint; ms: number }, now: number): Holds {
-  const standing = Object.entries(holds).filter(([, until]) => until > now);
-  return { ...Object.fromEntries(standing), [endpointKey(hold.endpoint)]: now + Math.min(hold.ms, MAX_HOLD_MS) };
+  const unexpired = Object.entries(holds).filter(([, until]) => until > now);
+  return { ...Object.fromEntries(unexpired), [endpointKey(hold.endpoint)]: now + Math.min(hold.ms, MAX_HOLD_MS) };
 }
 
 export function isHeld(holds: Holds, endpoint: Endpoint, now: number): boolean {

@@ -233,7 +233,7 @@ export class Link {
     const events = {
       begun: () => this.#on({ type: 'begun', socket }),
       opened: () => this.#on({ type: 'opened', socket }),
-      heard: () => this.#hear(socket),
+      heard: () => this.#onBytes(socket),
       received: (text: string) => this.#onText(socket, text),
       closed: (reason: string, refusal?: UpgradeRefusal) => {
         this.#refusals.tell(refusal, endpoint, reason);
@@ -248,7 +248,7 @@ export class Link {
     }
   }
 
-  #hear(socket: number): void {
+  #onBytes(socket: number): void {
     if (this.#live?.number === socket) this.#live.hasHeard = true;
   }
 

@@ -21,7 +21,7 @@ export interface Watched extends SessionLimits {
   steady: boolean;
 }
 
-type Hearing = 'silent' | 'heard' | 'dead';
+type SilenceChange = 'silent' | 'heard' | 'dead';
 
 export function watch(
   number: number,
@@ -45,7 +45,7 @@ export function watch(
  * What has changed. `healthyMs` is the part of the time since the last call in which this process
  * ran.
  */
-export function listen(watched: Watched, healthyMs: number): Hearing | undefined {
+export function listen(watched: Watched, healthyMs: number): SilenceChange | undefined {
   const { serverSilenceMs, silentMs } = watched;
   if (watched.hasHeard) {
     watched.hasHeard = false;

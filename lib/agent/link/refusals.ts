@@ -31,7 +31,7 @@ export function adviceOn({ status, code = '' }: { status: number; code?: string 
 
 export class Refusals {
   readonly #deps: { log: Logger; serverUuid: string };
-  readonly #told = new Set<string>();
+  readonly #logged = new Set<string>();
 
   constructor(deps: { log: Logger; serverUuid: string }) {
     this.#deps = deps;
@@ -39,13 +39,13 @@ export class Refusals {
 
   tell(refusal: UpgradeRefusal | undefined, endpoint: Endpoint, reason: string): void {
     const advice = refusal && adviceOn(refusal);
-    if (advice === undefined || this.#told.has(advice)) return;
-    this.#told.add(advice);
+    if (advice === undefined || this.#logged.has(advice)) return;
+    this.#logged.add(advice);
     this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, instance: endpointKey(endpoint), why: reason }, advice);
   }
 
   /** A session is open; later refusals are logged again. */
   forget(): void {
-    this.#told.clear();
+    this.#logged.clear();
   }
 }

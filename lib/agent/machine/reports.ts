@@ -26,8 +26,8 @@ const WORTH_TELLING = 0.05;
 export class Reports {
   readonly #deps: ReportsDeps;
   #digest = '';
-  #told: Status | undefined;
-  #statusToldAt = 0;
+  #sentStatus: Status | undefined;
+  #statusSentAt = 0;
   #nextStatusAt = 0;
   #nextSysinfoAt = 0;
 
@@ -48,8 +48,8 @@ export class Reports {
   /** A new session is open. */
   entered(now: number, sendSysinfo: boolean): void {
     this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
-    if (sendSysinfo) this.#guard(this.#tellSysinfo(true));
-    this.#told = undefined;
+    if (sendSysinfo) this.#guard(this.#sendSysinfo(true));
+    this.#sentStatus = undefined;
     this.#nextStatusAt = now;
   }
 
@@ -57,32 +57,32 @@ export class Reports {
   tick(now: number): void {
     if (now >= this.#nextStatusAt) {
       this.#nextStatusAt = now + STATUS_LOOK_MS;
-      this.#guard(this.#tellStatus(now));
+      this.#guard(this.#sendStatus(now));
     }
     if (now >= this.#nextSysinfoAt) {
       this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
-      this.#guard(this.#tellSysinfo(false));
+      this.#guard(this.#sendSysinfo(false));
     }
   }
 
-  async #tellStatus(now: number): Promise<void> {
+  async #sendStatus(now: number): Promise<void> {
     const status = await this.#deps.machine.status();
-    const due = now - this.#statusToldAt >= STATUS_PERIOD_MS;
-    if (this.#told && !due && !isWorthTelling(this.#told, status)) return;
+    const due = now - this.#statusSentAt >= STATUS_PERIOD_MS;
+    if (this.#sentStatus && !due && !isWorthTelling(this.#sentStatus, status)) return;
     if (!this.#deps.outbox.hasRoom || !this.#deps.outbox.send({ type: 'status', status })) return;
-    this.#told = status;
-    this.#statusToldAt = now;
+    this.#sentStatus = status;
+    this.#statusSentAt = now;
   }
 
-  async #tellSysinfo(always: boolean): Promise<void> {
+  async #sendSysinfo(always: boolean): Promise<void> {
     const sysinfo: Sysinfo = await this.#deps.machine.sysinfo();
     const digest = digestOf(sysinfo);
     if (!always && digest === this.#digest) return;
     if (this.#deps.outbox.send({ type: 'sysinfo', digest, sysinfo })) this.#digest = digest;
   }
 
-  #guard(telling: Promise<void>): void {
-    telling.catch((err: unknown) => {
+  #guard(sending: Promise<void>): void {
+    sending.catch((err: unknown) => {
       this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be inspected');
     });
   }
@@ -91,15 +91,15 @@ export class Reports {
 /**
  * True when a figure changed by more than a twentieth, or anything else except the time changed.
  */
-export function isWorthTelling(told: unknown, now: unknown): boolean {
-  if (told === now) return false;
-  if (typeof told === 'number' && typeof now === 'number') {
-    return Math.abs(now - told) > WORTH_TELLING * Math.max(Math.abs(told), Math.abs(now));
+export function isWorthTelling(sent: unknown, now: unknown): boolean {
+  if (sent === now) return false;
+  if (typeof sent === 'number' && typeof now === 'number') {
+    return Math.abs(now - sent) > WORTH_TELLING * Math.max(Math.abs(sent), Math.abs(now));
   }
-  if (!isObject(told) || !isObject(now)) return true;
-  const keys = new Set([...Object.keys(told), ...Object.keys(now)]);
+  if (!isObject(sent) || !isObject(now)) return true;
+  const keys = new Set([...Object.keys(sent), ...Object.keys(now)]);
   keys.delete('timestamp');
-  return [...keys].some((key) => isWorthTelling(told[key], now[key]));
+  return [...keys].some((key) => isWorthTelling(sent[key], now[key]));
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

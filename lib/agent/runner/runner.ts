@@ -73,7 +73,7 @@ export class Runner {
     control: new Lane(1),
   };
   /** Ended ids whose end this session has not been sent, in order. */
-  readonly #untold = new Set<string>();
+  readonly #unsentEnds = new Set<string>();
   /** Ended ids whose end is being written to disk. */
   readonly #journalling = new Set<string>();
   readonly #unpersistedEnds = new UnpersistedEnds();
@@ -109,10 +109,10 @@ export class Runner {
    */
   entered(): void {
     for (const task of this.#deps.journal.state.tasks.values()) {
-      if (task.state === 'ended') this.#untold.add(task.id);
+      if (task.state === 'ended') this.#unsentEnds.add(task.id);
       else if (task.state === 'accepted' && !this.#works.has(task.id)) this.#resume(task.task);
     }
-    this.#tellEnds();
+    this.#sendEnds();
   }
 
   onTask(frame: TaskFrame): void {
@@ -128,9 +128,9 @@ export class Runner {
   onAck({ id, attempt }: TaskAckFrame): void {
     const known = this.#deps.journal.state.tasks.get(id);
     if (known?.state !== 'ended' || known.attempt !== attempt) return;
-    this.#untold.delete(id);
+    this.#unsentEnds.delete(id);
     void this.#deps.journal.append({ record: 'acknowledged', id });
-    this.#tellEnds();
+    this.#sendEnds();
   }
 
   /** Ends the task in any state. Journals an unknown id as ended, so it cannot start later. */
@@ -140,7 +140,7 @@ export class Runner {
     const work = this.#works.get(frame.id);
     if (work?.frame.attempt === frame.attempt) return this.#abort(work, cancelled());
     const answer = answerCancel(journal.state, frame);
-    if (answer.do === 'tell-end') this.#tellAgain(frame.id);
+    if (answer.do === 'tell-end') this.#sendEndAgain(frame.id);
     else if (answer.do === 'end') this.#cancelKnown(answer.known);
     else if (answer.do === 'say-cancelled') outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
     else if (answer.do === 'end-unknown' && !this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
@@ -154,11 +154,11 @@ export class Runner {
 
   /** Called each second while there is a session. */
   tick(now: number): void {
-    if (this.#untold.size > 0) this.#tellEnds();
+    if (this.#unsentEnds.size > 0) this.#sendEnds();
     if (now < this.#repeatAt) return;
     this.#repeatAt = now + REPEAT_ENDS_MS;
     for (const task of this.#deps.journal.state.tasks.values()) {
-      if (task.state === 'ended') this.#untold.add(task.id);
+      if (task.state === 'ended') this.#unsentEnds.add(task.id);
     }
   }
 
@@ -166,7 +166,7 @@ export class Runner {
   async abandon(): Promise<void> {
     const works = [...this.#works.values()];
     this.#works.clear();
-    this.#untold.clear();
+    this.#unsentEnds.clear();
     this.#unpersistedEnds.clear();
     for (const work of works) {
       work.timer.cancel();
@@ -194,7 +194,7 @@ export class Runner {
     this.#renumber(frame);
     const answer = answerTask(journal.state, frame);
     if (answer.do === 'take') return this.#repeatUnjournalled(frame);
-    if (answer.do === 'tell-end') this.#tellAs(frame, answer.known.end);
+    if (answer.do === 'tell-end') this.#sendEndUnder(frame, answer.known.end);
     else if (answer.do === 'say-ended') outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
     else this.#sayAccepted(frame);
     return true;
@@ -207,9 +207,9 @@ export class Runner {
   }
 
   /** An acknowledgement of a lower attempt changes no journal: sends the end again under it. */
-  #tellAs({ id, attempt }: Attempt, end: TaskEndFrame): void {
+  #sendEndUnder({ id, attempt }: Attempt, end: TaskEndFrame): void {
     const { outbox } = this.#deps;
-    if (attempt === end.attempt) this.#tellAgain(id);
+    if (attempt === end.attempt) this.#sendEndAgain(id);
     else if (!this.#journalling.has(id)) outbox.send(fitEnd({ ...end, attempt }, outbox.maxFrameBytes));
   }
 
@@ -227,9 +227,9 @@ export class Runner {
     void journal.append(record);
   }
 
-  #tellAgain(id: string): void {
-    this.#untold.add(id);
-    this.#tellEnds();
+  #sendEndAgain(id: string): void {
+    this.#unsentEnds.add(id);
+    this.#sendEnds();
   }
 
   #repeatUnjournalled(attempt: Attempt): boolean {
@@ -331,7 +331,7 @@ export class Runner {
     if (!this.#isCurrent(work)) return;
     this.#works.delete(work.frame.id);
     this.#logEnd(work, end);
-    this.#tellAgain(end.id);
+    this.#sendEndAgain(end.id);
   }
 
   #logEnd({ frame }: Work, { outcome, error }: TaskEndFrame): void {
@@ -348,7 +348,7 @@ export class Runner {
     const end = endFailure(attempt, failure, isoNow(clock));
     if (!state.tasks.has(end.id) && !hasRoom(state)) return this.#sayUnjournalled(end);
     void this.#journalEnd(end).then(() => {
-      if (journal.state === state) this.#tellAgain(end.id);
+      if (journal.state === state) this.#sendEndAgain(end.id);
     });
   }
 
@@ -366,13 +366,13 @@ export class Runner {
   }
 
   /** Sends what the session takes now; the rest follows at the next tick or acknowledgement. */
-  #tellEnds(): void {
+  #sendEnds(): void {
     const { outbox, journal } = this.#deps;
-    for (const id of this.#untold) {
+    for (const id of this.#unsentEnds) {
       if (!outbox.hasRoomFor(id) || this.#journalling.has(id)) continue;
       const known = journal.state.tasks.get(id);
       if (known?.state === 'ended') outbox.send(fitEnd(known.end, outbox.maxFrameBytes));
-      this.#untold.delete(id);
+      this.#unsentEnds.delete(id);
     }
   }
 

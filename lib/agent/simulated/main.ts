@@ -23,13 +23,13 @@ const SHARED_ANSWER_MS = 500;
 async function main(): Promise<void> {
   const options = parseFleetOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(FLEET_USAGE);
-  const toldToStop = signalled();
+  const stopSignal = signalled();
   const log = createLogger('fleet', options.logLevel);
   const fleet = await makeFleet(options);
   void takeOrders(fleet);
   const started = fleet.start();
   void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent has been started'));
-  await toldToStop;
+  await stopSignal;
   log.info({ ...fleet.status() }, 'fleet stops');
   await fleet.stop();
   process.exit(0);
