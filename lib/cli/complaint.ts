@@ -24,8 +24,8 @@ export function complaintOf(error: unknown): Complaint {
   if (error instanceof CredentialsError) return { code: error.code, message: error.message, exitCode: EXIT.usage };
   if (error instanceof NoAnswerError) return { ...said(error), hint: hintOfSilence(error), exitCode: EXIT.noAnswer };
   if (error instanceof NameResolutionError) return { ...said(error), exitCode: EXIT.noAnswer };
-  if (error instanceof ApiError) return { ...told(error), hint: hintOf(error), exitCode: EXIT.failed };
-  if (error instanceof UnexpectedAnswerError) return { ...told(error), exitCode: EXIT.failed };
+  if (error instanceof ApiError) return { ...fieldsOf(error), hint: hintOf(error), exitCode: EXIT.failed };
+  if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
   return { code: 'Failed', message: messageOf(error), exitCode: EXIT.failed };
 }
 
@@ -41,7 +41,7 @@ export function complaintText({ message, code, hint, address, requestId }: Compl
 
 const said = (error: { code: string; message: string }) => ({ code: error.code, message: error.message });
 
-function told(error: ApiError | UnexpectedAnswerError) {
+function fieldsOf(error: ApiError | UnexpectedAnswerError) {
   const fields = error.errors?.map(({ field, message }) => `${field}: ${message}`).join('; ');
   const message = fields ? `${error.message}: ${fields}` : error.message;
   return { code: error.code, message, address: error.address, requestId: error.requestId };

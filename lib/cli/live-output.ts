@@ -15,7 +15,7 @@ interface Stream {
   /** The beginning of an incomplete line. */
   pending: string;
   lastWasLineEnd: boolean;
-  isToldHeld: boolean;
+  isHeldReported: boolean;
 }
 
 interface LiveOutputOptions {
@@ -83,33 +83,33 @@ export class LiveOutput {
     for (const name of STREAMS) {
       if (!this.#sequence.isHolding(name)) continue;
       if (terminalOf(name)) this.#take(this.#sequence.goOn(name));
-      else this.#tellHeld(name);
+      else this.#reportHeld(name);
     }
   }
 
-  #tellHeld(name: StreamName): void {
+  #reportHeld(name: StreamName): void {
     const stream = this.#streams[name];
-    if (!stream.isToldHeld)
-      this.#tell('note', `some of ${name} did not come while it ran; the rest follows at its end`);
-    stream.isToldHeld = true;
+    if (!stream.isHeldReported)
+      this.#report('note', `some of ${name} did not come while it ran; the rest follows at its end`);
+    stream.isHeldReported = true;
   }
 
   #take(pieces: readonly OutputPiece[]): void {
     for (const piece of pieces) {
       if ('text' in piece) this.#show(piece.stream, piece.text);
-      else this.#tellCut(piece.stream, piece.cut);
+      else this.#reportCut(piece.stream, piece.cut);
     }
   }
 
-  #tellCut(name: StreamName, bytes: number | null): void {
+  #reportCut(name: StreamName, bytes: number | null): void {
     this.#isIncomplete = true;
     this.#endPending(name);
     this.#endLine(name);
-    if (bytes === null) this.#tell('complain', `some of ${name} may be missing; the task's result has what was kept`);
-    else this.#tell('complain', `${bytes} bytes of ${name} are missing here`);
+    if (bytes === null) this.#report('complain', `some of ${name} may be missing; the task's result has what was kept`);
+    else this.#report('complain', `${bytes} bytes of ${name} are missing here`);
   }
 
-  #tell(how: 'note' | 'complain', text: string): void {
+  #report(how: 'note' | 'complain', text: string): void {
     this.#output[how](this.#options.label === '' ? text : `${this.#options.label}: ${text}`);
   }
 
@@ -164,5 +164,5 @@ export function prefixOf(label: string, width: number): string {
 const terminalOf = (name: StreamName): boolean => process[name].isTTY === true;
 
 function newStream(): Stream {
-  return { pending: '', lastWasLineEnd: true, isToldHeld: false };
+  return { pending: '', lastWasLineEnd: true, isHeldReported: false };
 }

@@ -157,8 +157,8 @@ class StreamSequence {
   #hold(source: Source): OutputPiece[] {
     this.#held.push(source);
     const end = endOf(source);
-    const isInVain = end > MAX_OUTPUT_BYTES && end - this.#at.most > MAX_OUTPUT_BYTES / 2;
-    return isInVain ? this.goOn() : [];
+    const isBeyondResult = end > MAX_OUTPUT_BYTES && end - this.#at.most > MAX_OUTPUT_BYTES / 2;
+    return isBeyondResult ? this.goOn() : [];
   }
 
   #skipTo(offset: number): OutputPiece[] {

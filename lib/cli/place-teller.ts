@@ -36,17 +36,17 @@ export async function tellPlace(
   { queue, signal }: { queue: readonly Ticket[]; signal: AbortSignal },
 ): Promise<void> {
   let said: string | undefined;
-  const tell = (now: readonly Ticket[]) => {
+  const report = (now: readonly Ticket[]) => {
     const place = placeIn(now, ticket.uuid);
     if (place !== undefined && place !== said) note(place);
     said = place ?? said;
   };
-  tell(queue);
+  report(queue);
   for (let isFirst = queue.length > 0; !signal.aborted; isFirst = false) {
     if (!isFirst) {
       const head = await client.queueHead(ticket, MOST_AHEAD + 1, { signal, patienceMs: 0 }).catch(isOld);
       if (head === 'an earlier version') return;
-      if (head !== undefined && !signal.aborted) tell(head);
+      if (head !== undefined && !signal.aborted) report(head);
     }
     await clock.sleep(PERIOD_MS, signal);
   }

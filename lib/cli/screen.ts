@@ -8,7 +8,7 @@ const LEAVE = '\x1b[?25h\x1b[?1049l';
 
 export class Screen {
   readonly #onKey: (key: string) => void;
-  readonly #heard = (data: Buffer) => this.#onKey(data.toString('latin1'));
+  readonly #onData = (data: Buffer) => this.#onKey(data.toString('latin1'));
   #isOpen = false;
 
   constructor(onKey: (key: string) => void) {
@@ -26,7 +26,7 @@ export class Screen {
     process.stdout.write(ENTER);
     if (!process.stdin.isTTY) return;
     process.stdin.setRawMode(true);
-    process.stdin.on('data', this.#heard);
+    process.stdin.on('data', this.#onData);
     process.stdin.resume();
   }
 
@@ -42,7 +42,7 @@ export class Screen {
     this.#isOpen = false;
     process.off('exit', this.close);
     if (process.stdin.isTTY) {
-      process.stdin.off('data', this.#heard);
+      process.stdin.off('data', this.#onData);
       process.stdin.setRawMode(false);
       process.stdin.pause();
     }

@@ -43,9 +43,9 @@ export function ignoredIn(mask: string | undefined): EndingSignal[] {
 export function onEndingSignal(listener: (signal: EndingSignal, before: number) => void): () => void {
   let before = 0;
   const each = ENDING.filter((signal) => !ignored.includes(signal)).map((signal) => {
-    const heard = () => listener(signal, before++);
-    process.on(signal, heard);
-    return () => process.off(signal, heard);
+    const handler = () => listener(signal, before++);
+    process.on(signal, handler);
+    return () => process.off(signal, handler);
   });
   return () => each.forEach((stop) => void stop());
 }

@@ -60,7 +60,7 @@ export class TicketKeeper {
   #usedKeys = 0;
   #goodUntil = 0;
   /** An instance's report that the lock is lost; undefined if only the time ran out. */
-  #told: LockLostError | undefined;
+  #lossError: LockLostError | undefined;
   #renewing: Promise<void> | undefined;
 
   constructor(deps: KeeperDependencies, request: KeeperRequest) {
@@ -109,7 +109,7 @@ export class TicketKeeper {
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, this.lost, over.signal]);
-    const telling = tellPlace(
+    const reporting = tellPlace(
       this.#deps,
       { ...this.#request, uuid: this.uuid },
       { queue: this.#queue, signal: either },
@@ -118,7 +118,7 @@ export class TicketKeeper {
       return await this.#wait(until, either);
     } finally {
       over.abort();
-      await telling;
+      await reporting;
     }
   }
 
@@ -173,7 +173,7 @@ export class TicketKeeper {
     } finally {
       timer.cancel();
     }
-    if (this.#told !== undefined) throw this.#told;
+    if (this.#lossError !== undefined) throw this.#lossError;
     // The time without an answer passed after the work had ended.
     if (!wasGood) this.confirm();
   }
@@ -316,8 +316,8 @@ export class TicketKeeper {
 
   #lose(why: string): void {
     if (this.#done.signal.aborted) return;
-    this.#told ??= new LockLostError(why);
-    this.#lost.abort(this.#told);
+    this.#lossError ??= new LockLostError(why);
+    this.#lost.abort(this.#lossError);
   }
 }
 

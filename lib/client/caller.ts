@@ -176,7 +176,7 @@ export class Caller {
     const fresh = call.ownConnection === true || !(call.repeatable ?? call.method !== 'POST');
     try {
       for (let again = 0; ; again++) {
-        const response = await this.#told(
+        const response = await this.#reportIfSlow(
           at,
           this.connections.open(address, { ...call, headers, withinMs }, { fresh }),
         );
@@ -205,7 +205,7 @@ export class Caller {
    * Reports which address a call waits for, until the first answer of any instance. After that a
    * call may wait on purpose.
    */
-  async #told<Value>(address: string, opening: Promise<Value>): Promise<Value> {
+  async #reportIfSlow<Value>(address: string, opening: Promise<Value>): Promise<Value> {
     if (this.#hasAnswered) return opening;
     const timer = this.clock.after(SLOW_MS, () => this.#deps.onSlow?.(`waiting for ${address}`));
     return opening.finally(() => timer.cancel());

@@ -23,12 +23,12 @@ async function cancel({ client, output }: Context, [ids]: readonly unknown[]): P
     if (!output.json) output.line(`${id} is to be cancelled`);
     return task;
   });
-  const failures = refused.map(({ id, error }) => ({ id, error: told(error) }));
+  const failures = refused.map(({ id, error }) => ({ id, error: fieldsOf(error) }));
   if (output.json) output.document([...results, ...failures]);
   return exitCode;
 }
 
-function told(error: ApiError | NoAnswerError) {
+function fieldsOf(error: ApiError | NoAnswerError) {
   const { code, message } = error;
   return error instanceof ApiError ? { code, message, request_id: error.requestId } : { code, message };
 }

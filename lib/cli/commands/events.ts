@@ -36,8 +36,8 @@ export function eventsCommand(runner: Runner): Command {
 
 async function events({ client, output }: Context, _: unknown, options: Options): Promise<void> {
   const kinds = (options.kind ?? []).flatMap((kind) => kind.split(','));
-  const stranger = kinds.find((kind) => !KINDS.includes(kind));
-  if (stranger !== undefined) throw new UsageError(`--kind ${stranger} is not one of ${KINDS.join(', ')}`);
+  const unknownKind = kinds.find((kind) => !KINDS.includes(kind));
+  if (unknownKind !== undefined) throw new UsageError(`--kind ${unknownKind} is not one of ${KINDS.join(', ')}`);
   const limit = limitOf(options.limit);
   const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
   await client.learnInstances();

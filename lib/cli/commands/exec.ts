@@ -134,11 +134,11 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
 
 /** Running tasks continue without this command; no further server is asked. */
 async function leave({ output }: Context, run: FleetRun, { servers, code }: Left): Promise<never> {
-  const told = toldOf(servers);
+  const labelOf = createLabelOf(servers);
   for (const [server, id] of run.running)
-    output.complain(`left: ${told(server)}: task ${id} may still run; see cnapi task ${id}`);
+    output.complain(`left: ${labelOf(server)}: task ${id} may still run; see cnapi task ${id}`);
   for (const server of run.asked)
-    output.complain(`left: ${told(server)} may have been given a task; see cnapi tasks ${server.uuid}`);
+    output.complain(`left: ${labelOf(server)} may have been given a task; see cnapi tasks ${server.uuid}`);
   if (run.waiting > 0) output.complain(`${run.waiting} of ${servers.length} servers were not asked`);
   await flushed();
   process.exit(code);
@@ -213,9 +213,9 @@ function concurrencyOf(text: string): number {
   throw new UsageError(`--concurrency ${text} is not a number from 1 to ${MAX_CONCURRENCY}`);
 }
 
-type Told = (server: Server) => string;
+type LabelOf = (server: Server) => string;
 
-function toldOf(servers: readonly Server[]): Told {
+function createLabelOf(servers: readonly Server[]): LabelOf {
   const labels = labelsOf(servers);
   return (server) => visible(labels.get(server.uuid) ?? server.uuid);
 }
@@ -229,12 +229,12 @@ interface Leavable {
 
 function listenerOf(context: Context, servers: readonly Server[], options: Options): Listener & Leavable {
   const { output } = context;
-  const told = toldOf(servers);
+  const labelOf = createLabelOf(servers);
   const remarks = {
     onBroken: (server: Server, why: string) =>
-      output.note(`${told(server)}: ${visible(why)}; continuing at another instance`),
+      output.note(`${labelOf(server)}: ${visible(why)}; continuing at another instance`),
     onNotCancelled: (server: Server, id: string, why: string) =>
-      output.complain(`${told(server)}: task ${id} could not be asked to end: ${visible(why)}`),
+      output.complain(`${labelOf(server)}: task ${id} could not be asked to end: ${visible(why)}`),
   };
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }
@@ -273,12 +273,12 @@ function recorded(output: Context['output']): Report {
 function shown(context: Context, servers: readonly Server[], options: Options): Report {
   const { output } = context;
   const isOne = servers.length === 1;
-  const told = toldOf(servers);
-  const width = servers.reduce((widest, server) => Math.max(widest, told(server).length), 0);
-  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(told(server), width));
+  const labelOf = createLabelOf(servers);
+  const width = servers.reduce((widest, server) => Math.max(widest, labelOf(server).length), 0);
+  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(labelOf(server), width));
   const lives = new Map<Server, LiveOutput>();
   let isIncomplete = false;
-  const about = (server: Server) => ({ raw: options.raw === true, prefix: prefix(server), label: told(server) });
+  const about = (server: Server) => ({ raw: options.raw === true, prefix: prefix(server), label: labelOf(server) });
   const liveOf = (server: Server) => made(lives, server, () => new LiveOutput(context, about(server)));
   return {
     onStart(server, id) {
@@ -294,7 +294,7 @@ function shown(context: Context, servers: readonly Server[], options: Options): 
       isIncomplete ||= live.isIncomplete;
       lives.delete(server);
       if (ending.kind === 'failed' || ending.kind === 'unknown')
-        output.complain(`${told(server)}: ${visible(whyOf(ending))}`);
+        output.complain(`${labelOf(server)}: ${visible(whyOf(ending))}`);
     },
     onLeave() {
       for (const live of lives.values()) live.end(undefined);

@@ -129,7 +129,7 @@ class Holder {
       onStandstill({
         clock: context.clock,
         onStop: () => this.#command?.onStop(),
-        onContinue: () => void this.#goOn(),
+        onContinue: () => void this.#continueCommand(),
       }),
     ];
   }
@@ -175,7 +175,7 @@ class Holder {
    * After a pause (Ctrl-Z) the command continues only after the lock is confirmed; if it is lost,
    * `run` ends the command.
    */
-  async #goOn(): Promise<void> {
+  async #continueCommand(): Promise<void> {
     const command = this.#command;
     if (command === undefined) return;
     command.pause();
