@@ -104,7 +104,7 @@ export class LineBus implements Bus {
   subscribe(topic: string, onMessage: (message: BusMessage) => void, onReady?: () => void): Subscription {
     if (!isTopic(topic)) throw new TypeError(`Not a bus topic: ${JSON.stringify(topic)}`);
     const handler: Handler<BusMessage> = { topic, onMessage, onReady };
-    if (this.#subscriptions.add(handler)) queueMicrotask(() => this.#tellReady([handler]));
+    if (this.#subscriptions.add(handler)) queueMicrotask(() => this.#notifyReady([handler]));
     void this.#reconcile();
     return {
       close: () => {
@@ -215,7 +215,7 @@ export class LineBus implements Bus {
         if (!change) break;
         await life.line.change(change.hear, change.unhear);
         if (this.#life !== life) return;
-        this.#tellReady(this.#subscriptions.confirm(change));
+        this.#notifyReady(this.#subscriptions.confirm(change));
       }
     } catch (err) {
       life.end(new Error(`topics refused: ${messageOf(err)}`, { cause: err }));
@@ -223,7 +223,7 @@ export class LineBus implements Bus {
     life.changing = false;
   }
 
-  #tellReady(handlers: readonly Handler<BusMessage>[]): void {
+  #notifyReady(handlers: readonly Handler<BusMessage>[]): void {
     for (const handler of handlers) {
       if (handler.onReady && this.#subscriptions.has(handler)) this.#call(handler.topic, handler.onReady);
     }

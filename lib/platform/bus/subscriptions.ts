@@ -4,12 +4,12 @@
  * however often callers subscribe.
  *
  *      subscribe               takeChange                 confirm
- *    ───────────▶ wanted ────────────────▶ asked ──────────────────▶ standing ──┐ subscribe:
- *                   ▲                        │ lost                  │  ▲       │ ready at once
- *                   └────────────────────────┴───────────────────────┘  └───────┘
+ *    ───────────▶ wanted ────────────────▶ asked ──────────────────▶ subscribed ──┐ subscribe:
+ *                   ▲                        │ lost                  │  ▲         │ ready at once
+ *                   └────────────────────────┴───────────────────────┘  └─────────┘
  *
  * After the last handler is removed, takeChange lists the topic in `unhear` if it is asked or
- * standing. No I/O and no callbacks here: methods return the handlers to call.
+ * subscribed. No I/O and no callbacks here: methods return the handlers to call.
  */
 export interface Handler<Message> {
   readonly topic: string;
@@ -25,8 +25,8 @@ export interface TopicChange {
 
 export class Subscriptions<Message> {
   readonly #handlers = new Map<string, Set<Handler<Message>>>();
-  readonly #standing = new Set<string>();
-  /** Topics whose wanted and standing states may differ. */
+  readonly #subscribed = new Set<string>();
+  /** Topics whose wanted and subscribed states may differ. */
   readonly #dirty = new Set<string>();
 
   get topicCount(): number {
@@ -34,16 +34,16 @@ export class Subscriptions<Message> {
   }
 
   /**
-   * Adds a handler. Returns true when its topic is already standing, which makes the handler ready
-   * now.
+   * Adds a handler. Returns true when its topic is already subscribed, which makes the handler
+   * ready now.
    */
   add(handler: Handler<Message>): boolean {
     const handlers = this.#handlers.get(handler.topic);
     if (handlers) handlers.add(handler);
     else this.#handlers.set(handler.topic, new Set([handler]));
-    const standing = this.#standing.has(handler.topic);
-    if (!standing) this.#dirty.add(handler.topic);
-    return standing;
+    const isSubscribed = this.#subscribed.has(handler.topic);
+    if (!isSubscribed) this.#dirty.add(handler.topic);
+    return isSubscribed;
   }
 
   /** Removes a handler. Further calls do nothing. */
@@ -64,9 +64,9 @@ export class Subscriptions<Message> {
   }
 
   /**
-   * Returns the difference between wanted and standing topics, for at most `limit` topics;
-   * undefined when there is none. A topic in `unhear` stops standing immediately: a caller that
-   * subscribes to it meanwhile waits for a new confirmation.
+   * Returns the difference between wanted and subscribed topics, for at most `limit` topics;
+   * undefined when there is none. A topic in `unhear` is no longer subscribed from
+   * then on: a caller that subscribes to it meanwhile waits for a new confirmation.
    */
   takeChange(limit: number): TopicChange | undefined {
     const change: TopicChange = { hear: [], unhear: [] };
@@ -74,8 +74,8 @@ export class Subscriptions<Message> {
       if (change.hear.length + change.unhear.length >= limit) break;
       this.#dirty.delete(topic);
       const wanted = this.#handlers.has(topic);
-      if (wanted && !this.#standing.has(topic)) change.hear.push(topic);
-      if (!wanted && this.#standing.delete(topic)) change.unhear.push(topic);
+      if (wanted && !this.#subscribed.has(topic)) change.hear.push(topic);
+      if (!wanted && this.#subscribed.delete(topic)) change.unhear.push(topic);
     }
     return change.hear.length + change.unhear.length > 0 ? change : undefined;
   }
@@ -86,15 +86,15 @@ export class Subscriptions<Message> {
   confirm(change: TopicChange): Handler<Message>[] {
     const ready: Handler<Message>[] = [];
     for (const topic of change.hear) {
-      this.#standing.add(topic);
+      this.#subscribed.add(topic);
       ready.push(...this.handlersOf(topic));
     }
     return ready;
   }
 
-  /** The connection is lost, and with it everything that was standing or asked. */
+  /** The connection is lost, and with it everything that was subscribed or asked. */
   lost(): void {
-    this.#standing.clear();
+    this.#subscribed.clear();
     this.#dirty.clear();
     for (const topic of this.#handlers.keys()) this.#dirty.add(topic);
   }

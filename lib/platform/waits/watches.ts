@@ -93,10 +93,10 @@ export class Watches<Position> {
       onClose: () => this.#close(watch),
     });
     this.#count += 1;
-    this.#hearChanges();
+    this.#subscribeToChanges();
     const watched = this.#watchedOf(id);
     watched.watches.add(watch);
-    if (wantsEvents) this.#hearEvents(watched);
+    if (wantsEvents) this.#subscribeToEvents(watched);
     this.#read(id);
     return watch;
   }
@@ -130,7 +130,7 @@ export class Watches<Position> {
     return watched;
   }
 
-  #hearChanges(): void {
+  #subscribeToChanges(): void {
     const { bus, topic } = this.#deps;
     this.#changes ??= bus.subscribe(
       topic,
@@ -141,7 +141,7 @@ export class Watches<Position> {
     );
   }
 
-  #hearEvents(watched: Watched<Position>): void {
+  #subscribeToEvents(watched: Watched<Position>): void {
     const { bus, eventsTopic } = this.#deps;
     if (eventsTopic === undefined) return;
     const read = () => this.#read(watched.id);
