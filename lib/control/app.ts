@@ -117,7 +117,7 @@ export class App {
     this.#limits = new Limits(config, { clock, log });
     this.#listener = this.#createListener();
     this.#housekeeping = this.#createHousekeeping();
-    this.#backgroundServices = this.#createCompanions();
+    this.#backgroundServices = this.#createBackgroundServices();
   }
 
   /** Resolves when `stop()` has done its work. */
@@ -161,7 +161,7 @@ export class App {
   }
 
   /** Parts that run beside the core. */
-  #createCompanions(): Record<string, BackgroundService> {
+  #createBackgroundServices(): Record<string, BackgroundService> {
     const signIn = {
       start: () => this.#signIn.start(),
       stop: async () => {

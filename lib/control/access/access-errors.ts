@@ -16,8 +16,8 @@ export class UnauthorizedError extends CnapiError {
 export class TokenEndedError extends CnapiError {
   /** `taskId`: the task that the request has created, which continues. */
   constructor(taskId?: string) {
-    const goesOn = taskId === undefined ? '' : `; task ${taskId} continues, and GET /tasks/${taskId} shows its end`;
-    super('TokenEnded', 401, `The token was revoked, or has expired, meanwhile${goesOn}`);
+    const taskNote = taskId === undefined ? '' : `; task ${taskId} continues, and GET /tasks/${taskId} shows its end`;
+    super('TokenEnded', 401, `The token was revoked, or has expired, meanwhile${taskNote}`);
   }
 }
 

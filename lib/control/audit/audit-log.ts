@@ -52,7 +52,7 @@ const MAX_WAITING = 20_000;
 /**
  * Rate of refusal records for one source without a valid token; further refusals are only counted.
  */
-const STRANGERS = { perSecond: 1 / 6, burst: 60 };
+const UNAUTHENTICATED = { perSecond: 1 / 6, burst: 60 };
 /** Rate of refusal records for one valid token: far more than people and their tools cause. */
 const TOKENS = { perSecond: 1, burst: 600 };
 
@@ -62,7 +62,7 @@ export class AuditLog {
   readonly #ends: BatchQueue<AuditEnd>;
   /** Separate from the outcomes, so those never wait for refusals, which anybody can cause. */
   readonly #refused: BatchQueue<AuditRefusal>;
-  readonly #strangers = new SourceBuckets(STRANGERS);
+  readonly #unauthenticated = new SourceBuckets(UNAUTHENTICATED);
   readonly #tokens = new SourceBuckets(TOKENS);
   #dropped = 0;
   #unkept = 0;
@@ -139,7 +139,7 @@ export class AuditLog {
   #isKept({ tokenUuid, source }: AuditSubject): boolean {
     const now = this.#deps.clock.now();
     const waitMs =
-      tokenUuid === undefined ? this.#strangers.take(sourceOf(source), now) : this.#tokens.take(tokenUuid, now);
+      tokenUuid === undefined ? this.#unauthenticated.take(sourceOf(source), now) : this.#tokens.take(tokenUuid, now);
     return waitMs === 0;
   }
 

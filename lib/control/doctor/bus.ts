@@ -4,30 +4,30 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Config } from '../config.ts';
 import { type Finding, findings } from './finding.ts';
 
-const HEARD_WITHIN_MS = 3000;
+const RECEIVED_WITHIN_MS = 3000;
 const SLOW_MS = 50;
 
 export async function checkBus(bus: Bus, config: Config, ports: { clock: Clock; id: string }): Promise<Finding[]> {
   const part = findings('bus');
   const { clock, id } = ports;
-  const heard = new AbortController();
+  const received = new AbortController();
   await bus.start();
   const said = { at: 0, tookMs: 0 };
   bus.subscribe(
     `doctor:${id}`,
     () => {
       said.tookMs = clock.now() - said.at;
-      heard.abort();
+      received.abort();
     },
     () => {
       said.at = clock.now();
       bus.publish(`doctor:${id}`, { id });
     },
   );
-  await clock.sleep(HEARD_WITHIN_MS, heard.signal);
+  await clock.sleep(RECEIVED_WITHIN_MS, received.signal);
   const which = config.redisUrl === undefined ? 'LISTEN/NOTIFY of the database' : 'Redis';
-  if (!heard.signal.aborted)
-    return [part.warn(`no message came back from ${which} within ${HEARD_WITHIN_MS} ms`, todoFor(config))];
+  if (!received.signal.aborted)
+    return [part.warn(`no message came back from ${which} within ${RECEIVED_WITHIN_MS} ms`, todoFor(config))];
   const text = `${which} brought a message back in ${said.tookMs.toFixed(1)} ms`;
   return [
     said.tookMs < SLOW_MS

@@ -20,20 +20,20 @@ export async function checkMachine(config: Config): Promise<Finding[]> {
 /** Asks systemd or chrony, whichever is installed. */
 async function checkSynchronised(): Promise<Finding> {
   const part = findings('clock');
-  const told = (await said('timedatectl', ['show', '-p', 'NTPSynchronized', '--value'])) ?? (await saidByChrony());
-  if (told === 'yes') return part.ok('this machine says that its clock is synchronised');
-  if (told === 'no')
+  const answer = (await outputOf('timedatectl', ['show', '-p', 'NTPSynchronized', '--value'])) ?? (await askChrony());
+  if (answer === 'yes') return part.ok('this machine says that its clock is synchronised');
+  if (answer === 'no')
     return part.warn('this machine says that its clock is not synchronised', 'switch on systemd-timesyncd or chrony');
   return part.ok('cannot find out whether it is synchronised (neither timedatectl nor chronyc answers)');
 }
 
-async function saidByChrony(): Promise<string | undefined> {
-  const tracking = await said('chronyc', ['-n', 'tracking']);
+async function askChrony(): Promise<string | undefined> {
+  const tracking = await outputOf('chronyc', ['-n', 'tracking']);
   if (tracking === undefined) return undefined;
   return /Leap status\s*:\s*Normal/.test(tracking) ? 'yes' : 'no';
 }
 
-async function said(program: string, args: string[]): Promise<string | undefined> {
+async function outputOf(program: string, args: string[]): Promise<string | undefined> {
   try {
     const { stdout } = await promisify(execFile)(program, args, { timeout: ASK_WITHIN_MS });
     return stdout.trim() || undefined;

@@ -81,7 +81,7 @@ end $$;
  * and fails only if the database does. `at` is the time of the change itself, so no further clock
  * is read.
  */
-function tell(kind: string, { server, at, body }: { server: string; at: string; body: string }): string {
+function createTrigger(kind: string, { server, at, body }: { server: string; at: string; body: string }): string {
   return `
 create function cnapi_tell_${kind}() returns trigger language plpgsql as $$
 begin
@@ -97,7 +97,7 @@ end $$;
 }
 
 /** The roster's own trigger writes a row of history for each change. */
-export const firstStatus = `${tell('status', {
+export const firstStatus = `${createTrigger('status', {
   server: 'new.server_uuid::text',
   at: 'new.since',
   body: `jsonb_build_object('server_uuid', new.server_uuid, 'status', new.status, 'previous', new.previous,
@@ -106,7 +106,7 @@ export const firstStatus = `${tell('status', {
 create trigger cnapi_tell after insert on cnapi_status_history for each row execute function cnapi_tell_status();
 `;
 
-export const firstTask = `${tell('task', {
+export const firstTask = `${createTrigger('task', {
   server: 'new.server_uuid::text',
   at: `(case new.state when 'queued' then new.queued_at when 'claimed' then new.claimed_at else new.ended_at end)`,
   body: `jsonb_build_object('id', new.id, 'server_uuid', new.server_uuid, 'task', new.name,
@@ -119,13 +119,13 @@ create trigger cnapi_tell_moved after update on cnapi_tasks for each row when (o
 `;
 
 /** The deletion of a ticket that had already ended, also by housekeeping, is not a change. */
-export const firstTicket = `${tell('ticket', {
+export const firstTicket = `${createTrigger('ticket', {
   server: 'new.server_uuid',
   at: 'new.updated_at',
   body: `jsonb_build_object('uuid', new.uuid, 'server_uuid', new.server_uuid, 'scope', new.scope, 'id', new.id,
         'status', new.status)`,
 })}
-${tell('ticket_deleted', {
+${createTrigger('ticket_deleted', {
   server: 'old.server_uuid',
   at: 'cnapi_now()',
   body: `jsonb_build_object('uuid', old.uuid, 'server_uuid', old.server_uuid, 'scope', old.scope, 'id', old.id,
@@ -138,7 +138,7 @@ create trigger cnapi_tell_deleted after delete on cnapi_waitlist_tickets for eac
   when (old.status in ('queued', 'active')) execute function cnapi_tell_ticket_deleted();
 `;
 
-export const firstInstance = `${tell('instance', {
+export const firstInstance = `${createTrigger('instance', {
   server: 'null',
   at: 'coalesce(new.ended_at, new.draining_since, new.started_at)',
   body: `jsonb_build_object('uuid', new.cnapi_uuid, 'run', new.run, 'url', new.url, 'version', new.version,

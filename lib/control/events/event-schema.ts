@@ -217,7 +217,7 @@ alter table cnapi_event_numberings add column gap_since timestamptz, add column 
  */
 const trims = 'create table cnapi_event_trims (up_to bigint primary key)';
 
-interface Told {
+interface EventSql {
   server: string;
   /** The time of the change itself, if it has one, so that no further clock is read. */
   at: string;
@@ -225,7 +225,7 @@ interface Told {
 }
 
 /** By kind. */
-const TOLD: Readonly<Record<string, Told>> = {
+const EVENT_SQL: Readonly<Record<string, EventSql>> = {
   /** The roster's own trigger writes a row of history for each change. */
   status: {
     server: 'new.server_uuid::text',
@@ -270,9 +270,9 @@ type ReadTo = 'cnapi_event_log l, moved_id' | 'cnapi_event_moved_seq l, last_val
  * The trigger functions. They take no lock that other transactions wait for, and fail only if the
  * database does.
  */
-function tellAll(readTo: ReadTo): string {
+function createTriggers(readTo: ReadTo): string {
   const [table, column] = readTo.split(', ');
-  return Object.entries(TOLD)
+  return Object.entries(EVENT_SQL)
     .map(
       ([kind, { server, at, body }]) => `
 create or replace function cnapi_tell_${kind}() returns trigger language plpgsql as $$
@@ -296,13 +296,13 @@ export const eventMigrations: Migration[] = [
   {
     number: 82,
     name: 'the outbox of events is bounded by length',
-    sql: firstBound + tellAll('cnapi_event_log l, moved_id'),
+    sql: firstBound + createTriggers('cnapi_event_log l, moved_id'),
   },
   { number: 83, name: 'a gap is told after what had waited', sql: firstNumbering },
   {
     number: 151,
     name: 'the outbox of events is read by position',
-    sql: positions + tellAll('cnapi_event_moved_seq l, last_value'),
+    sql: positions + createTriggers('cnapi_event_moved_seq l, last_value'),
   },
   { number: 155, name: 'holes in the outbox are kept until who took them has ended', sql: numberingWithMarks },
   { number: 156, name: 'removals from the log of events', sql: trims },

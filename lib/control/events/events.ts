@@ -136,7 +136,7 @@ export class Events {
     const leavePlace = this.#takePlace(signal);
     try {
       const from = position === undefined ? await this.#now() : await this.#find(position);
-      return this.#tell(filter, from, { isNew: position === undefined, signal, leavePlace });
+      return this.#stream(filter, from, { isNew: position === undefined, signal, leavePlace });
     } catch (error) {
       leavePlace();
       throw error;
@@ -186,7 +186,7 @@ export class Events {
     return position;
   }
 
-  async *#tell(
+  async *#stream(
     filter: EventFilter,
     from: Position,
     follower: Follower,
@@ -197,18 +197,18 @@ export class Events {
     try {
       // A reader that loses its connection before the first event can continue from here, too.
       if (isNew) yield { position: formatPosition(from), event: undefined };
-      for (let at = from, told = at.id; !turn.isOver; ) {
+      for (let at = from, sentId = at.id; !turn.isOver; ) {
         const page = this.#fromWindow(at, filter) ?? (await this.#logReads.run(() => this.#fromLog(at, filter)));
         if (page === 'foreign') return;
         for (const event of page.events) {
           if (turn.isOver) return;
           yield { position: formatPosition(positionOf(event)), event };
-          told = event.id;
+          sentId = event.id;
         }
         at = page.upTo;
-        if (at.id - told >= POSITION_EVERY) {
+        if (at.id - sentId >= POSITION_EVERY) {
           yield { position: formatPosition(at), event: undefined };
-          told = at.id;
+          sentId = at.id;
         }
         if (page.isEnd) await turn.wait(() => this.#reader.isPast(at.id));
       }
@@ -220,8 +220,8 @@ export class Events {
   }
 
   #fromWindow(at: Position, filter: EventFilter): Page | 'foreign' | undefined {
-    const news = this.#reader.since(at, PAGE);
-    return typeof news === 'object' ? pageOf(news, at, filter) : news;
+    const newer = this.#reader.since(at, PAGE);
+    return typeof newer === 'object' ? pageOf(newer, at, filter) : newer;
   }
 
   /**
@@ -286,10 +286,10 @@ interface Page {
 
 /** The wanted events after `at`; `upTo` says how far the page reaches. */
 function pageOf({ events, isEnd }: News, at: Position, filter: EventFilter): Page {
-  const news = events.filter(({ id }) => id > at.id);
-  const last = news.at(-1);
+  const newer = events.filter(({ id }) => id > at.id);
+  const last = newer.at(-1);
   return {
-    events: news.filter((event) => isWanted(event, filter)),
+    events: newer.filter((event) => isWanted(event, filter)),
     upTo: last === undefined ? at : positionOf(last),
     isEnd,
   };

@@ -52,11 +52,11 @@ export class Reader {
     this.#deps = deps;
   }
 
-  /** Calls `onNews` whenever new events were read, until the returned function is called. */
-  listen(onNews: () => void): () => void {
-    this.#listeners.add(onNews);
+  /** Calls `onNewEvents` whenever new events were read, until the returned function is called. */
+  listen(onNewEvents: () => void): () => void {
+    this.#listeners.add(onNewEvents);
     this.#running ??= this.#run();
-    return () => void this.#listeners.delete(onNews);
+    return () => void this.#listeners.delete(onNewEvents);
   }
 
   isPast(id: number): boolean {
@@ -80,7 +80,7 @@ export class Reader {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#running;
-    for (const onNews of this.#listeners) onNews();
+    for (const onNewEvents of this.#listeners) onNewEvents();
   }
 
   async #run(): Promise<void> {
@@ -120,17 +120,17 @@ export class Reader {
       if (last === at.id) return;
       at = this.#add(page, at) ?? { id: last, storedAtMs: 0 };
       this.#last = at;
-      this.#tell();
+      this.#notify();
     } while (at.id < last && !this.#stopping.signal.aborted);
   }
 
   /** Returns the new position; undefined when no event of the page is stored any more. */
   #add(page: readonly LoggedEvent[], at: Position): Position | undefined {
-    const news = page.filter(({ id }) => id > at.id);
-    const newest = news.at(-1);
+    const newer = page.filter(({ id }) => id > at.id);
+    const newest = newer.at(-1);
     // Events were deleted meanwhile: followers read the log themselves and receive the gap.
     const before = page[0]?.id === at.id ? this.#window : [];
-    this.#window = newest === undefined ? [] : [...before, ...news].slice(-WINDOW);
+    this.#window = newest === undefined ? [] : [...before, ...newer].slice(-WINDOW);
     return newest && positionOf(newest);
   }
 
@@ -138,10 +138,10 @@ export class Reader {
     this.#window = await readEventPage(this.#deps.database, {}, { from: last, upTo: last, limit: 1 });
     const [event] = this.#window;
     this.#last = event === undefined ? { id: last, storedAtMs: 0 } : positionOf(event);
-    this.#tell();
+    this.#notify();
   }
 
-  #tell(): void {
-    for (const onNews of this.#listeners) onNews();
+  #notify(): void {
+    for (const onNewEvents of this.#listeners) onNewEvents();
   }
 }

@@ -43,8 +43,8 @@ export const eventRoutes: Route[] = [
       // A browser that resumes sends the old URL with a new header.
       const after = header('Last-Event-ID') || params.after;
       const filter = { kinds: params.kind as EventKind[] | undefined, serverUuid: params.server };
-      const told = await services.events.follow(filter, after, signal);
-      return { status: 200, events: toServerSent(told) };
+      const followed = await services.events.follow(filter, after, signal);
+      return { status: 200, events: toServerSent(followed) };
     },
   }),
 ];

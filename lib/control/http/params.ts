@@ -50,9 +50,9 @@ export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = 
 /** @throws InvalidArgumentError naming the first parameter that a strict route does not declare. */
 export function refuseUndeclared(route: Route, params: Params): void {
   if (route.lenient === true) return;
-  const stranger = Object.keys(params).find((name) => !Object.hasOwn(route.params.shape, name));
-  if (stranger !== undefined)
-    throw new InvalidArgumentError(`${printable(stranger)} is not an explicitly defined parameter`);
+  const unknownName = Object.keys(params).find((name) => !Object.hasOwn(route.params.shape, name));
+  if (unknownName !== undefined)
+    throw new InvalidArgumentError(`${printable(unknownName)} is not an explicitly defined parameter`);
 }
 
 /**

@@ -47,11 +47,11 @@ export class RequestAuthorizer {
   connected(socket: Socket): void {
     const address = socket.remoteAddress;
     if (this.#gate.isOpen || address === undefined) return;
-    const standing = this.#gate.connected(address);
+    const classification = this.#gate.connected(address);
     const call = callOf(socket);
-    this.#counted.set(call, { address, isExcess: standing === 'excess' });
+    this.#counted.set(call, { address, isExcess: classification === 'excess' });
     socket.once('close', () => this.#uncount(call));
-    if (standing === 'cut') socket.destroy();
+    if (classification === 'cut') socket.destroy();
   }
 
   /** Why a request is refused before it is parsed. */
@@ -68,16 +68,16 @@ export class RequestAuthorizer {
     const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
     try {
       const actor = await this.#enter(route, routed, record);
-      if (record !== undefined) refuseWhileSick(routed.services);
+      if (record !== undefined) refuseWhileUnhealthy(routed.services);
       const reply = await answer(route, { ...routed, record, actor });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
     } catch (error) {
       const { status, body } = errorReply(error);
       const { code } = body as { code: string };
-      const isUnheard = routed.exchange.hasCallerLeft && record?.isCarried === true;
+      const isAbandoned = routed.exchange.hasCallerLeft && record?.isCarried === true;
       if (!(error instanceof TooManyRequestsError))
-        record?.end(isUnheard ? CALLER_LEFT : { status, code, object: undefined });
+        record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
       throw error;
     }
   }
@@ -214,7 +214,7 @@ function keepable(text: string | undefined): string | undefined {
  * may wait unnoticed for an unreachable standby long after its caller has disconnected.
  * @throws DatabaseUnavailableError
  */
-function refuseWhileSick({ health }: Services): void {
+function refuseWhileUnhealthy({ health }: Services): void {
   if (!health().database) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
 }
 

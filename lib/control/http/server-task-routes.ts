@@ -41,7 +41,7 @@ class TaskRunError extends CnapiError {
  * A synchronous route ends its wait while its task runs. Do not retry: that would run the task
  * twice.
  */
-class TaskGoesOnError extends CnapiError {
+class TaskContinuesError extends CnapiError {
   constructor(id: string) {
     const message = `This instance is stopping, task ${id} continues; wait for it at another instance, at /tasks/${id}/wait`;
     super('ServiceUnavailable', 503, message);
@@ -282,7 +282,7 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
 
 /**
  * Runs a task to its end and returns its result. @throws TaskRunError if it failed or did not end
- * in time, TaskGoesOnError, TokenEndedError
+ * in time, TaskContinuesError, TokenEndedError
  */
 async function runTask(
   {
@@ -305,9 +305,9 @@ async function runTask(
   const waiting = services.tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
   const task = await waiting.catch((error: unknown) => {
     if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);
-    throw signal.aborted ? new TaskGoesOnError(id) : error;
+    throw signal.aborted ? new TaskContinuesError(id) : error;
   });
-  if (task.status === 'active' && over.aborted) throw new TaskGoesOnError(id);
+  if (task.status === 'active' && over.aborted) throw new TaskContinuesError(id);
   if (task.status === 'active') throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
   if (task.status === 'failure') throw new TaskRunError(failureOf(task));
   return task.history.at(-1)?.event ?? {};

@@ -17,7 +17,7 @@ import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type HeardSighting, Sightings } from './sightings.ts';
 
-interface ObserverTimes {
+interface MonitorTimes {
   oldHeartbeatLifetimeMs: number;
   oldSightingsMs: number;
   oldGraceMs: number;
@@ -27,7 +27,7 @@ interface HeartbeatMonitorDeps {
   /** A database of one connection with short timeouts, used by nothing else. */
   database: Queryable;
   cnapiUuid: string;
-  times: ObserverTimes;
+  times: MonitorTimes;
   healthyTimer: HealthyTimer;
   /** Whether this instance may now decide about servers that it never held. */
   canJudgeForeignRows: () => boolean;
@@ -36,7 +36,7 @@ interface HeartbeatMonitorDeps {
 }
 
 /** Since the start of this instance. */
-interface ObserverStats {
+interface MonitorStats {
   /** Servers that a legacy heartbeat of this instance made `running`. */
   returned: number;
   /** Servers that this instance found silent. */
@@ -58,7 +58,7 @@ const MIN_PAUSE_MS = 100;
 const RETRY_MS = 1_000;
 
 export class HeartbeatMonitor {
-  readonly stats: ObserverStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
+  readonly stats: MonitorStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
   readonly #deps: HeartbeatMonitorDeps;
   readonly #sightings: Sightings;
   readonly #stopping = new AbortController();
@@ -114,7 +114,7 @@ export class HeartbeatMonitor {
    * at once.
    */
   heartbeat(serverUuid: string): void {
-    if (this.#hear(serverUuid) === 'urgent') this.#wake.abort();
+    if (this.#note(serverUuid) === 'urgent') this.#wake.abort();
   }
 
   /**
@@ -122,12 +122,12 @@ export class HeartbeatMonitor {
    * DatabaseUnavailableError
    */
   async created(serverUuid: string): Promise<void> {
-    this.#hear(serverUuid);
+    this.#note(serverUuid);
     const made = this.#take('all').filter((one) => one.serverUuid === serverUuid);
     if (made.length > 0) await this.#record(made, this.#deps.database);
   }
 
-  #hear(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
+  #note(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
     const outcome = this.#sightings.hear(serverUuid, this.#deps.healthyTimer.lastHealthyAt);
     if (outcome === 'dropped') this.stats.dropped += 1;
     return outcome;

@@ -55,7 +55,7 @@ interface SightingLimits {
   maxNew: number;
 }
 
-interface OldServer {
+interface LegacyServer {
   readonly serverUuid: string;
   /**
    * When the newest post arrived here, or when this process was last healthy before that, on its
@@ -80,7 +80,7 @@ export interface HeardSighting extends Sighting {
 
 export class Sightings {
   readonly #limits: SightingLimits;
-  readonly #servers = new Map<string, OldServer>();
+  readonly #servers = new Map<string, LegacyServer>();
   #healthyMs = 0;
   #new = 0;
 
@@ -164,9 +164,9 @@ export class Sightings {
    * life.
    */
   readRows(rows: readonly SightedRow[]): void {
-    const standing = new Set<string>();
+    const listed = new Set<string>();
     for (const row of rows) {
-      standing.add(row.serverUuid);
+      listed.add(row.serverUuid);
       const server = this.#servers.get(row.serverUuid) ?? this.#add(row.serverUuid);
       if (server.row?.sightings !== row.sightings || server.row.epoch !== row.epoch)
         server.quietFromMs = this.#healthyMs;
@@ -175,7 +175,7 @@ export class Sightings {
       this.#confirm(server);
     }
     for (const server of this.#servers.values()) {
-      if (standing.has(server.serverUuid) || server.isNew) continue;
+      if (listed.has(server.serverUuid) || server.isNew) continue;
       server.row = undefined;
       if (this.#isLate(server)) this.#remove(server);
     }
@@ -212,8 +212,8 @@ export class Sightings {
     }
   }
 
-  #add(serverUuid: string): OldServer {
-    const server: OldServer = {
+  #add(serverUuid: string): LegacyServer {
+    const server: LegacyServer = {
       serverUuid,
       heardAt: Number.NEGATIVE_INFINITY,
       isRecorded: true,
@@ -227,36 +227,36 @@ export class Sightings {
     return server;
   }
 
-  #remove(server: OldServer): void {
+  #remove(server: LegacyServer): void {
     this.#confirm(server);
     this.#servers.delete(server.serverUuid);
   }
 
-  #confirm(server: OldServer): void {
+  #confirm(server: LegacyServer): void {
     if (server.isNew) this.#new -= 1;
     server.isNew = false;
   }
 
-  #settle(server: OldServer): void {
+  #settle(server: LegacyServer): void {
     server.isRecorded = true;
     server.isUrgent = false;
   }
 
   /** A post arrived while its server was being marked `unknown`: record the return at once. */
-  #outdate(server: OldServer): void {
+  #outdate(server: LegacyServer): void {
     server.row = undefined;
     server.isUrgent = true;
   }
 
-  #isLate(server: OldServer): boolean {
+  #isLate(server: LegacyServer): boolean {
     return this.#healthyMs - server.quietFromMs >= this.#limits.lifetimeMs;
   }
 
-  #isDue(server: OldServer): boolean {
+  #isDue(server: LegacyServer): boolean {
     return (
       server.row !== undefined && !server.isAsked && this.#healthyMs - server.quietFromMs >= this.#limits.silenceMs
     );
   }
 }
 
-const isHeard = (server: OldServer): boolean => server.heardAt !== Number.NEGATIVE_INFINITY;
+const isHeard = (server: LegacyServer): boolean => server.heardAt !== Number.NEGATIVE_INFINITY;

@@ -52,8 +52,8 @@ const IS_NAMED = `coalesce(crowded.address in (i.sysinfo ->> 'CN Agent IP', i.sy
  * Tasks are sent only to those, and posts from elsewhere in the server's name must not push them
  * out.
  */
-export async function recordSources(database: Queryable, heard: readonly Source[]): Promise<Source[]> {
-  const servers = heard.map(({ serverUuid }) => serverUuid);
+export async function recordSources(database: Queryable, posted: readonly Source[]): Promise<Source[]> {
+  const servers = posted.map(({ serverUuid }) => serverUuid);
   const { rows } = await database.query<Source>(
     `insert into cnapi_agent_sources (server_uuid, address, heard_at)
        select distinct heard.server_uuid, heard.address, cnapi_now()
@@ -62,7 +62,7 @@ export async function recordSources(database: Queryable, heard: readonly Source[
          order by heard.server_uuid, heard.address
        on conflict (server_uuid, address) do update set heard_at = excluded.heard_at
        returning server_uuid as "serverUuid", address`,
-    [servers, heard.map(({ address }) => address)],
+    [servers, posted.map(({ address }) => address)],
   );
   await database.query(
     `delete from cnapi_agent_sources where (server_uuid, address) in (

@@ -114,7 +114,7 @@ export class Connection implements SessionSocket {
     this.serverUuid = serverUuid;
     this.#reads = new ReadLimiter(socket, deps);
     this.#deadline = deps.healthyTimer.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
-    stream.on('data', (chunk: Buffer) => this.#heardBytes(chunk));
+    stream.on('data', (chunk: Buffer) => this.#onBytes(chunk));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));
     // An error also closes the socket, and the close is handled.
     socket.on('error', ignore);
@@ -321,7 +321,7 @@ export class Connection implements SessionSocket {
   }
 
   /** Until there is a session, limits the bytes received before ws assembles them into a frame. */
-  #heardBytes(chunk: Buffer): void {
+  #onBytes(chunk: Buffer): void {
     const now = this.#deps.clock.now();
     this.#reads.payForRead(chunk, now);
     const session = this.#session;

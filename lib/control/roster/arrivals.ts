@@ -41,7 +41,7 @@ export class Arrivals {
   #underWay = 0;
   /** Connections; each counts once, however many answers it queues. */
   readonly #backedUp = new Set<object>();
-  #told: Admission = 'open';
+  #announced: Admission = 'open';
   /** Counted over the life of the process. */
   admitted = 0;
   deferred = 0;
@@ -68,7 +68,7 @@ export class Arrivals {
 
   /** Why no agent can be admitted now, if so. Changes nothing. */
   get obstacle(): string | undefined {
-    if (!this.#hasSeat) return 'the instance is full';
+    if (!this.#isBelowMaximum) return 'the instance is full';
     if (mayAdmit(this.#state, this.#underWay, this.#deps.clock.now())) return undefined;
     return this.#state.why === ''
       ? 'too many agents are connecting'
@@ -100,12 +100,12 @@ export class Arrivals {
     this.#backedUp.add(connection);
   }
 
-  get #hasSeat(): boolean {
+  get #isBelowMaximum(): boolean {
     return this.#deps.sessions() + this.#underWay < this.#deps.maxAgents;
   }
 
   get #hasRoom(): boolean {
-    return this.#hasSeat && this.#deps.takesAgents();
+    return this.#isBelowMaximum && this.#deps.takesAgents();
   }
 
   #measure(loopLateMs: number): void {
@@ -127,9 +127,9 @@ export class Arrivals {
   /** Logs each change of the admission once. */
   #note(): void {
     const { admission } = this;
-    if (admission === this.#told) return;
-    const fields = { from: this.#told, to: admission, rate: Math.round(this.rate), deferred: this.deferred };
-    this.#told = admission;
+    if (admission === this.#announced) return;
+    const fields = { from: this.#announced, to: admission, rate: Math.round(this.rate), deferred: this.deferred };
+    this.#announced = admission;
     this.#deps.log.info({ ...fields, why: this.obstacle }, 'arrivals: admission changed');
   }
 }

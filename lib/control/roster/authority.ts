@@ -216,7 +216,7 @@ export class Authority {
   }
 
   #register({ hello, socket, isOpen }: Candidate, { writer, accepted }: Taken): Acceptance {
-    this.#tellPrevious(hello.serverUuid, writer, accepted);
+    this.#notifyPrevious(hello.serverUuid, writer, accepted);
     if (accepted.isAlternating) this.#noteAlternation(hello);
     if (!isOpen()) return { kind: 'gone' };
     const added = this.#deps.sessions.add({
@@ -250,7 +250,7 @@ export class Authority {
     return { kind: 'accepted', session: added.session };
   }
 
-  #tellPrevious(serverUuid: string, writer: Writer, { previousRun, epoch }: Accepted): void {
+  #notifyPrevious(serverUuid: string, writer: Writer, { previousRun, epoch }: Accepted): void {
     if (previousRun === null || previousRun === writer.run) return;
     this.#deps.bus.publish(runTopic(previousRun), {
       kind: 'roster',

@@ -104,7 +104,7 @@ export class Roster {
   readonly #deps: RosterDeps;
   readonly #watch: Watch;
   readonly #probes: ProbeCaller;
-  #hearing: Subscription | undefined;
+  #runMessages: Subscription | undefined;
   #runMessageListener: (message: RunMessage) => void = () => {};
   #runReadyListener: () => void = () => {};
   #isStarted = false;
@@ -195,7 +195,7 @@ export class Roster {
     this.healthyTimer.start();
     await this.instances.start(signal);
     if (this.#isStopped || signal.aborted) return;
-    this.#hear();
+    this.#subscribe();
     this.reaper.start();
     this.#isStarted = true;
   }
@@ -212,7 +212,7 @@ export class Roster {
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.evacuation.end();
-    this.#hearing?.close();
+    this.#runMessages?.close();
     const drivers = [this.drainer, this.sessionLosses, this.reaper, this.#watch, this.instances];
     await Promise.all(drivers.map((driver) => driver.stop()));
     this.healthyTimer.stop();
@@ -325,16 +325,16 @@ export class Roster {
     return this.#otherAddresses(instances.live.filter(({ run }) => instances.leaseAgeMs(run) < doubtfulMs));
   }
 
-  #hear(): void {
-    this.#hearing?.close();
-    this.#hearing = this.#deps.bus.subscribe(
+  #subscribe(): void {
+    this.#runMessages?.close();
+    this.#runMessages = this.#deps.bus.subscribe(
       runTopic(this.instances.run),
-      (message) => this.#heard(parseRunMessage(message)),
+      (message) => this.#onRunMessage(parseRunMessage(message)),
       () => this.#runReadyListener(),
     );
   }
 
-  #heard(message: RunMessage | undefined): void {
+  #onRunMessage(message: RunMessage | undefined): void {
     if (message === undefined) return;
     if (message.kind === 'roster') this.reaper.pollSoon();
     else if (message.kind === 'probe') void this.#probes.answer(message);
@@ -343,7 +343,7 @@ export class Roster {
 
   #runRenewed(): void {
     this.#watch.runRenewed(this.#deps.clock.now());
-    if (!this.#isStopped) this.#hear();
+    if (!this.#isStopped) this.#subscribe();
   }
 
   #recovered(): void {

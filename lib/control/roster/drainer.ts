@@ -113,7 +113,7 @@ export class Drainer {
         this.#announcing = this.#announce();
         return;
       case 'tell-agents':
-        return this.#tellAgents(effect.atMost, effect.withinMs);
+        return this.#sendGoaways(effect.atMost, effect.withinMs);
       case 'close-door':
         this.#leaveBehind();
         return ingress.close();
@@ -147,7 +147,7 @@ export class Drainer {
     }
   }
 
-  #tellAgents(atMost: number, withinMs: number): void {
+  #sendGoaways(atMost: number, withinMs: number): void {
     const request = { atMost, withinMs, reason: 'the instance is leaving', addresses: this.#deps.otherAddresses() };
     this.#relocation.ask({ ...request, among: this.#deps.sessions.all() });
   }

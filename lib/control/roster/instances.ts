@@ -207,7 +207,7 @@ export class Instances {
       if (row !== 'busy' && row?.isDraining) this.#toldToDrain();
       // The row of a new run does not say so yet.
       else if (row !== 'busy' && this.#isDraining) await this.announceDrain();
-      else if (row !== 'busy' && this.#isDrainPending) await this.#drainAsToldBefore();
+      else if (row !== 'busy' && this.#isDrainPending) await this.#drainAsAskedBefore();
       this.#noteSuccess();
     } catch (error) {
       this.#observer.readFailed();
@@ -274,7 +274,7 @@ export class Instances {
    * The request went to a run that died before it learnt of it. If this is the last instance, it
    * stays: the others that were to stay are gone.
    */
-  async #drainAsToldBefore(): Promise<void> {
+  async #drainAsAskedBefore(): Promise<void> {
     const answer = await drainRun(this.#deps.database, this.#run);
     if (answer === 'gone') return;
     this.#isDrainPending = false;

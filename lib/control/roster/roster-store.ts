@@ -38,7 +38,7 @@ const RETURN_EVERY = `interval '${RETURN_EVERY_MS} ms'`;
 const RETURN_CREDIT = `interval '${(RETURN_BURST - 1) * RETURN_EVERY_MS} ms'`;
 const RETURN_WAIT = `row.returns_paid_at - cnapi_now() - ${RETURN_CREDIT}`;
 
-type Greeting = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
+type HelloFields = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
 
 /**
  * Gives `writer` the authority, under a new epoch, for each server whose row allows it; returns
@@ -53,7 +53,7 @@ type Greeting = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journa
 export async function acceptSessions(
   database: Queryable,
   writer: Writer,
-  hellos: readonly Greeting[],
+  hellos: readonly HelloFields[],
   replaces: string | null = null,
 ): Promise<Map<string, Accepted>> {
   // `excluded.epoch` is one above the agent's.
@@ -117,7 +117,7 @@ export async function acceptSessions(
 export async function acceptSession(
   database: Queryable,
   writer: Writer,
-  hello: Greeting,
+  hello: HelloFields,
   replaces: string | null,
 ): Promise<Accepted | undefined> {
   return (await acceptSessions(database, writer, [hello], replaces)).get(hello.serverUuid);

@@ -114,11 +114,11 @@ export class Reconciler {
       round += 1;
       const done = new Set(changed.map(({ id }) => id));
       const inUse = new Set(locked);
-      const standing = serversOf(settlements, (id) => !done.has(id));
+      const unsettled = serversOf(settlements, (id) => !done.has(id));
       const skipped = serversOf(settlements, (id) => inUse.has(id));
-      for (const { session } of open) if (!standing.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
+      for (const { session } of open) if (!unsettled.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
       blocked.push(...open.filter(({ session }) => skipped.has(session.serverUuid)));
-      open = open.filter(({ session: { serverUuid } }) => standing.has(serverUuid) && !skipped.has(serverUuid));
+      open = open.filter(({ session: { serverUuid } }) => unsettled.has(serverUuid) && !skipped.has(serverUuid));
     }
     return [...blocked, ...open];
   }

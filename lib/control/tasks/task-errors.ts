@@ -62,11 +62,11 @@ export class TaskUnknownError extends CnapiError {
  */
 export class TicketNotActiveError extends CnapiError {
   constructor(ticketUuid: string, status: string | undefined) {
-    super('TicketNotActive', 409, `${standing(ticketUuid, status)}; the task was not accepted`);
+    super('TicketNotActive', 409, `${reasonNotActive(ticketUuid, status)}; the task was not accepted`);
   }
 }
 
-function standing(ticketUuid: string, status: string | undefined): string {
+function reasonNotActive(ticketUuid: string, status: string | undefined): string {
   if (status === undefined)
     return `There is no ticket ${ticketUuid} (any more): create one and wait until it is active`;
   if (status === 'queued') return `Ticket ${ticketUuid} is queued: wait until it is active`;

@@ -184,7 +184,7 @@ export class Tasks {
     }
     if (made.requestHash !== task.requestHash)
       throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
-    this.#tellAuthority(request.serverUuid, made.run);
+    this.#notifyAuthority(request.serverUuid, made.run);
     return { id: made.id, created: made.id === task.id };
   }
 
@@ -227,7 +227,7 @@ export class Tasks {
   async cancel(id: string): Promise<Task> {
     const cancelled = await cancelTask(this.#deps.database, id);
     if (cancelled?.isEnded) this.#dispatcher.announce([{ id, ended: true }]);
-    else if (cancelled !== undefined) this.#tellAuthority(cancelled.serverUuid, cancelled.run);
+    else if (cancelled !== undefined) this.#notifyAuthority(cancelled.serverUuid, cancelled.run);
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
     if (cancelled !== undefined) return toTask(row);
@@ -324,7 +324,7 @@ export class Tasks {
     this.#watches.wake(id, isEnded);
   }
 
-  #tellAuthority(serverUuid: string, run: string | null): void {
+  #notifyAuthority(serverUuid: string, run: string | null): void {
     if (run === null) return this.#dispatcher.hintUnowned(serverUuid);
     this.#dispatcher.hint(serverUuid);
     if (run === this.#deps.sessions.run()) return;

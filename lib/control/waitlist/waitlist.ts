@@ -242,16 +242,16 @@ export class Waitlist {
     const watch = this.#watches.open(uuid, false);
     let isKnown = false;
     try {
-      const seen = await watch.until((standing) => {
-        const isOver = outcomeOf(standing) !== undefined;
+      const seen = await watch.until((ticketStatus) => {
+        const isOver = outcomeOf(ticketStatus) !== undefined;
         isKnown ||= !isOver;
         return isOver;
       }, options);
       // The time is up. A last read shows a change that no message announced or that could not be
       // read before.
-      const standing = seen && outcomeOf(seen.position) ? seen.position : await this.#standing(uuid);
-      if (standing === undefined && !isKnown) throw new TicketNotFoundError(uuid, { isAwaited: true });
-      return { outcome: outcomeOf(standing) ?? 'timeout', atOnce: !isKnown };
+      const ticketStatus = seen && outcomeOf(seen.position) ? seen.position : await this.#readStatus(uuid);
+      if (ticketStatus === undefined && !isKnown) throw new TicketNotFoundError(uuid, { isAwaited: true });
+      return { outcome: outcomeOf(ticketStatus) ?? 'timeout', atOnce: !isKnown };
     } finally {
       watch.close();
     }
@@ -333,7 +333,7 @@ export class Waitlist {
     publishChanges(this.#deps.bus, TICKETS_TOPIC, uuids);
   }
 
-  async #standing(uuid: string): Promise<TicketStatus | undefined> {
+  async #readStatus(uuid: string): Promise<TicketStatus | undefined> {
     const [found] = await readStandings(this.#deps.database, [uuid]);
     return found?.[1];
   }
