@@ -106,12 +106,12 @@ async function commit(databaseUrl: string): Promise<Part> {
 async function publish(url: string): Promise<Part> {
   const [speaker, listener] = [new Redis(url), new Redis(url)];
   await listener.subscribe('bench-floor');
-  let heard: () => void = ignore;
-  listener.on('message', () => heard());
+  let received: () => void = ignore;
+  listener.on('message', () => received());
   return {
     once: () =>
       new Promise<void>((resolve) => {
-        heard = resolve;
+        received = resolve;
         void speaker.publish('bench-floor', 'hop');
       }),
     stop: () => {
@@ -128,12 +128,12 @@ async function notice({ databaseUrl }: Foundation): Promise<Part> {
   ];
   await Promise.all([speaker.connect(), listener.connect()]);
   await listener.query('listen bench_floor');
-  let heard: () => void = ignore;
-  listener.on('notification', () => heard());
+  let received: () => void = ignore;
+  listener.on('notification', () => received());
   return {
     once: () =>
       new Promise<void>((resolve) => {
-        heard = resolve;
+        received = resolve;
         void speaker.query(`select pg_notify('bench_floor', 'hop')`);
       }),
     stop: () => Promise.all([speaker.end(), listener.end()]),
@@ -145,13 +145,13 @@ async function echo(context: Omit<BenchContext, 'floors'>): Promise<Part> {
   const { url } = await helper.ask<{ url: string }>('listen');
   const socket = new WebSocket(`${url.replace('http', 'ws')}/`, { perMessageDeflate: false });
   await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject));
-  let heard: () => void = ignore;
-  socket.on('message', () => heard());
+  let received: () => void = ignore;
+  socket.on('message', () => received());
   let sequence = 0;
   return {
     once: () =>
       new Promise<void>((resolve) => {
-        heard = resolve;
+        received = resolve;
         socket.send(encodeHeartbeat(++sequence));
       }),
     stop: () => {

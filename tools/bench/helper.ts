@@ -32,7 +32,7 @@ export class Helper {
 
   constructor({ name, file, args = [], nodeArgs = [] }: HelperPlan, logFile: string) {
     const command = ownProgram(file, args, nodeArgs);
-    this.program = new Program({ name, command, logFile, onMessage: (message) => this.#hear(message) });
+    this.program = new Program({ name, command, logFile, onMessage: (message) => this.#onMessage(message) });
     this.#ready.promise.catch(() => undefined);
   }
 
@@ -62,7 +62,7 @@ export class Helper {
     return this.stop();
   }
 
-  #hear(message: unknown): void {
+  #onMessage(message: unknown): void {
     if ((message as { ready?: boolean }).ready) return this.#ready.resolve();
     const answer = message as Answer;
     const asked = this.#asked.get(answer.id);

@@ -24,16 +24,16 @@ let guardian: ChildProcess | undefined;
 export function guard(child: ChildProcess): void {
   const { pid } = child;
   if (pid === undefined) return;
-  tell(`+ ${pid}`);
-  child.once('exit', () => tell(`- ${pid}`));
+  send(`+ ${pid}`);
+  child.once('exit', () => send(`- ${pid}`));
 }
 
 /** Removes this folder when this process has ended. A process has at most one. */
 export function guardFolder(folder: string): void {
-  tell(`folder ${folder}`);
+  send(`folder ${folder}`);
 }
 
-function tell(line: string): void {
+function send(line: string): void {
   guardian ??= startGuardian();
   guardian.stdin?.write(`${line}\n`);
 }

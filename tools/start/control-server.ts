@@ -13,7 +13,7 @@ import { encode, maxOperationBytes, type Operation, parseOperation, type Reply }
 export interface ControlServerDependencies {
   file: string;
   /** Resolves to a description of the resulting state. */
-  operate: (operation: Operation, tell: (text: string) => void) => Promise<string>;
+  operate: (operation: Operation, report: (text: string) => void) => Promise<string>;
   clock: Clock;
 }
 

@@ -140,7 +140,7 @@ export class Instances {
       }),
     );
     // The leaving instances have answered until now.
-    this.#tellUrls();
+    this.#reportUrls();
   }
 
   async #restart(slot: Slot, say: Say): Promise<void> {
@@ -198,7 +198,7 @@ export class Instances {
     const uuids = instanceUuids(data, this.#slots.length + ports.length, random).filter((uuid) => !used.has(uuid));
     const outcomes = await Promise.allSettled(ports.map((port, index) => this.#run(uuids[index] as string, port)));
     this.#keep([...this.#slots, ...outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))]);
-    this.#tellUrls();
+    this.#reportUrls();
     for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
   }
 
@@ -229,7 +229,7 @@ export class Instances {
     );
   }
 
-  #tellUrls(): void {
+  #reportUrls(): void {
     this.#deps.onUrls(this.#slots.map(({ url }) => url));
   }
 

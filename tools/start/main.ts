@@ -73,7 +73,7 @@ async function start(options: Options, place: Place): Promise<number> {
   const supervisor = new Supervisor({ options, data, clock: systemClock, random: systemRandom, say });
   const control = new ControlServer({
     file: controlFile(data),
-    operate: (operation, tell) => supervisor.operate(operation, tell),
+    operate: (operation, report) => supervisor.operate(operation, report),
     clock: systemClock,
   });
   await supervisor.endLeftovers();

@@ -98,15 +98,15 @@ export async function untilServersRun(question: AgentsQuestion): Promise<number>
   const { clock, signal, count } = question;
   const beganAt = clock.now();
   let most = { running: 0, at: beganAt };
-  let toldAt = beganAt;
+  let reportedAt = beganAt;
   while (!signal.aborted && most.running < count) {
     const agents = await agentsOnAll(question);
     const running = agents < count ? agents : Math.min(agents, await runningServers(question));
     const now = clock.now();
     if (running > most.running) most = { running, at: now };
     if (running >= count || now - most.at > agentLimitMs || now - beganAt > agentsLimitMs) break;
-    if (now - toldAt >= progressMs) question.onProgress(running);
-    if (now - toldAt >= progressMs) toldAt = now;
+    if (now - reportedAt >= progressMs) question.onProgress(running);
+    if (now - reportedAt >= progressMs) reportedAt = now;
     await clock.sleep(50, signal);
   }
   return most.running;

@@ -121,12 +121,12 @@ export class Supervisor {
    * the resulting state.
    * @throws Refusal
    */
-  async operate(operation: Operation, tell: (text: string) => void): Promise<string> {
+  async operate(operation: Operation, report: (text: string) => void): Promise<string> {
     const instances = this.#instances;
     if (instances === undefined) throw new Refusal('the instances are still starting; try again when they are up');
     const say = (text: string) => {
       this.#say(text);
-      tell(text);
+      report(text);
     };
     switch (operation.operation) {
       case 'scale':

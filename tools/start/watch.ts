@@ -42,16 +42,16 @@ export class Watch {
     watchdog.once('exit', () => {
       if (!this.#closed) this.#pause = this.#clock.after(restartPauseMs, () => this.start());
     });
-    this.#tell();
+    this.#writeList();
   }
 
   add(ending: Ending): void {
     this.#endings.set(ending.pid, ending);
-    this.#tell();
+    this.#writeList();
   }
 
   remove(pid: number): void {
-    if (this.#endings.delete(pid)) this.#tell();
+    if (this.#endings.delete(pid)) this.#writeList();
   }
 
   /** All processes in the list; `stop` ends them. */
@@ -73,7 +73,7 @@ export class Watch {
     await Promise.race([gone, this.#clock.sleep(goneLimitMs)]);
   }
 
-  #tell(): void {
+  #writeList(): void {
     const list = JSON.stringify(this.endings);
     this.#watchdog?.stdin?.write(`${list}\n`);
     try {

@@ -27,31 +27,31 @@ async function measure({ isQuick, startZone }: BenchContext): Promise<readonly R
   let begun = 0;
   const rate = () => runLanes(IN_FLIGHT, seconds, () => runOne(caller, begun++));
   await rate();
-  const [told, untold, events]: [number[], number[], number[]] = [[], [], []];
+  const [followed, unfollowed, events]: [number[], number[], number[]] = [[], [], []];
   for (let round = 0; round < rounds; round += 1) {
-    await tellTasks(zone, false);
-    untold.push(await rate());
-    await tellTasks(zone, true);
+    await setTaskEvents(zone, false);
+    unfollowed.push(await rate());
+    await setTaskEvents(zone, true);
     const followers = await Promise.all(zone.instances.map(({ url }) => follow(url)));
     const before = begun;
-    told.push(await rate());
+    followed.push(await rate());
     events.push(...followers.map((stop) => stop() / (begun - before)));
   }
   return [
     {
       what: 'tasks per second, 64 in flight, every change told to three followers',
-      value: median(told),
+      value: median(followed),
       unit: '/s',
-      floor: { of: 'the same with no task told', value: median(untold) },
+      floor: { of: 'the same with no task told', value: median(unfollowed) },
       notes: [
-        `medians of ${rounds} × ${seconds} s by turns; ratios ${told.map((one, n) => (one / (untold[n] ?? Number.NaN)).toFixed(2)).join(', ')}`,
+        `medians of ${rounds} × ${seconds} s by turns; ratios ${followed.map((one, n) => (one / (unfollowed[n] ?? Number.NaN)).toFixed(2)).join(', ')}`,
         `each follower read ${median(events).toFixed(2)} events for each task by the end of its turn, of 3`,
       ],
     },
   ];
 }
 
-async function tellTasks(zone: Zone, isOn: boolean): Promise<void> {
+async function setTaskEvents(zone: Zone, isOn: boolean): Promise<void> {
   for (const trigger of ['cnapi_tell_made', 'cnapi_tell_moved'])
     await zone.sql(`alter table cnapi_tasks ${isOn ? 'enable' : 'disable'} trigger ${trigger}`);
 }

@@ -154,9 +154,9 @@ function isHeld({ agents, unknown, live, beatsPerSecond }: Held): boolean {
 function noteOf(held: Held): string {
   const { agents, unknown, live, beatsPerSecond, busyPercent } = held;
   const why = unknown.count === 0 ? '' : ` (${unknown.reasons})`;
-  const verdict = isHeld(held) ? 'held' : 'did not hold';
+  const result = isHeld(held) ? 'held' : 'did not hold';
   return (
-    `${number(agents)} ${verdict}: ${unknown.count} unknown${why}, ${number(live)} live at the end, ` +
+    `${number(agents)} ${result}: ${unknown.count} unknown${why}, ${number(live)} live at the end, ` +
     `${beatsPerSecond.toFixed(2)} heartbeats/s each, all cores ${Math.round(busyPercent)} % busy`
   );
 }
