@@ -139,7 +139,7 @@ export class HttpPort {
   }
 
   async #answer(request: IncomingMessage, requestId: string): Promise<Answer> {
-    this.#turnPagesAway(request);
+    this.#refuseWebPages(request);
     this.#authenticate(request);
     const worker = this.#worker;
     const [path = ''] = (request.url ?? '').split('?');
@@ -180,7 +180,7 @@ export class HttpPort {
    * Refuses browsers: only they send Origin or Sec-Fetch-Site. Refuses any other Host name, against
    * DNS rebinding.
    */
-  #turnPagesAway({ headers }: IncomingMessage): void {
+  #refuseWebPages({ headers }: IncomingMessage): void {
     const host = headers.host
       ?.toLowerCase()
       .replace(/:\d{1,5}$/, '')

@@ -196,11 +196,11 @@ export class Runner {
     if (answer.do === 'take') return this.#repeatUnjournalled(frame);
     if (answer.do === 'tell-end') this.#sendEndUnder(frame, answer.known.end);
     else if (answer.do === 'say-ended') outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
-    else this.#sayAccepted(frame);
+    else this.#sendAccepted(frame);
     return true;
   }
 
-  #sayAccepted({ id, attempt }: Attempt): void {
+  #sendAccepted({ id, attempt }: Attempt): void {
     const work = this.#works.get(id);
     if (work) work.frame = { ...work.frame, attempt };
     if (work?.isAccepted !== false) this.#event({ id, attempt }, { name: 'accepted' });
@@ -346,13 +346,13 @@ export class Runner {
     const { journal, clock } = this.#deps;
     const { state } = journal;
     const end = endFailure(attempt, failure, isoNow(clock));
-    if (!state.tasks.has(end.id) && !hasRoom(state)) return this.#sayUnjournalled(end);
+    if (!state.tasks.has(end.id) && !hasRoom(state)) return this.#sendUnpersisted(end);
     void this.#journalEnd(end).then(() => {
       if (journal.state === state) this.#sendEndAgain(end.id);
     });
   }
 
-  #sayUnjournalled(end: TaskEndFrame): void {
+  #sendUnpersisted(end: TaskEndFrame): void {
     this.#unpersistedEnds.add(end);
     this.#deps.outbox.send(end);
   }

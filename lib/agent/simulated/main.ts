@@ -26,7 +26,7 @@ async function main(): Promise<void> {
   const stopSignal = signalled();
   const log = createLogger('fleet', options.logLevel);
   const fleet = await makeFleet(options);
-  void takeOrders(fleet);
+  void followOrders(fleet);
   const started = fleet.start();
   void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent has been started'));
   await stopSignal;
@@ -55,7 +55,7 @@ function credentialsFrom(options: Pick<FleetOptions, 'credentials'>, log: Logger
 }
 
 /** Executes commands in order; each is answered before the next. */
-async function takeOrders(fleet: Fleet): Promise<void> {
+async function followOrders(fleet: Fleet): Promise<void> {
   for await (const line of createInterface({ input: process.stdin })) {
     process.stdout.write(`${JSON.stringify(await obey(fleet, line))}\n`);
   }
