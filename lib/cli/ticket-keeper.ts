@@ -44,7 +44,7 @@ const MOST_WITHIN_MS = 3000;
 /** A lock that is not released becomes free when its ticket expires. */
 const RELEASE_WITHIN_MS = 5000;
 /** How long to repeat the create while no instance answers and the request may have arrived. */
-const TAKE_WITHIN_MS = 30_000;
+const ACQUIRE_WITHIN_MS = 30_000;
 
 export class TicketKeeper {
   readonly #deps: KeeperDependencies;
@@ -89,7 +89,7 @@ export class TicketKeeper {
     for (;;) {
       const sentAt = this.#passed.now();
       // Not interrupted by the signal: the uuid of a created ticket must be known, to release it.
-      const taken = await this.#tryToTake(start);
+      const taken = await this.#tryToAcquire(start);
       if (taken !== undefined) {
         this.#uuid = taken;
         // A ticket that is found again may have been created by the first request.
@@ -219,7 +219,7 @@ export class TicketKeeper {
   }
 
   /** Returns undefined when the outcome is unknown and the caller should try again. */
-  async #tryToTake(start: number): Promise<string | undefined> {
+  async #tryToAcquire(start: number): Promise<string | undefined> {
     try {
       // A request whose answer was lost may have created a ticket. An instance of an earlier
       // version finds it only by the request's id.
@@ -236,7 +236,7 @@ export class TicketKeeper {
     } catch (error) {
       if (!isPassing(error)) throw error;
       this.#isUncertain ||= !(error instanceof NoAnswerError) || error.mayHaveArrived;
-      if (!this.#isUncertain || this.#passed.now() - start > TAKE_WITHIN_MS) throw error;
+      if (!this.#isUncertain || this.#passed.now() - start > ACQUIRE_WITHIN_MS) throw error;
       return undefined;
     }
   }

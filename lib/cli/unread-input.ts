@@ -12,14 +12,14 @@ const REFUSAL = 'standard input does not reach the command';
 
 export class UnreadInput {
   readonly #output: Output;
-  #hasCome = false;
+  #hasArrived = false;
   #isRunning = false;
 
   /** Watches from now on. */
   constructor(output: Output) {
     this.#output = output;
     const kind = kindOfInput();
-    if (kind === 'file') this.#hasCome = true;
+    if (kind === 'file') this.#hasArrived = true;
     if (kind !== 'stream') return;
     process.stdin.on('data', this.#onData).on('error', () => undefined);
     // It does not keep the process running.
@@ -29,7 +29,7 @@ export class UnreadInput {
   /** Call before anything runs. @throws UsageError */
   refuse(): void {
     this.#isRunning = true;
-    if (this.#hasCome)
+    if (this.#hasArrived)
       throw new UsageError(
         `${REFUSAL}: nothing was run. Redirect it from /dev/null, or send what it needs with --script - or as arguments`,
       );
@@ -41,8 +41,8 @@ export class UnreadInput {
   }
 
   readonly #onData = (): void => {
-    if (this.#isRunning && !this.#hasCome) this.#output.complain(`${REFUSAL}; what came on it is dropped`);
-    this.#hasCome = true;
+    if (this.#isRunning && !this.#hasArrived) this.#output.complain(`${REFUSAL}; what came on it is dropped`);
+    this.#hasArrived = true;
   };
 }
 
