@@ -76,7 +76,7 @@ interface Statement {
 const LOCK_SHARE = 0.8;
 const streamBatchRows = 100;
 const stopPatienceMs = 3_000;
-const sayAgainMs = 60_000;
+const logAgainMs = 60_000;
 
 export class PostgresDatabase implements Database {
   readonly #pool: pg.Pool;
@@ -339,7 +339,7 @@ export interface WaitOptions {
  */
 export async function waitForDatabase({ database, clock, log, signal }: WaitOptions): Promise<void> {
   const beganAt = clock.now();
-  let sayAgainAtMs = 0;
+  let logAgainAtMs = 0;
   for (let delayMs = 100; ; delayMs = Math.min(delayMs * 2, 2_000)) {
     signal?.throwIfAborted();
     try {
@@ -348,10 +348,10 @@ export async function waitForDatabase({ database, clock, log, signal }: WaitOpti
     } catch (error) {
       if (!isTemporary(error)) throw error;
       const waitedMs = Math.round(clock.now() - beganAt);
-      if (waitedMs >= sayAgainAtMs) {
+      if (waitedMs >= logAgainAtMs) {
         const fields = { reason: messageOf(error.cause), waited_ms: waitedMs };
-        log[sayAgainAtMs === 0 ? 'info' : 'warn'](fields, 'waiting for the database');
-        sayAgainAtMs = waitedMs + sayAgainMs;
+        log[logAgainAtMs === 0 ? 'info' : 'warn'](fields, 'waiting for the database');
+        logAgainAtMs = waitedMs + logAgainMs;
       }
       await clock.sleep(delayMs, signal);
     }
