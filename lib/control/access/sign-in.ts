@@ -58,7 +58,7 @@ export class SignIn {
   #timers: Timer[] = [];
   #looking: Promise<void> | undefined;
   #knownUntil: string | null = null;
-  #fullLookAt = 0;
+  #fullCheckAt = 0;
   #isFailing = false;
 
   constructor(deps: SignInDeps) {
@@ -83,10 +83,10 @@ export class SignIn {
 
   start(): void {
     const { clock } = this.#deps;
-    this.#fullLookAt = clock.now() + FULL_LOOK_MS;
+    this.#fullCheckAt = clock.now() + FULL_LOOK_MS;
     void this.#rememberAll();
     this.#timers = [
-      clock.every(WATCH_MS, () => this.#lookSoon()),
+      clock.every(WATCH_MS, () => this.#checkSoon()),
       clock.every(NOTE_USED_MS, () => void this.#noteUsed()),
     ];
   }
@@ -193,7 +193,7 @@ export class SignIn {
     if (oldest !== undefined) this.#remembered.delete(oldest);
   }
 
-  #lookSoon(): void {
+  #checkSoon(): void {
     if (this.#held.size === 0) {
       this.#knownUntil = null;
       return;
@@ -208,18 +208,18 @@ export class SignIn {
       const { until, uuids } = await readEndedSince(this.#deps.database, this.#knownUntil);
       this.#knownUntil = until;
       this.#end(uuids);
-      if (this.#deps.clock.now() >= this.#fullLookAt) await this.#lookAtAll();
+      if (this.#deps.clock.now() >= this.#fullCheckAt) await this.#checkAll();
       this.#isFailing = false;
     } catch (error) {
       this.#note(error, 'access: cannot check for revoked tokens; what is open stays open');
     }
   }
 
-  async #lookAtAll(): Promise<void> {
+  async #checkAll(): Promise<void> {
     const held = [...this.#held.keys()];
     for (let at = 0; at < held.length; at += MAX_BATCH)
       this.#end(await readEnded(this.#deps.database, held.slice(at, at + MAX_BATCH)));
-    this.#fullLookAt = this.#deps.clock.now() + FULL_LOOK_MS;
+    this.#fullCheckAt = this.#deps.clock.now() + FULL_LOOK_MS;
   }
 
   #end(uuids: readonly string[]): void {

@@ -128,7 +128,7 @@ export class AuditLog {
 
   /** `mayHaveBegun`: its `begin` failed, and its record may or may not exist. */
   refuse(subject: AuditSubject, outcome: AuditOutcome, { mayHaveBegun = false } = {}): void {
-    if (!mayHaveBegun && !this.#isKept(subject)) this.#unkept += 1;
+    if (!mayHaveBegun && !this.#mayRecord(subject)) this.#unkept += 1;
     else if (this.#hasRoom(this.#refused)) this.#refused.add({ start: this.#startOf(subject), outcome }, GATHER_MS);
   }
 
@@ -136,7 +136,7 @@ export class AuditLog {
     return listAudit(this.#deps.database, filter);
   }
 
-  #isKept({ tokenUuid, source }: AuditSubject): boolean {
+  #mayRecord({ tokenUuid, source }: AuditSubject): boolean {
     const now = this.#deps.clock.now();
     const waitMs =
       tokenUuid === undefined ? this.#unauthenticated.take(sourceOf(source), now) : this.#tokens.take(tokenUuid, now);

@@ -74,7 +74,7 @@ export interface AuditFilter {
 }
 
 const COLUMNS = `key, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance`;
-const GIVEN = `$1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[],
+const PARAMETERS = `$1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[],
   $11::text[], $12::uuid[]`;
 const VALUES = COLUMNS.replace('roles', `string_to_array(roles, ',')`);
 
@@ -82,7 +82,7 @@ const VALUES = COLUMNS.replace('roles', `string_to_array(roles, ',')`);
 export async function insertStarts(database: Queryable, starts: readonly AuditStart[]): Promise<void> {
   await database.query(
     `insert into cnapi_audit (${COLUMNS})
-     select ${VALUES} from unnest(${GIVEN}) start (${COLUMNS})
+     select ${VALUES} from unnest(${PARAMETERS}) start (${COLUMNS})
      on conflict (request_id, key) do nothing`,
     given(starts),
   );
@@ -97,7 +97,7 @@ export async function insertRefusals(database: Queryable, refusals: readonly Aud
   await database.query(
     `insert into cnapi_audit as audit (${COLUMNS}, status, code, ended_at)
      select ${VALUES}, status, code, cnapi_now()
-     from unnest(${GIVEN}, $13::int[], $14::text[]) refused (${COLUMNS}, status, code)
+     from unnest(${PARAMETERS}, $13::int[], $14::text[]) refused (${COLUMNS}, status, code)
      on conflict (request_id, key) do update set status = excluded.status, code = excluded.code, ended_at = excluded.ended_at
        where audit.status is null`,
     [

@@ -133,12 +133,12 @@ export class Events {
     signal?: AbortSignal,
   ): Promise<AsyncIterable<DeliveredEvent>> {
     if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
-    const leavePlace = this.#takePlace(signal);
+    const release = this.#acquireFollower(signal);
     try {
       const from = position === undefined ? await this.#now() : await this.#find(position);
-      return this.#stream(filter, from, { isNew: position === undefined, signal, leavePlace });
+      return this.#stream(filter, from, { isNew: position === undefined, signal, release });
     } catch (error) {
-      leavePlace();
+      release();
       throw error;
     }
   }
@@ -155,7 +155,7 @@ export class Events {
   /**
    * Counts a follower from now on, until the returned function is called, or until `signal` aborts.
    */
-  #takePlace(signal: AbortSignal | undefined): () => void {
+  #acquireFollower(signal: AbortSignal | undefined): () => void {
     if (this.#followers >= this.#maxFollowers) throw new TooManyFollowersError(this.#maxFollowers);
     this.#followers += 1;
     let isTaken = true;
@@ -191,7 +191,7 @@ export class Events {
     from: Position,
     follower: Follower,
   ): AsyncGenerator<DeliveredEvent, void, undefined> {
-    const { isNew, signal, leavePlace } = follower;
+    const { isNew, signal, release } = follower;
     const turn = new Turn([this.#leaving.signal, this.#log.signal, ...(signal === undefined ? [] : [signal])]);
     const leave = this.#reader.listen(() => turn.next());
     try {
@@ -213,7 +213,7 @@ export class Events {
         if (page.isEnd) await turn.wait(() => this.#reader.isPast(at.id));
       }
     } finally {
-      leavePlace();
+      release();
       leave();
       turn.end();
     }
@@ -274,7 +274,7 @@ export class Events {
 interface Follower {
   isNew: boolean;
   signal: AbortSignal | undefined;
-  leavePlace: () => void;
+  release: () => void;
 }
 
 interface Page {

@@ -97,7 +97,7 @@ export class Reader {
 
   async #round(): Promise<void> {
     try {
-      await this.#takeIn();
+      await this.#readNew();
       this.#isFailing = false;
     } catch (error) {
       if (!this.#isFailing && !this.#stopping.signal.aborted)
@@ -106,7 +106,7 @@ export class Reader {
     }
   }
 
-  async #takeIn(): Promise<void> {
+  async #readNew(): Promise<void> {
     const last = await this.#deps.number();
     if (this.#last === undefined) return this.#begin(last);
     let at: Position = this.#last;

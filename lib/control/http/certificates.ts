@@ -65,7 +65,7 @@ export class Certificates {
   /** The files' state when they were last read, and when they were last checked. */
   #readAs = '';
   #seenAs = '';
-  #isLooking = false;
+  #isChecking = false;
   #warnAgainAt = 0;
 
   constructor(deps: { files: CertificateFiles; clock: Clock; log: Logger }) {
@@ -110,8 +110,8 @@ export class Certificates {
 
   /** Two files are never replaced at once: they are read after two checks with the same state. */
   async #look(): Promise<void> {
-    if (this.#isLooking) return;
-    this.#isLooking = true;
+    if (this.#isChecking) return;
+    this.#isChecking = true;
     try {
       this.#warnOfItsEnd();
       const looks = await looksOf(this.#deps.files);
@@ -121,7 +121,7 @@ export class Certificates {
       this.#readAs = looks;
       await this.#renew();
     } finally {
-      this.#isLooking = false;
+      this.#isChecking = false;
     }
   }
 

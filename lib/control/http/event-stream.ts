@@ -52,7 +52,7 @@ export async function sendEvents(
       // Bytes that the reader has not taken yet are held as well.
       held(STREAM_BYTES + response.writableLength + text.length);
       if (response.write(text) || (await drained(response, STUCK_READER_MS, { clock, signal }))) continue;
-      if (!signal.aborted && !response.destroyed) await endWithWord(response, clock, signal);
+      if (!signal.aborted && !response.destroyed) await endWithComment(response, clock, signal);
       response.destroy();
       return;
     }
@@ -63,7 +63,7 @@ export async function sendEvents(
 }
 
 /** Goes behind the buffered bytes, which are bounded. */
-async function endWithWord(response: ServerResponse, clock: Clock, signal: AbortSignal): Promise<void> {
+async function endWithComment(response: ServerResponse, clock: Clock, signal: AbortSignal): Promise<void> {
   response.end(CUT_OFF);
   await drained(response, LAST_WORD_MS, { clock, signal });
 }

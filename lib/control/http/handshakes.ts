@@ -16,7 +16,7 @@ const MINUTE_MS = 60_000;
 /**
  * Disconnects before the end of a handshake that are no errors: port checks do this all the time.
  */
-const LEFT = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
+const DISCONNECTED = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
 
 export class Handshakes {
   readonly #deps: { clock: Clock; log: Logger };
@@ -35,7 +35,7 @@ export class Handshakes {
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
       const { remoteAddress } = socket;
       socket.destroy();
-      if (!LEFT.includes(error.code ?? '')) this.#complain(remoteAddress, error.code ?? error.message);
+      if (!DISCONNECTED.includes(error.code ?? '')) this.#complain(remoteAddress, error.code ?? error.message);
     });
   }
 

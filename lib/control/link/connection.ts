@@ -154,7 +154,7 @@ export class Connection implements SessionSocket {
 
   /** Queues the frame; false when the connection is closed or its peer no longer reads. */
   send(frame: InstanceFrame): boolean {
-    if (!this.#takesMore()) return false;
+    if (!this.#canSend()) return false;
     this.#socket.send(encodeFrame(frame));
     return true;
   }
@@ -206,14 +206,14 @@ export class Connection implements SessionSocket {
   #take(frame: AgentFrame, size: number): void {
     const session = this.#session;
     if (frame.type === 'error') this.#noteComplaint(frame);
-    else if (frame.type === 'hello') this.#takeHello(frame);
+    else if (frame.type === 'hello') this.#onHello(frame);
     else if (session === undefined) this.#misplaced(frame);
     else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
-    else if (frame.type === 'inventory') this.#takeInventory(session, frame);
+    else if (frame.type === 'inventory') this.#onInventory(session, frame);
     else this.#deps.handlers.frame(this, session, frame, size);
   }
 
-  #takeHello(frame: HelloFrame): void {
+  #onHello(frame: HelloFrame): void {
     if (this.#state !== 'greeting') {
       this.#misplaced(frame);
       return;
@@ -224,7 +224,7 @@ export class Connection implements SessionSocket {
     void this.#track(this.#deps.handlers.hello(this, frame));
   }
 
-  #takeInventory(session: Session, frame: InventoryFrame): void {
+  #onInventory(session: Session, frame: InventoryFrame): void {
     if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) {
       this.#misplaced(frame);
       return;
@@ -294,12 +294,12 @@ export class Connection implements SessionSocket {
    * are already in the stream and later ones follow.
    */
   #answerHeartbeat(sequence: number): void {
-    if (!this.#takesMore() || this.#socket.readyState !== WebSocket.OPEN) return;
+    if (!this.#canSend() || this.#socket.readyState !== WebSocket.OPEN) return;
     if (this.#socket.bufferedAmount > BACKED_UP_BYTES) this.#deps.handlers.backedUp(this);
     this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
   }
 
-  #takesMore(): boolean {
+  #canSend(): boolean {
     if (!this.isOpen) return false;
     if (this.#socket.bufferedAmount <= MAX_BACKLOG_BYTES) return true;
     const session = this.#session;

@@ -71,7 +71,7 @@ interface LinkServerDeps {
 }
 
 /** This instance accepts no agent now; another one may. */
-class AgentNotTakenError extends CnapiError {
+class AgentNotAdmittedError extends CnapiError {
   constructor(message: string, retryAfterMs: number) {
     super('ServiceUnavailable', 503, message, { retryAfterSeconds: Math.ceil(retryAfterMs / 1000) });
   }
@@ -170,11 +170,11 @@ export class LinkServer {
    * Called for each arriving agent before any other work: why it is not accepted and when to
    * return.
    */
-  arrive(): AgentNotTakenError | undefined {
+  arrive(): AgentNotAdmittedError | undefined {
     const obstacle = this.#obstacle();
     if (obstacle === undefined) return undefined;
     this.refused += 1;
-    return new AgentNotTakenError(obstacle, this.#isStopping ? RETRY_AFTER_MS : this.#deps.roster.arrivals.defer());
+    return new AgentNotAdmittedError(obstacle, this.#isStopping ? RETRY_AFTER_MS : this.#deps.roster.arrivals.defer());
   }
 
   /** Takes an agent's open WebSocket and reads its frames from now on. */
@@ -309,7 +309,7 @@ export class LinkServer {
         return;
       } catch (error) {
         const isHeld = isTemporary(error) && this.#sysinfoBytesHeld + size <= MAX_SYSINFO_BYTES_HELD;
-        if (tries === 1 || !isHeld) this.#noteNotKept(connection, error, isHeld);
+        if (tries === 1 || !isHeld) this.#logNotStored(connection, error, isHeld);
         if (!isHeld) return;
         this.#sysinfoBytesHeld += size;
         await clock.sleep(SYSINFO_RETRY_MS);
@@ -318,7 +318,7 @@ export class LinkServer {
     }
   }
 
-  #noteNotKept({ serverUuid }: Connection, error: unknown, isHeld: boolean): void {
+  #logNotStored({ serverUuid }: Connection, error: unknown, isHeld: boolean): void {
     const fields = { server_uuid: serverUuid, reason: messageOf(error), tried_again: isHeld };
     this.#deps.log.warn(fields, 'server: its sysinfo was not kept');
   }

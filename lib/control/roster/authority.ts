@@ -96,7 +96,7 @@ export class Authority {
       keyOf,
       maxBatch: MAX_BATCH,
       lockTimeoutMs: ACCEPT_LOCK_TIMEOUT_MS,
-      ask: (hellos, connection) => this.#takeAll(hellos, connection),
+      ask: (hellos, connection) => this.#acceptAll(hellos, connection),
     });
     this.#inventories = new Batcher<Session, true>({
       clock,
@@ -127,11 +127,11 @@ export class Authority {
     const { serverUuid } = candidate.hello;
     this.#deps.sessions.addPending(serverUuid);
     try {
-      await this.#takePlace();
+      await this.#acquireSlot();
       try {
         return await this.#acceptInRounds(candidate);
       } finally {
-        this.#givePlace();
+        this.#releaseSlot();
       }
     } finally {
       this.#deps.sessions.removePending(serverUuid);
@@ -184,7 +184,7 @@ export class Authority {
     return accepted && { writer, accepted };
   }
 
-  async #takeAll(hellos: readonly HelloFrame[], database: Queryable): Promise<Map<string, Taken>> {
+  async #acceptAll(hellos: readonly HelloFrame[], database: Queryable): Promise<Map<string, Taken>> {
     const writer = this.#deps.writer();
     const all = await this.#timed(acceptSessions(database, writer, hellos));
     return new Map([...all].map(([serverUuid, accepted]) => [serverUuid, { writer, accepted }]));
@@ -276,7 +276,7 @@ export class Authority {
     return { kind: 'refused', refusal };
   }
 
-  async #takePlace(): Promise<void> {
+  async #acquireSlot(): Promise<void> {
     if (this.#inFlight < MAX_IN_FLIGHT) {
       this.#inFlight += 1;
       return;
@@ -284,7 +284,7 @@ export class Authority {
     await new Promise<void>((resolve) => this.#line.push(resolve));
   }
 
-  #givePlace(): void {
+  #releaseSlot(): void {
     const next = this.#line.shift();
     if (next === undefined) this.#inFlight -= 1;
     else next();

@@ -167,7 +167,7 @@ export class Posts {
 
   /** Whether this instance could post more. */
   get hasRoom(): boolean {
-    const { posts, bytes } = this.#roomLeft;
+    const { posts, bytes } = this.#freeRoom;
     return posts > 0 && bytes > 0;
   }
 
@@ -219,7 +219,7 @@ export class Posts {
     return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#lost };
   }
 
-  get #roomLeft(): PostRoom {
+  get #freeRoom(): PostRoom {
     const { posts, bytes } = this.#room;
     return { posts: posts - this.#held.size - this.#given.size, bytes: bytes - this.#bytes };
   }
@@ -247,8 +247,8 @@ export class Posts {
   /** For these servers, or for all. */
   async #claim(database: Queryable, servers?: readonly string[]): Promise<undefined> {
     const run = this.#deps.run();
-    const posts = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
-    const room = { posts, bytes: this.#roomLeft.bytes };
+    const posts = Math.min(MAX_PER_CLAIM, this.#freeRoom.posts);
+    const room = { posts, bytes: this.#freeRoom.bytes };
     const { given, full, again } = await claimPosts(database, run, { ...(servers && { servers }), room });
     for (const post of given) this.#give(post, run);
     for (const serverUuid of full) {
@@ -296,7 +296,7 @@ export class Posts {
     for (const one of moving) this.#moves.add(one);
     try {
       await this.#findLost(run, known.map(idOf), database);
-      await this.#endThoseOfDeadRuns(new Set(moving.map((one) => one.run)), database);
+      await this.#endPostsOfDeadRuns(new Set(moving.map((one) => one.run)), database);
     } catch (error) {
       this.#deadPosters.forget();
       throw error;
@@ -328,12 +328,12 @@ export class Posts {
   /** Finds as many as there is room for; a later poll finds the others. */
   async #findLost(run: string, known: readonly string[], database: Queryable): Promise<void> {
     if (!this.hasRoom) return;
-    const limit = Math.min(MAX_PER_CLAIM, this.#roomLeft.posts);
+    const limit = Math.min(MAX_PER_CLAIM, this.#freeRoom.posts);
     for (const post of await findLostPosts(database, run, { known, limit })) if (this.hasRoom) this.#give(post, run);
   }
 
   /** Leaves those of `mine`: this process moves them to its new run. */
-  async #endThoseOfDeadRuns(mine: ReadonlySet<string>, database: Queryable): Promise<void> {
+  async #endPostsOfDeadRuns(mine: ReadonlySet<string>, database: Queryable): Promise<void> {
     const { clock, log } = this.#deps;
     const dead = this.#deadPosters.seen(await readDeadPosters(database), clock.now());
     const runs = dead.filter((run) => !mine.has(run));
