@@ -74,10 +74,10 @@ async function prove(url: string): Promise<number> {
   await clock.sleep(BEFORE_EACH_MS);
   await load.finish();
   await watch.finish();
-  return verdict(watch, load);
+  return summarize(watch, load);
 }
 
-function verdict(watch: Watch, load: Load): number {
+function summarize(watch: Watch, load: Load): number {
   const complaints = [...load.complaints, ...watch.complaints];
   console.log(
     `${load.accepted} tasks accepted, ${load.commands} of them commands; ${watch.answers} lists of servers read`,
