@@ -11,44 +11,45 @@ import { holding, nop, patience, threeInstances, untilRow } from './support/thre
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('a cancel in every state', async (t) => {
+t.test('a task can be cancelled in every state', async (t) => {
   const { a, b, c, database } = await threeInstances(t);
   const agent = holding(new FakeAgent());
   const cancelled = { status: 'failure', history: [{ name: 'error', event: { error: { code: 'Cancelled' } } }, {}] };
   const early = await b.tasks.create(nop(agent));
-  t.match(await c.tasks.cancel(early.id), cancelled, 'queued: at once');
+  t.match(await c.tasks.cancel(early.id), cancelled, 'a queued task is cancelled at once');
   await agent.connect(a);
   const late = await b.tasks.create(nop(agent));
   await untilRow(database, late.id, (task) => task.accepted_at !== null);
   const waiting = b.tasks.wait(late.id, patience);
-  t.match(await c.tasks.cancel(late.id), { status: 'active', cancel_requested: true }, 'claimed: asked for');
-  t.match(await waiting, cancelled, 'and the agent ends it');
-  await t.rejects(c.tasks.cancel(late.id), TaskEndedError, 'ended: nothing to cancel');
+  t.match(
+    await c.tasks.cancel(late.id),
+    { status: 'active', cancel_requested: true },
+    'a claimed task is asked to end',
+  );
+  t.match(await waiting, cancelled, 'its agent ends it');
+  await t.rejects(c.tasks.cancel(late.id), TaskEndedError, 'an ended task has nothing to cancel');
   await t.rejects(c.tasks.cancel(crypto.randomUUID()), TaskNotFoundError);
   t.match(agent.cancels, [{ id: late.id, attempt: 1 }]);
 });
 
-t.test(
-  'a cancel that meets its task in other hands is sent as soon as they let go, not with the slow poll',
-  async (t) => {
-    const { a, b, database } = await threeInstances(t, { slowPollMs: 600_000 });
-    const agent = holding(new FakeAgent());
-    await agent.connect(a);
-    const { id } = await b.tasks.create(nop(agent));
-    await untilRow(database, id, (task) => task.accepted_at !== null);
-    await database.query('update cnapi_tasks set cancel_requested_at = cnapi_now() where id = $1::uuid', [id]);
-    await database.transaction(async (connection) => {
-      await connection.query('select 1 from cnapi_tasks where id = $1::uuid for update', [id]);
-      const other = await b.tasks.create(nop(agent));
-      await untilRow(database, other.id, (task) => task.accepted_at !== null);
-      t.same(agent.cancels, [], 'its server was claimed for, and it was passed over');
-    });
-    await until(() => agent.cancels.length > 0, 'the cancel');
-    t.match(agent.cancels, [{ id, attempt: 1 }]);
-  },
-);
+t.test('a cancel of a locked task is sent once the lock is released, without the slow poll', async (t) => {
+  const { a, b, database } = await threeInstances(t, { slowPollMs: 600_000 });
+  const agent = holding(new FakeAgent());
+  await agent.connect(a);
+  const { id } = await b.tasks.create(nop(agent));
+  await untilRow(database, id, (task) => task.accepted_at !== null);
+  await database.query('update cnapi_tasks set cancel_requested_at = cnapi_now() where id = $1::uuid', [id]);
+  await database.transaction(async (connection) => {
+    await connection.query('select 1 from cnapi_tasks where id = $1::uuid for update', [id]);
+    const other = await b.tasks.create(nop(agent));
+    await untilRow(database, other.id, (task) => task.accepted_at !== null);
+    t.same(agent.cancels, [], 'its server was claimed for, and the task was skipped');
+  });
+  await until(() => agent.cancels.length > 0, 'the cancel');
+  t.match(agent.cancels, [{ id, attempt: 1 }]);
+});
 
-t.test('a cancel asked for while the agent is away reaches it at its next session', async (t) => {
+t.test('a cancel requested while the agent is away reaches it at its next session', async (t) => {
   const { a, b, database } = await threeInstances(t);
   const agent = holding(new FakeAgent());
   await agent.connect(a);
@@ -63,7 +64,7 @@ t.test('a cancel asked for while the agent is away reaches it at its next sessio
   });
 });
 
-t.test("a step ahead of the database's clock ends nothing that has its time yet", async (t) => {
+t.test("a step ahead of the database's clock ends no task that still has time", async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const a = await startInstance(t, { database, hub: new MemoryHub() });
   const agent = holding(new FakeAgent());
@@ -96,7 +97,7 @@ t.test("a step ahead of the database's clock ends nothing that has its time yet"
   t.match(await a.tasks.get(running), { status: 'active' });
 });
 
-t.test('a task that ended while its agent was away is cancelled there', async (t) => {
+t.test('an agent is told to cancel a task that ended while it was away', async (t) => {
   const { a, b, database } = await threeInstances(t, { slowPollMs: 50, taskOverdueMs: 400 });
   const agent = holding(new FakeAgent());
   await agent.connect(a);
@@ -111,6 +112,6 @@ t.test('a task that ended while its agent was away is cancelled there', async (t
   });
   await agent.connect(b);
   await until(() => agent.cancels.length > 0, 'the cancel');
-  await until(() => agent.acknowledged.includes(id), 'the acknowledgement of the end that came too late');
+  await until(() => agent.acknowledged.includes(id), 'the acknowledgement of the late end');
   t.match(await a.tasks.get(id), { history: [{ event: { error: { code: 'TaskTimeout' } } }, {}] });
 });

@@ -36,7 +36,7 @@ t.test('on Postgres', async (t) => claimTests(t, (await freshDatabase(t, { migra
 t.test('on PGlite', async (t) => claimTests(t, await freshPglite(t, { migrations })));
 
 async function claimTests(t: Test, db: Database): Promise<void> {
-  t.test('a claim numbers the attempt and is given to the run and epoch on the roster row only', async (t) => {
+  t.test('a claim numbers the attempt and needs the run and epoch of the roster row', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid, { params: { sleep: 1 }, timeoutMs: 500 });
     for (const [name, wrong] of [
@@ -50,10 +50,10 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await claim(db, mine), [], 'once');
     await create(db, mine.serverUuid);
     await setUnknown(db, mine.serverUuid);
-    t.same(await claim(db, mine), [], 'nor when a verdict stands against the session');
+    t.same(await claim(db, mine), [], 'nor while a session loss is pending against the session');
   });
 
-  t.test('one claim serves many sessions, each server in the order of its queue', async (t) => {
+  t.test('one claim serves many sessions, and each server in the order of its queue', async (t) => {
     const run = randomUUID();
     const seats = [await seat(db, { run }), await seat(db, { run }), await seat(db)];
     const ids = new Map<string, string[]>();
@@ -66,12 +66,12 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     }
   });
 
-  t.test('a server has something to do from its first queued task to the end of its last one', async (t) => {
+  t.test('a server is busy from its first queued task to the end of its last one', async (t) => {
     const run = randomUUID();
     const [mine, idle] = [await seat(db, { run }), await seat(db, { run })];
     const foreign = await seat(db);
     for (const { serverUuid } of [mine, mine, foreign]) await create(db, serverUuid);
-    t.same(await readBusyServers(db, run), [mine.serverUuid], 'queued, once for both; not of another run');
+    t.same(await readBusyServers(db, run), [mine.serverUuid], 'busy servers of this run, once each');
     const orders = await claim(db, mine);
     t.same(await readBusyServers(db, run), [mine.serverUuid], 'claimed');
     for (const { id, attempt } of orders) await record(db, mine, id, complete(), attempt);
@@ -80,7 +80,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await readBusyServers(db, run), [idle.serverUuid]);
   });
 
-  t.test('a server is given no more params than its connection holds, until it accepts some', async (t) => {
+  t.test('a server gets no more params than its connection holds until it accepts some', async (t) => {
     const mine = await seat(db);
     const ids: string[] = [];
     for (let n = 0; n < 7; n++)
@@ -94,7 +94,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await given(), { ids: [0, 1, 2], isFull: true, isAgain: false });
     t.same(await given(), { ids: [], isFull: true, isAgain: false });
     await accept(0);
-    t.same(await given(), { ids: [3], isFull: true, isAgain: false }, 'one that is larger goes too');
+    t.same(await given(), { ids: [3], isFull: true, isAgain: false }, 'a larger one is given too');
     await accept(1);
     await accept(2);
     t.same(await given(), { ids: [], isFull: true, isAgain: false });
@@ -102,7 +102,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await given(), { ids: [4, 5, 6], isFull: false, isAgain: false });
   });
 
-  t.test('one claim gives a bounded number, in the order of the queue, and says where there is more', async (t) => {
+  t.test('one claim gives a bounded number of tasks, in queue order, and names servers with more', async (t) => {
     const mine = await seat(db);
     for (let n = 0; n < 101; n++) await create(db, mine.serverUuid);
     const { rows } = await db.query<{ id: string }>(
@@ -120,7 +120,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same([second.given.length, second.full, second.again], [1, [], []]);
   });
 
-  t.test('a next session is told of a cancel at once', async (t) => {
+  t.test('the next session is told of a cancel at once', async (t) => {
     const old = await seat(db);
     const id = await create(db, old.serverUuid);
     await claim(db, old);
@@ -134,7 +134,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.match(await claim(db, mine), [{ what: 'cancel', id }]);
   });
 
-  t.test('an agent that ends nothing does not keep others from being told to', async (t) => {
+  t.test('an agent that ends nothing does not keep others from being told to cancel', async (t) => {
     const [deaf, other] = [await seat(db), await seat(db)];
     for (let n = 0; n < 150; n++) await create(db, deaf.serverUuid);
     const id = await create(db, other.serverUuid);
@@ -152,7 +152,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     ]);
     const told = new Set(await all());
     t.ok(told.has(id));
-    t.equal(told.size, 151, 'each of them');
+    t.equal(told.size, 151, 'each task once');
     t.same(await all(), []);
   });
 
@@ -160,17 +160,17 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid);
     await claim(db, mine);
-    t.same(await resendTasks(db, [mine], 5000), [], 'not yet');
+    t.same(await resendTasks(db, [mine], 5000), [], 'not before the deadline');
     await backdate(db, id, 6000);
-    t.same(await resendTasks(db, [{ ...mine, epoch: 2 }], 5000), [], 'not by another epoch');
+    t.same(await resendTasks(db, [{ ...mine, epoch: 2 }], 5000), [], 'not by a session of another epoch');
     t.match(await resendTasks(db, [mine], 5000), [{ id, attempt: 1, epoch: 1 }]);
-    t.same(await resendTasks(db, [mine], 5000), [], 'not at once again');
+    t.same(await resendTasks(db, [mine], 5000), [], 'not again at once');
     await backdate(db, id, 6000);
     await record(db, mine, id, { name: 'accepted' });
-    t.same(await resendTasks(db, [mine], 5000), [], 'not once accepted');
+    t.same(await resendTasks(db, [mine], 5000), [], 'not once it is accepted');
   });
 
-  t.test('an agent that accepts nothing does not keep others from being sent to again', async (t) => {
+  t.test('an agent that accepts nothing does not keep attempts of others from being sent again', async (t) => {
     const [deaf, other] = [await seat(db), await seat(db)];
     for (let n = 0; n < 100; n++) await create(db, deaf.serverUuid, { id: lowUuid(n) });
     const last = await create(db, deaf.serverUuid, { id: `ffffffff${randomUUID().slice(8)}` });
@@ -185,7 +185,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       ]);
     await pass();
     const first = await resendTasks(db, [deaf, other], 5000);
-    t.equal(first.length, 101, 'a bounded number of each server');
+    t.equal(first.length, 101, 'a bounded number per server');
     t.ok(first.some((order) => order.id === id));
     const second = await resendTasks(db, [deaf, other], 5000);
     t.equal(second.length, 1, 'the rest follows');
@@ -193,10 +193,10 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     await pass();
     const third = await resendTasks(db, [deaf], 5000);
     const firstIds = first.map((order) => order.id).filter((sent) => sent !== id);
-    t.same(third.map((order) => order.id).toSorted(), firstIds.toSorted(), 'what was sent longest ago goes first');
+    t.same(third.map((order) => order.id).toSorted(), firstIds.toSorted(), 'the one sent longest ago is first');
   });
 
-  t.test('what no server takes in time ends, and what is taken does not', async (t) => {
+  t.test('a task that no server takes in time ends, and one that is taken does not', async (t) => {
     const mine = await seat(db);
     const [stale, fresh, taken] = [
       await create(db, mine.serverUuid),
@@ -217,30 +217,27 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(
       (await claim(db, mine)).map((order) => order.id),
       [fresh],
-      'what was swept is not claimed',
+      'a swept task is not claimed',
     );
   });
 
-  t.test(
-    'past its timeout a task is cancelled by its authority, and ends by itself if its server is unknown',
-    async (t) => {
-      const mine = await seat(db);
-      const id = await create(db, mine.serverUuid, { timeoutMs: 1000 });
-      await claim(db, mine);
-      await record(db, mine, id, { name: 'started' });
-      await backdate(db, id, 61_000);
-      t.same(await claim(db, mine), [], 'not within its grace');
-      await backdate(db, id, 1000);
-      t.match(await claim(db, mine), [{ what: 'cancel', id }]);
-      t.same(await sweepTasks(db, sweepTimes), [], 'a server that is there is asked');
-      await setUnknown(db, mine.serverUuid);
-      t.same(await sweepTasks(db, sweepTimes), [id]);
-      t.match(await row(db, id), { error: taskEnds.timedOut });
-      t.same(await record(db, mine, id, complete()), [], 'a late end changes nothing');
-    },
-  );
+  t.test('an overdue task is cancelled by its authority, or ended if its server is unknown', async (t) => {
+    const mine = await seat(db);
+    const id = await create(db, mine.serverUuid, { timeoutMs: 1000 });
+    await claim(db, mine);
+    await record(db, mine, id, { name: 'started' });
+    await backdate(db, id, 61_000);
+    t.same(await claim(db, mine), [], 'not within its grace');
+    await backdate(db, id, 1000);
+    t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+    t.same(await sweepTasks(db, sweepTimes), [], 'a live server is asked');
+    await setUnknown(db, mine.serverUuid);
+    t.same(await sweepTasks(db, sweepTimes), [id]);
+    t.match(await row(db, id), { error: taskEnds.timedOut });
+    t.same(await record(db, mine, id, complete()), [], 'a late end changes nothing');
+  });
 
-  t.test('a timeout of 24 days, as was accepted once, makes no sweep and no claim fail', async (t) => {
+  t.test('a timeout of 24 days, as earlier versions accepted, makes no sweep or claim fail', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid, { timeoutMs: 24 * 86_400_000 });
     await claim(db, mine);
@@ -254,7 +251,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await sweepTasks(db, sweepTimes), [id]);
   });
 
-  t.test('a claim cancels only what was asked to end, not what is overdue', async (t) => {
+  t.test('a claim cancels only tasks that were asked to end, not overdue ones', async (t) => {
     const mine = await seat(db);
     const [late, unwanted] = [
       await create(db, mine.serverUuid, { timeoutMs: 1000 }),
@@ -267,7 +264,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.strictSame([given, cancels.map(({ id }) => id)], [[], [unwanted]]);
   });
 
-  t.test('a sweep takes a bounded number, and the rest when it is called again', async (t) => {
+  t.test('a sweep takes a bounded number of tasks, and the rest when it is called again', async (t) => {
     const mine = await seat(db);
     const ids = [
       await create(db, mine.serverUuid),
@@ -284,7 +281,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(swept.toSorted(), ids.toSorted());
   });
 
-  t.test('a task whose agent answers no cancel ends in the end', async (t) => {
+  t.test('a task whose agent answers no cancel ends eventually', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid, { timeoutMs: 1000 });
     await claim(db, mine);
@@ -292,7 +289,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await sweepTasks(db, sweepTimes), [id]);
   });
 
-  t.test('sending an attempt again does not put its deadline off', async (t) => {
+  t.test('sending an attempt again does not put off its deadline', async (t) => {
     const mine = await seat(db);
     const timeoutMs = 1000;
     const asked = await create(db, mine.serverUuid, { timeoutMs });
@@ -308,7 +305,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await sweepTasks(db, sweepTimes), [swept]);
   });
 
-  t.test('at an inventory each decision is carried out once, by the session that has authority', async (t) => {
+  t.test('each inventory decision is carried out once, by the session that has authority', async (t) => {
     const table: [string, InventoryDecision, object][] = [
       ['runs', { kind: 'goes-on', started: true }, { state: 'claimed', attempt: 1 }],
       ['waits', { kind: 'goes-on', started: false }, { state: 'claimed', attempt: 1, started_at: null }],
@@ -319,7 +316,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       const old = await seat(db);
       const id = await create(db, old.serverUuid);
       await claim(db, old);
-      // What an agent says of a task tells that it has it.
+      // Output of a task shows that the agent has it.
       if (decision.kind === 'next-attempt') {
         await record(db, old, id, { name: 'output', stream: 'stdout', offset: 0, text: 'x', bytes: 1 });
       }
@@ -342,10 +339,10 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       if (task === undefined) throw new Error('not inherited');
       const settle = async (session: typeof mine, changes = {}) =>
         (await settleInventory(db, session.run, [{ task: { ...task, ...changes }, session, decision }])).changed;
-      t.same(await settle(old), [], `${name}: not by the session before`);
+      t.same(await settle(old), [], `${name}: not by the previous session`);
       t.same(await settle({ ...mine, run: randomUUID() }), [], `${name}: not by another run`);
-      t.same(await settle(mine, { attempt: 2 }), [], `${name}: not on another attempt`);
-      t.same(await settle(mine, { cancelRequested: true }), [], `${name}: not on a task that was read otherwise`);
+      t.same(await settle(mine, { attempt: 2 }), [], `${name}: not for another attempt`);
+      t.same(await settle(mine, { cancelRequested: true }), [], `${name}: not for a changed task`);
       t.same(await settle(mine), [{ id, ended: name === 'fails' }], name);
       t.match(await row(db, id), expected, name);
       t.same(await settle(mine), [], `${name}: once`);
@@ -353,7 +350,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     }
   });
 
-  t.test('the next attempt is claimed anew, and the end of the one before is passed over', async (t) => {
+  t.test('the next attempt is claimed, and a late end of the previous one is ignored', async (t) => {
     const old = await seat(db);
     const id = await create(db, old.serverUuid);
     await claim(db, old);
@@ -390,5 +387,5 @@ async function claimTests(t: Test, db: Database): Promise<void> {
   });
 }
 
-/** Sorts before nearly all others. */
+/** A server uuid that sorts before nearly all others. */
 const lowUuid = (n: number): string => `0000${1000 + n}${randomUUID().slice(8)}`;

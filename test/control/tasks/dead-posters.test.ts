@@ -6,15 +6,15 @@ const LIMITS = { graceMs: 5_000, maxGapMs: 15_000 };
 const stopped = { run: 'stopped', mayResumeUnderNewRun: false };
 const lapsed = { run: 'lapsed', mayResumeUnderNewRun: true };
 
-t.test('runs whose posts are ended by the last of these polls', async (t) => {
+t.test('a poll ends the posts of runs that are dead long enough', async (t) => {
   const rows: [name: string, polls: (number | 'fails')[], ended: string[]][] = [
-    ['one that stopped, at once', [0], ['stopped']],
-    ['one that was declared dead, not before the grace is over', [0, 4_999], ['stopped']],
-    ['one that was declared dead, after the grace', [0, 5_000], ['stopped', 'lapsed']],
-    ['not after polls that failed, for nobody could take anything over', [0, 4_000, 'fails', 6_000], ['stopped']],
-    ['the grace begins anew after them', [0, 'fails', 6_000, 11_000], ['stopped', 'lapsed']],
-    ['not by an observer that stood still', [0, 15_001], ['stopped']],
-    ['by one that polled late', [0, 15_000], ['stopped', 'lapsed']],
+    ['a run that stopped: at once', [0], ['stopped']],
+    ['a run that was declared dead: not before the grace is over', [0, 4_999], ['stopped']],
+    ['a run that was declared dead: after the grace', [0, 5_000], ['stopped', 'lapsed']],
+    ['none after failed polls, because no instance could take anything over', [0, 4_000, 'fails', 6_000], ['stopped']],
+    ['failed polls restart the grace', [0, 'fails', 6_000, 11_000], ['stopped', 'lapsed']],
+    ['none by an observer that was stopped itself', [0, 15_001], ['stopped']],
+    ['a late poll counts', [0, 15_000], ['stopped', 'lapsed']],
   ];
   for (const [name, polls, ended] of rows) {
     const posters = new DeadPosters(LIMITS);
@@ -27,7 +27,7 @@ t.test('runs whose posts are ended by the last of these polls', async (t) => {
   }
 });
 
-t.test('a run that is gone from one poll is new in the next', async (t) => {
+t.test('a run that is missing from one poll counts as new in the next', async (t) => {
   const posters = new DeadPosters(LIMITS);
   posters.seen([lapsed], 0);
   posters.seen([], 3_000);

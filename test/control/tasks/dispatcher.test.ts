@@ -24,7 +24,7 @@ async function run({ tasks }: Instance, request: TaskRequest) {
   return tasks.wait(id, patience);
 }
 
-t.test('created on one instance, run by the agent of another, awaited on a third', async (t) => {
+t.test('a task created on one instance runs on the agent of another and is awaited on a third', async (t) => {
   const { a, b, c } = await threeInstances(t);
   const agent = new FakeAgent();
   agent.works = ({ id, params }) => agent.complete(id, { echo: params });
@@ -39,7 +39,7 @@ t.test('created on one instance, run by the agent of another, awaited on a third
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
 });
 
-t.test('a timeout of 24 days, as was accepted once, goes out as the longest that an agent understands', async (t) => {
+t.test('a timeout of 24 days, as earlier versions accepted, is sent as the longest an agent supports', async (t) => {
   const { a } = await threeInstances(t);
   const agent = new FakeAgent();
   await agent.connect(a);
@@ -58,7 +58,7 @@ t.test('many waits for many tasks on all instances end', async (t) => {
   );
   const tasks = await Promise.all(ids.flatMap((id) => [a, b, c].map((instance) => instance.tasks.wait(id, patience))));
   t.ok(tasks.every((task) => task.status === 'complete'));
-  t.same(agent.received.map((frame) => frame.id).sort(), [...ids].sort(), 'each was sent once');
+  t.same(agent.received.map((frame) => frame.id).sort(), [...ids].sort(), 'each task was sent once');
   t.match(
     [a, b, c].map((instance) => instance.tasks.stats().waits),
     [0, 0, 0],
@@ -68,14 +68,14 @@ t.test('many waits for many tasks on all instances end', async (t) => {
 t.test('with the bus gone everything still happens, within the slow poll', async (t) => {
   const { a, b, c, hub } = await threeInstances(t, { slowPollNoBusMs: 100 });
   hub.kill();
-  await until(() => ![a, b, c].some((instance) => instance.bus.isHealthy()), 'the bus to count as gone');
+  await until(() => ![a, b, c].some((instance) => instance.bus.isHealthy()), 'the bus to count as lost');
   const agent = new FakeAgent();
   await agent.connect(b);
   const { id } = await a.tasks.create(nop(agent));
   t.match(await c.tasks.wait(id, patience), { status: 'complete' });
 });
 
-t.test('a lost task frame: the same attempt is sent again', async (t) => {
+t.test('after a lost task frame the same attempt is sent again', async (t) => {
   const { a } = await threeInstances(t, { slowPollMs: 50, taskResendMs: 100 });
   const agent = new FakeAgent();
   let lost = 0;
@@ -83,10 +83,10 @@ t.test('a lost task frame: the same attempt is sent again', async (t) => {
   await agent.connect(a);
   t.match(await run(a, nop(agent)), { status: 'complete', attempt: 1 });
   t.ok(agent.received.every(({ attempt }) => attempt === 1));
-  t.ok(lost >= 2, 'once more where the acceptance took long to be stored');
+  t.ok(lost >= 2, 'twice if storing the acceptance took long');
 });
 
-t.test('all that got lost is sent again in one slow poll', async (t) => {
+t.test('all lost frames are sent again in one slow poll', async (t) => {
   const { a, database } = await threeInstances(t);
   const agent = new FakeAgent();
   agent.loses = () => true;
@@ -99,7 +99,7 @@ t.test('all that got lost is sent again in one slow poll', async (t) => {
   for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
 });
 
-t.test('an instance dies after the claim: what the agent has goes on at another, and ends there', async (t) => {
+t.test('when an instance dies after the claim, the task continues at another instance and ends there', async (t) => {
   const { a, b, c } = await threeInstances(t);
   const agent = holding(new FakeAgent());
   await agent.connect(a);
@@ -112,7 +112,7 @@ t.test('an instance dies after the claim: what the agent has goes on at another,
   t.match(await waiting, { status: 'complete', attempt: 1, history: [{ event: { from: 'b' } }] });
 });
 
-t.test('an instance dies between claim and send: the task starts at another as the next attempt', async (t) => {
+t.test('when an instance dies between claim and send, the task starts elsewhere as the next attempt', async (t) => {
   const { a, b } = await threeInstances(t);
   const agent = new FakeAgent();
   agent.loses = ({ epoch }) => epoch === 1;
@@ -139,7 +139,7 @@ t.test('an end that was never acknowledged is recorded by the next instance', as
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
 });
 
-t.test('a lost journal: the outcome is unknown, unless the task may run again', async (t) => {
+t.test('after a lost journal the outcome is unknown, unless the task is idempotent', async (t) => {
   const { a, b } = await threeInstances(t);
   const agent = holding(new FakeAgent());
   await agent.connect(a);
@@ -159,7 +159,7 @@ t.test('a lost journal: the outcome is unknown, unless the task may run again', 
   t.match(await a.tasks.wait(again.id, patience), { status: 'complete', attempt: 2 });
 });
 
-t.test('one idempotency key is one task; with another body it is refused', async (t) => {
+t.test('one idempotency key makes one task, and is refused with another body', async (t) => {
   const { a, b } = await threeInstances(t);
   const agent = new FakeAgent();
   await agent.connect(a);
@@ -169,11 +169,11 @@ t.test('one idempotency key is one task; with another body it is refused', async
   t.same([first.created, second], [true, { id: first.id, created: false }]);
   await t.rejects(b.tasks.create({ ...request, params: {} }), IdempotencyConflictError);
   await b.tasks.wait(first.id, patience);
-  t.match(await b.tasks.create(request), { id: first.id, created: false }, 'after its end too');
+  t.match(await b.tasks.create(request), { id: first.id, created: false }, 'the key finds it after its end too');
   t.equal(agent.received.length, 1);
 });
 
-t.test('a request whose answer was lost finds its task by the key, whatever became of the server', async (t) => {
+t.test('a request whose answer was lost finds its task by the key, whatever happened to the server', async (t) => {
   const { a, b } = await threeInstances(t);
   const request = nop(new FakeAgent(), { idempotencyKey: 'k' });
   t.equal(await b.tasks.known(request), undefined);
@@ -183,7 +183,7 @@ t.test('a request whose answer was lost finds its task by the key, whatever beca
   await t.rejects(b.tasks.known({ ...request, params: { sleep: 1 } }), IdempotencyConflictError);
 });
 
-t.test('a task nobody takes ends', async (t) => {
+t.test('a task that no agent takes ends', async (t) => {
   const { a, b } = await threeInstances(t, { slowPollMs: 50, taskStartByMs: 200 });
   const { id } = await a.tasks.create(nop(new FakeAgent()));
   t.match(await b.tasks.wait(id, patience), {
@@ -192,18 +192,21 @@ t.test('a task nobody takes ends', async (t) => {
   });
 });
 
-t.test('a task the agent does not have is refused where its session is, and ends where it is not', async (t) => {
-  const { a, b } = await threeInstances(t);
-  const agent = new FakeAgent();
-  await agent.connect(a);
-  await t.rejects(a.tasks.create(nop(agent, { name: 'no_such' })), TaskUnknownError);
-  const task = await run(b, nop(agent, { name: 'no_such' }));
-  t.match(task, { status: 'failure', history: [{ event: { error: { code: 'UnknownTask' } } }, {}] });
-  t.equal(agent.received.length, 0);
-});
+t.test(
+  'a cancel of a task the agent does not have is refused by its session and ends the task elsewhere',
+  async (t) => {
+    const { a, b } = await threeInstances(t);
+    const agent = new FakeAgent();
+    await agent.connect(a);
+    await t.rejects(a.tasks.create(nop(agent, { name: 'no_such' })), TaskUnknownError);
+    const task = await run(b, nop(agent, { name: 'no_such' }));
+    t.match(task, { status: 'failure', history: [{ event: { error: { code: 'UnknownTask' } } }, {}] });
+    t.equal(agent.received.length, 0);
+  },
+);
 
 t.test(
-  'an end from an instance that lost its session counts; repeated and unknown ends are acknowledged',
+  'an end from an instance that lost its session counts, and repeated or unknown ends are acknowledged',
   async (t) => {
     const { a, b } = await threeInstances(t);
     const agent = holding(new FakeAgent());
@@ -228,11 +231,11 @@ t.test('a stale run claims nothing', async (t) => {
   b.held.delete(agent.serverUuid);
   const { id } = await a.tasks.create(nop(agent));
   await ghost.connect(a);
-  t.match(await run(a, nop(ghost)), { status: 'complete' }, 'claims went round');
+  t.match(await run(a, nop(ghost)), { status: 'complete' }, 'claims have been made');
   t.match(await row(database, id), { state: 'queued', attempt: 0 });
 });
 
-t.test('an inventory given while the run changes is settled once the row has followed', async (t) => {
+t.test('an inventory given during a change of run is settled once the row has moved', async (t) => {
   const { a, b, database } = await threeInstances(t, { slowPollMs: 50 });
   const agent = new FakeAgent();
   agent.loses = ({ epoch }) => epoch === 1;
@@ -251,7 +254,7 @@ t.test('an inventory given while the run changes is settled once the row has fol
   await until(() => b.tasks.stats().inventories === 0, 'nothing left over');
 });
 
-t.test('a queued task in other hands is claimed as soon as they let go, not with the slow poll', async (t) => {
+t.test('a locked queued task is claimed once the lock is released, without the slow poll', async (t) => {
   const { a, b, database } = await threeInstances(t, { slowPollMs: 600_000 });
   const agent = new FakeAgent();
   const { id } = await b.tasks.create(nop(agent));
@@ -260,7 +263,7 @@ t.test('a queued task in other hands is claimed as soon as they let go, not with
     await agent.connect(a);
     const other = await b.tasks.create(nop(agent));
     t.match(await b.tasks.wait(other.id, patience), { status: 'complete' }, 'its server was claimed for');
-    t.match(await row(database, id), { state: 'queued' }, 'and it was passed over');
+    t.match(await row(database, id), { state: 'queued' }, 'the task was skipped');
   });
   t.match(await b.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
 });
@@ -274,7 +277,7 @@ t.test('more tasks than one claim gives are all taken', async (t) => {
   t.ok(tasks.every((task) => task.status === 'complete' && task.attempt === 1));
 });
 
-t.test('one task that cannot be read keeps no other from being sent', async (t) => {
+t.test('one unreadable task does not keep others from being sent', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   let unreadable: string | undefined;
   const failing: Database = Object.create(database, {
@@ -296,7 +299,7 @@ t.test('one task that cannot be read keeps no other from being sent', async (t) 
   for (const id of ids) if (id !== unreadable) t.match(await a.tasks.wait(id, patience), { status: 'complete' });
   t.match(await row(database, unreadable), { state: 'claimed' });
 
-  // The slow poll goes on as well: what is sent again comes after it.
+  // The slow poll continues as well: attempts that are sent again come after it.
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where id = $1::uuid`, [unreadable]);
   agent.loses = () => true;
   const late = await a.tasks.create(nop(agent));
@@ -311,7 +314,7 @@ t.test('one task that cannot be read keeps no other from being sent', async (t) 
   t.match(await a.tasks.wait(ids[3] as string, patience), { status: 'complete', attempt: 1 });
 });
 
-t.test('beside a database that answers nothing, stopping takes a moment', async (t) => {
+t.test('a stop takes a moment even if the database does not answer', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const gate = Promise.withResolvers<void>();
   let isFrozen = false;
@@ -338,7 +341,7 @@ t.test('beside a database that answers nothing, stopping takes a moment', async 
   await t.rejects(waiting, WaitStoppedError);
 });
 
-t.test('large tasks reach an agent as it takes them', async (t) => {
+t.test('large tasks are sent as the agent accepts them', async (t) => {
   const { a } = await threeInstances(t);
   const agent = new FakeAgent();
   let isDeaf = true;
@@ -349,14 +352,14 @@ t.test('large tasks reach an agent as it takes them', async (t) => {
     Array.from({ length: 20 }, async () => (await a.tasks.create(nop(agent, { params }))).id),
   );
   await until(() => a.tasks.stats().sent > 0, 'the first');
-  t.ok(a.tasks.stats().sent <= 5, 'not more than fits');
+  t.ok(a.tasks.stats().sent <= 5, 'no more than fits');
   isDeaf = false;
   await a.database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
   a.tasks.pollSoon();
   for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
 });
 
-t.test('a database that stops for a while: nothing is lost, waits go on', async (t) => {
+t.test('a database outage loses nothing, and waits continue', async (t) => {
   const server = await startTestPostgres({ fast: false });
   t.teardown(() => server.close());
   const database = openDatabase(server.url, { connectTimeoutMs: 500 });
@@ -380,7 +383,7 @@ t.test('a database that stops for a while: nothing is lost, waits go on', async 
   agent.complete(id, { during: 'outage' });
   await t.rejects(a.tasks.create(nop(agent)), DatabaseUnavailableError);
   const later = b.tasks.wait(id, patience);
-  t.same(agent.acknowledged, [], 'what is not recorded is not acknowledged');
+  t.same(agent.acknowledged, [], 'an end that is not recorded is not acknowledged');
   await server.start();
   t.match(await waiting, { status: 'complete', history: [{ event: { during: 'outage' } }] });
   t.match(await later, { status: 'complete' });

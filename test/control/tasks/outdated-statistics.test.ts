@@ -1,6 +1,7 @@
 /**
- * After `vacuum` found nothing unfinished, Postgres assumes one row in each index of unfinished tasks. Then a burst comes:
- * what each statement reads must grow with what it is asked for, and not with the square of it.
+ * After a `vacuum` that found no unfinished tasks, Postgres assumes one row in each index of
+ * unfinished tasks. Then a burst arrives: what each statement reads must grow with what it is asked
+ * for, and not with its square.
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
@@ -22,12 +23,12 @@ import { migrations, newTask, overdueMs, resendMs } from './support/task-databas
 
 const SERVERS = 400;
 const ENDED = 100_000;
-/** Rows of tasks that a statement may read for each server. A square would be 400. */
+/** Rows of tasks that a statement may read per server. Reading the square would be 400. */
 const READS_PER_SERVER = 25;
 
 t.test('with statistics from before a burst no statement reads more than its share', async (t) => {
   const { open } = await freshDatabase(t, { migrations });
-  // Rows are counted, not seconds.
+  // The test counts rows, not seconds.
   const database = open({ statementTimeoutMs: 120_000 });
   const run = randomUUID();
   const sessions = Array.from({ length: SERVERS }, () => ({
@@ -54,10 +55,10 @@ t.test('with statistics from before a burst no statement reads more than its sha
     [servers, SERVERS, ENDED],
   );
   await database.query('vacuum analyze cnapi_tasks');
-  // Nothing may analyze the table meanwhile.
+  // Nothing may analyze the table during the test.
   await database.query('alter table cnapi_tasks set (autovacuum_enabled = off)');
 
-  /** Rows of tasks read by `work`. */
+  /** The number of rows of tasks read by `work`. */
   async function readsOf(work: (connection: Queryable) => Promise<unknown>): Promise<number> {
     return database.transaction(async (connection) => {
       const read = async () => {

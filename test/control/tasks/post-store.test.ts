@@ -1,4 +1,7 @@
-/** Who posts what to old agents, and what becomes of it: the statements, in turn and in forced pairs (law 5). */
+/**
+ * Who posts what to legacy agents, and how posts end: the statements, one after another and in
+ * forced pairs (law 5).
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { readInherited } from '../../../lib/control/tasks/claim-store.ts';
@@ -36,7 +39,7 @@ import {
 
 const ids = (orders: readonly { id: string }[]) => orders.map((order) => order.id);
 
-t.test('posts of tasks', async (t) => {
+t.test('statements about posts', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
   const db = open({ maxConnections: 10 });
   const run = await liveRun(db);
@@ -51,7 +54,7 @@ t.test('posts of tasks', async (t) => {
     return made;
   }
 
-  t.test('a claim numbers the attempt and names the run; the order has what is to be posted', async (t) => {
+  t.test('a claim numbers the attempt and names the run, and its order says what to post', async (t) => {
     const { serverUuid, id } = await queued({ params: { a: 1 }, timeoutMs: 7, requestId: 'r' });
     t.match(await claimPostsFor(db, run, { servers: [serverUuid] }), [
       {
@@ -70,7 +73,7 @@ t.test('posts of tasks', async (t) => {
     t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
   });
 
-  t.test('only servers with old agents, running, and only a run that is live', async (t) => {
+  t.test('a claim needs a running server with a legacy agent, and a live run', async (t) => {
     const linked = await seat(db);
     await create(db, linked.serverUuid);
     const gone = await queued();
@@ -85,17 +88,17 @@ t.test('posts of tasks', async (t) => {
     t.same(
       await claim(db, { ...linked, serverUuid: here.serverUuid }),
       [],
-      "no session is given what is an old agent's",
+      'no session is given tasks of a legacy agent',
     );
   });
 
-  t.test('all servers with old agents are served when none are named', async (t) => {
+  t.test('all servers with legacy agents are served if none are named', async (t) => {
     const made = [await queued(), await queued(), await queued()];
     const orders = await claimPostsFor(db, run);
     t.ok(made.every(({ id }) => ids(orders).includes(id)));
   });
 
-  t.test('a server has so many at once, over all instances, and so many bytes', async (t) => {
+  t.test('a server has a bounded number of posts and bytes at once, over all instances', async (t) => {
     const serverUuid = await oldServer(db);
     const made: string[] = [];
     for (let n = 0; n < 5; n++) made.push(await create(db, serverUuid, { params: { n } }));
@@ -109,7 +112,7 @@ t.test('posts of tasks', async (t) => {
     t.same(await claimPostsFor(db, run, bounds), []);
     await record(db, { serverUuid } as Seat, made[0] ?? '', complete());
     const small = await claimPosts(db, run, { ...bounds, ofServer: { posts: 9, bytes: 15 } });
-    t.same([ids(small.given), small.full], [[made[3]], [serverUuid]], 'one over the bytes, and no more');
+    t.same([ids(small.given), small.full], [[made[3]], [serverUuid]], 'one task over the bytes, and no more');
     t.same(ids(await claimPostsFor(db, run, { ...bounds, ofServer: { posts: 9, bytes: 1_000 } })), [made[4]]);
   });
 
@@ -121,7 +124,7 @@ t.test('posts of tasks', async (t) => {
     t.equal((await claimPostsFor(db, run, options)).length, 1);
   });
 
-  t.test('what a lost answer had claimed is found again, what is held is not', async (t) => {
+  t.test('a claim whose answer was lost is found again, and posts that are held are not', async (t) => {
     const mine = await liveRun(db);
     const held = await posted(mine);
     const lost = await posted(mine);
@@ -132,7 +135,7 @@ t.test('posts of tasks', async (t) => {
     t.same(await findLostPosts(db, mine, { known, limit: 9 }), []);
   });
 
-  t.test('dead runs with posts, and which of them may go on, whatever the clock says of their end', async (t) => {
+  t.test('dead runs with posts are listed whatever the clock says of their end', async (t) => {
     const [stopped, lapsed, forgotten] = [await liveRun(db), await liveRun(db), await liveRun(db)];
     for (const one of [stopped, lapsed, forgotten]) await posted(one);
     await posted();
@@ -153,11 +156,11 @@ t.test('posts of tasks', async (t) => {
     t.same(await readDeadPosters(db), []);
   });
 
-  t.test('those of a dead run end as unknown, also an idempotent one: two attempts might run at once', async (t) => {
+  t.test('posts of a dead run end as unknown even if idempotent, because two attempts might run at once', async (t) => {
     const dead = await liveRun(db);
     const [one, two, three] = [await posted(dead), await posted(dead, { idempotent: true }), await posted()];
     await killRun(db, dead);
-    t.equal((await endPosts(db, [dead], 1)).length, 1, 'so many at once');
+    t.equal((await endPosts(db, [dead], 1)).length, 1, 'a bounded number at once');
     t.equal((await endPosts(db, [dead])).length, 1);
     t.same(await endPosts(db, [dead]), []);
     t.match(await row(db, one.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
@@ -170,7 +173,7 @@ t.test('posts of tasks', async (t) => {
     );
   });
 
-  t.test('a run that goes on under a new name takes its posts along', async (t) => {
+  t.test('a run that continues under a new id takes its posts along', async (t) => {
     const [from, to] = [await liveRun(db), await liveRun(db)];
     const [one, two] = [await posted(from), await posted(from)];
     const others = await posted();
@@ -179,11 +182,11 @@ t.test('posts of tasks', async (t) => {
     const all = [one.id, two.id, others.id];
     const answer = { moved: new Set([one.id]), locked: new Set() };
     t.same(await movePosts(db, { from, to }, all), answer);
-    t.same(await movePosts(db, { from, to }, all), answer, 'again is harmless');
+    t.same(await movePosts(db, { from, to }, all), answer, 'a repetition is harmless');
     t.same(await endPosts(db, [from]), []);
   });
 
-  t.test('cancel: queued ends, posted cannot be asked for', async (t) => {
+  t.test('a cancel ends a queued task and cannot stop a posted one', async (t) => {
     const { serverUuid, id } = await queued();
     t.match(await cancelTask(db, id), { isEnded: true });
     t.match(await row(db, id), { state: 'ended', error: taskEnds.cancelled });
@@ -194,7 +197,7 @@ t.test('posts of tasks', async (t) => {
   });
 
   t.test(
-    "the server comes back with a new agent: what was posted is its poster's, what is queued the session's",
+    'after a change to a linked agent, posts stay with their poster and queued tasks go to the session',
     async (t) => {
       const { serverUuid, id } = await posted();
       const next = await create(db, serverUuid);
@@ -206,7 +209,7 @@ t.test('posts of tasks', async (t) => {
     },
   );
 
-  t.test('posted, and the server unknown past the timeout: any instance ends it', async (t) => {
+  t.test('any instance ends a posted task past its timeout if the server is unknown', async (t) => {
     const { serverUuid, id } = await posted(run, { timeoutMs: 1_000 });
     await backdate(db, id, 60_000);
     await setUnknown(db, serverUuid);
@@ -216,7 +219,7 @@ t.test('posts of tasks', async (t) => {
     t.match(await row(db, id), { error: taskEnds.timedOut });
   });
 
-  t.test('concurrent pairs', async (t) => {
+  t.test('concurrent statements about posts in both orders', async (t) => {
     const leg = <Result>(name: string, work: () => Promise<Result>): Leg<Result> => ({ name, run: work });
     const posting = (serverUuid: string, by = run) =>
       leg<PostOrder[]>('claim posts', () => claimPostsFor(db, by, { servers: [serverUuid] }));
@@ -227,20 +230,20 @@ t.test('posts of tasks', async (t) => {
     const claimSql = (serverUuid: string, by = run) =>
       `select * from cnapi_claim_for_posts('${by}', '{${serverUuid}}', 100, 1000000, 100, 1000000)`;
 
-    t.test('two instances claim: one of them posts', async (t) => {
+    t.test('of two instances that claim one task, one posts it', async (t) => {
       const { serverUuid, id } = await queued();
       const other = await liveRun(db);
       const [skipped] = await runBehindLock<[ClaimedPosts]>(url, lockServer(serverUuid), [
         leg('claim posts', () => claimPosts(db, run, { servers: [serverUuid], room: { posts: 9, bytes: 1_000 } })),
       ]);
-      t.match(skipped, { given: [], again: [serverUuid] }, 'a locked row is skipped, and asked for again');
+      t.match(skipped, { given: [], again: [serverUuid] }, 'a locked row is skipped and has to be claimed again');
       t.same(ids(await claimPostsFor(db, run, { servers: [serverUuid] })), [id]);
       const two = await queued();
       t.same(await runBehindLock<[PostOrder[]]>(url, claimSql(two.serverUuid, other), [posting(two.serverUuid)]), [[]]);
       t.equal(await postedBy(db, two.id), other);
     });
 
-    t.test('two instances claim: the bound of the server holds over both', async (t) => {
+    t.test('of two instances that claim, both respect the limit of the server', async (t) => {
       const { serverUuid } = await queued();
       await create(db, serverUuid);
       await create(db, serverUuid);
@@ -272,7 +275,7 @@ t.test('posts of tasks', async (t) => {
       t.same(await readInherited(db, [mine], 9), []);
     });
 
-    t.test('a session claims while the server falls back to an old agent, in both orders', async (t) => {
+    t.test('a session claims while the server falls back to a legacy agent, in both orders', async (t) => {
       const mine = await seat(db);
       const id = await create(db, mine.serverUuid);
       const falling = leg('heartbeat', () => setRunningByHeartbeats(db, mine.serverUuid));
@@ -294,7 +297,7 @@ t.test('posts of tasks', async (t) => {
       t.equal(await postedBy(db, next), null);
     });
 
-    t.test('a verdict then claim of posts: nothing is posted to a server that is unknown', async (t) => {
+    t.test('session loss then claim of posts: nothing is posted to a server that is unknown', async (t) => {
       const { serverUuid } = await queued();
       const judging = leg('verdict', () => setUnknown(db, serverUuid));
       const [, orders] = await runBehindLock<[unknown, PostOrder[]]>(url, lockServer(serverUuid), [
@@ -304,7 +307,7 @@ t.test('posts of tasks', async (t) => {
       t.same(orders, []);
     });
 
-    t.test('cancel and claim of posts: it ends and is not posted, or is posted and goes on', async (t) => {
+    t.test('cancel and claim of posts: the task ends without a post, or is posted and continues', async (t) => {
       const one = await queued();
       const cancelSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${one.id}'`;
       t.same(await runBehindLock<[PostOrder[]]>(url, cancelSql, [posting(one.serverUuid)]), [[]]);
@@ -316,15 +319,19 @@ t.test('posts of tasks', async (t) => {
       t.match(await row(db, two.id), { state: 'claimed', cancel_requested_at: null });
     });
 
-    t.test("the end of a dead run's posts and their move to its new one: one of them applies", async (t) => {
+    t.test("of ending a dead run's posts and moving them to its new run, only one applies", async (t) => {
       const [from, to] = [await liveRun(db), await liveRun(db)];
       const one = await posted(from);
       await killRun(db, from, 60_000);
       const moving = (id: string) => leg('move', () => movePosts(db, { from, to }, [id]));
       const endSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${one.id}'`;
       const inUse = { moved: new Set<string>(), locked: new Set([one.id]) };
-      t.same(await runBehindLock<[MovedPosts]>(url, endSql, [moving(one.id)]), [inUse], 'it is not waited for');
-      t.same(await movePosts(db, { from, to }, [one.id]), { moved: new Set(), locked: new Set() }, 'it has ended');
+      t.same(await runBehindLock<[MovedPosts]>(url, endSql, [moving(one.id)]), [inUse], 'it does not wait for the row');
+      t.same(
+        await movePosts(db, { from, to }, [one.id]),
+        { moved: new Set(), locked: new Set() },
+        'the post has ended',
+      );
       t.match(await row(db, one.id), { state: 'ended' });
       const two = await liveRun(db).then((alive) => posted(alive));
       const moveSql = `update cnapi_tasks set posted_by = '${run}' where id = '${two.id}'`;
@@ -336,7 +343,7 @@ t.test('posts of tasks', async (t) => {
       t.match(await row(db, two.id), { state: 'claimed' });
     });
 
-    t.test('the answer and the end for want of a poster: the first one stands', async (t) => {
+    t.test('of the answer and the end for lack of a poster, the first stands', async (t) => {
       const dead = await liveRun(db);
       const { serverUuid, id } = await posted(dead);
       await killRun(db, dead);

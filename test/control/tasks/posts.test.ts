@@ -1,4 +1,4 @@
-/** The driver of posts over a real database; agents are answers that the test gives when it likes. */
+/** The driver of posts over a real database. The test answers in place of the agents. */
 import pg from 'pg';
 import t from 'tap';
 import type { LegacyTaskSender, PostedEnd, PostedTask } from '../../../lib/control/tasks/legacy-task-sender.ts';
@@ -19,7 +19,7 @@ import { until } from '../../support/until.ts';
 import { killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
 import { create, migrations, row } from './support/task-database.ts';
 
-/** Agents reached by this instance: answers when the test says so. */
+/** Agents reached by this instance. They answer when the test says so. */
 class ScriptedMessenger implements LegacyTaskSender {
   readonly posted: PostedTask[] = [];
   readonly timeouts: number[] = [];
@@ -42,7 +42,7 @@ class ScriptedMessenger implements LegacyTaskSender {
   }
 }
 
-/** What `readPosts` asks. */
+/** The text of the query of `readPosts`. */
 const READS_POSTS = /select id, server_uuid, attempt, name, params/;
 const CLAIMS_POSTS = /cnapi_claim_for_posts/;
 const READS_DEAD_POSTERS = /end_reason = 'lapsed'/;
@@ -51,7 +51,7 @@ const READS_DEAD_POSTERS = /end_reason = 'lapsed'/;
 class Failing implements Queryable {
   readonly #database: Queryable;
   readonly #text: RegExp;
-  /** Of a statement about these tasks or servers. */
+  /** The failure of a statement about these tasks or servers. */
   failure: (ids: readonly string[]) => Error | undefined = () => undefined;
   failed = 0;
 
@@ -73,7 +73,7 @@ interface World {
   hub: MemoryHub;
 }
 
-/** An instance's posts; `records` says whether ends reach the database now. */
+/** An instance's posts; `records` says whether ends reach the database at the moment. */
 async function instance(t: Teardown, { database, hub }: World, options: { room?: PostRoom } = {}) {
   const made = {
     run: await liveRun(database),
@@ -87,7 +87,8 @@ async function instance(t: Teardown, { database, hub }: World, options: { room?:
   const record = (subject: ReportSubject, report: EndReport, acknowledge: () => void) => {
     made.told += 1;
     if (!made.records) return;
-    // While another statement has the row, nothing is stored: the slow poll tells the end again.
+    // While another statement has locked the row, nothing is stored: the slow poll reports the end
+    // again.
     void recordReports(database, [{ subject, report }]).then(({ locked }) => {
       if (locked.length === 0) acknowledge();
     });
@@ -116,7 +117,7 @@ t.test('posts', async (t) => {
   const { database, url } = await freshDatabase(t, { migrations });
   const world = (): World => ({ database, hub: new MemoryHub() });
 
-  t.test('a hint: claimed, posted once, recorded, forgotten', async (t) => {
+  t.test('after a hint a task is claimed, posted once, recorded and forgotten', async (t) => {
     const one = await instance(t, world());
     const serverUuid = await oldServer(database);
     const id = await create(database, serverUuid, { timeoutMs: 1_000, requestId: 'r', params: { a: 1 } });
@@ -133,7 +134,7 @@ t.test('posts', async (t) => {
     t.equal(one.messenger.posted.length, 1);
   });
 
-  t.test('no hint came: the slow poll of any instance finds it, and one instance posts', async (t) => {
+  t.test('without a hint the slow poll of any instance finds the task, and one instance posts it', async (t) => {
     const zone = world();
     const [one, two] = [await instance(t, zone), await instance(t, zone)];
     const made = await Promise.all(Array.from({ length: 10 }, async () => create(database, await oldServer(database))));
@@ -148,7 +149,7 @@ t.test('posts', async (t) => {
     await until(() => one.posts.stats().postsInFlight + two.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('an instance that retires, or is full, offers what comes to the others', async (t) => {
+  t.test('an instance that retires or is full offers new tasks to the others', async (t) => {
     const zone = world();
     const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
     const first = await create(database, await oldServer(database));
@@ -158,14 +159,14 @@ t.test('posts', async (t) => {
     const full = await oldServer(database);
     const second = await create(database, full);
     one.posts.hint(full);
-    await until(() => two.messenger.posted.length === 1, 'the second, elsewhere');
+    await until(() => two.messenger.posted.length === 1, 'the second post, at the other instance');
     one.messenger.answer(first);
     await until(() => one.posts.stats().postsInFlight === 0, 'the end of the first');
     one.posts.retire();
     const left = await oldServer(database);
     const third = await create(database, left);
     one.posts.hint(left);
-    await until(() => two.messenger.posted.length === 2, 'the third, elsewhere');
+    await until(() => two.messenger.posted.length === 2, 'the third post, at the other instance');
     t.same(
       two.messenger.posted.map(({ id }) => id),
       [second, third],
@@ -180,16 +181,16 @@ t.test('posts', async (t) => {
     const made: string[] = [];
     for (let n = 0; n < 130; n++) made.push(await create(database, serverUuid));
     one.posts.hint(serverUuid);
-    await until(() => one.messenger.posted.length === 128, 'as many as one server is given');
+    await until(() => one.messenger.posted.length === 128, 'as many posts as one server may have');
     one.messenger.answer(made[5] ?? '');
-    await until(() => one.messenger.posted.length === 129, 'one more');
+    await until(() => one.messenger.posted.length === 129, 'one more post');
     for (const id of made) one.messenger.answer(id);
-    await until(() => one.messenger.posted.length === 130, 'the last one');
+    await until(() => one.messenger.posted.length === 130, 'the last post');
     one.messenger.answer(made[129] ?? '');
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('the answer to a claim was lost: it is posted by the slow poll, once', async (t) => {
+  t.test('after a lost answer to a claim the slow poll posts the task, once', async (t) => {
     const one = await instance(t, world());
     const serverUuid = await oldServer(database);
     const id = await create(database, serverUuid);
@@ -203,7 +204,7 @@ t.test('posts', async (t) => {
     t.match(await row(database, id), { outcome: 'complete', attempt: 1 });
   });
 
-  t.test('of what lost answers had claimed as much is posted as there is room for', async (t) => {
+  t.test('tasks claimed by lost answers are posted only as far as there is room', async (t) => {
     const one = await instance(t, world(), { room: { posts: 2, bytes: 1_000 } });
     const made: string[] = [];
     for (let n = 0; n < 5; n++) made.push(await create(database, await oldServer(database)));
@@ -220,7 +221,7 @@ t.test('posts', async (t) => {
     t.same(one.messenger.posted.map(({ id }) => id).toSorted(), made.toSorted());
   });
 
-  t.test('what is claimed and cannot be read yet takes room', async (t) => {
+  t.test('a task that is claimed and cannot be read yet takes up room', async (t) => {
     const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
     const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
@@ -241,7 +242,7 @@ t.test('posts', async (t) => {
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('one task that cannot be read keeps no other from being posted', async (t) => {
+  t.test('one unreadable task does not keep others from being posted', async (t) => {
     const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing });
     const made: string[] = [];
@@ -265,17 +266,17 @@ t.test('posts', async (t) => {
     const inUse = servers[3] ?? '';
     failing.failure = (claimed) => (claimed.includes(inUse) ? new DatabaseBusyError('locked') : undefined);
     for (const serverUuid of servers) one.posts.hint(serverUuid);
-    await until(() => one.messenger.posted.length === 6, 'the others');
+    await until(() => one.messenger.posted.length === 6, 'the posts to the others');
     const late = await create(database, await oldServer(database));
     one.posts.hint((await row(database, late)).server_uuid);
-    await until(() => one.messenger.posted.length === 7, 'one that comes later');
+    await until(() => one.messenger.posted.length === 7, 'a later post');
     failing.failure = () => undefined;
-    await until(() => one.messenger.posted.length === 8, 'the one that was in use, without a slow poll');
+    await until(() => one.messenger.posted.length === 8, 'the locked task to be posted without a slow poll');
     for (const id of [...made, late]) one.messenger.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('a slow poll that cannot go on delays no hint', async (t) => {
+  t.test('a blocked slow poll delays no hint', async (t) => {
     const failing = new Failing(database, READS_DEAD_POSTERS);
     const one = await instance(t, { ...world(), database: failing });
     failing.failure = () => new DatabaseBusyError('slow');
@@ -288,12 +289,12 @@ t.test('posts', async (t) => {
     one.messenger.answer(id);
     const unhinted = await create(database, await oldServer(database));
     failing.failure = () => undefined;
-    await until(() => one.messenger.posted.length === 2, 'the poll to go on');
+    await until(() => one.messenger.posted.length === 2, 'the poll to continue');
     one.messenger.answer(unhinted);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('a server whose row was in use is claimed for when there is room again, and offered until then', async (t) => {
+  t.test('a server with a locked row is claimed for when there is room again, and offered until then', async (t) => {
     const zone = world();
     const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
     const offered = new Set<unknown>();
@@ -318,24 +319,24 @@ t.test('posts', async (t) => {
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('an end that is not recorded is told again by the slow poll', async (t) => {
+  t.test('an unrecorded end is reported again by the slow poll', async (t) => {
     const one = await instance(t, world());
     const id = await create(database, await oldServer(database));
     one.posts.poll();
     await until(() => one.messenger.posted.length === 1, 'the post');
     one.records = false;
     one.messenger.answer(id);
-    await until(() => one.told >= 1, 'the end to be told');
+    await until(() => one.told >= 1, 'the end to be reported');
     one.records = true;
     one.posts.poll();
     await until(() => one.posts.stats().postsInFlight === 0, 'it to be recorded');
     t.match(await row(database, id), { outcome: 'complete' });
   });
 
-  t.test("a run declared dead that goes on moves its posts; a dead one's are ended by another instance", async (t) => {
+  t.test('a run declared dead that continues moves its posts; another instance ends those of a dead one', async (t) => {
     const zone = world();
     const one = await instance(t, zone);
-    // It has no room: it claims nothing.
+    // It has no room, so it claims nothing.
     const two = await instance(t, zone, { room: { posts: 0, bytes: 0 } });
     const id = await create(database, await oldServer(database));
     one.posts.poll();
@@ -344,17 +345,17 @@ t.test('posts', async (t) => {
     const last = await create(database, await oldServer(database));
     await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [stopped]);
     await killRun(database, stopped);
-    // Only the database's clock says that it died long ago; that clock may just have been set.
+    // Only the database's clock says that it died long ago, and that clock may just have been set.
     await killRun(database, one.run, 3_600_000);
     two.posts.poll();
-    await until(() => two.ended.includes(last), 'those of a run that stopped to be ended at once');
+    await until(() => two.ended.includes(last), 'the posts of a stopped run to be ended at once');
     t.match(await row(database, id), { state: 'claimed' });
     const next = await liveRun(database);
     one.run = next;
     await create(database, await oldServer(database));
     one.posts.poll();
-    // What is claimed by a poll comes last in it.
-    await until(() => one.messenger.posted.length === 2, 'the poll to be through');
+    // Tasks that a poll claims come last in it.
+    await until(() => one.messenger.posted.length === 2, 'the poll to finish');
     await until(async () => (await postedBy(database, id)) === next, 'the first to be moved');
     await killRun(database, next);
     two.posts.poll();
@@ -363,10 +364,10 @@ t.test('posts', async (t) => {
     t.equal(two.posts.stats().postsLost, 3);
     one.run = await liveRun(database);
     one.posts.poll();
-    await until(() => one.posts.stats().postsInFlight === 0, 'the first to let go');
+    await until(() => one.posts.stats().postsInFlight === 0, 'the first to release it');
   });
 
-  t.test('a post whose row is in use is moved to the new run a moment later; the others at once', async (t) => {
+  t.test('a post with a locked row is moved to the new run a moment later, the others at once', async (t) => {
     const one = await instance(t, world());
     const ids = [await create(database, await oldServer(database)), await create(database, await oldServer(database))];
     one.posts.poll();
@@ -378,13 +379,13 @@ t.test('posts', async (t) => {
       one.posts.poll();
       await until(async () => (await postedBy(database, ids[1] ?? '')) === one.run, 'the other one to be moved');
     });
-    await until(async () => (await postedBy(database, ids[0] ?? '')) === one.run, 'the first one, too');
+    await until(async () => (await postedBy(database, ids[0] ?? '')) === one.run, 'the first one to be moved too');
     for (const id of ids) one.messenger.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
     for (const id of ids) t.match(await row(database, id), { outcome: 'complete' });
   });
 
-  t.test('stop: what is posted ends as unknown, at once', async (t) => {
+  t.test('a stop ends posted tasks as unknown at once', async (t) => {
     const one = await instance(t, world());
     const id = await create(database, await oldServer(database));
     one.posts.poll();

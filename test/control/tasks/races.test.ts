@@ -1,6 +1,7 @@
 /**
- * The concurrent pairs of the tasks on real Postgres, each behind a forced lock wait, in both orders (law 5). Whatever the
- * order: one end, no claim by a session that is over, nothing that was cancelled or swept is claimed.
+ * The concurrent pairs of the tasks on real Postgres, each behind a forced lock wait, in both
+ * orders (law 5). In either order a task has one end, no ended session claims anything, and no
+ * cancelled or swept task is claimed.
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
@@ -38,7 +39,7 @@ import {
   setUnknown,
 } from './support/task-database.ts';
 
-t.test('concurrent pairs', async (t) => {
+t.test('concurrent statements about tasks in both orders', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
   const db = open({ maxConnections: 10 });
 
@@ -48,14 +49,14 @@ t.test('concurrent pairs', async (t) => {
   const sweeping = leg<string[]>('sweep', () => sweepTasks(db, { startByMs: 30_000, overdueMs }));
   const completing = (mine: Seat, id: string, result = {}) =>
     leg<ChangedTask[]>('end', () => record(db, mine, id, complete(result)));
-  /** As the other statement of the pair, in progress. A report never waits for a row that is in use. */
+  /** The other statement of the pair, in progress. A report never waits for a locked row. */
   const endSql = ({ serverUuid }: Seat, id: string, result = '{}') =>
     `select * from cnapi_store_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
       array['${result}'], '{null}', '{null}', '{0}', 1000, 1000, null)`;
   const lockTask = (id: string) => `select 1 from cnapi_tasks where id = '${id}' for update`;
   const lockServer = ({ serverUuid }: Seat) =>
     `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
-  /** As the other statement of the pair, in progress. */
+  /** The other statement of the pair, in progress. */
   const claimSql = ({ run, serverUuid, epoch, journalId }: Seat) =>
     `select * from cnapi_claim_for_sessions('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 5000,
       100, 100, 1000000, 100, 1000000, 100)`;
@@ -71,7 +72,7 @@ t.test('concurrent pairs', async (t) => {
     await claim(db, made.mine);
     return made;
   }
-  /** Claimed by a session that is over; the new one is about to settle it. */
+  /** A task claimed by a session that is over, which the new session is about to settle. */
   async function inherited() {
     const { mine: old, id } = await claimed();
     const mine = await accept(db, old);
@@ -79,7 +80,7 @@ t.test('concurrent pairs', async (t) => {
     if (task === undefined) throw new Error('not inherited');
     const settling = (decision: InventoryDecision) =>
       leg<WrittenTasks>('inventory', () => settleInventory(db, mine.run, [{ task, session: mine, decision }]));
-    /** As the other statement of the pair, in progress: back into the queue. */
+    /** The other statement of the pair, in progress: puts the task back into the queue. */
     const settleSql = `select * from cnapi_settle_inventories('${mine.run}', '{${id}}', '{${mine.serverUuid}}', '{${mine.epoch}}',
       '{${mine.journalId}}', '{1}', '{false}', '{again}', '{null}')`;
     return { old, mine, id, settling, settleSql };
@@ -102,14 +103,14 @@ t.test('concurrent pairs', async (t) => {
     t.match(await readInherited(db, [next], 100), [{ id, attempt: 1 }]);
   });
 
-  t.test('a verdict then claim: nothing is claimed for a server that is unknown', async (t) => {
+  t.test('session loss then claim: nothing is claimed for a server that is unknown', async (t) => {
     const { mine } = await queued();
     const judging = leg('verdict', () => setUnknown(db, mine.serverUuid));
     await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [judging, claiming(mine)]);
     t.match(await claiming(mine).run(), { given: [], again: [] });
   });
 
-  t.test('claim and claim: one of them has it', async (t) => {
+  t.test('claim and claim: one of them gets the task', async (t) => {
     const { mine, id } = await queued();
     const [second] = await runBehindLock<[Claim]>(url, claimSql(mine), [claiming(mine)]);
     t.match(second, { given: [], again: [mine.serverUuid] });
@@ -134,7 +135,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(await row(db, id), { state: 'ended', attempt: 0, error: taskEnds.cancelled });
   });
 
-  t.test('claim then cancel: the end is asked for', async (t) => {
+  t.test('claim then cancel: the task is asked to end', async (t) => {
     const { mine, id } = await queued();
     const [cancelled] = await runBehindLock<[CancelledTask | undefined]>(url, claimSql(mine), [cancelling(id)]);
     t.match(cancelled, { isEnded: false });
@@ -142,7 +143,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(await claim(db, mine), [{ what: 'cancel', id }]);
   });
 
-  t.test('cancel in progress, then claim: it is left alone', async (t) => {
+  t.test('cancel in progress, then claim: the task is left alone', async (t) => {
     const { mine, id } = await queued();
     const cancelSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${id}'`;
     const [claim] = await runBehindLock<[Claim]>(url, cancelSql, [claiming(mine)]);
@@ -171,7 +172,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(await row(db, id), { outcome: 'complete' });
   });
 
-  t.test('sweep then end: the sweep stands, the end needs no record', async (t) => {
+  t.test('sweep then end: the sweep stands, and the end needs no record', async (t) => {
     const { mine, id } = await claimed({ timeoutMs: 1 });
     await backdate(db, id, 62_000);
     await setUnknown(db, mine.serverUuid);
@@ -180,7 +181,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(await row(db, id), { outcome: 'failure', error: { code: 'TaskTimeout' } });
   });
 
-  t.test('accept then sweep: a server that has just come back is left to its authority', async (t) => {
+  t.test('accept then sweep: a server that has just returned is left to its authority', async (t) => {
     const { mine, id } = await claimed({ timeoutMs: 1 });
     await backdate(db, id, 62_000);
     await setUnknown(db, mine.serverUuid);
@@ -189,7 +190,7 @@ t.test('concurrent pairs', async (t) => {
     t.same(await sweeping.run(), []);
   });
 
-  t.test('end and end: the first one stands, on whichever instance', async (t) => {
+  t.test('end and end: the first one stands, on any instance', async (t) => {
     const { mine, id } = await claimed();
     const second = completing(mine, id, { from: 'second' });
     t.same(await runBehindLock<[ChangedTask[]]>(url, endSql(mine, id, '{"from":"first"}'), [second]), [[]]);
@@ -206,7 +207,7 @@ t.test('concurrent pairs', async (t) => {
       completing(mine, id),
     ]);
     t.match(cancelled, { isEnded: false });
-    t.same(ended, [], 'it does not wait for a row that is in use');
+    t.same(ended, [], 'it does not wait for a locked row');
     t.same(await completing(mine, id).run(), [{ id, ended: true }]);
     t.match(await row(db, id), { outcome: 'complete' });
   });
@@ -239,7 +240,7 @@ t.test('concurrent pairs', async (t) => {
 
   const nothing: WrittenTasks = { changed: [], locked: [] };
 
-  t.test('cancel then inventory: what was decided without knowing of the cancel is not carried out', async (t) => {
+  t.test('cancel then inventory: a decision made without knowing of the cancel is not carried out', async (t) => {
     const { id, settling } = await inherited();
     const [, settled] = await runBehindLock<[unknown, WrittenTasks]>(url, lockTask(id), [
       cancelling(id),
@@ -250,26 +251,23 @@ t.test('concurrent pairs', async (t) => {
     t.match(await row(db, id), { state: 'claimed', cancel_requested_at: Date });
   });
 
-  t.test('inventory then cancel: back in the queue, it ends at once', async (t) => {
+  t.test('inventory then cancel: a task put back into the queue ends at once', async (t) => {
     const { id, settleSql } = await inherited();
     const [cancelled] = await runBehindLock<[CancelledTask | undefined]>(url, settleSql, [cancelling(id)]);
     t.match(cancelled, { isEnded: true });
   });
 
-  t.test(
-    'end and inventory: an end recorded by another instance stands; one that comes late is passed over',
-    async (t) => {
-      const one = await inherited();
-      const [settled] = await runBehindLock<[WrittenTasks]>(url, endSql(one.old, one.id), [one.settling(again)]);
-      t.same(settled, { changed: [], locked: [one.id] }, 'while the end is in progress');
-      t.same(await one.settling(again).run(), nothing, 'after it');
-      const two = await inherited();
-      const [late] = await runBehindLock<[ChangedTask[]]>(url, two.settleSql, [completing(two.old, two.id)]);
-      t.same(late, []);
-      t.same(await completing(two.old, two.id).run(), []);
-      t.match(await row(db, two.id), { state: 'queued' });
-    },
-  );
+  t.test('end and inventory: an end recorded elsewhere stands, and a late one is ignored', async (t) => {
+    const one = await inherited();
+    const [settled] = await runBehindLock<[WrittenTasks]>(url, endSql(one.old, one.id), [one.settling(again)]);
+    t.same(settled, { changed: [], locked: [one.id] }, 'while the end is in progress');
+    t.same(await one.settling(again).run(), nothing, 'after it');
+    const two = await inherited();
+    const [late] = await runBehindLock<[ChangedTask[]]>(url, two.settleSql, [completing(two.old, two.id)]);
+    t.same(late, []);
+    t.same(await completing(two.old, two.id).run(), []);
+    t.match(await row(db, two.id), { state: 'queued' });
+  });
 
   t.test('accept then inventory: the session is over and settles nothing', async (t) => {
     const { mine, id, settling } = await inherited();
@@ -283,7 +281,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(await row(db, id), { state: 'claimed', attempt: 1 });
   });
 
-  t.test('an accepted attempt is not sent again, though the statement found it before', async (t) => {
+  t.test('an accepted attempt is not sent again although the statement found it before', async (t) => {
     const { mine, id } = await claimed();
     await backdate(db, id, 10_000);
     const acceptedSql = `update cnapi_tasks set accepted_at = cnapi_now() where id = '${id}'`;

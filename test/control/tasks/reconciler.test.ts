@@ -7,7 +7,10 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { until } from '../../support/until.ts';
 
-/** A reconciler over a database in which `serverUuid` has one inherited task; statements wait while `gate` is set. */
+/**
+ * A reconciler over a database in which `serverUuid` has one inherited task. Statements wait while
+ * `gate` is set.
+ */
 function setUp(t: { teardown(work: () => unknown): void }) {
   const serverUuid = randomUUID();
   const task = {
@@ -52,22 +55,22 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   return { reconciler, state, epochs, settled, come, serverUuid };
 }
 
-t.test('an inventory that could not be settled is tried again until it is', async (t) => {
+t.test('an inventory that could not be settled is retried until it is', async (t) => {
   const { reconciler, state, epochs, settled, come, serverUuid } = setUp(t);
   come(1);
-  await until(() => epochs.length > 5, 'all rounds, and another one after them');
+  await until(() => epochs.length > 5, 'all rounds and another one after them');
   t.same([settled, reconciler.size], [[], 1]);
   state.isSettled = true;
   await until(() => settled.length > 0, 'it to be settled');
   t.same(settled, [serverUuid]);
 });
 
-t.test("an earlier session's inventory does not take the place of a later one's", async (t) => {
+t.test("an earlier session's inventory does not replace a later one's", async (t) => {
   const { state, epochs, settled, come } = setUp(t);
   const gate = Promise.withResolvers<void>();
   state.gate = gate.promise;
   come(1);
-  await until(() => epochs.length === 1, 'the first to be under way');
+  await until(() => epochs.length === 1, 'the first to be in progress');
   come(2);
   state.isSettled = true;
   gate.resolve();
@@ -75,7 +78,7 @@ t.test("an earlier session's inventory does not take the place of a later one's"
   t.same(epochs, [1, 2]);
 });
 
-t.test('what a fleet inherits is settled in parts', async (t) => {
+t.test('the inherited tasks of a fleet are settled in parts', async (t) => {
   const serverUuids = Array.from({ length: 50 }, () => randomUUID());
   const open = new Map<string, object>(
     serverUuids.flatMap((serverUuid) =>
@@ -137,7 +140,7 @@ t.test('what a fleet inherits is settled in parts', async (t) => {
 t.test('an inventory whose session is over is forgotten', async (t) => {
   const { reconciler, state, epochs, come } = setUp(t);
   come(1);
-  await until(() => epochs.length > 0, 'it to be under way');
+  await until(() => epochs.length > 0, 'it to be in progress');
   state.current = undefined;
   await until(() => reconciler.size === 0, 'it to be forgotten');
 });

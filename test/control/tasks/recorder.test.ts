@@ -9,13 +9,13 @@ import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../lib/protocol/frames.ts';
 import { until } from '../../support/until.ts';
 
-/** A recorder over a database that answers as `answer` says; what reached it, statement by statement. */
+/** A recorder over a database that answers as `answer` says, and the statements that reached it. */
 function setUp(
   t: { teardown(work: () => unknown): void },
   answer: (names: string[], ids: string[]) => void = () => {},
 ) {
   const statements: string[][] = [];
-  /** Of each statement, whether it was one of reports that may be stored already, and which. */
+  /** For each statement: whether its reports may already be stored, and which they are. */
   const repeated: unknown[] = [];
   const acknowledged: string[] = [];
   const database: Queryable = {
@@ -61,7 +61,7 @@ const started = (id: string): TaskEventFrame => ({
 });
 const end = (id: string): TaskEndFrame => ({ type: 'task_end', id, attempt: 1, outcome: 'complete', reportedAt: '' });
 
-t.test('what gathers is one statement, an end last, and the acknowledgement follows the record', async (t) => {
+t.test('reports gathered meanwhile are one statement, an end last, and are acknowledged once recorded', async (t) => {
   const { recorder, session, statements, acknowledged } = setUp(t);
   recorder.event(session, started('x'));
   recorder.event(session, output('x', 0, 'one'));
@@ -75,7 +75,7 @@ t.test('what gathers is one statement, an end last, and the acknowledgement foll
   t.equal(recorder.size, 0);
 });
 
-t.test('while the database is away an end waits unacknowledged, what came later behind it', async (t) => {
+t.test('while the database is away an end waits unacknowledged, with later reports behind it', async (t) => {
   let isAway = true;
   const { recorder, session, statements, acknowledged } = setUp(t, () => {
     if (isAway) throw new DatabaseUnavailableError();
@@ -92,7 +92,7 @@ t.test('while the database is away an end waits unacknowledged, what came later 
   t.same(statements, [['started', 'output', 'complete']]);
 });
 
-t.test('what was sent without an answer is sent again as it was, and marked', async (t) => {
+t.test('a statement whose answer was lost is sent again unchanged, and marked', async (t) => {
   let failures = 0;
   const { recorder, session, statements, repeated, acknowledged } = setUp(t, () => {
     if (failures++ === 0) throw new DatabaseUnavailableError();
@@ -105,12 +105,12 @@ t.test('what was sent without an answer is sent again as it was, and marked', as
   recorder.end(session, end('x'));
   await until(() => acknowledged.length === 1, 'the acknowledgement');
   recorder.end(session, end('y'));
-  await until(() => acknowledged.length === 2, 'the next one');
+  await until(() => acknowledged.length === 2, 'the next statement');
   t.same(statements, [['output', 'output', 'output', 'complete'], ['complete']]);
   t.same(repeated, [[true, true, true, true], null]);
 });
 
-t.test('a report the database will not have does not hold up the others', async (t) => {
+t.test('a report that the database refuses does not delay the others', async (t) => {
   const { recorder, session, acknowledged } = setUp(t, (_names, ids) => {
     if (ids.includes('bad')) throw new Error('no such thing');
   });
@@ -121,7 +121,7 @@ t.test('a report the database will not have does not hold up the others', async 
   t.equal(recorder.size, 0);
 });
 
-t.test('what is too much is dropped and counted; ends are taken longer than events', async (t) => {
+t.test('excess reports are dropped and counted, and ends are accepted longer than events', async (t) => {
   const { recorder, session } = setUp(t, () => {
     throw new DatabaseUnavailableError();
   });
@@ -137,21 +137,21 @@ t.test('what is too much is dropped and counted; ends are taken longer than even
   t.ok(recorder.size < 73 * 1024 * 1024);
 });
 
-t.test('a task with much output takes no room from others, nor from its own start', async (t) => {
+t.test('a task with much output takes no room from others or from its own start', async (t) => {
   const { recorder, session } = setUp(t, () => {
     throw new DatabaseUnavailableError();
   });
   const text = 'x'.repeat(16 * 1024);
   for (let n = 0; n < 4_000; n++) recorder.event(session, output('loud', n, text));
   t.ok(recorder.droppedEvents > 3_000);
-  t.ok(recorder.size < 3 * 1024 * 1024, 'what waits of it fits a statement');
+  t.ok(recorder.size < 3 * 1024 * 1024, 'its waiting output fits into one statement');
   const dropped = recorder.droppedEvents;
   recorder.event(session, started('loud'));
   for (let n = 0; n < 20; n++) recorder.event(session, output(`quiet ${n}`, 0, text));
   t.equal(recorder.droppedEvents, dropped);
 });
 
-t.test('progress of many tasks is bounded with its messages', async (t) => {
+t.test('the progress of many tasks is bounded including its messages', async (t) => {
   const { recorder, session } = setUp(t, () => {
     throw new DatabaseUnavailableError();
   });
@@ -160,7 +160,7 @@ t.test('progress of many tasks is bounded with its messages', async (t) => {
   t.ok(recorder.droppedEvents > 1_000);
 });
 
-t.test('a result the database will not have is left out, and the end recorded all the same', async (t) => {
+t.test('a result that the database refuses is left out, and the end is still recorded', async (t) => {
   const { recorder, session, statements, acknowledged } = setUp(t, (names) => {
     if (names.includes('started') || names.length > 1)
       throw Object.assign(new Error('stack depth limit exceeded'), { code: '54001' });
@@ -172,11 +172,11 @@ t.test('a result the database will not have is left out, and the end recorded al
   t.equal(recorder.size, 0);
 });
 
-t.test('stopping stores what can be stored', async (t) => {
+t.test('a stop stores what can be stored', async (t) => {
   const { recorder, session, statements, acknowledged } = setUp(t);
   recorder.event(session, started('x'));
   await recorder.stop();
   t.same(statements, [['started']]);
   recorder.end(session, end('y'));
-  t.same(acknowledged, [], 'what comes after is not taken');
+  t.same(acknowledged, [], 'later reports are not accepted');
 });

@@ -13,7 +13,7 @@ t.test('on Postgres', async (t) => reportTests(t, (await freshDatabase(t, { migr
 t.test('on PGlite', async (t) => reportTests(t, await freshPglite(t, { migrations })));
 
 async function reportTests(t: Test, db: Database): Promise<void> {
-  t.test('events and the end are recorded for the present attempt only', async (t) => {
+  t.test('events and the end are recorded for the current attempt only', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid);
     t.same(await record(db, mine, id, complete()), [], 'not while queued');
@@ -43,7 +43,7 @@ async function reportTests(t: Test, db: Database): Promise<void> {
     );
   });
 
-  t.test('many reports of many tasks are one statement, in order, doubles left out', async (t) => {
+  t.test('many reports of many tasks are one statement, in order, without duplicates', async (t) => {
     const mine = await seat(db);
     const ids = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)] as const;
     await claim(db, mine);
@@ -84,7 +84,7 @@ async function reportTests(t: Test, db: Database): Promise<void> {
     }
   });
 
-  t.test('of progress only the newest is kept', async (t) => {
+  t.test('of progress reports only the newest is kept', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid);
     await claim(db, mine);
@@ -128,11 +128,11 @@ async function reportTests(t: Test, db: Database): Promise<void> {
         [490, undefined],
       ],
     );
-    t.equal(page?.events.filter((event) => event.data.stream === 'stderr').length, 1, 'the other stream is whole');
+    t.equal(page?.events.filter((event) => event.data.stream === 'stderr').length, 1, 'the other stream is complete');
     t.equal(page?.events.at(-1)?.name, 'end');
   });
 
-  t.test('reports that may be stored already are stored once, and their tasks told as they are', async (t) => {
+  t.test('reports that may already be stored are stored once, and the state of their tasks is returned', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid);
     await claim(db, mine);
@@ -147,19 +147,23 @@ async function reportTests(t: Test, db: Database): Promise<void> {
       const page = await readEvents(db, id, { afterSeq: 0, limit: 100 });
       return page?.events.map(({ name, data }) => data.text ?? name);
     };
-    t.same((await recordReports(db, again)).changed, [{ id, ended: false }], 'which had never arrived');
+    t.same((await recordReports(db, again)).changed, [{ id, ended: false }], 'a report that had never arrived');
     t.same(await stored(), ['started', 'one', 'two', 'err']);
-    t.same((await recordReports(db, again)).changed, [{ id, ended: false }], 'which had');
+    t.same((await recordReports(db, again)).changed, [{ id, ended: false }], 'a report that had arrived');
     t.same(await stored(), ['started', 'one', 'two', 'err']);
     const end = { name: 'complete', reportedAt: '', resultJson: '{}' } as const;
     const more = [...again, ...first([piece(6, 'six'), piece(3, 'err', 'stderr'), end])];
     t.same((await recordReports(db, more)).changed, [{ id, ended: true }]);
     t.same(await stored(), ['started', 'one', 'two', 'err', 'six', 'err', 'end']);
-    t.same((await recordReports(db, again)).changed, [{ id, ended: true }], 'an end whose record nobody heard of');
+    t.same(
+      (await recordReports(db, again)).changed,
+      [{ id, ended: true }],
+      'an end whose record was never acknowledged',
+    );
     t.equal((await stored())?.length, 7);
   });
 
-  t.test('output that was cut as it was stored is not stored again', async (t) => {
+  t.test('output that was cut when it was stored is not stored again', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid);
     await claim(db, mine);

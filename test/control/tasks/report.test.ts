@@ -13,7 +13,7 @@ const end = (fields: Partial<TaskEndFrame>): TaskEndFrame => ({
 const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
 const error = { code: 'Mine', message: 'broken' };
 
-t.test('an end says what the agent said', async (t) => {
+t.test('an end keeps what the agent reported', async (t) => {
   t.same(toEnd(end({ result: { exit: 0, deep: nested(99) } })), {
     name: 'complete',
     reportedAt: 'then',
@@ -28,8 +28,8 @@ t.test('a result that cannot be kept is replaced, and the outcome stands', async
   const table: [string, Record<string, unknown>, RegExp][] = [
     ['a little too deep', { x: nested(100) }, /nested more than 100 levels/],
     ['deep enough to overflow a stack', { x: nested(200_000) }, /nested more than 100 levels/],
-    ['deep behind much that is flat', { x: [...Array(1000).fill({ a: [1] }), nested(200_000)] }, /nested/],
-    ['larger in print than any frame', { x: Array(600_000).fill(1e20) }, /characters long/],
+    ['deep, after many flat values', { x: [...Array(1000).fill({ a: [1] }), nested(200_000)] }, /nested/],
+    ['larger when printed than any frame', { x: Array(600_000).fill(1e20) }, /characters long/],
   ];
   for (const [name, result, why] of table) {
     const { resultJson, ...rest } = toEnd(end({ outcome: 'failure', error, result }));
@@ -40,7 +40,7 @@ t.test('a result that cannot be kept is replaced, and the outcome stands', async
   t.match(bare, { name: 'complete', resultJson: /no room/ });
 });
 
-t.test('a report weighs what its texts do, and something for itself', async (t) => {
+t.test('the size of a report is that of its texts and a constant', async (t) => {
   const message = 'm'.repeat(4000);
   t.ok(sizeOf({ name: 'started', reportedAt: '' }) > 0);
   t.ok(sizeOf({ name: 'progress', reportedAt: '', value: 1, message }) > 4000);

@@ -1,4 +1,7 @@
-/** When an instance may end what nobody takes or reports: only what had its time while the database answered. */
+/**
+ * When an instance may end tasks that no agent takes or reports: only those that had their time
+ * while the database answered.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { advanceTicks, sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-store.ts';
@@ -14,7 +17,7 @@ import { backdate, claim, create, migrations, record, row, type Seat, seat } fro
 const config = { taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000, slowPollMs: 30_000 };
 const sweepTimes = { startByMs: 30_000, overdueMs: 60_000 };
 
-/** A dispatcher whose polls a test answers: at `now` of its clock. */
+/** A dispatcher whose polls a test answers, at `now` of its clock. */
 function start(t: Test) {
   const world = { isAway: false, now: 0, swept: [] as unknown[], proposed: [] as unknown[], tick: 1 };
   const query = async (text: string, values: unknown[] = []) => {
@@ -44,9 +47,9 @@ function start(t: Test) {
   return { sweepAt, world };
 }
 
-t.test('an instance that could not read for a while gives what waited its time anew', async (t) => {
+t.test('an instance that could not read for a while gives waiting tasks their full time again', async (t) => {
   const { sweepAt, world } = start(t);
-  t.same(await sweepAt(0), [null, null], 'just started');
+  t.same(await sweepAt(0), [null, null], 'it has just started');
   t.same(await sweepAt(30_000), [120, null]);
   t.same(await sweepAt(60_000), [120, 60]);
   world.isAway = true;
@@ -56,7 +59,7 @@ t.test('an instance that could not read for a while gives what waited its time a
   t.same(await sweepAt(125_000), [120, null]);
 });
 
-t.test("the zone's time passes with the polls that the database answers", async (t) => {
+t.test("the zone's time advances with the polls that the database answers", async (t) => {
   const { sweepAt, world } = start(t);
   for (const now of [0, 30_000, 60_000]) await sweepAt(now);
   t.equal(world.tick, 61);
@@ -64,7 +67,7 @@ t.test("the zone's time passes with the polls that the database answers", async 
   await sweepAt(70_000);
   world.isAway = false;
   for (const now of [80_000, 81_000]) await sweepAt(now);
-  t.equal(world.tick, 62, 'not while it was away');
+  t.equal(world.tick, 62, 'not while the database was away');
 });
 
 const databases: [string, (t: Test) => Promise<Database>][] = [
@@ -85,7 +88,7 @@ for (const [name, open] of databases) {
       t.equal(await advanceTicks(db, { seen, by }), seen + by);
     };
 
-    t.test('the counter is advanced by whoever knows its value', async (t) => {
+    t.test("only a proposal that names the counter's value advances it", async (t) => {
       const seen = await advanceTicks(db, { seen: null, by: 0 });
       t.equal(await advanceTicks(db, { seen: seen - 1, by: 5 }), seen);
       t.equal(await advanceTicks(db, { seen, by: 5 }), seen + 5);
@@ -93,25 +96,22 @@ for (const [name, open] of databases) {
     });
 
     for (const step of ['1 hour', '-1 hour']) {
-      t.test(
-        `a database's clock that is set by ${step} neither ends what has time nor keeps what has none`,
-        async (t) => {
-          const mine = await seat(db);
-          const running = await create(db, mine.serverUuid, { timeoutMs: 60_000 });
-          await claim(db, mine);
-          await record(db, mine, running, { name: 'started' });
-          const waiting = await create(db, mine.serverUuid);
-          await setClock(step);
-          t.same(await sweepTasks(db, sweepTimes), []);
-          t.same(await takeOverdue(db, [mine], { overdueMs: 60_000, resendMs: 5_000 }), []);
-          await ticksPass(31);
-          t.same(await sweepTasks(db, sweepTimes), [waiting]);
-          await ticksPass(90);
-          t.match(await takeOverdue(db, [mine], { overdueMs: 60_000, resendMs: 5_000 }), [{ id: running }]);
-          await record(db, mine, running, { name: 'complete', resultJson: '{}' });
-          await setClock('0 seconds');
-        },
-      );
+      t.test(`a clock of the database set by ${step} neither ends tasks early nor keeps overdue ones`, async (t) => {
+        const mine = await seat(db);
+        const running = await create(db, mine.serverUuid, { timeoutMs: 60_000 });
+        await claim(db, mine);
+        await record(db, mine, running, { name: 'started' });
+        const waiting = await create(db, mine.serverUuid);
+        await setClock(step);
+        t.same(await sweepTasks(db, sweepTimes), []);
+        t.same(await takeOverdue(db, [mine], { overdueMs: 60_000, resendMs: 5_000 }), []);
+        await ticksPass(31);
+        t.same(await sweepTasks(db, sweepTimes), [waiting]);
+        await ticksPass(90);
+        t.match(await takeOverdue(db, [mine], { overdueMs: 60_000, resendMs: 5_000 }), [{ id: running }]);
+        await record(db, mine, running, { name: 'complete', resultJson: '{}' });
+        await setClock('0 seconds');
+      });
     }
 
     /** Posted tasks, as an instance of any version makes them, and one that waits behind them. */
@@ -132,19 +132,22 @@ for (const [name, open] of databases) {
       return { serverUuid, posted, waiting: await create(db, serverUuid) };
     }
 
-    t.test('the time to start counts only while the server has room, and begins anew when it has', async (t) => {
-      const { posted, waiting } = await behindPosts(128);
-      await ticksPass(600);
-      t.same(await sweepTasks(db, sweepTimes), []);
-      const mine: Seat = { serverUuid: (await row(db, waiting)).server_uuid, run: '', epoch: 1, journalId: '' };
-      await record(db, mine, posted[0] ?? '', { name: 'complete', resultJson: '{}' });
-      await ticksPass(30);
-      t.same(await sweepTasks(db, sweepTimes), [], 'there was no room 30 ticks ago');
-      await ticksPass(1);
-      t.same(await sweepTasks(db, sweepTimes), [waiting], 'nobody took it though there is room');
-    });
+    t.test(
+      'the time to start counts only while the server has room, and restarts when it has room again',
+      async (t) => {
+        const { posted, waiting } = await behindPosts(128);
+        await ticksPass(600);
+        t.same(await sweepTasks(db, sweepTimes), []);
+        const mine: Seat = { serverUuid: (await row(db, waiting)).server_uuid, run: '', epoch: 1, journalId: '' };
+        await record(db, mine, posted[0] ?? '', { name: 'complete', resultJson: '{}' });
+        await ticksPass(30);
+        t.same(await sweepTasks(db, sweepTimes), [], 'there was no room 30 ticks ago');
+        await ticksPass(1);
+        t.same(await sweepTasks(db, sweepTimes), [waiting], 'no agent took it although there is room');
+      },
+    );
 
-    t.test('an instance that could post no more gives up nothing that others might not take either', async (t) => {
+    t.test('an instance that can post no more ends no task that another instance might take', async (t) => {
       const { waiting } = await behindPosts(0);
       await ticksPass(31);
       t.same(await sweepTasks(db, { ...sweepTimes, hasRoomForPosts: false }), []);
@@ -152,7 +155,7 @@ for (const [name, open] of databases) {
       t.same(await sweepTasks(db, { ...sweepTimes, hasRoomForPosts: true }), [waiting]);
     });
 
-    t.test('a full server that is not there any more gives up what waits for it', async (t) => {
+    t.test('tasks that wait for a full server end when the server is gone', async (t) => {
       const { serverUuid, waiting } = await behindPosts(128);
       await db.query(`update cnapi_roster_authority set status = 'unknown' where server_uuid = $1::uuid`, [serverUuid]);
       await ticksPass(31);
@@ -165,7 +168,7 @@ for (const [name, open] of databases) {
       const waiting = await create(db, mine.serverUuid);
       t.match(await claim(db, mine), [{ id: large }]);
       await backdate(db, waiting, 31_000);
-      t.same(await sweepTasks(db, sweepTimes), [], 'it has been given it just now');
+      t.same(await sweepTasks(db, sweepTimes), [], 'it has just been given it');
       await ticksPass(62);
       t.same(await sweepTasks(db, sweepTimes), [waiting]);
     });

@@ -1,4 +1,4 @@
-/** Lists over all servers' tasks: what they say of one, their order, filters, pages and bounds. */
+/** Lists over all servers' tasks: their summaries, order, filters, pages and bounds. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { parsePlace, summaryOf, type TaskFilter } from '../../../lib/control/tasks/task-list.ts';
@@ -9,12 +9,12 @@ import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { backdate, claim, complete, create, migrations, record, seat } from './support/task-database.ts';
 
-t.test('a summary is the beginning of what a task is to do, in one line, however much that is', async (t) => {
+t.test('a summary is the beginning of what a task does, in one line, however long that is', async (t) => {
   const command = (script: unknown, args?: unknown) =>
     summaryOf('command_execute', { script, ...(args ? { args } : {}) });
   const rows: [string, string, string][] = [
     ['a command of one word', command('uptime\n'), 'uptime'],
-    ['words that no shell takes apart', command('#!/bin/sh\nexec "$@"\n', ['uname', '-sr']), 'uname -sr'],
+    ['words that no shell splits', command('#!/bin/sh\nexec "$@"\n', ['uname', '-sr']), 'uname -sr'],
     [
       'a script and its arguments',
       command('#!/usr/bin/env bash\nset -e\n\tls "$1"\n', ['/tmp']),
@@ -23,7 +23,11 @@ t.test('a summary is the beginning of what a task is to do, in one line, however
     ['nothing but an interpreter', command('#!/bin/sh'), ''],
     ['control characters', command('echo \x1b[31m\0 \u202e x'), 'echo [31m x'],
     ['parameters', summaryOf('nop', { sleep: 5, error: 'as asked' }), 'sleep=5 error=as asked'],
-    ['deep ones', summaryOf('any', { list: [1, 2], record: { a: 1 }, none: null }), 'list=[…] record={…} none=null'],
+    [
+      'nested values',
+      summaryOf('any', { list: [1, 2], record: { a: 1 }, none: null }),
+      'list=[…] record={…} none=null',
+    ],
     ['no parameters', summaryOf('server_sysinfo', {}), ''],
   ];
   for (const [name, summary, expected] of rows) t.equal(summary, expected, name);
@@ -35,7 +39,7 @@ t.test('a summary is the beginning of what a task is to do, in one line, however
     t.ok(command(`${'a'.repeat(length)}😀😀😀`).isWellFormed(), 'no character is cut in two');
 });
 
-t.test('a place is what a page said, and nothing else', async (t) => {
+t.test('a page position is only what a page returned', async (t) => {
   const id = randomUUID();
   t.same(parsePlace(`1893456000000001_${id}`), { at: '1893456000000001', id });
   for (const text of [
@@ -66,7 +70,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
   const second = await create(db, other.serverUuid, { actor: 'bob' });
   const third = await create(db, one.serverUuid);
 
-  t.test("all servers' tasks are there, newest first, each with who asked and what for", async (t) => {
+  t.test('tasks of all servers are listed, newest first, each with its actor and purpose', async (t) => {
     t.same(await ids(), [third, second, first]);
     t.match((await list()).tasks[2], {
       id: first,
@@ -82,21 +86,18 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same((await list()).next, undefined);
   });
 
-  t.test(
-    'an end is there with the exit code of the command, and of a failure with the code of its error',
-    async (t) => {
-      await claim(db, one);
-      const result = { exitCode: 3, signal: null, stdout: '{"exitCode":9} \0 \ud800'.repeat(10), stderr: '' };
-      await record(db, one, first, complete(result));
-      await cancelTask(db, second);
-      const [, cancelled, ended] = (await list()).tasks;
-      t.match(ended, { id: first, status: 'complete', exit_code: 3, finished_at: String });
-      t.match(cancelled, { id: second, status: 'failure', error_code: 'Cancelled' });
-      t.notOk(cancelled && 'exit_code' in cancelled);
-    },
-  );
+  t.test('an end is listed with the exit code of its command, and a failure with its error code', async (t) => {
+    await claim(db, one);
+    const result = { exitCode: 3, signal: null, stdout: '{"exitCode":9} \0 \ud800'.repeat(10), stderr: '' };
+    await record(db, one, first, complete(result));
+    await cancelTask(db, second);
+    const [, cancelled, ended] = (await list()).tasks;
+    t.match(ended, { id: first, status: 'complete', exit_code: 3, finished_at: String });
+    t.match(cancelled, { id: second, status: 'failure', error_code: 'Cancelled' });
+    t.notOk(cancelled && 'exit_code' in cancelled);
+  });
 
-  t.test('what a command wrote cannot pass for its exit code', async (t) => {
+  t.test('output of a command cannot pass for its exit code', async (t) => {
     const tricky = await create(db, other.serverUuid, about);
     await claim(db, other);
     const result = { stdout: '"exitCode":7,', exitCode: null, signal: 'SIGKILL' };
@@ -106,7 +107,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     await db.query('delete from cnapi_tasks where id = $1::uuid', [tricky]);
   });
 
-  t.test('by status, name, actor, server and time', async (t) => {
+  t.test('a list can be filtered by status, name, actor, server and time', async (t) => {
     t.same(await ids({ status: 'active' }), [third]);
     t.same(await ids({ status: 'complete' }), [first]);
     t.same(await ids({ status: 'failure' }), [second]);
@@ -121,7 +122,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same(await ids({ until: new Date(Date.now() - 1_800_000).toISOString() }), [first]);
   });
 
-  t.test('page after page has each once, whatever is created meanwhile and however many have one time', async (t) => {
+  t.test('the pages list each task once, whatever is created meanwhile and however many share one time', async (t) => {
     const wanted = await ids();
     await db.query(`update cnapi_tasks set created_at = '2030-01-01T00:00:00.123456Z' where id = any ($1::uuid[])`, [
       wanted,
@@ -144,7 +145,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     await db.query('delete from cnapi_tasks where id = any ($1::uuid[])', [later]);
   });
 
-  t.test('a page looks at so many and no more, and says where the next one goes on', async (t) => {
+  t.test('a page reads a bounded number of tasks and says where the next one continues', async (t) => {
     const pages: string[][] = [];
     let next: string | undefined;
     do {
@@ -156,10 +157,10 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       next = page.next;
     } while (next !== undefined && pages.length < 10);
     t.same(pages.flat(), [second]);
-    t.equal(pages.length, 4, 'one for each task, and the end');
+    t.equal(pages.length, 4, 'one page for each task, and the end');
   });
 
-  t.test('those that are active are found by an index of their own, all by one in their order', async (t) => {
+  t.test('active tasks are found by an index of their own, all tasks by one in their order', async (t) => {
     await db.query(
       `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, state, outcome, created_at, queued_at, ended_at)
          select gen_random_uuid(), gen_random_uuid(), 'old', '{}', 1, false, 'h', 'ended', 'complete', moment, moment, moment
@@ -179,6 +180,6 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       t.notMatch(await plan(condition), /Sort/);
     }
     t.equal((await list({ name: 'nobody' })).tasks.length, 0);
-    t.ok((await list({ name: 'nobody' })).next, 'there is more to look at');
+    t.ok((await list({ name: 'nobody' })).next, 'there is more to read');
   });
 }

@@ -30,7 +30,7 @@ t.test('on Postgres', async (t) => storeTests(t, (await freshDatabase(t, { migra
 t.test('on PGlite', async (t) => storeTests(t, await freshPglite(t, { migrations })));
 
 async function storeTests(t: Test, db: Database): Promise<void> {
-  t.test('a task is created queued and read back as it was asked for', async (t) => {
+  t.test('a task is created queued and read back as requested', async (t) => {
     const { serverUuid, run } = await seat(db);
     const task = newTask(serverUuid, {
       params: { text: 'a\0b \ud800 ü', deep: { list: [1, null] } },
@@ -44,10 +44,10 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       req_id: 'req',
       timeout_ms: 3_600_000,
     });
-    t.equal(await readTask(db, randomUUID()), undefined, 'an unknown one is absent');
+    t.equal(await readTask(db, randomUUID()), undefined, 'an unknown task is absent');
   });
 
-  t.test('an idempotency key gives the same task for the same server, and another for another', async (t) => {
+  t.test('an idempotency key gives the same task for the same server, and another for another server', async (t) => {
     const [one, two] = [await seat(db), await seat(db)];
     const first = newTask(one.serverUuid, { idempotencyKey: 'k' });
     await createTask(db, first);
@@ -62,11 +62,11 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.match(
       await createTask(db, newTask(one.serverUuid, { idempotencyKey: 'k' })),
       { id: first.id },
-      'after its end too',
+      'the key finds it after its end too',
     );
   });
 
-  t.test('a full queue takes no new task, and still answers for the key of one it has', async (t) => {
+  t.test('a full queue takes no new task and still answers for the key of a queued one', async (t) => {
     const { serverUuid } = await seat(db);
     const first = newTask(serverUuid, { idempotencyKey: 'k' });
     t.ok(await createTask(db, first, 2));
@@ -76,7 +76,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.match(await createTask(db, newTask(serverUuid, { idempotencyKey: 'k' }), 2), { id: first.id });
   });
 
-  t.test('a queue is full in bytes, too, and has room again when some have been taken', async (t) => {
+  t.test('a queue is also limited in bytes, and has room again when tasks have been taken', async (t) => {
     const { serverUuid } = await seat(db);
     const first = newTask(serverUuid, { idempotencyKey: 'k', params: { text: 'x'.repeat(1000) } });
     t.ok(await createTask(db, first));
@@ -91,12 +91,12 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.ok(await createTask(db, newTask(serverUuid, { params: first.params })), 'exactly as much as there is room for');
     t.equal(await createTask(db, newTask(serverUuid)), undefined);
     t.match(await createTask(db, { ...newTask(serverUuid), idempotencyKey: 'k' }), { id: first.id }, 'a known key');
-    t.ok(await createTask(db, newTask((await seat(db)).serverUuid)), 'the quota is of each server');
+    t.ok(await createTask(db, newTask((await seat(db)).serverUuid)), 'the quota is per server');
     await cancelTask(db, first.id);
     t.ok(await createTask(db, newTask(serverUuid)));
   });
 
-  t.test('a cancel ends a queued task, asks a claimed one to end, and finds nothing in an ended one', async (t) => {
+  t.test('a cancel ends a queued task, asks a claimed one to end, and ignores an ended one', async (t) => {
     const mine = await seat(db);
     const [queued, claimed] = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)];
     t.match(await cancelTask(db, queued), { isEnded: true });
@@ -106,15 +106,15 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same(
       (await claim(db, mine)).map((order) => order.id),
       [claimed],
-      'what was cancelled is not claimed',
+      'a cancelled task is not claimed',
     );
     t.match(await cancelTask(db, claimed), { isEnded: false, run: mine.run });
     t.match(await row(db, claimed), { state: 'claimed', outcome: null });
-    t.match(await claim(db, mine), [{ what: 'cancel', id: claimed, attempt: 1 }], 'it is sent on');
+    t.match(await claim(db, mine), [{ what: 'cancel', id: claimed, attempt: 1 }], 'the cancel is forwarded');
     t.same(await claim(db, mine), [], 'once');
     for (const round of [1, 2]) {
       await backdate(db, claimed, resendMs + 1);
-      t.match(await claim(db, mine), [{ what: 'cancel', id: claimed }], `again and again, ${round}`);
+      t.match(await claim(db, mine), [{ what: 'cancel', id: claimed }], `the cancel is repeated, round ${round}`);
     }
     await backdate(db, claimed, resendMs + 1);
     t.same(await claim(db, { ...mine, epoch: 2 }), [], 'not by another session');
@@ -122,7 +122,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same(await claim(db, mine), [], 'until it has ended');
   });
 
-  t.test('the database itself refuses a second end and a gap in the attempts', async (t) => {
+  t.test('constraints of the database refuse a second end and a gap in the attempts', async (t) => {
     const mine = await seat(db);
     const id = await create(db, mine.serverUuid);
     await t.rejects(
@@ -135,7 +135,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     await t.rejects(db.query(`update cnapi_tasks set outcome = 'complete' where id = $1::uuid`, [id]), /has ended/);
   });
 
-  t.test("a server's tasks are listed newest first; positions tell how far each has come", async (t) => {
+  t.test("a server's tasks are listed newest first, and positions show how far each has come", async (t) => {
     const mine = await seat(db);
     const [first, second] = [await create(db, mine.serverUuid), await create(db, mine.serverUuid)];
     await backdate(db, first, 1000);
@@ -149,9 +149,9 @@ async function storeTests(t: Test, db: Database): Promise<void> {
       [second],
     );
     const rest = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1000 }, newest.next);
-    t.same([rest.rows.map((task) => task.id), rest.next], [[first], undefined], 'and on from there');
+    t.same([rest.rows.map((task) => task.id), rest.next], [[first], undefined], 'the next read continues from there');
     const narrow = await listTasks(db, mine.serverUuid, { rows: 10, bytes: 1 });
-    t.same([narrow.rows.map((task) => task.id), narrow.next?.id], [[second], second], 'one row however large');
+    t.same([narrow.rows.map((task) => task.id), narrow.next?.id], [[second], second], 'one row, however large');
     await cancelTask(db, first);
     t.same(
       (await readPositions(db, [first, second, randomUUID()])).toSorted(byId),
@@ -162,7 +162,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     );
   });
 
-  t.test('a list ends after so many bytes of text, however well the database compresses them', async (t) => {
+  t.test('a list is bounded in bytes of text, however well the database compresses them', async (t) => {
     const mine = await seat(db);
     const large = { a: 'a'.repeat(1_000_000) };
     for (let n = 0; n < 3; n += 1) await create(db, mine.serverUuid, { params: large });
@@ -176,7 +176,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same([rest.rows.length, rest.next], [1, undefined]);
   });
 
-  t.test('a position brings all of an ended task but not of a large one', async (t) => {
+  t.test('a position returns all of an ended task but not of a large one', async (t) => {
     const { serverUuid } = await seat(db);
     const sized = (size: number) => create(db, serverUuid, { params: { a: 'a'.repeat(size) } });
     const [small, large] = [await sized(10), await sized(10_000)];
@@ -212,7 +212,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.ok(await readTask(db, ids[2]), 'an unfinished one stays');
   });
 
-  t.test('old tasks go in batches bounded by tasks and by their output, the oldest first', async (t) => {
+  t.test('old tasks are deleted in batches bounded by tasks and by output, the oldest first', async (t) => {
     const mine = await seat(db);
     const ids: string[] = [];
     for (let n = 0; n < 5; n++) {
@@ -229,7 +229,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     t.same(await left(), [2, 3, 4]);
     t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 15 }), 2);
     t.same(await left(), [4]);
-    t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 0 }), 1, 'one at least');
+    t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 0 }), 1, 'at least one task');
     t.equal(await deleteTasks(db, 30, { tasks: 9, pieces: 0 }), 0);
   });
 }

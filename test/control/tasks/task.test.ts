@@ -39,33 +39,33 @@ function row(fields: Partial<TaskRow> = {}): TaskRow {
   };
 }
 
-t.test('what becomes of a claimed task when its agent has said what it knows', async (t) => {
+t.test('an inventory decides whether a claimed task continues, fails or is tried again', async (t) => {
   const again: InventoryDecision = { kind: 'next-attempt', uncertain: false };
   const againUncertain: InventoryDecision = { kind: 'next-attempt', uncertain: true };
   const fail = (error: (typeof taskEnds)[keyof typeof taskEnds]): InventoryDecision => ({ kind: 'fail', error });
   const accepted: KnownTask = { attempt: 2, state: 'accepted' };
   const table: [string, { journal: string; known?: KnownTask } & Partial<InheritedTask>, InventoryDecision][] = [
-    ['known and accepted: goes on', { journal: 'same', known: accepted }, { kind: 'goes-on', started: false }],
+    ['known and accepted: continues', { journal: 'same', known: accepted }, { kind: 'goes-on', started: false }],
     [
-      'known and running: goes on',
+      'known and running: continues',
       { journal: 'same', known: { attempt: 2, state: 'running' } },
       { kind: 'goes-on', started: true },
     ],
     [
-      'known and ended: goes on until the end comes',
+      'known and ended: continues until the end arrives',
       { journal: 'same', known: { attempt: 2, state: 'ended' } },
       { kind: 'goes-on', started: true },
     ],
-    ['known in another journal: goes on', { journal: 'other', known: accepted }, { kind: 'goes-on', started: false }],
+    ['known in another journal: continues', { journal: 'other', known: accepted }, { kind: 'goes-on', started: false }],
     [
-      'known and to be cancelled: goes on until it has ended',
+      'known and to be cancelled: continues until it has ended',
       { journal: 'same', known: accepted, cancelRequested: true },
       { kind: 'goes-on', started: false },
     ],
     ['not known, same journal: it never started', { journal: 'same' }, again],
     ['not known, same journal, idempotent: it never started', { journal: 'same', idempotent: true }, again],
     [
-      'known by an earlier attempt only: this one never started',
+      'only an earlier attempt known: this one never started',
       { journal: 'same', known: { attempt: 1, state: 'running' } },
       again,
     ],
@@ -75,31 +75,31 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
       fail(taskEnds.cancelled),
     ],
     [
-      'accepted and not known any more, same journal: it was rolled back, nobody knows',
+      'accepted and no longer known, same journal: rolled back, the outcome is unknown',
       { journal: 'same', wasAccepted: true },
       fail(taskEnds.outcomeUnknown),
     ],
     [
-      'accepted and not known any more, same journal, idempotent: may run again',
+      'accepted and no longer known, same journal, idempotent: may run again',
       { journal: 'same', wasAccepted: true, idempotent: true },
       againUncertain,
     ],
     [
-      'accepted, and known by an earlier attempt only: the journal is whole',
+      'accepted, and only an earlier attempt known: the journal is complete',
       { journal: 'same', wasAccepted: true, known: { attempt: 1, state: 'running' } },
       again,
     ],
-    ['journal lost: nobody knows', { journal: 'other' }, fail(taskEnds.outcomeUnknown)],
+    ['journal lost: the outcome is unknown', { journal: 'other' }, fail(taskEnds.outcomeUnknown)],
     ['journal lost, idempotent: may run again', { journal: 'other', idempotent: true }, againUncertain],
     [
       'journal lost, idempotent, to be cancelled: ends',
       { journal: 'other', idempotent: true, cancelRequested: true },
       fail(taskEnds.cancelledUncertain),
     ],
-    ['never taken, the last time', { journal: 'same', attempt: MAX_ATTEMPTS - 1 }, again],
-    ['never taken, once too often', { journal: 'same', attempt: MAX_ATTEMPTS }, fail(taskEnds.notTaken)],
+    ['not taken in the last attempt', { journal: 'same', attempt: MAX_ATTEMPTS - 1 }, again],
+    ['not taken in one attempt too many', { journal: 'same', attempt: MAX_ATTEMPTS }, fail(taskEnds.notTaken)],
     [
-      'never taken since it may have run',
+      'not taken after it may have run',
       { journal: 'same', attempt: MAX_ATTEMPTS, uncertain: true },
       fail(taskEnds.notTakenAgain),
     ],
@@ -128,7 +128,7 @@ t.test('what becomes of a claimed task when its agent has said what it knows', a
   }
 });
 
-t.test('an unfinished task is served as active, with how far it has come', async (t) => {
+t.test('an unfinished task is served as active, with its progress', async (t) => {
   t.match(toTask(row()), { id: 'task-1', task: 'nop', server_uuid: 'server-1', status: 'active', history: [] });
   const running = row({
     state: 'claimed',
@@ -160,7 +160,7 @@ t.test('an unfinished task is served as active, with how far it has come', async
   });
 });
 
-t.test('the history of an ended task is the one the reference keeps', async (t) => {
+t.test('the history of an ended task is the one that the reference keeps', async (t) => {
   const timestamp = '2030-01-01T00:00:09.000Z';
   const ended = { state: 'ended', started_at: at(2), ended_at: at(9) } as const;
   t.same(toTask(row({ ...ended, outcome: 'complete', result: { vm: 1 } })).history, [
@@ -173,14 +173,14 @@ t.test('the history of an ended task is the one the reference keeps', async (t) 
   ]);
 });
 
-t.test('an agent that cancelled what nobody asked to cancel ended a task past its timeout', async (t) => {
+t.test('a cancelled end without a request to cancel means that the task passed its timeout', async (t) => {
   const error = { code: 'Cancelled', message: 'cancelled' };
   const ended = row({ state: 'ended', outcome: 'failure', ended_at: at(9), error });
   t.match(toTask(ended).history[0], { event: { error: { code: 'TaskTimeout' } } });
   t.match(toTask({ ...ended, cancel_requested_at: at(8) }).history[0], { event: { error: { code: 'Cancelled' } } });
 });
 
-t.test("a server's history has the reference agent's keys", async (t) => {
+t.test("a server's history has the keys of the reference agent", async (t) => {
   t.match(toServerHistoryEntry(row()), { status: 'active', started_at: '2030-01-01T00:00:00.000Z', errorCount: 0 });
   const error = { code: 'Oops', message: 'broke' };
   t.match(

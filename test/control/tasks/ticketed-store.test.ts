@@ -1,6 +1,7 @@
 /**
- * Tasks under tickets: made only while the ticket is active, whatever happens to it at the same moment (law 5). The
- * tickets are the waitlist's own, changed by its own statements, on real Postgres behind forced lock waits.
+ * Tasks under tickets: created only while the ticket is active, whatever happens to it at the same
+ * moment (law 5). The tickets are the waitlist's own, changed by its own statements, on real
+ * Postgres behind forced lock waits.
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
@@ -40,7 +41,7 @@ for (const [name, fresh] of databases) {
       instance.tasks.create({ serverUuid, name: 'nop', params: {}, ticketUuid, ...fields });
     const ticketOf = (server: string) => addOne(db, newQueue({ serverUuid: server }));
 
-    t.test('a task is made under an active ticket of its server, or of the datacenter, and says so', async (t) => {
+    t.test('a task is created under an active ticket of its server or of the datacenter, and names it', async (t) => {
       for (const server of [serverUuid, 'default']) {
         const ticketUuid = await ticketOf(server);
         const { id } = await create(ticketUuid);
@@ -51,14 +52,14 @@ for (const [name, fresh] of databases) {
       t.notOk('ticket_uuid' in (await instance.tasks.get(id)));
     });
 
-    t.test('it is refused under any other, with what to do', async (t) => {
+    t.test('a task under any other ticket is refused, with advice', async (t) => {
       const queue = newQueue({ serverUuid });
       const first = await addOne(db, queue);
       const queued = await addOne(db, queue);
       const message = (text: RegExp) => ({ name: TicketNotActiveError.name, message: text });
       await t.rejects(create(queued), message(new RegExp(`Ticket ${queued} is queued: wait`)));
       await releaseTicket(db, first);
-      await t.resolves(create(queued), 'its turn has come');
+      await t.resolves(create(queued), 'the ticket becomes active');
       await t.rejects(create(first), message(/is finished: create another/));
       await backdate(db, queued);
       await expireTickets(db, 100);
@@ -69,11 +70,11 @@ for (const [name, fresh] of databases) {
       const { rows } = await db.query('select 1 from cnapi_tasks where ticket_uuid = any ($1::uuid[])', [
         [first, elsewhere],
       ]);
-      t.same(rows, [], 'nothing of it stays');
+      t.same(rows, [], 'no row of it remains');
     });
 
     t.test(
-      'a repeated key is answered with its task, though its ticket has ended; another ticket is another request',
+      'a repeated key finds its task although its ticket ended, and with another ticket is a new request',
       async (t) => {
         const ticketUuid = await ticketOf(serverUuid);
         const request = { idempotencyKey: 'key' };
@@ -92,7 +93,7 @@ for (const [name, fresh] of databases) {
       },
     );
 
-    t.test('a full queue is a full queue under a ticket, too', async (t) => {
+    t.test('a full queue refuses a task under a ticket too', async (t) => {
       const crowded = randomUUID();
       const ticketUuid = await ticketOf(crowded);
       await db.query(
@@ -109,7 +110,7 @@ for (const [name, fresh] of databases) {
   });
 }
 
-t.test('at the same moment', async (t) => {
+t.test('ticket changes and task creation in both orders', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
   const db = open({ maxConnections: 10 });
   const leg = <Result>(name: string, run: () => Promise<Result>): Leg<Result> => ({ name, run });
@@ -119,13 +120,13 @@ t.test('at the same moment', async (t) => {
   const made = async (creation: Creation) =>
     creation.kind === 'made' ? (await readTask(db, creation.id))?.ticket_uuid : undefined;
 
-  /** What waits for a ticket in use to end it, and how the ticket stands then. */
+  /** What ends a ticket after waiting for its lock, and the ticket's status then. */
   const ends: [string, string, (uuid: string) => Promise<unknown>][] = [
     ['released', 'finished', (uuid) => releaseTicket(db, uuid)],
     ['deleted', 'gone', (uuid) => deleteTicket(db, uuid)],
   ];
   for (const [name, status, end] of ends) {
-    t.test(`a ticket that is ${name} first makes no task`, async (t) => {
+    t.test(`a ticket that is ${name} before its task makes no task`, async (t) => {
       const { queue, uuid } = await ticket();
       const ending = leg('end', () => end(uuid));
       const legs = [ending, creating(uuid, queue.serverUuid)] as [Leg<unknown>, Leg<Creation>];
@@ -134,7 +135,7 @@ t.test('at the same moment', async (t) => {
       t.equal(await statusOf(db, uuid), status);
     });
 
-    t.test(`a task that comes first is made, and the ticket is ${name} after it`, async (t) => {
+    t.test(`a task that comes before its ticket is ${name} is created`, async (t) => {
       const { queue, uuid } = await ticket();
       const ending = leg('end', () => end(uuid));
       const legs = [creating(uuid, queue.serverUuid), ending] as [Leg<Creation>, Leg<unknown>];
@@ -144,8 +145,8 @@ t.test('at the same moment', async (t) => {
     });
   }
 
-  // An expiry does not wait for a ticket in use: it leaves it for the next one.
-  t.test('a ticket that is expired first makes no task', async (t) => {
+  // An expiry does not wait for a locked ticket: it leaves it to the next expiry.
+  t.test('a ticket that expires before its task makes no task', async (t) => {
     const { queue, uuid } = await ticket();
     const expireSql = 'select * from cnapi_expire_tickets(100)';
     const [creation] = await runBehindLock<[Creation]>(url, expireSql, [creating(uuid, queue.serverUuid)]);
@@ -153,11 +154,11 @@ t.test('at the same moment', async (t) => {
     t.equal(await statusOf(db, uuid), 'expired');
   });
 
-  t.test('a task that comes first is made, and the ticket is expired after it', async (t) => {
+  t.test('a task that comes before its ticket expires is created, and the ticket expires after it', async (t) => {
     const { queue, uuid } = await ticket();
     const creation = await db.transaction(async (connection) => {
       const creation = await createTaskUnderTicket(connection, newTask(queue.serverUuid, { ticketUuid: uuid }));
-      t.same(await expireTickets(db, 100), [], 'a ticket in use is left for the next expiry');
+      t.same(await expireTickets(db, 100), [], 'a locked ticket is left to the next expiry');
       return creation;
     });
     t.equal(await made(creation), uuid);
@@ -165,7 +166,7 @@ t.test('at the same moment', async (t) => {
     t.equal(await statusOf(db, uuid), 'expired');
   });
 
-  t.test('a ticket that becomes active first makes the task', async (t) => {
+  t.test('a ticket that becomes active first allows the task', async (t) => {
     const { queue, uuid: first } = await ticket();
     const next = await addOne(db, queue);
     const releasing = leg('release', () => releaseTicket(db, first));
@@ -176,7 +177,7 @@ t.test('at the same moment', async (t) => {
     t.equal(await made(creation), next);
   });
 
-  t.test('two requests with one key around a release: both have the task that was made', async (t) => {
+  t.test('of two requests with one key around a release, both get the task that was created', async (t) => {
     const { queue, uuid: ticketUuid } = await ticket();
     const instance = await startInstance(t, { database: db, hub: new MemoryHub() });
     const { serverUuid } = queue;
@@ -191,7 +192,7 @@ t.test('at the same moment', async (t) => {
     t.equal(await statusOf(db, ticketUuid), 'finished');
   });
 
-  /** An active one that is due, so that an expiry takes it. */
+  /** An active ticket that is due, so that an expiry takes it. */
   async function ticket() {
     const queue = newQueue();
     const uuid = await addOne(db, queue);

@@ -1,4 +1,4 @@
-/** Waits and event streams: prompt by bus, right without it, bounded, and always at an end. */
+/** Waits and event streams: prompt with the bus, correct without it, bounded, and always ended. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import type { TaskEvent } from '../../../lib/control/tasks/task.ts';
@@ -35,7 +35,7 @@ async function collect(events: AsyncIterable<TaskEvent>, into: TaskEvent[] = [])
   return into;
 }
 
-/** As it stands on a standby to which no more events had come. */
+/** Its state on a standby that had received no later events. */
 async function goBack(database: Database, id: string, lastSeq: number): Promise<void> {
   await database.query('delete from cnapi_task_events where task_id = $1::uuid and seq > $2::int', [id, lastSeq]);
   await database.query('update cnapi_tasks set last_seq = $2::int where id = $1::uuid', [id, lastSeq]);
@@ -44,21 +44,22 @@ async function goBack(database: Database, id: string, lastSeq: number): Promise<
 const names = (events: TaskEvent[]) => events.map((event) => event.name);
 const quiet = (instance: Instance) => {
   const { waits, follows } = instance.tasks.stats();
-  // Its run's, and that of all ends once somebody has waited here; none of a single task.
+  // The channel of its run, and that of all ends once somebody has waited here; none of a single
+  // task.
   return waits + follows === 0 && instance.bus.stats().topics <= 2;
 };
 
-t.test('a wait for a task that has ended answers at once, one for an unknown task is refused', async (t) => {
+t.test('a wait for an ended task answers at once, and one for an unknown task is refused', async (t) => {
   const { a, b, agent, taken } = await instances(t);
   const id = await taken();
   agent.complete(id);
   await a.tasks.wait(id, patience);
   t.match(await b.tasks.wait(id, patience), { status: 'complete' });
   await t.rejects(b.tasks.wait(randomUUID(), patience), TaskNotFoundError);
-  t.ok(quiet(b), 'nothing stays behind');
+  t.ok(quiet(b), 'no watch is left');
 });
 
-t.test('when the time is up the task is served as it is', async (t) => {
+t.test('a wait that times out serves the task in its current state', async (t) => {
   const { b, taken } = await instances(t);
   const id = await taken();
   t.match(await b.tasks.wait(id, { timeoutMs: 20 }), { id, status: 'active' });
@@ -66,7 +67,7 @@ t.test('when the time is up the task is served as it is', async (t) => {
   t.ok(quiet(b));
 });
 
-t.test('when the instance leaves, waits are answered as at their timeout and streams end to be resumed', async (t) => {
+t.test('when the instance leaves, waits answer as at their timeout and streams end for resumption', async (t) => {
   const { b, agent, taken } = await instances(t);
   const id = await taken();
   const leaving = new AbortController();
@@ -76,21 +77,25 @@ t.test('when the instance leaves, waits are answered as at their timeout and str
   leaving.abort();
   t.match(await waiting, { id, status: 'active' });
   t.notOk(names(await following).includes('end'));
-  t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'active' }, 'one that comes later');
+  t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'active' }, 'a later wait');
   agent.complete(id);
   await b.tasks.wait(id, patience);
   t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'complete' });
   t.ok(quiet(b));
 });
 
-t.test('a wait ends with its caller, and with its instance', async (t) => {
+t.test('a wait ends with its caller and with its instance', async (t) => {
   const { a, b, taken } = await instances(t);
   const id = await taken();
   const caller = new AbortController();
   const left = b.tasks.wait(id, { ...patience, signal: caller.signal });
   caller.abort(new Error('gone'));
   await t.rejects(left, /gone/);
-  await t.rejects(b.tasks.wait(id, { ...patience, signal: caller.signal }), /gone/, 'also one that is gone already');
+  await t.rejects(
+    b.tasks.wait(id, { ...patience, signal: caller.signal }),
+    /gone/,
+    'even for a caller that is already gone',
+  );
   t.ok(quiet(b));
   const cut = b.tasks.wait(id, patience);
   const followed = collect(b.tasks.follow(id, 0));
@@ -98,10 +103,10 @@ t.test('a wait ends with its caller, and with its instance', async (t) => {
   await b.tasks.stop();
   await both;
   await t.rejects(b.tasks.wait(id, patience), WaitStoppedError);
-  t.match(await a.tasks.get(id), { status: 'active' }, 'the task goes on');
+  t.match(await a.tasks.get(id), { status: 'active' }, 'the task continues');
 });
 
-t.test('an end that no message told of is found by the slow poll', async (t) => {
+t.test('the slow poll finds an end that no message announced', async (t) => {
   const { b, agent, create } = await instances(t, { config: { slowPollMs: 50 } });
   agent.disconnect();
   const id = await create();
@@ -111,29 +116,29 @@ t.test('an end that no message told of is found by the slow poll', async (t) => 
   t.match(await waiting, { status: 'failure' });
 });
 
-t.test('an end during a loss of the bus is found when it is back', async (t) => {
+t.test('an end during a loss of the bus is found when the bus is back', async (t) => {
   const { a, b, agent, taken, hub } = await instances(t);
   const id = await taken();
   const waiting = b.tasks.wait(id, patience);
   hub.kill();
-  await until(() => !a.bus.isHealthy() && !b.bus.isHealthy(), 'the bus to count as gone');
+  await until(() => !a.bus.isHealthy() && !b.bus.isHealthy(), 'the bus to count as lost');
   agent.complete(id);
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
   hub.restore();
   t.match(await waiting, { status: 'complete' });
 });
 
-t.test('there are so many waits and no more', async (t) => {
+t.test('the number of waits is limited', async (t) => {
   const { b, taken } = await instances(t, { maxWaiters: 2 });
   const id = await taken();
   const held = [b.tasks.wait(id, { timeoutMs: 200 }), b.tasks.wait(id, { timeoutMs: 200 })];
   await t.rejects(b.tasks.wait(id, patience), TooManyWaitersError);
   await t.rejects(collect(b.tasks.follow(id, 0)), TooManyWaitersError);
   await Promise.all(held);
-  t.match(await b.tasks.wait(id, { timeoutMs: 1 }), { status: 'active' }, 'they are given back');
+  t.match(await b.tasks.wait(id, { timeoutMs: 1 }), { status: 'active' }, 'ended waits free their places');
 });
 
-t.test('a task is followed live, on another instance, from its first event to its end', async (t) => {
+t.test('a task can be followed live on another instance, from its first event to its end', async (t) => {
   const { b, agent, taken } = await instances(t);
   const id = await taken();
   const events: TaskEvent[] = [];
@@ -159,7 +164,7 @@ t.test('a task is followed live, on another instance, from its first event to it
   t.ok(quiet(b));
 });
 
-t.test('a stream is taken up where it was left, and ends at once when there is no more', async (t) => {
+t.test('a stream resumes where it was left, and ends at once if there is no more', async (t) => {
   const { b, agent, taken } = await instances(t);
   const id = await taken();
   agent.event(id, { name: 'started' });
@@ -172,7 +177,7 @@ t.test('a stream is taken up where it was left, and ends at once when there is n
   t.ok(quiet(b));
 });
 
-t.test('an end is heard though the database has gone back, as a standby that was behind', async (t) => {
+t.test('an end is received although the database has gone back to an older state, as on a late standby', async (t) => {
   const { b, agent, taken, database } = await instances(t);
   const id = await taken();
   const events: TaskEvent[] = [];
@@ -188,7 +193,7 @@ t.test('an end is heard though the database has gone back, as a standby that was
   t.ok(quiet(b));
 });
 
-t.test('a stream whose next event is gone waits for what comes, and does not ask again and again', async (t) => {
+t.test('a stream whose next event is missing waits for new ones and does not poll repeatedly', async (t) => {
   const { b, agent, taken, database } = await instances(t);
   const id = await taken();
   for await (const { name } of b.tasks.follow(id, 0)) if (name === 'accepted') break;
@@ -200,7 +205,7 @@ t.test('a stream whose next event is gone waits for what comes, and does not ask
     pages += asked().filter(({ args }) => args[0].includes('cnapi_task_events')).length;
     return pages;
   };
-  await until(() => count() > 1, 'the page that is empty');
+  await until(() => count() > 1, 'the empty page');
   await new Promise((resolve) => setTimeout(resolve, 100));
   t.ok(count() < 10, `${pages} pages were asked for`);
   await goBack(database, id, 1);
@@ -208,7 +213,7 @@ t.test('a stream whose next event is gone waits for what comes, and does not ask
   t.same(names(await following), ['accepted', 'end']);
 });
 
-t.test('a long stream is read page by page, none missing, and a reader may leave', async (t) => {
+t.test('a long stream is read page by page without gaps, and a reader may leave', async (t) => {
   const { b, agent, taken } = await instances(t);
   const id = await taken();
   for (let n = 0; n < 130; n++)

@@ -1,6 +1,7 @@
 /**
- * Instances of the tasks subsystem over one database, and agents that come to them: the link without its sockets. An
- * agent behaves as the protocol asks (docs/design.md section 5 and 6); what it does with an attempt is the test's to say.
+ * Instances of the tasks subsystem over one database, and agents that connect to them: the link
+ * without its sockets. An agent follows the protocol (docs/design.md sections 5 and 6); the test
+ * decides what it does with an attempt.
  */
 import { randomUUID } from 'node:crypto';
 import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/sessions.ts';
@@ -20,7 +21,7 @@ import type {
   TaskFrame,
 } from '../../../../lib/protocol/frames.ts';
 
-/** Slow polls that no test waits for by accident; those about them set their own. */
+/** Slow polls that no test waits for by accident. Tests about slow polls set their own. */
 const config: TasksConfig = {
   slowPollMs: 60_000,
   slowPollNoBusMs: 60_000,
@@ -42,7 +43,7 @@ export interface InstanceOptions {
 }
 
 export class Instance implements TaskSessions {
-  /** Its run. */
+  /** The id of its run. */
   uuid: string = randomUUID();
   readonly bus: Bus;
   readonly tasks: Tasks;
@@ -75,7 +76,10 @@ export class Instance implements TaskSessions {
     return this.held.values();
   }
 
-  /** As `kill -9`: sessions are gone, nothing is sent or stored any more, no word to anybody. */
+  /**
+   * Like `kill -9`: sessions are gone, and nothing is sent or stored any more, without notice to
+   * anybody.
+   */
   async die(): Promise<void> {
     this.held.clear();
     await this.stop();
@@ -103,19 +107,19 @@ export class FakeAgent {
   capabilities: ReadonlySet<string> = new Set(['task:nop', 'task:command_execute']);
   journalId: string = randomUUID();
   journal = new Map<string, Known & { end?: TaskEndFrame }>();
-  /** Every task frame that reached it, and every cancel. */
+  /** Every task frame and every cancel that reached it. */
   readonly received: TaskFrame[] = [];
   readonly cancels: TaskCancelFrame[] = [];
   readonly acknowledged: string[] = [];
   /** Frames that get lost on their way to it. */
   loses: (frame: TaskFrame) => boolean = () => false;
-  /** What it does with an attempt it has journalled. */
+  /** What it does with an attempt that it has recorded in its journal. */
   works: (frame: TaskFrame) => void = (frame) => this.complete(frame.id);
   epoch = 0;
   #instance: Instance | undefined;
   #session: TaskSession | undefined;
 
-  /** Accepted by this instance as the roster does it, with its inventory. */
+  /** Accepts the agent at this instance as the roster does, with its inventory. */
   async connect(instance: Instance, run = instance.uuid): Promise<void> {
     const { rows } = await instance.database.query<{ epoch: number }>(
       `insert into cnapi_roster_authority as row (server_uuid, cnapi_uuid, run, epoch, status, reason, since, journal_id)
@@ -173,7 +177,7 @@ export class FakeAgent {
     this.#end(id, { outcome: 'failure', error: { code, message: code } });
   }
 
-  /** Says again what has not been acknowledged. */
+  /** Sends again what has not been acknowledged. */
   repeatEnds(): void {
     for (const { end } of this.journal.values()) if (end !== undefined) this.#report(end);
   }

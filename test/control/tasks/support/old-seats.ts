@@ -1,10 +1,10 @@
-/** Rows of servers with old agents, and of runs that may post to them. */
+/** Rows of servers with legacy agents, and of runs that may post to them. */
 import { randomUUID } from 'node:crypto';
 import { claimPosts, type PostOrder, type PostRoom, readPosts } from '../../../../lib/control/tasks/post-store.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/old-agent.ts';
 
-/** A server that runs with an old agent. */
+/** A server that runs with a legacy agent. */
 export async function oldServer(database: Queryable): Promise<string> {
   const serverUuid = randomUUID();
   await setRunningByHeartbeats(database, serverUuid);
@@ -20,7 +20,7 @@ export async function liveRun(database: Queryable, run: string = randomUUID()): 
   return run;
 }
 
-/** Stopped, or found dead `agoMs` ago. */
+/** A run that stopped, or was found dead, `agoMs` ago. */
 export async function killRun(database: Queryable, run: string, agoMs?: number): Promise<void> {
   await database.query(
     `update cnapi_instances set state = 'dead', end_reason = $2::text, ended_at = cnapi_now() - $3::int * interval '1 ms'

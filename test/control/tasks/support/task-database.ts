@@ -1,4 +1,7 @@
-/** A database with the tables of tasks and roster, and shorthands for the rows that tests of tasks need. */
+/**
+ * A database with the tables of tasks and roster, and shorthands for the rows that tests of tasks
+ * need.
+ */
 import { randomUUID } from 'node:crypto';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { type ChangedTask, claimTasks, type Order, readDispatches } from '../../../../lib/control/tasks/claim-store.ts';
@@ -18,7 +21,7 @@ export const migrations: readonly Migration[] = [...morayMigrations, ...rosterMi
 export const overdueMs = 60_000;
 export const resendMs = 5_000;
 
-/** A session's fence, as the roster row has it. */
+/** A session's fence, as in the roster row. */
 export interface Seat {
   serverUuid: string;
   run: string;

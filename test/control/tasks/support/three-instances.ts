@@ -1,4 +1,7 @@
-/** Three instances over one database and a bus in memory, and shorthands for what tests ask of them and their agents. */
+/**
+ * Three instances over one database and a bus in memory, and shorthands for requests to them and
+ * their agents.
+ */
 import type { Test } from 'tap';
 import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
 import { MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
@@ -16,7 +19,7 @@ export async function threeInstances(t: Test, config: InstanceOptions['config'] 
   return { a: await start(), b: await start(), c: await start(), database, hub, start };
 }
 
-/** For a task's end. */
+/** Waits for a task's end. */
 export const patience = { timeoutMs: 30_000 };
 
 export const nop = (agent: FakeAgent, fields = {}) => ({
@@ -26,10 +29,10 @@ export const nop = (agent: FakeAgent, fields = {}) => ({
   ...fields,
 });
 
-/** What it is given does not end by itself. */
+/** Tasks that it is given do not end by themselves. */
 export const holding = (agent: FakeAgent): FakeAgent => Object.assign(agent, { works: () => {} });
 
-/** Waits for a row's state. */
+/** Waits until a row reaches a state. */
 export async function untilRow(database: Queryable, id: string, isReached: (task: TaskRow) => boolean): Promise<void> {
   await until(async () => isReached(await row(database, id)), `task ${id}: ${isReached}`);
 }
