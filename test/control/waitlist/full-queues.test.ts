@@ -1,6 +1,7 @@
 /**
- * Full queues, all of whose tickets are due at one moment, as after a long outage; and very many queues. What is quadratic in their number goes
- * past the time that a statement may take, and then would so at each new attempt.
+ * Full queues whose tickets are all due at one moment, as after a long outage, and very many
+ * queues. Work that is quadratic in their number would exceed the statement timeout, at every new
+ * attempt.
  */
 import t from 'tap';
 import {
@@ -19,10 +20,10 @@ const WAITING = 10_000;
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('full queues that are due', async (t) => {
+t.test('full queues whose tickets are due', async (t) => {
   const { database: db } = await freshDatabase(t, { migrations });
 
-  t.test('expire, one after the other', async (t) => {
+  t.test('full queues expire one after the other', async (t) => {
     const holders = [];
     for (let n = 0; n < 3; n++) holders.push(await fill(db, newQueue(), '-1 second'));
     await db.query(`update cnapi_waitlist_tickets set expires_at = cnapi_now() - interval '1 minute' where place = 1`);
@@ -31,7 +32,7 @@ t.test('full queues that are due', async (t) => {
     t.same(await complaints(db), []);
   });
 
-  t.test('are passed by a release', async (t) => {
+  t.test('a release passes over all tickets that are due', async (t) => {
     const queue = newQueue();
     const holder = await fill(db, queue, '-1 second');
     await db.query(
@@ -44,7 +45,7 @@ t.test('full queues that are due', async (t) => {
     t.same(await complaints(db), []);
   });
 
-  t.test('are deleted, several in one statement', async (t) => {
+  t.test('several full queues are deleted in one statement', async (t) => {
     const serverUuid = 'full';
     for (let n = 0; n < 3; n++) await fill(db, newQueue({ serverUuid }), '1 hour');
     const { queues } = await deleteQueues(db, serverUuid, { before: await readNow(db), maxQueues: 3 });
@@ -52,7 +53,7 @@ t.test('full queues that are due', async (t) => {
   });
 });
 
-t.test('many queues that came since the planner last looked are all seen to have a holder', async (t) => {
+t.test('many queues created since the last analyze are all seen to have a holder', async (t) => {
   const { open } = await freshDatabase(t, { migrations });
   const db = open({ maxConnections: 1 });
   for (let n = 0; n < 7; n++) await addOne(db, newQueue());
@@ -74,7 +75,7 @@ t.test('many queues that came since the planner last looked are all seen to have
   t.same(await repairQueues(db, 200), { queues: [], moved: [] });
 });
 
-/** A queue with a holder and as many that wait as may; returns the holder. */
+/** A queue with a holder and the maximum number of waiting tickets. Returns the holder. */
 async function fill(database: Queryable, queue: Place, expiresIn: string): Promise<string> {
   const holder = await addOne(database, queue);
   await database.query(

@@ -1,4 +1,4 @@
-/** Somebody holds the row of one queue, and many callers want it. */
+/** Another transaction holds the row of one queue, and many callers want it. */
 import t from 'tap';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -16,9 +16,9 @@ t.test('callers of one locked queue leave connections to others', async (t) => {
     await holder.query('select 1 from cnapi_waitlist_queues where id = $1::text for update', [queue.id]);
     for (let n = 0; n < 20; n++)
       creates.push(waitlist.create({ ...queue, expiry: { expiresInSeconds: 60 } }).catch((error) => error));
-    // Without a share of their own the creates would have every connection until the row is free.
+    // Without a limit of their own the creates would use every connection until the row is free.
     for (let n = 0; n < 5; n++) t.equal((await database.query('select 1')).rowCount, 1);
   });
   const ended = await Promise.all(creates);
-  t.equal(ended.length, 20, 'each was accepted, or told to try again');
+  t.equal(ended.length, 20, 'each was accepted or told to try again');
 });

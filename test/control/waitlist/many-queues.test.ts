@@ -21,9 +21,9 @@ const STATEMENT_MS = 120_000;
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('ten thousand queues are held, listed, handed on, expire and are deleted', async (t) => {
+t.test('ten thousand queues are held, listed, passed on, expired and deleted', async (t) => {
   const { open } = await freshDatabase(t, { migrations });
-  // The test's own statements are over ten thousand queues each; the product's are over few.
+  // The test's own statements cover ten thousand queues each, those of the product only a few.
   const database = open({ statementTimeoutMs: STATEMENT_MS });
   const create = (expiresInMs: number) =>
     database.query(
@@ -46,7 +46,7 @@ t.test('ten thousand queues are held, listed, handed on, expire and are deleted'
   for (let offset = 0; offset < QUEUES; offset += 1_000)
     seen.push(...(await listQueues(database, { limit: 1_000, offset })));
   const names = seen.map(({ id }) => id);
-  t.same(names, names.toSorted(), 'pages follow each other');
+  t.same(names, names.toSorted(), 'the pages follow each other');
   t.equal(new Set(names).size, QUEUES);
   t.ok(seen.every(({ waiting, holder }) => waiting === 1 && holder !== null));
 
@@ -71,8 +71,8 @@ t.test('ten thousand queues are held, listed, handed on, expire and are deleted'
   });
   t.teardown(() => director.stop());
   director.start();
-  await until(() => director.expired === QUEUES, 'all that is due to expire');
-  await until(() => announced.size === 2 * QUEUES, 'all that moved to be told');
+  await until(() => director.expired === QUEUES, 'all due tickets to expire');
+  await until(() => announced.size === 2 * QUEUES, 'all changed tickets to be announced');
   t.same([await count('active'), await count('queued'), await count('expired')], [QUEUES, 0, QUEUES]);
   t.same(await complaints(database), []);
 

@@ -1,7 +1,7 @@
 /**
- * After `vacuum` found no live ticket, Postgres assumes one row in each index of live tickets. Then
- * thousands come: what each statement reads must grow with what it is asked for, and not with the
- * number of all live tickets.
+ * After a `vacuum` that found no live ticket, Postgres assumes one row in each index of live
+ * tickets. Then thousands arrive: what each statement reads must grow with what it is asked for,
+ * and not with the number of all live tickets.
  */
 import t from 'tap';
 import {
@@ -24,7 +24,7 @@ const READS_PER_QUEUE = 25;
 
 t.test('with statistics from before many tickets no statement reads more than its share', async (t) => {
   const { open } = await freshDatabase(t, { migrations });
-  // Rows are counted, not seconds.
+  // The test counts rows, not seconds.
   const database = open({ statementTimeoutMs: 120_000 });
   await database.query(
     `insert into cnapi_waitlist_tickets (uuid, queue, place, server_uuid, scope, id, extra, expires_at, status, created_at, updated_at)

@@ -1,6 +1,7 @@
 /**
- * The concurrent pairs of the waitlist on real Postgres, each behind a forced lock wait, in both orders (law 5): both
- * statements have taken their snapshots before either goes on. Whatever the order, all of I4 holds afterwards.
+ * The concurrent pairs of the waitlist on real Postgres, each behind a forced lock wait, in both
+ * orders (law 5): both statements have taken their snapshots before either continues. In either
+ * order all of I4 holds afterwards.
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
@@ -32,7 +33,7 @@ import {
   statusOf,
 } from './support/waitlist-database.ts';
 
-t.test('concurrent pairs', async (t) => {
+t.test('concurrent statements of the waitlist in both orders', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
   const db = open({ maxConnections: 10 });
 
@@ -51,12 +52,15 @@ t.test('concurrent pairs', async (t) => {
   const renewing = (uuid: string) => leg('renew', () => renewTicket(db, uuid, { inMs: 3_600_000 }));
   const expiring = leg('expire', () => expireTickets(db, 100));
   const mending = leg('mend', () => repairQueues(db, 100));
-  /** As the other statement of a pair, in progress. */
+  /** The other statement of a pair, in progress. */
   const createSql = ({ serverUuid, scope, id }: Place, uuid: string) =>
     `select * from cnapi_create_ticket('${uuid}', '${serverUuid}', '${scope}', '${id}', null, '{}', null, null, 3600000, null, 100, 100)`;
   const releaseSql = (uuid: string) => `select * from cnapi_release_ticket('${uuid}')`;
 
-  /** Every operation as it can meet another one at a queue with these tickets, the first of them active and due if asked. */
+  /**
+   * Every operation that can meet another one at a queue with these tickets, the first of them
+   * active, and due if requested.
+   */
   const legsFor = async (queue: Place, [active = '', next = active]: string[]) => {
     const before = await readNow(db);
     return {
@@ -75,7 +79,7 @@ t.test('concurrent pairs', async (t) => {
   const operations = Object.keys(await legsFor(newQueue(), [])) as Operation[];
 
   for (const first of operations) {
-    check(`${first}, then each other operation, with and without one that waits, due and not`, async (t) => {
+    check(`${first} and each other operation, with and without a waiting ticket, due and not`, async (t) => {
       for (const second of operations) {
         for (const [count, isDue] of [
           [1, false],
@@ -104,7 +108,7 @@ t.test('concurrent pairs', async (t) => {
     t.equal(await statusOf(db, first), 'active');
   });
 
-  check('a create that is still under way and its repetition give one ticket, whatever the queue', async (t) => {
+  check('a create in progress and its repetition give one ticket, with or without a queue', async (t) => {
     const queue = newQueue();
     await addOne(db, queue);
     const [first, second] = [randomUUID(), randomUUID()];
@@ -120,7 +124,7 @@ t.test('concurrent pairs', async (t) => {
     t.same(await statusesOf(db, [first, second]), ['queued', 'gone']);
   });
 
-  check('the last ticket is released, then create: the row that goes takes nobody along', async (t) => {
+  check('a release of the last ticket and a create: the deleted queue takes no new ticket with it', async (t) => {
     const queue = newQueue();
     const [last = ''] = await addSome(db, queue, 1);
     const [second, third] = [randomUUID(), randomUUID()];
@@ -141,7 +145,7 @@ t.test('concurrent pairs', async (t) => {
     ]);
   });
 
-  check('delete all, then create: the new one is active; create, then delete all: it goes as well', async (t) => {
+  check('delete all then create: the new ticket is active; create then delete all: it is deleted too', async (t) => {
     const queue = newQueue();
     const old = await addSome(db, queue, 2);
     const next = randomUUID();
@@ -154,7 +158,7 @@ t.test('concurrent pairs', async (t) => {
     t.same(await statusesOf(db, [next, later]), ['gone', 'gone']);
   });
 
-  check('release and release of one ticket: the lock goes on by one, whoever is told', async (t) => {
+  check('release and release of one ticket: the lock passes on once, whichever call reports it', async (t) => {
     const queue = newQueue();
     const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
     const [first, second] = await runBehindLock<[TicketChange, TicketChange]>(url, lock(queue), [
@@ -166,7 +170,7 @@ t.test('concurrent pairs', async (t) => {
     t.same(await statusesOf(db, [one, two, three]), ['finished', 'active', 'queued']);
   });
 
-  check('release of the active one and of the next one, in both orders: the lock goes past both', async (t) => {
+  check('release of the active and of the next ticket, in both orders: the lock passes both', async (t) => {
     for (const isReversed of [false, true]) {
       const queue = newQueue();
       const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
@@ -177,7 +181,7 @@ t.test('concurrent pairs', async (t) => {
     }
   });
 
-  check('delete and release of one ticket: the lock goes on by one', async (t) => {
+  check('delete and release of one ticket: the lock passes on once', async (t) => {
     for (const isReversed of [false, true]) {
       const queue = newQueue();
       const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
@@ -188,7 +192,7 @@ t.test('concurrent pairs', async (t) => {
     }
   });
 
-  check('renewed while it was about to expire: it lives on', async (t) => {
+  check('a ticket that is renewed just before it expires stays active', async (t) => {
     while ((await expireTickets(db, 100)).length > 0);
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
@@ -199,14 +203,14 @@ t.test('concurrent pairs', async (t) => {
     t.same(await statusesOf(db, [one, two]), ['active', 'queued']);
   });
 
-  check('renewed once it has expired, or when its time is up by the clock after the wait: refused', async (t) => {
+  check('a renewal of an expired ticket, or of one whose time ended during the wait, is refused', async (t) => {
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
     await backdate(db, one);
     t.same(
       await runBehindLock<[unknown]>(url, lock(queue), [expiring]),
       [[]],
-      'a queue in use is left for the next time',
+      'a locked queue is left for the next time',
     );
     await expiring.run();
     t.same(await renewing(one).run(), { status: 'expired', moved: [] });
@@ -218,7 +222,7 @@ t.test('concurrent pairs', async (t) => {
     t.match(late, { status: 'expired', moved: [{ uuid: two, status: 'expired' }] });
   });
 
-  check('mended by another while it was about to be: it is no defect any more', async (t) => {
+  check('a queue that another repair fixed meanwhile is not repaired again', async (t) => {
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
     await db.query('delete from cnapi_waitlist_tickets where uuid = $1::uuid', [one]);
@@ -227,19 +231,16 @@ t.test('concurrent pairs', async (t) => {
     t.same(await runBehindLock<[unknown]>(url, mended, [mending]), [{ queues: [], moved: [] }]);
   });
 
-  check(
-    'sets of queues are locked in one order: expiries, deletions and menders of many do not stand in their way',
-    async (t) => {
-      const serverUuid = randomUUID();
-      const queues = Array.from({ length: 20 }, () => newQueue({ serverUuid }));
-      const uuids: string[] = [];
-      for (const queue of queues.toReversed()) uuids.push(await addOne(db, queue), await addOne(db, queue));
-      await backdate(db, ...uuids.filter((_, n) => n % 3 !== 0));
-      const before = await readNow(db);
-      const all = leg('delete all', () => deleteQueues(db, serverUuid, { before, maxQueues: 10 }));
-      const locked = queues[10] ?? newQueue();
-      await runBehindLock<unknown[]>(url, lock(locked), [expiring, all, expiring, mending, all, all]);
-      t.same(new Set(await statusesOf(db, uuids)), new Set(['gone', 'expired']));
-    },
-  );
+  check('statements over many queues lock them in one order and do not deadlock', async (t) => {
+    const serverUuid = randomUUID();
+    const queues = Array.from({ length: 20 }, () => newQueue({ serverUuid }));
+    const uuids: string[] = [];
+    for (const queue of queues.toReversed()) uuids.push(await addOne(db, queue), await addOne(db, queue));
+    await backdate(db, ...uuids.filter((_, n) => n % 3 !== 0));
+    const before = await readNow(db);
+    const all = leg('delete all', () => deleteQueues(db, serverUuid, { before, maxQueues: 10 }));
+    const locked = queues[10] ?? newQueue();
+    await runBehindLock<unknown[]>(url, lock(locked), [expiring, all, expiring, mending, all, all]);
+    t.same(new Set(await statusesOf(db, uuids)), new Set(['gone', 'expired']));
+  });
 });

@@ -1,4 +1,4 @@
-/** How many tickets a server takes in all its queues. */
+/** How many tickets a server may have in all its queues. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { createTicketOnce } from '../../../lib/control/waitlist/ticket-keys.ts';
@@ -10,7 +10,7 @@ import { addSome, migrations, newQueue, newTicket } from './support/waitlist-dat
 const FEW = { maxWaiting: 100, maxOpen: 3, maxListed: 10 };
 
 for (const name of ['Postgres', 'PGlite']) {
-  t.test(`a server takes so many, with a key and without; one that ends makes room (${name})`, async (t) => {
+  t.test(`the number of tickets per server is bounded, and an ended one makes room (${name})`, async (t) => {
     const db =
       name === 'PGlite' ? await freshPglite(t, { migrations }) : (await freshDatabase(t, { migrations })).database;
     const serverUuid = randomUUID();

@@ -1,6 +1,7 @@
 /**
- * Sixteen clients at two instances for a minute, doing everything that can be done to tickets, on few queues, so that they
- * meet. In calm queues nothing expires and nobody deletes: whoever was told that a ticket is active is alone there.
+ * Sixteen clients at two instances perform every operation on tickets for a minute, on few queues,
+ * so that they meet. In calm queues nothing expires and nobody deletes, so a client that was told
+ * its ticket is active is alone there.
  */
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,7 +20,7 @@ const RUN_MS = 60_000;
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('sixteen clients for a minute: one holder a queue, in order, and every wait ends', async (t) => {
+t.test('with sixteen clients for a minute, each queue has one holder, in order, and every wait ends', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations });
   const hub = new MemoryHub();
   const config = { slowPollMs: 1_000 };
@@ -38,7 +39,7 @@ t.test('sixteen clients for a minute: one holder a queue, in order, and every wa
     counts[what] = (counts[what] ?? 0) + 1;
   };
 
-  /** A lock as it is meant to be used. */
+  /** A lock used as intended. */
   async function hold(queue: Place): Promise<void> {
     const { uuid } = await any().create({ ...queue, expiry: { expiresAt: '3000' } });
     const { outcome } = await any().wait(uuid, { timeoutMs: 60_000 });
@@ -57,7 +58,10 @@ t.test('sixteen clients for a minute: one holder a queue, in order, and every wa
   const expiries = (): ExpiryRequest =>
     pick([{ expiresInSeconds: 3600 }, { expiresInSeconds: randomInt(1, 1_000) / 1000 }, { expiresAt: '2001' }]);
 
-  /** The new ticket is the last of its queue. Only a 'delete all' between the commit and the read leaves no queue to read. */
+  /**
+   * The new ticket is the last of its queue, unless a 'delete all' between the commit and the read
+   * removed the queue.
+   */
   async function create(queue: Place): Promise<string> {
     const deletedBefore = counts['delete all'] ?? 0;
     const { uuid, queue: read } = await any().create({ ...queue, expiry: expiries() });
@@ -128,7 +132,7 @@ t.test('sixteen clients for a minute: one holder a queue, in order, and every wa
   t.ok((counts.held ?? 0) > 100 && (counts.release ?? 0) > 100 && (counts['wait: expired'] ?? 0) > 10);
 });
 
-/** How often each is done, in proportion. */
+/** The relative frequency of each operation. */
 const WEIGHTS = { create: 60, release: 60, delete: 20, renew: 20, 'delete all': 1 };
 type Action = keyof typeof WEIGHTS;
 const ACTIONS = Object.entries(WEIGHTS).flatMap(([action, weight]) => Array<Action>(weight).fill(action as Action));

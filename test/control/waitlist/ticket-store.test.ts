@@ -1,4 +1,7 @@
-/** The waitlist's functions, one after the other, on every database in use. At the same time: races.test.ts. */
+/**
+ * The waitlist's functions, one after the other, on every supported database. Concurrent calls:
+ * races.test.ts.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import {
@@ -52,7 +55,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       t.same(await complaints(db), []);
     });
 
-  check('the first ticket is active, the next ones wait, each answered with its queue', async (t) => {
+  check('the first ticket is active and the next ones wait, each returned with its queue', async (t) => {
     const queue = newQueue();
     const [one, two, three] = [
       newTicket(queue, { action: 'provision', reqId: 'r1' }),
@@ -83,13 +86,13 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.equal(await readTicket(db, randomUUID()), undefined);
   });
 
-  check('what the ticket carries comes back as it was', async (t) => {
+  check('the data of a ticket is returned unchanged', async (t) => {
     const extra = { 'a"b': ['é', 1e21, null, { deep: '\u0000' }], $: 'select' };
     const odd = newQueue({ scope: `s'(*)\\`, id: 'a(b' });
     const [row] = await add(db, odd, { extra, expiry: { atMs: Date.parse('3000-01-01'), text: '3000' } });
     t.match(row, { extra, scope: odd.scope, id: odd.id, expires_text: '3000', expires_at: new Date('3000-01-01') });
     t.equal(row?.status, 'active');
-    t.match(await add(db, odd), { length: 2 }, 'it finds its queue again');
+    t.match(await add(db, odd), { length: 2 }, 'it still has its queue');
     for (const text of ['0001', '9999']) {
       const uuid = await addOne(db, newQueue(), { expiry: { atMs: Date.parse(text), text } });
       const { rows } = await db.query<{ year: string }>(
@@ -107,29 +110,26 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       t.match(await add(db, { ...queue, ...other }), [{ status: 'active' }]);
   });
 
-  check(
-    'an answer lists so many of those that wait and the new one in any case; a full queue takes no more',
-    async (t) => {
-      const queue = newQueue();
-      const uuids = await addSome(db, queue, 5);
-      const last = newTicket(queue);
-      const rows = rowsOf(await createTicket(db, last, { maxWaiting: 5, maxOpen: 100, maxListed: 2 }));
-      t.same(
-        rows.map(({ uuid }) => uuid),
-        [...uuids.slice(0, 3), last.uuid],
-      );
-      t.equal(await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }), 'queue-full');
-      await deleteTicket(db, uuids[2] ?? '');
-      t.match(await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }), { length: 4 });
-      t.equal(
-        await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }),
-        'queue-full',
-        'and counts, past many places',
-      );
-    },
-  );
+  check('an answer lists a bounded number of waiting tickets and the new one, and a full queue refuses', async (t) => {
+    const queue = newQueue();
+    const uuids = await addSome(db, queue, 5);
+    const last = newTicket(queue);
+    const rows = rowsOf(await createTicket(db, last, { maxWaiting: 5, maxOpen: 100, maxListed: 2 }));
+    t.same(
+      rows.map(({ uuid }) => uuid),
+      [...uuids.slice(0, 3), last.uuid],
+    );
+    t.equal(await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }), 'queue-full');
+    await deleteTicket(db, uuids[2] ?? '');
+    t.match(await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }), { length: 4 });
+    t.equal(
+      await createTicket(db, newTicket(queue), { maxWaiting: 5, maxOpen: 100, maxListed: 2 }),
+      'queue-full',
+      'it counts beyond many places',
+    );
+  });
 
-  check('a ticket that was added is told of, though its queue cannot be read', async (t) => {
+  check('a ticket that was added is reported although its queue cannot be read', async (t) => {
     const ticket = newTicket(newQueue());
     const once: Queryable = {
       query: (text, ...more) =>
@@ -139,7 +139,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.equal(await statusOf(db, ticket.uuid), 'active');
   });
 
-  check('released, the lock goes to the next in order, until nobody waits', async (t) => {
+  check('after a release the lock passes to the next ticket in order, until none waits', async (t) => {
     const queue = newQueue();
     const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
     t.same(await releaseTicket(db, one), {
@@ -149,12 +149,12 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
         { uuid: two, status: 'active', moved: true },
       ],
     });
-    t.match(await releaseTicket(db, three), { status: 'finished', moved: { length: 1 } }, 'one that waits gives up');
+    t.match(await releaseTicket(db, three), { status: 'finished', moved: { length: 1 } }, 'a waiting ticket gives up');
     t.match(await releaseTicket(db, two), { status: 'finished', moved: { length: 1 } });
-    t.match(await add(db, queue), [{ status: 'active' }], 'the queue begins anew');
+    t.match(await add(db, queue), [{ status: 'active' }], 'the queue starts again');
   });
 
-  check('what has ended does not change any more', async (t) => {
+  check('a ticket that has ended does not change any more', async (t) => {
     const queue = newQueue();
     const [finished = '', expired = '', active = ''] = await addSome(db, queue, 3);
     await releaseTicket(db, finished);
@@ -173,7 +173,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.same(await deleteTicket(db, randomUUID()), []);
   });
 
-  check('deleted in any status; the lock of the active one goes on', async (t) => {
+  check('a ticket can be deleted in any status, and the lock of an active one passes on', async (t) => {
     const queue = newQueue();
     const [one = '', two = '', three = '', four = ''] = await addSome(db, queue, 4);
     t.same(await deleteTicket(db, three), [{ uuid: three, status: 'deleted' }]);
@@ -187,7 +187,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     await deleteTicket(db, four);
   });
 
-  check('what is due expires, whether it waits or holds, and the lock goes to one whose time is not up', async (t) => {
+  check('due tickets expire, waiting or active, and the lock passes to one that is not due', async (t) => {
     const queue = newQueue();
     const uuids = await addSome(db, queue, 5);
     await backdate(db, ...uuids.filter((_, n) => n !== 3));
@@ -195,14 +195,14 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.same(
       moved.map(({ status }) => status).sort(),
       ['active', 'expired', 'expired', 'expired'],
-      'two were asked for; the third was at the head',
+      'two were asked for, and the third was at the head',
     );
     t.match(await expireTickets(db, 10), [{ uuid: uuids[4], status: 'expired' }]);
     t.same(await statusesOf(db, uuids), ['expired', 'expired', 'expired', 'active', 'expired']);
     t.same(await expireTickets(db, 10), []);
   });
 
-  check('one call expires no more than it was asked for and the rest of one queue', async (t) => {
+  check('one call expires at most the requested number and the rest of one queue', async (t) => {
     const queues = [newQueue(), newQueue(), newQueue()];
     const uuids: string[] = [];
     for (const queue of queues) uuids.push(...(await addSome(db, queue, 10)));
@@ -218,7 +218,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.same(new Set(await statusesOf(db, uuids)), new Set(['expired']));
   });
 
-  check('a release never hands the lock to a ticket whose time is up', async (t) => {
+  check('a release never passes the lock to a ticket that is due', async (t) => {
     const queue = newQueue();
     const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
     await backdate(db, one, two);
@@ -231,14 +231,14 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     });
   });
 
-  check('an expiry that is past is taken: active, then expired', async (t) => {
+  check('an expiry in the past is accepted: the ticket becomes active, then expires', async (t) => {
     const queue = newQueue();
     const [row] = await add(db, queue, { expiry: { atMs: 0, text: '1970-01-01' } });
     t.match(row, { status: 'active', expires_text: '1970-01-01' });
     t.match(await expireTickets(db, 10), [{ uuid: row?.uuid, status: 'expired' }]);
   });
 
-  check('renewed, a ticket lives on; once its time is up it has expired, whoever noticed', async (t) => {
+  check('a renewed ticket stays, and one past its expiry counts as expired for every caller', async (t) => {
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
     t.same(await renewTicket(db, one, { atMs: Date.parse('3000'), text: '3000' }), { status: 'active', moved: [] });
@@ -259,42 +259,45 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     });
   });
 
-  check("all of a server's tickets go, none becoming active, and nobody else's", async (t) => {
-    const serverUuid = randomUUID();
-    const other = await addOne(db, newQueue());
-    const gone: string[] = [];
-    for (let n = 0; n < 3; n++) gone.push(...(await addSome(db, newQueue({ serverUuid }), 3)));
-    await releaseTicket(db, gone[0] ?? '');
-    const before = await readNow(db);
-    const late = newQueue({ serverUuid });
-    const young = await addOne(db, late);
-    await db.query(
-      `update cnapi_waitlist_queues set created_at = created_at + interval '1 second' where id = '${late.id}'`,
-    );
-    const first = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
-    t.equal(first.queues, 2);
-    const second = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
-    t.equal(second.queues, 1);
-    t.same(await deleteQueues(db, serverUuid, { before, maxQueues: 2 }), { queues: 0, moved: [] });
-    t.same(
-      [...first.moved, ...second.moved].map(({ uuid }) => uuid).sort(),
-      gone.slice(1).sort(),
-      'those that had not ended',
-    );
-    t.equal(await deleteEnded(db, serverUuid, { before, maxTickets: 10 }), 1);
-    t.equal(await deleteEnded(db, serverUuid, { before, maxTickets: 10 }), 0);
-    t.same(new Set(await statusesOf(db, gone)), new Set(['gone']));
-    t.same(await statusesOf(db, [other, young]), ['active', 'active']);
-  });
+  check(
+    "all of a server's tickets can be deleted without one becoming active or another server losing any",
+    async (t) => {
+      const serverUuid = randomUUID();
+      const other = await addOne(db, newQueue());
+      const gone: string[] = [];
+      for (let n = 0; n < 3; n++) gone.push(...(await addSome(db, newQueue({ serverUuid }), 3)));
+      await releaseTicket(db, gone[0] ?? '');
+      const before = await readNow(db);
+      const late = newQueue({ serverUuid });
+      const young = await addOne(db, late);
+      await db.query(
+        `update cnapi_waitlist_queues set created_at = created_at + interval '1 second' where id = '${late.id}'`,
+      );
+      const first = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
+      t.equal(first.queues, 2);
+      const second = await deleteQueues(db, serverUuid, { before, maxQueues: 2 });
+      t.equal(second.queues, 1);
+      t.same(await deleteQueues(db, serverUuid, { before, maxQueues: 2 }), { queues: 0, moved: [] });
+      t.same(
+        [...first.moved, ...second.moved].map(({ uuid }) => uuid).sort(),
+        gone.slice(1).sort(),
+        'the tickets that had not ended',
+      );
+      t.equal(await deleteEnded(db, serverUuid, { before, maxTickets: 10 }), 1);
+      t.equal(await deleteEnded(db, serverUuid, { before, maxTickets: 10 }), 0);
+      t.same(new Set(await statusesOf(db, gone)), new Set(['gone']));
+      t.same(await statusesOf(db, [other, young]), ['active', 'active']);
+    },
+  );
 
-  check('old tickets that have ended are deleted, batch by batch; those that have not stay', async (t) => {
+  check('old ended tickets are deleted in batches, and others stay', async (t) => {
     const queue = newQueue();
     const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
     await releaseTicket(db, one);
     await backdate(db, two);
     await expireTickets(db, 10);
     t.equal(await deleteOldTickets(db, 30, 10), 0);
-    // The guard is about operations; here the past is made.
+    // The guard concerns operations; here the test creates the past.
     await db.query('alter table cnapi_waitlist_tickets disable trigger cnapi_waitlist_guard');
     await db.query(`update cnapi_waitlist_tickets set updated_at = cnapi_now() - interval '31 days'`);
     await db.query('alter table cnapi_waitlist_tickets enable trigger cnapi_waitlist_guard');
@@ -303,7 +306,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.same(await statusesOf(db, [one, two, three]), ['gone', 'gone', 'active']);
   });
 
-  check('the database refuses what no ticket may become, and a second active one', async (t) => {
+  check('constraints refuse impossible status changes and a second active ticket', async (t) => {
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
     const set = (uuid: string, change: string) =>
@@ -318,7 +321,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       await t.rejects(set(one, `status = '${status}'`), /is finished at place 1/);
   });
 
-  check('a queue that somebody left without an active ticket is found and goes on; an empty row goes', async (t) => {
+  check('a queue without an active ticket is found and continues, and an empty row is deleted', async (t) => {
     t.same(await repairQueues(db, 10), { queues: [], moved: [] });
     const [queue, empty] = [newQueue(), newQueue()];
     const [one = '', two = ''] = await addSome(db, queue, 2);
@@ -331,7 +334,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
   });
 
   check(
-    "a server's tickets are listed in the order of their creation, page by page, and stand is read of many",
+    "a server's tickets are listed in order of creation, page by page, and the state of many can be read",
     async (t) => {
       const serverUuid = randomUUID();
       const uuids = await addSome(db, newQueue({ serverUuid }), 7);
@@ -352,7 +355,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     },
   );
 
-  check('queues are listed by name with holder, depth and ages, as long as somebody holds them', async (t) => {
+  check('queues are listed by name with holder, depth and ages while they have a holder', async (t) => {
     await db.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets cascade');
     const [a, b, c] = [newQueue({ serverUuid: 'a' }), newQueue({ serverUuid: 'b' }), newQueue({ serverUuid: 'c' })];
     await addSome(db, c, 1);

@@ -14,13 +14,13 @@ import {
 
 const statuses: TicketStatus[] = ['queued', 'active', 'finished', 'expired'];
 
-t.test('what a ticket may become', async (t) => {
+t.test('a ticket can change status in five ways only', async (t) => {
   const allowed = ['queued → active', 'queued → finished', 'queued → expired', 'active → finished', 'active → expired'];
   const found = statuses.flatMap((from) => statuses.filter((to) => mayBecome(from, to)).map((to) => `${from} → ${to}`));
   t.same(found, allowed);
 });
 
-t.test('what a wait is told, and how far along each standing is', async (t) => {
+t.test('each state of a ticket gives the answer of a wait and its progress', async (t) => {
   const told = [...statuses, undefined].map((standing) => [outcomeOf(standing), lifeStage(standing)]);
   t.same(told, [
     [undefined, 0],
@@ -31,7 +31,7 @@ t.test('what a wait is told, and how far along each standing is', async (t) => {
   ]);
 });
 
-t.test('an expiry is a time in ISO 8601, kept as it was given', async (t) => {
+t.test('an expiry is a time in ISO 8601, kept as given', async (t) => {
   const times: [text: string, iso: string][] = [
     ['3000', '3000-01-01T00:00:00.000Z'],
     ['2030-06', '2030-06-01T00:00:00.000Z'],
@@ -49,7 +49,7 @@ t.test('an expiry is a time in ISO 8601, kept as it was given', async (t) => {
   for (const [text, iso] of times) t.same(parseExpiry({ expiresAt: text }), { atMs: Date.parse(iso), text });
 });
 
-t.test('what is no expiry is refused by name', async (t) => {
+t.test('an invalid expiry is refused by name', async (t) => {
   const times = [
     '',
     ' ',
@@ -82,7 +82,7 @@ t.test('what is no expiry is refused by name', async (t) => {
     t.match(parseExpiry({ expiresInSeconds }), { field: 'expires_in', message: /seconds/ }, `${expiresInSeconds}`);
 });
 
-t.test('or a duration, to the millisecond', async (t) => {
+t.test('an expiry can be a duration, to the millisecond', async (t) => {
   const durations: [seconds: number, inMs: number][] = [
     [1, 1000],
     [0.0015, 2],
@@ -91,7 +91,7 @@ t.test('or a duration, to the millisecond', async (t) => {
   for (const [expiresInSeconds, inMs] of durations) t.same(parseExpiry({ expiresInSeconds }), { inMs });
 });
 
-t.test('a request is taken or refused for its first field that cannot be kept', async (t) => {
+t.test('a request is accepted, or refused for its first field that cannot be kept', async (t) => {
   const expiry: ExpiryRequest = { expiresAt: '3000' };
   const complaint = (fields: Partial<TicketRequest>) =>
     complaintOf({ serverUuid: 'default', scope: 'vm', id: 'x', expiry, ...fields })?.field;
@@ -103,7 +103,7 @@ t.test('a request is taken or refused for its first field that cannot be kept', 
   t.equal(complaint({ id: 'a\0' }), 'id');
   t.equal(complaint({ scope: '\udc00' }), 'scope');
   t.equal(complaint({ action: '\0' }), 'action');
-  t.equal(complaint({ extra: { '\ud800': '\0' } }), undefined, 'as JSON it can be kept');
+  t.equal(complaint({ extra: { '\ud800': '\0' } }), undefined, 'it can be kept as JSON');
   for (const [field, name] of [
     ['id', 'id'],
     ['action', 'action'],

@@ -1,4 +1,4 @@
-/** Two instances over one real database: any of them answers for any ticket, promptly by whatever bus there is. */
+/** Two instances over one real database: each answers for any ticket, promptly with any bus. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import type { ExpiryRequest, TicketRequest } from '../../../lib/control/waitlist/ticket.ts';
@@ -35,7 +35,7 @@ async function queueOf(waitlist: Waitlist, count: number, fields: Partial<Ticket
   return uuids;
 }
 
-/** The database, and whose standing was read through it. */
+/** The database, and the tickets whose state was read through it. */
 function watching(database: Database): { database: Database; seen: Set<string> } {
   const seen = new Set<string>();
   const query = async (text: string, values?: readonly unknown[]) => {
@@ -47,7 +47,7 @@ function watching(database: Database): { database: Database; seen: Set<string> }
   return { database: Object.create(database, { query: { value: query } }), seen };
 }
 
-/** Two instances that hear each other through a hub in memory. */
+/** Two instances that receive each other's messages through a hub in memory. */
 async function twoInstances(t: Test, config: Partial<WaitlistConfig> = {}, maxWaiters?: number) {
   const { database, url } = await freshDatabase(t, { migrations });
   const hub = new MemoryHub();
@@ -55,15 +55,15 @@ async function twoInstances(t: Test, config: Partial<WaitlistConfig> = {}, maxWa
   const a = await startWaitlist(t, { ...options, bus: memoryBus(hub) });
   const { database: watched, seen } = watching(database);
   const b = await startWaitlist(t, { ...options, database: watched, bus: memoryBus(hub) });
-  /** Until the waits for these have read how their tickets stand. */
+  /** Waits until the waits for these tickets have read their state. */
   const seenBy = (...uuids: string[]) =>
-    until(() => uuids.every((uuid) => seen.has(uuid)), 'the first look of the waits');
+    until(() => uuids.every((uuid) => seen.has(uuid)), 'the first read of the waits');
   return { a, b, hub, database, url, seenBy };
 }
 
 for (const kind of ['postgres', 'redis'] as const) {
   t.test(
-    `released on one instance, waited for on another: by ${kind}`,
+    `a release on one instance ends a wait on another, over ${kind}`,
     { skip: kind === 'redis' && noRedis },
     async (t) => {
       const { database, url, open } = await freshDatabase(t, { migrations });
@@ -78,7 +78,7 @@ for (const kind of ['postgres', 'redis'] as const) {
       await until(() => b.stats().waits === 2, 'the waits');
       await a.release(one);
       t.match(await waiting, { outcome: 'active' });
-      t.equal(b.stats().waits, 1, 'the other one goes on');
+      t.equal(b.stats().waits, 1, 'the other wait continues');
       await a.release(two);
       t.match(await other, { outcome: 'active' });
       t.match(await b.get(one), { status: 'finished' });
@@ -87,7 +87,7 @@ for (const kind of ['postgres', 'redis'] as const) {
   );
 }
 
-t.test('a ticket is answered as the reference does, with its queue', async (t) => {
+t.test('a ticket is returned as the reference does, with its queue', async (t) => {
   const { a, b } = await twoInstances(t);
   const mine = request({ serverUuid: 'default', action: 'provision', extra: { owner: 'me' }, reqId: 'r1' });
   const first = await a.create(mine);
@@ -126,7 +126,7 @@ t.test('a ticket is answered as the reference does, with its queue', async (t) =
   ]);
 });
 
-t.test('a request repeated under its key gives its ticket as it stands, on any instance', async (t) => {
+t.test('a request repeated with its key returns its ticket in its current state, on any instance', async (t) => {
   const { a, b } = await twoInstances(t);
   const mine = request({ idempotencyKey: 'key' });
   const { idempotencyKey: _none, ...other } = mine;
@@ -137,17 +137,17 @@ t.test('a request repeated under its key gives its ticket as it stands, on any i
     { uuid: first.uuid, status: 'queued' },
   ]);
   t.same(await b.create(mine), first);
-  t.not((await a.create({ ...mine, serverUuid: randomUUID() })).uuid, first.uuid, 'a key is of its server');
+  t.not((await a.create({ ...mine, serverUuid: randomUUID() })).uuid, first.uuid, 'a key belongs to its server');
   await t.rejects(b.create({ ...mine, action: 'another' }), TicketKeyConflictError);
   await a.release(holder.uuid);
   t.match((await b.create(mine)).queue, [{ uuid: first.uuid, status: 'active' }]);
   await a.release(first.uuid);
   t.match(await b.create(mine), { uuid: first.uuid, queue: [{ uuid: first.uuid, status: 'finished' }] });
   await b.delete(first.uuid);
-  t.not((await a.create(mine)).uuid, first.uuid, 'the key goes with its ticket');
+  t.not((await a.create(mine)).uuid, first.uuid, 'the key is deleted with its ticket');
 });
 
-t.test('a wait ends with whatever becomes of its ticket, and says what', async (t) => {
+t.test('a wait ends with any end of its ticket, and reports which', async (t) => {
   const { a, b, database, seenBy } = await twoInstances(t);
   const [, finished = '', deleted = '', expired = '', forced = ''] = await queueOf(a, 5, { serverUuid: 'default' });
   const waits = [finished, deleted, expired, forced].map((uuid) => b.wait(uuid, patience));
@@ -170,12 +170,12 @@ t.test('a wait ends with whatever becomes of its ticket, and says what', async (
   t.equal(b.stats().waits, 0);
 });
 
-t.test('a wait that is not served in time ends as such; so do those of an instance that leaves', async (t) => {
+t.test('a wait past its timeout or on a leaving instance ends and says so', async (t) => {
   const { b } = await twoInstances(t);
   const [one = '', two = ''] = await queueOf(b, 2);
   t.match(await b.wait(two, { timeoutMs: 30 }), { outcome: 'timeout' });
   t.match(await b.wait(two, { timeoutMs: 0 }), { outcome: 'timeout' });
-  t.match(await b.wait(one, { timeoutMs: 0 }), { outcome: 'active' }, 'what can be known at once is');
+  t.match(await b.wait(one, { timeoutMs: 0 }), { outcome: 'active' }, 'a wait for an ended ticket is answered at once');
   await t.rejects(b.wait(randomUUID(), { timeoutMs: 0 }), TicketNotFoundError);
   const leaving = new AbortController();
   const over = b.wait(two, { over: leaving.signal });
@@ -194,16 +194,16 @@ t.test('a wait that is not served in time ends as such; so do those of an instan
   t.equal(b.stats().waits, 0);
 });
 
-t.test('there are so many waits and no more', async (t) => {
+t.test('the number of waits is limited', async (t) => {
   const { b } = await twoInstances(t, {}, 2);
   const [, two = '', three = ''] = await queueOf(b, 3);
   const held = [b.wait(two, { timeoutMs: 200 }), b.wait(three, { timeoutMs: 200 })];
   await t.rejects(b.wait(two, patience), TooManyWaitersError);
   await Promise.all(held);
-  t.match(await b.wait(two, { timeoutMs: 1 }), { outcome: 'timeout' }, 'they are given back');
+  t.match(await b.wait(two, { timeoutMs: 1 }), { outcome: 'timeout' }, 'ended waits free their places');
 });
 
-t.test('what cannot be stored is refused by name', async (t) => {
+t.test('a request that cannot be stored is refused by name', async (t) => {
   const { a } = await twoInstances(t);
   const refused = async (fields: Partial<TicketRequest>, field: string) =>
     t.rejects(a.create(request(fields)), { name: InvalidTicketError.name, statusCode: 400, errors: [{ field }] });
@@ -218,7 +218,7 @@ t.test('what cannot be stored is refused by name', async (t) => {
   await t.rejects(a.renew(one, { expiresAt: '10000-01-01' }), InvalidTicketError);
 });
 
-t.test('released and renewed by anybody, once it has ended no more', async (t) => {
+t.test('any caller can release or renew a ticket until it has ended', async (t) => {
   const { a, b, database } = await twoInstances(t);
   const [one = '', two = ''] = await queueOf(a, 2);
   t.match(await b.renew(one, { expiresAt: '2999-12-31T12:00:00Z' }), {
@@ -241,7 +241,7 @@ t.test('released and renewed by anybody, once it has ended no more', async (t) =
   await t.rejects(a.renew(nobody, never), TicketNotFoundError);
 });
 
-t.test('tickets expire by themselves, those that wait too, and the next one is told', async (t) => {
+t.test('tickets expire by themselves, waiting ones too, and the next one is told', async (t) => {
   const { a, b } = await twoInstances(t);
   const mine = request();
   const one = (await a.create({ ...mine, expiry: { expiresAt: '2001-01-01' } })).uuid;
@@ -264,7 +264,7 @@ t.test('with the bus gone every wait still ends, by the slow poll', async (t) =>
   t.match(await second, { outcome: 'deleted' });
 });
 
-t.test('what happened while the bus was away is found as soon as it is back', async (t) => {
+t.test('changes during a loss of the bus are found as soon as it is back', async (t) => {
   const { a, b, hub } = await twoInstances(t);
   const [one = '', two = ''] = await queueOf(a, 2);
   const waiting = b.wait(two, patience);
@@ -275,7 +275,7 @@ t.test('what happened while the bus was away is found as soon as it is back', as
   t.match(await waiting, { outcome: 'active' });
 });
 
-t.test('a wait outlasts an outage of the database; one whose time is up meanwhile says so', async (t) => {
+t.test('a wait survives an outage of the database, or says that its time ended meanwhile', async (t) => {
   const server = await startTestPostgres({ fast: false });
   t.teardown(() => server.close());
   const database = openDatabase(server.url, { connectTimeoutMs: 500 });
@@ -297,11 +297,11 @@ t.test('a wait outlasts an outage of the database; one whose time is up meanwhil
       () => true,
       () => false,
     );
-  await until(released, 'it is released');
+  await until(released, 'the ticket to be released');
   t.match(await waiting, { outcome: 'active' });
 });
 
-t.test('a queue that was left without an active ticket goes on within a slow poll, and is counted', async (t) => {
+t.test('a queue without an active ticket continues within a slow poll, and is counted', async (t) => {
   const { a, b, database } = await twoInstances(t, { slowPollMs: 50 });
   const [one = '', two = ''] = await queueOf(a, 2);
   const waiting = b.wait(two, patience);
@@ -310,14 +310,14 @@ t.test('a queue that was left without an active ticket goes on within a slow pol
   await until(() => a.stats().defects + b.stats().defects === 1, 'the count');
 });
 
-t.test('1,100 tickets in one queue: each becomes active once, in order, its own wait woken alone', async (t) => {
+t.test('1,100 tickets in one queue become active once each, in order, and each wakes only its own wait', async (t) => {
   const { a, b, database } = await twoInstances(t);
   const mine = request();
   const uuids: string[] = [];
   for (let n = 0; n < 1_100; n++) {
     const { uuid, queue } = await a.create(mine);
     uuids.push(uuid);
-    if (n === 1_099) t.same([queue.length, queue.at(-1)?.uuid], [1_002, uuid], 'the first 1,000, and the new one');
+    if (n === 1_099) t.same([queue.length, queue.at(-1)?.uuid], [1_002, uuid], 'the first 1,000 and the new one');
   }
   const order: string[] = [];
   await Promise.all(

@@ -10,7 +10,7 @@ import { systemRandom } from '../../../../lib/platform/random.ts';
 
 export const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
-/** Slow polls that no test waits for by accident; those about them set their own. */
+/** Slow polls that no test waits for by accident. Tests about slow polls set their own. */
 const config: WaitlistConfig = { slowPollMs: 60_000, slowPollNoBusMs: 60_000 };
 
 export interface InstanceOptions {

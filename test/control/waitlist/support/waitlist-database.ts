@@ -1,4 +1,7 @@
-/** The waitlist's store on a test's database: tickets with little ceremony, and what must hold of all of them (I4). */
+/**
+ * The waitlist's store on a test's database: shorthands for tickets, and what must hold for all of
+ * them (I4).
+ */
 import { randomUUID } from 'node:crypto';
 import type { TicketStatus } from '../../../../lib/control/waitlist/ticket.ts';
 import {
@@ -63,7 +66,7 @@ export async function addSome(database: Queryable, queue: Place, count: number):
   return uuids;
 }
 
-/** The time is up for these. */
+/** Makes these tickets due. */
 export async function backdate(database: Queryable, ...uuids: string[]): Promise<void> {
   await database.query(
     `update cnapi_waitlist_tickets set expires_at = cnapi_now() - interval '1 second' where uuid = any ($1::uuid[])`,
@@ -82,7 +85,7 @@ export async function statusOf(database: Queryable, uuid: string): Promise<Ticke
 export const statusesOf = (database: Queryable, uuids: readonly string[]): Promise<(TicketStatus | 'gone')[]> =>
   Promise.all(uuids.map((uuid) => statusOf(database, uuid)));
 
-/** What is wrong with the whole waitlist by I4, a line each; none is good. */
+/** The violations of I4 in the whole waitlist, a line each. */
 export async function complaints(database: Queryable): Promise<string[]> {
   const { rows } = await database.query<{ complaint: string }>(complaintsSql);
   return rows.map(({ complaint }) => complaint);
