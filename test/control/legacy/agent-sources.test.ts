@@ -1,4 +1,7 @@
-/** From which addresses servers were heard, over a real database; and that tasks go to no other. */
+/**
+ * The addresses that servers sent heartbeats from, on a real database; tasks go to no other
+ * addresses.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
@@ -20,7 +23,7 @@ import { until } from '../../support/until.ts';
 
 const migrations = [...morayMigrations, ...rosterMigrations, ...serverMigrations, ...sourceMigrations];
 
-t.test('addresses are written when they are new, for servers that exist, and a few of each', async (t) => {
+t.test('source addresses are stored when new, for existing servers, and a few of each', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
   await servers.start();
@@ -54,13 +57,13 @@ t.test('addresses are written when they are new, for servers that exist, and a f
   ] as const)
     sources.heard(uuid, address);
   await clock.advance(2_000);
-  await until(async () => (await of(two)).length === 1, 'a heartbeat counts within seconds');
+  await until(async () => (await of(two)).length === 1, 'a heartbeat to count within seconds');
   await sources.stop();
   t.equal(statements, 2);
   t.same(await of(unknown), []);
   await servers.recordSysinfo(unknown, { UUID: unknown });
   await sources.record(unknown, '10.0.0.9');
-  t.same(await of(unknown), ['10.0.0.9'], 'a server that was made after its first heartbeat');
+  t.same(await of(unknown), ['10.0.0.9'], 'a server that was created after its first heartbeat');
 
   const own = new AgentSources({ database: counting, clock, log: silentLogger });
   statements = 0;
@@ -68,10 +71,10 @@ t.test('addresses are written when they are new, for servers that exist, and a f
     await own.record(one, '10.0.0.1');
     own.heard(one, '10.0.0.1');
   }
-  t.equal(statements, 2, 'what is written is not written again');
+  t.equal(statements, 2, 'a stored address is not stored again');
   for (let n = 0; n < 20; n++) await own.record(one, `10.1.0.${n}`);
   t.equal((await of(one)).length, 8);
-  t.ok((await of(one)).includes('10.1.0.19'), 'the newest stay');
+  t.ok((await of(one)).includes('10.1.0.19'), 'the newest addresses are kept');
 
   await database.query(
     "update cnapi_agent_sources set heard_at = heard_at - interval '8 days' where server_uuid = $1",
@@ -81,7 +84,7 @@ t.test('addresses are written when they are new, for servers that exist, and a f
   t.same(await of(two), []);
 });
 
-t.test('heartbeats from elsewhere do not push out an address that the sysinfo names', async (t) => {
+t.test('heartbeats from other addresses do not evict an address that the sysinfo names', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
   await servers.start();
@@ -100,11 +103,11 @@ t.test('heartbeats from elsewhere do not push out an address that the sysinfo na
     const kept = await readSources(database, uuid);
     t.equal(kept.length, 8);
     t.ok(kept.includes(address), address);
-    t.ok(kept.includes('10.1.0.19'), 'beside those that were heard last');
+    t.ok(kept.includes('10.1.0.19'), 'in addition to the latest sources');
   }
 });
 
-t.test('an address that was pushed out counts again once a sysinfo comes from there', async (t) => {
+t.test('an evicted address counts again once a sysinfo comes from it', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
   await servers.start();
@@ -119,40 +122,40 @@ t.test('an address that was pushed out counts again once a sysinfo comes from th
   t.ok((await readSources(database, uuid)).includes('10.0.0.1'));
 });
 
-t.test(
-  'a task goes to an address that its agent posted from, or to a configured network, and to none else',
-  async (t) => {
-    const zone = await freshZone(t);
-    const plain = await zone.startApp();
-    const agent = await startOldAgent(t);
-    const uuid = agent.serverUuid;
-    const post = (host: string) => {
-      const place = { 'Admin IP': host, 'CN Agent Port': agent.port };
-      return plain.post(`/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: 'old', ...place } });
-    };
-    const ran = async () => {
-      const { body } = await plain.post<{ id: string }>(`/servers/${uuid}/tasks`, { task: 'nop' });
-      return (await plain.get<Task>(`/tasks/${body.id}/wait?timeout=60`)).body;
-    };
-    t.equal((await post('127.0.0.1')).status, 200);
-    t.match(await ran(), { status: 'complete' });
-    t.equal((await post('127.0.0.3')).status, 200, 'its sysinfo is kept all the same');
-    const refused = { status: 'failure', history: [{ event: { error: { code: 'NoAgentAddress' } } }, {}] };
-    t.match(await ran(), refused);
-    t.match(await plain.get(`/servers/${uuid}/task-history`), { status: 500, body: { code: 'NoAgentAddress' } });
-    t.equal(agent.received.length, 1);
+t.test('a task goes only to an address that its agent posted from or to a configured network', async (t) => {
+  const zone = await freshZone(t);
+  const plain = await zone.startApp();
+  const agent = await startOldAgent(t);
+  const uuid = agent.serverUuid;
+  const post = (host: string) => {
+    const place = { 'Admin IP': host, 'CN Agent Port': agent.port };
+    return plain.post(`/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: 'old', ...place } });
+  };
+  const ran = async () => {
+    const { body } = await plain.post<{ id: string }>(`/servers/${uuid}/tasks`, { task: 'nop' });
+    return (await plain.get<Task>(`/tasks/${body.id}/wait?timeout=60`)).body;
+  };
+  t.equal((await post('127.0.0.1')).status, 200);
+  t.match(await ran(), { status: 'complete' });
+  t.equal((await post('127.0.0.3')).status, 200, 'its sysinfo is still kept');
+  const refused = { status: 'failure', history: [{ event: { error: { code: 'NoAgentAddress' } } }, {}] };
+  t.match(await ran(), refused);
+  t.match(await plain.get(`/servers/${uuid}/task-history`), { status: 500, body: { code: 'NoAgentAddress' } });
+  t.equal(agent.received.length, 1);
 
-    await post('127.0.0.1');
-    await zone.database.query('delete from cnapi_agent_sources');
-    const waiting = ran();
-    const other = await zone.startApp();
-    await other.post(`/servers/${uuid}/events/heartbeat`, {});
-    await until(async () => (await readSources(zone.database, uuid)).length === 1, 'a heartbeat at any instance');
-    t.match(await waiting, { status: 'complete' }, 'a task waits for the first one');
-  },
-);
+  await post('127.0.0.1');
+  await zone.database.query('delete from cnapi_agent_sources');
+  const waiting = ran();
+  const other = await zone.startApp();
+  await other.post(`/servers/${uuid}/events/heartbeat`, {});
+  await until(
+    async () => (await readSources(zone.database, uuid)).length === 1,
+    'a heartbeat at any instance to count',
+  );
+  t.match(await waiting, { status: 'complete' }, 'a task waits for the first heartbeat');
+});
 
-t.test('agents that were known before are called where they were called', async (t) => {
+t.test('agents known from earlier versions are called at their previous address', async (t) => {
   const { database } = await freshDatabase(t, { migrations: migrations.slice(0, -1) });
   const [uuid, other] = [randomUUID(), randomUUID()];
   await database.query(

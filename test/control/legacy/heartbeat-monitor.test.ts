@@ -1,4 +1,4 @@
-/** The observer on a clock that moves when the test says so, over a database that counts the statements it is sent. */
+/** The observer on a simulated clock, over a database that counts the statements it is sent. */
 import t from 'tap';
 import { HeartbeatMonitor } from '../../../lib/control/legacy/heartbeat-monitor.ts';
 import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
@@ -14,13 +14,15 @@ interface Row {
   isRunning: boolean;
 }
 
-/** What the two functions and the read do, as far as an observer can tell; servers are those that `exist`. */
+/**
+ * The two functions and the read, as far as an observer can tell. Servers are those that `exist`.
+ */
 class FakeTables {
   readonly exist = new Set<string>();
   readonly rows = new Map<string, Row>();
   statements: string[] = [];
   isAway = false;
-  /** Servers whose rows somebody else holds. */
+  /** Servers whose rows another transaction has locked. */
   readonly locked = new Set<string>();
   beforeJudge = () => {};
 
@@ -32,7 +34,7 @@ class FakeTables {
     },
   };
 
-  /** Another instance heard it. */
+  /** Another instance received a heartbeat. */
   seenElsewhere(serverUuid: string): void {
     this.#see(serverUuid);
   }
@@ -120,7 +122,7 @@ t.test('a first heartbeat is recorded at once, later ones of all servers once pe
 });
 
 t.test(
-  'silence is called after 16 s of healthy ticks, and the next heartbeat brings the server back at once',
+  'a server is unknown after 16 s of silence in healthy ticks, and running again at its next heartbeat',
   async (t) => {
     const { clock, observer, isRunning } = newRig(t, ['s']);
     observer.heartbeat('s');
@@ -150,7 +152,7 @@ t.test('a locked row delays no other server, and is recorded when it is free', a
   t.equal(isRunning('server-7'), true);
 });
 
-t.test('another instance hears it: no verdict, not even one already due, until that one is dead', async (t) => {
+t.test('a server that another instance hears is not set unknown, even if that was due', async (t) => {
   const { clock, tables, observer, isRunning } = newRig(t, ['s']);
   observer.heartbeat('s');
   for (let posts = 0; posts < 10; posts += 1) {
@@ -168,7 +170,7 @@ t.test('another instance hears it: no verdict, not even one already due, until t
   t.equal(isRunning('s'), false);
 });
 
-t.test('an observer that may not judge yet, or stood still, says nothing', async (t) => {
+t.test('an observer that may not decide yet, or was stopped, changes no status', async (t) => {
   const { clock, tables, observer, fitness, isRunning } = newRig(t, ['s']);
   fitness.mayJudge = false;
   observer.heartbeat('s');
@@ -182,7 +184,7 @@ t.test('an observer that may not judge yet, or stood still, says nothing', async
   t.equal(tables.count('judge'), 0);
 });
 
-t.test('a post that waited while this process stood still proves nothing', async (t) => {
+t.test('a post that waited while this process was stopped proves nothing', async (t) => {
   const { clock, tables, observer } = newRig(t, ['s']);
   await clock.advance(1000);
   await clock.stall(60_000);
@@ -194,7 +196,7 @@ t.test('a post that waited while this process stood still proves nothing', async
   t.equal(tables.rows.get('s')?.isRunning, true);
 });
 
-t.test('without the database nobody is judged; sightings are kept for it, and silences begin anew', async (t) => {
+t.test('during a database outage no status changes, heartbeats are kept, and silences restart', async (t) => {
   const { clock, tables, observer, isRunning } = newRig(t, ['s', 'late']);
   observer.heartbeat('s');
   await clock.advance(12_000);
@@ -203,7 +205,7 @@ t.test('without the database nobody is judged; sightings are kept for it, and si
   await clock.advance(12_000);
   tables.isAway = false;
   await clock.advance(1250);
-  t.equal(isRunning('late'), undefined, 'heard more than 11 s ago');
+  t.equal(isRunning('late'), undefined, 'it posted more than 11 s ago');
   t.equal(isRunning('s'), true);
   await clock.advance(13_000);
   t.equal(isRunning('s'), true);
@@ -219,7 +221,7 @@ t.test('without the database nobody is judged; sightings are kept for it, and si
 });
 
 t.test(
-  'random uuids, thousands a second: a bounded table, a few statements, nobody made up, the others heard',
+  'thousands of random uuids per second cost a bounded table and few statements, and create no server',
   async (t) => {
     const { clock, tables, observer, isRunning } = newRig(t, ['s']);
     observer.heartbeat('s');
@@ -239,7 +241,7 @@ t.test(
 );
 
 t.test(
-  'a server that its agent made is running when that is answered; stopping records what was heard last',
+  'a server created by its agent is running when the request is answered; a stop records the last posts',
   async (t) => {
     const { clock, tables, observer, isRunning } = newRig(t, ['made', 's']);
     await observer.created('made');
@@ -253,7 +255,7 @@ t.test(
     await observer.stop();
     t.equal(tables.rows.get('s')?.sightings, 2);
     await clock.advance(60_000);
-    t.equal(isRunning('s'), true, 'no verdict from one that has stopped');
+    t.equal(isRunning('s'), true, 'a stopped observer changes no status');
   },
 );
 

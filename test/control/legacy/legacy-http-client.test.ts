@@ -1,4 +1,7 @@
-/** One request to an agent that may be anything: real sockets, and peers that misbehave in each way they can. */
+/**
+ * One request to an agent that may be anything: real sockets, and peers that misbehave in every
+ * way.
+ */
 import net, { type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
 import {
@@ -28,7 +31,7 @@ function callTo(port: number, fields: Partial<AgentCall> = {}): AgentCall {
   };
 }
 
-/** A peer that does this once it has been sent something. */
+/** A peer that does this once it has received something. */
 async function peer(t: Teardown, misbehave: (socket: Socket) => void) {
   const sockets = new Set<Socket>();
   let connections = 0;
@@ -65,7 +68,7 @@ const drip = (socket: Socket, what: string, ms: number) => {
   socket.on('close', () => clearInterval(timer));
 };
 
-t.test('a task as the reference sends it, on a connection of its own', async (t) => {
+t.test('a task is sent as the reference sends it, on a connection of its own', async (t) => {
   const agent = await startOldAgent(t);
   const call = callTo(agent.port, { serverUuid: agent.serverUuid, body: { task: 'nop', params: { a: 'é' } } });
   const messenger = newMessenger();
@@ -83,13 +86,13 @@ t.test('a task as the reference sends it, on a connection of its own', async (t)
   t.same(messenger.stats(), { calls: 1, failed: 0, unread: 0 });
 });
 
-t.test('a request id that is no header is left out', async (t) => {
+t.test('a request id that is not a valid header is left out', async (t) => {
   const agent = await startOldAgent(t);
   await newMessenger().call(callTo(agent.port, { serverUuid: agent.serverUuid, requestId: 'a\r\nb: c' }));
   t.equal(agent.received[0]?.headers['x-request-id'], agent.serverUuid);
 });
 
-t.test('nobody there: not sent, in the words of the transport', async (t) => {
+t.test("a refused connection is reported as not sent, with the transport's message", async (t) => {
   const agent = await startOldAgent(t);
   const { port } = agent;
   await agent.close();
@@ -103,35 +106,35 @@ t.test('nobody there: not sent, in the words of the transport', async (t) => {
 });
 
 const failures: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
-  ['hangs up', (socket) => socket.destroy(), { trouble: 'broken-off', wasSent: true, message: 'socket hang up' }],
+  [
+    'closes the connection',
+    (socket) => socket.destroy(),
+    { trouble: 'broken-off', wasSent: true, message: 'socket hang up' },
+  ],
   [
     'resets',
     (socket) => socket.resetAndDestroy(),
     { trouble: 'broken-off', wasSent: true, message: /ECONNRESET|hang up/ },
   ],
-  ['ends politely without a word', (socket) => socket.end(), { trouble: 'broken-off', wasSent: true }],
+  ['ends without an answer', (socket) => socket.end(), { trouble: 'broken-off', wasSent: true }],
   [
-    'speaks something else',
+    'speaks another protocol',
     (socket) => socket.write('SSH-2.0-OpenSSH_9.2\r\n'),
     { trouble: 'unreadable', wasSent: true },
   ],
-  [
-    'sends headers without end',
-    (socket) => drip(socket, `x-${'y'.repeat(4_000)}: z\r\n`, 1),
-    { trouble: 'unreadable' },
-  ],
+  ['sends endless headers', (socket) => drip(socket, `x-${'y'.repeat(4_000)}: z\r\n`, 1), { trouble: 'unreadable' }],
   [
     'sends a huge header',
     (socket) => socket.write(`${head}x: ${'y'.repeat(100_000)}\r\n\r\n`),
     { trouble: 'unreadable', message: /overflow/i },
   ],
   [
-    'promises an answer again and again',
+    'sends interim answers again and again',
     (socket) => drip(socket, 'HTTP/1.1 102 Processing\r\n\r\n', 1),
     { trouble: 'unreadable', message: 'too many interim replies' },
   ],
   [
-    'wants to speak WebSocket',
+    'upgrades to WebSocket',
     (socket) => socket.write('HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n'),
     { trouble: 'unreadable', wasSent: true },
   ],
@@ -139,12 +142,12 @@ const failures: [name: string, misbehave: (socket: Socket) => void, expected: ob
 
 const replies: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
   [
-    'a body without end',
+    'sends an endless body',
     (socket) => socket.write(`${head}\r\n${'x'.repeat(20_000)}`),
     { status: 200, unread: /longer than 10000 bytes/ },
   ],
   [
-    'a body without end, in chunks',
+    'sends an endless body in chunks',
     (socket) => {
       socket.write(`${head}transfer-encoding: chunked\r\n\r\n`);
       drip(socket, `1000\r\n${'x'.repeat(4096)}\r\n`, 1);
@@ -152,7 +155,7 @@ const replies: [name: string, misbehave: (socket: Socket) => void, expected: obj
     { status: 200, unread: /longer than/ },
   ],
   [
-    'a body that drips',
+    'sends a body slowly, byte by byte',
     (socket) => {
       socket.write(`${head}content-length: 9000\r\n\r\n`);
       drip(socket, 'x', 10);
@@ -160,7 +163,7 @@ const replies: [name: string, misbehave: (socket: Socket) => void, expected: obj
     { status: 200, unread: /took longer than 300 ms/ },
   ],
   [
-    'a body that breaks off',
+    'sends a body that breaks off',
     (socket) => {
       socket.write(`${head}content-length: 9000\r\n\r\nxx`);
       setTimeout(() => socket.destroy(), 20);
@@ -168,15 +171,15 @@ const replies: [name: string, misbehave: (socket: Socket) => void, expected: obj
     { status: 200, unread: /broke off/ },
   ],
   [
-    'chunks that are none',
+    'sends invalid chunks',
     (socket) => socket.write(`${head}transfer-encoding: chunked\r\n\r\nzzzz\r\n`),
     { status: 200, unread: /broke off/ },
   ],
 ];
 
-t.test('whatever the peer does, the call ends, and its connection with it', async (t) => {
+t.test('a call and its connection end whatever the peer does', async (t) => {
   for (const [name, misbehave, expected] of [...failures, ...replies]) {
-    t.test(`a peer: ${name}`, async (t) => {
+    t.test(`a call ends when its peer ${name}`, async (t) => {
       const { port, sockets } = await peer(t, misbehave);
       const messenger = newMessenger();
       t.match(await outcome(messenger.call(callTo(port))), expected);
@@ -187,7 +190,7 @@ t.test('whatever the peer does, the call ends, and its connection with it', asyn
   }
 });
 
-t.test('a redirect is an answer, and is not followed', async (t) => {
+t.test('a redirect is an answer and is not followed', async (t) => {
   const elsewhere = await peer(t, (socket) => socket.destroy());
   const location = `http://127.0.0.1:${elsewhere.port}/tasks`;
   const { port } = await peer(t, (socket) =>
@@ -197,7 +200,7 @@ t.test('a redirect is an answer, and is not followed', async (t) => {
   t.equal(elsewhere.connections(), 0);
 });
 
-t.test('silence ends at the time given, a caller that gives up at once', async (t) => {
+t.test('a silent peer is given up at the timeout, or at once when the caller gives up', async (t) => {
   const { port, sockets } = await peer(t, () => undefined);
   t.match(await outcome(newMessenger().call(callTo(port, { timeoutMs: 100 }))), {
     trouble: 'timed-out',
@@ -207,7 +210,7 @@ t.test('silence ends at the time given, a caller that gives up at once', async (
   const giveUp = new AbortController();
   const call = outcome(newMessenger().call(callTo(port, { signal: giveUp.signal })));
   await until(() => sockets.size === 1, 'the connection');
-  // Connected at this end too: what is written from here on may be read.
+  // This end is connected as well: what is written from here on may be read.
   await new Promise((resolve) => setTimeout(resolve, 50));
   giveUp.abort();
   t.match(await call, { trouble: 'given-up', wasSent: true });
@@ -218,7 +221,7 @@ t.test('silence ends at the time given, a caller that gives up at once', async (
   await until(() => sockets.size === 0, 'the connections to be closed');
 });
 
-t.test('many large bodies at once are bounded together', async (t) => {
+t.test('many large bodies at once share one memory limit', async (t) => {
   const { port, sockets } = await peer(t, (socket) =>
     socket.write(`${head}content-length: 9999\r\n\r\n${'x'.repeat(9_000)}`),
   );
@@ -227,7 +230,7 @@ t.test('many large bodies at once are bounded together', async (t) => {
   const reasons = all.map((reply) => ('unread' in reply ? reply.unread : ''));
   t.equal(reasons.filter((reason) => reason === 'too much was being read at once').length >= 4, true);
   await until(() => sockets.size === 0, 'the connections to be closed');
-  // What was counted for them is free again.
+  // The memory counted for them is free again.
   const agent = await startOldAgent(t);
   t.match(await messenger.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
 });

@@ -1,6 +1,7 @@
 /**
- * Whether an instance calls a legacy agent at a loopback address, as its configuration decides: through whole instances, so that
- * a setting that does not reach the caller, or reaches it inverted, is found.
+ * Whether an instance calls a legacy agent at a loopback address, as its configuration decides. The
+ * test uses whole instances to find a setting that does not reach the caller, or reaches it
+ * inverted.
  */
 import t from 'tap';
 import { Tokens } from '../../../lib/control/access/tokens.ts';

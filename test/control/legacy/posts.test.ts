@@ -1,13 +1,16 @@
 /**
- * Servers whose agents post their heartbeats, on several whole instances: what those of the reference got wrong between
- * them. All at once in one zone, each with a server of its own.
+ * Servers whose agents post their heartbeats, on several whole instances: the cases that the
+ * reference's instances get wrong. All run at once in one zone, each with its own server.
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
 
-/** The real relations at a quarter of the times, but for the posts: on a busy machine they and their records come late. */
+/**
+ * The default proportions at a quarter of the times, except for posts: on a busy machine they and
+ * their records are late.
+ */
 const TIMES = { oldHeartbeatLifetimeMs: 2700, oldSightingsMs: 1000, oldGraceMs: 500, slowPollMs: 500 };
 const POST_MS = 500;
 const SILENCE_MS = 4200;
@@ -33,7 +36,7 @@ class OldAgent {
     return (await app.post(`/servers/${this.serverUuid}/events/heartbeat`)).status;
   }
 
-  /** Posts to these in turn, as a name with several addresses would have it. */
+  /** Posts to these in turn, like a name with several addresses. */
   beatOn(...apps: TestApp[]): void {
     clearInterval(this.#timer);
     let turn = 0;
@@ -71,28 +74,28 @@ async function untilStatus(app: TestApp, agent: { serverUuid: string }, status: 
 
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-t.test('on two instances, and others that come and go', async (t) => {
+t.test('legacy agents on two instances and others that come and go', async (t) => {
   t.jobs = 8;
   const zone = await freshZone(t);
   const [a, b] = [await zone.startApp(TIMES), await zone.startApp(TIMES)];
 
-  t.test('a server made by its agent is running at once, everywhere, until nobody hears it', async (t) => {
+  t.test('a server created by its agent runs at once, everywhere, until its heartbeats stop', async (t) => {
     const agent = newOldAgent(t);
     await agent.register(a);
-    t.equal(await statusOn(b, agent), 'running', 'its creation counts');
+    t.equal(await statusOn(b, agent), 'running', 'its creation counts as a heartbeat');
     agent.beatOn(b);
     await sleep(2 * SILENCE_MS);
     t.equal(await statusOn(a, agent), 'running');
     await agent.stop();
     await untilStatus(a, agent, 'unknown');
     const refused = await b.post(`/servers/${agent.serverUuid}/nop`);
-    t.match(refused, { status: 409, body: { code: 'ServerNotRunning' } }, 'and is given no work');
+    t.match(refused, { status: 409, body: { code: 'ServerNotRunning' } }, 'an unknown server is given no work');
     t.equal(await agent.beat(a), 204);
     await untilStatus(b, agent, 'running');
     t.same((await history(a, agent)).slice(0, 3), ['legacy-heartbeat', 'legacy-silent', 'legacy-heartbeat']);
   });
 
-  t.test('its last heartbeat is shown by each instance, where it is asked for', async (t) => {
+  t.test('each instance shows the last heartbeat of a server', async (t) => {
     const agent = newOldAgent(t);
     const from = Date.now();
     await agent.register(a);
@@ -107,7 +110,7 @@ t.test('on two instances, and others that come and go', async (t) => {
     t.notOk('last_heartbeat' in (plain.body[0] ?? {}));
   });
 
-  t.test('reference defect 1: it moves from A to B, and A, whose last word is old, does not say unknown', async (t) => {
+  t.test('reference defect 1: after a server moves from A to B, A does not set it unknown', async (t) => {
     const agent = newOldAgent(t);
     await agent.register(a);
     agent.beatOn(a);
@@ -117,24 +120,21 @@ t.test('on two instances, and others that come and go', async (t) => {
     t.same(await history(b, agent), ['legacy-heartbeat'], 'running throughout');
     agent.beatOn(a, b);
     await sleep(2 * SILENCE_MS);
-    t.same(await history(a, agent), ['legacy-heartbeat'], 'also when it takes turns with them');
+    t.same(await history(a, agent), ['legacy-heartbeat'], 'also when it alternates between them');
   });
 
-  t.test(
-    'reference defect 2: a new instance adopts nothing wrongly, and judges nobody whom another hears',
-    async (t) => {
-      const agent = newOldAgent(t);
-      await agent.register(a);
-      agent.beatOn(a);
-      await sleep(SILENCE_MS);
-      const c = await zone.startApp(TIMES);
-      await sleep(3 * SILENCE_MS);
-      t.same(await history(c, agent), ['legacy-heartbeat']);
-      t.equal(await statusOn(c, agent), 'running');
-    },
-  );
+  t.test('reference defect 2: a new instance sets no server unknown that another instance hears', async (t) => {
+    const agent = newOldAgent(t);
+    await agent.register(a);
+    agent.beatOn(a);
+    await sleep(SILENCE_MS);
+    const c = await zone.startApp(TIMES);
+    await sleep(3 * SILENCE_MS);
+    t.same(await history(c, agent), ['legacy-heartbeat']);
+    t.equal(await statusOn(c, agent), 'running');
+  });
 
-  t.test('reference defect 3: heartbeats of nobody, and of what is no UUID, harm nobody', async (t) => {
+  t.test('reference defect 3: heartbeats of unknown servers and invalid UUIDs do no harm', async (t) => {
     const agent = newOldAgent(t);
     await agent.register(a);
     agent.beatOn(a, b);
@@ -151,10 +151,10 @@ t.test('on two instances, and others that come and go', async (t) => {
        where server_uuid = any ($1::uuid[])`,
       [strangers],
     );
-    t.same(rows, [], 'and nothing is made up');
+    t.same(rows, [], 'no server is created');
   });
 
-  t.test('the instance that heard it last ends: the others follow it, or say unknown in its place', async (t) => {
+  t.test('after the instance that heard a server last ends, another hears it or sets it unknown', async (t) => {
     const c = await zone.startApp(TIMES);
     const [moving, ending] = [newOldAgent(t), newOldAgent(t)];
     for (const agent of [moving, ending]) {
@@ -169,26 +169,30 @@ t.test('on two instances, and others that come and go', async (t) => {
     t.same(await history(b, moving), ['legacy-heartbeat']);
   });
 
-  t.test('a session outranks posts: upgraded in place, both at once, rolled back', async (t) => {
+  t.test('a session outranks posts during an upgrade, with both agents, and after a rollback', async (t) => {
     const old = newOldAgent(t);
     await old.register(a);
     old.beatOn(a, b);
     const { agent } = await joinAgent(b.url, { ...newMachine(), serverUuid: old.serverUuid });
     await sleep(SILENCE_MS);
-    t.equal(agent.closed, undefined, 'the session stands');
+    t.equal(agent.closed, undefined, 'the session stays');
     await old.stop();
     await sleep(1.5 * SILENCE_MS);
-    t.same(await history(a, old), ['legacy-heartbeat'], 'only the new agent is left: running throughout');
+    t.same(
+      await history(a, old),
+      ['legacy-heartbeat'],
+      'with only the new agent left the server was running throughout',
+    );
     old.beatOn(a, b);
     agent.close();
     for (let end = Date.now() + 60_000; (await history(a, old)).length < 3 && Date.now() < end; ) await sleep(50);
     await sleep(2 * SILENCE_MS);
-    t.same(await history(a, old), ['legacy-heartbeat', 'closed', 'legacy-heartbeat'], 'rolled back');
+    t.same(await history(a, old), ['legacy-heartbeat', 'closed', 'legacy-heartbeat'], 'after the rollback');
     await old.stop();
     await untilStatus(a, old, 'unknown');
   });
 
-  t.test('a removed server whose old agent posts on stays away, until its sysinfo makes it anew', async (t) => {
+  t.test('a removed server whose legacy agent still posts stays removed until a new sysinfo', async (t) => {
     const agent = newOldAgent(t);
     await agent.register(a);
     agent.beatOn(a, b);
@@ -201,10 +205,10 @@ t.test('on two instances, and others that come and go', async (t) => {
     t.equal(await statusOn(a, agent), 'running');
   });
 
-  t.test('what it posts besides: agents, and the state of its machine', async (t) => {
+  t.test('a legacy agent also posts its agents and the state of its machine', async (t) => {
     const agent = newOldAgent(t);
     const path = `/servers/${agent.serverUuid}`;
-    t.equal((await a.post(`${path}/events/status`, { vms: {} })).status, 404, 'of a server that does not exist');
+    t.equal((await a.post(`${path}/events/status`, { vms: {} })).status, 404, 'for a server that does not exist');
     await agent.register(a);
     const agents = [{ name: 'cn-agent', image_uuid: randomUUID(), version: '2.15.0' }];
     t.equal((await b.post(path, { agents })).status, 204);

@@ -1,4 +1,7 @@
-/** Our own agent as a real process, posting as the reference's agents do, and real instances: both ends of what is old. */
+/**
+ * Our own agent as a real process that posts like the reference's agents, and real instances: both
+ * ends of the legacy protocol.
+ */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -13,7 +16,7 @@ import { until } from '../../support/until.ts';
 
 interface RealAgent {
   serverUuid: string;
-  /** Each start is another process on the same data. */
+  /** Each start is another process with the same data. */
   start(urls: readonly string[], ...args: string[]): Program;
 }
 
@@ -39,7 +42,7 @@ async function realAgent(t: Test): Promise<RealAgent> {
 
 const OLD = ['--protocol', 'old', '--http-port', '0', '--http-from', '127.0.0.1'];
 
-/** Why the server's status is what it is, as the roster has it. */
+/** The reason of the server's status in the roster. */
 async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, reason: string): Promise<void> {
   const read = () =>
     database.query<{ reason: string }>('select reason from cnapi_roster_authority where server_uuid = $1', [
@@ -66,13 +69,13 @@ async function run(at: TestApp, waitAt: TestApp, { serverUuid }: RealAgent, task
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('our agent and instances, old and new', async (t) => {
+t.test('our agent and our instances with both protocols', async (t) => {
   t.jobs = 4;
   const zone = await freshZone(t);
   const [a, b] = [await zone.startApp(), await zone.startApp()];
   const urls = [a.url, b.url];
 
-  t.test('posting only, it is running while it lives, and does the work that any instance is given', async (t) => {
+  t.test('an agent that only posts is running while it lives, and does the work given to any instance', async (t) => {
     const agent = await realAgent(t);
     const program = agent.start(urls, ...OLD);
     await untilReason(zone, agent, 'legacy-heartbeat');
@@ -89,30 +92,27 @@ t.test('our agent and instances, old and new', async (t) => {
       history: [{ event: { error: { message: 'no luck' } } }, { name: 'finish' }],
     });
     await until(async () => (await sightings(zone, agent)) > 3);
-    t.same(await statuses(a, agent), ['running'], 'all the while');
+    t.same(await statuses(a, agent), ['running'], 'throughout');
     await program.kill();
     await untilReason(zone, agent, 'legacy-silent');
   });
 
-  t.test(
-    'started anew with the link it is a session’s, and posting again an old agent’s, on the same data',
-    async (t) => {
-      const agent = await realAgent(t);
-      const posting = agent.start(urls, ...OLD);
-      await untilReason(zone, agent, 'legacy-heartbeat');
-      await posting.kill('SIGTERM');
-      const linked = agent.start(urls, '--http-port', '0', '--http-from', '127.0.0.1');
-      await untilReason(zone, agent, 'connected');
-      t.match(await run(a, b, agent, 'command_execute', { script: 'echo linked' }), { status: 'complete' });
-      t.same(await statuses(b, agent), ['running'], 'from posts to the link it never was anything else');
-      await linked.kill('SIGTERM');
-      agent.start(urls, ...OLD);
-      await untilReason(zone, agent, 'legacy-heartbeat');
-      t.match(await run(b, a, agent, 'command_execute', { script: 'echo posted' }), { status: 'complete' });
-    },
-  );
+  t.test('an agent changes from posts to a link and back on the same data', async (t) => {
+    const agent = await realAgent(t);
+    const posting = agent.start(urls, ...OLD);
+    await untilReason(zone, agent, 'legacy-heartbeat');
+    await posting.kill('SIGTERM');
+    const linked = agent.start(urls, '--http-port', '0', '--http-from', '127.0.0.1');
+    await untilReason(zone, agent, 'connected');
+    t.match(await run(a, b, agent, 'command_execute', { script: 'echo linked' }), { status: 'complete' });
+    t.same(await statuses(b, agent), ['running'], 'it never left running between posts and link');
+    await linked.kill('SIGTERM');
+    agent.start(urls, ...OLD);
+    await untilReason(zone, agent, 'legacy-heartbeat');
+    t.match(await run(b, a, agent, 'command_execute', { script: 'echo posted' }), { status: 'complete' });
+  });
 
-  t.test('between an old CNAPI and new instances at once, left to itself, it goes to an instance', async (t) => {
+  t.test('between a legacy CNAPI and new instances an agent with default settings uses an instance', async (t) => {
     const old = await LegacyCnapiClient.start();
     t.teardown(() => old.stop());
     const agent = await realAgent(t);

@@ -27,7 +27,7 @@ for (const [kind, open] of databases) {
     const fleet = await openFleet(database);
     const { a, b, newRun, newServer, see, judge, connect, row, status } = fleet;
 
-    t.test('the first of a server makes its row, without a run; later ones are counted', async (t) => {
+    t.test('the first heartbeat of a server makes its row, without a run, and later ones are counted', async (t) => {
       const server = await newServer();
       t.same(await see(server), { serverUuid: server, epoch: 1, sightings: 1, cameBack: true });
       t.match(await row(server), { status: 'running', reason: 'legacy-heartbeat', run: null, cnapiUuid: null });
@@ -38,25 +38,22 @@ for (const [kind, open] of databases) {
       });
     });
 
-    t.test(
-      'of a server that does not exist nothing is made, and the others of the statement are not held up',
-      async (t) => {
-        const [server, stranger] = [await newServer(), randomUUID()];
-        const sightings = [stranger, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
-        t.match(await recordSightings(database, a, sightings), [{ serverUuid: server, cameBack: true }]);
-        t.equal(await row(stranger), undefined);
-        const { rows } = await database.query('select 1 from cnapi_status where server_uuid = $1::uuid', [stranger]);
-        t.same(rows, []);
-      },
-    );
+    t.test('heartbeats of a missing server create nothing and do not delay others in the statement', async (t) => {
+      const [server, stranger] = [await newServer(), randomUUID()];
+      const sightings = [stranger, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
+      t.match(await recordSightings(database, a, sightings), [{ serverUuid: server, cameBack: true }]);
+      t.equal(await row(stranger), undefined);
+      const { rows } = await database.query('select 1 from cnapi_status where server_uuid = $1::uuid', [stranger]);
+      t.same(rows, []);
+    });
 
-    t.test('a silence is judged on the count and the epoch that were seen standing', async (t) => {
+    t.test('a silence decision needs an unchanged count and epoch', async (t) => {
       const server = await newServer();
       await see(server);
-      t.same(await judge(server, 1, 0), [], 'a count that is over');
+      t.same(await judge(server, 1, 0), [], 'an outdated count');
       t.same(await judge(server, 2, 1), [], 'another epoch');
       await see(server);
-      t.same(await judge(server, 1, 1), [], 'seen since, by whomever');
+      t.same(await judge(server, 1, 1), [], 'seen since, by any instance');
       t.same(await judge(server, 1, 2), [server]);
       t.equal(await status(server), 'unknown legacy-silent epoch 1');
       t.same(await judge(server, 1, 2), [], 'once');
@@ -89,11 +86,11 @@ for (const [kind, open] of databases) {
       await connect(server, writer);
       t.match(await see(server), { epoch: null, cameBack: false });
       t.equal(await status(server), 'running connected epoch 1 of a run');
-      t.same(await judge(server, 1, 1), [], 'and no silence of posts is a verdict on it');
+      t.same(await judge(server, 1, 1), [], 'a silence of posts does not affect it');
     });
 
     t.test(
-      'a row under a dead run is taken before it is ownerless for long: the server never leaves running',
+      'a row under a dead run is taken over before it is ownerless for long, without leaving running',
       async (t) => {
         const [server, writer] = [await newServer(), await newRun()];
         await connect(server, writer);
@@ -102,7 +99,7 @@ for (const [kind, open] of databases) {
         t.match(await see(server), { epoch: 2, cameBack: true });
         t.match(await row(server), { status: 'running', run: null, since });
         const held = { serverUuid: server, run: writer.run, epoch: 1 };
-        t.same(await recordOrphans(database, writer, [held]), [], 'it has an owner no more, nor needs one');
+        t.same(await recordOrphans(database, writer, [held]), [], 'it has no owner and needs none');
         const renewed = await renewRun(database, randomUUID(), [held]);
         t.same(renewed, { applied: [], locked: [] }, 'the session of the dead run is over');
         t.same(await recordLosses(database, a, [{ ...held, reason: 'closed' }]), { applied: [], locked: [] });
@@ -110,7 +107,7 @@ for (const [kind, open] of databases) {
       },
     );
 
-    t.test('a sighting older than the last word of a session does not set running, a younger one does', async (t) => {
+    t.test('only a heartbeat newer than the last frame of a session sets its server running', async (t) => {
       const [server, writer] = [await newServer(), await newRun()];
       await see(server);
       await connect(server, writer);
@@ -120,17 +117,14 @@ for (const [kind, open] of databases) {
       t.match(await see(server), { epoch: 3, cameBack: true });
     });
 
-    t.test(
-      'a sighting that the verdict of silence knew nothing of undoes it, though it was heard before',
-      async (t) => {
-        const server = await newServer();
-        await see(server);
-        await judge(server, 1, 1);
-        t.match(await see(server, 3000), { epoch: 2, cameBack: true });
-      },
-    );
+    t.test('a heartbeat unknown to the silence decision undoes it, although it was posted earlier', async (t) => {
+      const server = await newServer();
+      await see(server);
+      await judge(server, 1, 1);
+      t.match(await see(server, 3000), { epoch: 2, cameBack: true });
+    });
 
-    t.test('a clock of the database that was set back keeps nobody from running', async (t) => {
+    t.test('a database clock that was set back keeps no server from running', async (t) => {
       const [server, writer] = [await newServer(), await newRun()];
       await see(server);
       await connect(server, writer);
@@ -144,10 +138,10 @@ for (const [kind, open] of databases) {
         [server],
       );
       t.match(await see(server), { cameBack: true, sightings: 2 });
-      t.match(await see(server), { sightings: 3 }, 'counted all the same');
+      t.match(await see(server), { sightings: 3 }, 'it is still counted');
     });
 
-    t.test('upgraded in place, and rolled back: the accept takes the row, whatever incarnation it named', async (t) => {
+    t.test('an accept takes over the row of a legacy agent, whatever incarnation it names', async (t) => {
       const [server, writer] = [await newServer(), await newRun()];
       await see(server);
       t.match(await connect(server, writer), { epoch: 2, previousRun: null, isAlternating: false });
@@ -156,12 +150,12 @@ for (const [kind, open] of databases) {
       t.match(
         await connect(server, writer),
         { epoch: 4, isAlternating: false },
-        'another incarnation, not asked about',
+        'another incarnation, without a probe',
       );
       t.match(await row(server), { status: 'running', reason: 'connected', run: writer.run });
     });
 
-    t.test('the same agent that fell back to posting comes back under a higher conn only', async (t) => {
+    t.test('an agent that fell back to posting returns only under a higher conn', async (t) => {
       const [server, writer] = [await newServer(), await newRun()];
       const agent = { incarnation: randomUUID(), journalId: randomUUID() };
       await connect(server, writer, { ...agent, conn: 3 });
@@ -171,17 +165,17 @@ for (const [kind, open] of databases) {
       t.match(await connect(server, await newRun(), { ...agent, conn: 4, epoch: 1 }), { epoch: 3 });
     });
 
-    t.test('a removed server stays away until its sysinfo makes it anew', async (t) => {
+    t.test('a removed server stays removed until a new sysinfo', async (t) => {
       const server = await newServer();
       await see(server);
       await fleet.servers.remove(server, a);
-      t.equal(await see(server), undefined, 'its agent posts on');
+      t.equal(await see(server), undefined, 'its agent still posts');
       t.equal(await status(server), 'unknown removed epoch 1');
       await fleet.servers.recordSysinfo(server, { UUID: server });
       t.match(await see(server), { epoch: 2, cameBack: true });
     });
 
-    t.test('a row of cnapi_status that got lost counts zero, and its server is judged still', async (t) => {
+    t.test('a missing row of cnapi_status counts as zero, and its server can still be set unknown', async (t) => {
       const server = await newServer();
       await see(server);
       await database.query('delete from cnapi_status where server_uuid = $1::uuid', [server]);
@@ -190,7 +184,7 @@ for (const [kind, open] of databases) {
       t.same(await judge(server, 1, 0), [server]);
     });
 
-    t.test('the sightings of removed servers are forgotten after a day, those of others kept', async (t) => {
+    t.test('heartbeats of removed servers are deleted after a day, those of others are kept', async (t) => {
       const [kept, removed, fresh] = [await newServer(), await newServer(), await newServer()];
       for (const server of [kept, removed, fresh]) await see(server);
       for (const server of [removed, fresh]) {

@@ -1,4 +1,7 @@
-/** A database with the roster, sightings and servers in it, and the few things that their tests do again and again. */
+/**
+ * A database with the roster, legacy heartbeats and servers in it, and the shorthands that their
+ * tests share.
+ */
 import { randomUUID } from 'node:crypto';
 import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
 import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';

@@ -4,10 +4,13 @@ import { type RecordedSighting, type SightedRow, Sightings } from '../../../lib/
 const LIMITS = { lifetimeMs: 11_000, silenceMs: 16_000, maxServers: 5, maxNew: 3 };
 const A = 'server-a';
 
-/** A session outranks the server's sightings. */
+/** A session outranks the server's heartbeats. */
 const OUTRANKED = { epoch: null };
 
-/** One instance's table; healthy time and its process's clock run alike unless a step says otherwise. */
+/**
+ * One instance's table. Healthy time and the clock of its process agree unless a step says
+ * otherwise.
+ */
 class Rig {
   readonly sightings = new Sightings(LIMITS);
   now = 0;
@@ -26,7 +29,7 @@ class Rig {
     this.hear();
     return this;
   }
-  /** The database answers that all of it exists, with this count. Returns what was recorded. */
+  /** The database answers that all of them exist, with this count. Returns what was recorded. */
   record(which: 'urgent' | 'all', answer: Partial<RecordedSighting> = {}): string[] {
     const batch = this.sightings.take(which, this.now);
     const of = (serverUuid: string) => ({ serverUuid, epoch: 1, sightings: 1, cameBack: true, ...answer });
@@ -61,32 +64,32 @@ class Rig {
   }
 }
 
-t.test('what becomes of a post', async (t) => {
+t.test('each post is recorded at once or with its period', async (t) => {
   const table: { name: string; before(rig: Rig): unknown; heard: string; atOnce: string[]; inAll: string[] }[] = [
-    { name: 'the first of a server is urgent', before() {}, heard: 'urgent', atOnce: [A], inAll: [] },
+    { name: 'the first post of a server is urgent', before() {}, heard: 'urgent', atOnce: [A], inAll: [] },
     {
-      name: 'one of a server that is followed waits for the period',
+      name: 'a post of a server in the table waits for the period',
       before: (rig) => rig.read({}),
       heard: 'noted',
       atOnce: [],
       inAll: [A],
     },
     {
-      name: 'one after a silence is urgent: the server may be unknown by now',
+      name: 'a post after a silence is urgent, because the server may be unknown by now',
       before: (rig) => rig.read({}).pass(11_000),
       heard: 'urgent',
       atOnce: [A],
       inAll: [],
     },
     {
-      name: 'one of a server that a session outranks waits for the period',
+      name: 'a post of a server with a session waits for the period',
       before: (rig) => rig.post().write(OUTRANKED),
       heard: 'noted',
       atOnce: [],
       inAll: [A],
     },
     {
-      name: 'one of a server found not to exist is as new as the first',
+      name: 'a post of a server that was found missing counts as a first one',
       before: (rig) => rig.post().findNobody(),
       heard: 'urgent',
       atOnce: [A],
@@ -99,61 +102,61 @@ t.test('what becomes of a post', async (t) => {
     t.equal(rig.hear(), heard, name);
     t.same(rig.record('urgent'), atOnce, name);
     t.same(rig.record('all'), inAll, name);
-    t.same(rig.record('all'), [], `${name}: once`);
+    t.same(rig.record('all'), [], `${name}: only once`);
   }
 });
 
-t.test('when a verdict is due', async (t) => {
+t.test('a server is due once it was quiet for the whole time', async (t) => {
   const table: { name: string; steps(rig: Rig): Rig; due: string[] }[] = [
     { name: 'quiet for the whole time', steps: (rig) => rig.read({}).pass(16_000), due: [`${A} 1`] },
-    { name: 'not a tick earlier', steps: (rig) => rig.read({}).pass(15_750), due: [] },
+    { name: 'not one tick earlier', steps: (rig) => rig.read({}).pass(15_750), due: [] },
     {
-      name: 'a post heard here starts it anew, recorded or not',
+      name: 'a post received here restarts the silence, recorded or not',
       steps: (rig) => rig.read({}).pass(15_000).post().pass(15_750),
       due: [],
     },
     {
-      name: 'the record of a post, later, does not',
+      name: 'a late record of a post does not restart it',
       steps: (rig) => rig.read({}).post().pass(4000).write({ sightings: 2 }).pass(12_000),
       due: [`${A} 2`],
     },
     {
-      name: 'reading the count that was recorded here does not',
+      name: 'reading a count that was recorded here does not restart it',
       steps: (rig) => rig.post().write({ sightings: 7 }).pass(4000).read({ sightings: 7 }).pass(12_000),
       due: [`${A} 7`],
     },
     {
-      name: 'a count that another instance moved does, however old the posts that came here',
+      name: 'a count that another instance raised restarts it, however old the posts received here',
       steps: (rig) => rig.post().write().pass(15_000).read({ sightings: 2 }).pass(15_750),
       due: [],
     },
     {
-      name: 'a server that went and came under a new epoch starts anew',
+      name: 'a server that returned under a new epoch restarts it',
       steps: (rig) => rig.read({}).pass(15_000).read({ epoch: 2 }).pass(15_750),
       due: [],
     },
     {
-      name: 'a failed read starts all anew',
+      name: 'a failed read restarts all silences',
       steps: (rig) => rig.read({}).pass(15_000).readFails().pass(15_750),
       due: [],
     },
     {
-      name: 'never of one that a session outranks',
+      name: 'a server with a session is never due',
       steps: (rig) => rig.post().write(OUTRANKED).pass(60_000),
       due: [],
     },
     {
-      name: 'never of one that is not running by its sightings any more',
+      name: 'a server that is no longer running by its posts is never due',
       steps: (rig) => rig.read({}).pass(10_000).read().pass(10_000),
       due: [],
     },
     {
-      name: 'not again after it was tried in vain, until the next read',
+      name: 'a server is not due again after a failed attempt until the next read',
       steps: (rig) => rig.read({}).pass(16_000).judgeInVain().pass(250),
       due: [],
     },
     {
-      name: 'again after the next read, if that shows the same count (the row was in use)',
+      name: 'a server is due again if the next read shows the same count (its row was locked)',
       steps: (rig) => rig.read({}).pass(16_000).judgeInVain().read({}).pass(250),
       due: [`${A} 1`],
     },
@@ -161,18 +164,18 @@ t.test('when a verdict is due', async (t) => {
   for (const { name, steps, due } of table) t.same(steps(new Rig()).due(), due, name);
 });
 
-t.test('a stalled process counts nothing, and what waited unread meanwhile is as old as the stall', async (t) => {
+t.test('a stall counts as no silence, and posts that waited during it are as old as the stall', async (t) => {
   const rig = new Rig();
   rig.read({});
   rig.now += 60_000;
-  t.same(rig.due(), [], 'no healthy tick, no silence');
+  t.same(rig.due(), [], 'no healthy tick, so no silence');
   rig.sightings.hear(A, 0);
   t.same(rig.record('all'), [], 'too old to prove anything');
   rig.sightings.hear(A, rig.now - 2000);
   t.match(rig.sightings.take('all', rig.now), [{ serverUuid: A, ageMs: 2000 }]);
 });
 
-t.test('a post that comes while its server is judged is urgent', async (t) => {
+t.test('a post that comes during the decision about its server is urgent', async (t) => {
   const rig = new Rig();
   rig.read({});
   rig.pass(16_000);
@@ -182,7 +185,7 @@ t.test('a post that comes while its server is judged is urgent', async (t) => {
   t.same(rig.record('urgent'), [A]);
 });
 
-t.test('a post that comes while an earlier one is recorded is recorded as well', async (t) => {
+t.test('a post that comes while an earlier one is being recorded is recorded as well', async (t) => {
   const rig = new Rig();
   rig.read({});
   rig.hear();
@@ -193,7 +196,7 @@ t.test('a post that comes while an earlier one is recorded is recorded as well',
   t.same(rig.record('all'), [A]);
 });
 
-t.test('one that could not be recorded is kept, until it is too old', async (t) => {
+t.test('a post that could not be recorded is kept until it is too old', async (t) => {
   const rig = new Rig();
   rig.hear();
   rig.sightings.take('urgent', rig.now);
@@ -204,7 +207,7 @@ t.test('one that could not be recorded is kept, until it is too old', async (t) 
   t.equal(rig.sightings.size, 0);
 });
 
-t.test('random uuids fill the room for new servers and no more; those that are followed are heard still', async (t) => {
+t.test('random uuids fill only the room for new servers, and known servers are still heard', async (t) => {
   const rig = new Rig();
   rig.read({});
   const outcomes = Array.from({ length: 10 }, (_, n) => rig.hear(`stranger-${n}`));
@@ -212,8 +215,8 @@ t.test('random uuids fill the room for new servers and no more; those that are f
   t.equal(rig.hear(), 'noted');
   t.equal(rig.sightings.size, 4);
   rig.sightings.recorded(rig.sightings.take('urgent', rig.now), []);
-  t.equal(rig.sightings.size, 1, 'nobody of them exists');
-  t.equal(rig.hear('stranger-9'), 'urgent', 'and there is room again');
+  t.equal(rig.sightings.size, 1, 'none of them exists');
+  t.equal(rig.hear('stranger-9'), 'urgent', 'there is room again');
   for (let n = 0; n < 9; n += 1) {
     rig.hear(`server-${n}`);
     rig.record('urgent');

@@ -17,27 +17,31 @@ const replies: [name: string, end: PostedEnd, expected: object][] = [
   ['null', said(200, 'null'), complete({})],
   ['a list', said(200, [1]), complete([1])],
   ['a text', said(200, '"done"'), complete({ value: 'done' })],
-  ['no JSON', said(200, '<html>'), failed('BadAgentReply', /no JSON; whether the task ran is unknown/)],
-  ['too long a result', endOfReply({ status: 200, isJson: true, unread: 'too long' }), complete({ truncated: true })],
+  ['invalid JSON', said(200, '<html>'), failed('BadAgentReply', /no JSON; whether the task ran is unknown/)],
   [
-    'endless, and not an agent',
+    'a result that is too long',
+    endOfReply({ status: 200, isJson: true, unread: 'too long' }),
+    complete({ truncated: true }),
+  ],
+  [
+    'an endless reply, and not from an agent',
     endOfReply({ status: 200, isJson: false, unread: 'too long' }),
     failed('BadAgentReply', /HTTP 200/),
   ],
   [
-    'too long an error',
+    'an error that is too long',
     endOfReply({ status: 500, isJson: true, unread: 'too long' }),
     failed('BadAgentReply', /HTTP 500/),
   ],
   ['a failure', said(500, { error: 'vmadm failed' }), failed('Failed', 'vmadm failed')],
   [
-    'a failure by name',
+    'a failure with a code',
     said(500, { error: 'gone', details: { restCode: 'VmNotFound' } }),
     failed('VmNotFound', 'gone'),
   ],
-  ['a name that is none', said(500, { error: 'gone', details: { restCode: 'a b' } }), failed('Failed', 'gone')],
-  ['a failure without words', said(500, {}), failed('Failed', 'no error given')],
-  ['words that are none', said(500, { error: { not: 'a text' } }), failed('Failed', 'no error given')],
+  ['an invalid code', said(500, { error: 'gone', details: { restCode: 'a b' } }), failed('Failed', 'gone')],
+  ['a failure without a message', said(500, {}), failed('Failed', 'no error given')],
+  ['a message that is not a text', said(500, { error: { not: 'a text' } }), failed('Failed', 'no error given')],
   ['paused', said(503, { message: 'not accepting tasks' }), failed('AgentPaused', 'not accepting tasks')],
   ['an unknown task', said(404, { message: "Unknown task, 'x'" }), failed('UnknownTask', "Unknown task, 'x'")],
   ["another server's agent", said(404, ''), failed('NotThisServer', /not this server's/)],
@@ -45,7 +49,7 @@ const replies: [name: string, end: PostedEnd, expected: object][] = [
   ['a redirect', said(302, ''), failed('BadAgentReply', /HTTP 302/)],
 ];
 
-t.test('what an old agent says to a task', async (t) => {
+t.test('the reply of a legacy agent gives the end of its task', async (t) => {
   for (const [name, end, expected] of replies) t.match(end, expected, name);
   t.equal(replies.length, new Set(replies.map(([name]) => name)).size);
 });
@@ -60,14 +64,18 @@ t.test('a reply of too many values, or nested too deep, is not kept', async (t) 
   const deep = 'what the agent answered was not kept: it is nested more than 64 levels deep';
   t.match(said(200, tooMany), complete({ truncated: true, message: many }));
   t.match(said(200, tooDeep), complete({ truncated: true, message: deep }));
-  t.match(said(200, tooMany, false), failed('BadAgentReply', /HTTP 200; .* 250000 values$/), 'perhaps not an agent');
+  t.match(
+    said(200, tooMany, false),
+    failed('BadAgentReply', /HTTP 200; .* 250000 values$/),
+    'perhaps not from an agent',
+  );
   t.match(said(500, `{"error":"no luck","details":${tooDeep}}`), failed('BadAgentReply', /HTTP 500; .* levels deep$/));
-  t.match(said(200, nested(MAX_JSON_DEPTH)), complete([[[]]]), 'as deep as it may be');
+  t.match(said(200, nested(MAX_JSON_DEPTH)), complete([[[]]]), 'the maximum depth');
   const kept = said(200, listOf(MAX_FRAME_VALUES));
-  t.equal(kept.outcome === 'complete' && kept.result.length, MAX_FRAME_VALUES - 1, 'as many as there may be');
+  t.equal(kept.outcome === 'complete' && kept.result.length, MAX_FRAME_VALUES - 1, 'the maximum number of values');
 });
 
-t.test('the list in a reply, and what is none', async (t) => {
+t.test('a reply with a list is read, and other replies are refused', async (t) => {
   const list = (body: string) => listOfReply({ status: 200, isJson: true, body });
   t.same(list('[{"task":"nop"}]'), [{ task: 'nop' }]);
   for (const body of ['', '{}', 'null', '[', '<html>']) t.equal(list(body), undefined, body);
@@ -77,12 +85,12 @@ t.test('the list in a reply, and what is none', async (t) => {
   t.equal(list(nested(MAX_JSON_DEPTH + 1)), undefined, 'too deep');
 });
 
-t.test('a message of any length is cut', async (t) => {
+t.test('a long message is cut', async (t) => {
   const end = said(500, { error: 'x'.repeat(100_000) });
   t.equal(end.outcome === 'failure' && end.error.message.length, 4_000);
 });
 
-t.test('what it means when nothing came back', async (t) => {
+t.test('a call without an answer says whether the task may have run', async (t) => {
   const refused = new AgentCallError('unreachable', false, 'connect ECONNREFUSED 10.0.0.5:5309');
   t.match(endOfError(refused), failed('AgentUnreachable', 'the agent could not be reached; the log says why'));
   t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('NotTaken', /did not take the task/));

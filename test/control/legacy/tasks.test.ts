@@ -1,4 +1,7 @@
-/** Tasks for servers with old agents, through whole instances: real HTTP both ways, real Postgres. */
+/**
+ * Tasks for servers with legacy agents, through whole instances: real HTTP in both directions, real
+ * Postgres.
+ */
 import t from 'tap';
 import type { Task } from '../../../lib/control/tasks/task.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
@@ -7,7 +10,7 @@ import type { Teardown } from '../../support/postgres.ts';
 import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
-/** A server whose old agent has said that it is there. */
+/** A server whose legacy agent has posted its sysinfo. */
 async function join(t: Teardown, app: TestApp, sysinfo: object = {}): Promise<OldAgent> {
   const agent = await startOldAgent(t);
   const uuid = agent.serverUuid;
@@ -44,7 +47,7 @@ const answering =
     response.end(body);
   };
 
-t.test('tasks of old agents', async (t) => {
+t.test('tasks of legacy agents', async (t) => {
   const zone = await freshZone(t);
   const [a, b, c] = [await zone.startApp(), await zone.startApp(), await zone.startApp()];
   const metric = async (app: TestApp, name: string) => {
@@ -52,7 +55,7 @@ t.test('tasks of old agents', async (t) => {
     return Number(new RegExp(`^${name} (\\d+)`, 'm').exec(text)?.[1]);
   };
 
-  t.test('given to one instance, awaited on another: posted once, as the reference posts it', async (t) => {
+  t.test('a task created on one instance and awaited on another is posted once, as the reference does', async (t) => {
     const agent = await join(t, a);
     const { id, status } = await give(a, agent, 'hold', { name: 'one', deep: [{ a: null }] });
     t.equal(status, 202);
@@ -74,7 +77,7 @@ t.test('tasks of old agents', async (t) => {
     t.equal((await metric(a, 'cnapi_tasks_posted_total')) >= 1, true);
   });
 
-  t.test('a route of the reference: its nop, with its request id', async (t) => {
+  t.test('a nop route of the reference sends its request id', async (t) => {
     const agent = await join(t, b);
     const headers = { 'content-type': 'application/json', 'x-request-id': 'from-the-caller' };
     const url = `${b.url}/servers/${agent.serverUuid}/nop`;
@@ -84,7 +87,7 @@ t.test('tasks of old agents', async (t) => {
     t.equal(agent.received[0]?.headers['x-request-id'], 'from-the-caller');
   });
 
-  t.test('what the agent refuses is the failure of the task', async (t) => {
+  t.test('a refusal by the agent fails the task', async (t) => {
     const agent = await join(t, a);
     const outcome = async (name = 'nop') => wait(b, (await give(a, agent, name)).id);
     t.match(await outcome('no_such'), failed('UnknownTask', "Unknown task, 'no_such'"));
@@ -103,7 +106,7 @@ t.test('tasks of old agents', async (t) => {
     t.match(await outcome(), failed('AgentUnreachable', /^the agent could not be reached; the log says why$/));
   });
 
-  t.test('a sysinfo that names no place, or none that may be called', async (t) => {
+  t.test('a task fails if the sysinfo names no address, or a forbidden one', async (t) => {
     const nowhere = await join(t, a, { 'Admin IP': undefined });
     t.match(await wait(b, (await give(a, nowhere, 'nop')).id), failed('NoAgentAddress', /has no admin IP/));
     const metadata = await join(t, a, { 'CN Agent IP': '169.254.169.254' });
@@ -111,7 +114,7 @@ t.test('tasks of old agents', async (t) => {
     t.equal(nowhere.received.length + metadata.received.length, 0);
   });
 
-  t.test('cancel: what an old agent has cannot be asked back', async (t) => {
+  t.test('a cancel cannot stop a task that a legacy agent has', async (t) => {
     const agent = await join(t, a);
     const { id } = await give(a, agent, 'hold', { name: 'x' });
     await agent.holds('x');
@@ -124,7 +127,7 @@ t.test('tasks of old agents', async (t) => {
     t.match(await c.post(`/tasks/${id}/cancel`), { status: 409, body: { code: 'TaskEnded' } });
   });
 
-  t.test('its server turns unknown while it runs: the task goes on', async (t) => {
+  t.test('a task continues although its server turns unknown while it runs', async (t) => {
     const agent = await join(t, a);
     const { id } = await give(a, agent, 'hold', { name: 'x' });
     await agent.holds('x');
@@ -136,33 +139,30 @@ t.test('tasks of old agents', async (t) => {
     t.match(await wait(b, id), { status: 'complete' });
   });
 
-  t.test(
-    'its agent is replaced by a new one: what was posted ends as it does, what comes goes over the link',
-    async (t) => {
-      const agent = await join(t, a);
-      const { id } = await give(a, agent, 'hold', { name: 'x' });
-      await agent.holds('x');
-      const { agent: next } = await joinAgent(b.url, { ...newMachine(), serverUuid: agent.serverUuid });
-      t.teardown(() => next.close());
-      const { id: later } = await give(c, agent, 'nop');
-      const { attempt } = await next.next('task');
-      next.send({ type: 'task_end', id: later, attempt, outcome: 'complete', result: {}, reportedAt: 'now' });
-      t.match(await wait(a, later), { status: 'complete' });
-      t.match((await c.get<Task>(`/tasks/${id}`)).body, { status: 'active' }, 'no inventory settles what was posted');
-      agent.finish('x');
-      t.match(await wait(c, id), { status: 'complete', attempt: 1 });
-      t.same(next.frames.filter(({ type }) => type === 'task').length, 1);
-      t.equal(agent.received.length, 1);
-      const history = `/servers/${agent.serverUuid}/task-history`;
-      t.match(
-        (await a.get<{ id: string }[]>(history)).body,
-        [{ id: later }, { id }],
-        "and history is the database's now",
-      );
-    },
-  );
+  t.test('after a change to a linked agent, posted tasks end as before and new ones use the link', async (t) => {
+    const agent = await join(t, a);
+    const { id } = await give(a, agent, 'hold', { name: 'x' });
+    await agent.holds('x');
+    const { agent: next } = await joinAgent(b.url, { ...newMachine(), serverUuid: agent.serverUuid });
+    t.teardown(() => next.close());
+    const { id: later } = await give(c, agent, 'nop');
+    const { attempt } = await next.next('task');
+    next.send({ type: 'task_end', id: later, attempt, outcome: 'complete', result: {}, reportedAt: 'now' });
+    t.match(await wait(a, later), { status: 'complete' });
+    t.match((await c.get<Task>(`/tasks/${id}`)).body, { status: 'active' }, 'no inventory settles a posted task');
+    agent.finish('x');
+    t.match(await wait(c, id), { status: 'complete', attempt: 1 });
+    t.same(next.frames.filter(({ type }) => type === 'task').length, 1);
+    t.equal(agent.received.length, 1);
+    const history = `/servers/${agent.serverUuid}/task-history`;
+    t.match(
+      (await a.get<{ id: string }[]>(history)).body,
+      [{ id: later }, { id }],
+      'history now comes from the database',
+    );
+  });
 
-  t.test('an agent that never answers: the task ends past its timeout', async (t) => {
+  t.test('a task whose agent never answers ends past its timeout', async (t) => {
     const hasty = await zone.startApp({ taskOverdueMs: 500 });
     const agent = await join(t, hasty);
     const { id } = await give(hasty, agent, 'hold', { name: 'x' }, { timeout_ms: 200 });
@@ -170,7 +170,7 @@ t.test('tasks of old agents', async (t) => {
     await hasty.stop();
   });
 
-  t.test("history, pause and resume are the agent's own", async (t) => {
+  t.test('history, pause and resume of a legacy agent are its own', async (t) => {
     const agent = await join(t, a);
     await wait(b, (await give(a, agent, 'nop', { n: 1 })).id);
     await wait(b, (await give(a, agent, 'nop', { n: 2 })).id);
@@ -205,7 +205,7 @@ t.test('tasks of old agents', async (t) => {
     );
   });
 
-  t.test('a hundred at once are all posted, once', async (t) => {
+  t.test('a hundred tasks at once are each posted once', async (t) => {
     const agent = await join(t, a);
     const apps = [a, b, c] as const;
     const given = await Promise.all(
@@ -219,7 +219,7 @@ t.test('tasks of old agents', async (t) => {
     );
   });
 
-  t.test('an instance that stops says so of what it had posted, at once', async (t) => {
+  t.test('an instance that stops ends its posted tasks as unknown at once', async (t) => {
     const leaving = await zone.startApp();
     const agent = await join(t, a);
     const { id } = await give(leaving, agent, 'hold', { name: 'x' });
@@ -231,33 +231,33 @@ t.test('tasks of old agents', async (t) => {
     t.equal(agent.received.length, 1);
   });
 
-  t.test('an instance that drains waits for what it has posted', async (t) => {
+  t.test('an instance that drains waits for its posted tasks', async (t) => {
     const leaving = await zone.startApp();
     const agent = await join(t, a);
     const { id } = await give(leaving, agent, 'hold', { name: 'x' });
     await agent.holds('x');
     leaving.app.drain('a test');
-    // All that is left for it to do is to wait: it takes no callers any more.
-    await until(async () => !(await isOpen(leaving)), 'its door is closed');
+    // All it has left to do is to wait: it accepts no callers any more.
+    await until(async () => !(await isOpen(leaving)), 'its listening sockets to be closed');
     await new Promise((resolve) => setTimeout(resolve, 300));
     agent.finish('x');
     t.match(await wait(b, id), { status: 'complete' });
     await leaving.app.stopped;
   });
 
-  t.test('an instance that dies: the task ends as unknown, and is not posted again', async (t) => {
+  t.test('a task posted by an instance that died ends as unknown and is not posted again', async (t) => {
     const agent = await join(t, a);
     const dying = await zone.startApp();
     const { id } = await give(dying, agent, 'hold', { name: 'x' });
     await agent.holds('x');
-    // As its death looks to the others: its run is over, and nobody recorded an end.
+    // How other instances see its death: its run is over, and no end was recorded.
     await zone.database.query(
       `update cnapi_tasks t set posted_by = '00000000-0000-4000-8000-000000000000' where id = $1::uuid`,
       [id],
     );
     t.match(await wait(c, id), failed('OutcomeUnknown', /the instance .* is gone; whether the task ran is unknown/));
     agent.finish('x', 200, { late: true });
-    await until(() => agent.received.length === 1, 'nothing more');
+    await until(() => agent.received.length === 1, 'nothing more to be posted');
     t.match((await b.get<Task>(`/tasks/${id}`)).body, { status: 'failure', attempt: 1 });
     await dying.stop();
   });
