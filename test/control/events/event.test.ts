@@ -18,21 +18,21 @@ const event = (fields: Partial<LoggedEvent>): LoggedEvent => ({
   ...fields,
 });
 
-t.test('a filter lets through what it names, and gaps', async (t) => {
+t.test('a filter passes the kinds and servers it names, and gaps', async (t) => {
   const cases: [string, Parameters<typeof isWanted>, boolean][] = [
     ['everything', [event({}), {}], true],
     ['its kind', [event({}), { kinds: ['status', 'task'] }], true],
     ['another kind', [event({}), { kinds: ['status'] }], false],
     ['its server', [event({}), { serverUuid: 'a' }], true],
     ['another server', [event({}), { serverUuid: 'b' }], false],
-    ['an instance, of no server', [event({ kind: 'instance', serverUuid: null }), { serverUuid: 'a' }], false],
+    ['an instance, without a server', [event({ kind: 'instance', serverUuid: null }), { serverUuid: 'a' }], false],
     ['its kind and another server', [event({}), { kinds: ['task'], serverUuid: 'b' }], false],
     ['a gap', [event({ kind: 'gap', serverUuid: null }), { kinds: ['status'], serverUuid: 'b' }], true],
   ];
   for (const [name, args, wanted] of cases) t.equal(isWanted(...args), wanted, name);
 });
 
-t.test('a position is read as it was written; anything else is none', async (t) => {
+t.test('a position is read as it was written, and anything else is invalid', async (t) => {
   for (const position of [
     { id: 0, storedAtMs: 0 },
     { id: 12, storedAtMs: 0 },
@@ -44,14 +44,14 @@ t.test('a position is read as it was written; anything else is none', async (t) 
     t.equal(parsePosition(text), undefined, JSON.stringify(text));
 });
 
-t.test('where a position stands', async (t) => {
+t.test('a position is kept, lost or unknown to the log', async (t) => {
   const log: LogState = { last: 20, oldest: 10, storedAt: undefined };
   const held: LogState = { ...log, storedAt };
   const cases: [string, Parameters<typeof standingOf>, ReturnType<typeof standingOf>][] = [
     ['the event is kept', [{ id: 12, storedAtMs: storedAt.getTime() }, held], 'held'],
     ['the last event', [{ id: 20, storedAtMs: storedAt.getTime() }, held], 'held'],
-    ['just before the oldest that is kept', [{ id: 9, storedAtMs: 0 }, log], 'held'],
-    ['the next one is not kept', [{ id: 8, storedAtMs: 1 }, log], 'gap'],
+    ['just before the oldest kept event', [{ id: 9, storedAtMs: 0 }, log], 'held'],
+    ['the next event is not kept', [{ id: 8, storedAtMs: 1 }, log], 'gap'],
     ['the beginning, which is not kept', [{ id: 0, storedAtMs: 0 }, log], 'gap'],
     [
       'the beginning of an empty log',
@@ -62,7 +62,7 @@ t.test('where a position stands', async (t) => {
       'held',
     ],
     ['beyond the end', [{ id: 21, storedAtMs: 0 }, log], 'foreign'],
-    ['a number that was given anew', [{ id: 12, storedAtMs: storedAt.getTime() - 1 }, held], 'foreign'],
+    ['a number that was assigned again', [{ id: 12, storedAtMs: storedAt.getTime() - 1 }, held], 'foreign'],
   ];
   for (const [name, args, standing] of cases) t.equal(standingOf(...args), standing, name);
 });

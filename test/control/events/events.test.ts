@@ -1,4 +1,7 @@
-/** GET /events on whole instances over one database: what is told, once each, from anywhere, and what is said of gaps. */
+/**
+ * GET /events on whole instances over one database: every change is sent once, by any instance, and
+ * gaps are reported.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
@@ -33,13 +36,13 @@ async function addServer({ post }: TestApp, uuid: string): Promise<void> {
   if (status !== 200) throw new Error(`no server: ${status}`);
 }
 
-/** A ticket of this id is made; resolves when the follower has been told of it. */
+/** Creates a ticket with this id; resolves when the follower has received its event. */
 async function beUpToDate(app: TestApp, follower: EventFollower, serverUuid: string, id = randomUUID()): Promise<void> {
   await addTicket(app, serverUuid, id);
   await follower.next(({ data }) => data.id === id, `the event of ticket ${id}`);
 }
 
-t.test('each change is told once, on any instance, in the order of its object', async (t) => {
+t.test('each change is sent once, on any instance, in the order of its object', async (t) => {
   const zone = await freshZone(t);
   const one = await zone.startApp();
   const other = await zone.startApp();
@@ -110,10 +113,10 @@ t.test('each change is told once, on any instance, in the order of its object', 
     t.ok(follower.events.every(({ data }) => !Number.isNaN(Date.parse(data.time))));
   }
   const [first, second] = followers.map(({ events }) => events.map((event) => event.id));
-  t.same(second?.slice(0, first?.length), first, 'both were told the same, in the same order');
+  t.same(second?.slice(0, first?.length), first, 'both received the same events in the same order');
 });
 
-t.test('a filter, a resumed follower, and who is no follower', async (t) => {
+t.test('a filter, a resumed follower, and callers that cannot follow', async (t) => {
   const zone = await freshZone(t);
   const one = await zone.startApp();
   const other = await zone.startApp();
@@ -121,7 +124,7 @@ t.test('a filter, a resumed follower, and who is no follower', async (t) => {
   const others = randomUUID();
   for (const uuid of [mine, others]) await addServer(one, uuid);
 
-  await t.test('by server and kind', async (t) => {
+  await t.test('a follower can filter by server and kind', async (t) => {
     const filtered = await follow(t, one, `?server=${mine}&kind=status&kind=ticket`);
     const none = await follow(t, one, '?kind=instance,task');
     const all = await follow(t, other, '?kind=ticket');
@@ -133,12 +136,12 @@ t.test('a filter, a resumed follower, and who is no follower', async (t) => {
     t.equal(all.events.length, 3);
   });
 
-  await t.test('on another instance, without a hole and without a repetition', async (t) => {
+  await t.test('a follower resumes on another instance without a gap and without a repetition', async (t) => {
     const all = await follow(t, other, '?kind=ticket');
     const before = await follow(t, one, '?kind=ticket');
     await until(() => before.lastEventId !== '', 'a first position');
     before.close();
-    t.same(before.events, [], 'it was told nothing yet');
+    t.same(before.events, [], 'it has received nothing yet');
     const ids = Array.from({ length: 20 }, () => randomUUID());
     for (const id of ids.slice(0, 10)) await addTicket(one, mine, id);
     let follower = await follow(t, other, '?kind=ticket', before.lastEventId);
@@ -154,11 +157,11 @@ t.test('a filter, a resumed follower, and who is no follower', async (t) => {
     t.same(heard, ids);
     await until(() => all.events.length >= 20, 'the other follower');
     const again = await follow(t, one, `?kind=ticket&after=${all.events[4]?.id}`);
-    await until(() => again.events.length >= 15, 'what came after the fifth');
+    await until(() => again.events.length >= 15, 'the events after the fifth');
     t.same(again.events.slice(0, 15), all.events.slice(5, 20));
   });
 
-  await t.test('an id that is not of this log', async (t) => {
+  await t.test('an id that is not in this log is refused', async (t) => {
     const last =
       (await zone.database.query<{ last_id: number }>('select max(last_id) as last_id from cnapi_event_numberings'))
         .rows[0]?.last_id ?? 0;
@@ -171,14 +174,14 @@ t.test('a filter, a resumed follower, and who is no follower', async (t) => {
     t.match(await one.get('/events?server=x'), { status: 400 });
   });
 
-  await t.test('a stream ends when its instance leaves, and goes on at another', async (t) => {
+  await t.test('a stream ends when its instance leaves, and continues at another', async (t) => {
     const third = await zone.startApp();
     const follower = await follow(t, third);
     await beUpToDate(one, follower, mine);
     third.app.drain('test');
     await until(() => follower.isEnded, 'the stream to end');
     const again = await follow(t, one, '', follower.lastEventId);
-    await again.next(({ data }) => data.uuid === third.cnapiUuid && data.state === 'stopped', 'what came after');
+    await again.next(({ data }) => data.uuid === third.cnapiUuid && data.state === 'stopped', 'the later events');
     const states = [...follower.events, ...again.events].filter(({ data }) => data.uuid === third.cnapiUuid);
     t.same(
       states.map(({ data }) => data.state),
@@ -187,7 +190,7 @@ t.test('a filter, a resumed follower, and who is no follower', async (t) => {
   });
 });
 
-t.test('what is missing is said', async (t) => {
+t.test('missing events are reported as a gap', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const mine = randomUUID();
@@ -196,28 +199,28 @@ t.test('what is missing is said', async (t) => {
   await beUpToDate(app, early, mine);
   const { lastEventId } = early;
 
-  await t.test('events that are not kept any more', async (t) => {
+  await t.test('events that are no longer kept are reported as a gap', async (t) => {
     for (let index = 0; index < 5; index += 1) await beUpToDate(app, early, mine);
     await zone.database.query(
       'delete from cnapi_events where id <= (select max(last_id) - 2 from cnapi_event_numberings)',
     );
-    // Not the first one, which still has them at hand.
+    // Not the first instance, which still has them in memory.
     const other = await zone.startApp();
     for (const position of [lastEventId, '0']) {
       const late = await follow(t, other, `?after=${position}&kind=ticket`);
-      await until(() => late.events.length === 3, 'a gap and what is kept');
+      await until(() => late.events.length === 3, 'a gap and the kept events');
       t.match(late.events[0], { kind: 'gap', data: { message: /are not kept any more/ } });
       t.same(late.events.slice(1), early.events.slice(-2));
       const beyond = await follow(t, other, '?kind=ticket', late.events[0]?.id);
-      await until(() => beyond.events.length === 2, 'what is kept');
-      t.same(beyond.events, early.events.slice(-2), 'the gap is said once');
+      await until(() => beyond.events.length === 2, 'the kept events');
+      t.same(beyond.events, early.events.slice(-2), 'the gap is sent once');
     }
     await other.stop();
   });
 
-  await t.test('changes while no instance kept the log', async (t) => {
+  await t.test('changes made while no instance read the outbox are reported as a gap', async (t) => {
     await app.stop();
-    // As if as many had been told as are ever let wait.
+    // As if the maximum number of events were waiting.
     await zone.database.query(
       `select setval('cnapi_event_moved_seq', last_value - $1::int) from cnapi_event_moved_seq`,
       [OUTBOX_BOUND],
@@ -229,7 +232,7 @@ t.test('what is missing is said', async (t) => {
         [mine],
       );
     const { rows } = await zone.database.query(`select * from cnapi_event_outbox where kind = 'task'`);
-    t.same(rows, [], 'an outbox that nobody empties does not grow');
+    t.same(rows, [], 'an outbox that no instance reads does not grow');
     const next = await zone.startApp();
     const late = await follow(t, next, '', early.lastEventId);
     await late.next(({ data }) => data.uuid === next.cnapiUuid && data.state === 'live', 'the new instance');
@@ -244,7 +247,7 @@ t.test('what is missing is said', async (t) => {
     t.same(
       places,
       places.toSorted((a, b) => a - b),
-      'said before what comes after it',
+      'the gap is sent before the events after it',
     );
   });
 });
@@ -256,13 +259,13 @@ t.test('a log that was set back ends its streams', async (t) => {
   await addServer(app, mine);
   const setBack = [
     {
-      name: 'to fewer events than were told',
+      name: 'to fewer events than were sent',
       sql: `with log as (update cnapi_event_numberings set last_id = last_id - 2
           where id = (select max(id) from cnapi_event_numberings) returning last_id)
         delete from cnapi_events where id > (select last_id from log)`,
     },
     {
-      name: 'and has as many others meanwhile',
+      name: 'with as many other events since then',
       sql: `update cnapi_events set stored_at = stored_at - interval '1 second'
         where id = (select last_id from cnapi_event_numberings order by id desc limit 1)`,
     },
@@ -274,10 +277,10 @@ t.test('a log that was set back ends its streams', async (t) => {
       await zone.database.query(sql);
       await addTicket(app, mine, randomUUID());
       await until(() => reader.isEnded && idle.isEnded, 'the streams to end');
-      t.equal((await follow(t, app, '', reader.lastEventId)).status, 409, 'who has what is gone is told');
+      t.equal((await follow(t, app, '', reader.lastEventId)).status, 409, 'a reader of a lost event is refused');
       const anew = await follow(t, app);
       await beUpToDate(app, anew, mine);
-      t.notOk(anew.isEnded, 'and who begins anew is told what comes');
+      t.notOk(anew.isEnded, 'a new reader receives the next events');
     });
   }
 });

@@ -1,4 +1,7 @@
-/** Followers that take their time, and changes that are committed out of turn, on one instance's `Events` over a real database. */
+/**
+ * Slow followers, and changes that are committed out of order, on one instance's `Events` over a
+ * real database.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { migrations } from '../../../lib/control/core.ts';
@@ -17,7 +20,7 @@ import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
-/** More than an instance keeps at hand. */
+/** More than an instance keeps in memory. */
 const MANY = 6_000;
 
 async function startEvents(t: Teardown, options: Partial<EventsDeps> = {}) {
@@ -51,7 +54,7 @@ async function take(iterator: AsyncIterator<DeliveredEvent>, count: number): Pro
 const idsOf = (told: readonly DeliveredEvent[]) => told.map(({ event }) => event?.id);
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => from + index);
 
-t.test('a slow follower gets everything, though nothing is kept for it', async (t) => {
+t.test('a slow follower receives every event although nothing is kept for it', async (t) => {
   const { database, events } = await startEvents(t);
   const quick = (await events.follow({}, undefined))[Symbol.asyncIterator]();
   const slow = (await events.follow({}, undefined))[Symbol.asyncIterator]();
@@ -64,7 +67,7 @@ t.test('a slow follower gets everything, though nothing is kept for it', async (
   await slow.return?.();
 });
 
-t.test('what a follower takes from the window at once is little, however much there is', async (t) => {
+t.test('a follower takes a bounded number of events from the window at once', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const number = async () => (await numberEvents(database, 5_000)).last;
   const reader = new Reader({ database, clock, log, number, onSetBack: () => t.fail('nothing was set back') });
@@ -74,19 +77,19 @@ t.test('what a follower takes from the window at once is little, however much th
   const stopListening = reader.listen(() => undefined);
   t.teardown(stopListening);
   const from = { id: 1, storedAtMs: 0 };
-  await until(() => reader.since(from, 1) !== undefined, 'the first');
+  await until(() => reader.since(from, 1) !== undefined, 'the first event');
   await addTasks(database, WINDOW - 1);
-  await until(() => reader.isPast(WINDOW - 1), 'all of them');
+  await until(() => reader.isPast(WINDOW - 1), 'all events');
   const news = reader.since(from, 100);
   t.match(news, { events: { length: 100 }, isEnd: false });
   t.match(reader.since({ id: WINDOW - 10, storedAtMs: 0 }, 100), { events: { length: 10 }, isEnd: true });
 });
 
-t.test('one whose filter lets little through is told now and then where it stands', async (t) => {
+t.test('a follower whose filter passes few events is sent its position now and then', async (t) => {
   const { database, events } = await startEvents(t);
   const mine = randomUUID();
   const follower = (await events.follow({ serverUuid: mine }, undefined))[Symbol.asyncIterator]();
-  t.equal((await follower.next()).value?.position, '0', 'it begins with where it is');
+  t.equal((await follower.next()).value?.position, '0', 'it begins with its position');
   const next = follower.next();
   await addTasks(database, MANY);
   const { position, event } = (await next).value as DeliveredEvent;
@@ -100,7 +103,7 @@ t.test('one whose filter lets little through is told now and then where it stand
   await resumed.return?.();
 });
 
-t.test('one that the log has run away from is told so, and goes on', async (t) => {
+t.test('a follower that the log has overtaken is told so, and continues', async (t) => {
   const { database, events } = await startEvents(t, { keep: 100 });
   const slow = (await events.follow({}, undefined))[Symbol.asyncIterator]();
   await addTasks(database, 1);
@@ -109,7 +112,7 @@ t.test('one that the log has run away from is told so, and goes on', async (t) =
   const log = async () =>
     (await database.query<{ n: number; last: number }>('select count(*) as n, max(id) as last from cnapi_events'))
       .rows[0];
-  // It is also trimmed before all is in it.
+  // The log is also trimmed before all events are in it.
   await until(async () => {
     const { n, last } = (await log()) ?? {};
     return n === 100 && last === MANY + 1;
@@ -117,7 +120,7 @@ t.test('one that the log has run away from is told so, and goes on', async (t) =
   const told: DeliveredEvent[] = [];
   while (told.at(-1)?.event?.id !== MANY + 1) told.push(...(await take(slow, 1)));
   const gap = told.findIndex(({ event }) => event?.kind === 'gap');
-  // While the instance lags behind the log, it still has some of them in its window.
+  // While the instance lags behind the log, some of them are still in its window.
   t.same(idsOf(told.slice(0, gap)), range(2, gap + 1));
   t.match(told[gap]?.event, { kind: 'gap', id: MANY - 99, body: { message: /not kept any more/ } });
   t.same(idsOf(told.slice(gap + 1)), range(MANY - 98, MANY + 1));
@@ -125,7 +128,7 @@ t.test('one that the log has run away from is told so, and goes on', async (t) =
   await slow.return?.();
 });
 
-t.test('a change that is committed after a later one is told after it, and not passed over', async (t) => {
+t.test('a change that is committed after a later one is sent after it, not skipped', async (t) => {
   const { database, events } = await startEvents(t);
   const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
   const [early, late] = [randomUUID(), randomUUID()];
@@ -138,7 +141,7 @@ t.test('a change that is committed after a later one is told after it, and not p
   await follower.return?.();
 });
 
-t.test('followers are bounded, and end when their instance leaves', async (t) => {
+t.test('the number of followers is limited, and they end when their instance leaves', async (t) => {
   const { database, events } = await startEvents(t, { maxFollowers: 1 });
   const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
   await follower.next();
@@ -151,7 +154,7 @@ t.test('followers are bounded, and end when their instance leaves', async (t) =>
   t.same(
     both.map(({ status }) => status).sort(),
     ['fulfilled', 'rejected'],
-    'those that come at once are counted, too',
+    'followers that connect at once are counted too',
   );
   left.abort();
   t.equal(events.stats().followers, 0);
@@ -169,7 +172,7 @@ t.test('followers are bounded, and end when their instance leaves', async (t) =>
   await t.rejects(events.follow({}, undefined), { code: 'InstanceDraining', statusCode: 503 });
 });
 
-t.test('a new follower whose first position is of before the log was set back is told so', async (t) => {
+t.test('a new follower is told if its first position is older than a reset of the log', async (t) => {
   const { database, events } = await startEvents(t);
   await addTasks(database, 1);
   const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
@@ -180,7 +183,9 @@ t.test('a new follower whose first position is of before the log was set back is
   await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
 });
 
-/** As by a promoted standby that was behind: the last events are gone, and others get their numbers. */
+/**
+ * As by a promoted standby that was late: the last events are gone, and others get their numbers.
+ */
 async function setBack(database: Database, to: number, regrown: number): Promise<void> {
   await numberEvents(database, 5_000);
   await database.query('delete from cnapi_events where id > $1::bigint', [to]);
@@ -192,38 +197,35 @@ async function setBack(database: Database, to: number, regrown: number): Promise
   await numberEvents(database, 5_000);
 }
 
-t.test(
-  'a follower that was ahead of its instance when the log was set back is told nothing over what it lacks',
-  async (t) => {
-    for (const hasBegun of [false, true]) {
-      await t.test(hasBegun ? 'and others have read on' : 'and it is the first that reads', async (t) => {
-        const { database, events } = await startEvents(t);
-        await addTasks(database, 5);
-        await numberEvents(database, 5_000);
-        const [fifth] = await readEventPage(database, {}, { from: 5, upTo: 5, limit: 1 });
-        const position = fifth && formatPosition(positionOf(fifth));
-        const resumed = (await events.follow({}, position))[Symbol.asyncIterator]();
-        const begun = (await events.follow({}, undefined))[Symbol.asyncIterator]();
-        await setBack(database, 2, 0);
-        const other = (await events.follow({}, undefined))[Symbol.asyncIterator]();
-        if (hasBegun) await other.next();
-        await setBack(database, 2, 4);
-        if (hasBegun) t.same(idsOf(await take(other, 4)), [3, 4, 5, 6]);
-        t.same(idsOf(await take(resumed, 1)), [], 'it went on');
-        t.same(idsOf(await take(begun, 1)), [], 'it began');
-        await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
-        await other.return?.();
-      });
-    }
-  },
-);
+t.test('a follower ahead of its instance when the log was set back is sent nothing that skips a loss', async (t) => {
+  for (const hasBegun of [false, true]) {
+    await t.test(hasBegun ? 'and others have read on' : 'and it is the first that reads', async (t) => {
+      const { database, events } = await startEvents(t);
+      await addTasks(database, 5);
+      await numberEvents(database, 5_000);
+      const [fifth] = await readEventPage(database, {}, { from: 5, upTo: 5, limit: 1 });
+      const position = fifth && formatPosition(positionOf(fifth));
+      const resumed = (await events.follow({}, position))[Symbol.asyncIterator]();
+      const begun = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+      await setBack(database, 2, 0);
+      const other = (await events.follow({}, undefined))[Symbol.asyncIterator]();
+      if (hasBegun) await other.next();
+      await setBack(database, 2, 4);
+      if (hasBegun) t.same(idsOf(await take(other, 4)), [3, 4, 5, 6]);
+      t.same(idsOf(await take(resumed, 1)), [], 'it continued');
+      t.same(idsOf(await take(begun, 1)), [], 'it began');
+      await t.rejects(events.follow({}, position), { code: 'InvalidArgument', statusCode: 409 });
+      await other.return?.();
+    });
+  }
+});
 
-t.test('a gap is told after all that had waited, and before what comes then', async (t) => {
+t.test('a gap is sent after everything that had waited and before later events', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const kinds = async () =>
     (await database.query<{ kind: string }>('select kind from cnapi_events order by id')).rows.map(({ kind }) => kind);
   await addTasks(database, 5);
-  // As if they were as many as are ever let wait.
+  // As if the maximum number of events were waiting.
   await database.query(`select setval('cnapi_event_moved_seq', last_value - $1::int) from cnapi_event_moved_seq`, [
     OUTBOX_BOUND,
   ]);
@@ -237,11 +239,11 @@ t.test('a gap is told after all that had waited, and before what comes then', as
   t.same(told.slice(0, 7), ['task', 'task', 'task', 'task', 'task', 'gap', 'task']);
   t.ok(
     told.slice(7).every((kind) => kind === 'gap'),
-    'it is said again when all have ended that ran then',
+    'it is sent again once all transactions that ran then have ended',
   );
 });
 
-t.test('a run that is renewed is live from now on, whenever its instance started', async (t) => {
+t.test('a renewed run is live from now on, whenever its instance started', async (t) => {
   const { database, events } = await startEvents(t);
   const follower = (await events.follow({}, undefined))[Symbol.asyncIterator]();
   const identity = {
@@ -260,7 +262,7 @@ t.test('a run that is renewed is live from now on, whenever its instance started
   await follower.return?.();
 });
 
-t.test('only the beginning of the log is forgotten, so that no hole is hidden in it', async (t) => {
+t.test('only the beginning of the log is deleted, so that no gap is hidden in it', async (t) => {
   const { database, events } = await startEvents(t);
   await addTasks(database, 6);
   await events.follow({}, undefined);
@@ -272,10 +274,10 @@ t.test('only the beginning of the log is forgotten, so that no hole is hidden in
   t.equal(await forgetEvents(database, 7, 100), 1);
   t.equal(await forgetEvents(database, 7, 100), 0);
   t.same(await ids(), [3, 4, 5, 6]);
-  t.equal(await forgetEvents(database, 0, 100), 4, 'all may go');
+  t.equal(await forgetEvents(database, 0, 100), 4, 'all events may be deleted');
 });
 
-t.test('many who read the log from its beginning take few of the connections that all share', async (t) => {
+t.test('many readers from the beginning of the log use few of the shared connections', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   let [reading, most] = [0, 0];
   const counted: Database = {
@@ -307,5 +309,5 @@ t.test('many who read the log from its beginning take few of the connections tha
     }),
   );
   t.same(new Set(heard), new Set([2_000]));
-  t.ok(most <= 3, `${most} statements at once, the reader's among them`);
+  t.ok(most <= 3, `${most} statements at once, including the reader's`);
 });

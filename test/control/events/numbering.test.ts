@@ -1,4 +1,7 @@
-/** Changes are numbered once each, whatever the order of their commits, and whatever snapshot another transaction keeps open. */
+/**
+ * Changes are numbered once each, whatever the order of their commits, and whatever snapshot
+ * another transaction holds open.
+ */
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { migrations } from '../../../lib/control/core.ts';
@@ -37,7 +40,7 @@ async function newLog(t: Test) {
   return { database, connect, add, number, names, holes, left };
 }
 
-t.test('what is committed late is numbered late, and once', async (t) => {
+t.test('a change that is committed late is numbered late, and once', async (t) => {
   const { connect, add, number, names, holes } = await newLog(t);
   const [early, middle] = [await connect(), await connect()];
   await early.query('begin');
@@ -59,7 +62,7 @@ t.test('what is committed late is numbered late, and once', async (t) => {
   t.equal(await holes(), 0);
 });
 
-t.test('part of a hole is read, the rest of it stays one', async (t) => {
+t.test('part of a hole is read, and the rest remains a hole', async (t) => {
   const { connect, add, number, names, holes } = await newLog(t);
   const [one, other] = [await connect(), await connect()];
   for (const client of [one, other]) await client.query('begin');
@@ -78,7 +81,7 @@ t.test('part of a hole is read, the rest of it stays one', async (t) => {
   t.same(await names(), ['last', 'other a', 'other b', 'one a', 'one b']);
 });
 
-t.test('a hole of what was undone is forgotten, and no sooner than all that ran beside it have ended', async (t) => {
+t.test('a hole of a rolled back transaction is dropped once all transactions beside it have ended', async (t) => {
   const { connect, add, number, holes } = await newLog(t);
   const [undone, beside] = [await connect(), await connect()];
   await beside.query('begin');
@@ -89,16 +92,16 @@ t.test('a hole of what was undone is forgotten, and no sooner than all that ran 
   await number();
   await undone.query('rollback');
   await number();
-  t.equal(await holes(), 1, 'nobody knows yet whose it is');
+  t.equal(await holes(), 1, 'its transaction is not known yet');
   await beside.query('commit');
-  // Transaction ids are of the whole server: others that use it may have to end first.
+  // Transaction ids belong to the whole database cluster: others that use it may have to end first.
   await until(async () => {
     await number();
     return (await holes()) === 0;
-  }, 'the hole to be forgotten');
+  }, 'the hole to be dropped');
 });
 
-t.test('a hole is kept while its transaction runs, though none that began later has ended', async (t) => {
+t.test('a hole is kept while its transaction runs, even if no later transaction has ended', async (t) => {
   const { connect, number, names } = await newLog(t);
   const [first, last] = [await connect(), await connect()];
   await first.query('begin');
@@ -126,11 +129,11 @@ t.test('a late transaction with more changes than one numbering takes loses none
   await until(async () => {
     await number();
     return (await holes()) === 0;
-  }, 'the hole to be forgotten');
+  }, 'the hole to be dropped');
   t.equal((await names()).length, MOST + 1_001);
 });
 
-t.test('a change that was missed and is committed after the gap is followed by another gap', async (t) => {
+t.test('a missed change that is committed after the gap is followed by another gap', async (t) => {
   const { database, connect, add, number } = await newLog(t);
   const gaps = async () => (await database.query(`select 1 from cnapi_events where kind = 'gap'`)).rows.length;
   const late = await connect();
@@ -144,9 +147,9 @@ t.test('a change that was missed and is committed after the gap is followed by a
   t.equal(await number(), 1);
   t.equal(await gaps(), 1, 'readers are told at once');
   await number();
-  t.equal(await gaps(), 1, 'and not again while the change is open');
+  t.equal(await gaps(), 1, 'they are not told again while the change is open');
   await late.query('commit');
-  // Transaction ids are of the whole server: others that use it may have to end first.
+  // Transaction ids belong to the whole database cluster: others that use it may have to end first.
   await until(async () => {
     await number();
     return (await gaps()) === 2;
@@ -155,14 +158,14 @@ t.test('a change that was missed and is committed after the gap is followed by a
   t.equal(await gaps(), 2);
 });
 
-t.test('the outbox is deleted once it is read, a hole in it is not', async (t) => {
+t.test('the outbox is deleted once it is read, but holes in it stay', async (t) => {
   const { connect, add, number, names, left } = await newLog(t);
   const late = await connect();
   await late.query('begin');
   await late.query(ADD, ['late', 1]);
   await add('early', 1_500);
   await number();
-  t.equal(await left(), 0, 'as soon as it is worth it');
+  t.equal(await left(), 0, 'as soon as there is enough to delete');
   await late.query('commit');
   t.equal(await left(), 1);
   t.equal(await number(), 1);
@@ -170,7 +173,7 @@ t.test('the outbox is deleted once it is read, a hole in it is not', async (t) =
   t.equal(await left(), 0);
 });
 
-t.test('two that number at once number each change once', async (t) => {
+t.test('two instances that number at once number each change once', async (t) => {
   const { database, add, names } = await newLog(t);
   const added: string[] = [];
   for (let round = 0; round < 20; round++) {
@@ -181,7 +184,7 @@ t.test('two that number at once number each change once', async (t) => {
   t.same((await names()).sort(), added.sort());
 });
 
-t.test('an open snapshot makes numbering no slower, however much was numbered since', async (t) => {
+t.test('an open snapshot makes numbering no slower, however many changes were numbered since', async (t) => {
   const { connect, add, number } = await newLog(t);
   const [dump, counting] = [await connect(), await connect()];
   await dump.query('begin isolation level repeatable read');
@@ -209,52 +212,46 @@ t.test('an open snapshot makes numbering no slower, however much was numbered si
   t.ok(after < 2 * before, `${before} blocks after 500 changes, ${after} after 5,000`);
 });
 
-t.test(
-  'an open snapshot makes neither the oldest event nor removals slower, however many were removed since',
-  async (t) => {
-    const { database, connect, add, number } = await newLog(t);
-    const [dump, counting] = [await connect(), await connect()];
-    await dump.query('begin isolation level repeatable read');
-    await dump.query('select count(*) from cnapi_events');
-    let blocks = 0;
-    const query = async (text: string, values: unknown[] = []) => {
-      const { rows } = await counting.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-        `explain (analyze, buffers, format json) ${text}`,
-        values,
-      );
-      const plan = rows[0]?.['QUERY PLAN'][0]?.Plan ?? {};
-      blocks += (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
-      return { rows: [], rowCount: 0 };
-    };
-    const counted = { query } as unknown as typeof database;
-    const works = {
-      readLog: () => readLog(counted, 0),
-      trimEvents: () => trimEvents(counted, 100, MOST),
-      forgetEvents: () => forgetEvents(counted, 7, 10),
-    };
-    const measure = async () => {
-      const read: Record<string, number> = {};
-      for (const [name, work] of Object.entries(works)) {
-        blocks = 0;
-        await work();
-        read[name] = blocks;
-      }
-      return read;
-    };
-    const removeAfter = async (count: number) => {
-      await add('one of many', count);
-      await number();
-      return await trimEvents(database, 100, MOST);
-    };
-    await removeAfter(200);
-    await measure();
-    const before = await measure();
-    t.equal(await removeAfter(4_500), 4_500);
-    const after = await measure();
-    for (const [name, read] of Object.entries(after))
-      t.ok(
-        read < 20 + 2 * (before[name] ?? 0),
-        `${name}: ${before[name]} blocks at first, ${read} after 4,500 removals`,
-      );
-  },
-);
+t.test('an open snapshot slows neither the oldest event nor removals, however many were removed since', async (t) => {
+  const { database, connect, add, number } = await newLog(t);
+  const [dump, counting] = [await connect(), await connect()];
+  await dump.query('begin isolation level repeatable read');
+  await dump.query('select count(*) from cnapi_events');
+  let blocks = 0;
+  const query = async (text: string, values: unknown[] = []) => {
+    const { rows } = await counting.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+      `explain (analyze, buffers, format json) ${text}`,
+      values,
+    );
+    const plan = rows[0]?.['QUERY PLAN'][0]?.Plan ?? {};
+    blocks += (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
+    return { rows: [], rowCount: 0 };
+  };
+  const counted = { query } as unknown as typeof database;
+  const works = {
+    readLog: () => readLog(counted, 0),
+    trimEvents: () => trimEvents(counted, 100, MOST),
+    forgetEvents: () => forgetEvents(counted, 7, 10),
+  };
+  const measure = async () => {
+    const read: Record<string, number> = {};
+    for (const [name, work] of Object.entries(works)) {
+      blocks = 0;
+      await work();
+      read[name] = blocks;
+    }
+    return read;
+  };
+  const removeAfter = async (count: number) => {
+    await add('one of many', count);
+    await number();
+    return await trimEvents(database, 100, MOST);
+  };
+  await removeAfter(200);
+  await measure();
+  const before = await measure();
+  t.equal(await removeAfter(4_500), 4_500);
+  const after = await measure();
+  for (const [name, read] of Object.entries(after))
+    t.ok(read < 20 + 2 * (before[name] ?? 0), `${name}: ${before[name]} blocks at first, ${read} after 4,500 removals`);
+});
