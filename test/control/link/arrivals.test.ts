@@ -1,4 +1,7 @@
-/** Agents that come to a real instance which is busy: some are let in, the others are told when to return, and nobody is lost. */
+/**
+ * Agents that connect to a real, busy instance: some are admitted, the others are told when to
+ * return, and none is lost.
+ */
 import t from 'tap';
 import { MIN_RATE } from '../../../lib/control/roster/admission.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
@@ -8,39 +11,39 @@ import { until } from '../../support/until.ts';
 
 const AGENTS = 60;
 
-t.test('an instance that is busy lets agents in slowly, and keeps those that it has', async (t) => {
+t.test('a busy instance admits agents slowly and keeps those that it has', async (t) => {
   const zone = await freshZone(t);
   const loop = { share: 1 };
   const app = await zone.startApp({}, { eventLoop: { busyShare: () => loop.share } });
   const first = await joinAgent(app.url, newMachine());
-  await until(async () => (await metric(app, 'link_admission_rate')) === MIN_RATE, 'the rate to fall to the least');
+  await until(async () => (await metric(app, 'link_admission_rate')) === MIN_RATE, 'the rate to fall to the minimum');
 
   const refusedBefore = await metric(app, 'link_upgrades_refused_total');
   const agents = Array.from({ length: AGENTS }, () => new ScriptedAgent(app.url, newMachine()));
   await Promise.all(agents.map((agent) => agent.open()));
   const refused = agents.filter(({ refusedWith }) => refusedWith === 503);
-  t.ok(refused.length > 0, `${refused.length} are turned away`);
-  t.ok(refused.length < AGENTS, 'some are let in');
+  t.ok(refused.length > 0, `${refused.length} are refused`);
+  t.ok(refused.length < AGENTS, 'some are admitted');
   t.ok(
     refused.every(({ retryAfterSeconds = 0 }) => retryAfterSeconds >= 1),
     'each is told when to return',
   );
   t.equal((await metric(app, 'link_upgrades_refused_total')) - refusedBefore, refused.length);
-  t.equal(first.agent.closed, undefined, 'the one that was there stays');
+  t.equal(first.agent.closed, undefined, 'the agent that was connected stays');
   t.match((await app.get('/instances')).body, [{ admission: /open|paced/ }]);
   await until(
     async () => ((await app.get<{ admission: string }[]>('/instances')).body[0]?.admission ?? '') === 'paced',
   );
-  await until(async () => (await metric(app, 'zone_at_capacity')) === 1, 'all instances turn agents away');
+  await until(async () => (await metric(app, 'zone_at_capacity')) === 1, 'all instances to refuse agents');
 
   loop.share = 0;
   const joined = await Promise.all(refused.map(({ machine }) => joinWhenTold(app, machine)));
-  t.equal(joined.length, refused.length, 'once it is not busy any more, all of them come in');
+  t.equal(joined.length, refused.length, 'once the instance is no longer busy, all agents are admitted');
   t.equal(first.agent.closed, undefined);
   for (const agent of [first.agent, ...agents, ...joined]) agent.close();
 });
 
-/** As an agent does that obeys Retry-After. */
+/** Behaves like an agent that obeys Retry-After. */
 async function joinWhenTold(app: TestApp, machine: ReturnType<typeof newMachine>): Promise<ScriptedAgent> {
   for (;;) {
     const agent = await new ScriptedAgent(app.url, machine).open();

@@ -11,7 +11,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
-t.test('a peer that does not read is cut off before what waits for it fills the memory', async (t) => {
+t.test('a peer that does not read is disconnected before its unsent data fills the memory', async (t) => {
   const { serverUuid } = newMachine();
   const broken: string[] = [];
   const handlers = {
@@ -35,7 +35,7 @@ t.test('a peer that does not read is cut off before what waits for it fills the 
 
   const frame = { type: 'error', code: 'unknown-type', message: 'x'.repeat(1024 * 1024) } as const;
   let taken = 0;
-  // What the kernel holds for the two of them is not ours to bound.
+  // What the kernel buffers for both ends is not bounded by us.
   while (taken < 500 && connection.send(frame)) {
     taken += 1;
     await new Promise((resolve) => setImmediate(resolve));
@@ -44,6 +44,6 @@ t.test('a peer that does not read is cut off before what waits for it fills the 
   t.ok(taken >= 16, `${taken} MiB taken`);
   await until(() => !connection.isOpen);
   t.equal(connection.send(frame), false);
-  t.same(broken, ['slow-reader'], 'it is said once');
+  t.same(broken, ['slow-reader'], 'it is reported once');
   peer.terminate();
 });

@@ -4,7 +4,7 @@ import { freshZone } from '../../support/apps.ts';
 import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
-t.test('what an agent says of its machine and no database can keep is told so, and harms nobody', async (t) => {
+t.test('frames that no database can store are refused with an error and harm no session', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();
@@ -19,7 +19,7 @@ t.test('what an agent says of its machine and no database can keep is told so, a
       `{"type":"sysinfo","digest":"x","sysinfo":${deep}}`,
       { code: 'not-kept' },
     ],
-    ['a status nested so deep', `{"type":"status","status":{"vms":${deep}}}`, { code: 'not-kept' }],
+    ['a status nested just as deep', `{"type":"status","status":{"vms":${deep}}}`, { code: 'not-kept' }],
     ['a status with a NUL', '{"type":"status","status":{"vms":{"a":{"alias":"\\u0000"}}}}', { code: 'not-kept' }],
     [
       'a status nested deeper than any frame',
@@ -59,9 +59,9 @@ t.test('what an agent says of its machine and no database can keep is told so, a
     t.match(errors().at(-1), error, name);
   }
   const metrics = await (await fetch(`${app.url}/metrics`)).text();
-  t.match(metrics, /^cnapi_link_frames_refused_total 6$/m, 'and counted');
+  t.match(metrics, /^cnapi_link_frames_refused_total 6$/m, 'they are counted');
   agent.send({ type: 'heartbeat', sequence: 4711 });
   await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
-  t.equal(agent.closed, undefined, 'its session stands');
+  t.equal(agent.closed, undefined, 'the session stays');
   agent.close();
 });

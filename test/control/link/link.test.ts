@@ -30,7 +30,7 @@ t.test('the link of an agent', async (t) => {
       return newest?.status === status && newest.reason === reason;
     });
 
-  t.test('an accepted agent is running on every instance, under epoch 1, and asked for its sysinfo', async (t) => {
+  t.test('an accepted agent is running on every instance, under epoch 1, and is asked for its sysinfo', async (t) => {
     const machine = newMachine();
     const { agent, epoch } = await joinAgent(a.url, machine);
     t.equal(epoch, 1);
@@ -42,7 +42,7 @@ t.test('the link of an agent', async (t) => {
     again.agent.close();
   });
 
-  t.test('a heartbeat is answered with its sequence', async (t) => {
+  t.test('a heartbeat is answered with its sequence number', async (t) => {
     const { agent } = await joinAgent(a.url, newMachine());
     agent.send({ type: 'heartbeat', sequence: 4711 });
     await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
@@ -50,7 +50,7 @@ t.test('the link of an agent', async (t) => {
     agent.close();
   });
 
-  t.test('answers to heartbeats keep their place among other frames', async (t) => {
+  t.test('answers to heartbeats keep their order among other frames', async (t) => {
     const { agent } = await joinAgent(a.url, newMachine());
     const isAnswer = (frame: InstanceFrame) =>
       frame.type === 'error' || (frame.type === 'heartbeat' && frame.sequence >= 1_000_000);
@@ -78,7 +78,7 @@ t.test('the link of an agent', async (t) => {
     moved.close();
   });
 
-  t.test('a closed connection is unknown at once, read on the other instance', async (t) => {
+  t.test('a server is unknown at once after its connection closes, as the other instance shows', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
     agent.close();
@@ -86,7 +86,7 @@ t.test('the link of an agent', async (t) => {
     t.pass();
   });
 
-  t.test('a silent agent is unknown, and its socket is ended', async (t) => {
+  t.test('a silent agent becomes unknown, and its socket is closed', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
     agent.fallSilent();
@@ -95,7 +95,7 @@ t.test('the link of an agent', async (t) => {
     t.match(await agent.end(), { reason: /silent/ });
   });
 
-  t.test('a conn that is not the latest is superseded, and told which one is', async (t) => {
+  t.test('a conn that is not the latest is superseded and told the latest one', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine, { conn: 7 });
     const late = await new ScriptedAgent(b.url, machine).open();
@@ -139,7 +139,7 @@ t.test('the link of an agent', async (t) => {
       return rows[0]?.inventory_epoch === epoch;
     });
 
-  t.test('a journal rolled back is refused, and a new one taken', async (t) => {
+  t.test('a rolled back journal is refused, and a new one is accepted', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
     await inventoried(machine.serverUuid, 1);
@@ -151,7 +151,7 @@ t.test('the link of an agent', async (t) => {
     agent.close();
   });
 
-  t.test('an older journal is refused after a new one has taken its place, but not for one that lives', async (t) => {
+  t.test('an older journal is refused after a new one replaced it, unless its agent is live', async (t) => {
     const machine = newMachine();
     await joinAgent(a.url, machine);
     await inventoried(machine.serverUuid, 1);
@@ -170,7 +170,7 @@ t.test('the link of an agent', async (t) => {
     anew.socket.terminate();
   });
 
-  t.test('no inventory: the session is closed and its server unknown', async (t) => {
+  t.test('without an inventory the session is closed and its server unknown', async (t) => {
     const machine = newMachine();
     const agent = await new ScriptedAgent(a.url, machine).open();
     agent.hello();
@@ -214,7 +214,7 @@ t.test('the link of an agent', async (t) => {
     t.match(await agent.next('refuse'), { code: 'protocol', message: /serverUuid/ });
   });
 
-  t.test('an unknown type is answered with an error and forgiven', async (t) => {
+  t.test('a frame of an unknown type is answered with an error, and the session stays', async (t) => {
     const { agent } = await joinAgent(a.url, newMachine());
     agent.send({ type: 'dance' });
     t.match(await agent.next('error'), { code: 'unknown-type', message: /dance/ });
@@ -222,7 +222,7 @@ t.test('the link of an agent', async (t) => {
     agent.close();
   });
 
-  t.test('a removed server loses its session wherever it is, and comes again above its epoch', async (t) => {
+  t.test('a removed server loses its session on any instance, and returns above its epoch', async (t) => {
     const machine = newMachine();
     const { agent } = await joinAgent(a.url, machine);
     await until(async () => (await b.get(`/servers/${machine.serverUuid}`)).status === 200);
@@ -236,7 +236,7 @@ t.test('the link of an agent', async (t) => {
   });
 });
 
-t.test('more agents than accepts in flight are all accepted', async (t) => {
+t.test('more agents than may be accepted at once are all accepted', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const agents = await Promise.all(Array.from({ length: 400 }, () => joinAgent(app.url, newMachine())));
@@ -253,7 +253,7 @@ t.test('an instance that is full refuses the upgrade with 503', async (t) => {
   t.equal(second.refusedWith, 503);
 });
 
-t.test('a handshake that is not as it should be is refused with code and message', async (t) => {
+t.test('an invalid handshake is refused with a code and a message', async (t) => {
   const zone = await freshZone(t);
   const { url } = await zone.startApp();
   const head = `GET /agents/${newMachine().serverUuid}/link HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`;
@@ -269,7 +269,7 @@ t.test('a handshake that is not as it should be is refused with code and message
   }
 });
 
-t.test('an instance that stood still while an inventory was on its way does not blame the agent', async (t) => {
+t.test('an instance that was stopped while an inventory was on its way does not blame the agent', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();
@@ -290,7 +290,7 @@ t.test('an instance that stood still while an inventory was on its way does not 
   t.equal(agent.closed, undefined);
 });
 
-t.test('an inventory that the database does not take in time is taken later, and the session stays', async (t) => {
+t.test('an inventory that the database cannot store in time is stored later, and the session stays', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();
@@ -316,7 +316,7 @@ t.test('an inventory that the database does not take in time is taken later, and
   t.equal(agent.closed, undefined);
 });
 
-t.test('a sysinfo that the database does not take in time is kept later, within the same session', async (t) => {
+t.test('a sysinfo that the database cannot store in time is stored later, in the same session', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();
@@ -334,7 +334,7 @@ t.test('a sysinfo that the database does not take in time is kept later, within 
   agent.close();
 });
 
-t.test('a flood before the hello is cut off before it is put together', async (t) => {
+t.test('a flood before the hello is disconnected before it is assembled', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const agent = await new ScriptedAgent(app.url, newMachine()).open();
@@ -346,7 +346,7 @@ t.test('a flood before the hello is cut off before it is put together', async (t
   );
 });
 
-t.test('an instance stops in time although its database came never', async (t) => {
+t.test('an instance stops in time although its database never answered', async (t) => {
   const port = 1;
   const app = new App({
     config: { ...parseConfig({ databaseUrl: `postgres://x@127.0.0.1:${port}/x`, port: 0 }), cnapiUuid: randomUUID() },

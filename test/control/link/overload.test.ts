@@ -1,6 +1,7 @@
 /**
- * Agents arrive many times as fast as two real instances admit them: all are connected in the end, and those that were connected
- * before stay so. The instances take their event loops for busy, so that they admit as few as they ever do; that needs no load.
+ * Agents arrive many times as fast as two real instances admit them: all are connected in the end,
+ * and those that were connected before stay so. The instances believe their event loops are busy,
+ * so they admit at their minimum rate without any load.
  */
 import t, { type Test } from 'tap';
 import { Fleet } from '../../../lib/agent/simulated/fleet.ts';
@@ -15,7 +16,7 @@ const STANDING = 20;
 /** Two instances admit twenty of them at once, and then twenty per second. */
 const ARRIVING = 160;
 
-t.test('far more agents than two instances admit: all are connected in the end, and none is lost', async (t) => {
+t.test('far more agents than two instances admit are all connected in the end, and none is lost', async (t) => {
   const zone = await freshZone(t);
   const busy = { share: 0 };
   const eventLoop = { busyShare: () => busy.share };
@@ -25,7 +26,10 @@ t.test('far more agents than two instances admit: all are connected in the end, 
   await until(() => standing.status().live === STANDING, 'the first agents to be connected');
 
   busy.share = 1;
-  await until(async () => (await sumOf(apps, 'link_admission_rate')) <= 20, 'the instances to admit as few as they do');
+  await until(
+    async () => (await sumOf(apps, 'link_admission_rate')) <= 20,
+    'the instances to admit at their minimum rate',
+  );
   const arriving = fleetOf(t, apps, { seed: 'arriving', agents: ARRIVING });
   await arriving.start();
   await until(
@@ -40,7 +44,11 @@ t.test('far more agents than two instances admit: all are connected in the end, 
   const { rows } = await zone.database.query<{ status: string; count: number }>(
     'select status, count(*)::int as count from cnapi_status_history group by status',
   );
-  t.same(rows, [{ status: 'running', count: STANDING + ARRIVING }], 'each became running once, and none unknown');
+  t.same(
+    rows,
+    [{ status: 'running', count: STANDING + ARRIVING }],
+    'each server became running once, and none unknown',
+  );
 });
 
 function fleetOf(t: Test, apps: readonly TestApp[], size: { seed: string; agents: number }): Fleet {

@@ -9,32 +9,29 @@ import { type Session, type SessionSocket, SessionTable } from '../../../lib/con
 import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
-t.test(
-  'a task frame goes to the socket of its session, whatever that is made of, until the session ends',
-  async (t) => {
-    const sessions = new SessionTable();
-    const sent: InstanceFrame[] = [];
-    const socket: SessionSocket = {
-      isUnread: false,
-      send: (frame) => sent.push(frame) > 0,
-      probe: () => {},
-      answersProbe: async () => true,
-      askToLeave: () => {},
-      terminate: () => {},
-    };
-    const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
-    const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
-    session.isInventoried = true;
-    const view = new InventoriedSessions({ sessions, run: () => 'r' }).get('s');
-    const ack: InstanceFrame = { type: 'task_ack', id: 'one', attempt: 1 };
-    t.equal(view?.send(ack), true);
-    sessions.end(session);
-    t.equal(view?.send(ack), false);
-    t.same(sent, [ack]);
-  },
-);
+t.test('a task frame goes to the socket of its session, whatever its type, until the session ends', async (t) => {
+  const sessions = new SessionTable();
+  const sent: InstanceFrame[] = [];
+  const socket: SessionSocket = {
+    isUnread: false,
+    send: (frame) => sent.push(frame) > 0,
+    probe: () => {},
+    answersProbe: async () => true,
+    askToLeave: () => {},
+    terminate: () => {},
+  };
+  const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
+  const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
+  session.isInventoried = true;
+  const view = new InventoriedSessions({ sessions, run: () => 'r' }).get('s');
+  const ack: InstanceFrame = { type: 'task_ack', id: 'one', attempt: 1 };
+  t.equal(view?.send(ack), true);
+  sessions.end(session);
+  t.equal(view?.send(ack), false);
+  t.same(sent, [ack]);
+});
 
-t.test('of work that supersedes itself one is done at a time, and then the last', async (t) => {
+t.test('of work that supersedes itself one piece runs at a time, and then the latest', async (t) => {
   const latest = new KeyedCoalescer<string>();
   const done: number[] = [];
   const gate = Promise.withResolvers<void>();
@@ -47,12 +44,12 @@ t.test('of work that supersedes itself one is done at a time, and then the last'
   latest.run('other', async () => void done.push(0));
   gate.resolve();
   await new Promise((resolve) => setImmediate(resolve));
-  t.same(done, [0, 1, 3], 'another one does not wait for it');
+  t.same(done, [0, 1, 3], 'work of another key does not wait for it');
   latest.run('one', async () => void done.push(4));
-  t.same(done, [0, 1, 3, 4], 'at rest the next one begins at once');
+  t.same(done, [0, 1, 3, 4], 'the next piece starts at once when nothing runs');
 });
 
-t.test('only the answer to a ping sent after the question counts; deadlines are in healthy ticks', async (t) => {
+t.test('only a pong to a ping sent after the question counts, with a deadline in healthy ticks', async (t) => {
   const clock = new ManualClock();
   const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
   healthyTimer.start();
@@ -64,7 +61,7 @@ t.test('only the answer to a ping sent after the question counts; deadlines are 
   void pings.ask(1000).then((isAlive) => answers.push(isAlive));
   socket.emit('pong', Buffer.from(sent[0] ?? ''));
   await clock.stall(5000);
-  t.same(answers, [], 'an old answer, and time in which nobody listened');
+  t.same(answers, [], 'an old answer and the time of a stall do not count');
   socket.emit('pong', Buffer.from(sent[1] ?? ''));
   await clock.advance(0);
   t.same(answers, [true]);

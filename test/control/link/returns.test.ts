@@ -4,7 +4,7 @@ import { freshZone } from '../../support/apps.ts';
 import { newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
-t.test('an agent that reconnects again and again is told to wait, and does not fill the history', async (t) => {
+t.test('an agent that reconnects again and again is told to wait and does not fill the history', async (t) => {
   const zone = await freshZone(t);
   const instances = [await zone.startApp(), await zone.startApp()];
   const machine = newMachine();
@@ -26,7 +26,7 @@ t.test('an agent that reconnects again and again is told to wait, and does not f
   const counted = await Promise.all(instances.map(async ({ url }) => (await fetch(`${url}/metrics`)).text()));
   t.equal(counted.filter((text) => /^cnapi_link_returns_refused_total 1$/m.test(text)).length, 1);
   const { retryAfterMs = 0 } = refusal as { retryAfterMs?: number };
-  t.ok(retryAfterMs > 0 && retryAfterMs <= RETURN_EVERY_MS, `in ${retryAfterMs} ms`);
+  t.ok(retryAfterMs > 0 && retryAfterMs <= RETURN_EVERY_MS, `told to return in ${retryAfterMs} ms`);
   // On a slow machine some periods have passed meanwhile.
   const entries = await history();
   t.ok(entries.length >= 2 * RETURN_BURST && entries.length % 2 === 0, `${entries.length} entries`);
