@@ -7,13 +7,13 @@ import { configurationPage } from '../../tools/configuration/reference.ts';
 
 const least = { databaseUrl: 'postgres://user@127.0.0.1/cnapi' };
 
-t.test('a database URL is enough; the rest has defaults, and nothing can change it afterwards', async (t) => {
+t.test('a database URL is enough, other keys have defaults, and the configuration is immutable', async (t) => {
   const config = parseConfig(least);
   t.match(config, { host: '127.0.0.1', port: 8080, datacenter: 'local', domain: 'cnapi.internal', silenceMs: 2000 });
   t.equal(Object.isFrozen(config), true);
 });
 
-t.test('several hosts, a pooler and a Sentinel group are taken as they are', async (t) => {
+t.test('several hosts, a pooler and a Sentinel group are accepted as given', async (t) => {
   const urls = {
     databaseUrl: 'postgres://user@h1:5432,h2/cnapi?target_session_attrs=read-write',
     databaseDirectUrl: 'postgres://user@h1,h2/cnapi',
@@ -22,7 +22,7 @@ t.test('several hosts, a pooler and a Sentinel group are taken as they are', asy
   t.match(parseConfig({ ...urls, databasePooler: 'transaction' }), urls);
 });
 
-t.test('the environment goes over the file, and numbers may be texts there', async (t) => {
+t.test('the environment overrides the file and may give numbers as texts', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'cnapi-config-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'config.json');
@@ -37,83 +37,91 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
   { name: 'an unknown key is refused by name', input: { ...least, databseUrl: 'x' }, message: /databseUrl/ },
   { name: 'a missing database URL is named', input: {}, message: /databaseUrl: is required/ },
   {
-    name: 'a host that is none is said, and the URL is not',
+    name: 'an invalid host is named without showing the URL',
     input: { databaseUrl: 'postgres://u:secret@h1:5432,h2:x/db' },
     message: /^Configuration: databaseUrl: (?!.*secret).*HOST:PORT/,
   },
   {
-    name: 'cnapi cannot live on a standby',
+    name: 'a URL that asks for a standby is refused',
     input: { databaseUrl: 'postgres://u@h1,h2/db?target_session_attrs=any' },
     message: /databaseUrl: .*target_session_attrs=any.*read-write/,
   },
   { name: 'an unknown pooler is named', input: { ...least, databasePooler: 'session' }, message: /databasePooler/ },
   {
-    name: 'LISTEN/NOTIFY must go around a pooler',
+    name: 'LISTEN/NOTIFY through a pooler is refused',
     input: { ...least, databasePooler: 'transaction' },
     message: /databaseDirectUrl or redisUrl/,
   },
-  { name: 'a Redis that is none is named', input: { ...least, redisUrl: 'http://h' }, message: /redisUrl: .*sentinel/ },
+  { name: 'an invalid Redis URL is named', input: { ...least, redisUrl: 'http://h' }, message: /redisUrl: .*sentinel/ },
   {
-    name: 'a Sentinel group must have a master',
+    name: 'a Sentinel group without a master is refused',
     input: { ...least, redisUrl: 'redis+sentinel://:secret@h1,h2' },
     message: /^Configuration: redisUrl: (?!.*secret)/,
   },
   { name: 'a port out of range is named', input: { ...least, port: 70_000 }, message: /port/ },
-  { name: 'an empty port is no port', input: { ...least, port: '' }, message: /port/ },
-  { name: 'nothing is no number', input: { ...least, maxAgents: null }, message: /maxAgents/ },
-  { name: 'silence must allow for two heartbeats', input: { ...least, silenceMs: 1500 }, message: /silenceMs/ },
+  { name: 'an empty port is not a number', input: { ...least, port: '' }, message: /port/ },
+  { name: 'an empty number is not a number', input: { ...least, maxAgents: null }, message: /maxAgents/ },
   {
-    name: 'two records of sightings must fit into the life of one',
+    name: 'a silence shorter than two heartbeats is refused',
+    input: { ...least, silenceMs: 1500 },
+    message: /silenceMs/,
+  },
+  {
+    name: 'the records of heartbeats must be less than half their lifetime apart',
     input: { ...least, oldSightingsMs: 6000 },
     message: /oldSightingsMs/,
   },
   {
-    name: "the grace of an old agent's silence must allow for two ticks",
+    name: "the grace for a legacy agent's silence must be at least two ticks",
     input: { ...least, oldGraceMs: 400 },
     message: /oldGraceMs/,
   },
   {
-    name: 'a certificate needs its key',
+    name: 'a certificate without its key is refused',
     input: { ...least, tlsCertFile: '/c.pem' },
     message: /tlsCertFile and tlsKeyFile/,
   },
   {
-    name: 'a key needs its certificate',
+    name: 'a key without its certificate is refused',
     input: { ...least, tlsKeyFile: '/k.pem' },
     message: /tlsCertFile and tlsKeyFile/,
   },
   {
-    name: 'a public address without credentials is refused, with the way to set them',
+    name: 'a public address without credentials is refused with advice',
     input: { ...least, host: '10.0.0.1' },
     message: /host 10\.0\.0\.1 .*access is open: set access to "tokens".*cnapi token create/,
   },
   ...['0.0.0.0', '::', 'example.org'].map((host) => ({
-    name: `access is never open at ${host}`,
+    name: `open access is refused at ${host}`,
     input: { ...least, host },
     message: /access is open/,
   })),
   {
-    name: 'an address that stands for all of them is not one to give to agents',
+    name: 'a wildcard address is refused as the address for agents',
     input: { ...least, access: 'tokens', host: '0.0.0.0' },
     message: /advertiseHost/,
   },
-  { name: 'access is one of two', input: { ...least, access: 'tls' }, message: /access: is neither open nor tokens/ },
   {
-    name: 'trusted networks make no sense where everybody is trusted',
+    name: 'access has two possible values',
+    input: { ...least, access: 'tls' },
+    message: /access: is neither open nor tokens/,
+  },
+  {
+    name: 'trusted networks are refused with open access',
     input: { ...least, trustedNetworks: { '10.0.0.0/24': 'operator' } },
     message: /trustedNetworks/,
   },
   {
-    name: 'nobody is trusted for being anywhere',
+    name: 'a trusted network that contains everybody is refused',
     input: { ...least, access: 'tokens', trustedNetworks: { '0.0.0.0/0': 'reader' } },
     message: /trustedNetworks\.0\.0\.0\.0\/0: is wider/,
   },
   {
-    name: 'no network is an admin',
+    name: 'a network cannot be an admin',
     input: { ...least, access: 'tokens', trustedNetworks: { '10.0.0.0/24': 'admin' } },
     message: /trustedNetworks\.10\.0\.0\.0\/24/,
   },
-  { name: 'a lease must allow for three beats', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
+  { name: 'a lease shorter than three beats is refused', input: { ...least, leaseMs: 2000 }, message: /leaseMs/ },
 ];
 for (const { name, input, message } of wrong) {
   t.test(name, async (t) => {
@@ -122,7 +130,7 @@ for (const { name, input, message } of wrong) {
   });
 }
 
-t.test('an environment variable that names no key is refused by name', async (t) => {
+t.test('an environment variable for an unknown key is refused by name', async (t) => {
   t.throws(() => loadConfig(undefined, { CNAPI_PROT: '1' }), { message: /CNAPI_PROT/ });
 });
 
@@ -144,7 +152,7 @@ function environmentOf(config: Record<string, string>): Record<string, string> {
   return Object.fromEntries(Object.entries(config).map(([key, value]) => [name(key), value]));
 }
 
-t.test('docs/configuration.md says what the schema says (npm run docs:config), of every key', async (t) => {
+t.test('docs/configuration.md has every key as in the schema (npm run docs:config)', async (t) => {
   const page = readFileSync(new URL('../../docs/configuration.md', import.meta.url), 'utf8');
   t.equal(page, configurationPage());
   t.same(

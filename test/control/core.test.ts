@@ -12,7 +12,7 @@ import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
 
-/** A door on nothing. */
+/** An ingress without sockets. */
 const noDoor = {
   url: 'http://127.0.0.1:1',
   unanswered: 0,
@@ -37,7 +37,7 @@ function core(database: Database, url: string, deps: Partial<CoreDeps> = {}): Co
   });
 }
 
-t.test('an instance whose database goes away while it is prepared waits for it, and starts', async (t) => {
+t.test('an instance whose database fails during its preparation waits for it and starts', async (t) => {
   const { database, url } = await freshDatabase(t);
   let prepared = 0;
   const flaky: Database = {
@@ -52,12 +52,12 @@ t.test('an instance whose database goes away while it is prepared waits for it, 
   };
   const instance = core(flaky, url);
   await instance.start();
-  t.ok(prepared > 3, 'it went on after the failure');
+  t.ok(prepared > 3, 'it continued after the failure');
   t.strictSame(instance.roster.readiness(), { ready: true, reasons: [] });
   await instance.stop();
 });
 
-t.test('what does not stop in time, or not well, is named and keeps nothing else running', async (t) => {
+t.test('a part that fails to stop, or not in time, is named and does not keep others running', async (t) => {
   const { database, url } = await freshDatabase(t);
   const records: Record<string, unknown>[] = [];
   const manual = new ManualClock();
@@ -77,5 +77,5 @@ t.test('what does not stop in time, or not well, is named and keeps nothing else
   await manual.advance(2_500);
   t.match(records[1], { level: 'warn', part: 'stuck', after_ms: 2500, msg: 'stopping: part left behind' });
   await stopping;
-  t.equal(records.length, 3, 'and that it has stopped');
+  t.equal(records.length, 3, 'it reports that it has stopped');
 });

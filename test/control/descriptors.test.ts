@@ -12,7 +12,7 @@ function watch(limit: number | undefined, probe?: () => Promise<string | undefin
   return { clock, said, made };
 }
 
-t.test('at its start it warns when the limit does not suffice for maxAgents', async (t) => {
+t.test('an instance warns at its start if the limit of descriptors is too low for maxAgents', async (t) => {
   t.match(watch(1000).said, [{ level: 'warn', limit: 1000, wanted: descriptorsFor(1000), max_agents: 1000 }]);
   for (const enough of [descriptorsFor(1000), Number.POSITIVE_INFINITY, undefined])
     t.same(watch(enough).said, [], String(enough));
@@ -22,7 +22,7 @@ t.test('the limit is that of this process', async (t) => {
   t.ok(Number(descriptorLimit()) > 100);
 });
 
-t.test('it says when none is left, once a minute, and when there are some again', async (t) => {
+t.test('it reports once a minute that no descriptor is left, and when some are free again', async (t) => {
   const state: { code: string | undefined } = { code: undefined };
   const { clock, said, made } = watch(undefined, async () => state.code);
   await clock.advance(20_000);
@@ -40,7 +40,7 @@ t.test('it says when none is left, once a minute, and when there are some again'
   t.equal(said.length, 3);
 });
 
-t.test('asked for one, the system gives it', async (t) => {
+t.test('the system provides a descriptor on request', async (t) => {
   const { clock, said, made } = watch(undefined);
   await clock.advance(5_000);
   await made.stop();

@@ -9,7 +9,7 @@ import { freshZone } from '../support/apps.ts';
 const run = promisify(execFile);
 const program = path.resolve(import.meta.dirname, '../../tools/cnapi');
 
-t.test('the first token is made with an instance’s configuration, and lets its holder in', async (t) => {
+t.test('the first token can be made with an instance’s configuration and is accepted', async (t) => {
   const { startApp, url } = await freshZone(t);
   const folder = mkdtempSync(path.join(tmpdir(), 'cnapi-token-'));
   t.teardown(() => rmSync(folder, { recursive: true }));

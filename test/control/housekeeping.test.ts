@@ -7,7 +7,7 @@ import { freshDatabase, type Teardown } from '../support/postgres.ts';
 const migrations = [...morayMigrations, ...housekeepingMigrations];
 const open = (t: Teardown) => freshDatabase(t, { migrations });
 
-/** A chore that has `rows` to delete, two a batch. */
+/** A chore that has `rows` to delete, two per batch. */
 function chore(name: string, rows: number): Chore & { batches: number } {
   return {
     name,
@@ -21,7 +21,7 @@ function chore(name: string, rows: number): Chore & { batches: number } {
   };
 }
 
-t.test('a chore is done in batches until nothing is left, by one instance at a time', async (t) => {
+t.test('a chore runs in batches until nothing is left, on one instance at a time', async (t) => {
   const { database, open: another } = await open(t);
   const chores = [chore('a', 5), chore('b', 0)];
   const instances = [database, another()].map((one) => new Housekeeping({ database: one, log: silentLogger, chores }));
@@ -35,11 +35,11 @@ t.test('a chore is done in batches until nothing is left, by one instance at a t
   t.same(
     chores.map(({ batches }) => batches),
     [4, 2],
-    'again at the next time, which has come for one of them',
+    'it runs again at its next time, which has come for one of them',
   );
 });
 
-t.test('a chore that fails keeps no other from being done', async (t) => {
+t.test('a chore that fails does not prevent others', async (t) => {
   const { database } = await open(t);
   const failing = { name: 'a', batch: () => Promise.reject(new Error('no')) };
   const next = chore('b', 1);
@@ -47,7 +47,7 @@ t.test('a chore that fails keeps no other from being done', async (t) => {
   t.equal(next.batches, 2);
 });
 
-t.test('runs at its times; a stop ends the chore at hand and leaves the next to other instances', async (t) => {
+t.test('chores run at their times; a stop ends the current one and leaves the next to other instances', async (t) => {
   const { database } = await open(t);
   const begun = Promise.withResolvers<void>();
   const endless = {

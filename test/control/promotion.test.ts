@@ -65,7 +65,7 @@ function start(answer: (text: string) => object[], { takesAgents = false } = {})
   return { add, asked, clock, dismissed, places, said, sessions, watch };
 }
 
-t.test('after a promotion agents with open tasks are asked, again only after a while, until they came', async (t) => {
+t.test('after a promotion agents with open tasks are asked to move, less and less often, until they did', async (t) => {
   let timeline = '00000001';
   const { add, asked, clock, dismissed, said, sessions, watch } = start((text) =>
     /timeline/.test(text) ? [{ timeline }] : [{ server_uuid: AT_WORK }],
@@ -78,18 +78,18 @@ t.test('after a promotion agents with open tasks are asked, again only after a w
   await clock.advance(5_000);
   t.same(asked, [AT_WORK]);
   for (let each = 0; each < 60; each++) await clock.advance(1_000);
-  t.ok(asked.length > 5 && asked.length < 15, 'ever more rarely');
+  t.ok(asked.length > 5 && asked.length < 15, 'less and less often');
   const before = asked.length;
   sessions.end(session);
   await clock.advance(60_000);
   t.equal(asked.length, before);
   t.notOk(asked.includes(IDLE as string));
   t.equal(said.length, 1);
-  t.same(dismissed, [], 'this instance takes no agents now: nobody loses a session here');
+  t.same(dismissed, [], 'this instance admits no agents now, so it closes no session');
   await watch.stop();
 });
 
-t.test('those that stay are closed, some each second, and told first that they are to come here', async (t) => {
+t.test('agents that stay are closed at a pace, and told first to return to this instance', async (t) => {
   let timeline = '1';
   const servers = Array.from({ length: 300 }, () => ({ server_uuid: randomUUID() as string }));
   const answer = (text: string) => (/timeline/.test(text) ? [{ timeline }] : servers);
@@ -114,7 +114,7 @@ t.test('those that stay are closed, some each second, and told first that they a
 t.test('with one instance an end that a standby had not got is missed, and its server stays running', async (t) => {
   const zone = await freshZone(t);
   const db = zone.database;
-  // What the database says of its timeline is all that is made up here.
+  // Only the database's timeline is simulated here.
   await db.query(`create table timeline as select '00000001' as name`);
   await db.query('create table reading (at timestamptz default clock_timestamp())');
   await db.query(
@@ -129,7 +129,7 @@ t.test('with one instance an end that a standby had not got is missed, and its s
   const resolve = async () => [{ host, port: Number(port) }];
   const { serverUuid } = await agent(t, [], { resolve });
   const status = async () => (await app.get<{ status: string }>(`/servers/${serverUuid}`)).body?.status;
-  await until(async () => (await status()) === 'running', 'its agent');
+  await until(async () => (await status()) === 'running', 'the server to be running');
   const params = { script: '#!/bin/sh\n' };
   const made = await app.post<{ id: string }>(`/servers/${serverUuid}/tasks`, { task: 'command_execute', params });
   await app.get(`/tasks/${made.body.id}/wait`);
@@ -150,14 +150,14 @@ t.test('with one instance an end that a standby had not got is missed, and its s
   t.notOk(history.some((change) => change.status === 'unknown'));
 });
 
-t.test('an error that will pass ends nothing; a database that does not tell is not asked again', async (t) => {
+t.test('a passing error ends nothing, and a database without timelines is not asked again', async (t) => {
   let [code, asked] = ['22012', 0];
   const { clock, said, watch } = start(() => {
     asked += 1;
     throw Object.assign(new Error('refused'), { code });
   });
   for (let each = 0; each < 4; each++) await clock.advance(5_000);
-  t.ok(asked > 2, 'it goes on');
+  t.ok(asked > 2, 'it continues');
   code = '42501';
   await clock.advance(5_000);
   const before = asked;
