@@ -13,7 +13,7 @@ function once(work: (batch: number[]) => Promise<Iterable<number> | undefined>) 
   return doOnce(items, { clock: systemClock, log: silentLogger, database, what: 'a test', keyOf, maxBatch: 4, work });
 }
 
-t.test('what is locked, slow or refused alone is left out, and all else is done', async (t) => {
+t.test('items that are locked, slow or refused on their own are left out, and all others are done', async (t) => {
   const done: number[] = [];
   const failures = new Map<number, Error>([
     [2, new DatabaseBusyError('locked')],
@@ -47,7 +47,7 @@ t.test('without the database the error is thrown after one statement', async (t)
   t.equal(statements, 1);
 });
 
-t.test('nothing to do costs no statement', async (t) => {
+t.test('an empty batch costs no statement', async (t) => {
   const asked = doOnce<number>([], {
     clock: systemClock,
     log: silentLogger,

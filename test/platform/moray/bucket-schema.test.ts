@@ -24,7 +24,7 @@ t.test('several instances that start at once create a bucket once', async (t) =>
   t.equal(await store.count(second, eq('size', 1)), 1);
 });
 
-t.test('new indexes cover what was there, and what older versions go on writing', async (t) => {
+t.test('new indexes include existing objects and those that older versions write later', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations: morayMigrations });
   const older = new BucketStore({ database: open() });
   await older.ensureBucket(first);
@@ -45,7 +45,7 @@ t.test('new indexes cover what was there, and what older versions go on writing'
   );
 });
 
-t.test('a declaration may only add, and only with a new version', async (t) => {
+t.test('a declaration may only add to the previous one, and only with a new version', async (t) => {
   const { database } = await freshDatabase(t, { migrations: morayMigrations });
   const store = new BucketStore({ database });
   await store.ensureBucket(first);
@@ -56,7 +56,7 @@ t.test('a declaration may only add, and only with a new version', async (t) => {
   });
 });
 
-t.test('names that could not be quoted safely or told apart are refused at declaration', async (t) => {
+t.test('names that cannot be quoted safely or told apart are refused at declaration', async (t) => {
   for (const name of ['', 'a"b', 'A', '1a', 'a'.repeat(31)])
     t.throws(() => documentBucket({ name, version: 1, indexes: {} }), TypeError, name);
   for (const field of ['', '_key', 'a b', 'a"', 'é'])

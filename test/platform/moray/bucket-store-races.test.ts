@@ -8,11 +8,11 @@ import { freshDatabase } from '../../support/postgres.ts';
 
 const things = documentBucket({ name: 'things', version: 1, indexes: { serial: { type: 'string', unique: true } } });
 
-t.test('two concurrent puts of one new key both succeed, or the second is told of the conflict', async (t) => {
+t.test('of two concurrent puts of one new key, both succeed or the second gets a conflict', async (t) => {
   const { url, database, open } = await freshDatabase(t, { migrations: morayMigrations });
   const store = new BucketStore({ database });
   await store.ensureBucket(things);
-  // Both wait between the look for the key and the entry in the first index.
+  // Both wait between the lookup of the key and its entry in the first index.
   await database.query(`
     create function wait_at_gate(text) returns text language plpgsql immutable
       as 'begin perform pg_advisory_xact_lock_shared(1); return $1; end';
@@ -32,7 +32,7 @@ t.test('two concurrent puts of one new key both succeed, or the second is told o
   await t.rejects(store.put(things, 'c', { serial: 'b' }), { code: 'UniqueAttribute' });
 });
 
-t.test('a batch that a deadlock ended is tried again, at most three times in all', async (t) => {
+t.test('a batch that fails by a deadlock is tried up to three times in all', async (t) => {
   const deadlock = Object.assign(new Error('deadlock detected'), { code: '40P01' });
   const failing = (failures: number) => {
     const outcomes = Array.from({ length: failures }, () => Promise.reject(deadlock));

@@ -43,7 +43,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     return found.map((object) => object.key);
   };
 
-  t.test('what is put is got, with an etag and a time', async (t) => {
+  t.test('a get returns what was put, with an etag and a time', async (t) => {
     const value = { name: 'é"\'\\', size: 1.5, deep: { a: [1, null, 'x'] }, nothing: null };
     const { etag } = await store.put(things, 'a/b c', value);
     const object = await store.get(things, 'a/b c');
@@ -52,14 +52,14 @@ async function contract(t: Test, database: Database): Promise<void> {
     t.type(object.mtime, Date);
   });
 
-  t.test('what is not there is ObjectNotFound', async (t) => {
+  t.test('a missing object gives ObjectNotFound', async (t) => {
     await t.rejects(store.get(things, 'none'), { code: 'ObjectNotFound', statusCode: 404 });
     await t.rejects(store.get(things, 'no\0ne'), { code: 'ObjectNotFound' });
     await t.rejects(store.delete(things, 'none'), { code: 'ObjectNotFound' });
     await t.rejects(store.delete(things, 'none', { etag: 'x' }), { code: 'ObjectNotFound' });
   });
 
-  t.test('every write gives a new etag, the same value too', async (t) => {
+  t.test('every write gives a new etag, even for the same value', async (t) => {
     const etags = [];
     for (let i = 0; i < 3; i++) etags.push((await store.put(things, 'a', { name: 'a' })).etag);
     await store.updateMany(things, everything, { name: 'a' });
@@ -84,14 +84,14 @@ async function contract(t: Test, database: Database): Promise<void> {
     await store.put(things, 'a', { n: 4 }, { etag: null });
   });
 
-  t.test('of many who put with one etag, one wins', async (t) => {
+  t.test('of many concurrent puts with one etag, one succeeds', async (t) => {
     const { etag } = await store.put(things, 'a', { n: 0 });
     const outcomes = await Promise.allSettled([1, 2, 3, 4, 5].map((n) => store.put(things, 'a', { n }, { etag })));
     t.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 1);
     for (const outcome of outcomes) if (outcome.status === 'rejected') t.equal(outcome.reason.code, 'EtagConflict');
   });
 
-  t.test('a unique field is unique, and the conflict names it', async (t) => {
+  t.test('a unique field refuses a second value, and the conflict names it', async (t) => {
     await store.put(things, 'a', { serial: 's' });
     const refused = { code: 'UniqueAttribute', statusCode: 409, errors: [{ field: 'serial' }] };
     await t.rejects(store.put(things, 'b', { serial: 's' }), refused);
@@ -116,7 +116,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     t.equal(await store.count(things, everything), 0);
   });
 
-  t.test('many are read and created in one statement; what exists stays as it is', async (t) => {
+  t.test('many objects are read and created in one statement, and existing ones stay unchanged', async (t) => {
     const { etag } = await store.put(things, 'b', { serial: '1', size: 1 });
     const objects = new Map([
       ['c', { serial: '2' }],
@@ -147,10 +147,10 @@ async function contract(t: Test, database: Database): Promise<void> {
         code: 'InvalidQuery',
       },
     );
-    t.same(await keys(everything), ['b', 'c', 'd'], 'all of one call, or none');
+    t.same(await keys(everything), ['b', 'c', 'd'], 'either all objects of a call are created or none');
   });
 
-  t.test('filters find what they say', async (t) => {
+  t.test('filters find the objects that they describe', async (t) => {
     const owner = '564d1f6c-5d0f-4a2e-9a6b-0123456789ab';
     await store.put(things, 'a', { name: 'Apple', size: 1, setup: true, made: '2024-01-01T00:00:00Z', owner });
     await store.put(things, 'b', { name: 'apple_pie', size: 10, setup: false, made: '2024-01-02T01:00:00+02:00' });
@@ -191,7 +191,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     await t.rejects(keys(everything, { sort: [{ field: 'color' }] }), { code: 'NotIndexed' });
   });
 
-  t.test('finds in order, from an offset, up to a limit', async (t) => {
+  t.test('a find honours order, offset and limit', async (t) => {
     for (const [key, size] of Object.entries({ a: 2, b: 1, c: 2, d: 10 })) await store.put(things, key, { size });
     t.same(await keys(everything), ['a', 'b', 'c', 'd']);
     t.same(await keys(everything, { sort: [{ field: 'size' }] }), ['b', 'a', 'c', 'd']);
@@ -209,7 +209,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     for (const limit of [-1, 1.5, Number.NaN]) await t.rejects(keys(everything, { limit }), { code: 'InvalidQuery' });
   });
 
-  t.test('many are updated and deleted at once', async (t) => {
+  t.test('many objects are updated and deleted at once', async (t) => {
     for (const key of ['a', 'b', 'c', 'd'])
       await store.put(things, key, { name: key, size: key.charCodeAt(0), kept: 1 });
     t.equal(await store.updateMany(things, ge('size', 99), { setup: true, name: null }), 2);
@@ -221,7 +221,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     t.equal(await store.deleteMany(things, everything), 0);
   });
 
-  t.test('a batch happens whole or not at all', async (t) => {
+  t.test('a batch is applied as a whole or not at all', async (t) => {
     const { etag } = await store.put(things, 'a', { size: 1 });
     const put = { kind: 'put', bucket: things, key: 'b', value: { size: 2 } } as const;
     await t.rejects(store.batch([put, { kind: 'put', bucket: things, key: 'a', value: {}, etag: 'other' }]), {
@@ -239,7 +239,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     await t.rejects(store.batch(Array.from({ length: 1_001 }, () => put)), { code: 'InvalidQuery' });
   });
 
-  t.test('a table of columns is read like any bucket', async (t) => {
+  t.test('a table with columns can be read like any bucket', async (t) => {
     await database.query(`
       create table seats (
         server_uuid uuid primary key, status text not null, epoch int8 not null, since timestamptz not null, note text);
@@ -278,7 +278,7 @@ async function contract(t: Test, database: Database): Promise<void> {
   });
 }
 
-t.test('an early end of a long find gives its connection back', async (t) => {
+t.test('a find that ends early returns its connection', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations: morayMigrations });
   const single = open({ maxConnections: 1 });
   const store = new BucketStore({ database: single });
@@ -298,7 +298,7 @@ t.test('an early end of a long find gives its connection back', async (t) => {
   t.equal(await store.count(things, everything), 0);
 });
 
-/** What a statement does that had to wait for another's lock. */
+/** How a statement behaves that had to wait for another's lock. */
 async function underLocks(t: Test, database: Database): Promise<void> {
   const store = new BucketStore({ database });
   const held = async (statement: string, contender: () => Promise<unknown>) => {
@@ -312,21 +312,18 @@ async function underLocks(t: Test, database: Database): Promise<void> {
     return contending;
   };
 
-  t.test(
-    'an update of many leaves out what no longer matches, and merges over what was written meanwhile',
-    async (t) => {
-      await store.put(things, 'a', { size: 1, name: 'before' });
-      await store.put(things, 'b', { size: 1, name: 'before' });
-      const text = `update things set _value = _value || '{"size": 2, "name": "meanwhile"}' where _key = 'a'`;
-      t.equal(await held(text, () => store.updateMany(things, eq('size', 1), { setup: true })), 1);
-      t.same((await store.get(things, 'a')).value, { size: 2, name: 'meanwhile' });
-      const again = text.replace('2', '3');
-      t.equal(await held(again, () => store.updateMany(things, everything, { setup: false })), 2);
-      t.same((await store.get(things, 'a')).value, { size: 3, name: 'meanwhile', setup: false });
-    },
-  );
+  t.test('an update of many skips objects that no longer match and keeps concurrent changes', async (t) => {
+    await store.put(things, 'a', { size: 1, name: 'before' });
+    await store.put(things, 'b', { size: 1, name: 'before' });
+    const text = `update things set _value = _value || '{"size": 2, "name": "meanwhile"}' where _key = 'a'`;
+    t.equal(await held(text, () => store.updateMany(things, eq('size', 1), { setup: true })), 1);
+    t.same((await store.get(things, 'a')).value, { size: 2, name: 'meanwhile' });
+    const again = text.replace('2', '3');
+    t.equal(await held(again, () => store.updateMany(things, everything, { setup: false })), 2);
+    t.same((await store.get(things, 'a')).value, { size: 3, name: 'meanwhile', setup: false });
+  });
 
-  t.test('a put or delete with an etag loses to the write it waited for', async (t) => {
+  t.test('a put or delete with an etag fails after waiting for another write', async (t) => {
     const text = `update things set _value = '{"size": 2}', _etag = 'meanwhile' where _key = 'a'`;
     const first = await store.put(things, 'a', { size: 1 });
     const lost = { code: 'EtagConflict', actual: 'meanwhile' };
@@ -364,7 +361,7 @@ async function aWaiter(connection: Queryable): Promise<void> {
   for (const deadline = Date.now() + HANG_MS; Date.now() < deadline; ) {
     if ((await connection.query(text)).rowCount + (await connection.query(anyLock)).rowCount > 0) return;
   }
-  throw new Error('nobody waits for the lock');
+  throw new Error('no statement waits for the lock');
 }
 
 async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
@@ -373,7 +370,7 @@ async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
   return list;
 }
 
-/** Text that does not compress, so that no index takes it. */
+/** Text that does not compress, so that no index accepts it. */
 function noise(length: number): string {
   let state = 1;
   const next = () => {

@@ -34,7 +34,7 @@ function sql(filter: Filter): [string, ...unknown[]] {
   return [filterCondition(filter, target, parameters), ...parameters.values];
 }
 
-t.test('filters become conditions with parameters', async (t) => {
+t.test('filters become SQL conditions with parameters', async (t) => {
   const cases: [string, Filter, ...ReturnType<typeof sql>][] = [
     ['equality', eq('name', "o'b"), '"name" = $1::text', "o'b"],
     ['of a number', ge('size', 5), '"size" >= $1::numeric', '5'],
@@ -71,7 +71,7 @@ t.test('filters become conditions with parameters', async (t) => {
   for (const [name, filter, ...expected] of cases) t.strictSame(sql(filter), expected, name);
 });
 
-t.test('all unindexed fields are named', async (t) => {
+t.test('an error names all unindexed fields', async (t) => {
   const filter = or(eq('color', 'red'), not(present('weight')), eq('name', 'a'));
   t.throws(() => sql(filter), {
     code: 'NotIndexed',
@@ -80,7 +80,7 @@ t.test('all unindexed fields are named', async (t) => {
   });
 });
 
-t.test("a value that is not of its field's type is refused by the field's name", async (t) => {
+t.test("a value of the wrong type is refused with its field's name", async (t) => {
   const cases: [string, string][] = [
     ['size', 'big'],
     ['size', ''],

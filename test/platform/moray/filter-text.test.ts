@@ -9,7 +9,7 @@ const substrings = (field: string, initial: string, any: string[], final: string
   return { kind: 'substrings', field, initial, any, final, ignoreCase };
 };
 
-t.test('texts parse to what they mean', async (t) => {
+t.test('a filter text parses to its meaning', async (t) => {
   const cases: Record<string, Filter> = {
     '(a=b)': eq('a', 'b'),
     '(a=)': eq('a', ''),
@@ -36,7 +36,7 @@ t.test('texts parse to what they mean', async (t) => {
   for (const [text, filter] of Object.entries(cases)) t.same(parseFilter(text), filter, text);
 });
 
-t.test('what is not a filter is refused with the position', async (t) => {
+t.test('an invalid filter is refused with the position of the error', async (t) => {
   const cases: Record<string, number> = {
     '': 0,
     'a=b': 0,
@@ -60,7 +60,7 @@ t.test('what is not a filter is refused with the position', async (t) => {
     t.throws(() => parseFilter(text), { code: 'InvalidQuery', position }, text);
 });
 
-t.test('length, depth and number of parts are bounded', async (t) => {
+t.test('length, depth and number of parts of a filter are limited', async (t) => {
   const nested = (depth: number) => `${'(!'.repeat(depth - 1)}(a=b)${')'.repeat(depth - 1)}`;
   const wide = (parts: number) => `(|${'(a=b)'.repeat(parts - 1)})`;
   t.doesNotThrow(() => parseFilter(nested(filterLimits.depth)));
@@ -77,7 +77,7 @@ const value = fc.oneof(
   fc.string({ unit: fc.constantFrom('(', ')', '*', '\\', '\0', 'a', '&', 'é', '=') }),
 );
 const part = value.filter((text) => text !== '');
-/** fast-check makes some records without a prototype unless told. */
+/** fast-check makes some records without a prototype unless told not to. */
 const plain = <T>(model: { [K in keyof T]: fc.Arbitrary<T[K]> }) => fc.record(model, { noNullPrototype: true });
 const filters = fc.letrec<{ filter: Filter }>((tie) => ({
   filter: fc.oneof(
@@ -101,15 +101,15 @@ const filters = fc.letrec<{ filter: Filter }>((tie) => ({
   ),
 })).filter;
 
-t.test('every filter survives being written and read', async (t) => {
+t.test('every filter survives being written and read back', async (t) => {
   fc.assert(
     fc.property(filters, (filter) => assert.deepStrictEqual(parseFilter(formatFilter(filter)), filter)),
     { numRuns: 500 },
   );
-  t.pass('for all that were tried');
+  t.pass('every generated filter did');
 });
 
-t.test('any text either parses or is refused, quickly', async (t) => {
+t.test('any text is either parsed or refused, quickly', async (t) => {
   const nearly = fc.string({
     unit: fc.constantFrom('(', ')', '*', '\\', '&', '|', '!', '=', '>', '<', ':', '~', 'a', '2', '\0'),
     maxLength: 200,
