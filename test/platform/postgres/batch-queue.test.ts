@@ -6,10 +6,10 @@ import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 
 interface World {
-  /** Each statement's items; those with a short lock timeout have a mark. */
+  /** The items of each statement; those with a short lock timeout are marked. */
   statements: string[];
   done: string[];
-  /** Items whose rows are locked: their statements fail, or skip them. */
+  /** Items with locked rows: their statements fail or skip them. */
   locked: Set<string>;
   refused: Set<string>;
   isDown: boolean;
@@ -55,14 +55,14 @@ function setUp(options: Partial<BatchQueueOptions<string>> = {}) {
   return { clock, logged, world, queue };
 }
 
-t.test('what gathers while a statement is under way goes with the next one', async (t) => {
+t.test('items that gather during a statement go into the next one', async (t) => {
   const { clock, queue, world } = setUp({ maxBatch: 3 });
   for (const item of ['a', 'b', 'c', 'd', 'e']) queue.add(item);
   await clock.advance(10);
   t.same(world.statements, ['a', 'b c d', 'e']);
 });
 
-t.test('an item may wait for more to gather; an urgent one takes it along', async (t) => {
+t.test('an item may wait for more to gather, and an urgent one takes it along', async (t) => {
   const { clock, queue, world } = setUp();
   queue.add('a', 25);
   await clock.advance(20);
@@ -72,7 +72,7 @@ t.test('an item may wait for more to gather; an urgent one takes it along', asyn
   t.same(world.statements, ['a b']);
 });
 
-t.test('a locked item is isolated by halves, the others are done at once, and new ones do not wait', async (t) => {
+t.test('a locked item is isolated by halving while all others are done at once', async (t) => {
   const { clock, queue, world } = setUp();
   world.locked.add('f');
   queue.add('0');
@@ -87,14 +87,14 @@ t.test('a locked item is isolated by halves, the others are done at once, and ne
   const tried = world.statements.length;
   await clock.advance(10_000);
   const tries = world.statements.slice(tried);
-  t.ok(tries.length >= 8 && tries.length <= 15, 'it is tried again about each second');
+  t.ok(tries.length >= 8 && tries.length <= 15, 'it is tried again about once a second');
   t.ok(tries.every((one) => one === 'f !'));
   world.locked.clear();
   await clock.advance(1_100);
   t.same([world.done.at(-1), queue.setAside], ['f', 0]);
 });
 
-t.test('many locked items use no more than one statement beside the lanes', async (t) => {
+t.test('many locked items use no more than one statement in addition to the lanes', async (t) => {
   let running = 0;
   let most = 0;
   const { clock, queue } = setUp({
@@ -115,7 +115,7 @@ t.test('many locked items use no more than one statement beside the lanes', asyn
   t.equal(queue.setAside, 151);
 });
 
-t.test('what a statement skips is tried again together after a pause', async (t) => {
+t.test('items that a statement skips are tried again together after a pause', async (t) => {
   const { clock, queue, world } = setUp();
   world.skipsLocked = true;
   for (const one of ['b', 'c']) world.locked.add(one);
@@ -130,7 +130,7 @@ t.test('what a statement skips is tried again together after a pause', async (t)
   t.same(world.done, ['0', 'a', 'd', 'b', 'c']);
 });
 
-t.test('a row that stays locked is said once', async (t) => {
+t.test('a row that stays locked is logged once', async (t) => {
   const { clock, logged, queue, world } = setUp();
   for (const one of ['a', 'b']) {
     world.locked.add(one);
@@ -141,7 +141,7 @@ t.test('a row that stays locked is said once', async (t) => {
   t.equal(logged.length, 1);
 });
 
-t.test('while the database is down everything waits, in order, and it is asked once a second', async (t) => {
+t.test('while the database is down all items wait in order, with one attempt per second', async (t) => {
   const { clock, logged, queue, world } = setUp();
   world.isDown = true;
   for (const item of ['a', 'b', 'c']) queue.add(item);
@@ -154,7 +154,7 @@ t.test('while the database is down everything waits, in order, and it is asked o
   t.match(logged, [{ msg: 'waits for the database' }, { msg: 'continues after a failure' }]);
 });
 
-t.test('a value that the database refuses is isolated, and its owner decides', async (t) => {
+t.test('a value that the database refuses is isolated, and its owner decides what to do', async (t) => {
   const refused: string[] = [];
   const { clock, queue, world } = setUp({
     refused: (item) => {
@@ -175,13 +175,13 @@ t.test('a key is in one statement at a time, and its items keep their order', as
   world.locked.add('a1');
   for (const item of ['a1', 'a2', 'b1', 'a3', 'b2']) queue.add(item);
   await clock.advance(50);
-  t.same(world.done, ['b1', 'b2'], 'nothing overtakes the locked one of its key');
+  t.same(world.done, ['b1', 'b2'], 'no item overtakes the locked one of its key');
   world.locked.clear();
   await clock.advance(1_100);
   t.same(world.done, ['b1', 'b2', 'a1', 'a2', 'a3']);
 });
 
-t.test('items of one key that wait are joined where they can be', async (t) => {
+t.test('waiting items of one key are merged if possible', async (t) => {
   const { clock, queue, world } = setUp({ join: (earlier, later) => `${earlier}+${later}` });
   world.isDown = true;
   queue.add('a1');
@@ -194,10 +194,10 @@ t.test('items of one key that wait are joined where they can be', async (t) => {
   queue.add('c1', 100);
   queue.delete('c');
   await clock.advance(200);
-  t.equal(world.done.length, 2, 'what is deleted is not done');
+  t.equal(world.done.length, 2, 'a deleted item is not done');
 });
 
-t.test('stopping waits for what runs, and leaves the rest; finishing tries each once more', async (t) => {
+t.test('a stop waits for running statements only, and a finish tries each item once more', async (t) => {
   const one = setUp({ maxBatch: 2 });
   for (const item of ['a', 'b', 'c', 'd']) one.queue.add(item);
   const stopping = one.queue.stop();
@@ -206,7 +206,7 @@ t.test('stopping waits for what runs, and leaves the rest; finishing tries each 
   t.same(one.world.done, ['a']);
   one.queue.add('e');
   await one.clock.advance(10);
-  t.same(one.world.done, ['a'], 'what comes later is not taken');
+  t.same(one.world.done, ['a'], 'later items are not accepted');
 
   const two = setUp({ maxBatch: 4 });
   two.world.locked.add('c');
@@ -217,8 +217,8 @@ t.test('stopping waits for what runs, and leaves the rest; finishing tries each 
   t.same(two.world.done.toSorted(), ['a', 'b', 'd']);
 });
 
-t.test('what is added costs the same, however much is set aside or waits behind a locked item', async (t) => {
-  /** CPU time of 4,000 additions, half of them behind others of their key. */
+t.test('adding an item costs the same however many are set aside or wait behind a locked one', async (t) => {
+  /** CPU time of 4,000 additions, half of them behind others with the same key. */
   const cost = async (setAside: number) => {
     const { clock, queue } = setUp({
       keyOf: (item) => item,

@@ -10,7 +10,10 @@ interface Statement {
   fail(error: Error): void;
 }
 
-/** A batcher whose statements the test answers itself, each question with itself in capitals; `gap` lets the gap pass. */
+/**
+ * A batcher whose statements the test answers itself, each question with itself in capitals; `gap`
+ * lets the gap pass.
+ */
 function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
   const clock = new ManualClock();
   const statements: Statement[] = [];
@@ -42,24 +45,24 @@ const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 const locked = () => new DatabaseBusyError('locked');
 const lost = () => new DatabaseUnavailableError(new Error('Connection terminated'));
 
-t.test('the first is asked at once, what comes within the gap together', async (t) => {
+t.test('the first question is asked at once, and those that come within the gap together', async (t) => {
   const { batcher, statements, gap } = newBatcher({ lanes: 2 });
   const answers = ['a', 'b', 'unknown'].map((one) => batcher.ask(one));
   t.same(statements.at(-1)?.questions, ['a']);
   statements[0]?.answer();
   t.equal(await answers[0], 'A');
   await turn();
-  t.equal(statements.length, 1, 'also when it is answered before the gap is over');
+  t.equal(statements.length, 1, 'even if it is answered before the gap is over');
   await gap();
   t.same(statements[1]?.questions, ['b', 'unknown']);
   statements[1]?.answer();
-  t.same(await Promise.all(answers), ['A', 'B', undefined], 'each has its own answer');
+  t.same(await Promise.all(answers), ['A', 'B', undefined], 'each gets its own answer');
   await gap();
   void batcher.ask('c');
-  t.same(statements[2]?.questions, ['c'], 'and at once again after a quiet moment');
+  t.same(statements[2]?.questions, ['c'], 'after a quiet moment a question is asked at once again');
 });
 
-t.test('there are as many statements at once as there are lanes, and none is larger than allowed', async (t) => {
+t.test('the number of concurrent statements and their size are limited', async (t) => {
   const { batcher, statements, gap } = newBatcher({ maxBatch: 2, lanes: 2 });
   const answers = ['a', 'b', 'c', 'd', 'e', 'f'].map((one) => batcher.ask(one));
   await gap();
@@ -78,7 +81,7 @@ t.test('there are as many statements at once as there are lanes, and none is lar
   t.same(await Promise.all(answers), ['A', 'B', 'C', 'D', 'E', 'F']);
 });
 
-t.test('a key stands in a statement once, and its questions keep their order', async (t) => {
+t.test('a key is in one statement at a time, and its questions keep their order', async (t) => {
   const { batcher, statements, gap } = newBatcher();
   const order: string[] = [];
   void batcher.ask('other');
@@ -95,7 +98,7 @@ t.test('a key stands in a statement once, and its questions keep their order', a
   t.same(order, ['first', 'second']);
 });
 
-t.test('nobody fails by the fault of another in the same statement', async (t) => {
+t.test('no question fails because of another in the same statement', async (t) => {
   const { batcher, statements, clock, gap } = newBatcher();
   void batcher.ask('before');
   const good = batcher.ask('good');
@@ -113,7 +116,7 @@ t.test('nobody fails by the fault of another in the same statement', async (t) =
   t.same(statements[3]?.questions, ['bad']);
   const after = batcher.ask('after');
   await gap();
-  t.same(statements[4]?.questions, ['after'], 'a new one does not wait for it');
+  t.same(statements[4]?.questions, ['after'], 'a new question does not wait for it');
   statements[4]?.answer();
   t.equal(await after, 'AFTER');
   for (let tries = 0; tries < 10; tries += 1) {
@@ -121,10 +124,10 @@ t.test('nobody fails by the fault of another in the same statement', async (t) =
     await turn();
     await clock.advance(1_000);
   }
-  await t.rejects(bad, DatabaseBusyError, 'it was tried again for a moment');
+  await t.rejects(bad, DatabaseBusyError, 'it was retried for a moment');
 });
 
-t.test('a question that is answered with LOCKED is asked again for a moment, and then fails', async (t) => {
+t.test('a question that is answered with LOCKED is retried for a moment, and then fails', async (t) => {
   const { batcher, statements, clock, gap } = newBatcher();
   const answers = [batcher.ask('before'), batcher.ask('held'), batcher.ask('good')];
   statements[0]?.answer();
@@ -145,7 +148,7 @@ t.test('a question that is answered with LOCKED is asked again for a moment, and
   await t.rejects(answers[1] as Promise<unknown>, DatabaseBusyError);
 });
 
-t.test('a lost connection fails for all who were in the statement, at once', async (t) => {
+t.test('a lost connection fails all questions of its statement at once', async (t) => {
   const { batcher, statements, gap } = newBatcher();
   void batcher.ask('before');
   const both = [batcher.ask('a'), batcher.ask('b')];

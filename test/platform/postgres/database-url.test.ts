@@ -2,17 +2,17 @@ import t from 'tap';
 import { hostUrls } from '../../../lib/platform/postgres/database-url.ts';
 
 const right: { name: string; url: string; urls: string[] }[] = [
-  { name: 'one host stays as it is', url: 'postgres://u:p@h/db', urls: ['postgres://u:p@h/db'] },
-  { name: 'a socket stays as it is', url: 'postgres:///db?host=/tmp', urls: ['postgres:///db?host=/tmp'] },
+  { name: 'one host is unchanged', url: 'postgres://u:p@h/db', urls: ['postgres://u:p@h/db'] },
+  { name: 'a socket is unchanged', url: 'postgres:///db?host=/tmp', urls: ['postgres:///db?host=/tmp'] },
   {
-    name: 'several hosts are one URL each, with what they have in common',
+    name: 'several hosts become one URL each, with the common parts',
     url: 'postgresql://u:p%40@h1:5433,h2/db?target_session_attrs=read-write&sslmode=disable',
     urls: ['h1:5433', 'h2'].map(
       (host) => `postgresql://u:p%40@${host}/db?target_session_attrs=read-write&sslmode=disable`,
     ),
   },
   {
-    name: 'addresses of version 6',
+    name: 'addresses of IP version 6',
     url: 'postgres://[::1]:1,[fe80::2]/',
     urls: ['postgres://[::1]:1/', 'postgres://[fe80::2]/'],
   },
@@ -27,9 +27,9 @@ for (const { name, url, urls } of right) t.test(name, async (t) => t.same(hostUr
 const wrong: { name: string; url: string; message: RegExp }[] = [
   { name: 'another scheme', url: 'mysql://h1,h2/db', message: /postgres:/ },
   { name: 'an empty host', url: 'postgres://u:secret@h1,,h2/db', message: /HOST/ },
-  { name: 'a port that is none', url: 'postgres://u:secret@h1:,h2:a/db', message: /HOST:PORT/ },
+  { name: 'an invalid port', url: 'postgres://u:secret@h1:,h2:a/db', message: /HOST:PORT/ },
   {
-    name: 'a host for reading',
+    name: 'a host for read-only use',
     url: 'postgres://u:secret@h1/db?target_session_attrs=standby',
     message: /standby.*read-write/,
   },

@@ -7,7 +7,7 @@ import type { PostgresDatabase, PostgresOptions } from '../../../lib/platform/po
 import { openDatabase, startTestPostgres, type TestPostgres } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
-t.test('writes go to the host that takes them, and after it to the next one', async (t) => {
+t.test('writes go to the host that accepts them, and after its failure to the next one', async (t) => {
   const [first, second] = await servers(t);
   await setReadOnly(first, true);
   const moves: object[] = [];
@@ -17,23 +17,23 @@ t.test('writes go to the host that takes them, and after it to the next one', as
   const one = open(t, hosts, { maxConnections: 1, statementTimeoutMs: 300, queryTimeoutMs: 500 });
   const other = open(t, hosts, { statementTimeoutMs: 600_000 });
 
-  t.equal(await portOf(one), second.port, 'a read-only host is passed over');
-  t.equal(await portOf(other), second.port, 'and not asked again');
+  t.equal(await portOf(one), second.port, 'a read-only host is skipped');
+  t.equal(await portOf(other), second.port, 'it is not asked again');
   t.same(moves, []);
 
   await setReadOnly(first, false);
   const held = other.query('select pg_sleep(60)');
-  const isCut = t.rejects(held, DatabaseUnavailableError, 'what still waits for the former host is told at once');
-  await until(() => other.stats.idle === 0, 'the statement is under way');
+  const isCut = t.rejects(held, DatabaseUnavailableError, 'statements that wait for the former host fail at once');
+  await until(() => other.stats.idle === 0, 'the statement to be in progress');
   second.freeze();
-  await t.rejects(one.query('select 1'), DatabaseUnavailableError, 'a host that is silent is noticed');
-  t.equal(await portOf(one), first.port, 'and the next one is asked');
+  await t.rejects(one.query('select 1'), DatabaseUnavailableError, 'a silent host is detected');
+  t.equal(await portOf(one), first.port, 'the next host is asked');
   await isCut;
-  t.match(moves, [{ from: `127.0.0.1:${second.port}`, to: `127.0.0.1:${first.port}` }], 'which is said once');
+  t.match(moves, [{ from: `127.0.0.1:${second.port}`, to: `127.0.0.1:${first.port}` }], 'the change is logged once');
   second.thaw();
 });
 
-t.test('a host that turns read-only is left', async (t) => {
+t.test('a host that turns read-only is abandoned', async (t) => {
   const [first, second] = await servers(t);
   const database = open(t, urlOf([first, second]));
   t.equal(await portOf(database), first.port);
@@ -44,18 +44,18 @@ t.test('a host that turns read-only is left', async (t) => {
   t.equal(await portOf(database), second.port);
 });
 
-t.test('behind poolers a read-only host is left once it refuses to write', async (t) => {
+t.test('behind poolers a read-only host is abandoned when it refuses a write', async (t) => {
   const [first, second] = await servers(t);
   await setReadOnly(first, true);
   const database = open(t, urlOf([first, second]), { pooler: 'transaction' });
-  t.equal(await portOf(database), first.port, 'a pooler cannot tell');
+  t.equal(await portOf(database), first.port, 'a pooler cannot tell that its host is read-only');
   const write = () => database.query('create table if not exists written (n int)');
   await t.rejects(write(), DatabaseUnavailableError);
   await write();
   t.equal(await portOf(database), second.port);
 });
 
-t.test('a database that does not exist is said, as with one host', async (t) => {
+t.test('a missing database is reported the same as with one host', async (t) => {
   const [first, second] = await servers(t);
   const database = open(t, urlOf([first, second]).replace('/postgres?', '/absent?'));
   await t.rejects(database.query('select 1'), { code: '3D000' });
@@ -91,7 +91,7 @@ async function portOf(database: PostgresDatabase): Promise<number | undefined> {
   return (await database.query<{ port: number }>(`select current_setting('port')::int as port`)).rows[0]?.port;
 }
 
-/** Resolves when new sessions find it so. */
+/** Resolves when new sessions see the setting. */
 async function setReadOnly({ url }: TestPostgres, isReadOnly: boolean): Promise<void> {
   const value = isReadOnly ? 'on' : 'off';
   await ask(url, `alter system set default_transaction_read_only = ${value}`);

@@ -19,7 +19,8 @@ t.test('several instances that start at once apply each step once', async (t) =>
   const { open } = await freshDatabase(t);
   const slow = step(10, 'create table a (n int); insert into a values (1); select pg_sleep(0.3)');
   const after = step(11, 'insert into a values (2)');
-  // Waiting for another's step must not be cut short by the lock and statement timeouts of ordinary work.
+  // Waiting for another instance's step must not be cut short by the lock and statement timeouts of
+  // ordinary work.
   const instances = [1, 2, 3, 4].map(() => open({ statementTimeoutMs: 100, maxConnections: 1 }));
   await Promise.all(instances.map((database) => migrate(database, [after, slow, ...morayMigrations], { log })));
   const database = open();
@@ -27,7 +28,7 @@ t.test('several instances that start at once apply each step once', async (t) =>
   t.same(await numbersIn(database), [1, 2, 10, 11]);
 });
 
-t.test('a step does not wait for a table that a dump keeps, and nobody waits behind it', async (t) => {
+t.test('a step does not wait for a table that a dump has locked, and no statement waits behind it', async (t) => {
   const { database, open } = await freshDatabase(t);
   await migrate(database, [step(10, 'create table a (n int)')], { log });
   const more = [step(10, 'create table a (n int)'), step(11, 'alter table a add column m int')];
@@ -48,7 +49,7 @@ t.test('a step does not wait for a table that a dump keeps, and nobody waits beh
   t.same(await numbersIn(database), [10, 11]);
 });
 
-t.test('a failing step is undone, those before it stand, and it can be applied later', async (t) => {
+t.test('a failing step is rolled back, earlier ones stay, and it can be applied later', async (t) => {
   const { database } = await freshDatabase(t);
   const first = step(10, 'create table a (n int)');
   const bad = step(11, 'create table b (n int); insert into a values (1 / 0)');
@@ -61,7 +62,7 @@ t.test('a failing step is undone, those before it stand, and it can be applied l
   t.same(await numbersIn(database), [10, 11]);
 });
 
-t.test('a database newer than the code is left as it is', async (t) => {
+t.test('a database newer than the code is left unchanged', async (t) => {
   const { database } = await freshDatabase(t);
   const [first, second, other] = [step(10, 'select 1'), step(11, 'select 1'), step(40, 'select 1')];
   await migrate(database, [first, second, other], { log });
@@ -69,7 +70,7 @@ t.test('a database newer than the code is left as it is', async (t) => {
   t.same(await numbersIn(database), [10, 11, 40]);
 });
 
-t.test('each noun goes on in its own ten, whatever others have applied', async (t) => {
+t.test('each noun continues in its own range of ten, whatever others have applied', async (t) => {
   const { database } = await freshDatabase(t);
   await migrate(database, [step(10, 'select 1'), step(40, 'select 1')], { log });
   await migrate(database, [step(10, 'select 1'), step(11, 'select 1'), step(40, 'select 1')], { log });
@@ -85,7 +86,7 @@ t.test('a history that contradicts the code is refused', async (t) => {
     ['inserted below', [step(10, ''), step(11, ''), step(12, '')], /11 'step 11' was never applied, but 12 was/],
     ['lost', [step(12, '')], /has migration 10 'step 10', which this version lacks although it has 12/],
     ['twice', [step(20, ''), step(20, '', 'other')], /both have number 20/],
-    ['no number', [step(0.5, '')], /not a number above 0/],
+    ['an invalid number', [step(0.5, '')], /not a number above 0/],
   ];
   for (const [name, migrations, message] of cases) {
     await t.rejects(migrate(database, migrations, { log }), { code: 'MigrationError', message }, name);
@@ -93,7 +94,7 @@ t.test('a history that contradicts the code is refused', async (t) => {
   t.same(await numbersIn(database), [10, 12]);
 });
 
-t.test('a step may be laid out anew, and one recorded without a digest is taken as it is', async (t) => {
+t.test('a step may be reformatted, and a recorded step without a digest is accepted', async (t) => {
   const { database } = await freshDatabase(t);
   await migrate(database, [step(10, 'select 1'), step(11, 'select 1')], { log });
   await database.query('update cnapi_migrations set digest = null where number = 11');

@@ -14,7 +14,7 @@ import { until } from '../../support/until.ts';
 
 const waiting = { clock: systemClock, log: silentLogger };
 
-t.test('values come back as their types', async (t) => {
+t.test('values are returned with their types', async (t) => {
   const { database } = await freshDatabase(t);
   const { rows } = await database.query(
     `select 9007199254740991::int8 as n, '{1,null}'::int8[] as ns, '2024-01-01T00:00:00Z'::timestamptz as at, 1.50::numeric as d,
@@ -27,7 +27,7 @@ t.test('values come back as their types', async (t) => {
   t.equal((await database.query('create temp table a (n int); insert into a values (1), (2)')).rowCount, 2);
 });
 
-t.test("a statement's own error passes with its SQLSTATE and keeps its connection", async (t) => {
+t.test("a statement's own error is passed on with its SQLSTATE, and its connection stays", async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1 });
   const before = await backendOf(database);
@@ -35,7 +35,7 @@ t.test("a statement's own error passes with its SQLSTATE and keeps its connectio
   t.equal(await backendOf(database), before);
 });
 
-t.test('a named statement is prepared once, and anew where its result has changed its shape', async (t) => {
+t.test('a named statement is prepared once, and again if the shape of its result has changed', async (t) => {
   const { database, open } = await freshDatabase(t);
   const single = open({ maxConnections: 1 });
   await database.query('create table a as select 1 as n');
@@ -50,7 +50,7 @@ t.test('a named statement is prepared once, and anew where its result has change
   t.not(await backendOf(single), before);
 });
 
-t.test('a transaction is whole or undone', async (t) => {
+t.test('a transaction is applied as a whole or rolled back', async (t) => {
   const { database } = await freshDatabase(t);
   await database.query('create table a (n int)');
   t.equal(
@@ -66,7 +66,7 @@ t.test('a transaction is whole or undone', async (t) => {
   t.equal(database.stats.waiting, 0);
 });
 
-t.test('a locked row and a slow statement are told from each other and from a database that is down', async (t) => {
+t.test('a locked row, a slow statement and a database that is down are distinguished', async (t) => {
   const { database: holder, open } = await freshDatabase(t);
   const said: Record<string, unknown>[] = [];
   const database = open({ statementTimeoutMs: 200, log: recordingLogger(said) });
@@ -82,10 +82,10 @@ t.test('a locked row and a slow statement are told from each other and from a da
     const wait = database.query('update held set n = 3');
     await t.rejects(wait, { code: 'DatabaseBusy', condition: 'locked', cause: { code: '55P03' } });
   });
-  t.same(said, [], 'the database is not called lost');
+  t.same(said, [], 'the database does not count as lost');
 });
 
-t.test('a stream reads as it goes, and an early end gives the connection back', async (t) => {
+t.test('a stream reads as it goes, and returns its connection if it ends early', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1 });
   await database.query('create sequence seen');
@@ -108,7 +108,7 @@ t.test('a stream reads as it goes, and an early end gives the connection back', 
   t.match(database.stats, { total: 1, idle: 1 });
 });
 
-t.test('a loop that throws, or a stream that fails, gives its connection back', async (t) => {
+t.test('a loop that throws or a stream that fails returns its connection', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1 });
   const loop = async (text: string, body: () => void) => {
@@ -131,7 +131,7 @@ t.test('a loop that throws, or a stream that fails, gives its connection back', 
   t.same((await database.query('select 1 as one')).rows, [{ one: 1 }]);
 });
 
-t.test('a database that stops and comes back is waited for', async (t) => {
+t.test('a pool waits for a database that stops and starts again', async (t) => {
   const server = await privateServer(t);
   const database = open(t, server.url);
   await waitForDatabase({ database, ...waiting });
@@ -157,7 +157,7 @@ t.test('a database that stops and comes back is waited for', async (t) => {
   t.same((await database.query('select 1 as one')).rows, [{ one: 1 }]);
 });
 
-t.test('a database that crashes is waited for, and waiting can be given up', async (t) => {
+t.test('a pool waits for a crashed database, and the wait can be cancelled', async (t) => {
   const server = await privateServer(t);
   const database = open(t, server.url);
   await database.query('select 1');
@@ -171,7 +171,7 @@ t.test('a database that crashes is waited for, and waiting can be given up', asy
   await waitForDatabase({ database, ...waiting });
 });
 
-t.test('that a database is waited for is said at once, and again each minute', async (t) => {
+t.test('waiting for a database is logged at once and again each minute', async (t) => {
   const squatter = createServer();
   await new Promise<void>((resolve) => void squatter.listen(0, '127.0.0.1', resolve));
   const { port } = squatter.address() as { port: number };
@@ -184,7 +184,7 @@ t.test('that a database is waited for is said at once, and again each minute', a
   await until(async () => {
     await clock.advance(2_000);
     return said.length === 3;
-  }, 'a third word of it');
+  }, 'a third log line about it');
   t.match(said, [
     { level: 'info', reason: /ECONNREFUSED/, msg: 'waiting for the database' },
     { level: 'warn', reason: /ECONNREFUSED/, msg: 'waiting for the database' },
@@ -195,19 +195,19 @@ t.test('that a database is waited for is said at once, and again each minute', a
   await t.rejects(wait, /stopping/);
 });
 
-t.test('a frozen database is noticed, and its connection replaced', async (t) => {
+t.test('a frozen database is detected, and its connection replaced', async (t) => {
   const server = await privateServer(t);
   const database = open(t, server.url, { maxConnections: 1, statementTimeoutMs: 300, queryTimeoutMs: 500 });
   const before = await backendOf(database);
   server.freeze();
   await t.rejects(database.query('select 1'), { code: 'ServiceUnavailable', cause: /no answer/ });
-  await t.rejects(database.query('select 1'), DatabaseUnavailableError, 'connecting is bounded, too');
+  await t.rejects(database.query('select 1'), DatabaseUnavailableError, 'connecting has a timeout too');
   server.thaw();
   await waitForDatabase({ database, ...waiting });
   t.not(await backendOf(database), before);
 });
 
-t.test('a connection cut without a word is noticed', async (t) => {
+t.test('a connection that was cut silently is detected', async (t) => {
   const server = await privateServer(t);
   const relay = await silentRelay(t, server.port);
   const database = open(t, server.url.replace(`:${server.port}/`, `:${relay.port}/`), {
@@ -226,7 +226,7 @@ t.test('a connection cut without a word is noticed', async (t) => {
   await waitForDatabase({ database, ...waiting });
 });
 
-t.test('the server gives up an answer that nobody reads, and releases what its statement locked', async (t) => {
+t.test("the server gives up an answer that is not read, and releases the statement's locks", async (t) => {
   const { url, database: other } = await freshDatabase(t);
   await other.query('create table wide (id int, text text)');
   await other.query(`insert into wide values (1, repeat('x', 50000000))`);
@@ -239,18 +239,18 @@ t.test('the server gives up an answer that nobody reads, and releases what its s
   t.teardown(() => proxy.stop());
   const behind = new URL(url);
   behind.port = String(proxy.port);
-  // This side's own deadline never comes, as in a process that is stopped.
+  // This side's own deadline never comes, as in a stopped process.
   const stopped = open(t, behind.href, { clock: new ManualClock(), maxConnections: 1, queryTimeoutMs: 1_000 });
   await stopped.query('select 1');
   proxy.swallow({ only: 'down' });
   const reading = t.rejects(stopped.query('select * from wide for update'));
-  await until(async () => (await lockable(other)) === 0, 'the row is locked while its answer is on its way');
-  await until(async () => (await lockable(other)) === 1, 'it is free although nobody has read the answer');
+  await until(async () => (await lockable(other)) === 0, 'the row to be locked while its answer is on its way');
+  await until(async () => (await lockable(other)) === 1, 'the row to be free although the answer was not read');
   proxy.heal();
   await reading;
 });
 
-t.test('more work than connections waits its turn, and not for ever', async (t) => {
+t.test('statements wait for a free connection, but not forever', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1, connectTimeoutMs: 500 });
   await waitForDatabase({ database, ...waiting });
@@ -260,7 +260,7 @@ t.test('more work than connections waits its turn, and not for ever', async (t) 
   await database.query('select 1');
 });
 
-t.test('stopping twice is stopping once, and a stopped database refuses', async (t) => {
+t.test('a second stop is harmless, and a stopped pool refuses statements', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open();
   await database.query('select 1');
@@ -268,7 +268,7 @@ t.test('stopping twice is stopping once, and a stopped database refuses', async 
   await t.rejects(database.query('select 1'), DatabaseUnavailableError);
 });
 
-t.test('stopping does not wait for a frozen database', async (t) => {
+t.test('a stop does not wait for a frozen database', async (t) => {
   const server = await privateServer(t);
   const database = open(t, server.url, { statementTimeoutMs: 600_000 });
   await database.query('select 1');
@@ -279,7 +279,7 @@ t.test('stopping does not wait for a frozen database', async (t) => {
   await running;
 });
 
-t.test('only the edges of an outage are logged', async (t) => {
+t.test('only the beginning and end of an outage are logged', async (t) => {
   const server = await privateServer(t);
   const said: string[] = [];
   const note = (_fields: unknown, message: string) => void said.push(message);
@@ -309,7 +309,9 @@ function open(t: Test, url: string, options: Parameters<typeof openDatabase>[1] 
   return database;
 }
 
-/** Passes bytes on, until told to pass none; connections stay open, as through a network that drops everything. */
+/**
+ * Passes data on until told to stop. Connections stay open, as in a network that drops everything.
+ */
 async function silentRelay(t: Test, target: number) {
   let isSilent = false;
   const sockets = new Set<Socket>();

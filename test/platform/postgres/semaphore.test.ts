@@ -16,7 +16,7 @@ function controlled() {
   return { begun, work, end: (name: string, error?: Error) => ends.get(name)?.(error) };
 }
 
-t.test('so many run at once, the others in order of arrival, also after a failure', async (t) => {
+t.test('a limited number run at once, the others in order of arrival, also after a failure', async (t) => {
   const { begun, work, end } = controlled();
   const semaphore = new Semaphore(2);
   const all = ['a', 'b', 'c', 'd'].map((name) => semaphore.run(work(name)));
@@ -34,7 +34,7 @@ t.test('so many run at once, the others in order of arrival, also after a failur
   t.equal(await last, 'e', 'no permit was lost');
 });
 
-t.test('a statement that gets no connection of its share in time fails as busy, and takes no permit', async (t) => {
+t.test('a statement that gets no connection of its share in time fails as busy and takes no permit', async (t) => {
   const { begun, work, end } = controlled();
   const database: Queryable = {
     query: async (text) => ({ rows: [await work(text)()] as never[], rowCount: 1 }),

@@ -17,7 +17,7 @@ type Ready = { ready: boolean; reasons?: string[] };
 
 const ready = async (app: TestApp) => (await app.get<Ready>('/ready')).body;
 
-t.test('what an error says about writes', async (t) => {
+t.test('the error of a write says whether the database accepts writes', async (t) => {
   const cases = [
     { name: 'a full disk', error: { code: '53100' }, trouble: /disk of the database is full/ },
     { name: 'a standby', error: { code: '25006' }, trouble: /read-only/ },
@@ -37,15 +37,15 @@ t.test('what an error says about writes', async (t) => {
     t.match(writeTroubleOf(thrown), trouble, name);
     const mapped = asDatabaseError(thrown);
     t.match(mapped, DatabaseUnavailableError, name);
-    t.match((mapped as Error).message, trouble, `${name}: the caller is told`);
+    t.match((mapped as Error).message, trouble, `${name}: the caller gets the error`);
     t.match(writeTroubleOf(mapped), trouble, `${name}: as the pool throws it`);
   }
   const full = Object.assign(new Error('could not extend file'), { code: '53100' });
-  t.equal(isConnectionLost(full), false, 'the connection is still good');
+  t.equal(isConnectionLost(full), false, 'the connection still works');
   t.equal(isConnectionLost(asDatabaseError(full)), false);
 });
 
-t.test('a database that is read-only: not ready, and ready again afterwards', async (t) => {
+t.test('an instance is not ready while its database is read-only, and ready again afterwards', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   t.same(await ready(app), { ready: true });
@@ -64,7 +64,7 @@ t.test('a database that is read-only: not ready, and ready again afterwards', as
   await until(async () => (await ready(app)).ready, 'it to be ready');
 });
 
-const fullDisk = 'a full disk: not ready though the instance keeps its lease, and ready again with room';
+const fullDisk = 'with a full disk an instance is not ready although it keeps its lease, and ready again with room';
 t.test(fullDisk, { skip: mayMount() ? false : 'only root may mount a file system' }, async (t) => {
   const disk = mountSmallDisk(t);
   const server = await startTestPostgres();
@@ -78,7 +78,7 @@ t.test(fullDisk, { skip: mayMount() ? false : 'only root may mount a file system
   t.same(await ready(app), { ready: true });
 
   disk.fill();
-  // Random, or it would be compressed and fit what room its table has.
+  // Random, because compressed data would fit into the free space of its table.
   const filler = () => randomBytes(48 * 1024).toString('base64');
   const refused = await until(async () => {
     const uuid = randomUUID();
@@ -89,12 +89,12 @@ t.test(fullDisk, { skip: mayMount() ? false : 'only root may mount a file system
   t.match(refused.body.message, /disk of the database is full/);
   const answer = await app.get<Ready>('/ready');
   t.equal(answer.status, 503);
-  t.same(answer.body.reasons, ['the disk of the database is full'], 'and for no other reason: its beats succeed');
+  t.same(answer.body.reasons, ['the disk of the database is full'], 'for no other reason: its beats succeed');
   t.match(await (await fetch(`${app.url}/metrics`)).text(), /^cnapi_database_writable 0$/m);
-  t.equal((await app.get('/servers')).status, 200, 'what reads is answered');
+  t.equal((await app.get('/servers')).status, 200, 'reads are answered');
 
   disk.empty();
-  await until(async () => (await ready(app)).ready, 'it to be ready');
+  await until(async () => (await ready(app)).ready, 'the instance to be ready');
   t.match(await (await fetch(`${app.url}/metrics`)).text(), /^cnapi_database_writable 1$/m);
 });
 
