@@ -4,7 +4,7 @@ import type { Bus, BusMessage } from '../../../lib/platform/bus/bus.ts';
 import { encodeMessage } from '../../../lib/platform/bus/message.ts';
 import { changedIds, publishChanges } from '../../../lib/platform/waits/changes.ts';
 
-t.test('what changed is told in few messages, each within the bounds of the bus', async (t) => {
+t.test('changed ids are published in few messages, each within the limits of the bus', async (t) => {
   const messages: BusMessage[] = [];
   const bus = { publish: (_topic: string, message: BusMessage) => messages.push(message) } as unknown as Bus;
   publishChanges(bus, 'things', []);

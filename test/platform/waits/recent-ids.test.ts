@@ -1,7 +1,7 @@
 import t from 'tap';
 import { RecentIds } from '../../../lib/platform/waits/recent-ids.ts';
 
-t.test('the newest so many are given, each once', async (t) => {
+t.test('the list has a limited number of the newest ids, each once', async (t) => {
   const recent = new RecentIds(3);
   for (const id of ['a', 'b', 'b', 'c', 'd']) recent.add(id);
   t.same(recent.take(), ['b', 'c', 'd']);

@@ -6,7 +6,7 @@ import type { Logger } from '../../../lib/platform/log.ts';
 import { SlowPoll } from '../../../lib/platform/waits/slow-poll.ts';
 import { until } from '../../support/until.ts';
 
-/** A slow poll whose pauses end when the test says so; `work` is the test's. */
+/** A slow poll whose pauses the test ends; the test gives its `work`. */
 function setUp(t: { teardown(work: () => unknown): void }) {
   const pauses: number[] = [];
   const logged: string[] = [];
@@ -50,10 +50,10 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   return { poll, state, pauses, logged, endPause: () => endPause(), changeHealth: () => changeHealth() };
 }
 
-t.test('a round follows each pause, which is shorter while the bus is away', async (t) => {
+t.test('a round follows each pause, which is shorter while the bus is lost', async (t) => {
   const { poll, state, pauses, endPause } = setUp(t);
   poll.start();
-  t.equal(state.rounds, 0, 'not at the start');
+  t.equal(state.rounds, 0, 'no round at the start');
   endPause();
   await until(() => pauses.length === 2, 'the second pause');
   t.equal(state.rounds, 1);
@@ -63,25 +63,22 @@ t.test('a round follows each pause, which is shorter while the bus is away', asy
   t.same(pauses, [5000, 5000, 1000]);
 });
 
-t.test(
-  "a change of the bus's health begins a round at once, and one more after a round that was under way",
-  async (t) => {
-    const { poll, state, pauses, changeHealth } = setUp(t);
-    const gate = Promise.withResolvers<void>();
-    state.work = () => gate.promise;
-    poll.start();
-    changeHealth();
-    await until(() => state.rounds === 1, 'the round');
-    poll.soon();
-    poll.soon();
-    t.equal(state.rounds, 1, 'one at a time');
-    gate.resolve();
-    await until(() => pauses.length === 3, 'the pause after the next round');
-    t.equal(state.rounds, 2);
-  },
-);
+t.test("a change of the bus's health starts a round at once, or one more after a running round", async (t) => {
+  const { poll, state, pauses, changeHealth } = setUp(t);
+  const gate = Promise.withResolvers<void>();
+  state.work = () => gate.promise;
+  poll.start();
+  changeHealth();
+  await until(() => state.rounds === 1, 'the round');
+  poll.soon();
+  poll.soon();
+  t.equal(state.rounds, 1, 'one round at a time');
+  gate.resolve();
+  await until(() => pauses.length === 3, 'the pause after the next round');
+  t.equal(state.rounds, 2);
+});
 
-t.test('a round that fails comes again; an outage is logged once', async (t) => {
+t.test('a round that fails is repeated, and an outage is logged once', async (t) => {
   const { poll, state, pauses, logged, endPause } = setUp(t);
   const failures = [new DatabaseUnavailableError(), new DatabaseUnavailableError(), new Error('a defect'), undefined];
   state.work = async () => {
@@ -91,12 +88,12 @@ t.test('a round that fails comes again; an outage is logged once', async (t) => 
   poll.start();
   for (const round of [1, 2, 3, 4]) {
     endPause();
-    await until(() => pauses.length === round + 1, `round ${round}`);
+    await until(() => pauses.length === round + 1, `round ${round} to start`);
   }
   t.same(logged, ['warn: slow poll of things: no database', 'error: slow poll of things failed']);
 });
 
-t.test('stopping ends the pause, waits for the round, and nothing comes after', async (t) => {
+t.test('a stop ends the pause and waits for the round, and nothing runs afterwards', async (t) => {
   const { poll, state, pauses, logged, changeHealth, endPause } = setUp(t);
   const gate = Promise.withResolvers<void>();
   state.work = () => gate.promise;
@@ -114,7 +111,7 @@ t.test('stopping ends the pause, waits for the round, and nothing comes after', 
   changeHealth();
   poll.soon();
   t.same([state.rounds, pauses.length, state.listeners], [1, 1, 0]);
-  t.same(logged, [], 'how the last round ended is no matter');
+  t.same(logged, [], 'the result of the last round does not matter');
 
   const idle = setUp(t);
   idle.poll.start();

@@ -8,7 +8,7 @@ import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { Watches } from '../../../lib/platform/waits/watches.ts';
 import { until } from '../../support/until.ts';
 
-/** Watches over readings and a bus of the test's own. */
+/** Watches over reads and a bus that the test controls. */
 function setUp(t: { teardown(work: () => unknown): void }) {
   const ended = new Set<string>();
   const reads: string[][] = [];
@@ -54,11 +54,11 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   return { watches, ended, reads, subscriptions, state, waitFor, settled, answered };
 }
 
-t.test('it reads after it has subscribed, and again whenever the subscription is confirmed', async (t) => {
+t.test('a wait reads after it has subscribed and whenever the subscription is confirmed again', async (t) => {
   const { ended, reads, subscriptions, waitFor, answered } = setUp(t);
   const id = randomUUID();
   const waiting = waitFor(id);
-  t.equal(subscriptions.length, 1, 'subscribed before anything was read');
+  t.equal(subscriptions.length, 1, 'it subscribed before anything was read');
   await answered(1);
   ended.add(id);
   subscriptions[0]?.ready();
@@ -68,11 +68,11 @@ t.test('it reads after it has subscribed, and again whenever the subscription is
   t.same(
     subscriptions.map(({ topic }) => topic),
     ['things'],
-    'which stays for the next',
+    'the subscription stays for the next wait',
   );
 });
 
-t.test('a message is only a reason to read, and only if it names what is waited for', async (t) => {
+t.test('a message only causes a read, and only if it names an awaited object', async (t) => {
   const { ended, reads, subscriptions, waitFor, settled } = setUp(t);
   const id = randomUUID();
   const waiting = waitFor(id);
@@ -83,10 +83,10 @@ t.test('a message is only a reason to read, and only if it names what is waited 
   await settled(2);
   ended.add(id);
   subscriptions[0]?.hear({ ids: [id] });
-  t.match(await waiting, { position: { stage: 1 } }, 'the one that was wrong ended nothing');
+  t.match(await waiting, { position: { stage: 1 } }, 'the message about another object ended nothing');
 });
 
-t.test('what happens before the end is heard while somebody wants it, and is nothing to a wait', async (t) => {
+t.test('changes before the end are passed to followers, and do not end a wait', async (t) => {
   const { watches, reads, subscriptions, waitFor, settled } = setUp(t);
   const id = randomUUID();
   void waitFor(id).catch(() => undefined);
@@ -104,7 +104,7 @@ t.test('what happens before the end is heard while somebody wants it, and is not
   t.equal(watches.count, 1);
 });
 
-t.test('it reads again whenever the subscription of its events is confirmed', async (t) => {
+t.test('a follower reads whenever the subscription of its events is confirmed again', async (t) => {
   const { watches, ended, reads, subscriptions, answered } = setUp(t);
   const id = randomUUID();
   const follow = watches.open(id, true);
@@ -117,7 +117,7 @@ t.test('it reads again whenever the subscription of its events is confirmed', as
   follow.close();
 });
 
-t.test('whoever joins while a read is on its way is not answered by it, but by the next one', async (t) => {
+t.test('a wait that joins during a read is answered by the next read', async (t) => {
   const { watches, ended, state, waitFor, settled } = setUp(t);
   const id = randomUUID();
   const answer = Promise.withResolvers<void>();
@@ -125,7 +125,7 @@ t.test('whoever joins while a read is on its way is not answered by it, but by t
   const first = waitFor(id);
   await settled(1);
   await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
-  // The read has found it at the first stage; it ends before somebody else asks.
+  // The read has found the first stage; the object ends before the second wait joins.
   ended.add(id);
   const joiner = watches.open(id, false);
   const seen = joiner.until(() => true, { timeoutMs: 30_000 });
@@ -150,18 +150,18 @@ t.test('many waits share one subscription and few reads', async (t) => {
   t.equal(watches.count, 0);
 });
 
-t.test('while the database is away waits go on', async (t) => {
+t.test('waits continue while the database is away', async (t) => {
   const { ended, reads, state, waitFor } = setUp(t);
   state.isAway = true;
   const id = randomUUID();
   const waiting = waitFor(id);
-  await until(() => reads.length >= 2, 'a second try');
+  await until(() => reads.length >= 2, 'a second attempt');
   ended.add(id);
   state.isAway = false;
   t.match(await waiting, { position: { stage: 1 } });
 });
 
-t.test('once it has stopped it hears nothing any more', async (t) => {
+t.test('a stopped watch receives nothing any more', async (t) => {
   const { watches, subscriptions, waitFor } = setUp(t);
   const waiting = waitFor(randomUUID());
   t.equal(subscriptions.length, 1);
