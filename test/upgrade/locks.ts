@@ -1,4 +1,6 @@
-/** Clients that take one lock in turn, each time at another instance, while instances come and go. */
+/**
+ * Clients that take one lock in turn, each time at another instance, while instances come and go.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Zone } from '../support/fleet-harness.ts';
 
@@ -53,7 +55,10 @@ export class Locks {
     await this.#ask('PUT', `/tickets/${uuid}/release`, undefined, [204]);
   }
 
-  /** Again at the next instance, until one answers as wished. A ticket whose answer was lost holds nobody up for longer than it lives. */
+  /**
+   * Tries the next instance until one answers as expected. A ticket whose answer was lost delays
+   * others only until it expires.
+   */
   async #ask(method: string, path: string, body: object | undefined, wished: readonly number[]): Promise<unknown> {
     const giveUpAt = Date.now() + PATIENCE_MS;
     for (let lastly = ''; Date.now() < giveUpAt; await sleep(100)) {

@@ -1,4 +1,6 @@
-/** The previous minor version, kept as a build (`pack` says how it was made), unpacked for one test. */
+/**
+ * The previous minor version as a kept build (`pack` says how it was made), unpacked for one test.
+ */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import os from 'node:os';
@@ -9,7 +11,10 @@ export const PREVIOUS = '0.1.0';
 const ARCHIVE = path.join(import.meta.dirname, 'cnapi-0.1.tar.gz');
 const HERE = path.resolve(import.meta.dirname, '../..');
 
-/** Returns the folder of its server.ts; its dependencies are ours. Removed when `t` ends. */
+/**
+ * Returns the folder of its server.ts; its dependencies are those of this version. Removed when `t`
+ * ends.
+ */
 export function unpackPrevious(t: Teardown): string {
   const root = mkdtempSync(path.join(os.tmpdir(), 'cnapi-previous-'));
   t.teardown(() => rmSync(root, { recursive: true, force: true }));

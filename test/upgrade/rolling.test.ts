@@ -1,7 +1,9 @@
 /**
- * A zone of the previous version is upgraded to this one, instance by instance and then agent by agent, and its instances
- * are rolled back on the database that this version has migrated: all under load, with nothing lost and no server `unknown`.
- * Between the steps stand all mixtures of an instance and an agent; in each of them everything that an agent does is tried.
+ * A zone of the previous version is upgraded to this one, instance by instance and then agent by
+ * agent, and its instances are rolled back on the database that this version has migrated: all
+ * under load, with nothing lost and no server `unknown`. Between the steps there is every
+ * combination of versions of an instance and an agent; in each the test tries everything that an
+ * agent does.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,8 +19,8 @@ const teardowns: (() => unknown)[] = [];
 const root = unpackPrevious({ teardown: (work) => void teardowns.push(work) });
 
 faultTest(
-  'an upgrade and a roll-back lose nothing, and all mixtures work',
-  // One that starts on a busy machine is slow to beat; no run is to end by that.
+  'an upgrade and a rollback lose nothing, and all combinations of versions work',
+  // An instance that starts on a busy machine beats late; no run may end because of that.
   { root, instances: 2, agents: 2, simulated: 6, config: { leaseMs: 30_000 } },
   async ({ t, zone, work, witness }) => {
     t.teardown(() => teardowns.map((work) => work()));
@@ -27,7 +29,7 @@ faultTest(
     t.teardown(() => void locks.finish());
     await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [PREVIOUS, PREVIOUS] });
 
-    // What a stopped agent was running is not known to have ended; all else must complete.
+    // The tasks that a stopped agent was running may end as unknown; all others must complete.
     for (const { serverUuid } of zone.agents) work.mayFail(serverUuid, ['AgentStopped', 'AgentRestarted']);
     const replaceAgent = async ({ program, serverUuid }: RealAgent, from: string | undefined) => {
       await witness.excuse(serverUuid);
@@ -60,12 +62,12 @@ faultTest(
     await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [PREVIOUS, VERSION] });
 
     await checkEvents(t, zone, follower);
-    t.same(await locks.finish(), [], 'a lock was held by one at a time, and everybody got it');
+    t.same(await locks.finish(), [], 'one client at a time held the lock, and every client got it');
     t.comment(`${locks.held} locks held`);
   },
 );
 
-/** As an operator does: it leaves, and the other version starts in its place. */
+/** As an operator does it: the program leaves, and the other version starts in its place. */
 async function replace(zone: Zone, instance: Instance, from: string | undefined): Promise<void> {
   await instance.program.kill('SIGTERM');
   zone.useVersion(instance.program, from);
@@ -86,7 +88,10 @@ async function checkVersions(
   }
 }
 
-/** Each real agent, through each instance: a task, its output, a refusal, a cancel, its sysinfo. */
+/**
+ * Tests each real agent through each instance: a task, its output, a refusal, a cancel, its
+ * sysinfo.
+ */
 async function tryAgents(t: Test, zone: Zone, name: string): Promise<void> {
   const pairs = zone.agents.flatMap((agent) => zone.instances.map((instance) => ({ ...agent, url: instance.url })));
   const tried = pairs.map(async ({ serverUuid, url }) => {
@@ -124,12 +129,12 @@ async function tryAgents(t: Test, zone: Zone, name: string): Promise<void> {
   );
 }
 
-/** What the follower heard, while instances of both versions recorded ends, is what there was. */
+/** The follower received the recorded ends, while instances of both versions recorded them. */
 async function checkEvents(t: Test, zone: Zone, follower: EventFollower): Promise<void> {
   const ends = follower.events.filter(({ data }) => ['complete', 'failure'].includes(data.status));
   const told = ends.map(({ data }) => data.id);
-  t.equal(new Set(told).size, told.length, 'each end is told once');
-  // Some of what ended at its first and last moments is before or after what it heard.
+  t.equal(new Set(told).size, told.length, 'each end is sent once');
+  // Some tasks that ended at its first and last moments are before or after what it received.
   const times = ends.map(({ data }) => Date.parse(data.time));
   const [from, to] = [Math.min(...times) + 1_000, Math.max(...times) - 1_000];
   const ended = await zone.sql<{ id: string }>('select id from cnapi_tasks where ended_at > $1 and ended_at < $2', [
@@ -139,7 +144,7 @@ async function checkEvents(t: Test, zone: Zone, follower: EventFollower): Promis
   t.same(
     ended.map(({ id }) => id).filter((id) => !told.includes(id)),
     [],
-    `all of ${ended.length} ends were told`,
+    `all of ${ended.length} ends were sent`,
   );
   t.ok(ended.length > 0);
 }
@@ -158,7 +163,7 @@ async function postJson(url: string, body: object): Promise<Body> {
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify(body),
     });
-    // Its agent may just be between two instances.
+    // Its agent may be between two instances at the moment.
     if (response.status !== 409 || tries === 20) return parse(response);
     await sleep(250);
   }

@@ -1,7 +1,8 @@
 /**
- * Migrations are additive: on the database that this version has migrated, everything that the previous one made is there as
- * it made it, and what was added asks nothing of those who do not know it. So its statements run as they did; that they do so
- * while both versions are at work is `rolling.test.ts`'s to show.
+ * Migrations are additive: in a database that this version has migrated, everything that the
+ * previous one created is unchanged, and additions need nothing from versions that do not know
+ * them. So the statements of the previous version work as before; `rolling.test.ts` shows it while
+ * both versions run.
  */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -38,13 +39,13 @@ t.test('the schema of the previous version is part of this one', async (t) => {
 
   const tables = new Set([...before.columns.values()].map(({ table }) => table));
   for (const [name, { table, isNullable, hasDefault }] of after.columns)
-    if (tables.has(table) && !before.columns.has(name)) t.ok(isNullable || hasDefault, `${name} may be left out`);
+    if (tables.has(table) && !before.columns.has(name)) t.ok(isNullable || hasDefault, `${name} may be omitted`);
   for (const [name, rule] of after.rules)
     if (!before.rules.has(name) && tables.has(rule.split(' ')[0] ?? ''))
       t.notMatch(rule, / (unique|check|foreign) /, `${name} forbids nothing that was allowed`);
 
   await migratePreviously(database, previous.migrations, { log });
-  t.same(await schemaOf(database), after, 'and the previous version leaves it as it is');
+  t.same(await schemaOf(database), after, 'the previous version leaves the database unchanged');
 });
 
 interface Column {
@@ -56,7 +57,7 @@ interface Column {
 
 interface Schema {
   columns: Map<string, Column>;
-  /** What each function that can be called by its name and arguments returns. */
+  /** The result of each function that can be called by its name and arguments. */
   functions: Map<string, string>;
   /** Constraints and unique indexes: `table kind definition`. */
   rules: Map<string, string>;
