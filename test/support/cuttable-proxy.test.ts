@@ -49,29 +49,29 @@ async function connected(t: Test): Promise<{ proxy: CuttableProxy; near: End; fa
   });
   near.socket.write('up ');
   far.socket.write('down ');
-  await until(() => far.text() === 'up ' && near.text() === 'down ', 'what was sent to pass');
+  await until(() => far.text() === 'up ' && near.text() === 'down ', 'the data to pass');
   return { proxy, near, far };
 }
 
-t.test('one way: what goes the other way passes, and what was swallowed comes when it is healed', async (t) => {
+t.test('a cut in one direction lets the other pass, and held data arrives after it is healed', async (t) => {
   const { proxy, near, far } = await connected(t);
   proxy.swallow({ only: 'up' });
   near.socket.write('lost');
   far.socket.write('passes');
-  await until(() => near.text() === 'down passes', 'the other way');
+  await until(() => near.text() === 'down passes', 'the data of the other direction');
   await sleep(50);
   t.equal(far.text(), 'up ');
   proxy.heal();
-  await until(() => far.text() === 'up lost', 'what was swallowed');
+  await until(() => far.text() === 'up lost', 'the held data');
   proxy.swallow({ only: 'down' });
   far.socket.write(' lost');
   near.socket.write(' passes');
-  await until(() => far.text() === 'up lost passes', 'the other way');
+  await until(() => far.text() === 'up lost passes', 'the data of the other direction');
   await sleep(50);
   t.equal(near.text(), 'down passes');
 });
 
-t.test('both ways: nothing passes, and no end hears of it', async (t) => {
+t.test('a cut in both directions passes nothing, and neither end notices', async (t) => {
   const { proxy, near, far } = await connected(t);
   proxy.swallow();
   near.socket.write('lost');
@@ -80,23 +80,23 @@ t.test('both ways: nothing passes, and no end hears of it', async (t) => {
   t.same([near.text(), far.text(), near.ended(), far.ended()], ['down ', 'up ', 'no', 'no']);
 });
 
-t.test('a FIN reaches both ends, a reset as well', async (t) => {
+t.test('a FIN and a reset reach both ends', async (t) => {
   const one = await connected(t);
   one.proxy.finish();
-  await until(() => one.near.ended() === 'end' && one.far.ended() === 'end', 'both ends to hear of it');
+  await until(() => one.near.ended() === 'end' && one.far.ended() === 'end', 'both ends to notice the FIN');
   const two = await connected(t);
   two.proxy.reset();
-  await until(() => two.near.ended() === 'error' && two.far.ended() === 'error', 'both ends to hear of it');
-  t.pass('they did');
+  await until(() => two.near.ended() === 'error' && two.far.ended() === 'error', 'both ends to notice the reset');
+  t.pass('both ends noticed');
 });
 
-t.test('delayed pieces are late, each by as much, and in order; narrow lines take their time', async (t) => {
+t.test('delayed data arrives late and in order, and a bandwidth limit slows it down', async (t) => {
   const { proxy, near, far } = await connected(t);
   proxy.delay(200);
   const begunAt = performance.now();
   for (const piece of ['a', 'b', 'c']) near.socket.write(piece);
   await until(() => far.text() === 'up abc', 'the pieces');
-  t.ok(performance.now() - begunAt >= 195, 'not before their time');
+  t.ok(performance.now() - begunAt >= 195, 'no data early');
   proxy.heal();
   proxy.throttle(10_000);
   const throttledAt = performance.now();
@@ -104,5 +104,5 @@ t.test('delayed pieces are late, each by as much, and in order; narrow lines tak
   await sleep(20);
   near.socket.write('!');
   await until(() => far.text().endsWith('!'), 'the end');
-  t.ok(performance.now() - throttledAt >= 280, 'at ten bytes a millisecond');
+  t.ok(performance.now() - throttledAt >= 280, 'ten bytes per millisecond');
 });

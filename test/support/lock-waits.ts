@@ -37,7 +37,10 @@ export async function runBehindLock<Results extends unknown[]>(
       });
       run.catch(() => {});
       running.push(run);
-      await until(async () => isDone || (await countWaiting(observer)) > waitingBefore, 'it waits for the lock');
+      await until(
+        async () => isDone || (await countWaiting(observer)) > waitingBefore,
+        'the statement to wait for the lock',
+      );
     }
     await holder.query('commit');
     return (await Promise.all(running)) as Results;

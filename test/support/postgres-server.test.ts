@@ -14,7 +14,7 @@ const program = (line: string) => `
   setInterval(() => undefined, 1000);`;
 
 for (const [name, line] of Object.entries({ running: '', frozen: 'server.freeze();' })) {
-  t.test(`a ${name} server and its data go with the process that started it, killed as it may be`, async (t) => {
+  t.test(`after a ${name} server's process has ended in any way, the server and its data are gone`, async (t) => {
     const owner = spawn(process.execPath, ['--input-type=module', '-e', program(line)], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -23,13 +23,13 @@ for (const [name, line] of Object.entries({ running: '', frozen: 'server.freeze(
     t.ok(isAlive(pid));
     owner.kill('SIGKILL');
     for (const deadline = Date.now() + 60_000; isAlive(pid) || existsSync(dataDir); await sleep(50)) {
-      if (Date.now() > deadline) throw new Error('it is still there');
+      if (Date.now() > deadline) throw new Error('the server still runs');
     }
     t.notOk(existsSync(dataDir));
   });
 }
 
-t.test('a server that crashed and was started again is known by its new process', async (t) => {
+t.test('a server that crashed and was restarted is reported by its new process', async (t) => {
   await using server = await startTestPostgres({ fast: false });
   for (let times = 0; times < 5; times++) {
     await server.crash();

@@ -55,7 +55,7 @@ export class RedisGroup {
         const field = (name: string) => fields[fields.indexOf(name) + 1];
         return field('num-slaves') === '1' && field('num-other-sentinels') === '2' && field('flags') === 'master';
       });
-    }, 'the Sentinels to know all there is');
+    }, 'the Sentinels to know all servers');
   }
 
   /** The server that the Sentinels report as master. */
