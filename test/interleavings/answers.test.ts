@@ -1,6 +1,7 @@
 /**
- * Postgres keeps the locks of a statement until the client has read its whole answer. So a statement that locks must have
- * an answer that fits the sockets' buffers, however wide the rows are: a client that stops reading then holds nothing up.
+ * Postgres keeps the locks of a statement until the client has read its whole answer. So the answer
+ * of a statement that locks must fit the sockets' buffers, however wide the rows are. Then a client
+ * that stops reading blocks no other statement.
  */
 import t from 'tap';
 import { claimTasks, readDispatches } from '../../lib/control/tasks/claim-store.ts';
@@ -19,12 +20,12 @@ t.setTimeout(FILE_TIMEOUT_MS);
 
 /** Wider than any column that an answer under locks may have. */
 const WIDE_BYTES = 20_000;
-/** Ids, numbers, short texts. */
+/** Room for ids, numbers and short texts. */
 const MAX_ROW_BYTES = 1_000;
 /** Several of them do not fit the buffers between a client and Postgres. */
 const LARGE_BYTES = 4_000_000;
 
-t.test('a statement that locks rows answers with small columns only, however wide the rows are', async (t) => {
+t.test('a statement that locks rows returns small columns only, however wide the rows are', async (t) => {
   const lane = await Lane.open(t);
   const locking = new Set<string>();
   for (const name of WORLD_NAMES) {
@@ -44,10 +45,10 @@ t.test('a statement that locks rows answers with small columns only, however wid
       }
     }
   }
-  t.ok(locking.size > 20, 'most statements that write lock rows');
+  t.ok(locking.size > 20, 'most writing statements lock rows');
 });
 
-t.test('a client that stops reading in the middle of its tasks keeps nobody from their servers', async (t) => {
+t.test('a client that stops reading in the middle of its tasks blocks no work on their servers', async (t) => {
   const lane = await Lane.open(t, ['linked']);
   const world = worldOf(lane, 'linked');
   const sessions = world.seats.filter(isSession);
@@ -69,15 +70,15 @@ t.test('a client that stops reading in the middle of its tasks keeps nobody from
   const options = { sessions, resendMs: 3_600_000 };
   proxy.swallow({ only: 'down' });
   const claiming = claimTasks(stalled, world.me.run, options);
-  await until(async () => (await countQueued(lane.admin)) === 0, 'the claim commits, though nobody reads its answer');
-  t.same(await lockedRows(lane.admin, world.seats), [], 'then no roster row is locked');
+  await until(async () => (await countQueued(lane.admin)) === 0, 'the claim to commit although its answer is not read');
+  t.same(await lockedRows(lane.admin, world.seats), [], 'no roster row is locked after it');
   proxy.heal();
   const { given } = await claiming;
   t.ok(given.length > 0);
 
   proxy.swallow({ only: 'down' });
   const reading = readDispatches(stalled, given).catch(() => undefined);
-  await until(async () => (await waitOf(lane.admin, 'stalled')) === 'ClientWrite', 'the tasks do not fit the buffers');
+  await until(async () => (await waitOf(lane.admin, 'stalled')) === 'ClientWrite', 'the tasks to fill the buffers');
   t.same(await lockedRows(lane.admin, world.seats), [], 'no roster row is locked while they are read');
   proxy.heal();
   await reading;
@@ -90,7 +91,9 @@ interface Answer {
   isLocking: boolean;
 }
 
-/** Runs each statement in a transaction of its own, and looks at what it has locked before it commits. */
+/**
+ * Runs each statement in a transaction of its own, and reads what it has locked before it commits.
+ */
 function watching(database: Pick<Database, 'transaction'>, answers: Answer[]): Queryable {
   return {
     query: (text, values, options) =>
@@ -121,7 +124,7 @@ async function waitOf(database: Queryable, applicationName: string): Promise<str
   return rows[0]?.wait_event;
 }
 
-/** Those of the servers whose roster row cannot be locked at once. */
+/** The servers whose roster row cannot be locked at once. */
 async function lockedRows(database: Queryable, seats: readonly Seat[]): Promise<string[]> {
   const uuids = seats.map(({ serverUuid }) => serverUuid);
   const { rows } = await database.query<{ server_uuid: string }>(

@@ -1,4 +1,7 @@
-/** The table of statements is whole, and what it declares to be read only is. */
+/**
+ * The table of statements is complete, and its statements that are declared read-only are
+ * read-only.
+ */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import {
@@ -16,7 +19,7 @@ import { WORLD_NAMES } from './worlds.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('each function that a store exports has a row, and each row is one of them', async (t) => {
+t.test('each function that a store exports has a row, and each row names such a function', async (t) => {
   const exported = await findStatements();
   const rows = new Set(statements.map(({ run }) => run));
   for (const { module, name, value } of exported) {
@@ -28,21 +31,21 @@ t.test('each function that a store exports has a row, and each row is one of the
   }
   const values = new Set(exported.map(({ value }) => value));
   for (const { name, run } of statements)
-    t.ok(values.has(run), `the row of ${name} is of a function that a store exports`);
-  t.equal(new Set(statements.map(({ name }) => name)).size, statements.length, 'no two rows have one name');
+    t.ok(values.has(run), `the row of ${name} names a function that a store exports`);
+  t.equal(new Set(statements.map(({ name }) => name)).size, statements.length, 'no two rows have the same name');
 });
 
-t.test('what is left out is there', async (t) => {
+t.test('the modules and functions that are left out exist', async (t) => {
   const modules = findModules();
-  for (const module of Object.keys(otherModules)) t.ok(modules.includes(module), `${module} still asks a database`);
+  for (const module of Object.keys(otherModules)) t.ok(modules.includes(module), `${module} still queries a database`);
   const functions = (await findFunctions()).map(({ name }) => name);
-  for (const name of Object.keys(noStatements)) t.ok(functions.includes(name), `${name} is still a store's`);
+  for (const name of Object.keys(noStatements)) t.ok(functions.includes(name), `a store still exports ${name}`);
 });
 
-t.test('the rows in a database', async (t) => {
+t.test('statements of the table in a database', async (t) => {
   const lane = await Lane.open(t);
 
-  await t.test('what is declared to read does so in a read-only transaction', async (t) => {
+  await t.test('each statement that is declared read-only runs in a read-only transaction', async (t) => {
     for (const name of WORLD_NAMES) {
       await lane.reset(name, []);
       for (const call of statements.filter(({ isReadOnly }) => isReadOnly).flatMap(({ calls }) => calls)) {
@@ -56,7 +59,7 @@ t.test('the rows in a database', async (t) => {
     }
   });
 
-  await t.test('each function of the database is called by a statement, or by one that is', async (t) => {
+  await t.test('each function of the database is called by a statement or by another called function', async (t) => {
     const asked = await allTexts(lane);
     const { rows } = await lane.admin.query<{ name: string; text: string; is_trigger: boolean }>(
       `select proname as name, prosrc as text, prorettype = 'trigger'::regtype as is_trigger
@@ -72,7 +75,7 @@ t.test('the rows in a database', async (t) => {
   });
 });
 
-/** The texts of all statements that write, as they reach the database. */
+/** The texts of all writing statements, as they reach the database. */
 async function allTexts(lane: Lane): Promise<string> {
   const texts: string[] = [];
   lane.rewrite = (text) => {

@@ -1,13 +1,13 @@
 /**
- * Which statements there are: the functions that modules of lib export which ask the database. Derived from the code, so
- * that a new one without a row in the table is noticed.
+ * The list of statements: the exported functions of modules in lib that query the database. It is
+ * derived from the code, so a new function without a row in the table is detected.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
 const root = path.resolve(import.meta.dirname, '../..');
 
-/** Modules that ask a database, and are no stores of coordination; each with the reason. */
+/** Modules that query a database and are not stores of coordination rows, each with the reason. */
 export const otherModules: Readonly<Record<string, string>> = {
   'lib/platform/postgres/client.ts': 'asks a host for its timeline; no rows',
   'lib/platform/postgres/pool.ts': 'runs the statements of others',
@@ -29,14 +29,17 @@ export const otherModules: Readonly<Record<string, string>> = {
     'one guarded statement on a row of its own; what the chores do are statements of stores',
 };
 
-/** Exported by a store, and no statement. */
+/** Exported by a store, and not a statement. */
 export const noStatements: Readonly<Record<string, string>> = {
   creation: 'text that two statements of tasks share',
   creationValues: 'the parameters of that text',
   toWritten: 'sorts the answer of two statements',
 };
 
-/** Functions of the database that instances of the previous version call during an upgrade, and this version does not. */
+/**
+ * Functions of the database that instances of the previous version call during an upgrade, and this
+ * version does not.
+ */
 export const forPreviousVersion: Readonly<Record<string, string>> = {
   cnapi_claim_tasks: 'returns params while it holds locks; replaced by cnapi_claim_for_sessions',
   cnapi_sweep_tasks: 'goes by the clock, which can be set; replaced by cnapi_sweep_late_tasks',
@@ -68,7 +71,7 @@ export async function findFunctions(): Promise<StoreExport[]> {
   return found;
 }
 
-/** Those that call `query` on something. */
+/** Functions that call `query` on something. */
 export function findModules(): string[] {
   return readdirSync(path.join(root, 'lib'), { recursive: true, encoding: 'utf8' })
     .map((file) => path.join('lib', file))

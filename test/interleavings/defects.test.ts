@@ -1,6 +1,7 @@
 /**
- * The harness can fail: each deliberate defect is found by the pairs of the statements that it is in. One violation is enough;
- * with INTERLEAVINGS_ALL set all pairs run, and how many find it is said. INTERLEAVINGS_DEFECT names one of them.
+ * Shows that the harness can fail: each deliberate defect is found by the pairs of its statements.
+ * One violation is enough; with INTERLEAVINGS_ALL set all pairs run, and a comment says how many
+ * find it. INTERLEAVINGS_DEFECT names one of them.
  */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
@@ -14,11 +15,14 @@ const LANES = 3;
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('deliberate defects', async (t) => {
+t.test('each deliberate defect is found', async (t) => {
   const lanes = await Promise.all(Array.from({ length: LANES }, () => Lane.open(t)));
   const footprints = await surveyAll(lanes, writingCalls);
 
-  /** The pairs of the calls concerned, surveyed anew: a lock less is a place less to stop at. */
+  /**
+   * The pairs of the calls concerned, planned again: with a lock removed there is one place less to
+   * stop at.
+   */
   async function pairsOf({ statements }: Defect) {
     const concerned = writingCalls.filter(({ statement }) => statements.includes(statement));
     const changed = await surveyAll(lanes, concerned);
@@ -41,7 +45,7 @@ t.test('deliberate defects', async (t) => {
         const [first] = violations;
         const inTurn = violations.map((found) => ({ ...found, point: IN_TURN }));
         const harmful = (await runPairs(lanes, inTurn)).violations;
-        t.same(harmful.map(sentence), [], 'the same two in turn are harmless');
+        t.same(harmful.map(sentence), [], 'the same two calls one after the other are harmless');
         t.comment(`${violations.length} of ${pairs.length} find it; the first: ${first ? sentence(first) : 'none'}`);
       } finally {
         await Promise.all(undo.map((take) => take()));

@@ -1,7 +1,8 @@
 /**
- * Deliberate defects: the product's statements with a guard or a lock taken away, as it might happen in a change, and the
- * naive ones of `naive.ts`. They are put into a lane's database, or into the text of a statement on its way there, and
- * taken out again. What is to be cut must be there: a defect that no longer fits the product's text fails its test.
+ * Deliberate defects: the product's statements with a guard or a lock removed, as a careless change
+ * might do, and the naive ones of `naive.ts`. They are put into a lane's database, or into the text
+ * of a statement on its way there, and removed afterwards. The text to be cut must exist: a defect
+ * that no longer fits the product's text fails its test.
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { NAIVE_ACCEPT, NAIVE_CLAIM, NAIVE_RELEASE } from './naive.ts';
@@ -10,14 +11,17 @@ type Cut = readonly [from: string, to: string];
 
 export interface Defect {
   name: string;
-  /** Whose calls are concerned. */
+  /** The statements whose calls are affected. */
   statements: readonly string[];
-  /** Cut out of a function of the database, or out of the text of a statement in which the first one stands. */
+  /**
+   * Cut out of a function of the database, or out of the text of a statement that contains the
+   * first text.
+   */
   function?: string;
   cuts: readonly Cut[];
 }
 
-/** Whatever it says, it is this. */
+/** Replaces the whole text. */
 const ALL = 'all';
 
 export const defects: readonly Defect[] = [
@@ -272,13 +276,13 @@ export const defects: readonly Defect[] = [
   },
 ];
 
-/** Where one is put. */
+/** Where a defect is put. */
 export interface Defective {
   admin: Queryable;
   rewrite: (text: string) => string;
 }
 
-/** Puts it in place; returns how to take it out. */
+/** Puts a defect in place; returns how to remove it. */
 export async function applyDefect(target: Defective, defect: Defect): Promise<() => Promise<void>> {
   if (defect.function === undefined) return applyToText(target, defect);
   const { rows } = await target.admin.query<{ text: string }>('select pg_get_functiondef($1::regproc) as text', [
@@ -303,6 +307,6 @@ async function applyToText(target: Defective, { name, cuts }: Defect): Promise<(
 function cutOut(text: string, [from, to]: Cut, name: string): string {
   if (to.startsWith(ALL)) return to.slice(ALL.length);
   if (from === ALL) return text.replace(/\$function\$.*\$function\$/s, () => `$function$${to}$function$`);
-  if (!text.includes(from)) throw new Error(`the defect '${name}' does not fit any more: there is no '${from}'`);
+  if (!text.includes(from)) throw new Error(`the defect '${name}' does not fit any more: '${from}' does not exist`);
   return text.replace(from, () => to);
 }

@@ -1,4 +1,4 @@
-/** Rows of the table: the log of events. What fills its outbox are triggers of the other tables. */
+/** Rows of the table: the log of events. Triggers of the other tables fill its outbox. */
 import {
   forgetEvents,
   numberEvents,

@@ -1,4 +1,7 @@
-/** Work on servers, on what their agents report, and on servers with old agents, for the test of a held row. */
+/**
+ * Work on servers, on reports of their agents, and on servers with legacy agents, for the test of a
+ * locked row.
+ */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { HeartbeatMonitor } from '../../lib/control/legacy/heartbeat-monitor.ts';
@@ -55,7 +58,7 @@ export async function serverWorks(t: Test, database: PostgresDatabase): Promise<
         cnapi_server_sysinfo: `server_uuid = '${heldOf(updated)}'`,
       },
       begin: () => {
-        // What comes behind a first one goes in one statement. An agent that is refused sends it again.
+        // Items behind the first one share one statement. A refused agent sends it again.
         const other = randomUUID();
         void servers.recordSysinfo(other, sysinfoOf(other)).catch(() => undefined);
         for (const one of updated)
@@ -110,13 +113,13 @@ export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promis
   await recordSilences(database, cnapiUuid, await stand(back));
   return [
     workOn(silent, {
-      name: 'silences of old agents',
+      name: 'silences of legacy agents',
       holds: holds(silent),
       begin: turns(t, () => recordSilences(database, cnapiUuid, silences)),
       isSo: isIn('unknown'),
     }),
     workOn(back, {
-      name: 'heartbeats of old agents',
+      name: 'heartbeats of legacy agents',
       holds: holds(back),
       begin: () => {
         healthyTimer.start();

@@ -1,4 +1,4 @@
-/** What a test of a held row needs of each piece of work, and what all of them share. */
+/** What a test of a locked row needs for each piece of work, and what all of them share. */
 import type { Test } from 'tap';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -6,23 +6,26 @@ import { silentLogger } from '../../lib/platform/log.ts';
 export const ports = { clock: systemClock, log: silentLogger };
 export const NAMES = ['first', 'held', 'third', 'last'];
 export const HELD = 1;
-/** Of the others; of two in their order the first may hide what the second shows. */
+/**
+ * An error of work on other rows. With an order between two rows, the first error may hide the
+ * second.
+ */
 export const others = <Item>(items: readonly Item[]): Item[] => items.filter((_, n) => n !== HELD);
 export const heldOf = <Item>(items: readonly Item[]): Item => items[HELD] as Item;
 
-/** One piece of work on four objects: begun while a row of the second is held. */
+/** One piece of work on four objects, started while a row of the second is locked. */
 export interface Work {
   name: string;
-  /** Rows that are held, by table: a condition on the table's rows. */
+  /** The rows that are locked, by table: a condition on the table's rows. */
   holds: Record<string, string>;
   begin: () => void;
-  /** The others are done. */
+  /** True when the work on the others is done. */
   isDone: () => Promise<boolean>;
-  /** So is the one that was held. */
+  /** True when the work on the locked one is done too. */
   isWhole: () => Promise<boolean>;
 }
 
-/** Work on four things, told by whether each is done. */
+/** Work on four objects, with a function that tells whether each is done. */
 export function workOn<Thing>(
   things: readonly Thing[],
   work: Pick<Work, 'name' | 'holds' | 'begin'> & { isSo: (thing: Thing) => Promise<boolean> },
@@ -32,7 +35,7 @@ export function workOn<Thing>(
   return { ...rest, isDone: () => areSo(others(things)), isWhole: () => areSo(things) };
 }
 
-/** Does again, as its driver does at its next turn, what was skipped; a turn that fails is repeated. */
+/** Repeats skipped work as its driver does at its next turn. A turn that fails is repeated. */
 export function turns(t: Test, work: () => Promise<unknown>): () => void {
   let isOver = false;
   t.teardown(() => {

@@ -1,6 +1,7 @@
 /**
- * Somebody holds one row of a coordination table, and lets go only at the end: everything that is not about that row goes
- * on (law 9). The drivers and statements of each subsystem work on four objects, of which the second is held.
+ * Another transaction locks one row of a coordination table until the end of the test: all work on
+ * other rows continues (law 9). The drivers and statements of each subsystem work on four objects,
+ * of which the second is locked.
  */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
@@ -108,7 +109,7 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
   return [
     work('accepts', accepted, {
       begin: () => {
-        // What comes behind a first one goes in one statement. An agent that is refused comes again.
+        // Items behind the first one share one statement. A refused agent connects again.
         accept(authority, hello()).catch(() => undefined);
         for (const one of accepted) void patiently(() => accept(authority, again(one)));
       },
@@ -116,7 +117,7 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
     }),
     work('inventories', inventoried, {
       begin: () => {
-        // A link asks again, too.
+        // A link retries, too.
         for (const one of [heldOf(inventoried), ...others(inventoried)])
           void patiently(() => authority.confirmInventory(sessionOf(one)));
       },
@@ -171,8 +172,9 @@ async function taskWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   const instance = await startInstance(t, { database, hub: new MemoryHub() });
   const agents = NAMES.map(() => new FakeAgent());
   for (const agent of agents) await agent.connect(instance);
-  // Whatever their inventories led to is over; a claim under way would take the tasks before one of them is held.
-  await until(() => instance.tasks.stats().inventories + instance.tasks.stats().wanted === 0, 'claims to be over');
+  // The results of their inventories are complete. A claim in progress would take the tasks before
+  // one of them is locked.
+  await until(() => instance.tasks.stats().inventories + instance.tasks.stats().wanted === 0, 'claims to end');
   const given = await Promise.all(
     agents.map((agent) => create(database, agent.serverUuid, { name: 'nop', timeoutMs: 3_600_000 })),
   );
@@ -211,7 +213,7 @@ async function taskWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   ];
 }
 
-/** What earlier sessions were given goes back to the queue: its agents do not know of it. */
+/** Puts tasks of earlier sessions back into the queue, because their agents do not know of them. */
 async function inventoryWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   const run = randomUUID();
   const before = await Promise.all(NAMES.map(() => seat(database)));
@@ -237,7 +239,7 @@ async function inventoryWorks(t: Test, database: PostgresDatabase): Promise<Work
         cnapi_roster_authority: `server_uuid = '${heldOf(before).serverUuid}'`,
       },
       begin: () => {
-        // Two are settled by themselves; what comes behind them goes in one statement.
+        // Two are settled by themselves, and those behind them share one statement.
         const [first, held, third, last] = [...sessions.values()];
         for (const session of [first, third, held, last])
           if (session) reconciler.add(session, { type: 'inventory', epoch: session.epoch, tasks: [] });
@@ -337,7 +339,7 @@ const TABLES = [
 ];
 
 for (const table of TABLES) {
-  t.test(`one row of ${table} is held`, async (t) => {
+  t.test(`with one row of ${table} locked, work on other rows continues`, async (t) => {
     const { url, open } = await freshDatabase(t, { migrations });
     const database = open({ maxConnections: 20 });
     const groups = GROUPS.map((make) => make(t, database));
@@ -351,11 +353,11 @@ for (const table of TABLES) {
         t.equal((await holder.query(`select 1 from ${table} where ${holds[table]} for update`)).rowCount, 1);
     }
     for (const { begin } of works) begin();
-    for (const { name, isDone } of works) await t.resolves(until(isDone, `${name} of the others`), `${name} go on`);
+    for (const { name, isDone } of works) await t.resolves(until(isDone, `${name} of the others`), `${name} continue`);
     const blocked = works.filter(({ holds }) => holds[table] !== undefined);
-    for (const { name, isWhole } of blocked) t.equal(await isWhole(), false, `${name}: the row is held still`);
+    for (const { name, isWhole } of blocked) t.equal(await isWhole(), false, `${name}: the row is still locked`);
     await holder.query('commit');
     for (const { name, isWhole } of works)
-      await t.resolves(until(isWhole, `${name}, all of them`), `${name}: the one that was held is done, too`);
+      await t.resolves(until(isWhole, `all ${name}`), `${name}: the locked one is done too`);
   });
 }

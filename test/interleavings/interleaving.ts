@@ -25,12 +25,12 @@ export interface Interleaving {
   second: Call;
 }
 
-/** What came of one. */
+/** The result of one interleaving. */
 export interface Meeting {
   complaints: readonly string[];
-  /** The first leg was seen to stand where it was to be stopped, at commit: it got there. */
+  /** The first leg was seen to stop at its point; for `commit`, it got there. */
   firstStood: boolean;
-  /** The second one had to wait for the first, or for the same row. */
+  /** The second leg had to wait for the first, or for the same row. */
   secondStood: boolean;
 }
 
@@ -38,11 +38,11 @@ export interface Violation extends Interleaving {
   complaints: readonly string[];
 }
 
-/** Not at once, but one after the other: what is wrong then is no matter of interleavings. */
+/** Not concurrent, but one after the other: a violation then is not a matter of interleavings. */
 export const IN_TURN = 'its end';
 const AT_COMMIT = 'commit';
 const CLOCK_HOLD = `select pg_advisory_xact_lock(${CLOCK_LOCK})`;
-/** Ends a transaction that is not to be kept. */
+/** Ends a transaction that is to be rolled back. */
 const undone = new Error('undone');
 
 export async function interleave(lane: Lane, { world, point, first, second }: Interleaving): Promise<Meeting> {
@@ -65,7 +65,7 @@ interface Outcome {
   errors: string[];
 }
 
-/** A run of one leg: its end, and whether that has come. */
+/** A run of one leg: its end, and whether that has happened. */
 class Running {
   readonly outcome: Promise<Outcome>;
   isOver = false;
@@ -81,11 +81,11 @@ class Running {
       });
   }
 
-  /** Until it has ended, or stands at a lock: true then. */
+  /** Waits until the leg has ended or waits for a lock; true if it waits. */
   async stands(lane: Lane, leg: Leg): Promise<boolean> {
     while (!this.isOver) {
       if (await lane.isWaiting(leg)) return true;
-      // Whoever asks all the time takes from the legs what they need to get there.
+      // Polling without pauses would take time from the legs.
       await sleep(1);
     }
     return false;
@@ -112,7 +112,7 @@ async function behindHold(lane: Lane, hold: string, one: Prepared, two: Prepared
   return { outcomes: await Promise.all([first.outcome, second.outcome]), firstStood, secondStood };
 }
 
-/** A first leg that fails cannot commit; the second one is run all the same. */
+/** A first leg that fails cannot commit; the second one still runs. */
 async function aroundCommit(lane: Lane, one: Prepared, two: Prepared): Promise<Together> {
   const second: { running?: Running; stood?: boolean } = {};
   const own = await lane.one
@@ -131,11 +131,11 @@ async function aroundCommit(lane: Lane, one: Prepared, two: Prepared): Promise<T
 /** What a call does alone in a world, and where a first leg can be stopped in it. */
 export interface Footprint {
   stops: string[];
-  /** Of the product, by what the statement does with them. */
+  /** Tables of the product, by what the statement does with them. */
   reads: Set<string>;
   locks: Set<string>;
   writes: Set<string>;
-  /** It changed some row. */
+  /** True if it changed a row. */
   hasEffect: boolean;
 }
 
@@ -211,21 +211,21 @@ async function undo(lane: Lane, work: (connection: Queryable) => Promise<void>):
     });
 }
 
-/** The statement that takes the lock; the two points that need none stand for themselves. */
+/** The statement that takes the lock. The two points that need none stand for themselves. */
 function holdSql(lane: Lane, name: WorldName, point: string): string {
   if (point === AT_COMMIT || point === IN_TURN) return point;
   const hold = point === 'clock' ? CLOCK_HOLD : stillWorld(lane, name).holds[point];
-  if (hold === undefined) throw new Error(`${name}: nothing to hold by the name of ${point}`);
+  if (hold === undefined) throw new Error(`${name}: no row to lock has the name ${point}`);
   return hold;
 }
 
 function stillWorld(lane: Lane, name: WorldName) {
   const world = lane.worlds.get(name);
-  if (world === undefined) throw new Error(`no world ${name}`);
+  if (world === undefined) throw new Error(`there is no world ${name}`);
   return world;
 }
 
-/** As one of two legs sees it. */
+/** The world as one of the two legs sees it. */
 export function worldOf(lane: Lane, name: WorldName, isReversed = false): World {
   return {
     ...stillWorld(lane, name),
@@ -234,7 +234,7 @@ export function worldOf(lane: Lane, name: WorldName, isReversed = false): World 
   };
 }
 
-/** What was told to two callers and is only one's. */
+/** Results that were given to both callers although only one may have them. */
 function twice(told: readonly string[]): string[] {
   return told.filter((one, n) => told.indexOf(one) < n).map((one) => `two callers were told of ${one}`);
 }

@@ -8,7 +8,10 @@
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { complaintsSql } from '../control/waitlist/support/waitlist-database.ts';
 
-/** Neither saw the other; that their spans overlap follows from it, and is quick to ask. `a` and `b` are entries of logs. */
+/**
+ * Neither saw the other. Then their spans overlap, which is quick to test. `a` and `b` are entries
+ * of logs.
+ */
 const unserialised = (a: string, b: string): string =>
   `${a}.xid <> ${b}.xid and ${a}.span && ${b}.span
    and not pg_visible_in_snapshot(${a}.xid, ${b}.seen) and not pg_visible_in_snapshot(${b}.xid, ${a}.seen)`;
@@ -19,11 +22,14 @@ const lastSeen = (log: string, key: string, by: string): string => `(
     where e.key = ${key} and (e.xid = ${by}.xid and e.id < ${by}.id or pg_visible_in_snapshot(e.xid, ${by}.seen))
     order by e.id desc limit 1)`;
 
-/** Changes of a roster row that end whatever was fenced by it. */
+/** Changes of a roster row that end everything that was fenced by it. */
 const CHANGES_HANDS = `((r.was).run is distinct from (r.now).run or (r.was).epoch is distinct from (r.now).epoch
   or (r.was).status is distinct from (r.now).status)`;
 
-/** I2. Epochs only rise; one verdict an epoch, by whoever it was; verdicts on ownerless rows need a dead run. */
+/**
+ * I2. Epochs only rise; there is one status change to unknown per epoch, by any instance; those of
+ * ownerless rows need a dead run.
+ */
 const roster: Record<string, string> = {
   'an epoch fell': `
     select (r.now).server_uuid::text || ' from ' || (r.was).epoch || ' to ' || (r.now).epoch from lab.roster_authority_log r
@@ -70,7 +76,10 @@ const roster: Record<string, string> = {
       where h.status <> a.status`,
 };
 
-/** I2: a death is final and of a beat that stood still; sightings, whoever outranks them. */
+/**
+ * I2: a death is final and needs a beat that did not move; legacy heartbeats do not outrank a
+ * session.
+ */
 const instances: Record<string, string> = {
   'a dead run came back, or beat, or was drained': `
     select n.key::text from lab.instances_log n
@@ -170,7 +179,7 @@ const tasks: Record<string, string> = {
       where t.id > $1 and (t.was).id is null and (w.now).status is distinct from (w.was).status and ${unserialised('t', 'w')}`,
 };
 
-/** I4. One active ticket, in order; ended tickets stay as they are. */
+/** I4. One active ticket, in order; ended tickets do not change. */
 const tickets: Record<string, string> = {
   'of the waitlist': complaintsSql,
   'a ticket became active before one that was ahead of it': `
@@ -204,7 +213,7 @@ const all = Object.entries(invariants)
   .map(([name, sql]) => `select '${name}: ' || complaint from (${sql}) as q (complaint)`)
   .join('\nunion all\n');
 
-/** What is wrong with what has happened since this entry of the log, a line each. */
+/** The violations since this entry of the log, a line each. */
 export async function complaintsSince(database: Queryable, entry: number): Promise<string[]> {
   const { rows } = await database.query<{ complaint: string }>(`select * from (${all}) as q (complaint)`, [entry], {
     name: 'complaints',

@@ -1,6 +1,6 @@
 /**
- * What the clients of the random mix act on: the rows as they were read a moment ago, all together. It is out of date as
- * soon as it is there, for sixteen clients at once; that is what makes them meet.
+ * What the clients of the random mix act on: all rows as they were read a moment ago. For sixteen
+ * clients at once this is already out of date, which makes them conflict.
  */
 import { randomUUID } from 'node:crypto';
 import type { Writer } from '../../lib/control/roster/roster-store.ts';
@@ -16,7 +16,7 @@ export interface Knowledge {
   seats: Seat[];
   tasks: KnownTask[];
   tickets: { uuid: string; status: string; isDue: boolean }[];
-  /** Servers whose document is gone. */
+  /** Servers whose document was deleted. */
   removed: string[];
 }
 
@@ -27,7 +27,7 @@ interface KnownTask extends InheritedRow {
 
 const MAX_TASKS = 200;
 const MAX_TICKETS = 100;
-/** Few enough that clients meet. */
+/** Few enough that clients conflict. */
 const QUEUES = 4;
 const SERVERS_AT_ONCE = 3;
 
@@ -111,7 +111,7 @@ async function readTickets(database: Queryable): Promise<Knowledge['tickets']> {
   return rows;
 }
 
-/** The world as one client sees it in one moment; `fraction` is its chance. */
+/** The world as one client sees it at one moment; `fraction` is its probability. */
 export function worldFrom(known: Knowledge, fraction: () => number): World {
   const pick = <Item>(items: readonly Item[]): Item | undefined => items[Math.floor(fraction() * items.length)];
   const nobody: Writer = { cnapiUuid: randomUUID(), run: randomUUID() };
@@ -145,7 +145,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
   };
 }
 
-/** An ended one now and then: who comes late asks for it as well. */
+/** Sometimes a ticket that has ended: a late client asks for it as well. */
 function isTicket({ status, isDue }: Knowledge['tickets'][number], kind: TicketKind): boolean {
   return kind === 'due' ? isDue : kind === 'next' ? status === 'queued' : status !== 'queued';
 }

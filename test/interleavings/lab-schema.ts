@@ -1,11 +1,11 @@
 /**
- * What the laboratory adds to a database under test: a log of every change to the rows of coordination, which says what
- * each transaction could see when it wrote; what callers knew when they wrote (`lab.intents`); and a `cnapi_now()` at which
- * the first of two legs can be stopped, between what a statement has found and what it writes.
+ * What the tests add to a database: a log of every change to coordination rows, with what each
+ * transaction could see when it wrote; what callers knew when they wrote (`lab.intents`); and a
+ * `cnapi_now()` at which the first of two legs can be stopped, between reading and writing.
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 
-/** Whoever holds this lock stops what calls `cnapi_now()` on a connection with `lab.stops` on. */
+/** The holder of this lock stops calls of `cnapi_now()` on connections with `lab.stops` on. */
 export const CLOCK_LOCK = 77;
 
 /** Logged tables, and the column that names a row's subject. */
@@ -20,8 +20,9 @@ const LOGGED = {
 const logOf = (table: string): string => `lab.${table.replace('cnapi_', '')}_log`;
 
 /**
- * A change is numbered while its row is locked, so that the numbers of one row's changes are in the order of their commits.
- * `seen` is read by the trigger itself, after all waits: what had been committed when the row was written.
+ * A change is numbered while its row is locked, so the numbers of one row's changes have the order
+ * of their commits. The trigger itself reads `seen`, after all waits: what had been committed when
+ * the row was written.
  */
 function logSql(table: string, key: string): string {
   const log = logOf(table);
@@ -73,7 +74,10 @@ export async function installLab(database: Queryable): Promise<void> {
   await database.query(LAB);
 }
 
-/** From here on counts what happens; what stands is the first entry of each row's log. Returns the last one of these. */
+/**
+ * Events count from here on; the present state is the first entry of each row's log. Returns the
+ * last of these entries.
+ */
 export async function beginLog(database: Queryable): Promise<number> {
   const parts = Object.entries(LOGGED).map(
     ([table, key]) =>
@@ -88,9 +92,9 @@ export interface Intent {
   kind: 'verdict' | 'silence' | 'lapse' | 'probe' | 'renewal';
   /** The server, or the run that lapsed. */
   subject: string;
-  /** The run of a verdict, or the one before a new run, or the incarnation of a probe. */
+  /** The run of a session loss, or the run before a new one, or the incarnation of a probe. */
   run?: string;
-  /** The epoch of a verdict, or the beat of a lapse. */
+  /** The epoch of a session loss, or the beat of a lapse. */
   number?: number;
   sightings?: number;
 }

@@ -1,6 +1,7 @@
 /**
- * One database with its worlds, and five sessions in it: two legs, the third one that holds what a leg is to wait for, one
- * that observes who waits, and one that puts the world back. Pairs of a lane run one after the other; lanes run at once.
+ * One database with its worlds, and five sessions in it: two legs, a third that holds the lock a
+ * leg waits for, one that observes which sessions wait, and one that restores the world. Pairs of a
+ * lane run one after the other; lanes run in parallel.
  */
 import pg from 'pg';
 import { migrations } from '../../lib/control/core.ts';
@@ -13,11 +14,16 @@ import { freshDatabase, type Teardown } from '../support/postgres.ts';
 import { beginLog, type Intent, installLab, intentsSql } from './lab-schema.ts';
 import { buildWorld, type StillWorld, WORLD_NAMES, type WorldName } from './worlds.ts';
 
-/** As with many rows: a handful would be scanned, and locked in the order they lie in. */
+/**
+ * Plans as with many rows: with a handful, Postgres would scan them and lock them in their physical
+ * order.
+ */
 const PLANS = '-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off';
-/** Nothing is to fail for the machine's being slow. */
+/** Nothing may fail because the machine is slow. */
 const PATIENT = { statementTimeoutMs: HANG_MS, lockTimeoutMs: HANG_MS };
-/** Every so many pairs the tables are vacuumed: each leaves all rows of a world dead. */
+/**
+ * After this many pairs the tables are vacuumed, because each pair leaves all rows of a world dead.
+ */
 const VACUUM_EVERY = 40;
 
 export interface Leg extends Queryable {
@@ -30,7 +36,7 @@ export class Lane {
   readonly two: Leg;
   readonly admin: PostgresDatabase;
   readonly holder: pg.Client;
-  /** Of its database, without the settings of the legs. */
+  /** The URL of its database, without the settings of the legs. */
   readonly url: string;
   readonly worlds = new Map<WorldName, StillWorld>();
   /** How a deliberate defect changes the text of a statement on its way. */
@@ -84,7 +90,7 @@ export class Lane {
     return lane;
   }
 
-  /** Puts a world back, and begins the log anew; what the callers know goes in with it. */
+  /** Restores a world and starts a new log, with what the callers know. */
   async reset(world: WorldName, intents: readonly Intent[]): Promise<void> {
     this.#resets += 1;
     if (this.#resets % VACUUM_EVERY === 0) await this.admin.query('vacuum');
@@ -109,7 +115,7 @@ export class Lane {
     return this.#begunAt.get(world) ?? 0;
   }
 
-  /** Whether a leg stands at a lock. */
+  /** Whether a leg waits for a lock. */
   async isWaiting({ name }: Leg): Promise<boolean> {
     const { rows } = await this.#observer.query({
       name: 'waiting',
@@ -138,7 +144,7 @@ export class Lane {
          and relname not in ('cnapi_migrations', 'cnapi_buckets', 'cnapi_chores', 'cnapi_event_log')
        group by nspname, relname`,
     );
-    // The log's position goes back with its rows, and is never gone.
+    // The log's position is restored with its rows, so it always exists.
     const emptied = tables.filter(({ copy }) => copy !== 'cnapi_event_numberings');
     for (const name of names) {
       await this.admin.query(emptied.map((table) => `delete from ${table.name};`).join('\n'));
@@ -149,12 +155,12 @@ export class Lane {
   }
 }
 
-/** The same, with the texts of statements changed on their way. */
+/** The same database, with the texts of statements changed on their way. */
 export function rewriting(queryable: Queryable, rewrite: (text: string) => string): Queryable {
   return {
     query: (text, values, options = {}) => {
       const changed = rewrite(text);
-      // A statement that was changed goes under no name: one name, one text.
+      // A changed statement has no name, because one name stands for one text.
       return queryable.query(changed, values, changed === text ? options : {});
     },
   };
@@ -163,11 +169,11 @@ export function rewriting(queryable: Queryable, rewrite: (text: string) => strin
 interface SavedTable {
   name: string;
   copy: string;
-  /** But for those that the database computes. */
+  /** All columns except those that the database computes. */
   columns: string;
 }
 
-/** A copy of all rows, and a function that brings it back. */
+/** A copy of all rows, and a function that restores it. */
 function saveSql(world: WorldName, tables: readonly SavedTable[]): string {
   const back = tables.map(
     ({ name, copy, columns }) => `delete from ${name};

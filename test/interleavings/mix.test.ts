@@ -1,7 +1,8 @@
 /**
- * A minute of all statements at random by sixteen clients, all invariants asked meanwhile and afterwards, and in the end
- * everything has its end. INTERLEAVINGS_SEED and INTERLEAVINGS_SECONDS choose; INTERLEAVINGS_DEFECT puts the deliberate
- * defect of that name in place, and then it is to fail.
+ * A minute of all statements at random by sixteen clients, with all invariants checked meanwhile
+ * and afterwards, until everything accepted has ended. INTERLEAVINGS_SEED and INTERLEAVINGS_SECONDS
+ * choose; INTERLEAVINGS_DEFECT adds the deliberate defect of that name, and then the test should
+ * fail.
  */
 import { randomInt, randomUUID } from 'node:crypto';
 import t from 'tap';
@@ -23,14 +24,14 @@ import { writingCalls } from './statements.ts';
 
 const SERVERS = 6;
 const RUNS = 4;
-/** From so many on, the rarest call is expected sixteen times. */
+/** With this many calls or more, the rarest is expected sixteen times. */
 const ENOUGH_CALLS = 20_000;
 const seed = Number(process.env.INTERLEAVINGS_SEED ?? randomInt(1_000_000));
 const seconds = Number(process.env.INTERLEAVINGS_SECONDS ?? 60);
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test(`${CLIENTS} clients for ${seconds} s, seed ${seed}`, async (t) => {
+t.test(`${CLIENTS} clients for ${seconds} s break no invariant, seed ${seed}`, async (t) => {
   const { database, open } = await freshDatabase(t, { migrations });
   await installLab(database);
   await database.query(fastClock);
@@ -66,8 +67,8 @@ t.test(`${CLIENTS} clients for ${seconds} s, seed ${seed}`, async (t) => {
   t.comment(JSON.stringify(Object.fromEntries(mix.counts)));
   t.same(mix.violations, []);
   t.same(await complaintsSince(checker, begunAt), []);
-  t.equal(settled?.mended, 0, 'no queue had to be mended');
+  t.equal(settled?.mended, 0, 'no queue had to be repaired');
   const neverMade = writingCalls.map(({ name }) => name).filter((name) => !mix.counts.has(name));
-  if (calls < ENOUGH_CALLS) t.comment(`never made, in so few calls: ${neverMade.join(', ') || 'none'}`);
+  if (calls < ENOUGH_CALLS) t.comment(`never called, with so few calls: ${neverMade.join(', ') || 'none'}`);
   else t.same(neverMade, [], 'each call was made');
 });

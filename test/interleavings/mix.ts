@@ -1,6 +1,7 @@
 /**
- * Sixteen clients who make all calls of the table at random on the same few rows, on a database whose clock runs so fast
- * that what takes hours and days falls due within seconds; and the invariants asked while they do.
+ * Sixteen clients that make all calls of the table at random on the same few rows, and the
+ * invariants checked meanwhile. The database's clock runs so fast that times of hours and days are
+ * due within seconds.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Servers } from '../../lib/control/servers/servers.ts';
@@ -15,9 +16,9 @@ import type { Call } from './statement.ts';
 import { writingCalls } from './statements.ts';
 
 export interface MixOptions {
-  /** For the clients' statements. */
+  /** Connections for the clients' statements. */
   clients: Queryable;
-  /** For reading what they know, and for what keeps the world going. */
+  /** For reading what clients know, and for maintaining the world. */
   keeper: Database;
   /** For the invariants. */
   checker: Queryable;
@@ -27,11 +28,11 @@ export interface MixOptions {
 }
 
 export const CLIENTS = 16;
-/** Half an hour of the database's goes by in a second. */
+/** Half an hour of the database's time passes in a second. */
 const CLOCK_SPEED = 1800;
 const READ_EVERY_MS = 10;
 const CHECK_EVERY_MS = 3_000;
-/** Beyond that nobody would meet anybody. */
+/** Beyond that, clients would hardly conflict. */
 const MOST_QUEUED = 60;
 const MOST_WAITING = 40;
 const MOST_RUNS = 6;
@@ -47,7 +48,7 @@ $$`;
 
 export class Mix {
   readonly violations: string[] = [];
-  /** Of each call, how often it was made. */
+  /** How often each call was made. */
   readonly counts = new Map<string, number>();
   checks = 0;
   readonly #options: MixOptions;
@@ -59,7 +60,7 @@ export class Mix {
     this.#options = options;
   }
 
-  /** Until the time is over, or too much is wrong. */
+  /** Runs until the time is over or there are too many violations. */
   async run(): Promise<void> {
     const { keeper, servers, runMs } = this.#options;
     this.#known = await readKnowledge(keeper, servers);
@@ -99,14 +100,14 @@ export class Mix {
     }
   }
 
-  /** Some servers' agents are of the older kind: sessions come from them now and then only. */
+  /** Some servers have legacy agents: they get sessions only now and then. */
   #knownTo({ statement }: Call, fraction: () => number): Knowledge {
     const known = this.#known as Knowledge;
     const isRare = statement.startsWith('accept') && fraction() < 0.9;
     return isRare ? { ...known, seats: known.seats.slice(OLD_SERVERS) } : known;
   }
 
-  /** By weight; what there is enough of is not made. */
+  /** Chooses by weight; objects of which there are enough are not created. */
   #choose(fraction: () => number): Call {
     const { tasks, tickets, live } = this.#known as Knowledge;
     const isEnough: Record<string, boolean> = {
@@ -129,7 +130,7 @@ export class Mix {
     }
   }
 
-  /** What clients know; and servers that were removed come again. */
+  /** What clients know; removed servers are created again. */
   async #keepReading(): Promise<void> {
     const { keeper, servers } = this.#options;
     const documents = new Servers({ database: keeper, clock: systemClock, log: silentLogger, datacenter: 'dc' });
@@ -141,7 +142,7 @@ export class Mix {
     await documents.stop();
   }
 
-  /** What was still uncommitted at the check before is looked at again. */
+  /** Transactions that were uncommitted at the previous check are checked again. */
   async #keepChecking(): Promise<void> {
     const { checker } = this.#options;
     let [from, last] = [0, 0];

@@ -1,9 +1,13 @@
 /**
- * Accept, claim and release as one writes them who trusts a statement to see one moment: the guard is read in a CTE, the row
- * is written by what that found. Deliberate defects, in a test's database only; `defects.ts` puts them in place.
+ * Accept, claim and release as written by someone who trusts a statement to see one moment: a CTE
+ * reads the guard, and the row is written by its result. Deliberate defects, in a test's database
+ * only; `defects.ts` applies them.
  */
 
-/** In place of the text of `acceptSessions`. Its last parameters stand at the end only to be of a known type. */
+/**
+ * Replaces the text of `acceptSessions`. Its last parameters are at the end only to have a known
+ * type.
+ */
 export const NAIVE_ACCEPT = `
   with hello as (
     select * from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[], $5::uuid[])
@@ -32,7 +36,7 @@ export const NAIVE_ACCEPT = `
   select accepted.server_uuid, accepted.epoch, before.run as previous_run, false as is_alternating
   from accepted left join before using (server_uuid)`;
 
-/** In place of the body of \`cnapi_claim_for_sessions\`; no bounds, no cancels. */
+/** Replaces the body of \`cnapi_claim_for_sessions\`; without limits and cancels. */
 export const NAIVE_CLAIM = `
 #variable_conflict use_column
 begin
@@ -52,7 +56,10 @@ begin
       returning 'send', t.id, t.server_uuid, t.attempt, t.epoch, t.params_bytes;
 end`;
 
-/** In place of the body of \`cnapi_release_ticket\`: finishes the ticket and activates the next one in one statement. */
+/**
+ * Replaces the body of \`cnapi_release_ticket\`: finishes the ticket and activates the next one in
+ * one statement.
+ */
 export const NAIVE_RELEASE = `
 #variable_conflict use_column
 begin

@@ -1,6 +1,7 @@
 /**
- * Each pair of statements that can touch the same rows, at once, in both orders, the first one stopped wherever it can be;
- * afterwards I2, I3 and I4 hold, nobody failed, and no two callers were told what is one's.
+ * Each pair of statements that can touch the same rows, at once, in both orders, with the first one
+ * stopped wherever possible. Afterwards I2, I3 and I4 hold, no call has failed, and no two callers
+ * were given what only one may have.
  */
 import { performance } from 'node:perf_hooks';
 import t from 'tap';
@@ -11,17 +12,17 @@ import type { Call } from './statement.ts';
 import { statements, writingCalls } from './statements.ts';
 
 const LANES = 3;
-/** Fewer would mean that the plan has lost what it was made for. */
+/** Fewer would mean that the plan no longer serves its purpose. */
 const LEAST_INTERLEAVINGS = 5_000;
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('all pairs', async (t) => {
+t.test('all pairs of statements keep the invariants in both orders', async (t) => {
   const startedAt = performance.now();
   const lanes = await Promise.all(Array.from({ length: LANES }, () => Lane.open(t)));
   const footprints = await surveyAll(lanes, writingCalls);
   for (const { name } of writingCalls.filter((call) => !hasEffect(footprints, call)))
-    t.ok(WITHOUT_EFFECT.includes(name), `${name}: it changes something in some world, or it proves nothing`);
+    t.ok(WITHOUT_EFFECT.includes(name), `${name}: it changes something in a world, otherwise it proves nothing`);
   const interleavings = planPairs(footprints);
   const plannedAt = performance.now();
   const { violations, notStopped, waited } = await runPairs(lanes, interleavings);
@@ -39,18 +40,21 @@ t.test('all pairs', async (t) => {
   t.same(
     notStopped.map(({ world, point, first }) => `${world}: ${first.name} at ${point}`),
     [],
-    'each first leg stood',
+    'each first leg stopped at its point',
   );
   for (const violation of violations.slice(0, 20)) t.fail(sentence(violation));
   t.equal(violations.length, 0);
 });
 
-/** Refused in every world, and meant to be: an old agent cannot be asked. Or it changes what no other statement decides by. */
+/**
+ * Refused in every world, as intended: a legacy agent cannot be asked. Or it changes something that
+ * no other statement depends on.
+ */
 const WITHOUT_EFFECT = [
   'cancelTask: posted',
-  // A sequence, and no row.
+  // A sequence, not a row.
   'advanceTicks: from the first tick',
-  // Rows that are none of coordination, and are not counted: what they do is test/control/events' to show.
+  // Not coordination rows, so they are not counted; test/control/events tests these statements.
   'numberEvents: what was told',
   'trimEvents: all but one',
   'forgetEvents: of today',

@@ -1,4 +1,4 @@
-/** Which pairs there are: computed from what each call was seen to do alone in each world. */
+/** The list of pairs, computed from what each call did alone in each world. */
 import { type Footprint, type Interleaving, interleave, survey, type Violation } from './interleaving.ts';
 import type { Lane } from './lane.ts';
 import type { Call } from './statement.ts';
@@ -6,7 +6,7 @@ import { WORLD_NAMES, WORLDS, type WorldName } from './worlds.ts';
 
 export type Footprints = ReadonlyMap<WorldName, ReadonlyMap<Call, Footprint>>;
 
-/** Each call in each world, the work divided among the lanes. */
+/** Runs each call in each world, divided among the lanes. */
 export async function surveyAll(
   lanes: readonly Lane[],
   calls: readonly Call[],
@@ -21,7 +21,10 @@ export async function surveyAll(
   return found;
 }
 
-/** All interleavings of calls that can touch the same rows, one of them changing them, in both orders. */
+/**
+ * All interleavings of calls that can touch the same rows, one of them changing them, in both
+ * orders.
+ */
 export function planPairs(footprints: Footprints): Interleaving[] {
   return [...footprints].flatMap(([world, calls]) =>
     [...calls].flatMap(([first, one]) =>
@@ -32,7 +35,7 @@ export function planPairs(footprints: Footprints): Interleaving[] {
   );
 }
 
-/** At a table of these that one locks or writes and the other reads, locks or writes. */
+/** At a table of these that one call locks or writes and the other reads, locks or writes. */
 function doMeet(tables: readonly string[], one: Footprint, two: Footprint): boolean {
   const holds = ({ locks, writes }: Footprint, table: string) => locks.has(table) || writes.has(table);
   const touches = (footprint: Footprint, table: string) => holds(footprint, table) || footprint.reads.has(table);
@@ -43,13 +46,13 @@ function doMeet(tables: readonly string[], one: Footprint, two: Footprint): bool
 
 export interface Result {
   violations: Violation[];
-  /** First legs that were not seen to stand where they were to be stopped. */
+  /** First legs that were not seen to stop at their point. */
   notStopped: Interleaving[];
   /** Second legs that had to wait. */
   waited: number;
 }
 
-/** Runs them, divided among the lanes; ends early when `isEnough` says so. */
+/** Runs them, divided among the lanes; ends early when `isEnough` returns true. */
 export async function runPairs(
   lanes: readonly Lane[],
   pairs: readonly Interleaving[],
@@ -66,7 +69,7 @@ export async function runPairs(
   return result;
 }
 
-/** In an order without meaning, always the same: what is of one kind does not all come last. */
+/** A fixed arbitrary order, so that pairs of one kind do not all come last. */
 function mixed<Item>(items: readonly Item[]): Item[] {
   const STEP = 7919;
   return items

@@ -1,4 +1,4 @@
-/** Rows of the table: instances, the roster, sightings of old agents, servers. */
+/** Rows of the table: instances, the roster, heartbeats of legacy agents, servers. */
 
 import {
   forgetSightings,
@@ -59,7 +59,7 @@ const held = ({ serverUuid, run, epoch }: Session) => ({ serverUuid, run, epoch 
 const epochOf = (serverUuid: string, accepted: Accepted) => `epoch ${accepted.epoch} of ${serverUuid}`;
 const about = (kind: 'verdict' | 'renewal', rows: readonly HeldRow[]): Intent[] =>
   rows.map(({ serverUuid, run, epoch }) => ({ kind, subject: serverUuid, run, number: epoch }));
-/** Who is told that his verdict on an epoch applied is the only one. */
+/** Only one caller may be told that its status change for an epoch was applied. */
 const applied = (servers: readonly string[], rows: readonly { serverUuid: string; epoch: number }[]): string[] =>
   rows
     .filter(({ serverUuid }) => servers.includes(serverUuid))

@@ -1,4 +1,7 @@
-/** The faults are over: agents are connected, everybody does his work, and all that was accepted comes to its end. */
+/**
+ * The faults are over: agents are connected, all clients do their work, and everything accepted
+ * comes to its end.
+ */
 import { randomUUID } from 'node:crypto';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/roster-store.ts';
@@ -14,7 +17,7 @@ import type { Seat, Session } from './statement.ts';
 const PATIENCE_MS = 3_600_000;
 const MOST_ROUNDS = 500;
 
-/** @throws when there is no end to it */
+/** @throws if it does not end */
 export async function settle(database: Queryable, seats: readonly Seat[]): Promise<{ rounds: number; mended: number }> {
   const sessions = await connectAll(database, seats);
   const { queues } = await repairQueues(database, 1_000);
@@ -36,7 +39,7 @@ async function connectAll(database: Queryable, seats: readonly Seat[]): Promise<
     const hello = { ...seat, incarnation: randomUUID(), conn: 1, journalId: randomUUID() };
     await recordIntents(database, [{ kind: 'probe', subject: seat.serverUuid, run: seat.incarnation }]);
     const accepted = (await acceptSessions(database, writer, [hello], seat.incarnation)).get(seat.serverUuid);
-    if (accepted === undefined) throw new Error(`${seat.serverUuid} is not let in`);
+    if (accepted === undefined) throw new Error(`${seat.serverUuid} is not accepted`);
     sessions.push({ ...hello, run: writer.run, epoch: accepted.epoch, isRunning: true });
   }
   await recordInventories(database, sessions);

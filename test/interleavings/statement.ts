@@ -1,7 +1,8 @@
 /**
- * What the table of statements is made of. A row names an exported function of a store and says how it is called in a
- * world: its arguments, what its caller knows when it calls (`intents`), and what its answer tells him and may tell nobody
- * else (`told`). The harness runs pairs of them in prepared worlds, the random mix runs all of them in one that changes.
+ * The types of the table of statements. A row names an exported function of a store and says how it
+ * is called in a world: its arguments, what its caller knows at the time (`intents`), and which
+ * parts of its answer only one caller may be given (`told`). The harness runs pairs of them in
+ * prepared worlds; the random mix runs all of them in one changing world.
  */
 
 import type { Writer } from '../../lib/control/roster/roster-store.ts';
@@ -12,7 +13,7 @@ import type { Intent } from './lab-schema.ts';
 /** What is known of a server and its agent; it may be out of date. */
 export interface Seat {
   serverUuid: string;
-  /** Null where no run has authority. */
+  /** Null if no run has authority. */
   run: string | null;
   epoch: number;
   isRunning: boolean;
@@ -44,35 +45,41 @@ export type TicketKind = 'active' | 'next' | 'single' | 'due';
 export type QueueKind = 'calm' | 'single' | 'new';
 
 export interface World {
-  /** Live runs of two instances, a dead one, and the run under which the dead one goes on. */
+  /** Live runs of two instances, a dead one, and the run under which the dead one continues. */
   me: Writer;
   other: Writer;
   gone: Writer;
   renewed: string;
-  /** The run's beat as it was last seen. */
+  /** The run's beat when it was last seen. */
   beatOf(run: string): number;
   isDead(run: string): boolean;
-  /** Of several servers; and of one that most single questions are about. */
+  /** Several servers, and the one that most single calls are about. */
   seats: readonly Seat[];
   seat: Seat;
   tasks(kind: TaskKind): readonly InheritedRow[];
-  /** The one of `seat`. */
+  /** The task of `seat`. */
   task(kind: TaskKind): InheritedRow | undefined;
   ticket(kind: TicketKind): string | undefined;
   queue(kind: QueueKind): { serverUuid: string; scope: string; id: string } | undefined;
-  /** The items as they are, or the other way round for the second of two legs: who locks in no order of his own is found out. */
+  /**
+   * The items in order, or reversed for the second of two legs: this detects statements that lock
+   * without an order of their own.
+   */
   inOrder<Item>(items: readonly Item[]): Item[];
   uuid(): string;
 }
 
 export interface CallOf<Args extends unknown[], Result> {
-  /** Undefined: there is nothing in this world to call it for. */
+  /** Undefined if this world has nothing to call it for. */
   args(world: World): Args | undefined;
   intents?(...args: Args): Intent[];
   told?(result: Result, ...args: Args): string[];
-  /** What its caller did just before, each statement by itself: nobody who began earlier has seen it. */
+  /**
+   * What its caller did just before, each statement by itself: no transaction that began earlier
+   * has seen it.
+   */
   before?(database: Queryable, ...args: Args): Promise<unknown>;
-  /** How often the random mix makes this call, against 10 for others. */
+  /** How often the random mix makes this call, compared with 10 for others. */
   weight?: number;
 }
 
@@ -86,7 +93,7 @@ export interface Call {
   name: string;
   statement: string;
   weight: number;
-  /** Tables that it reads for a hint in its answer: nothing that it writes hangs on them. */
+  /** Tables that it reads for a hint in its answer: nothing that it writes depends on them. */
   hints: readonly string[];
   prepare(world: World): Prepared | undefined;
 }
@@ -97,7 +104,7 @@ export interface Statement {
   name: string;
   /** The store's export itself. */
   run: unknown;
-  /** It changes nothing and locks nothing; checked in a read-only transaction. */
+  /** It changes nothing and locks nothing, which is checked in a read-only transaction. */
   isReadOnly: boolean;
   calls: readonly Call[];
 }
@@ -143,7 +150,7 @@ function toCalls<Args extends unknown[] | [], Result>(
   }));
 }
 
-/** Undefined for none: there is nothing to call a statement for. */
+/** Undefined for an empty list: there is nothing to call a statement for. */
 export function some<Item>(items: readonly Item[]): Item[] | undefined {
   return items.length === 0 ? undefined : [...items];
 }

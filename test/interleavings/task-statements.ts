@@ -1,4 +1,4 @@
-/** Rows of the table: tasks, posts to old agents, tickets. */
+/** Rows of the table: tasks, posts to legacy agents, tickets. */
 import {
   type ClaimingSession,
   claimTasks,
@@ -40,7 +40,10 @@ import {
 import { createTaskUnderTicket } from '../../lib/control/tasks/ticketed-store.ts';
 import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';
 
-/** Long enough for a world to be used throughout a run of all pairs; what is due there is so by hours. */
+/**
+ * Long enough for a world to be used for a whole run of all pairs; anything due there is due by
+ * hours.
+ */
 export const PATIENCE_MS = 3_600_000;
 const ROOM: PostRoom = { posts: 100, bytes: 1_000_000 };
 
@@ -122,7 +125,7 @@ const cancel = (kind: TaskKind): CallOf<[string], Awaited<ReturnType<typeof canc
   weight: 5,
 });
 
-/** Whose authority the server is, to tell him. */
+/** The holder of the server's authority, which is to be told. */
 const TO_TELL = { hints: ['cnapi_roster_authority'] };
 
 const tasks: Statement[] = [

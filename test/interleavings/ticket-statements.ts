@@ -36,7 +36,7 @@ import {
   writes,
 } from './statement.ts';
 
-/** Each change of a ticket is told to one caller. */
+/** Each change of a ticket is reported to one caller. */
 const moves = (moved: readonly MovedTicket[]): string[] =>
   moved.map(({ uuid, status }) => `ticket ${uuid} became ${status}`);
 

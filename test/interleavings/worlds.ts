@@ -1,6 +1,7 @@
 /**
- * The worlds that pairs meet in, built by the product's own statements. Each has three servers, so that sets of rows have an
- * order to be locked in, and of each kind of task one for each; what is due in a world is so by hours.
+ * The worlds in which pairs run, built by the product's own statements. Each has three servers, so
+ * that there is an order for locking sets of rows, and for each server a task of every kind.
+ * Anything due in a world is due by hours.
  */
 import { randomUUID } from 'node:crypto';
 import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
@@ -19,8 +20,9 @@ import { add, addOne, backdate, bounds, newTicket, type Place } from '../control
 import type { QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
 
 /**
- * Each world, and the tables whose rows stand differently in it: pairs that meet on others meet in the same way in another
- * world. Of tasks, only whoever looks at the roster as well is concerned by how that stands.
+ * Each world, and the tables whose rows differ in it: pairs that conflict in other tables do so in
+ * another world in the same way. Of the statements on tasks, only those that read the roster depend
+ * on its state.
  */
 export const WORLDS = {
   linked: [
@@ -42,11 +44,11 @@ export const WORLDS = {
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
 
-/** What is the same in each leg; `inOrder` is added by the harness. */
+/** What is the same in each leg; the harness adds `inOrder`. */
 export type StillWorld = Omit<World, 'inOrder' | 'uuid'> & {
-  /** Rows that a third session can hold: by name, the statement that takes the lock. */
+  /** Rows that a third session can lock: by name, the statement that takes the lock. */
   holds: Record<string, string>;
-  /** Of the calm, the single and the due queues. */
+  /** Tickets of the calm, the single and the due queues. */
   places: Record<string, Place>;
 };
 
@@ -117,7 +119,7 @@ const identity = (cnapiUuid: string) => {
   return { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
 };
 
-/** Its agents are connected under epoch 2; then, if asked, lost, or the instance that has them dies. */
+/** Its agents are connected under epoch 2; then, on request, lost, or their instance dies. */
 async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerless'): Promise<StillWorld> {
   const { database, me, gone } = ground;
   const writer = name === 'ownerless' ? gone : me;
@@ -146,7 +148,7 @@ async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerle
   return finish(ground);
 }
 
-/** Their agents post heartbeats; of the tasks some were posted by an instance that is gone. */
+/** Their agents post heartbeats; some of the tasks were posted by an instance that is gone. */
 async function oldWorld(ground: Ground): Promise<StillWorld> {
   const { database, me, gone, seats } = ground;
   await recordSightings(
@@ -170,14 +172,14 @@ async function oldWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
-/** Servers that nobody has seen yet. */
+/** Servers without a roster row yet. */
 async function nobodyWorld(ground: Ground): Promise<StillWorld> {
   await createTasks(ground, 'queued');
   await createTasks(ground, 'stale');
   return finish(ground);
 }
 
-/** Nobody has seen the first server yet; the others' sessions were lost. */
+/** The first server has no roster row yet; the sessions of the others were lost. */
 async function partlyWorld(ground: Ground): Promise<StillWorld> {
   const { database, me } = ground;
   const [first, ...others] = ground.seats as [Seat, ...Seat[]];
@@ -192,7 +194,10 @@ async function partlyWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
-/** Connected servers, and queues with a lock in use; broken: queues whose lock nobody holds though some wait. */
+/**
+ * Connected servers, and queues with a held lock. Broken: queues whose lock has no holder although
+ * tickets wait.
+ */
 async function ticketWorld(ground: Ground, isBroken: boolean): Promise<StillWorld> {
   const { database, me } = ground;
   await connect(ground, me);
@@ -289,7 +294,7 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
   };
 }
 
-/** Hours and days ago, as far as something is to be due. */
+/** Hours and days ago, for rows that are to be due. */
 async function backdateAll(database: Database, tasks: Tasks): Promise<void> {
   const ids = (...kinds: TaskKind[]) => kinds.flatMap((kind) => (tasks[kind] ?? []).map(({ id }) => id));
   await database.query(
@@ -320,7 +325,10 @@ interface Held {
   runs: { me: Writer; gone: Writer };
 }
 
-/** Rows of the middle server, so that whoever goes through all three holds one and has one before him. */
+/**
+ * Rows of the middle server, so that a statement that goes through all three holds one row and
+ * waits for the next.
+ */
 function holdsOf({ seat, tasks, tickets, places, queues, runs }: Held): Record<string, string> {
   const row = (table: string, column: string, value: string) =>
     `select 1 from ${table} where ${column} = '${value}' for update`;
