@@ -151,7 +151,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     if (this.#stopped) return;
     httpPort?.serve(this);
     pulse.add(this);
-    if (protocol === 'old') this.#legacyReporter.start();
+    if (protocol === 'legacy') this.#legacyReporter.start();
     else this.#link.start();
   }
 

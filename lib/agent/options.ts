@@ -73,7 +73,7 @@ How they and this agent know each other; files are read anew when they change
   --boot-parameter NAME=VALUE
                        a boot parameter to report beside those of the kernel's command line; may be given several times
   --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as the reference's agents
-                       make them; link: the link only; old: POSTs only
+                       make them; link: the link only; legacy: POSTs only
   --http-port PORT     take tasks over HTTP as well, as the reference's agents do; CNAPIs without the link give them
                        there (default: off, or CN_AGENT_HTTP_PORT)
   --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Whoever may post there can run

@@ -226,15 +226,15 @@ const schema = z.strictObject({
     .describe(
       'For this time after an instance started, left or began to drain, agents are not balanced; nor are they while an instance has not beaten for half of `leaseMs`',
     ),
-  oldHeartbeatLifetimeMs: ms
+  legacyHeartbeatLifetimeMs: ms
     .default(11_000)
     .describe('How long a heartbeat of a legacy agent (one every 5 s) proves that its server is up'),
-  oldSightingsMs: ms
+  legacyHeartbeatRecordMs: ms
     .default(4000)
     .describe(
-      'How often an instance records which legacy agents posted heartbeats to it; at most half of `oldHeartbeatLifetimeMs`',
+      'How often an instance records which legacy agents posted heartbeats to it; at most half of `legacyHeartbeatLifetimeMs`',
     ),
-  oldGraceMs: ms
+  legacyGraceMs: ms
     .default(1000)
     .describe(
       'A server of a legacy agent becomes `unknown` when no instance received a heartbeat for the sum of these three times; at least two `checkMs`',
@@ -368,10 +368,10 @@ function checkRelations(config: Config): void {
     [config.leaseMs < 3 * config.beatMs, 'leaseMs must be at least 3 × beatMs'],
     [config.drainWaitsMs < config.drainAgentsMs, 'drainWaitsMs must be at least drainAgentsMs'],
     [
-      config.oldSightingsMs * 2 > config.oldHeartbeatLifetimeMs,
-      'oldSightingsMs must be at most half of oldHeartbeatLifetimeMs',
+      config.legacyHeartbeatRecordMs * 2 > config.legacyHeartbeatLifetimeMs,
+      'legacyHeartbeatRecordMs must be at most half of legacyHeartbeatLifetimeMs',
     ],
-    [config.oldGraceMs < 2 * config.checkMs, 'oldGraceMs must be at least 2 × checkMs'],
+    [config.legacyGraceMs < 2 * config.checkMs, 'legacyGraceMs must be at least 2 × checkMs'],
     [
       config.databasePooler !== undefined && config.redisUrl === undefined && config.databaseDirectUrl === undefined,
       'LISTEN/NOTIFY does not pass databasePooler; give databaseDirectUrl or redisUrl',

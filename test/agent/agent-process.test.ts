@@ -169,7 +169,7 @@ t.test('when an agent dies, its posted task fails and the next agent does not kn
   first.child.kill('SIGKILL');
   t.type(await cut, Error);
   const beats = cnapi.all('/events/heartbeat').length;
-  startAgent(t, ...args, '--protocol', 'old');
+  startAgent(t, ...args, '--protocol', 'legacy');
   await until(() => cnapi.all('/events/heartbeat').length > beats, 'a heartbeat of the next agent');
   t.notOk(await isAlive(pid), 'the leftover command is dead');
   const answer = await cnapi.runTask(serverUuid, 'command_execute', { script: 'echo up' });

@@ -34,7 +34,7 @@ t.test('when all addresses are legacy, the agent falls back at once and retries 
   old(walk);
   t.equal(walk.state.phase, 'waiting', 'the name was resolved just before');
   t.match(walk.effects, [{ do: 'fall-back' }, { do: 'arm', ms: 30_000 }]);
-  t.match(walk.state, { scheme: 'old', session: undefined });
+  t.match(walk.state, { scheme: 'legacy', session: undefined });
   walk.chance = 0.999;
   walk.expire();
   old(walk);
@@ -63,7 +63,7 @@ t.test('an agent waits for new instances that are briefly away although legacy o
   }
   old(walk).failed();
   resolved(walk, A, B);
-  t.match(walk.state, { phase: 'waiting', scheme: 'old' });
+  t.match(walk.state, { phase: 'waiting', scheme: 'legacy' });
   t.ok((walk.wait ?? 0) <= 8000, 'it still retries the link soon');
 });
 
@@ -79,9 +79,9 @@ t.test('the agent leaves the legacy protocol only when a session is established'
   const walk = fallen();
   walk.expire();
   walk.on({ type: 'opened', socket: walk.socket });
-  t.equal(walk.state.scheme, 'old');
+  t.equal(walk.state.scheme, 'legacy');
   walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('no-database') });
-  t.match(walk.state, { scheme: 'old', session: undefined });
+  t.match(walk.state, { scheme: 'legacy', session: undefined });
   resolved(walk, A).expire().greet(5);
   t.match([walk.state.scheme, walk.done.includes('enter')], ['link', true]);
 });
@@ -90,7 +90,7 @@ t.test('an agent falls back again when its instance is rolled back to a legacy C
   const walk = new Walk().live();
   walk.on({ type: 'closed', socket: 1, reason: 'gone' }).expire();
   resolved(old(walk), A);
-  t.match([walk.state.scheme, walk.done], ['old', ['fall-back', 'arm']]);
+  t.match([walk.state.scheme, walk.done], ['legacy', ['fall-back', 'arm']]);
 });
 
 t.test('a new address behind the name is tried at once, a known one is not', async (t) => {
@@ -130,5 +130,5 @@ t.test('an agent that loses a brief session among legacy addresses retries soon,
   t.match([walk.state.phase, walk.state.scheme, walk.state.session], ['waiting', 'link', undefined]);
   t.ok((walk.wait ?? 0) <= 8000, 'the next round is near');
   resolved(old(walk.expire()), B);
-  t.match([walk.state.scheme, walk.done[0]], ['old', 'fall-back']);
+  t.match([walk.state.scheme, walk.done[0]], ['legacy', 'fall-back']);
 });

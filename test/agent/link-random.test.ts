@@ -77,8 +77,8 @@ class Ledger {
     const held = [session?.socket, attempted].filter((socket) => socket !== undefined);
     const isSame = held.length === this.open.size && held.every((socket) => this.open.has(socket));
     if (!isSame) throw new Error(`open ${[...this.open]}, held ${held}`);
-    if (this.isOld !== (scheme === 'old')) throw new Error('the protocol in use is not the one of the state');
-    if (session && scheme === 'old') throw new Error('the legacy protocol beside a session');
+    if (this.isOld !== (scheme === 'legacy')) throw new Error('the protocol in use is not the one of the state');
+    if (session && scheme === 'legacy') throw new Error('the legacy protocol beside a session');
     if (phase === 'live' && (!session || attempt || move === 'silent' || move === 'soft'))
       throw new Error(`live: session ${session?.socket}, attempt ${attempt?.socket}, move ${move}`);
     if (move === 'must' && this.departure !== session?.socket)

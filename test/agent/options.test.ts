@@ -38,8 +38,8 @@ t.test('the boot parameters come from --boot-parameter and --headnode', async (t
 t.test('by default an agent uses the link where it can and opens no HTTP port', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
-  t.match(parseAgentOptions([...base, '--protocol', 'old', '--http-port', '0']), {
-    protocol: 'old',
+  t.match(parseAgentOptions([...base, '--protocol', 'legacy', '--http-port', '0']), {
+    protocol: 'legacy',
     http: { host: '127.0.0.1', port: 0, open: false, from: [] },
   });
   const env = { CN_AGENT_HTTP_PORT: '5309', CN_AGENT_HTTP_HOST: '10.0.0.7' };

@@ -68,13 +68,13 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
   },
   {
     name: 'the records of heartbeats must be less than half their lifetime apart',
-    input: { ...least, oldSightingsMs: 6000 },
-    message: /oldSightingsMs/,
+    input: { ...least, legacyHeartbeatRecordMs: 6000 },
+    message: /legacyHeartbeatRecordMs/,
   },
   {
     name: "the grace for a legacy agent's silence must be at least two ticks",
-    input: { ...least, oldGraceMs: 400 },
-    message: /oldGraceMs/,
+    input: { ...least, legacyGraceMs: 400 },
+    message: /legacyGraceMs/,
   },
   {
     name: 'a certificate without its key is refused',

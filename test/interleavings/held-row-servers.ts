@@ -83,7 +83,7 @@ export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promis
     cnapiUuid,
     ...ports,
     healthyTimer,
-    times: { oldHeartbeatLifetimeMs: 11_000, oldSightingsMs: 500, oldGraceMs: 5_000 },
+    times: { legacyHeartbeatLifetimeMs: 11_000, legacyHeartbeatRecordMs: 500, legacyGraceMs: 5_000 },
     canJudgeForeignRows: () => false,
   });
   t.teardown(async () => {

@@ -99,7 +99,7 @@ export class RosterChecks {
   /** A heartbeat that was answered counts, whichever instance took it and whatever became of that. */
   #checkOldSilence(serverUuid: string): void {
     const agent = this.#world.legacyAgents.find(({ uuid }) => uuid === serverUuid);
-    const lifetimeMs = this.#world.instances[0]?.config.oldHeartbeatLifetimeMs ?? 0;
+    const lifetimeMs = this.#world.instances[0]?.config.legacyHeartbeatLifetimeMs ?? 0;
     const quietMs = this.#world.time.now - (agent?.heardAt ?? 0);
     const wasRecorded = this.#world.calmForMs('instances', 'drains', 'database', 'network') > lifetimeMs + quietMs;
     if (agent !== undefined && wasRecorded && quietMs < lifetimeMs)
@@ -141,8 +141,9 @@ export class RosterChecks {
   #checkOldDetection(name: string, quietMs: number): void {
     const config = this.#world.instances[0]?.config;
     if (config === undefined) return;
-    const { oldHeartbeatLifetimeMs, oldSightingsMs, oldGraceMs } = config;
-    const boundMs = oldHeartbeatLifetimeMs + 2 * oldSightingsMs + oldGraceMs + ONE_STATEMENT_MS + SLACK_MS;
+    const { legacyHeartbeatLifetimeMs, legacyHeartbeatRecordMs, legacyGraceMs } = config;
+    const boundMs =
+      legacyHeartbeatLifetimeMs + 2 * legacyHeartbeatRecordMs + legacyGraceMs + ONE_STATEMENT_MS + SLACK_MS;
     if (this.#isOtherwiseCalm(config) && quietMs > boundMs)
       this.#world.violated('I1', `${name} has posted nothing for ${Math.round(quietMs)} ms and is running`);
   }

@@ -144,7 +144,7 @@ export class Zone {
     await Promise.all(this.instances.map((instance) => this.ready(instance)));
     for (let each = 0; each < agents; each++) this.addAgent();
     if (simulated > 0) {
-      const old = ['--old', String(this.#plan.old ?? 0)];
+      const old = ['--legacy', String(this.#plan.old ?? 0)];
       this.fleet = this.fleetOf('fleet', ['--agents', String(simulated), '--seed', this.#seed, ...old]);
       this.fleet.start();
     }

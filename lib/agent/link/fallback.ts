@@ -8,9 +8,9 @@ import { type Endpoint, endpointKey } from './endpoints.ts';
 
 /**
  * How an agent talks to the control plane: by link, or by the legacy protocol where there is no
- * link (`auto`); by link only; or by the legacy protocol only (`old`).
+ * link (`auto`); by link only; or by the legacy protocol only (`legacy`).
  */
-export const PROTOCOLS = ['auto', 'link', 'old'] as const;
+export const PROTOCOLS = ['auto', 'link', 'legacy'] as const;
 export type Protocol = (typeof PROTOCOLS)[number];
 
 /** A round in which every known address was tried and none accepted the agent. */

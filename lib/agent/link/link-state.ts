@@ -49,7 +49,7 @@ export interface LinkState {
   /** Keys of the endpoints tried in this round that have no link route. */
   old: readonly string[];
   /** How the agent communicates while there is no session; `old` is the legacy protocol. */
-  scheme: 'link' | 'old';
+  scheme: 'link' | 'legacy';
   /** Endpoints that asked not to be tried for a while, and until when. */
   held: Holds;
   /** Where the last session was. Its instance may be gone, so it is tried last. */

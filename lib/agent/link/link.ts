@@ -252,7 +252,7 @@ function onHeard(link: Draft): void {
 
 /** The wait between rounds is long while all addresses are legacy; a new address ends it. */
 function onFound(link: Draft, addresses: readonly Endpoint[]): void {
-  if (link.scheme !== 'old' || link.phase !== 'waiting' || !namesAnother(addresses, link.known)) return;
+  if (link.scheme !== 'legacy' || link.phase !== 'waiting' || !namesAnother(addresses, link.known)) return;
   link.known = addresses;
   startRound(link);
 }
@@ -344,8 +344,8 @@ function nextAddress(link: Draft): void {
 
 /** All endpoints were tried and none accepted the agent. */
 function endRound(link: Draft): void {
-  if (link.session || link.scheme === 'old' || !shouldFallBack(link)) return giveUpRound(link);
-  link.scheme = 'old';
+  if (link.session || link.scheme === 'legacy' || !shouldFallBack(link)) return giveUpRound(link);
+  link.scheme = 'legacy';
   link.effects.push({ do: 'fall-back' });
   giveUpRound(link);
 }
@@ -361,7 +361,7 @@ function giveUpRound(link: Draft): void {
   const ceiling = heldMs > 0 ? Math.max(RETURN_SPREAD_MS, doubled) : doubled;
   link.attempt = undefined;
   link.failedRounds += 1;
-  const isSettled = link.scheme === 'old' && isAllOld(link);
+  const isSettled = link.scheme === 'legacy' && isAllOld(link);
   enter(link, 'waiting', isSettled ? lookAgainMs(link.chance) : heldMs + link.chance * ceiling);
 }
 

@@ -29,7 +29,7 @@ export interface FleetDeps {
   seed: string;
   agents: number;
   /** Number of agents that use only the legacy protocol. */
-  old?: number;
+  legacy?: number;
   agentsPerSecond: number;
   sysinfoSize: SysinfoSize;
   /** The agents connect from this many addresses 127.0.0.x; 0: the system chooses. */
@@ -40,7 +40,7 @@ export interface FleetStatus {
   agents: number;
   live: number;
   /** Number of agents that use the legacy protocol. */
-  old: number;
+  legacy: number;
   frozen: number;
   /** Heartbeats that the present agents have sent so far. */
   heartbeats: number;
@@ -108,14 +108,14 @@ export class Fleet {
     const status: FleetStatus = {
       agents: this.#members.size,
       live: 0,
-      old: 0,
+      legacy: 0,
       frozen: 0,
       heartbeats: 0,
       instances: {},
     };
     for (const { agent, thaw } of this.#members.values()) {
       if (thaw) status.frozen += 1;
-      if (agent.isOldStyle) status.old += 1;
+      if (agent.isOldStyle) status.legacy += 1;
       status.heartbeats += agent.link.heartbeats;
       const session = agent.link.state.session;
       if (!session) continue;
@@ -175,7 +175,17 @@ export class Fleet {
   }
 
   #agentDeps(member: { serverUuid: string; number: number; wire: Wire; journal: MemoryJournal }): AgentDeps {
-    const { clock, random, log, resolve, credentials, agentVersion, sysinfoSize, localAddresses, old = 0 } = this.#deps;
+    const {
+      clock,
+      random,
+      log,
+      resolve,
+      credentials,
+      agentVersion,
+      sysinfoSize,
+      localAddresses,
+      legacy = 0,
+    } = this.#deps;
     const { serverUuid, number, wire, journal } = member;
     return {
       clock,
@@ -191,7 +201,7 @@ export class Fleet {
       machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
       allowReboot: true,
-      protocol: number < old ? 'old' : 'auto',
+      protocol: number < legacy ? 'legacy' : 'auto',
       localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,
     };
   }

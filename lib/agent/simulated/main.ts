@@ -36,13 +36,13 @@ async function main(): Promise<void> {
 }
 
 async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<Fleet> {
-  const { agents, old, agentsPerSecond, sysinfoSize, localAddresses } = options;
+  const { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses } = options;
   const resolve = shared(clock, resolverOf(discovery, { clock, random }));
   // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
   const credentials = credentialsFrom(options, log);
-  const size = { agents, old, agentsPerSecond, sysinfoSize, localAddresses };
+  const size = { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
 }
 

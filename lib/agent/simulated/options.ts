@@ -17,7 +17,7 @@ export interface FleetOptions {
   discovery: Discovery;
   credentials: CredentialValues;
   agents: number;
-  old: number;
+  legacy: number;
   agentsPerSecond: number;
   data: string | undefined;
   seed: string | undefined;
@@ -31,7 +31,7 @@ export const FLEET_USAGE = `Usage: npm run fleet -- --agents N [options]
 Simulated agents, thousands in one process: the real agent's link, journal and tasks on machines that are not there.
 
   --agents N           how many
-  --old N              so many of them post as the reference's agents do, and take no tasks (default 0). Orders to be
+  --legacy N           so many of them post as the reference's agents do, and take no tasks (default 0). Orders to be
                        silent, to vanish, to be slow and to be cut are about links, and nothing to them
   --rate N             agents started per second (default 500)
   --data DIR           keeps the seed of the servers' uuids, so that they are the same the next time
@@ -52,7 +52,7 @@ export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
   const options = {
     ...discoveryOptions,
     agents: { type: 'string' },
-    old: { type: 'string' },
+    legacy: { type: 'string' },
     rate: { type: 'string' },
     data: { type: 'string' },
     seed: { type: 'string' },
@@ -67,7 +67,7 @@ export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     discovery: discoveryOf(values),
     credentials: credentialsOf(values, env),
     agents,
-    old: wholeNumber('--old', values.old ?? '0', { min: 0, max: agents }),
+    legacy: wholeNumber('--legacy', values.legacy ?? '0', { min: 0, max: agents }),
     agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),
     data: values.data,
     seed: values.seed,

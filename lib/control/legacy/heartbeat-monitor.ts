@@ -18,9 +18,9 @@ import { readSightedRows, recordSightings, recordSilences } from './sighting-sto
 import { type HeardSighting, Sightings } from './sightings.ts';
 
 interface MonitorTimes {
-  oldHeartbeatLifetimeMs: number;
-  oldSightingsMs: number;
-  oldGraceMs: number;
+  legacyHeartbeatLifetimeMs: number;
+  legacyHeartbeatRecordMs: number;
+  legacyGraceMs: number;
 }
 
 interface HeartbeatMonitorDeps {
@@ -68,8 +68,8 @@ export class HeartbeatMonitor {
   #loop: Promise<void> | undefined;
 
   constructor(deps: HeartbeatMonitorDeps) {
-    const { oldHeartbeatLifetimeMs: lifetimeMs, oldSightingsMs, oldGraceMs } = deps.times;
-    const silenceMs = lifetimeMs + oldSightingsMs + oldGraceMs;
+    const { legacyHeartbeatLifetimeMs: lifetimeMs, legacyHeartbeatRecordMs, legacyGraceMs } = deps.times;
+    const silenceMs = lifetimeMs + legacyHeartbeatRecordMs + legacyGraceMs;
     this.#deps = deps;
     this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
     deps.healthyTimer.onTick((tickMs) => {
@@ -91,7 +91,7 @@ export class HeartbeatMonitor {
       reconciler_usurped_heartbeaters_total: usurped,
       reconciler_status_put_total: recorded,
       reconciler_status_put_failures_total: failedWrites,
-      old_heartbeats_dropped_total: dropped,
+      legacy_heartbeats_dropped_total: dropped,
     };
   }
 
@@ -163,7 +163,7 @@ export class HeartbeatMonitor {
     await this.#recordAll(this.#take(isRound ? 'all' : 'urgent'));
     if (isRound) {
       this.#sightings.readRows(await readSightedRows(database, MAX_SERVERS));
-      this.#nextRoundAt = clock.now() + times.oldSightingsMs;
+      this.#nextRoundAt = clock.now() + times.legacyHeartbeatRecordMs;
     }
     await this.#judge();
     this.#isFailing = false;

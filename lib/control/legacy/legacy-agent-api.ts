@@ -79,17 +79,17 @@ export class LegacyAgentApi implements LegacyTaskSender {
   counters(): Record<string, number> {
     const { calls, failed, unread } = this.#messenger.stats();
     return {
-      old_agents_calls_total: calls,
-      old_agents_calls_failed_total: failed,
-      old_agents_replies_unread_total: unread,
-      old_agents_requests_refused_total: this.#refused,
+      legacy_agents_calls_total: calls,
+      legacy_agents_calls_failed_total: failed,
+      legacy_agents_replies_unread_total: unread,
+      legacy_agents_requests_refused_total: this.#refused,
     };
   }
 
   /** Whether the server runs with a legacy agent now. @throws DatabaseUnavailableError */
   async has(serverUuid: string): Promise<boolean> {
     const row = await readRow(this.#deps.database, serverUuid);
-    return row !== undefined && kindOfAgent(row) === 'old';
+    return row !== undefined && kindOfAgent(row) === 'legacy';
   }
 
   async post(

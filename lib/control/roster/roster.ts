@@ -62,11 +62,11 @@ export const RETURN_EVERY_MS = 5_000;
  * `status = 'running' and run is null`). `none`: not connected. Work for a legacy agent is fenced
  * by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
  */
-type AgentKind = 'linked' | 'old' | 'none';
+type AgentKind = 'linked' | 'legacy' | 'none';
 
 export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>): AgentKind {
   if (status !== 'running') return 'none';
-  return run === null ? 'old' : 'linked';
+  return run === null ? 'legacy' : 'linked';
 }
 
 /** Identifies the row of one session. It guards every statement about that row. */

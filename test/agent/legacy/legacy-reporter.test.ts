@@ -121,7 +121,7 @@ t.test('heartbeats stay with the address that answered while DNS names it, then 
   const [one, two] = [await legacyCnapi(t), await legacyCnapi(t)];
   const behindName = [one, two];
   const quick = { ...clock, sleep: (ms: number, signal?: AbortSignal) => clock.sleep(ms / 50, signal) };
-  await agentOf(t, behindName, { protocol: 'old', clock: quick });
+  await agentOf(t, behindName, { protocol: 'legacy', clock: quick });
   // Where a post is not answered in time, as on a busy machine, the agent moves to the next address
   // and stays there.
   const lead = () => beatsOf(one).length - beatsOf(two).length;
@@ -188,7 +188,7 @@ t.test('an agent connects to a new instance behind the name before its next sche
 t.test('an agent restricted to one protocol uses no other', async (t) => {
   const old = await legacyCnapi(t);
   const linked = await agentOf(t, [old], { protocol: 'link', random: { ...random, fraction: () => 0 } });
-  await agentOf(t, [old], { protocol: 'old', dial: () => t.fail('it attempts no link') as never });
+  await agentOf(t, [old], { protocol: 'legacy', dial: () => t.fail('it attempts no link') as never });
   await until(() => old.upgrades > 5, 'several attempts at a link');
   await until(() => beatsOf(old).length > 0, 'posts');
   t.notOk(old.asked.some(({ serverUuid }) => serverUuid === linked.serverUuid));

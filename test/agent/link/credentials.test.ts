@@ -143,7 +143,7 @@ t.test('the legacy protocol uses the token and TLS, and obeys Retry-After', asyn
   const log = recordingLogger(logged);
   const credentials = openCredentials(options, log);
   const resolve = async () => [cnapi.address];
-  await agent(t, [], { log, credentials, resolve, dial: dialWebSocket(clock, credentials), protocol: 'old' });
+  await agent(t, [], { log, credentials, resolve, dial: dialWebSocket(clock, credentials), protocol: 'legacy' });
   await until(
     () => logged.some(({ why }) => /HTTP 401: the instance refuses this agent/.test(String(why))),
     'the warning about the token',

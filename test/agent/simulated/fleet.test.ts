@@ -70,8 +70,12 @@ t.test('two hundred agents in one process hold sessions, send heartbeats and run
 t.test('some agents of a fleet can be legacy agents', async (t) => {
   const [one, cnapi] = [await instance(t), await LegacyCnapiClient.start()];
   t.teardown(() => cnapi.stop());
-  const fleet = await fleetOf(t, 6, [one], { agents: 10, old: 4, resolve: async () => [one.address, cnapi.address] });
-  t.match(fleet.status(), { agents: 10, live: 6, old: 4 });
+  const fleet = await fleetOf(t, 6, [one], {
+    agents: 10,
+    legacy: 4,
+    resolve: async () => [one.address, cnapi.address],
+  });
+  t.match(fleet.status(), { agents: 10, live: 6, legacy: 4 });
   const posting = () => new Set(cnapi.all('/sysinfo').map(({ serverUuid }) => serverUuid));
   await until(() => posting().size > 0, 'posts');
   t.ok([...posting()].every((uuid) => fleet.uuids.slice(0, 4).includes(uuid)));

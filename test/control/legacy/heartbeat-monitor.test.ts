@@ -7,7 +7,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
-const TIMES = { oldHeartbeatLifetimeMs: 11_000, oldSightingsMs: 4000, oldGraceMs: 1000 };
+const TIMES = { legacyHeartbeatLifetimeMs: 11_000, legacyHeartbeatRecordMs: 4000, legacyGraceMs: 1000 };
 
 interface Row {
   sightings: number;

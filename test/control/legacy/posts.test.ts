@@ -11,7 +11,7 @@ import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
  * The default proportions at a quarter of the times, except for posts: on a busy machine they and
  * their records are late.
  */
-const TIMES = { oldHeartbeatLifetimeMs: 2700, oldSightingsMs: 1000, oldGraceMs: 500, slowPollMs: 500 };
+const TIMES = { legacyHeartbeatLifetimeMs: 2700, legacyHeartbeatRecordMs: 1000, legacyGraceMs: 500, slowPollMs: 500 };
 const POST_MS = 500;
 const SILENCE_MS = 4200;
 

@@ -40,7 +40,7 @@ async function realAgent(t: Test): Promise<RealAgent> {
   return { serverUuid, start };
 }
 
-const OLD = ['--protocol', 'old', '--http-port', '0', '--http-from', '127.0.0.1'];
+const OLD = ['--protocol', 'legacy', '--http-port', '0', '--http-from', '127.0.0.1'];
 
 /** The reason of the server's status in the roster. */
 async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, reason: string): Promise<void> {

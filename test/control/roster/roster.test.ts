@@ -123,7 +123,7 @@ for (const { name, row: standing, hello, replaces, expect } of table) {
 
 t.test('a running row without a run belongs to a legacy agent', async (t) => {
   t.equal(kindOfAgent({ status: 'running', run: 'run-1' }), 'linked');
-  t.equal(kindOfAgent({ status: 'running', run: null }), 'old');
+  t.equal(kindOfAgent({ status: 'running', run: null }), 'legacy');
   t.equal(kindOfAgent({ status: 'unknown', run: 'run-1' }), 'none');
   t.equal(
     kindOfAgent({ status: 'unknown', run: null }),
