@@ -1,17 +1,20 @@
-/** Law 11: what is connected is not lost to agents that arrive. Asked each second, of worlds in which many do. */
+/**
+ * Law 11: connected agents do not lose their sessions to arriving ones. Checked each second, in
+ * worlds where many agents arrive.
+ */
 import type { SimAgent } from './sim-agent.ts';
 import type { World } from './world.ts';
 
-/** Of the sessions that were there. */
+/** The share of the sessions that existed before. */
 const LOST_SHARE = 0.01;
-/** Until an agent has noticed that its instance is gone. */
+/** The time until an agent has noticed that its instance is gone. */
 const NOTICED_MS = 15_000;
 
 export class ArrivalChecks {
   readonly #world: World;
   /** Agents that have a session, by the instance's name. */
   readonly #standing = new Map<SimAgent, string>();
-  /** Those that lost it although nothing befell their instance. */
+  /** Agents that lost their session although nothing happened to their instance. */
   readonly #lost = new Set<SimAgent>();
 
   constructor(world: World) {
@@ -29,7 +32,7 @@ export class ArrivalChecks {
     if (this.#lost.size > most)
       this.#world.violated(
         'I1',
-        `${this.#lost.size} of ${this.#standing.size} agents with a session lost it to those that arrived`,
+        `${this.#lost.size} of ${this.#standing.size} agents with a session lost it to arriving ones`,
       );
   }
 

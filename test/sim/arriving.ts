@@ -1,6 +1,7 @@
 /**
- * More agents arrive at once than the instances can admit, whose event loops are slow here. Seeds named `arriving-N` have this in
- * a common plan in place of its faults, alone or together with one that takes an instance or the database away meanwhile.
+ * More agents arrive at once than the instances, whose event loops are slow here, can admit. Seeds
+ * named `arriving-N` have this in place of the faults of a common plan, alone or with a fault that
+ * stops an instance or the database meanwhile.
  */
 import type { Costs, Fault, Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';
@@ -12,15 +13,17 @@ interface Drawn {
   at: number;
 }
 
-/** A greeting includes what follows it until the session works. */
+/** An admission includes everything until the session works. */
 const COSTS: Costs = { greetMs: 14, refusalMs: 0.5, frameMs: 0.3 };
-/** Of the agents that are there before. */
+/** The number of agents that are connected before. */
 const STANDING = [30, 60] as const;
-/** Several times what the instances can greet in that time. */
+/** Several times as many as the instances can admit in that time. */
 const ARRIVING = [600, 700] as const;
 const ARRIVING_MS = [500, 3_000] as const;
 const OPERATIONS_UNTIL_MS = 12_000;
-/** The longest time that an agent is told to stay away, and the time in which those that come then are greeted. */
+/**
+ * The longest time that an agent is told to wait, plus the time to admit those that return then.
+ */
 const CONNECTED_WITHIN_MS = 45_000;
 
 export function arrivingOf(plan: Plan): Plan {
@@ -40,7 +43,7 @@ export function arrivingOf(plan: Plan): Plan {
   return { ...plan, instances, agents, faults, operations, costs: COSTS, connectedWithinMs: CONNECTED_WITHIN_MS };
 }
 
-/** In turn, so that a few seeds have them all. */
+/** In turn, so that a few seeds cover them all. */
 const STORIES: readonly ((drawn: Drawn) => Fault[])[] = [
   instanceDies,
   alone,
@@ -54,7 +57,7 @@ function alone(): Fault[] {
   return [];
 }
 
-/** Those that it held arrive at the others as well. */
+/** The agents that it held arrive at the others as well. */
 function instanceDies({ random, instances, at }: Drawn): Fault[] {
   return [
     {

@@ -1,4 +1,6 @@
-/** What the checks are told by the database: each change of a row of coordination, in the order of commits. */
+/**
+ * What the database tells the checks: each change of a coordination row, in the order of commits.
+ */
 export const CHANGES_CHANNEL = 'sim_changes';
 
 export interface RosterRow {
@@ -25,7 +27,7 @@ export interface TaskRow {
   timeout_ms: number;
   is_cancelled: boolean;
   is_accepted: boolean;
-  /** What it runs, see sim-machine.ts. */
+  /** What the command runs, see sim-machine.ts. */
   script: string | null;
   /** The beginning of its text. */
   result: string | null;
@@ -52,7 +54,7 @@ interface Rows {
   cnapi_instances: InstanceRow;
 }
 
-/** A missing side is a row that was not there before, or is not there any more. */
+/** A missing side is a row that did not exist before, or does not exist any more. */
 export type Change = {
   [Table in keyof Rows]: { table: Table; before: Rows[Table] | null; after: Rows[Table] | null };
 }[keyof Rows];

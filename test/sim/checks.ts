@@ -1,6 +1,7 @@
 /**
- * What must hold (docs/design.md section 8), asked of every change as it commits, each second of virtual time, and at the end.
- * The checks know the whole world: what the database says, what each process holds, and what really happened on the servers.
+ * The invariants (docs/design.md section 8), checked at every change as it commits, each second of
+ * virtual time, and at the end. The checks know the whole world: what the database says, what each
+ * process holds, and what really happened on the servers.
  */
 import { ArrivalChecks } from './arrival-checks.ts';
 import type { Change } from './changes.ts';
@@ -19,7 +20,7 @@ export interface Unwell {
   what: string;
 }
 
-/** Of tasks: their own deadlines on top, as far as they are shortened here. */
+/** For tasks: their own deadlines in addition, which are shortened here. */
 const WORK_WELL_MS = 74_000;
 
 /** A wait as its caller saw it. */
@@ -27,15 +28,15 @@ export interface SeenWait {
   what: string;
   since: number;
   timeoutMs: number;
-  /** Whether the answer says that it has not happened; `lost` when none came. */
+  /** Whether the answer says that it has not happened; `lost` when no answer came. */
   answer: 'event' | 'timeout' | 'lost';
-  /** When that happened which it waited for. */
+  /** When the awaited event happened. */
   causeAt: number | undefined;
 }
 
 /** Longer than a wide answer takes when its client reads. */
 const HELD_UP_MS = 300;
-/** Trips, and a turn of whoever reads for all waits. */
+/** The trips, and a turn of the reader for all waits. */
 const WAIT_SLACK_MS = 1_500;
 
 export class Checks {
@@ -53,7 +54,7 @@ export class Checks {
     this.tickets = new TicketChecks(world);
   }
 
-  /** One row changed; `committed` follows when all of the statement's have been told. */
+  /** One changed row; `committed` follows after all rows of the statement. */
   changed(change: Change): void {
     switch (change.table) {
       case 'cnapi_instances':
@@ -73,7 +74,7 @@ export class Checks {
     this.tickets.committed();
   }
 
-  /** Law 5: what a process does not read holds up nobody else. A slow network is slow for everybody. */
+  /** Law 5: an unread answer of one process delays no other. A slow network is slow for all. */
   heldUp({ who, label, by, ms }: HeldUp): void {
     const { postgres } = this.#world;
     if (who !== by && ms > HELD_UP_MS + 3 * postgres.trouble.slowMs)
@@ -83,13 +84,13 @@ export class Checks {
       );
   }
 
-  /** Each second. */
+  /** Called each second. */
   tick(): void {
     this.roster.tick();
     this.#arrivals?.tick();
   }
 
-  /** I5: with the event, or at its timeout; with the bus gone within the slow poll. */
+  /** I5: a wait ends with the event or at its timeout, and without the bus within the slow poll. */
   waited({ what, since, timeoutMs, answer, causeAt }: SeenWait): void {
     const world = this.#world;
     const tookMs = world.time.now - since;
@@ -104,7 +105,10 @@ export class Checks {
       world.violated('I5', `a wait for ${what} of ${timeoutMs} ms was given up after ${Math.round(tookMs)} ms`);
   }
 
-  /** What is not well yet, and how long after the last fault it may be so; nothing when the world has come to rest. */
+  /**
+   * What is not well yet, and how long after the last fault it may take; empty when the world has
+   * recovered.
+   */
   unwell(): Unwell[] {
     const { agents, legacyAgents, workload, connectedWithinMs } = this.#world;
     const isRunning = ({ uuid }: { uuid: string }) => this.roster.statusOf(uuid) === 'running';
@@ -127,10 +131,10 @@ export class Checks {
     ];
   }
 
-  /** I7: when the world has come to rest, each process holds no more than there is. */
+  /** I7: once the world has recovered, each process holds no more than exists. */
   leaks(): string[] {
     const { agents, instances } = this.#world;
-    // To be balanced: each has a connection that is not a session yet.
+    // For balancing, each agent has a connection that is not a session yet.
     const moving = agents.filter(({ agent }) => agent?.link.state.attempt !== undefined).length;
     const ofInstances = instances.flatMap(({ core, name, isOpen }) => {
       if (core === undefined || !isOpen) return [];
@@ -139,9 +143,9 @@ export class Checks {
       const waits = core.tasks.stats().waits + core.waitlist.stats().waits;
       return [
         [core.link.connections > held + moving, `keeps ${core.link.connections} connections of ${held} agents`],
-        [authority.waiting + sessionLosses.queued > 0, 'keeps accepts or verdicts of nobody'],
-        [authority.alternations > 0, 'found agents that take turns, and there are none'],
-        [waits > 0, `keeps ${waits} waits of nobody`],
+        [authority.waiting + sessionLosses.queued > 0, 'keeps accepts or session losses of servers it does not hold'],
+        [authority.alternations > 0, 'detected alternating agents although there are none'],
+        [waits > 0, `keeps ${waits} waits without a caller`],
         [core.waitlist.stats().defects > 0, 'found queues without a holder'],
       ].flatMap(([isSo, what]) => (isSo ? [`${name} ${what}`] : []));
     });

@@ -1,6 +1,6 @@
 /**
- * What is wrong with the world for a while: the faults of database, network and bus that last now. Each may meet another of
- * its kind; what holds is the worst of those that are not over.
+ * Temporary faults of database, network and bus. Faults of one kind can overlap; the worst of the
+ * current ones applies.
  */
 import type { Fault, FaultKind } from './plan.ts';
 import type { World } from './world.ts';
@@ -9,7 +9,7 @@ type LongRequestKind<Kind extends FaultKind> = Extract<Fault, { kind: Kind }>;
 
 export class Conditions {
   readonly #world: World;
-  /** And whom each concerns, where it is one. */
+  /** The process that each affects, if it is only one. */
   readonly #active = new Map<Fault, string | undefined>();
 
   constructor(world: World) {

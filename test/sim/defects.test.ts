@@ -1,4 +1,7 @@
-/** The simulation can fail: each deliberate defect is found within 200 seeds. Prints the table of docs/testing/simulation.md. */
+/**
+ * Shows that the simulation can fail: each deliberate defect is found within 200 seeds. Prints the
+ * table of docs/testing/simulation.md.
+ */
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -11,38 +14,38 @@ const main = fileURLToPath(new URL('./main.ts', import.meta.url));
 
 t.setTimeout(1_200_000);
 
-t.test('there are two for each invariant, and what each changes is there', async (t) => {
+t.test('each invariant has two defects, and the text that each changes exists', async (t) => {
   for (const invariant of INVARIANTS)
     t.ok(defects.filter(({ breaks }) => breaks === invariant).length >= 2, `two break ${invariant}`);
   for (const defect of defects) t.ok(isPresent(defect), `${defect.file} has what "${defect.name}" changes, once`);
 });
 
-/** How many defects each invariant has found. */
+/** The number of defects that each invariant has found. */
 const found = new Map<string, number>();
 
 for (const [number, defect] of defects.entries()) {
-  t.test(`it finds: ${defect.name}`, async (t) => {
+  t.test(`a seed finds the defect: ${defect.name}`, async (t) => {
     const kind = defect.kind === undefined ? [] : ['--arriving'];
     const { code, output } = await find(number, '--from', String(defect.firstSeed), '--seeds', String(SEEDS), ...kind);
     const seed = /^seed (?:[a-z]+-)?(\d+) /m.exec(output)?.[1];
     const [, violated, what] = /^ {2}(I\d) at [\d.]+ s: (.*)$/m.exec(output) ?? [];
-    t.equal(code, 1, 'something was violated');
+    t.equal(code, 1, 'an invariant was violated');
     t.ok(Number(seed) < defect.firstSeed + SEEDS, `by seed ${seed}`);
     found.set(violated ?? '', (found.get(violated ?? '') ?? 0) + 1);
     t.comment(tableRow(defect, { seed, violated, what }));
   });
 }
 
-t.test('each invariant has found at least two of them', async (t) => {
+t.test('each invariant finds at least two defects', async (t) => {
   for (const invariant of INVARIANTS) t.ok((found.get(invariant) ?? 0) >= 2, `${invariant}: ${found.get(invariant)}`);
 });
 
-t.test('a violation is told with what it does not need left out', async (t) => {
+t.test('a violation is reported with all unneeded faults and work left out', async (t) => {
   const number = defects.findIndex(({ name }) => name === 'a release activates no ticket');
   const { output } = await find(number, '--seed', '2', '--shrink');
   t.match(output, /shrinks to 0 faults/, 'it needs no fault');
   t.match(output, /^seed 2 .* 0 faults, \d operations?\):$/m);
-  t.match(output, /^ {2}I4 at /m, 'and is the same one still');
+  t.match(output, /^ {2}I4 at /m, 'it is still the same violation');
 });
 
 async function find(number: number, ...options: string[]): Promise<{ code: number; output: string }> {

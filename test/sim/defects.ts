@@ -1,7 +1,8 @@
 /**
- * Deliberate defects, by which the simulation shows that it can find one: each a change of a line or two of the product's own text,
- * made only while its modules are loaded, in the process that asks for it. Some are the mistakes that this code has been kept
- * from by its laws; one whose text is not there any more must be written anew (the test says so).
+ * Deliberate defects that show the simulation can find one. Each changes a line or two of the
+ * product's text, only while its modules are loaded in the process that asks for it. Some are
+ * mistakes that the laws prevent. If the text of a defect no longer exists, rewrite the defect (the
+ * test says so).
  */
 import { readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
@@ -11,11 +12,11 @@ import type { ARRIVING } from './plan.ts';
 
 export interface Defect {
   name: string;
-  /** What it makes untrue; a run may find the harm by way of another one. */
+  /** The invariant that it breaks; a run may find the effect through another one. */
   breaks: Invariant;
-  /** The first seed that finds it, so that `npm test` need not run those before it again. */
+  /** The first seed that finds it, so that `npm test` need not run earlier ones again. */
   firstSeed: number;
-  /** Of seeds; left out, the common ones. */
+  /** The kind of seeds; default: the common ones. */
   kind?: typeof ARRIVING;
   file: string;
   was: string;
@@ -209,7 +210,7 @@ end $$;
     was: 'const measured = loadOf({ ...pressure, loopLateMs });',
     is: "const { load, why } = before.load === 'late' ? before : loadOf({ ...pressure, loopLateMs });\n  const measured: Measured = { load, why };",
   },
-  // From here on: what was found in the product while the simulation was written, as it was.
+  // The following defects were found in the product while the simulation was written.
   {
     name: 'the tick in which the last byte came counts as silence',
     breaks: 'I1',
@@ -230,12 +231,15 @@ end $$;
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
-/** Whether the text that the defect changes is there, once. */
+/** Whether the text that the defect changes occurs exactly once. */
 export function isPresent({ file, was }: Defect): boolean {
   return readFileSync(`${root}${file}`, 'utf8').split(was).length === 2;
 }
 
-/** From now on this process loads the product with the defect in it. Before anything of it is imported. */
+/**
+ * From now on this process loads the product with the defect. Call it before any import of the
+ * product.
+ */
 export function apply(defect: Defect): void {
   const { file, was, is } = defect;
   if (!isPresent(defect)) throw new Error(`${file} has not, or not once, what "${defect.name}" changes`);

@@ -1,22 +1,25 @@
-/** What has failed lately, and whom it concerns: which of the bounds of I1 and I5 holds now. */
+/**
+ * What has failed recently, and which processes it affects: this decides which bounds of I1 and I5
+ * apply.
+ */
 import { type Fault, lengthOf } from './plan.ts';
 
-/** The bus spoils nothing (law 1), arrivals neither (law 11), and a drain less than a death. */
+/** The bus affects nothing (law 1), arrivals neither (law 11), and a drain less than a death. */
 export type Disturbance = 'agents' | 'arrivals' | 'instances' | 'drains' | 'network' | 'database' | 'bus';
 
-/** Everything of a kind, or what concerns one process, or what concerns all of them. */
+/** All faults of a kind, those of one process, or those of all processes. */
 export type Concern = Disturbance | `${Disturbance}:${string}`;
 
 export class Disturbances {
   readonly #until = new Map<Concern, number>();
 
-  /** `whom` is one process's name; left out, it concerns everybody. */
+  /** `whom` is one process's name; if omitted, all are affected. */
   note(kind: Disturbance, until: number, whom = '*'): void {
     for (const concern of [kind, `${kind}:${whom}`] as const)
       this.#until.set(concern, Math.max(until, this.#until.get(concern) ?? 0));
   }
 
-  /** When the last of these ended, or will have ended. */
+  /** When the last of these ended, or will end. */
   until(...concerns: Concern[]): number {
     return Math.max(0, ...concerns.map((concern) => this.#until.get(concern) ?? 0));
   }
@@ -32,7 +35,7 @@ export function disturbanceOf({ kind }: Fault): Disturbance {
   return kind === 'instance-drained' ? 'drains' : 'instances';
 }
 
-/** A death is over at once: what matters is how long it takes to be noticed. */
+/** A death has no duration: what matters is how long it takes to be noticed. */
 export function disturbsMs(fault: Fault): number {
   return ['instance-killed', 'instance-added', 'rack-lost'].includes(fault.kind) ? 0 : lengthOf(fault);
 }

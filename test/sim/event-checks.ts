@@ -1,6 +1,7 @@
 /**
- * Of the log of events, at the end of a run (I6 of what is told): each change of a status and each step of a task was told
- * once and in its order, numbered without holes, and no gap was said, whatever had died meanwhile. What waits in the outbox counts.
+ * Checks the log of events at the end of a run (I6): each change of a status and each step of a
+ * task was sent once and in order, numbered without gaps, whatever had died meanwhile. Events that
+ * wait in the outbox count.
  */
 import type { SimPostgres } from './sim-postgres.ts';
 
@@ -16,7 +17,7 @@ const TOLD = `
     )
   )`;
 
-/** Each returns a sentence for each thing that is wrong. */
+/** Each returns a sentence per violation. */
 const QUESTIONS = [
   `${TOLD}, statuses as (
      select server_uuid, body->>'status' as status, body->>'previous' as previous, body->>'reason' as reason,

@@ -1,4 +1,4 @@
-/** Carries out what plan.ts says goes wrong: begins each fault at its time and ends it when its time is over. */
+/** Carries out the faults of plan.ts: starts each at its time and ends it when its time is over. */
 import { CnapiError } from '../../lib/platform/errors.ts';
 import { disturbanceOf, disturbsMs } from './disturbances.ts';
 import { type Direction, type Fault, lengthOf, READER_WITHIN_MS } from './plan.ts';
@@ -75,7 +75,7 @@ function begin(world: World, fault: Fault): void {
   }
 }
 
-/** At the end of the fault. */
+/** Called at the end of the fault. */
 function later(world: World, fault: Fault, end: () => void): void {
   world.time.schedule(lengthOf(fault), PHASE.input, () => {
     world.story.tell('fault', `${fault.kind} is over`);
@@ -83,7 +83,7 @@ function later(world: World, fault: Fault, end: () => void): void {
   });
 }
 
-/** Whoever is frozen twice stands still until both are over. */
+/** A process that is frozen twice is stopped until both freezes are over. */
 function freeze(world: World, fault: Fault, process: SimProcess | undefined): void {
   process?.freeze();
   later(world, fault, () => process?.thaw());
@@ -93,7 +93,7 @@ function freezeReader(world: World, fault: Extract<Fault, { kind: 'reader-frozen
   const { postgres, time } = world;
   const disarm = postgres.onceWide((who) => {
     const process = world.instances.find(({ name }) => name === who)?.process;
-    world.story.tell('fault', `${who} stands still in the middle of an answer`);
+    world.story.tell('fault', `${who} is stopped in the middle of an answer`);
     process?.freeze();
     world.disturbed('instances', fault.ms, who);
     time.schedule(fault.ms, PHASE.input, () => process?.thaw());
@@ -107,14 +107,14 @@ function killInstance(world: World, fault: Extract<Fault, { kind: 'instance-kill
   later(world, fault, () => startAgain(world, instance));
 }
 
-/** It may be alone, and stays; what has left comes again. */
+/** The last instance stays; one that has left is started again. */
 function drainInstance(world: World, fault: Extract<Fault, { kind: 'instance-drained' }>): void {
   const instance = instanceOf(world, fault);
   instance.drain();
   later(world, fault, () => instance.start());
 }
 
-/** Over REST, at another instance. It may be refused: it may be the last one. */
+/** Over REST, at another instance. The request may be refused: the instance may be the last one. */
 function askToLeave(world: World, fault: Extract<Fault, { kind: 'instance-asked-to-leave' }>): void {
   const instance = instanceOf(world, fault);
   const other = world.instances.find((one) => one !== instance && one.isUp);
@@ -133,7 +133,7 @@ function drainAll(world: World, fault: Extract<Fault, { kind: 'instances-drained
   });
 }
 
-/** It stands still for most of each second, so that hardly any tick comes in time. */
+/** The process is stopped for most of each second, so hardly any tick is on time. */
 function lag(world: World, fault: Fault & { ms: number }, process: SimProcess): void {
   const until = world.time.now + fault.ms;
   const stand = () => {
@@ -147,7 +147,7 @@ function lag(world: World, fault: Fault & { ms: number }, process: SimProcess): 
   stand();
 }
 
-/** As an observer does that has seen its beat stand still. */
+/** Acts like an observer whose reads show that the beat does not move. */
 function declareDead({ postgres, story }: World, { core }: SimInstance): void {
   const run = core?.roster.instances.run;
   if (run === undefined) return;
@@ -175,7 +175,10 @@ function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>
   });
 }
 
-/** Its connections are cut, so that it has a new session; then its machine comes again with a backup from before that. */
+/**
+ * Its connections are cut, so that it gets a new session; then its machine restarts from a backup
+ * made before that session.
+ */
 function restoreAgent(world: World, fault: Extract<Fault, { kind: 'agent-restored' }>): void {
   const agent = agentOf(world, fault);
   const backup = agent.copyOfJournal();
@@ -188,14 +191,14 @@ function restoreAgent(world: World, fault: Extract<Fault, { kind: 'agent-restore
   });
 }
 
-/** In good order: what runs is ended and told, and it comes again with its journal. */
+/** An orderly stop: running tasks end and are reported, and it restarts with its journal. */
 function stopAgent(world: World, fault: Extract<Fault, { kind: 'agent-stopped' }>): void {
   const agent = agentOf(world, fault);
   agent.stop();
   later(world, fault, () => agent.start());
 }
 
-/** An instance and agents that it holds go at once, and the agents stay away for long. */
+/** An instance and agents that it holds stop at once, and the agents stay away for long. */
 function loseRack(world: World, fault: Extract<Fault, { kind: 'rack-lost' }>): void {
   const instance = instanceOf(world, fault);
   const held = world.agents.filter(({ uuid }) => instance.core?.roster.sessions.get(uuid) !== undefined);

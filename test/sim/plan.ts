@@ -1,6 +1,6 @@
 /**
- * What a seed stands for: how large the world is, what goes wrong in it and when, and what is asked of it. Plain data, made
- * before the run, so that a part of it can be left out and all else stays as it was (run.ts).
+ * The plan of a seed: the size of the world, its faults and their times, and its workload. Plain
+ * data, made before the run, so that a part can be left out while the rest stays the same (run.ts).
  */
 import { arrivingOf } from './arriving.ts';
 import { rareOf } from './rare.ts';
@@ -10,16 +10,16 @@ import { SeededRandom } from './seeded-random.ts';
 export type Fault = { at: number } & (
   | { kind: 'instance-killed'; instance: number; isPowerless: boolean; downMs: number }
   | { kind: 'instance-frozen'; instance: number; ms: number }
-  /** Whichever is sent a wide answer next, in the middle of it. */
+  /** The instance that is sent a wide answer next, in the middle of it. */
   | { kind: 'reader-frozen'; ms: number }
   | { kind: 'instance-drained'; instance: number; downMs: number }
   | { kind: 'instance-asked-to-leave'; instance: number; downMs: number }
-  /** Servers that were not there before. */
+  /** Servers that did not exist before. */
   | { kind: 'agents-arriving'; agents: number; ms: number }
   | { kind: 'instances-drained'; downMs: number }
   | { kind: 'instance-lagging'; instance: number; ms: number }
   | { kind: 'instance-added' }
-  /** Its run, while it runs and holds agents: no instance observed a lapsed lease. */
+  /** Its run is declared dead while it runs and holds agents, without a lapsed lease. */
   | { kind: 'run-declared-dead'; instance: number }
   | { kind: 'rack-lost'; instance: number; instanceDownMs: number; downMs: number }
   | { kind: 'instance-without-database'; instance: number; ms: number }
@@ -59,7 +59,7 @@ export type Operation = { at: number; number: number } & (
       kind: 'task';
       agent: number;
       workMs: number;
-      /** Of its parameters, beside the script. */
+      /** The size of its parameters besides the script. */
       paramsBytes: number;
       exitCode: number;
       timeoutMs: number;
@@ -84,22 +84,22 @@ export interface Plan {
   profile: Profile;
   instances: number;
   agents: number;
-  /** That have no link. */
+  /** Agents that have no link. */
   legacyAgents: number;
   faults: Fault[];
   operations: Operation[];
-  /** From here on nothing goes wrong any more. */
+  /** From here on no fault starts. */
   calmAt: number;
   /** Every server has a session by then, counted from `calmAt`. */
   connectedWithinMs: number;
   costs: Costs;
 }
 
-/** How long an instance's event loop is busy with what it reads. */
+/** How long an instance's event loop is busy with received data. */
 export interface Costs {
-  /** An agent that is admitted. */
+  /** For an agent that is admitted. */
   greetMs: number;
-  /** One that is told to return. */
+  /** For an agent that is told to return. */
   refusalMs: number;
   frameMs: number;
 }
@@ -117,9 +117,9 @@ const LEAVES: readonly FaultKind[] = ['instance-drained', 'instance-asked-to-lea
 const LEAVES_WITHIN_MS = 20_000;
 /** More than fits the buffers of a connection to the database (`unread-answers.ts`). */
 const WIDE_BYTES = 100_000;
-/** In which it must be sent something, or nothing goes wrong. */
+/** The time in which it must be sent something; otherwise there is no fault. */
 export const READER_WITHIN_MS = 2_000;
-/** Of work that ends only because somebody ends it. */
+/** The duration of work that ends only when it is ended. */
 const ENDLESS_MS = 600_000;
 
 const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
@@ -163,9 +163,9 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
   ],
 };
 
-/** What seeds of this kind have on top: see `rare.ts`. */
+/** The additions of seeds of this kind: see `rare.ts`. */
 export const RARE = 'rare-';
-/** Of seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
+/** For seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
 export const ARRIVING = 'arriving-';
 
 export function planOf(seed: string): Plan {
@@ -195,7 +195,7 @@ function commonPlanOf(seed: string): Plan {
   );
   const wide = new SeededRandom(`wide ${seed}`);
   widen(operations, wide);
-  // The agents of one instance are many too many for it once there is another.
+  // The agents of one instance are far too many for it once there is another.
   if (isLarge) faults.unshift({ at: 7_000, kind: 'instance-added' });
   const legacyAgents = random.whole(0, 2);
   if (wide.chance(0.25)) stopReader({ faults, operations, agents }, wide);
@@ -328,20 +328,23 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
     exitCode: random.chance(0.2) ? random.whole(1, 9) : 0,
     timeoutMs: isShort ? random.whole(500, 3_000) : isEndless ? ENDLESS_MS : 15_000,
     idempotent: random.chance(0.3),
-    // Nobody could cancel one whose answer was lost, without a key to ask again under.
+    // Nobody could cancel a task whose answer was lost, without a key to repeat the request.
     key: random.chance(0.5) || isEndless,
     cancelAfterMs: isCancelled ? cancelTime(random.between(0, 4_000)) : undefined,
     waits: random.whole(1, 3),
   };
 }
 
-/** By chance of their own, so that all else in a plan is as it was before there were wide ones. */
+/**
+ * With random numbers of their own, so that the rest of a plan stays as it was before there were
+ * wide answers.
+ */
 function widen(operations: readonly Operation[], random: SeededRandom): void {
   for (const operation of operations)
     if (operation.kind === 'task' && random.chance(0.3)) operation.paramsBytes = WIDE_BYTES;
 }
 
-/** An instance stands still while it is sent the tasks that it has claimed. */
+/** An instance is stopped while it is sent the tasks that it has claimed. */
 function stopReader(
   { faults, operations, agents }: Pick<Plan, 'faults' | 'operations' | 'agents'>,
   random: SeededRandom,
@@ -366,7 +369,7 @@ function stopReader(
     });
 }
 
-/** Soon, or after those who wait have given up once. */
+/** Soon, or after the waiting callers have given up once. */
 function cancelTime(drawnMs: number): number {
   return Math.round(drawnMs < 3_000 ? drawnMs : 21_000 + (drawnMs - 3_000) * 9);
 }

@@ -1,6 +1,7 @@
 /**
- * What the common plans do not come to, or in one seed of hundreds: found by `npm run sim -- --reached`. Seeds named `rare-N`
- * have two or three of these stories on top of a common plan, so that the common seeds stay the worlds that they were.
+ * Cases that the common plans never reach, or reach in one of hundreds of seeds; `npm run sim --
+ * --reached` shows them. Seeds named `rare-N` add two or three of these stories to a common plan,
+ * so that the common seeds stay unchanged.
  */
 import type { Fault, Operation, Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';
@@ -27,7 +28,7 @@ export function rareOf(plan: Plan): Rare {
     rare.faults.push(...faults);
     rare.operations.push(...operations);
   }
-  // Drawn last, so that all else stays as it was before there was this story.
+  // Drawn last, so that the rest stays as it was before this story existed.
   if (random.chance(0.5))
     rare.faults.push(...runsDeclaredDead({ random, plan, at: Math.round(random.between(8_000, 34_000)) }));
   return rare;
@@ -42,7 +43,10 @@ const STORIES: readonly ((drawn: Drawn) => Partial<Rare>)[] = [
   manyTasksAtOnce,
 ];
 
-/** Each of these agents comes with a journal from before its last session: its epoch is one that was given out before. */
+/**
+ * Each of these agents returns with a journal from before its last session, whose epoch was
+ * assigned before.
+ */
 function journalsFromBackups({ random, plan, at }: Drawn): Partial<Rare> {
   const agents = [0, 1, 2].filter((agent) => agent < plan.agents);
   const restored = (agent: number): Fault => ({
@@ -55,7 +59,10 @@ function journalsFromBackups({ random, plan, at }: Drawn): Partial<Rare> {
   return { faults: agents.map(restored) };
 }
 
-/** One of them or all, while they run: their agents are connected, and others see their rows without an owner. */
+/**
+ * One of them or all, while they run: their agents are connected, and other instances see their
+ * rows without an owner.
+ */
 function runsDeclaredDead({ random, plan, at }: Drawn): Fault[] {
   const isAll = random.chance(0.5);
   const instances = Array.from({ length: plan.instances }, (_, instance) => instance);
@@ -66,7 +73,7 @@ function runsDeclaredDead({ random, plan, at }: Drawn): Fault[] {
   }));
 }
 
-/** Over REST, at another instance; not by a signal. */
+/** Over REST at another instance, not by a signal. */
 function askedToLeave({ random, plan, at }: Drawn): Partial<Rare> {
   const instance = random.whole(0, plan.instances - 1);
   return {
@@ -74,18 +81,18 @@ function askedToLeave({ random, plan, at }: Drawn): Partial<Rare> {
   };
 }
 
-/** The last one has nobody to leave its agents to. */
+/** The last one has no instance to hand over its agents to. */
 function allLeave({ random, at }: Drawn): Partial<Rare> {
   return { faults: [{ at, kind: 'instances-drained', downMs: Math.round(random.between(500, 4_000)) }] };
 }
 
-/** It runs, and never in time: it must say so itself, and let others have its agents. */
+/** It runs, and is always late: it must report that itself, and let others take its agents. */
 function tooSlow({ random, plan, at }: Drawn): Partial<Rare> {
   const instance = random.whole(0, plan.instances - 1);
   return { faults: [{ at, kind: 'instance-lagging', instance, ms: Math.round(random.between(9_000, 15_000)) }] };
 }
 
-/** One instance starts, and one leaves, while there is no database. */
+/** One instance starts and one leaves while there is no database. */
 function startsAndLeavesWithoutDatabase({ random, plan, at }: Drawn): Partial<Rare> {
   const ms = Math.round(random.between(9_000, 15_000));
   const isPowerless = random.chance(0.5);
@@ -98,7 +105,7 @@ function startsAndLeavesWithoutDatabase({ random, plan, at }: Drawn): Partial<Ra
   };
 }
 
-/** More than an instance has under way for one server. */
+/** More than an instance handles at once for one server. */
 function manyTasksAtOnce({ random, plan, at }: Drawn): Partial<Rare> {
   const agent = random.whole(0, plan.agents - 1);
   const number = plan.operations.length;

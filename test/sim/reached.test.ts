@@ -1,9 +1,9 @@
-/** What `npm run sim -- --reached` says of code that ran in part. */
+/** Tests what `npm run sim -- --reached` prints about code that ran in part. */
 import { Session } from 'node:inspector/promises';
 import t from 'tap';
 import { reachLines, reachOf, type ScriptCoverage } from './reached.ts';
 
-t.test('it names each branch that did not run, once, with its line', async (t) => {
+t.test('each branch that did not run is listed once, with its line', async (t) => {
   const source = `
 export function half(isIt) {
   if (isIt) {

@@ -1,14 +1,17 @@
 /**
- * Which branches of the product the seeds reached, and which they did not: V8's own block coverage, asked for through the
- * inspector. It counts only what loads after `begin`, so it begins before the simulation is imported. What is written in SQL
- * is not seen by it.
+ * Which branches of the product the seeds reached: V8's own block coverage, requested through the
+ * inspector. It covers only modules loaded after `begin`, so it begins before the simulation is
+ * imported. It does not cover SQL.
  */
 import { readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** Of one script, as V8 has it: ranges nest, and the innermost one that holds a character says whether it ran. */
+/**
+ * The coverage of one script, as V8 gives it: ranges nest, and the innermost range around a
+ * character says whether it ran.
+ */
 export interface ScriptCoverage {
   url: string;
   functions: { functionName: string; ranges: Range[] }[];
@@ -25,7 +28,7 @@ export interface Unreached {
   file: string;
   line: number;
   lastLine: number;
-  /** How it begins. */
+  /** The beginning of its text. */
   text: string;
 }
 
@@ -68,14 +71,15 @@ export class Coverage {
   }
 }
 
-/** What of one file was not reached; a block within one that was not reached is not named again. */
+/** The unreached parts of one file; a block within an unreached one is not listed again. */
 export function reachOf({ functions }: Pick<ScriptCoverage, 'functions'>, file: string, text: string): Reach {
   const ranges = functions.flatMap((each) => each.ranges);
   const idle = ranges.filter(({ count }) => count === 0).sort((one, other) => one.startOffset - other.startOffset);
   const joined: { from: number; to: number }[] = [];
   for (const { startOffset, endOffset } of idle) {
     const last = joined.at(-1);
-    // Of what one branch holds V8 makes several, and of what is left behind a `return` one with nothing but brackets.
+    // V8 splits one branch into several ranges, and adds one that contains only brackets after a
+    // `return`.
     if (last !== undefined && !APART.test(text.slice(last.to, startOffset))) last.to = Math.max(last.to, endOffset);
     else if (CODE.test(text.slice(startOffset, endOffset))) joined.push({ from: startOffset, to: endOffset });
   }

@@ -8,7 +8,7 @@ const SEED = '4';
 
 t.setTimeout(600_000);
 
-t.test('a seed is the same world each time, to the byte', async (t) => {
+t.test('a seed gives the same world each time, to the byte', async (t) => {
   const simulation = await Simulation.open();
   t.teardown(() => simulation.close());
   const lines: string[] = [];
@@ -16,16 +16,16 @@ t.test('a seed is the same world each time, to the byte', async (t) => {
   const other = await simulation.run('5');
   const again: string[] = [];
   const second = await simulation.run(SEED, (line) => again.push(line));
-  t.ok(lines.length > 1_000, 'the trace tells of frames and statements');
-  t.strictSame(again, lines, 'in the same process, after another one');
+  t.ok(lines.length > 1_000, 'the trace has frames and statements');
+  t.strictSame(again, lines, 'in the same process, after another world');
   t.equal(second.outcome.digest, first.outcome.digest);
   t.not(other.outcome.digest, first.outcome.digest);
   const main = fileURLToPath(new URL('./main.ts', import.meta.url));
   const said = execFileSync(process.execPath, [main, '--seed', SEED], { encoding: 'utf8' });
-  t.match(said, `digest ${first.outcome.digest}`, 'and in another process');
+  t.match(said, `digest ${first.outcome.digest}`, 'in another process');
 });
 
-t.test('a part that is left out of a plan leaves the rest as it was', async (t) => {
+t.test('a plan with a part left out keeps the rest unchanged', async (t) => {
   const plan = planOf(SEED);
   t.same(planOf(SEED), plan);
   const simulation = await Simulation.open();

@@ -1,14 +1,16 @@
-/** I1 and I2: what is said of servers is true, in time, and said by whoever may say it. */
+/**
+ * I1 and I2: the status of each server is true, in time, and set by an instance that may set it.
+ */
 import type { Change, InstanceRow, RosterRow } from './changes.ts';
 import type { SimAgent } from './sim-agent.ts';
 import type { SimInstance } from './sim-instance.ts';
 import type { InstanceEnd } from './sim-link.ts';
 import type { World } from './world.ts';
 
-/** Of what an instance does with a statement: two trips, and the timers' own jitter. */
+/** The time of an instance for a statement: two trips, and the jitter of timers. */
 const SLACK_MS = 300;
 const ONE_STATEMENT_MS = 1_000;
-/** After this, what failed explains no loss of a session any more. */
+/** After this time a past fault explains no session loss any more. */
 const UNDISTURBED_MS = 12_000;
 const SESSION_REASONS = ['silent', 'closed', 'no-inventory', 'protocol-error', 'slow-reader'];
 
@@ -16,7 +18,7 @@ export class RosterChecks {
   readonly #world: World;
   /** The instance of each run that is live in the database. */
   readonly #liveRuns = new Map<string, string>();
-  /** The same, of every run there ever was. */
+  /** The same for all runs, past ones too. */
   readonly #instanceOfRun = new Map<string, string>();
   readonly #rows = new Map<string, RosterRow>();
   readonly #quietSince = new Map<string, number>();
@@ -38,12 +40,12 @@ export class RosterChecks {
       this.#world.violated('I2', `run ${after.run} came back to life`);
   }
 
-  /** Who beats is not dead. */
+  /** An instance that beats is not dead. */
   #checkLapse({ run, cnapi_uuid }: InstanceRow): void {
     const instance = this.#world.instances.find(({ uuid }) => uuid === cnapi_uuid);
     if (instance?.core?.roster.instances.run !== run || !instance.isUp) return;
     if (this.#world.calmForMs(`instances:${instance.name}`, 'database') > instance.config.leaseMs + 2_000)
-      this.#world.violated('I2', `${instance.name} was declared dead although nothing ails it`);
+      this.#world.violated('I2', `${instance.name} was declared dead although it had no fault`);
   }
 
   rowChanged({ before, after }: Extract<Change, { table: 'cnapi_roster_authority' }>): void {
@@ -52,7 +54,7 @@ export class RosterChecks {
     if (before === null) return;
     const name = this.#world.nameOfServer(after.server_uuid);
     if (after.epoch < before.epoch) this.#world.violated('I2', `${name}: epoch ${before.epoch} -> ${after.epoch}`);
-    // It came between two looks at it.
+    // It connected between two checks.
     if (after.epoch > before.epoch) this.#quietSince.delete(name);
     if (after.epoch === before.epoch) this.#checkWithinEpoch(name, before, after);
   }
@@ -76,19 +78,22 @@ export class RosterChecks {
     const isOpen = this.#holdsSession(owner, row);
     if (SESSION_REASONS.includes(row.reason)) this.#checkSessionVerdict(name, row, owner);
     else if (owner.uuid !== row.said_by || isOpen)
-      this.#world.violated('I2', `${name}: ${row.reason}, although ${owner.name}, whose it is, is live`);
+      this.#world.violated('I2', `${name}: ${row.reason}, although its owner ${owner.name} is live`);
     if (isOpen) this.#world.violated('I1', `${name} is unknown (${row.reason}) while ${owner.name} holds its session`);
   }
 
   #checkSessionVerdict(name: string, row: RosterRow, owner: SimInstance): void {
     if (owner.uuid !== row.said_by)
-      this.#world.violated('I2', `${name}: ${row.reason}, of a session of ${owner.name}, said by another`);
+      this.#world.violated('I2', `${name}: ${row.reason}, for a session of ${owner.name}, set by another instance`);
     const end = owner.connectionOf(row.server_uuid, row.epoch);
     if (row.reason === 'silent' && end !== undefined) this.#checkSilence(name, end, owner.config.silenceMs);
     if (row.reason !== 'silent') this.#checkLoss(name, row.reason);
   }
 
-  /** No agent here closes, babbles or stops reading of itself; what is asked to move comes to the next before it leaves. */
+  /**
+   * No agent here closes its link, floods or stops reading by itself; one that is asked to move
+   * connects to the next instance before it leaves.
+   */
   #checkLoss(name: string, reason: string): void {
     const isCalm =
       this.#world.calmForMs(`agents:${name}`, 'network', 'database', 'instances') > UNDISTURBED_MS ||
@@ -96,22 +101,27 @@ export class RosterChecks {
     if (isCalm) this.#world.violated('I1', `${name} is unknown (${reason}), without a cause`);
   }
 
-  /** A heartbeat that was answered counts, whichever instance took it and whatever became of that. */
+  /**
+   * A heartbeat that was answered counts, whichever instance took it and whatever happened to that
+   * instance.
+   */
   #checkOldSilence(serverUuid: string): void {
     const agent = this.#world.legacyAgents.find(({ uuid }) => uuid === serverUuid);
     const lifetimeMs = this.#world.instances[0]?.config.legacyHeartbeatLifetimeMs ?? 0;
     const quietMs = this.#world.time.now - (agent?.heardAt ?? 0);
     const wasRecorded = this.#world.calmForMs('instances', 'drains', 'database', 'network') > lifetimeMs + quietMs;
     if (agent !== undefined && wasRecorded && quietMs < lifetimeMs)
-      this.#world.violated('I1', `${agent.name} was called silent ${Math.round(quietMs)} ms after its heartbeat`);
+      this.#world.violated('I1', `${agent.name} was set silent ${Math.round(quietMs)} ms after its heartbeat`);
   }
 
-  /** What had reached the machine counts as heard, whether or not the process had read it. */
+  /**
+   * Data that had reached the machine counts as received, whether or not the process had read it.
+   */
   #checkSilence(name: string, end: InstanceEnd, silenceMs: number): void {
     const leftAt = end.leftAt ?? this.#world.time.now;
     const heardAt = end.incoming?.lastArrivalBefore(leftAt);
     if (heardAt !== undefined && leftAt - heardAt < silenceMs)
-      this.#world.violated('I1', `${name} was called silent ${Math.round(leftAt - heardAt)} ms after its last byte`);
+      this.#world.violated('I1', `${name} was set silent ${Math.round(leftAt - heardAt)} ms after its last byte`);
   }
 
   /** An open session of this epoch, at an instance that can act for it. */
@@ -121,7 +131,7 @@ export class RosterChecks {
     return session !== undefined && !session.isEnded && session.epoch === row.epoch && session.run === row.run;
   }
 
-  /** Each second: whoever is gone is `unknown` in time. */
+  /** Each second: a server that is gone is `unknown` in time. */
   tick(): void {
     const { agents, time } = this.#world;
     for (const agent of agents) {
@@ -137,7 +147,10 @@ export class RosterChecks {
     }
   }
 
-  /** Of one without a link: its silence is counted from a look at everybody's sightings, once per period. */
+  /**
+   * For an agent without a link: its silence counts from a check of all heartbeats, once per
+   * period.
+   */
   #checkOldDetection(name: string, quietMs: number): void {
     const config = this.#world.instances[0]?.config;
     if (config === undefined) return;
@@ -148,12 +161,12 @@ export class RosterChecks {
       this.#world.violated('I1', `${name} has posted nothing for ${Math.round(quietMs)} ms and is running`);
   }
 
-  /** Nothing but agents has failed for as long as the longest of I1's bounds. */
+  /** Only agents have failed within the longest bound of I1. */
   #isOtherwiseCalm(config: SimInstance['config']): boolean {
     return this.#world.calmForMs('instances', 'drains', 'network', 'database') > longestBoundMs(config);
   }
 
-  /** The bound of the worst that has happened to whoever has to notice. */
+  /** The bound of the worst fault of the instances that have to notice. */
   #checkDetection(agent: SimAgent, quietMs: number): void {
     const { instances } = this.#world;
     const config = instances[0]?.config;
@@ -178,13 +191,16 @@ export class RosterChecks {
     return this.#instanceOfRun.get(this.#rows.get(serverUuid)?.run ?? '');
   }
 
-  /** Neither the database nor the network has failed for all, or for this instance, within the longest bound. */
+  /**
+   * Neither the database nor the network has failed for all, or for this instance, within the
+   * longest bound.
+   */
   #isReadable(config: SimInstance['config'], owner: string): boolean {
     return this.#world.calmForMs('database', 'network:*', `network:${owner}`) > longestBoundMs(config);
   }
 }
 
-/** Of I1: after an outage of everything. */
+/** The bound of I1 after an outage of everything. */
 function longestBoundMs({ leaseMs, adoptGraceMs, startGraceMs }: SimInstance['config']): number {
   return startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
 }

@@ -1,4 +1,7 @@
-/** Runs worlds, one seed after the other, on one Postgres; and takes a failing one apart until nothing can be left out. */
+/**
+ * Runs worlds, one seed after the other, on one Postgres, and shrinks a failing one until nothing
+ * can be left out.
+ */
 import { type Plan, planOf } from './plan.ts';
 import { SimPostgres } from './sim-postgres.ts';
 import { type Outcome, World } from './world.ts';
@@ -16,7 +19,7 @@ export class Simulation {
   private constructor(postgres: SimPostgres) {
     this.#postgres = postgres;
     this.#rejected = (error) => this.#world?.crashed('somebody', error);
-    // A promise that nobody awaits ends a real process.
+    // An unhandled rejection ends a real process.
     process.on('unhandledRejection', this.#rejected);
   }
 
@@ -38,7 +41,10 @@ export class Simulation {
     return { plan, outcome: await this.#world.run() };
   }
 
-  /** The plan without what the violation does not need: halves of its faults and its work, then quarters, to single ones. */
+  /**
+   * The plan without the parts that the violation does not need: halves of its faults and its work,
+   * then quarters, down to single ones.
+   */
   async shrink({ plan, outcome }: SeedRun, progress: (plan: Plan) => void): Promise<SeedRun> {
     const invariant = outcome.violations[0]?.invariant;
     let smallest: SeedRun = { plan, outcome };

@@ -1,4 +1,7 @@
-/** Chance from a seed: sfc32. Streams of different names are independent, so that one more draw here moves nothing there. */
+/**
+ * Random numbers from a seed: sfc32. Streams of different names are independent, so one more draw
+ * here changes nothing there.
+ */
 import { createHash } from 'node:crypto';
 import type { Random } from '../../lib/platform/random.ts';
 
@@ -26,7 +29,7 @@ export class SeededRandom implements Random {
     return this.#next() / 2 ** 32;
   }
 
-  /** Version 4 in form. */
+  /** In the form of version 4. */
   uuid(): string {
     const hex = Array.from({ length: 4 }, () => this.#next().toString(16).padStart(8, '0')).join('');
     return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
@@ -36,7 +39,7 @@ export class SeededRandom implements Random {
     return low + (high - low) * this.fraction();
   }
 
-  /** A whole number from `low` up to and with `high`. */
+  /** A whole number from `low` to `high`, both included. */
   whole(low: number, high: number): number {
     return low + Math.floor(this.fraction() * (high - low + 1));
   }

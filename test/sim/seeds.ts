@@ -1,11 +1,11 @@
-/** The seeds of `npm test`, in parts that are run beside each other. */
+/** The seeds of `npm test`, in parts that run in parallel. */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { ARRIVING, RARE } from './plan.ts';
 import { Simulation } from './run.ts';
 import type { Counts } from './world.ts';
 
-/** What a part must have done at least, so that worlds in which nothing happens do not count. */
+/** The minimum that a part must have done, so that worlds in which nothing happens do not count. */
 const LEAST_PER_SEED: Counts = {
   tasks: 5,
   cancels: 0.3,
@@ -18,19 +18,19 @@ const LEAST_PER_SEED: Counts = {
   changes: 40,
 };
 
-/** Of rare seeds; they are few. */
+/** For rare seeds, which are few. */
 const LEAST_PER_RARE_SEED: Partial<Counts> = { tasks: 5, executions: 5, tickets: 4, changes: 40 };
 
-/** Of seeds in which many agents arrive, which have little else to do: each agent's row changes twice. */
+/** For seeds in which many agents arrive, which do little else: each agent's row changes twice. */
 const LEAST_PER_ARRIVING_SEED: Partial<Counts> = { tasks: 1, changes: 1_200 };
 
 const LEAST: Record<string, Partial<Counts>> = { [RARE]: LEAST_PER_RARE_SEED, [ARRIVING]: LEAST_PER_ARRIVING_SEED };
 
-/** Seeds `from` to `to`, of the common ones or of another kind. */
+/** Seeds `from` to `to`, common ones or of another kind. */
 export function testSeeds(from: number, to: number, kind = ''): void {
   const least = LEAST[kind] ?? LEAST_PER_SEED;
   t.setTimeout(FILE_TIMEOUT_MS);
-  t.test(`seeds ${kind}${from} to ${kind}${to} hold`, { timeout: FILE_TIMEOUT_MS }, async (t) => {
+  t.test(`every invariant holds in seeds ${kind}${from} to ${kind}${to}`, { timeout: FILE_TIMEOUT_MS }, async (t) => {
     const simulation = await Simulation.open();
     t.teardown(() => simulation.close());
     const names = Object.keys(least) as (keyof Counts)[];

@@ -1,4 +1,7 @@
-/** One server of the simulated world: its machine and disk, and the agent process that runs on it, if one does. */
+/**
+ * One server of the simulated world: its machine and disk, and the agent process that runs on it,
+ * if any.
+ */
 import { Agent } from '../../lib/agent/agent.ts';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { Pulse } from '../../lib/agent/link/pulse.ts';
@@ -20,7 +23,7 @@ export class SimAgent {
   #agent: Agent | undefined;
   #incarnations = 0;
   #wallOffsetMs = 0;
-  /** As it was at some time, for a disk that is rolled back to it. */
+  /** The state at some time, for a disk that is rolled back to it. */
   #backup: Disk | undefined;
 
   constructor(world: World, number: number) {
@@ -44,7 +47,7 @@ export class SimAgent {
     return this.#agent;
   }
 
-  /** True while an agent process is there and does not stand still. */
+  /** True while an agent process exists and is not stopped. */
   get isUp(): boolean {
     return this.#process?.isRunning === true;
   }
@@ -80,19 +83,22 @@ export class SimAgent {
     void this.#agent.start();
   }
 
-  /** The process is killed; what it had begun goes on. Without power, so does nothing, and nobody is told. */
+  /**
+   * The process is killed, and the commands it started continue. Without power they stop too, and
+   * nobody is notified.
+   */
   kill({ isPowerless }: { isPowerless: boolean }): void {
     this.#process?.kill({ isPowerless });
     if (isPowerless) this.server.losePower();
   }
 
-  /** In good order, as at SIGTERM. */
+  /** An orderly stop, as at SIGTERM. */
   stop(): void {
     const process = this.#process;
     process?.receive(0, () => void this.#agent?.stop().then(() => process.kill()));
   }
 
-  /** Of its machine: it stays so when the agent starts again. */
+  /** A fault of its machine: it remains when the agent starts again. */
   stepClock(ms: number): void {
     this.#wallOffsetMs += ms;
     if (this.#process !== undefined) this.#process.wallOffsetMs = this.#wallOffsetMs;

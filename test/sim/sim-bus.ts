@@ -1,4 +1,7 @@
-/** The bus of the simulated world: the memory hub behind a network that is late, loses messages, and can cut somebody off. */
+/**
+ * The bus of the simulated world: the memory hub behind a network that is late, loses messages, and
+ * can cut off processes.
+ */
 import type { Bus } from '../../lib/platform/bus/bus.ts';
 import type { BusConnection, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
 import { LineBus } from '../../lib/platform/bus/line-bus.ts';
@@ -13,7 +16,7 @@ export class SimHub {
   readonly #random: SeededRandom;
   readonly #story: Story;
   readonly #cutOff = new Set<string>();
-  /** Of each message to each who hears it. */
+  /** The delay of each message to each receiver. */
   loss = 0;
 
   constructor({ random, story }: { random: SeededRandom; story: Story }) {
@@ -40,7 +43,7 @@ export class SimHub {
     };
   }
 
-  /** In order, as one connection is. */
+  /** In order, like one connection. */
   #delayed(process: SimProcess, events: LineEvents): LineEvents {
     let lastAt = 0;
     return {
@@ -63,7 +66,7 @@ export class SimHub {
 
   #guarded(process: SimProcess, line: BusConnection): BusConnection {
     return {
-      // Confirmed after a trip there and one back; never while there is no way.
+      // Confirmed after a trip in each direction; never while the connection is cut.
       change: async (hear, unhear) => {
         await this.#trip(process);
         await line.change(hear, unhear);

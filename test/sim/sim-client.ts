@@ -1,6 +1,7 @@
 /**
- * Callers of the REST interface: each request goes to some instance, through the real routes (parameters, preconditions,
- * handler), and comes back, or is lost with its instance. A caller that gets no answer knows nothing of what became of it.
+ * Callers of the REST interface: each request goes to an instance through the real routes
+ * (parameters, preconditions, handler), and its answer returns or is lost with its instance. A
+ * caller without an answer does not know the outcome.
  */
 import { OPEN } from '../../lib/control/access/token.ts';
 import { carryOut } from '../../lib/control/http/pipeline.ts';
@@ -16,7 +17,7 @@ export interface Request {
   route: string;
   params: Record<string, unknown>;
   headers?: Record<string, string>;
-  /** Default 20 s; then it is given up. */
+  /** Default 20 s; then the caller gives up. */
   patienceMs?: number;
 }
 
@@ -40,7 +41,7 @@ export class SimClient {
     return new Promise((resolve) => void this.#world.time.schedule(ms, PHASE.input, resolve));
   }
 
-  /** To an instance that the name server gives; refused at once where nobody listens. */
+  /** Sends to an instance that the name server gives; refused at once where no instance listens. */
   async ask(request: Request): Promise<Answer> {
     const instance = this.random.pick(this.#world.instances);
     this.#requests += 1;
@@ -51,7 +52,7 @@ export class SimClient {
     return answer;
   }
 
-  /** Again and again, to whichever instance, until one answers. */
+  /** Repeats the request at any instance until one answers. */
   async insist(request: Request): Promise<Exclude<Answer, { status: 'lost' }>> {
     for (;;) {
       const answer = await this.ask(request);
@@ -112,7 +113,7 @@ export class SimClient {
   }
 }
 
-/** The reference's words for an expired ticket are a 500; every other one is a defect. */
+/** The reference's message for an expired ticket is a 500; every other 500 is a defect. */
 const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
   statusCode < 500 || statusCode === 503 || route === 'WaitTicket';
 

@@ -1,6 +1,7 @@
 /**
- * A pool of connections of one simulated process to the one Postgres, with the limits and the deadlines of the real one
- * (lib/platform/postgres/pool.ts). What was sent is carried out although its process is dead or has given it up.
+ * One simulated process's pool of connections to the one Postgres, with the limits and deadlines of
+ * the real pool (lib/platform/postgres/pool.ts). A statement that was sent is executed even if its
+ * process is dead or has given up.
  */
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import type { Database, Queryable, QueryResult } from '../../lib/platform/postgres/database.ts';
@@ -12,7 +13,7 @@ export interface SimDatabaseDeps {
   process: SimProcess;
   postgres: SimPostgres;
   maxConnections: number;
-  /** Without an answer after this the connection is given up. */
+  /** Without an answer after this time the connection is closed. */
   queryTimeoutMs: number;
 }
 
@@ -35,7 +36,10 @@ export class SimDatabase implements Database {
     return this.#ask({ label: labelOf(text), text, values, run: (database) => database.query<Row>(text, values) });
   }
 
-  /** Carried out at one moment, as no other statement can come between on the one connection of PGlite. */
+  /**
+   * Executed at one moment, because no other statement can come between on the one connection of
+   * PGlite.
+   */
   transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result> {
     const run = (database: Database) => database.transaction(work);
     return this.#ask({ label: 'transaction', text: undefined, values: undefined, run });
@@ -88,7 +92,7 @@ export class SimDatabase implements Database {
         who: process.name,
         ...question,
         answered: (result, read) => {
-          // Its connections end with a process, unless its machine goes with it.
+          // Its connections end with the process, unless its machine stops with it.
           if (read !== undefined) process.onKill(() => process.isPowerless || read());
           answer(() => (read?.() !== false ? resolve(result) : reject(asDatabaseError(brokenOff()))));
         },
@@ -108,7 +112,7 @@ function brokenOff(): Error {
   return Object.assign(new Error('the connection broke in the middle of the answer'), { code: '57P01' });
 }
 
-/** The first words of a statement, with what it is about. */
+/** The first words of a statement, with its subject. */
 function labelOf(text: string): string {
   return text.trim().replace(/\s+/g, ' ').slice(0, 70);
 }

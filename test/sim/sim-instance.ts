@@ -1,4 +1,7 @@
-/** One instance of the simulated world, through all its lives: the product's core over simulated ports. */
+/**
+ * One instance of the simulated world, through all its lives: the product's core over simulated
+ * ports.
+ */
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core, type Ingress } from '../../lib/control/core.ts';
@@ -7,7 +10,10 @@ import type { InstanceEnd, LinkDoor } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
 
-/** Shorter than the product's, so that a run sees them pass; the roster's are the product's own. */
+/**
+ * Shorter than the product's times, so that they pass within a run; the roster's are the product's
+ * own.
+ */
 export const SIM_TIMES = {
   taskStartByMs: 10_000,
   taskOverdueMs: 12_000,
@@ -27,7 +33,7 @@ export class SimInstance implements LinkDoor {
   readonly config: Config & { cnapiUuid: string };
   #life: Life | undefined;
   #lives = 0;
-  /** Its present life, in virtual time. */
+  /** Its current life, in virtual time. */
   startedAt = 0;
   /** The latest connections of each server, the newest first. */
   readonly #ends = new Map<string, InstanceEnd[]>();
@@ -40,7 +46,8 @@ export class SimInstance implements LinkDoor {
     const parsed = parseConfig({
       ...SIM_TIMES,
       host: this.host,
-      // The door that asks for tokens is not simulated; without it no other machine could come.
+      // The authentication of tokens is not simulated; without open access no other machine could
+      // connect.
       access: 'tokens',
       databaseUrl: 'postgres://simulated',
       cnapiUuid: this.uuid,
@@ -48,7 +55,7 @@ export class SimInstance implements LinkDoor {
     this.config = { ...parsed, cnapiUuid: this.uuid };
   }
 
-  /** Of its present or last life. */
+  /** The core of its current or last life. */
   get process(): SimProcess {
     if (this.#life === undefined) throw new Error(`${this.name} was never started`);
     return this.#life.process;
@@ -58,12 +65,12 @@ export class SimInstance implements LinkDoor {
     return this.#life?.core;
   }
 
-  /** True while a process is there that does not stand still. */
+  /** True while a process exists that is not stopped. */
   get isUp(): boolean {
     return this.#life?.process.isRunning === true;
   }
 
-  /** It listens, so that agents and callers can be sent here. */
+  /** It listens, so that agents and callers can connect. */
   get isOpen(): boolean {
     return this.#life?.ingress.isOpen === true && !this.#life.process.isDead;
   }
@@ -85,7 +92,7 @@ export class SimInstance implements LinkDoor {
     this.#life?.process.kill({ isPowerless });
   }
 
-  /** As SIGTERM asks for. */
+  /** As SIGTERM requests. */
   drain(): void {
     if (this.isUp) this.#life?.process.receive(0, () => this.core?.drain('simulated'));
   }
@@ -94,7 +101,7 @@ export class SimInstance implements LinkDoor {
     return this.#world.costs.frameMs;
   }
 
-  /** As with one that stays: it learns only afterwards that nobody is there. */
+  /** Like a process whose peer vanished: it learns only later that nobody is there. */
   abandoned(): void {
     const { refusalMs, greetMs } = this.#world.costs;
     if (greetMs === 0 || this.core === undefined || !this.isOpen) return;
@@ -118,7 +125,7 @@ export class SimInstance implements LinkDoor {
     return this.#ends.get(serverUuid)?.find((end) => end.epoch === epoch);
   }
 
-  /** A request is being answered here until the result is called. */
+  /** Counts a request being answered here until the result is called. */
   entered(): () => void {
     const ingress = this.#life?.ingress;
     if (ingress === undefined) return () => {};

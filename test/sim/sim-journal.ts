@@ -1,6 +1,7 @@
 /**
- * An agent's journal over a simulated disk: the product's own fold, records durable a while after they were written, and those
- * before them. What was not durable when the process died is gone, as a torn end is.
+ * An agent's journal on a simulated disk: the product's own fold. Records become durable some time
+ * after they were written, and after those before them. Records that were not durable when the
+ * process died are lost, like a torn end.
  */
 import {
   fold,
@@ -13,7 +14,7 @@ import {
 import type { SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 
-/** What a server's disk holds of it; outlives the agent's processes. */
+/** What a server's disk holds; survives the agent's processes. */
 export interface Disk {
   journalId: string;
   records: JournalRecord[];
@@ -62,14 +63,17 @@ export class SimJournal implements Journal {
 
   async close(): Promise<void> {}
 
-  /** What the kernel had taken of a killed process is there at once; it is a beginning of what was on its way. */
+  /**
+   * Data of a killed process that the kernel had accepted is there at once: a prefix of what was
+   * being written.
+   */
   #leave(): void {
     if (this.#process.isPowerless) return;
     const taken = this.#process.random.whole(0, this.#pending.length);
     for (const done of this.#pending.splice(0, taken)) done();
   }
 
-  /** Now and then a disk takes its time. */
+  /** Sometimes a disk is slow. */
   #write(done: () => void): Promise<void> {
     const { random, clock } = this.#process;
     const now = clock.now();
@@ -77,7 +81,7 @@ export class SimJournal implements Journal {
     this.#lastAt = Math.max(this.#lastAt + 0.001, now + takes);
     const durableInMs = this.#lastAt - now;
     this.#pending.push(done);
-    // The disk goes on while the process stands still.
+    // The disk continues while the process is stopped.
     this.#time.schedule(durableInMs, PHASE.input, () => this.#process.isDead || this.#pending.shift()?.());
     return new Promise((resolve) => {
       this.#process.receive(durableInMs + random.between(0.01, 0.5), resolve);

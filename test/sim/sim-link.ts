@@ -1,6 +1,7 @@
 /**
- * A WebSocket of an agent to an instance over the simulated network: the agent's end is what its link driver dials, the
- * instance's end what its connection is given. Behaves as `ws` does: answers pings by itself, answers a close with a close.
+ * A WebSocket of an agent to an instance over the simulated network: the agent's link driver dials
+ * its end, and the instance's connection is given the other. It behaves like `ws`: answers pings by
+ * itself, and a close with a close.
  */
 import { WebSocket } from 'ws';
 import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
@@ -9,18 +10,18 @@ import { closeReason } from '../../lib/protocol/close-reason.ts';
 import type { Packet, Peer, SimNetwork, Wire } from './sim-network.ts';
 import type { SimProcess } from './sim-process.ts';
 
-/** Who takes upgrades at an address. */
+/** The listener for upgrades at an address. */
 export interface LinkDoor {
   process: SimProcess;
-  /** How long it works on one frame. */
+  /** The processing time of one frame. */
   frameMs: number;
   /** It reads the request of an agent that has given up. */
   abandoned(): void;
-  /** Undefined: the WebSocket stands, over these. */
+  /** If undefined, the WebSocket is open over these. */
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined;
 }
 
-/** Connects; nothing comes of it where nobody listens, or the way is cut. */
+/** Connects; fails where no instance listens or the network is cut. */
 export class AgentEnd implements LinkSocket, Peer {
   readonly process: SimProcess;
   readonly #network: SimNetwork;
@@ -34,7 +35,7 @@ export class AgentEnd implements LinkSocket, Peer {
     this.#events = events;
   }
 
-  /** `find` is asked when the request arrives. */
+  /** `find` is called when the request arrives. */
   connect(address: { name: string; find: () => LinkDoor | undefined }, serverUuid: string): void {
     const { name, find } = address;
     const agent = this.process.name;
@@ -56,7 +57,7 @@ export class AgentEnd implements LinkSocket, Peer {
     return this.#out?.bufferedBytes ?? 0;
   }
 
-  /** An agent of the simulation reads whatever comes. */
+  /** An agent of the simulation reads everything. */
   payForValues(): void {}
 
   send(text: string): void {
@@ -71,7 +72,7 @@ export class AgentEnd implements LinkSocket, Peer {
     this.process.clock.after(1000, () => this.#out?.send({ kind: 'end' }));
   }
 
-  /** Its process is gone: the other side is told, unless the power went with it. */
+  /** Its process is gone: the other side is notified, unless the power failed too. */
   vanish(isSilent: boolean): void {
     this.#state = 'over';
     if (!isSilent) this.#out?.send({ kind: 'end' });
@@ -119,7 +120,7 @@ type Listeners = {
   close: () => void;
 };
 
-/** The instance's end: what its connection is given. */
+/** The instance's end, which its connection is given. */
 export class InstanceEnd implements AgentSocket, Peer {
   readonly process: SimProcess;
   readonly stream: AgentStream;
@@ -130,9 +131,9 @@ export class InstanceEnd implements AgentSocket, Peer {
   #heard: (chunk: Buffer) => void = () => {};
   #unread: Packet[] | undefined;
   #isOver = false;
-  /** What the agent sends comes over it. */
+  /** The data of the agent arrives over it. */
   incoming: Wire | undefined;
-  /** Of the session that it was welcomed to. */
+  /** The epoch of the session that it was welcomed to. */
   epoch: number | undefined;
   /** When this side ended it. */
   leftAt: number | undefined;
@@ -156,7 +157,7 @@ export class InstanceEnd implements AgentSocket, Peer {
     });
   }
 
-  /** To the request for an upgrade; a refusal ends it. */
+  /** The answer to the upgrade; a refusal ends it. */
   answer(refusal: UpgradeRefusal | undefined): void {
     this.#out.send({ kind: 'answer', refusal });
     if (refusal === undefined) return;
@@ -224,14 +225,14 @@ export class InstanceEnd implements AgentSocket, Peer {
     }
   }
 
-  /** `ws` tells it in a later turn. */
+  /** `ws` reports it in a later turn. */
   #end(): void {
     this.#isOver = true;
     this.process.receive(0, () => this.#listeners.close?.());
   }
 }
 
-/** As a whole frame of RFC 6455, section 5.2; without a mask, which nobody looks at here. */
+/** A whole frame of RFC 6455, section 5.2, without a mask, which no code reads here. */
 function framed(text: string): Buffer {
   const payload = Buffer.from(text);
   const head = Buffer.from([0x81, 127, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,6 +1,7 @@
 /**
- * The event loop of a simulated process whose work takes time. A turn takes what has come in so far: timers first, then input,
- * then what waits for the poll phase, each when the one before is done. What comes in meanwhile waits for the next turn.
+ * The event loop of a simulated process whose work takes time. A turn handles what has arrived so
+ * far: timers first, then input, then the poll phase, each after the one before. Input that arrives
+ * meanwhile waits for the next turn.
  */
 import { PHASE, type Phase, type VirtualTime } from './virtual-time.ts';
 
@@ -21,7 +22,7 @@ export class SimLoop {
     this.#time = time;
   }
 
-  /** Whether what comes in now waits. */
+  /** Whether input that arrives now waits. */
   get isBusy(): boolean {
     return this.#isScheduled;
   }
@@ -30,7 +31,7 @@ export class SimLoop {
     this.#waiting.push(job);
   }
 
-  /** What runs now takes that much longer. */
+  /** The current work takes that much longer. */
   work(ms: number): void {
     if (ms <= 0) return;
     this.#busyUntil = Math.max(this.#busyUntil, this.#time.now) + ms;
@@ -38,7 +39,7 @@ export class SimLoop {
     this.#goOn();
   }
 
-  /** The share of the time in which it worked; each call of the result tells it since the call before. */
+  /** The share of time in which it worked since the previous call of the result. */
   busyShare(): () => number {
     let [at, before] = [this.#time.now, this.#workedMs];
     return () => {

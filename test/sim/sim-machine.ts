@@ -1,6 +1,7 @@
 /**
- * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and keeps account of each. A command is a
- * process of its own: it goes on when the agent dies, until it is done or somebody ends its group.
+ * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and records each.
+ * A command is a process of its own: it continues when the agent dies, until it is done or its
+ * process group is ended.
  */
 import type { ProcessGroup } from '../../lib/agent/journal/journal.ts';
 import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/agent/machine/machine.ts';
@@ -9,17 +10,17 @@ import type { Timer } from '../../lib/platform/clock.ts';
 import { EPOCH_MS, type SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 
-/** One time that a command was begun. */
+/** One start of a command. */
 export interface Execution {
   operation: string;
   serverUuid: string;
-  /** Of the agent process that began it. */
+  /** The agent process that started it. */
   agent: string;
   beganAt: number;
   endedAt: number | undefined;
   how: 'done' | 'killed' | undefined;
   exitCode: number;
-  /** When the journal that it stood in was lost, or rolled back. */
+  /** When the journal that recorded it was lost or rolled back. */
   forgottenAt: number | undefined;
 }
 
@@ -48,12 +49,12 @@ export class SimServer {
     return `${this.uuid.slice(0, 35)}${this.#boots % 10}`;
   }
 
-  /** The agent's own record of its commands is gone: what runs now, nobody will end. */
+  /** The agent's own record of its commands is gone: nobody will end the running ones. */
   forgot(): void {
     for (const execution of this.executions) execution.forgottenAt ??= this.#time.now;
   }
 
-  /** The machine goes down: nothing on it is running any more. */
+  /** The machine stops: nothing on it runs any more. */
   losePower(): void {
     this.#boots += 1;
     for (const group of [...this.#runs.keys()]) this.end(group);

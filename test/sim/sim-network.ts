@@ -1,7 +1,8 @@
 /**
- * The network between agents and instances: connections that keep their order, each at its own speed, and whose ends hear of
- * each other only by what arrives. A way can be cut in one direction or both, without a FIN: what is sent meanwhile arrives when it
- * is mended, as TCP sends it again. Whoever loses its power is not heard of any more.
+ * The network between agents and instances: connections that keep their order, each with its own
+ * delay, whose ends learn of each other only by what arrives. The network can be cut in one
+ * direction or both, without a FIN: data sent meanwhile arrives after the repair, because TCP sends
+ * it again. A process that loses its power sends nothing more.
  */
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import type { SeededRandom } from './seeded-random.ts';
@@ -11,13 +12,13 @@ import type { VirtualTime } from './virtual-time.ts';
 
 /** What crosses a connection. */
 export type Packet =
-  /** The answer to the upgrade: the WebSocket stands, or why not. */
+  /** The answer to the upgrade: the WebSocket is open, or the reason why not. */
   | { kind: 'answer'; refusal: UpgradeRefusal | undefined }
   | { kind: 'frame'; text: string }
   | { kind: 'ping' | 'pong'; text: string }
-  /** A close frame; answered by the other side's. */
+  /** A close frame, which the other side answers with its own. */
   | { kind: 'close'; reason: string }
-  /** The TCP connection is over, in good order or not. */
+  /** The TCP connection has ended, orderly or not. */
   | { kind: 'end' };
 
 /** One end of a connection. */
@@ -28,11 +29,14 @@ export interface Peer {
 }
 
 export interface NetworkTrouble {
-  /** Added to each packet's way. */
+  /** Added to each packet's delay. */
   slowMs: number;
-  /** Of each packet: it is sent again only after a while, and everything behind it waits. */
+  /**
+   * The probability for each packet that it is sent again only later, with everything behind it
+   * waiting.
+   */
   loss: number;
-  /** Of each frame about tasks: it comes twice, the second time late. */
+  /** The probability for each frame about tasks that it arrives twice, the second time late. */
   repeats: number;
 }
 
@@ -61,7 +65,7 @@ export class SimNetwork {
     this.trouble = { ...this.trouble, ...trouble };
   }
 
-  /** Nothing gets from `from` to `to` until as many mends; `*` is everybody. */
+  /** Nothing passes from `from` to `to` until as many repairs; `*` is every process. */
   cut(from: string, to: string): void {
     const way = `${from}>${to}`;
     this.#cuts.set(way, (this.#cuts.get(way) ?? 0) + 1);
@@ -93,7 +97,7 @@ export class SimNetwork {
     this.#wires.delete(wire);
   }
 
-  /** Every connection between the two is reset, both sides hear of it. */
+  /** Every connection between the two is reset, and both sides are notified. */
   reset(one: string, other: string): void {
     for (const wire of [...this.#wires]) {
       const ends = [wire.from.process.name, wire.to.process.name];
@@ -110,7 +114,7 @@ export class Wire {
   readonly #network: SimNetwork;
   #held: Packet[] = [];
   #lastAt = 0;
-  /** When packets came to the other side's machine, the latest last; its process may stand still. */
+  /** When packets reached the other side's machine, the latest last; its process may be stopped. */
   readonly #arrivals: number[] = [];
   #isOver = false;
 
@@ -120,7 +124,7 @@ export class Wire {
     this.to = to;
   }
 
-  /** What the network has not taken. */
+  /** The data that the network has not accepted. */
   get bufferedBytes(): number {
     return this.#held.reduce((sum, packet) => sum + ('text' in packet ? packet.text.length : 0), 0);
   }
@@ -137,7 +141,7 @@ export class Wire {
     this.flush();
   }
 
-  /** Sends what is held, as far as the way is free. */
+  /** Sends the held data as far as the network allows. */
   flush(): void {
     if (this.#network.isCut(this.from.process.name, this.to.process.name)) return;
     for (const packet of this.#held.splice(0)) this.#forward(packet);

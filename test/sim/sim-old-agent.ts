@@ -1,4 +1,6 @@
-/** A server whose agent has no link: it registers, and posts a heartbeat each 5 s to whichever instance it comes to. */
+/**
+ * A server whose agent has no link: it registers, and posts a heartbeat every 5 s to any instance.
+ */
 import { standInSysinfo } from '../../lib/agent/simulated/stand-in-sysinfo.ts';
 import { SimClient } from './sim-client.ts';
 import { EPOCH_MS } from './sim-process.ts';
@@ -13,7 +15,7 @@ export class SimOldAgent {
   readonly #number: number;
   readonly #client: SimClient;
   readonly #world: World;
-  /** When an instance last took a heartbeat of it. */
+  /** When an instance last received one of its heartbeats. */
   heardAt: number | undefined;
   #isSilent = false;
 

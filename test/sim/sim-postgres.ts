@@ -23,26 +23,32 @@ import type { Story } from './story.ts';
 import { isWide, namesOf, type UnreadAnswer, UnreadAnswers } from './unread-answers.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 
-/** What is wrong with the server or the way to it. */
+/** Faults of the server or of the network to it. */
 export interface PostgresTrouble {
   state: 'up' | 'down' | 'frozen';
-  /** Added to the time of each statement, by chance up to twice as much. */
+  /** Added to the time of each statement, at random up to twice as much. */
   slowMs: number;
-  /** Of each statement: it is refused, and was not carried out. */
+  /** The probability for each statement that it is refused and not executed. */
   failing: number;
-  /** Of each statement: it is carried out, and its answer never comes; the caller may hear that the connection broke. */
+  /**
+   * The probability for each statement that it is executed without an answer; the caller may be
+   * told that the connection broke.
+   */
   losingAnswers: number;
 }
 
 export interface Statement<Result> {
-  /** Whose it is, for the story and for who is cut off. */
+  /** The process of the statement, for the story and for cuts. */
   who: string;
   label: string;
   /** Undefined for a transaction. */
   text: string | undefined;
   values: readonly unknown[] | undefined;
   run: (database: Database) => Promise<Result>;
-  /** The answer comes in. If it is wide, `read` is called when the client has read it, and says whether it was whole. */
+  /**
+   * The answer arrives. If it is wide, `read` is called when the client has read it, and says
+   * whether it was complete.
+   */
   answered: (result: Result, read: (() => boolean) | undefined) => void;
   failed: (error: unknown) => void;
 }
@@ -52,7 +58,7 @@ export interface PostgresWorld {
   random: SeededRandom;
   story: Story;
   changed: (change: Change) => void;
-  /** After the changes of one statement. */
+  /** Called after the changes of one statement. */
   committed: () => void;
   /** A statement had to wait for rows that another one has locked whose answer was not read. */
   heldUp: (held: HeldUp) => void;
@@ -74,7 +80,7 @@ const WIDE_ANSWER_MS = [20, 200] as const;
 
 const HEALTHY: PostgresTrouble = { state: 'up', slowMs: 0, failing: 0, losingAnswers: 0 };
 
-/** Everything but what the migrations and the bucket store keep of themselves. */
+/** Everything except the records of the migrations and of the bucket store. */
 const emptyAll = `
 do $$ declare names text; begin
   select string_agg(quote_ident(tablename), ', ') into names from pg_tables
@@ -86,21 +92,21 @@ insert into cnapi_event_log (last_id, numbered_at) values (0, cnapi_now());
 insert into cnapi_event_numberings (id, last_id, read_id, dropped_id) values (1, 0, 0, 0);
 discard plans`;
 
-/** Boots in some seconds; used for one seed after the other. */
+/** Starts in some seconds; used for one seed after the other. */
 export class SimPostgres {
   readonly #pglite: PGlite;
   readonly #database: PgliteDatabase;
   #world: PostgresWorld | undefined;
   #changes: Change[] = [];
   #held: { who: string; arrive: () => void }[] = [];
-  /** Of the answers that wait for the way back. */
+  /** Answers that wait for the way back. */
   #unanswered: { who: string; answer: () => void }[] = [];
-  /** Statements are carried out one after the other. */
+  /** Statements are executed one after the other. */
   #tail: Promise<void> = Promise.resolve();
   readonly #cutOff = new Set<string>();
   readonly #unread = new UnreadAnswers();
   #onceWide: ((who: string) => void) | undefined;
-  /** That change or lock rows; by name. */
+  /** Statements that change or lock rows, by name. */
   #volatileFunctions: readonly string[] = [];
   trouble: PostgresTrouble = { ...HEALTHY };
 
@@ -114,7 +120,7 @@ export class SimPostgres {
     await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off`);
     const postgres = new SimPostgres(pglite);
     await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
-    // Else the first world of a process would be another one than the same world later.
+    // Otherwise the first world of a process would differ from the same world later.
     await new BucketStore({ database: postgres.#database }).ensureBucket(serversBucket);
     await pglite.exec(changesSql);
     const functions = await pglite.query<{ name: string }>(
@@ -125,7 +131,7 @@ export class SimPostgres {
     return postgres;
   }
 
-  /** An empty database for the next world; statements of the last one are not known any more. */
+  /** An empty database for the next world; it knows no statements of the last one. */
   async begin(world: PostgresWorld): Promise<void> {
     this.#world = world;
     this.trouble = { ...HEALTHY };
@@ -142,12 +148,12 @@ export class SimPostgres {
     await this.#pglite.close();
   }
 
-  /** For the checks: outside of time and trouble. */
+  /** For the checks: outside of virtual time and faults. */
   read<Row>(text: string, values: readonly unknown[] = []): Promise<QueryResult<Row>> {
     return this.#database.query<Row>(text, values);
   }
 
-  /** Nobody of this name reaches the server; what is sent meanwhile arrives afterwards. */
+  /** No process of this name reaches the server; data sent meanwhile arrives later. */
   cutOff(who: string, isCut: boolean): void {
     if (isCut) this.#cutOff.add(who);
     else this.#cutOff.delete(who);
@@ -159,7 +165,10 @@ export class SimPostgres {
     this.#release();
   }
 
-  /** Tells of the next wide answer, before anything of it has come; the returned function takes that back. */
+  /**
+   * Calls back at the next wide answer, before any of it has arrived; the returned function cancels
+   * this.
+   */
   onceWide(tell: (who: string) => void): () => void {
     this.#onceWide = tell;
     return () => {
@@ -167,7 +176,7 @@ export class SimPostgres {
     };
   }
 
-  /** The statement was sent now. */
+  /** Called when the statement was sent. */
   send<Result>(statement: Statement<Result>): void {
     const { time, random } = this.#known;
     time.schedule(this.#tripMs(random), PHASE.input, () => this.#arrive(statement));
@@ -197,7 +206,10 @@ export class SimPostgres {
     });
   }
 
-  /** Whether it needs rows that an unread answer keeps locked; then it goes on when that has been read, or gives up. */
+  /**
+   * Whether it needs rows that an unread answer keeps locked; then it continues when that has been
+   * read, or gives up.
+   */
   #waits<Result>(statement: Statement<Result>): boolean {
     const { time, heldUp } = this.#known;
     const holder = this.#locks(statement) ? this.#unread.holderOf(namesOf(statement.values)) : undefined;
@@ -217,7 +229,7 @@ export class SimPostgres {
     return true;
   }
 
-  /** Of transactions nothing is known; those of the bucket store touch no row of coordination. */
+  /** Nothing is known about transactions; those of the bucket store use no coordination row. */
   #locks({ text = '' }: Pick<Statement<unknown>, 'text'>): boolean {
     return (
       /\b(insert|update|delete)\b|\bfor (share|update|no key update)\b/i.test(text) ||
@@ -247,7 +259,10 @@ export class SimPostgres {
     else if (random.chance(0.5)) statement.failed(lost('the connection broke before the answer'));
   }
 
-  /** Of an answer that does not fit the buffers; it is given up when its client does not read it in time. */
+  /**
+   * For an answer that does not fit the buffers; it is given up if its client does not read it in
+   * time.
+   */
   async #unreadAnswer<Result>(statement: Statement<Result>, result: Result): Promise<UnreadAnswer | undefined> {
     const { rows = [] } = result as Partial<QueryResult<unknown>>;
     if (statement.text === undefined || !isWide(rows)) return undefined;
@@ -272,7 +287,7 @@ export class SimPostgres {
     return rows.map(({ name }) => name);
   }
 
-  /** What was done is seen by everybody before its caller hears of it. */
+  /** All processes see the change before its caller gets the answer. */
   #answer(who: string, answer: () => void, extraMs: number): void {
     const { random, time } = this.#known;
     time.schedule(this.#tripMs(random) + extraMs, PHASE.input, () => {
@@ -281,7 +296,7 @@ export class SimPostgres {
     });
   }
 
-  /** Postgres in this process asks JavaScript for the time; nothing else asks for it meanwhile. */
+  /** Postgres in this process asks JavaScript for the time; nothing else does meanwhile. */
   async #atVirtualTime<Result>(work: () => Promise<Result>): Promise<Result> {
     const realNow = Date.now;
     const now = EPOCH_MS + this.#known.time.now;

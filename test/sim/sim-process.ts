@@ -10,7 +10,7 @@ import type { SeededRandom } from './seeded-random.ts';
 import { SimLoop } from './sim-loop.ts';
 import { PHASE, type Phase, type VirtualTime } from './virtual-time.ts';
 
-/** What virtual time is counted from, on every wall clock and in the database. */
+/** The origin of virtual time, on every wall clock and in the database. */
 export const EPOCH_MS = 1_700_000_000_000;
 const TIMER_JITTER_MS = 0.8;
 
@@ -38,7 +38,7 @@ export class SimProcess {
   #state: 'running' | 'frozen' | 'dead' = 'running';
   #isPowerless = false;
   #freezes = 0;
-  /** What its wall clock is wrong by. */
+  /** The error of its wall clock. */
   wallOffsetMs = 0;
 
   constructor(deps: ProcessDeps) {
@@ -49,7 +49,7 @@ export class SimProcess {
     this.clock = new ProcessClock(this, deps.time);
   }
 
-  /** It went without a word to anybody. */
+  /** It ended without notice to anybody. */
   get isPowerless(): boolean {
     return this.#isPowerless;
   }
@@ -66,7 +66,9 @@ export class SimProcess {
     return this.#state === 'running';
   }
 
-  /** `run` is called in this process after `delayMs`, if it lives then, and later if it stands still. */
+  /**
+   * Calls `run` in this process after `delayMs` if it is alive then, and later if it is stopped.
+   */
   enter(delayMs: number, phase: Phase, run: () => void): Timer {
     let isCancelled = false;
     const guarded = () => {
@@ -99,7 +101,7 @@ export class SimProcess {
     if (this.#state === 'running') this.#state = 'frozen';
   }
 
-  /** Of as many freezes the last one ends it. */
+  /** With several freezes, the last end counts. */
   thaw(): void {
     this.#freezes -= 1;
     if (this.#state !== 'frozen' || this.#freezes > 0) return;
@@ -129,7 +131,7 @@ export class SimProcess {
 class ProcessClock implements Clock {
   readonly #process: SimProcess;
   readonly #time: VirtualTime;
-  /** Monotonic clocks of different processes have nothing in common. */
+  /** Monotonic clocks of different processes have different origins. */
   readonly #startedAt: number;
 
   constructor(process: SimProcess, time: VirtualTime) {
@@ -190,7 +192,7 @@ class ProcessClock implements Clock {
   }
 }
 
-/** As Node takes it: what is longer would fire at once there, and is a defect. */
+/** As Node treats it: a longer delay would fire at once there, and is a defect. */
 function allowed(delayMs: number): number {
   if (!(delayMs < 2 ** 31)) throw new RangeError(`no timer takes ${delayMs} ms`);
   return Math.max(1, delayMs);

@@ -1,18 +1,19 @@
 /**
- * What happened, a line each, in virtual time; and a digest of all of it, by which two runs of one seed are compared. Also
- * the log of every simulated process: what the product logs is told here, and an error that it did not expect is a defect.
+ * What happened, a line each, in virtual time, and a digest of all of it to compare two runs of one
+ * seed. It is also the log of every simulated process: log lines of the product appear here, and an
+ * unexpected error is a defect.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '../../lib/platform/log.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
 const KEPT_LINES = 4_000;
-/** What is said loud, and is the world's fault. */
+/** Messages logged as errors that are the fault of the world. */
 const EXPECTED_ERRORS = /^instance: healthy -> unhealthy$/;
 
 export interface StoryOptions {
   time: VirtualTime;
-  /** Told of each line as well, also of the small ones (frames, statements). */
+  /** Called for each line as well, including the small ones (frames, statements). */
   trace?: ((line: string) => void) | undefined;
   unexpected: (who: string, error: unknown) => void;
 }
@@ -33,7 +34,7 @@ export class Story {
     this.#options.trace?.(line);
   }
 
-  /** Something too small for the story, part of the trace and of the digest. */
+  /** Something too small for the story, but part of the trace and of the digest. */
   note(who: string, what: string): void {
     const line = this.#line(who, what);
     this.#options.trace?.(line);

@@ -1,4 +1,7 @@
-/** I3, and what I6 says of tasks: one end each, that which really happened, and nothing run that must not run again. */
+/**
+ * I3, and I6 for tasks: each has one end, which really happened, and nothing runs that must not run
+ * again.
+ */
 import type { TaskRow } from './changes.ts';
 import { SIM_TIMES } from './sim-instance.ts';
 import type { Execution } from './sim-machine.ts';
@@ -9,7 +12,7 @@ export class TaskChecks {
   readonly #world: World;
   readonly #rows = new Map<string, TaskRow>();
   readonly #madeAt = new Map<string, number>();
-  /** When the database first knew that the agent has it. */
+  /** When the database first recorded that the agent has it. */
   readonly #acceptedAt = new Map<string, number>();
   readonly #endedAt = new Map<string, number>();
 
@@ -65,7 +68,7 @@ export class TaskChecks {
       this.#world.violated('I3', `task ${task.id} is complete with ${exitCode}, which its command never came to`);
   }
 
-  /** Whether the world has done what the failure says. */
+  /** Whether the failure's claim is true in the world. */
   #hasCause(task: TaskRow): boolean {
     const ageMs = this.#world.time.now - (this.#madeAt.get(task.id) ?? 0);
     const agent = this.#world.nameOfServer(task.server_uuid);
@@ -95,12 +98,12 @@ export class TaskChecks {
       this.#world.violated('I3', `task ${id} was answered for ${operation} and runs ${operationOf(task)}`);
   }
 
-  /** At the end: what really ran, also of tasks whose answer was lost. */
+  /** At the end: what really ran, including tasks whose answer was lost. */
   checkExecutions(): void {
     for (const operation of new Set([...this.#rows.values()].map(operationOf))) this.#checkOperation(operation);
   }
 
-  /** Of one operation there is one task at most: it is asked for once, or under its key. */
+  /** Each operation has at most one task: it is requested once, or with its key. */
   #checkOperation(operation: string): void {
     const tasks = [...this.#rows.values()].filter((task) => operationOf(task) === operation);
     const runs = this.#executionsOf(operation);
@@ -112,13 +115,19 @@ export class TaskChecks {
     for (const [index, run] of runs.entries()) this.#checkRun(run, runs.slice(index + 1));
   }
 
-  /** A journal was rolled back before anybody had heard of what it then lacks: nothing tells (docs/testing/simulation.md). */
+  /**
+   * A journal was rolled back before anybody knew of the records it lost: nothing shows it
+   * (docs/testing/simulation.md).
+   */
   #isUnknowable({ id }: TaskRow, runs: readonly Execution[]): boolean {
     const knownAt = this.#acceptedAt.get(id) ?? Number.POSITIVE_INFINITY;
     return runs.some(({ forgottenAt }) => forgottenAt !== undefined && forgottenAt < knownAt);
   }
 
-  /** A command that its agent's lost journal has forgotten goes on until it is done: nobody knows of it (docs/testing/simulation.md). */
+  /**
+   * A command that its agent's lost journal has forgotten continues until it is done: nobody knows
+   * of it (docs/testing/simulation.md).
+   */
   #checkRun(run: Execution, later: readonly Execution[]): void {
     if (run.forgottenAt !== undefined && (run.endedAt ?? Number.POSITIVE_INFINITY) > run.forgottenAt) return;
     if (run.endedAt === undefined) this.#world.violated('I3', `${run.operation} goes on after its task has ended`);
@@ -127,5 +136,5 @@ export class TaskChecks {
   }
 }
 
-/** As its script has it: `work OPERATION MS OUTCOME`. */
+/** As in its script: `work OPERATION MS OUTCOME`. */
 const operationOf = ({ script }: TaskRow): string => script?.split(' ')[1] ?? '';

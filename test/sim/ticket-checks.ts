@@ -1,16 +1,16 @@
-/** I4: a queue has one holder, the first of it, and ended tickets stay as they are. */
+/** I4: a queue has one holder, the first of it, and ended tickets do not change. */
 import type { TicketRow } from './changes.ts';
 import type { Hold } from './workload.ts';
 import type { World } from './world.ts';
 
-/** What a holder's clock and the database's may differ by, here. */
+/** The possible difference between a holder's clock and the database's in this simulation. */
 const SLACK_MS = 300;
 
 export class TicketChecks {
   readonly #world: World;
   readonly #rows = new Map<string, TicketRow>();
   readonly #touched = new Set<number>();
-  /** When a ticket last became what it is. */
+  /** When a ticket last changed its status. */
   readonly #movedAt = new Map<string, number>();
 
   constructor(world: World) {

@@ -1,10 +1,14 @@
 /**
- * Answers of Postgres that do not fit the buffers between it and its client, and that the client has not read yet. Until it
- * has, Postgres keeps what the statement has locked (law 5). Which rows those are is taken from the uuids that the statement
- * and its answer name: more than are really locked, so that harm is found rather than missed.
+ * Answers of Postgres that do not fit the buffers between it and its client, and that the client
+ * has not read yet. Until then Postgres keeps the locks of the statement (law 5). The locked rows
+ * are taken from the uuids that the statement and its answer name: more than are really locked, so
+ * that no harm is missed.
  */
 
-/** Smaller than real buffers, so that the worlds need not hold megabytes; what the workload calls wide is larger. */
+/**
+ * Smaller than real buffers, so that the worlds need not hold megabytes; wide answers of the
+ * workload are larger.
+ */
 export const BUFFER_BYTES = 64 * 1024;
 
 export interface UnreadAnswer {
@@ -25,20 +29,20 @@ export class UnreadAnswers {
     return answer;
   }
 
-  /** One that keeps a row locked that goes by one of these names. */
+  /** An answer that keeps a row locked which has one of these names. */
   holderOf(names: Iterable<string>): UnreadAnswer | undefined {
     if (this.#unread.size === 0) return undefined;
     const all = [...names];
     return [...this.#unread].find(({ keys }) => all.some((name) => keys.has(name)));
   }
 
-  /** Calls `goOn` when it has been read or given up; the returned function takes that back. */
+  /** Calls `goOn` when it has been read or given up; the returned function cancels this. */
   whenReleased(answer: UnreadAnswer, goOn: () => void): () => void {
     answer.waiting.add(goOn);
     return () => answer.waiting.delete(goOn);
   }
 
-  /** It has been read, or is given up. False if that has been said before. */
+  /** It has been read, or is given up. False if this was reported before. */
   release(answer: UnreadAnswer): boolean {
     if (!this.#unread.delete(answer)) return false;
     for (const goOn of [...answer.waiting]) goOn();

@@ -1,10 +1,14 @@
 /**
- * Virtual time: a queue of events, run one after the other. Each is run, then what it set off in this process (promises,
- * the in-process database) comes to rest, and only then time moves on to the next. So a run depends on nothing but its seed.
+ * Virtual time: a queue of events, run one after the other. After each event its effects in this
+ * process (promises, the in-process database) complete, and only then does time move to the next.
+ * So a run depends on nothing but its seed.
  */
 import type { Timer } from '../../lib/platform/clock.ts';
 
-/** Among events of one moment: as Node's event loop turns (timers, then what had arrived, then `setImmediate`). */
+/**
+ * The order of events at one moment, as in Node's event loop (timers, then arrived input, then
+ * `setImmediate`).
+ */
 export const PHASE = { timers: 0, input: 1, afterPoll: 2 } as const;
 export type Phase = (typeof PHASE)[keyof typeof PHASE];
 
@@ -44,7 +48,7 @@ export class VirtualTime {
     };
   }
 
-  /** Work that has left the microtask queue (the database): time waits for it. */
+  /** Work outside the microtask queue (the database): time waits for it. */
   async during<Result>(work: () => Promise<Result>): Promise<Result> {
     this.#inFlight += 1;
     try {
@@ -54,7 +58,7 @@ export class VirtualTime {
     }
   }
 
-  /** Runs what is due until `until`, or until `isOver` says so after an event. */
+  /** Runs events until `until`, or until `isOver` returns true after one. */
   async runUntil(until: number, isOver: () => boolean): Promise<void> {
     for (let next = this.#heap[0]; next !== undefined && next.at <= until; next = this.#heap[0]) {
       this.#pop();

@@ -1,7 +1,8 @@
 /**
- * What callers do with the world, each operation a story of its own over `SimClient`: tasks that are waited for on any
- * instance, repeated under their key, cancelled; locks that are waited for, held, renewed, released, or left by a holder that
- * dies. What they were told is kept, and what contradicts itself is a violation.
+ * What callers do with the world, each operation a story of its own over `SimClient`: tasks that
+ * are awaited on any instance, repeated with their key, or cancelled; locks that are awaited, held,
+ * renewed and released, or left by a holder that dies. The answers are recorded, and a
+ * contradiction is a violation.
  */
 import type { Operation } from './plan.ts';
 import { type Answer, SimClient } from './sim-client.ts';
@@ -21,7 +22,7 @@ export interface AcceptedTask {
   end: { status: string; instance: string } | undefined;
 }
 
-/** From when to when somebody believed to hold a lock. */
+/** The time during which a caller believed it held a lock. */
 export interface Hold {
   queue: string;
   ticket: string;
@@ -30,7 +31,7 @@ export interface Hold {
 }
 
 const WAIT_S = 20;
-/** A caller's; a wait that is not answered long after its timeout is lost. */
+/** A caller's timeout; a wait without an answer long after it is lost. */
 const PATIENCE_MS = 40_000;
 
 export class Workload {
@@ -109,7 +110,10 @@ export class Workload {
     await Promise.all(tasks);
   }
 
-  /** With a key it is asked for until it is answered; without one an answer that is lost leaves it open what was accepted. */
+  /**
+   * With a key it is repeated until it is answered; without one a lost answer leaves open what was
+   * accepted.
+   */
   async #create(
     client: SimClient,
     {
@@ -211,7 +215,9 @@ export class Workload {
     }
   }
 
-  /** By the database's clock, which the holder can go by here; undefined when it holds it no more. */
+  /**
+   * By the database's clock, which the holder may use here; undefined when it no longer holds it.
+   */
   async #expiryOf(client: SimClient, ticket: string): Promise<number | undefined> {
     const answer = await client.insist({ route: 'GetTicket', params: { ticket_uuid: ticket } });
     return answer.body.status === 'active' ? wallMs(answer.body.expires_at) : undefined;

@@ -1,4 +1,7 @@
-/** One simulated world, from its seed to its verdict: puts everything together and lets it run until all is well, or is not. */
+/**
+ * One simulated world, from its seed to its result: assembles everything and runs until all is well
+ * or something is violated.
+ */
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import type { Change } from './changes.ts';
 import { Checks, type Invariant } from './checks.ts';
@@ -34,25 +37,28 @@ export interface Counts {
   holds: number;
   renewals: number;
   drains: number;
-  /** Agents that an instance sent to another one, to be balanced. */
+  /** Agents that an instance sent to another one for balancing. */
   shed: number;
   changes: number;
 }
 
 export interface Outcome {
   violations: Violation[];
-  /** Of everything that happened, in order. */
+  /** A digest of everything that happened, in order. */
   digest: string;
   story: string[];
   virtualMs: number;
   events: number;
-  /** How much of it there was, so that a run that did nothing cannot pass for a good one. */
+  /** How much happened, so that a run that did nothing cannot pass for a good one. */
   counts: Counts;
 }
 
-/** After the last fault, all must be well within this: I1's longest bound, and tasks' own deadlines on top. */
+/**
+ * After the last fault all must be well within this time: I1's longest bound, and tasks' own
+ * deadlines in addition.
+ */
 const WELL_WITHIN_MS = 75_000;
-/** And stay so. */
+/** The time for which all must stay well. */
 const STAYS_WELL_MS = 6_000;
 const STORY_LINES = 150;
 
@@ -116,13 +122,13 @@ export class World {
     this.#violations.push({ invariant, what, at: this.time.now });
   }
 
-  /** An exception that no code expected: a real process would be gone. */
+  /** An exception that no code expected: it would end a real process. */
   crashed(who: string, error: unknown): void {
     const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-    this.violated('I7', `${who} met what it did not expect: ${text.split('\n').slice(0, 4).join(' | ')}`);
+    this.violated('I7', `${who} had an unexpected error: ${text.split('\n').slice(0, 4).join(' | ')}`);
   }
 
-  /** The product's own alarm of I4 is one here. */
+  /** The product's own alarm of I4 is a violation here. */
   #unexpected(who: string, error: unknown): void {
     if (error === 'waitlist: queues had no active ticket') this.violated('I4', `${who}: ${error}`);
     else this.crashed(who, error);
@@ -146,7 +152,7 @@ export class World {
     return this.#plan.faults.some(({ kind }) => kind === 'agents-arriving');
   }
 
-  /** Beside those that are there, spread over that time. */
+  /** In addition to the existing ones, spread over that time. */
   addAgents(count: number, withinMs: number): void {
     for (let each = 0; each < count; each++) this.#addAgent(this.agents.length, () => this.random.between(0, withinMs));
   }
@@ -212,7 +218,7 @@ export class World {
     });
   }
 
-  /** Each kind of trouble has its own time to be over. */
+  /** Each kind of fault has its own time to recover. */
   #watchWellness(): void {
     const calmForMs = this.time.now - this.#plan.calmAt;
     const unwell = calmForMs < 0 ? undefined : this.checks.unwell();
