@@ -1,7 +1,8 @@
 /**
- * Faults in the middle of an answer of Postgres: tasks with large parameters are on their way to an instance when it stops,
- * when its line loses everything, or when Postgres stands still. Postgres keeps what a statement has locked until its
- * answer has been read, so none of them may hold a row that another instance needs.
+ * Faults in the middle of an answer of Postgres: tasks with large parameters are on their way to an
+ * instance when it is frozen, when its connection loses everything, or when Postgres is frozen.
+ * Postgres keeps what a statement has locked until its answer has been read, so no lock may remain
+ * that another instance needs.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,18 +10,18 @@ import type { Instance, Zone } from '../support/fleet-harness.ts';
 import { pick } from './chance.ts';
 import type { FaultKind, Harm, Stage } from './harm.ts';
 
-/** Begins the keys of these tasks: they belong to no workload, and no rule is about them. */
+/** The prefix of the keys of these tasks: they belong to no workload, and no rule covers them. */
 export const OF_A_FAULT = 'of-a-fault-';
 /** Together more than the buffers between an instance and Postgres hold. */
 const TASKS = 12;
 const TASK_BYTES = 1_000_000;
-/** Slow enough that a large answer is on its way for a minute, while beats still pass. */
+/** Slow enough that a large answer takes a minute, while beats still pass. */
 const BYTES_PER_SECOND = 100_000;
-/** Until the instance has been told of the tasks and reads them. */
+/** The time until the instance has been told of the tasks and reads them. */
 const READING_MS = 1_500;
 /**
- * From the beginning of the fault: what comes before it stands still, the agents' patience (`serverSilenceMs`), what gives up an
- * answer that nobody reads (four fifths of `leaseMs`), and an accept that is tried again.
+ * From the beginning of the fault: the patience of the agents (`serverSilenceMs`), the deadline
+ * that gives up an unread answer (four fifths of `leaseMs`), and an accept that is retried.
  */
 const LEFT_WITHIN_MS = 4_000 + 3_000 + 4_000 + 2_000;
 
@@ -68,7 +69,7 @@ export const answerFaults: readonly FaultKind[] = ways.map(({ name, harm, isLeft
       ...(isLeft ? { moves: { servers, withinMs: LEFT_WITHIN_MS } } : {}),
       ...(harm.part === 'postgres' ? {} : { instance: index }),
       begin: async () => {
-        // It claims them all at once when it goes on.
+        // It claims them all at once when it continues.
         instance.program.freeze();
         await createLargeTasks(stage, instance);
         instance.databaseProxy?.throttle(BYTES_PER_SECOND);
@@ -84,7 +85,10 @@ export const answerFaults: readonly FaultKind[] = ways.map(({ name, harm, isLeft
   },
 }));
 
-/** For servers whose authority the instance is, through any other one; who refuses some is as good. */
+/**
+ * Tasks for servers whose authority the instance is, created through any other one; refusals do not
+ * matter.
+ */
 async function createLargeTasks({ zone, health, random }: Stage, { uuid }: Instance): Promise<void> {
   const servers = health.roster.filter(({ owner }) => owner === uuid).map(({ server }) => server);
   const others = zone.instances.filter((instance) => instance.uuid !== uuid);

@@ -1,6 +1,7 @@
 /**
- * Agents that arrive several times as fast as the instances can admit them: a process of simulated ones, all for servers of its
- * own, the same each time. They stay until all is well again, so that all of them must have been connected.
+ * Agents that arrive several times as fast as the instances can admit them: a process of simulated
+ * agents for servers of its own, the same each time. They stay until all is well again, so all of
+ * them must have been connected.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { serverUuidOf } from '../../lib/agent/simulated/fleet.ts';
@@ -14,7 +15,7 @@ const PER_SECOND = 5_000;
 const SEED = 'crowd';
 const crowd: readonly string[] = Array.from({ length: AGENTS }, (_, number) => serverUuidOf(SEED, number));
 
-/** Returns what ends them. */
+/** Returns a function that ends them. */
 function start({ zone, health }: Pick<Stage, 'zone' | 'health'>): () => Promise<void> {
   const program = zone.fleetOf('crowd', ['--agents', String(AGENTS), '--rate', String(PER_SECOND), '--seed', SEED]);
   health.also.add(program);

@@ -1,4 +1,7 @@
-/** Asks instances as clients do, through their line, and records what was asked and answered, and when. */
+/**
+ * Sends requests to instances as clients do, through their proxies, and records requests and
+ * answers with their times.
+ */
 import type { Random } from '../../lib/platform/random.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { pick } from './chance.ts';
@@ -6,7 +9,7 @@ import type { Op, Operation, Workload } from './history.ts';
 import type { Recorder } from './recorder.ts';
 
 export interface Answer {
-  /** 0: none. */
+  /** 0: no answer. */
   status: number;
   body: Body;
   instance: number;
@@ -28,15 +31,15 @@ export interface Request {
   path: string;
   body?: object;
   headers?: Record<string, string>;
-  /** What the history shows beside. */
+  /** Additional fields for the history. */
   about?: Partial<Op>;
-  /** Default: any. */
+  /** Default: any instance. */
   instance?: number;
   withinMs?: number;
 }
 
 const ANSWER_WITHIN_MS = 6_000;
-/** After that long without an answer a client gives a matter up. */
+/** A client gives up after this time without an answer. */
 const PATIENCE_MS = 100_000;
 const PAUSE_MS = 150;
 
@@ -53,7 +56,10 @@ export class Caller {
     this.#workload = workload;
   }
 
-  /** Asks again, anybody, until the answer is a real one; undefined when patience ends. */
+  /**
+   * Repeats the request at any instance until the answer is a real one; undefined when patience
+   * ends.
+   */
   async insist(request: Request): Promise<Answer | undefined> {
     const until = this.#recorder.now() + PATIENCE_MS;
     while (this.#recorder.now() < until) {
@@ -98,7 +104,7 @@ export class Caller {
   }
 }
 
-/** What of an answer the history keeps. */
+/** The parts of an answer that the history keeps. */
 function shownOf(op: Operation, status: number, body: Body): Partial<Op> {
   if (status >= 400) {
     const isExpired = op === 'ticket-wait' && /expired/.test(body.message ?? '');

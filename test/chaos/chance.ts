@@ -1,4 +1,7 @@
-/** Chance from a seed: the same one gives the same walk. It does not make processes replay. */
+/**
+ * Random numbers from a seed: the same seed gives the same walk. It does not make processes
+ * deterministic.
+ */
 import { type Random, systemRandom } from '../../lib/platform/random.ts';
 
 /** mulberry32 */

@@ -1,10 +1,10 @@
-/** What explains that something was not as it should be, and what does not. */
+/** Which conditions excuse a deviation, and which do not. */
 import t from 'tap';
 import { check } from './checker.ts';
 import { B, begin, faultOf, goodEvidence, opOf, SECOND, status, violationsOf } from './good-evidence.ts';
 import { type Evidence, type Fault, parseEffects } from './history.ts';
 
-t.test('what a fault or a busy machine explains is no violation, and no proof either', async (t) => {
+t.test('a deviation during a fault or on a busy machine is neither a violation nor a proof', async (t) => {
   const judged = (spoil: (evidence: Evidence) => void, rule: string) => {
     const evidence = goodEvidence();
     spoil(evidence);
@@ -43,7 +43,7 @@ t.test('what a fault or a busy machine explains is no violation, and no proof ei
   t.match(judged(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ verdict: 'violated' }]);
 });
 
-t.test('what a lost journal knew of may go on after its end, and nothing else', async (t) => {
+t.test('only commands that a lost journal knew may continue after their end', async (t) => {
   const found = (codes: string[]) => {
     const evidence = goodEvidence();
     evidence.effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' });
@@ -54,7 +54,7 @@ t.test('what a lost journal knew of may go on after its end, and nothing else', 
   t.same(found(['AgentRestarted', 'NotTaken']), ['commands run once, before their end']);
 });
 
-t.test('a living server may become unknown only while two faults are there at once', async (t) => {
+t.test('a live server may become unknown only during two simultaneous faults', async (t) => {
   const found = (other: Partial<Fault>) => {
     const evidence = goodEvidence();
     evidence.stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2));
@@ -66,7 +66,7 @@ t.test('a living server may become unknown only while two faults are there at on
   t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a live server is never unknown']);
 });
 
-t.test('half a line is no effect', async (t) => {
+t.test('an incomplete line is not evidence', async (t) => {
   const text = 'begin t1 id 10 9 12.34\nend t1 id 10 9 15.00 7\nbegin t2 id 1';
   t.same(parseEffects(text), [
     { event: 'begin', token: 't1', task: 'id', pid: 10, agentPid: 9, uptime: 12_340 },

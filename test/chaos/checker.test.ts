@@ -1,4 +1,4 @@
-/** Each rule finds nothing in a good run, and finds each way in which a run can be bad that it is there for. */
+/** Each rule finds nothing in a good run, and finds each kind of violation that it exists for. */
 import t from 'tap';
 import { check, rules } from './checker.ts';
 import {
@@ -21,7 +21,7 @@ import {
 } from './good-evidence.ts';
 import type { Evidence } from './history.ts';
 
-t.test('a good run violates nothing, and every rule has looked at it', async (t) => {
+t.test('a good run violates nothing, and every rule was applied to it', async (t) => {
   t.same(violationsOf(goodEvidence()), []);
   const held = new Set(check(goodEvidence()).flatMap(({ rule, verdict }) => (verdict === 'held' ? [rule] : [])));
   t.equal(held.size, rules.length);
@@ -35,13 +35,13 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     ({ stored }) => stored.statuses.push(status(B, 'unknown', 152_000)),
   ],
   [
-    'an agent that arrived and lost its session again',
+    'an agent that was admitted and lost its session again',
     'arriving agents take no session from others',
     /1 of 2 that had arrived lost their session again/,
     ({ stored }) => stored.statuses.push(status(arrival.crowd?.[0] ?? '', 'unknown', 153_000)),
   ],
   [
-    'a server that stays with an instance that stands still',
+    'a server that stays with a frozen instance',
     'servers leave an instance that stands still',
     /was not taken over 11500 ms after/,
     ({ history }) =>
@@ -72,19 +72,19 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     (evidence) => Object.assign(taskOf(evidence, FIRST), { ends: 2 }),
   ],
   [
-    'attempts that do not add up',
+    'attempts that are not consecutive',
     'each task ends once',
     /at attempt 3 after 1 retries/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { attempt: 3, retries: 1 }),
   ],
   [
-    'an end told otherwise than recorded',
+    'an answered end that differs from the recorded one',
     'answers about a task agree',
     /answered as failure and is stored as complete/,
     (evidence) => Object.assign(opOf(evidence, 'wait'), { said: 'failure' }),
   ],
   [
-    'an end told before it was recorded',
+    'an end that was answered before it was recorded',
     'answers about a task agree',
     /990 ms before that was recorded/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { endedAt: wall(4_000) }),
@@ -99,7 +99,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
       ),
   ],
   [
-    'an attempt that falls',
+    'an attempt that decreases',
     'answers about a task agree',
     /after attempt 2/,
     ({ history }) => {
@@ -113,25 +113,25 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     ({ effects }) => effects.push(begin('t1', FIRST, 1_500)),
   ],
   [
-    'a command that began after its end',
+    'a command that started after its end',
     'commands run once, before their end',
     /began 1000 ms after its end \(Cancelled\)/,
     ({ effects }) => effects.splice(2, 2, begin('t2', SECOND, 4_000)),
   ],
   [
-    'a command that goes on after it was called cancelled',
+    'a command that continues after it was reported cancelled',
     'commands run once, before their end',
     /went on 900 ms after its end/,
     ({ effects }) => effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' }),
   ],
   [
-    'a command of a task that nobody knows',
+    'a command of an unknown task',
     'commands run once, before their end',
     /which is not its task/,
     (evidence) => Object.assign(evidence.effects[0] ?? {}, { task: SECOND }),
   ],
   [
-    'complete, and the command never came to its end',
+    'complete although the command never ended',
     'outcomes are real',
     /came to its end 0 times/,
     ({ effects }) => effects.splice(1, 1),
@@ -143,31 +143,31 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     (evidence) => Object.assign(taskOf(evidence, FIRST), { exitCode: 7 }),
   ],
   [
-    'complete with the output of another one',
+    'complete with the output of another command',
     'outcomes are real',
     /its recorded output is "t2/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { stdout: 't2\n' }),
   ],
   [
-    'a failure that nothing caused',
+    'a failure without a cause',
     'outcomes are real',
     /failed with AgentRestarted, which nothing had caused/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { outcome: 'failure', errorCode: 'AgentRestarted' }),
   ],
   [
-    'cancelled, and nobody had asked',
+    'cancelled without a request',
     'outcomes are real',
     /failed with Cancelled, which nothing had caused/,
     (evidence) => Object.assign(opOf(evidence, 'cancel'), { op: 'get' }),
   ],
   [
-    'a task that nobody takes for a minute',
+    'a task that no agent takes for a minute',
     'tasks end in time',
     /took 62000 ms, 49000 of them undisturbed/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { endedAt: wall(63_000) }),
   ],
   [
-    'a wait that outlasts its time',
+    'a wait that exceeds its timeout',
     'waits end',
     /ended 5010 ms after its time was up/,
     ({ history }) =>
@@ -176,7 +176,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
       ),
   ],
   [
-    'a wait that outlasts what it waited for',
+    'a wait that continues after its event',
     'waits end',
     /ended 9000 ms after what it waited for/,
     (evidence) => Object.assign(opOf(evidence, 'wait'), { overAt: 12_000 }),
@@ -212,7 +212,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     ({ stored }) => stored.tasks.push(storedTask({ id: B, key: 'k1' })),
   ],
   [
-    'a task that nobody asked for',
+    'a task that was never requested',
     'a key gives one task',
     /nobody asked for it/,
     ({ stored }) => stored.tasks.push(storedTask({ id: B, key: 'k9' })),
@@ -224,19 +224,19 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     (evidence) => Object.assign(opOf(evidence, 'create'), { body: 'other' }),
   ],
   [
-    'a key refused that was never used for anything else',
+    'a key refused although it was used for nothing else',
     'a key gives one task',
     /was refused as used/,
     (evidence) => Object.assign(opOf(evidence, 'create'), { status: 409, code: 'IdempotencyConflict' }),
   ],
   [
-    'a cancel that ends nothing',
+    'a cancel without effect',
     'cancels end',
     /ended 97490 ms after its cancel was accepted/,
     (evidence) => Object.assign(taskOf(evidence, SECOND), { endedAt: wall(100_000) }),
   ],
   [
-    'a cancel refused because of an end to come',
+    'a cancel refused because of a later end',
     'cancels end',
     /was called ended 490 ms before its end/,
     (evidence) => Object.assign(opOf(evidence, 'cancel'), { status: 409 }),
@@ -262,7 +262,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(5_500) }),
   ],
   [
-    'a queue that stood still',
+    'a queue without progress',
     'locks are granted in order',
     /stood still for 3995 ms/,
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(10_000), updatedAt: wall(10_500) }),
@@ -274,7 +274,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { status: 'queued', activeAt: null }),
   ],
   [
-    'a lock that was told and not held',
+    'a lock that was reported and not held',
     'a wait is answered when the lock is held',
     /told to be active and was not/,
     ({ stored }) => Object.assign(stored.tickets[0] ?? {}, { activeAt: null }),
@@ -286,19 +286,19 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     ({ stored }) => stored.tickets.pop(),
   ],
   [
-    'a living server that became unknown',
+    'a live server that became unknown',
     'a live server is never unknown',
     /became unknown \(silent\)/,
     ({ stored }) => stored.statuses.push(status(B, 'unknown', 25_000), status(B, 'running', 25_100, 2)),
   ],
   [
-    'a dead server that did not',
+    'a dead server that did not become unknown',
     'a dead server becomes unknown in time',
     /was not unknown 4000 ms after/,
     ({ stored }) => stored.statuses.splice(2, 1, status(A, 'unknown', 27_000)),
   ],
   [
-    'a status that was not so',
+    'a status that was never recorded',
     'the status shown is the one recorded',
     /instance-0 tells of .* what was not so/,
     (evidence) => Object.assign(opOf(evidence, 'servers'), { unknown: [B] }),
@@ -310,7 +310,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     (evidence) => Object.assign(opOf(evidence, 'servers'), { count: 1 }),
   ],
   [
-    'a task refused though its server runs',
+    'a task refused although its server runs',
     'the status shown is the one recorded',
     /refused as not running/,
     ({ history }) =>
@@ -327,7 +327,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
       ),
   ],
   [
-    'a fault that is not got over',
+    'a fault without recovery',
     'the zone recovers from faults',
     /not all was well: instance-1/,
     (evidence) => {
@@ -337,27 +337,27 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     },
   ],
   [
-    'a workload that does not go on',
+    'a workload that does not continue',
     'the zone recovers from faults',
     /had not gone on: locks/,
     (evidence) => Object.assign(faultOf(evidence), { lacking: ['locks'] }),
   ],
   [
-    'an epoch that falls',
+    'an epoch that decreases',
     'epochs only rise',
     /fell from 2 to 1/,
     ({ history }) =>
       history.push({ kind: 'roster', at: 41_000, rows: [{ server: A, epoch: 1, owner: 'i0', status: 'running' }] }),
   ],
   [
-    'a process that fell',
+    'a process that ended without a fault',
     'no process ends without a fault',
     /instance-1 ended with 1/,
     ({ history }) => history.push({ kind: 'fell', at: 40_500, name: 'instance-1', exitCode: 1 }),
   ],
 ];
 
-t.test('bad runs', async (t) => {
+t.test('each bad run violates its rule', async (t) => {
   for (const [what, rule, text, spoil] of bad) {
     const evidence = goodEvidence();
     spoil(evidence);
@@ -368,5 +368,5 @@ t.test('bad runs', async (t) => {
       { found, rule },
     );
   }
-  t.equal(new Set(bad.map(([, rule]) => rule)).size, rules.length, 'each rule has been shown to find something');
+  t.equal(new Set(bad.map(([, rule]) => rule)).size, rules.length, 'each rule has been shown to find a violation');
 });

@@ -1,4 +1,7 @@
-/** Holds the evidence of a run against every rule. Pure; called by run.ts, and by checker.test.ts with made-up evidence. */
+/**
+ * Checks the evidence of a run against every rule. Pure; called by run.ts, and by checker.test.ts
+ * with artificial evidence.
+ */
 import type { Evidence } from './history.ts';
 import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
 import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';

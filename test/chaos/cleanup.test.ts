@@ -1,4 +1,7 @@
-/** Whatever ends a run, none of its processes outlives it: all that it started inherits a mark in its environment. */
+/**
+ * However a run ends, none of its processes survives it: everything that it starts inherits a mark
+ * in its environment.
+ */
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -12,9 +15,9 @@ import { until } from '../support/until.ts';
 
 const main = path.resolve(import.meta.dirname, 'main.ts');
 
-t.test('a run that is killed leaves no process', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
+t.test('a killed run leaves no process behind', { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
   const out = mkdtempSync(path.join(os.tmpdir(), 'cnapi-chaos-test-'));
-  // What has left may still be letting go of its files.
+  // Processes that have ended may still be releasing their files.
   t.teardown(() => rmSync(out, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }));
   const mark = `CHAOS_MARK=${randomUUID()}`;
   const env = { ...process.env, CHAOS_MARK: mark.slice('CHAOS_MARK='.length) };
@@ -24,7 +27,7 @@ t.test('a run that is killed leaves no process', { skip: noRedisServer, timeout:
   child.stdout.on('data', (text) => {
     said += text;
   });
-  await until(() => /^ +1 /m.test(said), 'the first fault to be over', FILE_TIMEOUT_MS);
+  await until(() => /^ +1 /m.test(said), 'the first fault to end', FILE_TIMEOUT_MS);
   t.ok(marked(mark).length > 10, `${marked(mark).length} processes`);
   child.kill('SIGKILL');
   await once(child, 'exit');

@@ -1,4 +1,7 @@
-/** The deliberate defects still fit the product; that the checker finds them is shown by `npm run chaos -- --defects`. */
+/**
+ * The deliberate defects still fit the product. `npm run chaos -- --defects` shows that the checker
+ * finds them.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
@@ -6,7 +9,7 @@ import { ruleNames } from './checker.ts';
 import { defects, spoilt } from './defects.ts';
 import { faultKinds } from './faults.ts';
 
-t.test('each defect has its place in the product, faults and a rule', async (t) => {
+t.test('each defect fits the product and has faults and a rule', async (t) => {
   for (const { name, changes, only, rule } of defects) {
     for (const change of changes) {
       const text = readFileSync(path.resolve(import.meta.dirname, '../..', change.file), 'utf8');

@@ -1,6 +1,7 @@
 /**
- * Deliberate defects of the product, one at a time in a copy of it, and what the checker must say of each. A defect is given by
- * the text that it replaces: where the product has changed and the text is not there once, it is to be written anew.
+ * Deliberate defects of the product, one at a time in a copy of it, and the rule that the checker
+ * must find violated. A defect is given by the text that it replaces: if the product has changed
+ * and the text does not occur exactly once, the defect must be rewritten.
  * `npm run chaos -- --defects`
  */
 import { spawn } from 'node:child_process';
@@ -11,7 +12,7 @@ import { guard } from '../../tools/processes/guardian.ts';
 
 export interface Defect {
   name: string;
-  /** Faults that bring it to light. */
+  /** Faults that reveal it. */
   only: string[];
   /** The rule that must find it. */
   rule: string;
@@ -162,7 +163,7 @@ export const defects: readonly Defect[] = [
   },
 ];
 
-/** How many were not found. */
+/** The number of defects that were not found. */
 export async function findDefects(only: readonly string[], say: (text: string) => void): Promise<number> {
   let missed = 0;
   for (const defect of defects) {
@@ -175,7 +176,10 @@ export async function findDefects(only: readonly string[], say: (text: string) =
   return missed;
 }
 
-/** What the product's text becomes. @throws when it is not what the defect was written for */
+/**
+ * The product's text with the defect. @throws when the product's text is not the one that the
+ * defect was written for
+ */
 export function spoilt(text: string, { file, find, put }: Defect['changes'][number]): string {
   const parts = text.split(find);
   if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times: ${find}`);

@@ -1,10 +1,10 @@
-/** Reads from the database, after a run, what the checker holds against the history. */
+/** Reads from the database, after a run, what the checker compares with the history. */
 
 import type { Zone } from '../support/fleet-harness.ts';
 import { OF_A_FAULT } from './answer-faults.ts';
 import type { Stored, StoredStatus, StoredTask, StoredTicket } from './history.ts';
 
-/** Of a time, whole milliseconds and their fractions. */
+/** A time in whole milliseconds and their fractions. */
 const ms = (column: string) => `(extract(epoch from ${column}) * 1000)::float8`;
 
 export async function dump(zone: Zone): Promise<Stored> {
@@ -30,7 +30,7 @@ export async function dump(zone: Zone): Promise<Stored> {
   return { tasks, tickets, statuses };
 }
 
-/** How much has not come to its end yet. */
+/** The number of tasks and tickets that have not ended yet. */
 export async function unended(zone: Zone): Promise<number> {
   const [row] = await zone.sql<{ count: number }>(
     `select ((select count(*) from cnapi_tasks where state <> 'ended')

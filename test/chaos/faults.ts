@@ -1,6 +1,7 @@
 /**
- * Everything that a run can do to a zone: each kind chooses its target by chance, and says what of the system's promises it
- * takes away while it lasts (servers without an agent or a way, codes that tasks of these may fail with).
+ * All faults that a run can cause: each kind chooses a random target, and says which of the
+ * system's promises do not hold meanwhile (servers without an agent or a connection, codes that
+ * tasks of these may fail with).
  */
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -16,9 +17,14 @@ import type { LineKind } from './history.ts';
 
 /** docs/design.md I1: silenceMs + checkMs, and a statement. */
 const DEAD_WITHIN_MS = 2_500;
-/** leaseMs + adoptGraceMs + 3 s; 18 s more where an observer has just started, or has just got its database back. */
+/**
+ * leaseMs + adoptGraceMs + 3 s; 18 s more where an observer has just started or has just
+ * reconnected to its database.
+ */
 const LOST_WITHIN_MS = 13_000 + 18_000;
-/** Frozen agents stay so until they are seen to be, or for several times what that may take. */
+/**
+ * Frozen agents stay frozen until they are detected, or for several times as long as that may take.
+ */
 const FROZEN = { lastsMs: 1_000, untilSeenMs: 25_000 };
 
 const killed = async (health: Health, program: Program, signal: NodeJS.Signals = 'SIGKILL') => {
@@ -116,7 +122,7 @@ const processFaults: FaultKind[] = [
   {
     name: 'all instances killed',
     prepare: ({ zone, health, random }) => ({
-      // Nobody can be asked, as with the database gone.
+      // No instance can be asked, as with the database gone.
       part: 'postgres',
       lastsMs: between(500, 3_000, random),
       begin: async () => void (await Promise.all(zone.instances.map(({ program }) => killed(health, program)))),
@@ -217,7 +223,10 @@ const processFaults: FaultKind[] = [
   },
 ];
 
-/** Longer than a slow poll and what a bound is widened by: a wait that relied on the bus would be too late. */
+/**
+ * Longer than a slow poll and the slack of a bound: a wait that relied on the bus would be too
+ * late.
+ */
 const WITHOUT_BUS_MS: [number, number] = [8_500, 11_000];
 
 const storeFaults: FaultKind[] = [
@@ -272,7 +281,7 @@ interface Way {
   name: string;
   lastsMs: [number, number];
   begin(line: CuttableProxy, kind: LineKind): void;
-  /** Agents may be cut off by it. */
+  /** It may cut off agents. */
   cutsOff: boolean;
 }
 

@@ -1,8 +1,11 @@
-/** A small run in which all went as it should, made up: two commands, one cancelled, two holders of a lock, an agent that died. */
+/**
+ * An artificial small run in which all went well: two commands, one cancelled, two holders of a
+ * lock, an agent that died.
+ */
 import { check } from './checker.ts';
 import type { Effect, Entry, Evidence, Fault, Op, StoredStatus, StoredTask, StoredTicket } from './history.ts';
 
-/** What the wall clock showed at the harness's zero, and the machine's uptime. */
+/** The wall clock at the harness's zero, and the machine's uptime. */
 const WALL = 1_700_000_000_000;
 const UPTIME = 5_000_000;
 
@@ -83,7 +86,7 @@ export const arrival: Fault = {
   settledAt: 155_000,
 };
 
-/** The instance that A's agent is connected to stands still. */
+/** The instance that A's agent is connected to is frozen. */
 export const standing: Fault = {
   kind: 'fault',
   name: 'instance frozen',

@@ -1,4 +1,4 @@
-/** What the kinds of faults (`faults.ts`) are made of: a kind chooses its target and says what it does to it. */
+/** The types of the faults (`faults.ts`): a kind chooses its target and says what it does to it. */
 import type { Random } from '../../lib/platform/random.ts';
 import type { Zone } from '../support/fleet-harness.ts';
 import type { Health } from './health.ts';
@@ -17,14 +17,14 @@ type About = Pick<Fault, 'part' | 'servers' | 'codes' | 'instance' | 'line' | 'd
 export interface Harm extends Partial<About> {
   part: About['part'];
   lastsMs: number;
-  /** And beyond that until the dead servers are seen to be, but no longer than so. */
+  /** After that until the dead servers are detected, but no longer than this. */
   untilSeenMs?: number;
-  /** An agent that comes to the instance meanwhile is cut off as well. */
+  /** An agent that connects to the instance meanwhile is cut off as well. */
   cutsOffNewcomers?: boolean;
   begin(): Promise<void> | void;
-  /** Undoes it; what needs time to come back is waited for by the walk. */
+  /** Undoes the fault; the walk waits for parts that need time to recover. */
   end(): Promise<void> | void;
-  /** When all is well again. */
+  /** Called when all is well again. */
   after?(): Promise<void> | void;
 }
 

@@ -1,6 +1,7 @@
 /**
- * Looks after the machine and the zone while a run goes on: who was kept from running and for how long (time spent waiting for a
- * processor, by /proc), what the roster says, and whether a process ended that nobody had ended.
+ * Watches the machine and the zone during a run: which processes were kept from running and for how
+ * long (time spent waiting for a processor, from /proc), what the roster says, and whether a
+ * process ended without a fault.
  */
 import { readFileSync } from 'node:fs';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
@@ -11,7 +12,7 @@ import type { Recorder } from './recorder.ts';
 
 const LOOK_MS = 250;
 const ROSTER_MS = 400;
-/** Less is everyday life. */
+/** Shorter times are normal. */
 const STARVED_MS = 40;
 
 type Row = RosterLook['rows'][number];
@@ -31,7 +32,7 @@ export class Health {
   #lookedAt: number;
   #reading: Promise<void> | undefined;
 
-  /** `servers`: those that are there from beginning to end. */
+  /** `servers`: those that exist from beginning to end. */
   constructor(zone: Zone, recorder: Recorder, servers: readonly string[]) {
     this.#zone = zone;
     this.#servers = new Set(servers);
@@ -54,7 +55,7 @@ export class Health {
     return [...instances, ...agents].map(({ program }) => program).concat(fleet ?? [], ...this.also);
   }
 
-  /** As read last, without the servers of those that arrive and leave. */
+  /** As read last, without the servers of arriving agents. */
   get roster(): Row[] {
     return [...this.#roster.values()].filter(({ server }) => this.#servers.has(server));
   }
@@ -63,7 +64,7 @@ export class Health {
     return this.#roster.get(server)?.status;
   }
 
-  /** Reads the roster now; what cannot be read is no fact. */
+  /** Reads the roster now; a failed read is not evidence. */
   readRoster(): Promise<void> {
     this.#reading ??= this.#readRows()
       .catch(() => undefined)
@@ -103,7 +104,7 @@ export class Health {
     this.#recorder.write({ kind: 'fell', at, name: program.name, exitCode: program.exitCode ?? null });
   }
 
-  /** How long its main thread has waited for a processor since it was asked last. */
+  /** How long its main thread has waited for a processor since the last call. */
   #waitedSince(pid: number): number {
     try {
       const waited = Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'latin1').split(' ')[1]) / 1e6;

@@ -1,7 +1,8 @@
 /**
- * What a run leaves behind, and all that the checker is given: entries in the order in which they were over, as JSON lines.
- * Every time is of the harness process's monotonic clock, in milliseconds; `clock` entries tell what the other clocks of the
- * machine showed at such a time. Written by recorder.ts, read by main.ts.
+ * The record of a run and the checker's only input: entries in the order in which they ended, as
+ * JSON lines. Every time is of the harness process's monotonic clock, in milliseconds; `clock`
+ * entries give the other clocks of the machine at such times. Written by recorder.ts, read by
+ * main.ts.
  */
 export const WORKLOADS = ['commands', 'tasks', 'waits', 'cancels', 'keys', 'locks', 'status'] as const;
 export type Workload = (typeof WORKLOADS)[number];
@@ -25,43 +26,45 @@ export interface Op {
   /** Which instance was asked, by number. */
   instance: number;
   askedAt: number;
-  /** When it was answered, or given up. */
+  /** When it was answered or given up. */
   overAt: number;
-  /** HTTP's; 0: no answer. */
+  /** The HTTP status; 0: no answer. */
   status: number;
-  /** Of the error that was answered. */
+  /** The code of an error answer. */
   code?: string;
   server?: string;
-  /** A task's id: asked for, or answered. */
+  /** A task's id: from the request or the answer. */
   task?: string;
   ticket?: string;
-  /** The task's or ticket's status, as answered. */
+  /** The task's or ticket's status in the answer. */
   said?: string;
   attempt?: number;
   key?: string;
-  /** Which of the bodies that were sent under one key. */
+  /** Which of the bodies that were sent with one key. */
   body?: string;
-  /** Of waits. */
+  /** The timeout of waits. */
   timeoutMs?: number;
   queue?: string;
-  /** Of a ticket, from the moment it was created or renewed. */
+  /** The lifetime of a ticket, from the moment it was created or renewed. */
   expiresInMs?: number;
-  /** Servers answered as something else than `running`. */
+  /** Servers whose answered status is not `running`. */
   unknown?: string[];
-  /** How many servers were answered. */
+  /** The number of servers in the answer. */
   count?: number;
 }
 
-/** What a task was meant to do. Told apart from the request that creates it: that may be asked more than once. */
+/**
+ * What a task was meant to do. Separate from the request that creates it, which may be repeated.
+ */
 export interface Intent {
   kind: 'intent';
   at: number;
   workload: Workload;
   server: string;
   key: string;
-  /** In the lines that its command leaves; absent where there is no command. */
+  /** Its name in the lines that its command writes; absent if there is no command. */
   token?: string;
-  /** With which exit code, or code of failure, it is to end when nothing disturbs it. */
+  /** The exit code, or code of failure, with which it ends if nothing disturbs it. */
   exitCode?: number;
   failure?: string;
 }
@@ -73,28 +76,31 @@ export interface Fault {
   kind: 'fault';
   name: string;
   part: Part;
-  /** Of an instance, or at one end of the line. */
+  /** The process that it affects, or one end of the connection. */
   instance?: number;
   line?: LineKind;
-  /** Servers whose agent is out of reach or gone meanwhile, so that `unknown` is true of them. */
+  /** Servers whose agent is unreachable or gone meanwhile, so that `unknown` is true. */
   servers: string[];
-  /** These have no agent at all while it lasts: they must become `unknown`, by this promise. */
+  /** These have no agent while it lasts: they must become `unknown` within this time. */
   dead?: { servers: string[]; withinMs: number };
   /** Another instance must have taken these over by then. */
   moves?: { servers: string[]; withinMs: number };
   /** These servers' agents arrive meanwhile, and leave when all is well. */
   crowd?: readonly string[];
-  /** Codes of failure that it can cause to the tasks of `servers`. */
+  /** Codes of failure that it can cause for tasks of `servers`. */
   codes: string[];
   from: number;
   to: number;
-  /** When every instance was ready, every server running and every workload had gone on; absent: never. */
+  /**
+   * When every instance was ready, every server running and every workload had continued; absent:
+   * never.
+   */
   settledAt?: number;
-  /** What had not come back. */
+  /** What had not recovered. */
   lacking?: string[];
 }
 
-/** Rows of the roster that changed since the entry before. */
+/** Rows of the roster that changed since the previous entry. */
 export interface RosterLook {
   kind: 'roster';
   at: number;
@@ -116,9 +122,9 @@ export type Entry =
   | Intent
   | Fault
   | RosterLook
-  /** Processes, or the harness itself, did not get to run for so long between two looks. */
+  /** Processes, or the harness itself, did not run for this time between two checks. */
   | { kind: 'starved'; from: number; to: number; ms: number; who: string }
-  /** A process ended that nobody had ended. */
+  /** A process that ended without a fault. */
   | { kind: 'fell'; at: number; name: string; exitCode: number | null };
 
 /** Rows of the database after the run. Times are the database's wall clock in ms. */
@@ -142,13 +148,13 @@ export interface StoredTask {
 export interface StoredTicket {
   uuid: string;
   queue: string;
-  /** Of the queue's row; a later row of the same queue has a higher one. */
+  /** The number of the queue's row; a later row of the same queue has a higher one. */
   row: number;
   place: number;
   status: string;
   createdAt: number;
   activeAt: number | null;
-  /** Of an ended one, when it ended. */
+  /** When an ended one ended. */
   updatedAt: number;
 }
 
@@ -166,12 +172,12 @@ export interface Stored {
   statuses: StoredStatus[];
 }
 
-/** A line that a command left in a file. */
+/** A line that a command wrote to a file. */
 export interface Effect {
   event: 'begin' | 'beat' | 'end';
   token: string;
   task: string;
-  /** Of the command; of the agent that started it. */
+  /** The pid of the command, and of the agent that started it. */
   pid: number;
   agentPid: number;
   /** The machine's uptime in ms. */
@@ -185,7 +191,10 @@ export interface Evidence {
   effects: Effect[];
 }
 
-/** The lines that test/chaos/workloads.ts has commands write. Half a line, of a command that was killed, is none. */
+/**
+ * The lines that commands of test/chaos/workloads.ts write. An incomplete line, of a command that
+ * was killed, does not count.
+ */
 export function parseEffects(text: string): Effect[] {
   return text.split('\n').flatMap((line) => {
     const [event, token = '', task = '', pid, agentPid, uptime, exitCode] = line.split(' ');

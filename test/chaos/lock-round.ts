@@ -1,4 +1,7 @@
-/** One client's use of a lock: a ticket, waits and renewals until its turn, a moment alone, a release; some vanish instead. */
+/**
+ * One client's use of a lock: a ticket, waits and renewals until its turn, a moment as holder, a
+ * release. Some clients vanish instead.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Random } from '../../lib/platform/random.ts';
 import type { Caller } from './caller.ts';

@@ -1,4 +1,7 @@
-/** `npm run chaos`. The last line is `N passed, N failed`: rules that held throughout, and rules that did not. */
+/**
+ * `npm run chaos`. The last line is `N passed, N failed`: rules that held throughout, and rules
+ * that did not.
+ */
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { check, ruleNames } from './checker.ts';
@@ -10,7 +13,8 @@ import { type RunResult, readEvidence, run } from './run.ts';
 import { storyOf } from './story.ts';
 import type { Judgement } from './verdicts.ts';
 
-// Every process of a run ends with this one, however that ends: tools/processes/guardian.ts and the keepers of the stores.
+// Every process of a run ends with this one, however that ends: tools/processes/guardian.ts and the
+// keepers of the stores.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(130));
 
 try {
@@ -34,7 +38,7 @@ async function chaos(options: ChaosOptions): Promise<number> {
   const rules = sumByRule(judgements);
   const missing = rows.filter(({ times, fault }) => times === 0 && kinds.includes(fault)).map(({ fault }) => fault);
   if (missing.length > 0) console.log(`${missing.length} kinds of faults had no turn: ${missing.join('; ')}`);
-  // A rule that was never held against anything proves nothing, unless the faults that would have called for it did not come.
+  // A rule that was never applied proves nothing, unless the faults that it needs did not occur.
   const isWhole = missing.length === 0 && options.only.length === 0;
   const hasFailed = ({ held, violated }: Sum) => violated > 0 || (isWhole && held === 0);
   for (const [rule, sum] of rules)

@@ -1,4 +1,7 @@
-/** The fault matrix: for each kind of fault and each workload what was asked, answered and checked meanwhile. Pure. */
+/**
+ * The fault matrix: for each kind of fault and each workload, the number of requests, answers and
+ * checks meanwhile. Pure.
+ */
 import { type Entry, WORKLOADS, type Workload } from './history.ts';
 import type { Judgement } from './verdicts.ts';
 
@@ -56,7 +59,10 @@ function emptyRow(fault: string): MatrixRow {
   return { fault, times: 0, cells: Object.fromEntries(cells) as MatrixRow['cells'] };
 }
 
-/** A table in Markdown; in a cell: asked (unanswered), checks held (void) and, if there are any, violations. */
+/**
+ * A table in Markdown. A cell has requests (unanswered), checks that held (void) and, if there are
+ * any, violations.
+ */
 export function tableOf(rows: readonly MatrixRow[]): string {
   const head = ['fault', 'times', ...WORKLOADS];
   const lines = rows.map(({ fault, times, cells }) => [

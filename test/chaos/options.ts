@@ -6,10 +6,10 @@ export interface ChaosOptions {
   seed: number;
   /** Only faults whose name contains one of these. */
   only: string[];
-  /** Where the evidence goes and stays. */
+  /** The folder of the evidence, which stays. */
   out: string | undefined;
   defects: boolean;
-  /** Only hold what an earlier run left there against the rules. */
+  /** Only checks the evidence of an earlier run in this folder. */
   check: string | undefined;
 }
 
@@ -29,7 +29,7 @@ export const USAGE = `npm run chaos -- [OPTION]...   instances, agents, Postgres
 
 exit code: 0 everything held, 1 something did not, 2 usage`;
 
-/** Undefined when only help is asked for. @throws UsageError */
+/** Undefined when only help is requested. @throws UsageError */
 export function parseOptions(args: string[]): ChaosOptions | undefined {
   const values = parsed(args);
   if (values.help) return undefined;

@@ -1,4 +1,4 @@
-/** Writes a run's history as it comes to pass, and knows the time in it. */
+/** Writes a run's history as it happens, and knows its time. */
 import { createWriteStream, readFileSync } from 'node:fs';
 import { finished } from 'node:stream/promises';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
@@ -8,7 +8,7 @@ const CLOCKS_EVERY_MS = 2_000;
 
 export class Recorder {
   readonly file: string;
-  /** When the latest round of each workload began that came to its end. */
+  /** When the latest completed round of each workload began. */
   readonly lastRound = new Map<Workload, number>();
   asked = 0;
   unanswered = 0;

@@ -1,4 +1,6 @@
-/** One run: a zone, its workloads, a walk through the faults, and the evidence of it all. Called by main.ts. */
+/**
+ * One run: a zone, its workloads, a walk through the faults, and their evidence. Called by main.ts.
+ */
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -29,7 +31,10 @@ export interface RunResult {
 
 const [HISTORY, DATABASE, EFFECTS] = ['history.jsonl', 'database.json', 'effects'] as const;
 const SIMULATED = 8;
-/** What was accepted last gets that long to end: longer than a task may wait to be taken, and than a ticket lasts. */
+/**
+ * The time for the last accepted tasks and tickets to end: longer than a task may wait to be taken,
+ * and than a ticket lasts.
+ */
 const END_MS = 60_000;
 
 export async function run({ options, say }: RunDeps): Promise<RunResult> {
@@ -42,7 +47,7 @@ export async function run({ options, say }: RunDeps): Promise<RunResult> {
   say(
     `seed ${options.seed}, ${options.minutes} minutes, ${kinds.length} kinds of faults; everything is kept in ${directory}`,
   );
-  // Flushed to disk, as in production: what was committed must stand after a crash.
+  // Flushed to disk, as in production: committed data must survive a crash.
   const [postgres, redis] = await Promise.all([startTestPostgres({ fast: false }), startTestRedis()]);
   const proxies = { proxied: true, databaseProxied: true, busProxied: true, callersProxied: true };
   const zone = new Zone({ instances: 3, agents: 3, simulated: SIMULATED, directory, ...proxies }, { postgres, redis });
@@ -82,7 +87,7 @@ async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: type
     real: agents,
     simulated,
     recorder,
-    // Of its own: how much the clients ask for must not change where the walk goes.
+    // Its own random numbers, because the number of client requests must not change the walk.
     random: seededRandom(seed + 1_000_003),
     effects,
   });

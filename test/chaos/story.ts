@@ -1,4 +1,4 @@
-/** Tells of violations: each rule's first ones, with what happened around them. Pure. */
+/** Prints violations: each rule's first ones, with the events around them. Pure. */
 import type { Entry } from './history.ts';
 import type { Judgement } from './verdicts.ts';
 
@@ -19,7 +19,7 @@ export function storyOf(history: readonly Entry[], judgements: readonly Judgemen
   });
 }
 
-/** Faults then, and what was asked about what the violation names. */
+/** The faults at that time, and requests about the objects that the violation names. */
 function around(history: readonly Entry[], { at, text = '' }: Judgement): string[] {
   const named = new Set(text.match(/[0-9a-f]{8}-[0-9a-f-]{27}/g) ?? []);
   const lines = history.flatMap((entry) => {

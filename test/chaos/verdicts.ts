@@ -1,13 +1,16 @@
-/** What the rules found: how often each was held against something, how often that proved nothing, and what must not be. */
+/**
+ * The results of the rules: how often each was applied, how often that proved nothing, and the
+ * violations.
+ */
 import type { Workload } from './history.ts';
 
 export interface Judgement {
   rule: string;
   at: number;
   workload: Workload;
-  /** `void`: nothing can be said, because the machine or a fault stood in the way. */
+  /** `void`: nothing can be concluded, because of the machine or a fault. */
   verdict: 'held' | 'void' | 'violated';
-  /** Of violations. */
+  /** The number of violations. */
   text?: string;
 }
 
@@ -21,7 +24,7 @@ export class SessionLosses {
     this.#workload = workload;
   }
 
-  /** Was it so? `text` says what was, if it was not. */
+  /** Records whether a rule held. `text` describes a violation. */
   holds(isSo: boolean, at: number, text: () => string, workload = this.#workload): void {
     const head = { rule: this.rule, at, workload };
     this.all.push(isSo ? { ...head, verdict: 'held' } : { ...head, verdict: 'violated', text: text() });

@@ -1,6 +1,7 @@
 /**
- * Walks through the faults: in a first lap each kind alone, in an order by the seed; in later laps each with another one beginning
- * while it lasts. After each it waits until all is well again: instances ready, servers running, every workload gone on.
+ * Walks through the faults: in a first lap each kind alone, in an order from the seed; in later
+ * laps each with another one that begins while it lasts. After each it waits until all is well
+ * again: instances ready, servers running, every workload continued.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { shuffled } from '../../lib/platform/random.ts';
@@ -106,7 +107,7 @@ export class Walk {
     return [...unready, ...unknown, ...stuck];
   }
 
-  /** Of those that arrived. */
+  /** The agents that arrived. */
   #missing(begun: readonly Begun[]): string[] {
     const isMissing = (server: string) => this.#deps.health.statusOf(server) !== 'running';
     const missing = begun.flatMap(({ harm: { crowd = [] } }) => crowd.filter(isMissing));

@@ -1,6 +1,7 @@
 /**
- * The clients: each lane does one round after the other until the run is over. Tasks are created under a key and asked for again
- * under it when the answer is lost. Commands leave a line when they begin, while they go on and when they end.
+ * The clients: each lane does one round after the other until the run is over. Tasks are created
+ * with a key and requested again with it when the answer is lost. Commands write a line when they
+ * begin, while they run and when they end.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,7 +20,7 @@ export interface WorkPlan {
   simulated: readonly string[];
   recorder: Recorder;
   random: Random;
-  /** Where commands leave their lines. */
+  /** The folder for the lines of commands. */
   effects: string;
 }
 
@@ -30,7 +31,7 @@ interface Order {
   intent?: Pick<Intent, 'token' | 'exitCode' | 'failure'>;
 }
 
-/** True when the round came to its end, as far as its workload goes. */
+/** True when the round was completed. */
 type Round = (caller: Caller) => Promise<boolean>;
 
 const PAUSE_MS = 400;
@@ -70,7 +71,7 @@ export class Workloads {
     for (const [instance] of instances.entries()) this.#lane('status', (caller) => this.#look(caller, instance));
   }
 
-  /** Resolves when every round that was begun is over. */
+  /** Resolves when every started round is over. */
   async finish(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#lanes);
@@ -97,7 +98,7 @@ export class Workloads {
     return this.#end(caller, id);
   }
 
-  /** Everybody is asked: for as long as the task takes, and for less. */
+  /** Waits at every instance: as long as the task takes, and for less. */
   async #waits(caller: Caller, server: string): Promise<boolean> {
     const order = { server, task: 'sleep', params: { timeout: 1_500 } };
     const id = await this.#create(caller, order, this.#intend('waits', order));
@@ -118,7 +119,7 @@ export class Workloads {
     return this.#end(caller, id);
   }
 
-  /** The same request to all at once, and sometimes another one under its key. */
+  /** The same request to all instances at once, and sometimes another one with its key. */
   async #keys(caller: Caller, order: Order): Promise<boolean> {
     const key = this.#intend('keys', order);
     const all = [...this.#plan.instances.keys()];
@@ -154,7 +155,7 @@ export class Workloads {
     };
   }
 
-  /** Undefined: not accepted, its server counts as gone. */
+  /** Undefined: not accepted, because its server counts as gone. */
   async #create(caller: Caller, order: Order, key: string): Promise<string | undefined> {
     const answer = await caller.insist(this.#creation(order, key));
     return answer?.status === 202 ? answer.body.id : undefined;
@@ -175,7 +176,7 @@ export class Workloads {
     });
   }
 
-  /** Waits at one instance after the other until somebody tells the end. */
+  /** Waits at one instance after the other until one returns the end. */
   async #end(caller: Caller, id: string): Promise<boolean> {
     const { recorder } = this.#plan;
     for (const until = recorder.now() + 150_000; recorder.now() < until; ) {
@@ -204,7 +205,10 @@ export class Workloads {
     return this.#command(server, 100);
   }
 
-  /** Whoever runs longer than a moment looks whether this process still lives: nothing must outlive a run. */
+  /**
+   * A command that runs longer than a moment checks whether this process still lives: nothing may
+   * survive a run.
+   */
   #command(server: string, seconds: number, { timeout }: { timeout?: number } = {}): Order {
     const token = `t${this.#tokens++}`;
     const exitCode = this.#plan.random.fraction() < 0.8 ? 0 : 7;

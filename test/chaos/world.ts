@@ -1,12 +1,12 @@
 /**
- * What the checker's rules ask about a run: what was disturbed when, how late anybody may have been because the machine was
- * busy, and what the other clocks showed. Pure.
+ * What the checker's rules ask about a run: what was disturbed when, how late a process may have
+ * been because the machine was busy, and the other clocks. Pure.
  */
 import type { Entry, Evidence, Fault, Op, StoredTask } from './history.ts';
 
-/** Once a fault has ended and all looked well, its last consequences may still be on their way. */
+/** After a fault has ended and all looked well, its last effects may still be on their way. */
 const AFTERMATH_MS = 1_000;
-/** Starvation of that much in a window makes a bound in it void. */
+/** Starvation of this length within a window makes a bound in it void. */
 const MOST_STARVED_MS = 3_000;
 
 export class World {
@@ -40,7 +40,7 @@ export class World {
     return entriesOf(this.evidence.history, kind);
   }
 
-  /** A time of the machine's wall clock, which the database shows as well, as the harness's. */
+  /** A time of the machine's wall clock, which the database uses as well, in the harness's time. */
   fromWall(wall: number): number {
     const { at, wall: shown } = this.#nearest((clock) => Math.abs(clock.wall - wall));
     return at + wall - shown;
@@ -51,14 +51,14 @@ export class World {
     return at + uptime - shown;
   }
 
-  /** Faults that were there, or had not been got over, at some time of the window. */
+  /** Faults that were present, or not recovered from, at some time of the window. */
   faultsIn(from: number, to: number): Fault[] {
     return this.faults.filter((fault) => fault.from <= to && from <= goneAt(fault));
   }
 
   /**
-   * What makes `unknown` true of the server in that window, or did until a moment before. While two faults are there at once and
-   * one of them touches what holds sessions, that may be any.
+   * What makes `unknown` true for the server in that window, or did until a moment before. During
+   * two simultaneous faults, one of which affects what holds sessions, that may be any fault.
    */
   excuseOf(server: string, from: number, to = from): Fault | undefined {
     const those = this.faultsIn(from, to);
@@ -67,7 +67,9 @@ export class World {
     return those.find((fault) => fault.servers.includes(server) || (touchesSessions(fault) && together(fault)));
   }
 
-  /** How much of the window faults took that touched the server's agent, or what holds sessions. */
+  /**
+   * The part of the window with faults that affected the server's agent, or what holds sessions.
+   */
   disturbedMs(server: string, from: number, to: number): number {
     let [sum, counted] = [0, from];
     const those = this.faultsIn(from, to).filter((fault) => fault.servers.includes(server) || touchesSessions(fault));
@@ -89,7 +91,7 @@ export class World {
     });
   }
 
-  /** How long the harness or any one process was kept from running within the window, at most. */
+  /** The longest time within the window that the harness or any process was kept from running. */
   starvedMs(from: number, to: number): number {
     const byWho = new Map<string, number>();
     for (let next = firstFrom(this.#starved, from - this.#longestLookMs); next < this.#starved.length; next++) {
@@ -100,7 +102,10 @@ export class World {
     return Math.max(0, ...byWho.values());
   }
 
-  /** What a bound in this window is widened by for the machine; undefined when the machine was too busy for any. */
+  /**
+   * The slack for the machine in a bound of this window; undefined when the machine was too busy
+   * for any.
+   */
   slackMs(from: number, to: number): number | undefined {
     const starved = this.starvedMs(from, to);
     return starved > MOST_STARVED_MS ? undefined : 1_500 + 3 * starved;
@@ -116,7 +121,7 @@ export class World {
   }
 }
 
-/** Index of the first that begins at that time or later; there may be tens of thousands. */
+/** The index of the first that begins at that time or later; there may be tens of thousands. */
 function firstFrom(sorted: readonly { from: number }[], time: number): number {
   let [low, high] = [0, sorted.length];
   while (low < high) {

@@ -1,4 +1,7 @@
-/** One key, one task; a cancel ends its task, and nothing else is called cancelled. docs/design.md section 6. */
+/**
+ * One key gives one task; a cancel ends its task, and no other task is reported cancelled.
+ * docs/design.md section 6.
+ */
 import type { Op } from '../history.ts';
 import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
@@ -41,7 +44,7 @@ function judgeKey(found: SessionLosses, key: string, ops: readonly Op[]): void {
   );
 }
 
-/** Longer than any fault lasts, and shorter than what is cancelled would take by itself. */
+/** Longer than any fault lasts, and shorter than the cancelled task would take by itself. */
 const CANCELLED_WITHIN_MS = 60_000;
 
 export function cancelsEnd(world: World): SessionLosses {

@@ -12,7 +12,7 @@ import { CLOCKS_MS } from './tasks.ts';
 
 interface Hold {
   ticket: string;
-  /** Of its creation. */
+  /** The time of its creation. */
   askedAt: number;
   answeredAt: number;
   from: number;
@@ -77,7 +77,7 @@ function judgeQueue(
   }
 }
 
-/** Who is told that a ticket is active is told so after it was. */
+/** A client is told that a ticket is active only after it became active. */
 export function waitsForLocksAreTrue(world: World): SessionLosses {
   const found = new SessionLosses('a wait is answered when the lock is held', 'locks');
   const tickets = new Map(world.evidence.stored.tickets.map((ticket) => [ticket.uuid, ticket]));

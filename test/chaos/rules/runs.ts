@@ -1,6 +1,7 @@
 /**
- * What commands did, by the lines they left, held against what was recorded of them: none runs twice, none begins or goes on
- * after its end, `complete` is told of what came to its end and of nothing else, and every failure has a cause. docs/design.md I3.
+ * What commands did, by the lines they wrote, compared with what was recorded: none runs twice,
+ * none starts or continues after its end, only finished commands are `complete`, and every failure
+ * has a cause. docs/design.md I3.
  */
 import type { Effect, Fault, Intent, StoredTask } from '../history.ts';
 import { SessionLosses } from '../verdicts.ts';
@@ -39,7 +40,8 @@ function endsInTime(world: World, found: SessionLosses, { intent, task, lines }:
   const late = (what: string, at: number) => () =>
     `${task.id} ${what} ${Math.round(at - endedAt)} ms after its end (${task.errorCode ?? task.outcome})`;
   found.holds(begunAt <= endedAt + CLOCKS_MS, begunAt, late('began', begunAt), intent.workload);
-  // Whoever lost the journal cannot end what the former agent had started: what became of it is unknown, and said to be.
+  // With its journal lost, an agent cannot end what the former one had started: the outcome is
+  // unknown and reported as such.
   const isLost = ({ servers, codes }: Fault) => servers.includes(task.server) && codes.includes('OutcomeUnknown');
   const mayResumeUnderNewRun = world.faultsIn(begunAt, endedAt).some(isLost);
   found.holds(mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS, lastAt, late('went on', lastAt), intent.workload);

@@ -1,13 +1,18 @@
-/** What becomes of sessions when others arrive, and when the instance that has them stands still. docs/design.md, laws 5 and 11. */
+/**
+ * What happens to sessions when other agents arrive, and when their instance is frozen.
+ * docs/design.md, laws 5 and 11.
+ */
 import type { Fault } from '../history.ts';
 import { SessionLosses } from '../verdicts.ts';
 import type { World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
-/** Of those that were connected. */
+/** The share of the connected agents. */
 const LOST_SHARE = 0.01;
 
-/** Of the sessions that stood, none is lost to those that arrive; of the arriving ones, hardly any that had been admitted. */
+/**
+ * No existing session is lost to arriving agents, and hardly any admitted agent loses its session.
+ */
 export function arrivalsTakeNoSession(world: World): SessionLosses {
   const found = new SessionLosses('arriving agents take no session from others', 'status');
   const [plan] = world.entries('plan');
@@ -30,7 +35,7 @@ export function arrivalsTakeNoSession(world: World): SessionLosses {
   return found;
 }
 
-/** The agents of an instance that stands still are accepted by others before it goes on. */
+/** Other instances accept the agents of a frozen instance before it continues. */
 export function serversOfAStandingInstanceMove(world: World): SessionLosses {
   const found = new SessionLosses('servers leave an instance that stands still', 'status');
   for (const fault of world.faults) {
@@ -52,7 +57,7 @@ export function serversOfAStandingInstanceMove(world: World): SessionLosses {
   return found;
 }
 
-/** Until the roster showed another instance's session. */
+/** The time until the roster showed another instance's session. */
 function movedAfter(world: World, { from }: Fault, server: string): number {
   let owner: string | null | undefined;
   for (const { at, rows } of world.entries('roster')) {

@@ -1,14 +1,19 @@
-/** The status told the truth, within its bounds; and after every fault all is well again. docs/design.md I1, I2, I6. */
+/**
+ * The status is true within its bounds, and after every fault all is well again. docs/design.md I1,
+ * I2, I6.
+ */
 import { type Fault, WORKLOADS } from '../history.ts';
 import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
-/** A change is seen when it is committed, which is later than the time it carries. */
+/** A change is seen when it is committed, which is later than its time. */
 const COMMITTED_WITHIN_MS = 1_500;
-/** Who was kept from running later than that after a bound has not made it late. */
+/**
+ * A process that was kept from running later than this after a bound was not late because of it.
+ */
 const LATE_MS = 6_000;
-/** How long after its end a fault may be felt. */
+/** How long after its end a fault may have effects. */
 const SETTLES_WITHIN_MS = 60_000;
 
 export function livingServersAreNeverUnknown(world: World): SessionLosses {
@@ -50,7 +55,7 @@ function judgeDead(world: World, found: SessionLosses, { fault, server }: { faul
   );
 }
 
-/** What any instance answers of the status was so at some moment of the request. */
+/** The status that any instance answers was true at some moment of the request. */
 export function statusIsAsRecorded(world: World): SessionLosses {
   const found = new SessionLosses('the status shown is the one recorded', 'status');
   const changes = groupBy(

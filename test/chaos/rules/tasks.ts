@@ -1,9 +1,12 @@
-/** Nothing that was accepted is missing, each task ends once, and whatever is said of it agrees. docs/design.md I3, I6; laws 2, 6. */
+/**
+ * Nothing that was accepted is missing, each task ends once, and all answers about it agree.
+ * docs/design.md I3, I6; laws 2, 6.
+ */
 import type { Op } from '../history.ts';
 import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 
-/** Between two clocks of one machine that are read one after the other. */
+/** The difference between two clocks of one machine that are read one after the other. */
 export const CLOCKS_MS = 200;
 
 export function nothingAcceptedIsMissing(world: World): SessionLosses {
@@ -39,8 +42,9 @@ export function eachTaskEndsOnce(world: World): SessionLosses {
 }
 
 /**
- * All but what is cancelled takes at most 4 s. The rest is for a session to come back, a slow poll, and sending again. While a fault
- * is there that touches the server's agent, or what holds sessions, no time counts.
+ * All tasks except cancelled ones take at most 4 s. The rest is for a session to return, a slow
+ * poll, and sending again. Time during a fault of the server's agent, or of what holds sessions,
+ * does not count.
  */
 const ENDS_WITHIN_MS = 30_000;
 
@@ -66,7 +70,7 @@ export function tasksEndInTime(world: World): SessionLosses {
   return found;
 }
 
-/** An end is told only when it is recorded, as it is recorded, and from then on always. */
+/** An end is answered only once it is recorded, as it is recorded, and from then on always. */
 export function whatIsSaidOfATaskAgrees(world: World): SessionLosses {
   const found = new SessionLosses('answers about a task agree', 'tasks');
   const told = world.ops.filter(({ op, said }) => said !== undefined && ['wait', 'get', 'cancel'].includes(op));

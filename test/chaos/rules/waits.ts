@@ -1,11 +1,19 @@
-/** Waits end in time, and every request to an instance that nothing disturbs is answered, as the API has it. docs/design.md I5. */
+/**
+ * Waits end in time, and every request to an undisturbed instance is answered as the API defines.
+ * docs/design.md I5.
+ */
 import type { Op, Operation } from '../history.ts';
 import { SessionLosses } from '../verdicts.ts';
 import type { World } from '../world.ts';
 
-/** docs/design.md section 5: within that of its cause a wait ends though every message is lost. */
+/**
+ * docs/design.md section 5: a wait ends within this time of its event even if every message is
+ * lost.
+ */
 const SLOW_POLL_MS = 5_000;
-/** A wait whose cause came just before the database went reads it only a while after it is back. */
+/**
+ * A wait whose event came just before a database outage reads it only some time after the outage.
+ */
 const BEFORE_MS = 10_000;
 
 export function waitsEnd(world: World): SessionLosses {
@@ -41,7 +49,7 @@ function inTime(
   found.holds(!isLate, overAt, text, workload);
 }
 
-/** What each request may be answered besides 503; the reasons for a 409 are judged elsewhere. */
+/** The possible answers of each request besides 503; other rules check the reasons for a 409. */
 const ANSWERS: Record<Operation, readonly number[]> = {
   create: [202, 409],
   wait: [200, 404],
