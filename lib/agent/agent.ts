@@ -139,7 +139,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   }
 
   /** True while the agent uses the legacy protocol. */
-  get isOldStyle(): boolean {
+  get isLegacyCnapi(): boolean {
     return this.#legacyReporter.isRunning;
   }
 

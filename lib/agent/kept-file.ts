@@ -18,7 +18,7 @@ interface KeptFileOptions<Value> {
 
 const ABSENT = 'absent';
 
-export class KeptFile<Value> {
+export class ReloadedFile<Value> {
   readonly #options: KeptFileOptions<Value>;
   #readAs: string | undefined;
   #value: Value | undefined;

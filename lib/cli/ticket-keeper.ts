@@ -46,7 +46,7 @@ const RELEASE_WITHIN_MS = 5000;
 /** How long to repeat the create while no instance answers and the request may have arrived. */
 const ACQUIRE_WITHIN_MS = 30_000;
 
-export class TicketKeeper {
+export class TicketRenewer {
   readonly #deps: KeeperDependencies;
   readonly #request: KeeperRequest;
   readonly #lost = new AbortController();

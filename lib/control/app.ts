@@ -302,7 +302,7 @@ export class App {
         this.#deps.clock,
       ),
       counters: () => ({
-        roster_verdicts_queued: roster.sessionLosses.queued,
+        roster_losses_queued: roster.sessionLosses.queued,
         roster_ownerless_rows: roster.reaper.orphans,
         roster_incarnation_alternations_total: roster.authority.alternations,
         roster_agents_shed_total: roster.balancer.shed,
@@ -372,7 +372,7 @@ export class App {
         { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
         { name: 'old events', batch: () => events.forgetOlderThan(KEEP_EVENTS_DAYS) },
         { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
-        { name: 'addresses of old agents', batch: () => forgetSources(database, KEEP_SOURCES_DAYS, FORGET_BATCH) },
+        { name: 'addresses of legacy agents', batch: () => forgetSources(database, KEEP_SOURCES_DAYS, FORGET_BATCH) },
         { name: 'old audit', batch: () => forgetAudit(database, KEEP_AUDIT_DAYS, FORGET_BATCH) },
         { name: 'ended tokens', batch: () => forgetTokens(database, KEEP_TOKENS_DAYS, FORGET_BATCH) },
         { name: 'ended runs', batch: () => forgetEndedRuns(database) },

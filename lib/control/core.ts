@@ -149,7 +149,7 @@ export class Core {
       cnapiUuid,
       eventLoop: deps.eventLoop,
       beatDatabase: databases.beats,
-      verdictDatabase: databases.sessionLosses,
+      sessionLossDatabase: databases.sessionLosses,
       identity: () => this.#identity(),
       ingress: {
         unanswered: () => deps.ingress().unanswered + this.tasks.stats().postsInFlight,
@@ -259,8 +259,8 @@ export class Core {
       waitlist: this.waitlist,
       events: this.events,
       servers: this.servers,
-      'old agents': this.observer,
-      'addresses of old agents': this.agentSources,
+      'legacy agents': this.observer,
+      'addresses of legacy agents': this.agentSources,
       roster: this.roster,
       bus,
     };

@@ -1,9 +1,9 @@
 import t from 'tap';
-import { isOldStyle, shouldFallBack } from '../../lib/agent/link/fallback.ts';
+import { isLegacyCnapi, shouldFallBack } from '../../lib/agent/link/fallback.ts';
 import { A, B, C, refusal, Walk } from './link-walk.ts';
 
 /** A legacy address answers. */
-const old = (walk: Walk) => walk.on({ type: 'closed', socket: walk.socket, reason: 'HTTP 404', isOldStyle: true });
+const old = (walk: Walk) => walk.on({ type: 'closed', socket: walk.socket, reason: 'HTTP 404', isLegacyCnapi: true });
 /** Answers the DNS query, in a round that did not begin with one. */
 const resolved = (walk: Walk, ...addresses: (typeof A)[]) =>
   walk.state.phase === 'resolving' ? walk.on({ type: 'resolved', turn: walk.state.turn, addresses }) : walk;
@@ -12,7 +12,7 @@ const resolved = (walk: Walk, ...addresses: (typeof A)[]) =>
 const fallen = () => old(new Walk().connecting(A));
 
 t.test('only HTTP 404, 405 and 426 mean a legacy CNAPI', async (t) => {
-  const old = [101, 200, 301, 400, 403, 404, 405, 409, 426, 500, 502, 503, undefined].filter(isOldStyle);
+  const old = [101, 200, 301, 400, 403, 404, 405, 409, 426, 500, 502, 503, undefined].filter(isLegacyCnapi);
   t.same(old, [404, 405, 426]);
 });
 

@@ -141,7 +141,7 @@ function possible(ledger: Ledger, { isOn, addresses: endpoints, code, by }: Move
   const events: LinkEvent[] = [{ type: 'found', addresses }];
   for (const socket of open) {
     const withinMs = by > 1 ? 3000 : undefined;
-    events.push({ type: 'closed', socket, reason: 'gone', isOldStyle: by > 1, retryAfterMs: by > 2 ? 2000 : 0 });
+    events.push({ type: 'closed', socket, reason: 'gone', isLegacyCnapi: by > 1, retryAfterMs: by > 2 ? 2000 : 0 });
     if (socket !== attempt?.socket || phase !== 'connecting')
       events.push({ type: 'goaway', socket, withinMs, addresses });
     if (socket === session?.socket) {

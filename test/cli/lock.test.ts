@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import { timesOf } from '../../lib/cli/commands/lock.ts';
 import { PassedTime } from '../../lib/cli/passed-time.ts';
 import { placeIn } from '../../lib/cli/place-teller.ts';
-import { TicketKeeper } from '../../lib/cli/ticket-keeper.ts';
+import { TicketRenewer } from '../../lib/cli/ticket-keeper.ts';
 import type { Ticket } from '../../lib/client/answers.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
@@ -22,7 +22,7 @@ function ticket(status: Ticket['status'], uuid = TICKET): Ticket {
   return { uuid, server_uuid: 'default', scope: 'a', id: 'b', action: 'deploy', status, ...times };
 }
 
-function keeperFor(t: Test, url: string, clock: Clock): TicketKeeper {
+function keeperFor(t: Test, url: string, clock: Clock): TicketRenewer {
   const client = new CnapiClient({
     place: { urls: [url] },
     credentials: { token: undefined, ca: undefined },
@@ -30,7 +30,7 @@ function keeperFor(t: Test, url: string, clock: Clock): TicketKeeper {
     random: systemRandom,
   });
   t.teardown(() => client.close());
-  return new TicketKeeper(
+  return new TicketRenewer(
     { client, clock, note: () => undefined },
     { serverUuid: 'default', scope: 'a', id: 'b', action: 'x', expiresMs: 3_600_000, marginMs: 1000, requestId: 'r' },
   );

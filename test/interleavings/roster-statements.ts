@@ -15,7 +15,7 @@ import {
   isLive,
   raiseBeat,
   readLive,
-  wasToldToDrain,
+  wasAskedToDrain,
 } from '../../lib/control/roster/instance-store.ts';
 import type { HeldRow } from '../../lib/control/roster/roster.ts';
 import {
@@ -35,8 +35,8 @@ import {
   countServers,
   listServers,
   readDigests,
+  readRosterRow,
   readServer,
-  readStanding,
   readSysinfoParts,
   removeServer,
   storeReports,
@@ -91,7 +91,7 @@ const instances: Statement[] = [
   writes(endRun, { mine: { args: (world) => [world.me.run], weight: 1 } }),
   writes(forgetEndedRuns, { all: { args: () => [] } }),
   reads(readLive, () => []),
-  reads(wasToldToDrain, ({ me }) => [me.run]),
+  reads(wasAskedToDrain, ({ me }) => [me.run]),
   reads(isLive, ({ me }) => [me.run]),
 ];
 
@@ -225,7 +225,7 @@ const servers: Statement[] = [
   reads(readDigests, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readSysinfoParts, ({ seat }) => [seat.serverUuid, ['Hostname']]),
   reads(countServers, () => []),
-  reads(readStanding, ({ seat }) => [seat.serverUuid]),
+  reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
 ];
 
 export const rosterStatements: readonly Statement[] = [...instances, ...roster, ...sightings, ...servers];

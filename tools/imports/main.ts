@@ -8,5 +8,5 @@ import { checkTable, checkTree } from './check.ts';
 const root = path.resolve(import.meta.dirname, '../..');
 const complaints = [...checkTree(root), ...checkTable(root)];
 for (const complaint of complaints) console.error(complaint);
-console.error(complaints.length === 0 ? 'imports: as they should be' : `imports: ${complaints.length} to mend`);
+console.error(complaints.length === 0 ? 'imports: as they should be' : `imports: ${complaints.length} to fix`);
 process.exitCode = complaints.length === 0 ? 0 : 1;

@@ -9,7 +9,7 @@ import type { TapTotals } from './tap-report.ts';
 /** About one file in fifty. When more fail, the cause is the change and not the machine. */
 export const MOST_AGAIN = 5;
 
-export interface TwiceTold {
+export interface BothRuns {
   totals: TapTotals;
   /** Files that failed first and then passed. */
   unsteady: readonly string[];
@@ -19,7 +19,7 @@ export interface TwiceTold {
  * Runs the failed files once more with `run` and uses the second result, if the first run was
  * complete and at most MOST_AGAIN files failed.
  */
-export async function runAgain(first: TapTotals, run: (file: string) => Promise<TapTotals>): Promise<TwiceTold> {
+export async function runAgain(first: TapTotals, run: (file: string) => Promise<TapTotals>): Promise<BothRuns> {
   const files = first.failedFiles;
   if (!first.isWhole || files.length === 0 || files.length > MOST_AGAIN) return { totals: first, unsteady: [] };
   const second: TapTotals[] = [];

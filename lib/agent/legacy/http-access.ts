@@ -10,7 +10,7 @@ import { BlockList, isIP } from 'node:net';
 import { join } from 'node:path';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { KeptFile } from '../kept-file.ts';
+import { ReloadedFile } from '../kept-file.ts';
 
 export interface HttpAccess {
   admits(request: Pick<IncomingMessage, 'headers' | 'socket'>): boolean;
@@ -40,7 +40,7 @@ export async function openHttpAccess({ directory, open, from, log }: HttpAccessO
   const path = join(directory, 'http-token');
   await makeOnce(path);
   const complain = (reason: string) => log.warn({ reason }, 'http port: no new token');
-  const token = new KeptFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse: parseToken, complain });
+  const token = new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse: parseToken, complain });
   token.load();
   const networks = networksOf(from);
   return {

@@ -18,7 +18,7 @@ import type { Random } from '../../platform/random.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
-import { isWorthTelling, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
+import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
 import type { LegacyCnapiClient } from './legacy-cnapi-client.ts';
 
 interface LegacyReporterDeps {
@@ -100,7 +100,7 @@ export class LegacyReporter {
     let sent: { status: Record<string, unknown>; at: number } | undefined;
     while (!signal.aborted) {
       const status = await this.#look(() => machine.status());
-      const isDue = !sent || clock.now() - sent.at >= STATUS_PERIOD_MS || isWorthTelling(sent.status, status);
+      const isDue = !sent || clock.now() - sent.at >= STATUS_PERIOD_MS || isWorthSending(sent.status, status);
       if (status && isDue) {
         const isAccepted = await this.#post('/events/status', status, signal);
         sent = isAccepted ? { status, at: clock.now() } : undefined;

@@ -9,7 +9,7 @@ import { isIP } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, createSecureContext, type SecureContext } from 'node:tls';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { KeptFile } from '../kept-file.ts';
+import { ReloadedFile } from '../kept-file.ts';
 import type { Endpoint } from './endpoints.ts';
 
 export interface CredentialOptions {
@@ -60,14 +60,14 @@ export function openCredentials(options: CredentialOptions, log: Logger): Creden
 
 class FileCredentials implements Credentials {
   readonly #options: CredentialOptions;
-  readonly #token: KeptFile<string> | undefined;
-  readonly #ca: KeptFile<SecureContext> | undefined;
+  readonly #token: ReloadedFile<string> | undefined;
+  readonly #ca: ReloadedFile<SecureContext> | undefined;
   readonly #log: Logger;
   #hasWarned = false;
 
   constructor(
     options: CredentialOptions,
-    kept: { token: KeptFile<string> | undefined; ca: KeptFile<SecureContext> | undefined },
+    kept: { token: ReloadedFile<string> | undefined; ca: ReloadedFile<SecureContext> | undefined },
     log: Logger,
   ) {
     this.#options = options;
@@ -103,24 +103,24 @@ function connectionOptions(name: string, secureContext: SecureContext | undefine
   };
 }
 
-function keptToken(path: string, log: Logger): KeptFile<string> {
+function keptToken(path: string, log: Logger): ReloadedFile<string> {
   const parse = (text: string) => {
     const token = text.trim();
     if (!TOKEN.test(token)) throw new Error('it does not hold one token');
     return token;
   };
   const complain = (reason: string) => log.warn({ reason }, 'no new token; put one into the file of --token-file');
-  return new KeptFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse, complain });
+  return new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse, complain });
 }
 
 /** One context for all connections: creating one takes milliseconds and memory. */
-function keptCa(path: string, log: Logger): KeptFile<SecureContext> {
+function keptCa(path: string, log: Logger): ReloadedFile<SecureContext> {
   const parse = (ca: string) => {
     new X509Certificate(ca);
     return createSecureContext({ ca, minVersion: 'TLSv1.2' });
   };
   const complain = (reason: string) => log.warn({ reason }, 'no new CA; put its certificate into the file of --ca');
-  return new KeptFile({ path, maxBytes: MAX_CA_BYTES, isSecret: false, parse, complain });
+  return new ReloadedFile({ path, maxBytes: MAX_CA_BYTES, isSecret: false, parse, complain });
 }
 
 function usable(option: string, load: () => unknown): void {

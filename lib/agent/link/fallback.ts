@@ -33,14 +33,15 @@ const LOOK_AGAIN_MS = 30_000;
  * The instance has no link: it does not know the path (404), the method there (405) or the upgrade
  * (426).
  */
-export const isOldStyle = (status: number | undefined): boolean => status === 404 || status === 405 || status === 426;
+export const isLegacyCnapi = (status: number | undefined): boolean =>
+  status === 404 || status === 405 || status === 426;
 
-export function isAllOld({ known, old }: Pick<FailedRound, 'known' | 'old'>): boolean {
+export function areAllLegacy({ known, old }: Pick<FailedRound, 'known' | 'old'>): boolean {
   return known.length > 0 && known.every((endpoint) => old.includes(endpointKey(endpoint)));
 }
 
 export function shouldFallBack(round: FailedRound): boolean {
-  return isAllOld(round) || (round.old.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
+  return areAllLegacy(round) || (round.old.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
 }
 
 /** 30 to 60 s. */

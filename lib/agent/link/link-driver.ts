@@ -23,7 +23,7 @@ import type {
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { Complaints } from '../complaints.ts';
 import type { Endpoint } from './endpoints.ts';
-import { isOldStyle, type Protocol } from './fallback.ts';
+import { isLegacyCnapi, type Protocol } from './fallback.ts';
 import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
@@ -249,12 +249,12 @@ export class Link {
   }
 
   #onBytes(socket: number): void {
-    if (this.#live?.number === socket) this.#live.hasHeard = true;
+    if (this.#live?.number === socket) this.#live.hasReceived = true;
   }
 
   #onClosed(socket: number, reason: string, refusal?: UpgradeRefusal): void {
-    const mayFallBack = this.#deps.protocol === 'auto' && isOldStyle(refusal?.status);
-    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs, isOldStyle: mayFallBack });
+    const mayFallBack = this.#deps.protocol === 'auto' && isLegacyCnapi(refusal?.status);
+    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs, isLegacyCnapi: mayFallBack });
     this.#sockets.delete(socket);
   }
 

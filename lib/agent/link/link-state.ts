@@ -76,7 +76,7 @@ export type LinkEvent =
       socket: number;
       reason: string;
       retryAfterMs?: number | undefined;
-      isOldStyle?: boolean | undefined;
+      isLegacyCnapi?: boolean | undefined;
     }
   /**
    * Nothing arrived for serverSilenceMs (silent), something arrived again (heard), or nothing

@@ -14,7 +14,7 @@ export interface Watched extends SessionLimits {
   socket: LinkSocket;
   peerVersion: number;
   /** Bytes have arrived since the last pulse. */
-  hasHeard: boolean;
+  hasReceived: boolean;
   silentMs: number;
   nextHeartbeatAt: number;
   /** The instance has answered a heartbeat. */
@@ -34,7 +34,7 @@ export function watch(
     number,
     socket,
     peerVersion: welcome.version,
-    hasHeard: false,
+    hasReceived: false,
     silentMs: 0,
     nextHeartbeatAt,
     steady: false,
@@ -47,8 +47,8 @@ export function watch(
  */
 export function listen(watched: Watched, healthyMs: number): SilenceChange | undefined {
   const { serverSilenceMs, silentMs } = watched;
-  if (watched.hasHeard) {
-    watched.hasHeard = false;
+  if (watched.hasReceived) {
+    watched.hasReceived = false;
     watched.silentMs = 0;
     return silentMs >= serverSilenceMs ? 'heard' : undefined;
   }

@@ -30,7 +30,7 @@
 import type { RefuseFrame, WelcomeFrame } from '../../protocol/frames.ts';
 import { WELCOME_WITHIN_MS } from '../../protocol/limits.ts';
 import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
-import { isAllOld, lookAgainMs, namesAnother, shouldFallBack } from './fallback.ts';
+import { areAllLegacy, lookAgainMs, namesAnother, shouldFallBack } from './fallback.ts';
 import {
   type Circumstances,
   candidatesOf,
@@ -206,7 +206,7 @@ function onClosed(link: Draft, { socket, retryAfterMs, ...closed }: Extract<Link
   if (isAttempt(link, socket) && link.phase !== 'renewing') {
     const { endpoint } = attemptOf(link);
     hold(link, endpoint, retryAfterMs);
-    if (closed.isOldStyle) link.old = [...link.old, endpointKey(endpoint)];
+    if (closed.isLegacyCnapi) link.old = [...link.old, endpointKey(endpoint)];
     return attemptFailed(link);
   }
   if (isSession(link, socket)) sessionLost(link);
@@ -361,7 +361,7 @@ function giveUpRound(link: Draft): void {
   const ceiling = heldMs > 0 ? Math.max(RETURN_SPREAD_MS, doubled) : doubled;
   link.attempt = undefined;
   link.failedRounds += 1;
-  const isSettled = link.scheme === 'legacy' && isAllOld(link);
+  const isSettled = link.scheme === 'legacy' && areAllLegacy(link);
   enter(link, 'waiting', isSettled ? lookAgainMs(link.chance) : heldMs + link.chance * ceiling);
 }
 

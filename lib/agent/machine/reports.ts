@@ -68,7 +68,7 @@ export class Reports {
   async #sendStatus(now: number): Promise<void> {
     const status = await this.#deps.machine.status();
     const due = now - this.#statusSentAt >= STATUS_PERIOD_MS;
-    if (this.#sentStatus && !due && !isWorthTelling(this.#sentStatus, status)) return;
+    if (this.#sentStatus && !due && !isWorthSending(this.#sentStatus, status)) return;
     if (!this.#deps.outbox.hasRoom || !this.#deps.outbox.send({ type: 'status', status })) return;
     this.#sentStatus = status;
     this.#statusSentAt = now;
@@ -91,7 +91,7 @@ export class Reports {
 /**
  * True when a figure changed by more than a twentieth, or anything else except the time changed.
  */
-export function isWorthTelling(sent: unknown, now: unknown): boolean {
+export function isWorthSending(sent: unknown, now: unknown): boolean {
   if (sent === now) return false;
   if (typeof sent === 'number' && typeof now === 'number') {
     return Math.abs(now - sent) > WORTH_TELLING * Math.max(Math.abs(sent), Math.abs(now));
@@ -99,7 +99,7 @@ export function isWorthTelling(sent: unknown, now: unknown): boolean {
   if (!isObject(sent) || !isObject(now)) return true;
   const keys = new Set([...Object.keys(sent), ...Object.keys(now)]);
   keys.delete('timestamp');
-  return [...keys].some((key) => isWorthTelling(sent[key], now[key]));
+  return [...keys].some((key) => isWorthSending(sent[key], now[key]));
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -115,7 +115,7 @@ export class Fleet {
     };
     for (const { agent, thaw } of this.#members.values()) {
       if (thaw) status.frozen += 1;
-      if (agent.isOldStyle) status.legacy += 1;
+      if (agent.isLegacyCnapi) status.legacy += 1;
       status.heartbeats += agent.link.heartbeats;
       const session = agent.link.state.session;
       if (!session) continue;

@@ -6,7 +6,7 @@ import { findServer } from '../find.ts';
 import { LocalCommand } from '../local-command.ts';
 import { examples, type Runner } from '../runner.ts';
 import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onStandstill } from '../signals.ts';
-import { LockLostError, TicketKeeper } from '../ticket-keeper.ts';
+import { LockLostError, TicketRenewer } from '../ticket-keeper.ts';
 import { UsageError } from '../usage-error.ts';
 import { visible } from '../visible.ts';
 
@@ -80,7 +80,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = timesOf(options);
   const serverUuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
   await client.learnInstances().catch(() => undefined);
-  const keeper = new TicketKeeper(
+  const keeper = new TicketRenewer(
     { client, clock, note: (text) => output.note(visible(text)) },
     {
       serverUuid,
@@ -113,14 +113,14 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
 
 class Holder {
   readonly #context: Context;
-  readonly #keeper: TicketKeeper;
+  readonly #keeper: TicketRenewer;
   readonly #killAfterMs: number;
   readonly #ending = new AbortController();
   readonly #stops: readonly (() => void)[];
   endedBy: EndingSignal | undefined;
   #command: LocalCommand | undefined;
 
-  constructor(context: Context, keeper: TicketKeeper, killAfterMs: number) {
+  constructor(context: Context, keeper: TicketRenewer, killAfterMs: number) {
     this.#context = context;
     this.#keeper = keeper;
     this.#killAfterMs = killAfterMs;

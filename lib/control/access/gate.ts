@@ -38,7 +38,7 @@ export interface Entry {
   /** The server that an agent's request is about. */
   serverUuid?: string | undefined;
   /** The request does not use the database, and is answered while the database is unreachable. */
-  mayBeOld?: boolean;
+  mayBeStale?: boolean;
 }
 
 /** A request, before it is parsed. */
@@ -160,7 +160,7 @@ export class Gate {
     return this.#signIn.hold(actor, onEnded);
   }
 
-  async #whoIs({ address, authorization, mayBeOld = false }: Entry): Promise<Actor> {
+  async #whoIs({ address, authorization, mayBeStale = false }: Entry): Promise<Actor> {
     const [header, ...others] = authorization;
     // Clients of the reference send a name and a password that it never checks. They carry no
     // token, so nothing can be guessed.
@@ -175,7 +175,7 @@ export class Gate {
     const waitMs = failures?.take(source, this.#clock.now()) ?? 0;
     if (waitMs > 0)
       throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
-    const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeOld, source, failures });
+    const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeStale, source, failures });
     if (actor !== undefined) return actor;
     this.#stats.signInsFailed += 1;
     throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
@@ -187,11 +187,11 @@ export class Gate {
    */
   async #askOnce(
     token: string,
-    { mayBeOld, source, failures }: { mayBeOld: boolean; source: string; failures: SourceBuckets | undefined },
+    { mayBeStale, source, failures }: { mayBeStale: boolean; source: string; failures: SourceBuckets | undefined },
   ): Promise<Actor | undefined> {
     let hasFailed = false;
     try {
-      const actor = await this.#signIn.whoIs(token, { mayBeOld });
+      const actor = await this.#signIn.whoIs(token, { mayBeStale });
       hasFailed = actor === undefined;
       return actor;
     } finally {

@@ -110,13 +110,13 @@ export class SignIn {
   }
 
   /**
-   * Returns the token's owner; undefined if the token is not valid. With `mayBeOld`, a token that
+   * Returns the token's owner; undefined if the token is not valid. With `mayBeStale`, a token that
    * was valid stays valid until the database answers again. @throws DatabaseUnavailableError
    */
-  async whoIs(text: string, { mayBeOld = false } = {}): Promise<Actor | undefined> {
+  async whoIs(text: string, { mayBeStale = false } = {}): Promise<Actor | undefined> {
     const token = parseToken(text);
     if (token === undefined) return undefined;
-    const known = await this.#known(token, mayBeOld);
+    const known = await this.#known(token, mayBeStale);
     if (known === undefined || !isSecret(token.secret, known.secretHash) || known.isOver) return undefined;
     this.#used.add(known.uuid);
     return actorOf(known);
@@ -152,13 +152,13 @@ export class SignIn {
     }
   }
 
-  async #known(token: TokenText, mayBeOld: boolean): Promise<KnownToken | undefined> {
+  async #known(token: TokenText, mayBeStale: boolean): Promise<KnownToken | undefined> {
     const remembered = this.#remembered.get(token.uuid);
     if (remembered !== undefined && this.#deps.clock.now() - remembered.readAt <= FRESH_MS) return remembered;
     try {
       return await this.#ask(token);
     } catch (error) {
-      if (mayBeOld && remembered !== undefined && isTemporary(error)) return remembered;
+      if (mayBeStale && remembered !== undefined && isTemporary(error)) return remembered;
       throw error;
     }
   }

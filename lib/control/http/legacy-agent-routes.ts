@@ -8,7 +8,7 @@ import { empty, type Route, route } from './route.ts';
 import { object } from './rules.ts';
 import { noServer, serverUuid } from './server-routes.ts';
 
-export const oldAgentRoutes: Route[] = [
+export const legacyAgentRoutes: Route[] = [
   route({
     name: 'RegisterSysinfo',
     method: 'POST',

@@ -45,7 +45,7 @@ export const METRIC_HELP = {
   roster_agents_shed_total: 'Agents that were asked to move to an instance with fewer agents',
   roster_incarnation_alternations_total: 'Times that two agent processes took turns under one server uuid',
   roster_ownerless_rows: 'Servers whose instance died and whose agents have not connected to another one yet',
-  roster_verdicts_queued: 'Changes of a server to unknown that are not written yet',
+  roster_losses_queued: 'Changes of a server to unknown that are not written yet',
   servers_reports_dropped_total: "Agents' reports dropped because 64 MiB of reports waited for the database",
   tasks_dropped_events_total:
     'Pieces of progress and output dropped because they arrived faster than they could be written',

@@ -117,7 +117,7 @@ export class RequestAuthorizer {
       authorization: request.headersDistinct.authorization ?? [],
       need: needOf(route),
       serverUuid: path.server_uuid?.toLowerCase(),
-      mayBeOld: route.withoutDatabase === true,
+      mayBeStale: route.withoutDatabase === true,
     };
     const actor = await this.#gate.signIn(entry).catch((error: unknown) => {
       // The request is refused, but the caller is known: the record names it.

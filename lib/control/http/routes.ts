@@ -2,7 +2,7 @@
 import { auditRoutes } from './audit-routes.ts';
 import { eventRoutes } from './event-routes.ts';
 import { instanceRoutes } from './instance-routes.ts';
-import { oldAgentRoutes } from './legacy-agent-routes.ts';
+import { legacyAgentRoutes } from './legacy-agent-routes.ts';
 import { miscRoutes } from './misc-routes.ts';
 import type { Route } from './route.ts';
 import { serverRoutes } from './server-routes.ts';
@@ -14,7 +14,7 @@ import { tokenRoutes } from './token-routes.ts';
 export const routes: readonly Route[] = [
   ...miscRoutes,
   ...serverRoutes,
-  ...oldAgentRoutes,
+  ...legacyAgentRoutes,
   ...serverTaskRoutes,
   ...taskRoutes,
   ...ticketRoutes,

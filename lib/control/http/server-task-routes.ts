@@ -273,7 +273,7 @@ function agentRoute(name: string, verb: 'pause' | 'resume', summary: string): Ro
         return empty(204);
       }
       if (params.ticket_uuid !== undefined)
-        throw new InvalidArgumentError(`To ${verb} an old agent is no task; it cannot be put under a ticket`);
+        throw new InvalidArgumentError(`To ${verb} a legacy agent is not a task; it cannot be put under a ticket`);
       await services.legacyAgentApi.setPaused(params.server_uuid, requestId, verb === 'pause');
       return empty(204);
     },

@@ -75,7 +75,7 @@ export class AgentSources {
       this.#isFailing = false;
     } catch (error) {
       const { log } = this.#deps;
-      if (!this.#isFailing) log.warn({ reason: messageOf(error) }, 'old agents: their addresses cannot be recorded');
+      if (!this.#isFailing) log.warn({ reason: messageOf(error) }, 'legacy agents: their addresses cannot be recorded');
       this.#isFailing = true;
     }
   }

@@ -15,7 +15,7 @@ import { doOnce } from '../../platform/moray/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
-import { type HeardSighting, Sightings } from './sightings.ts';
+import { type ReceivedSighting, Sightings } from './sightings.ts';
 
 interface MonitorTimes {
   legacyHeartbeatLifetimeMs: number;
@@ -133,7 +133,7 @@ export class HeartbeatMonitor {
     return outcome;
   }
 
-  #take(which: 'urgent' | 'all'): HeardSighting[] {
+  #take(which: 'urgent' | 'all'): ReceivedSighting[] {
     return this.#sightings.take(which, this.#deps.clock.now());
   }
 
@@ -173,7 +173,7 @@ export class HeartbeatMonitor {
    * Heartbeats that cannot be recorded now, because their rows are locked, are left for the next
    * time. Returns how many. @throws DatabaseUnavailableError
    */
-  async #recordAll(sightings: readonly HeardSighting[]): Promise<number> {
+  async #recordAll(sightings: readonly ReceivedSighting[]): Promise<number> {
     const left = await doOnce(sightings, {
       ...this.#deps,
       what: 'heartbeats of legacy agents',
@@ -185,7 +185,7 @@ export class HeartbeatMonitor {
     return left.length;
   }
 
-  async #record(sightings: readonly HeardSighting[], database: Queryable): Promise<undefined> {
+  async #record(sightings: readonly ReceivedSighting[], database: Queryable): Promise<undefined> {
     const { cnapiUuid, log } = this.#deps;
     const answers = await recordSightings(database, cnapiUuid, sightings);
     this.#sightings.recorded(sightings, answers);
@@ -199,7 +199,7 @@ export class HeartbeatMonitor {
   /** Skips locked rows: their servers are running, and another instance records their next posts. */
   async #recordLast(): Promise<void> {
     const { log } = this.#deps;
-    const message = 'old agents: their last heartbeats were not recorded';
+    const message = 'legacy agents: their last heartbeats were not recorded';
     try {
       const servers = await this.#recordAll(this.#take('all'));
       if (servers > 0) log.warn({ servers }, message);
@@ -228,7 +228,7 @@ export class HeartbeatMonitor {
     this.#sightings.readFailed();
     this.#nextRoundAt = 0;
     if (!this.#isFailing)
-      this.#deps.log.warn({ reason: messageOf(error) }, 'old agents: sightings cannot be recorded, kept for later');
+      this.#deps.log.warn({ reason: messageOf(error) }, 'legacy agents: heartbeats cannot be recorded, kept for later');
     this.#isFailing = true;
   }
 }

@@ -171,7 +171,7 @@ export class LegacyAgentApi implements LegacyTaskSender {
 
   #noteFailure(serverUuid: string, { trouble, message }: AgentCallError): void {
     if (trouble === 'given-up') return;
-    this.#deps.log.info({ server_uuid: serverUuid, trouble, reason: message }, 'old agent: a call got no answer');
+    this.#deps.log.info({ server_uuid: serverUuid, trouble, reason: message }, 'legacy agent: a call got no answer');
   }
 
   async #locatePatiently(serverUuid: string, signal: AbortSignal): Promise<AgentAddress> {

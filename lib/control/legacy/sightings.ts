@@ -74,7 +74,7 @@ interface LegacyServer {
 }
 
 /** A heartbeat to record; `heardAt` identifies it afterwards. */
-export interface HeardSighting extends Sighting {
+export interface ReceivedSighting extends Sighting {
   heardAt: number;
 }
 
@@ -125,8 +125,8 @@ export class Sightings {
    * Returns the heartbeats to record at `now`, only urgent ones or all. Drops posts that have
    * become too old.
    */
-  take(which: 'urgent' | 'all', now: number): HeardSighting[] {
-    const due: HeardSighting[] = [];
+  take(which: 'urgent' | 'all', now: number): ReceivedSighting[] {
+    const due: ReceivedSighting[] = [];
     for (const server of this.#servers.values()) {
       if (server.isRecorded || (which === 'urgent' && !server.isUrgent)) continue;
       const ageMs = now - server.heardAt;
@@ -141,7 +141,7 @@ export class Sightings {
   }
 
   /** The database's answer for `batch`; a server missing from it does not exist. */
-  recorded(batch: readonly HeardSighting[], answers: readonly RecordedSighting[]): void {
+  recorded(batch: readonly ReceivedSighting[], answers: readonly RecordedSighting[]): void {
     const byServer = new Map(answers.map((answer) => [answer.serverUuid, answer]));
     for (const { serverUuid, heardAt } of batch) {
       const server = this.#servers.get(serverUuid);

@@ -50,7 +50,7 @@ interface RosterDeps {
   database: Queryable;
   /** One connection each; nothing else uses them. */
   beatDatabase: Queryable;
-  verdictDatabase: Queryable;
+  sessionLossDatabase: Queryable;
   bus: Bus;
   cnapiUuid: string;
   /** Where this instance is reached; called at start(). */
@@ -127,7 +127,7 @@ export class Roster {
     });
     const run = () => this.instances.run;
     const writer = (): Writer => ({ cnapiUuid, run: run() });
-    this.sessionLosses = new SessionLosses({ database: deps.verdictDatabase, sessions, cnapiUuid, clock, log });
+    this.sessionLosses = new SessionLosses({ database: deps.sessionLossDatabase, sessions, cnapiUuid, clock, log });
     this.#probes = new ProbeCaller({ bus, sessions, run, healthyTimer, random });
     const common = { sessions, sessionLosses: this.sessionLosses, database, writer, clock, log };
     this.authority = new Authority({ ...common, probes: this.#probes, bus });
@@ -162,11 +162,11 @@ export class Roster {
       sessions,
       announce: () => this.instances.announceDrain(),
       otherAddresses: () => this.#addressesToLeaveFor(),
-      endVerdicts: () => void this.sessionLosses.stop(),
+      stopSessionLosses: () => void this.sessionLosses.stop(),
       times: config,
     });
     this.instances.listen({
-      toldToDrain: () => this.drainer.begin('asked to over REST'),
+      onDrainRequested: () => this.drainer.begin('asked to over REST'),
       runRenewed: () => this.#runRenewed(),
       onUnhealthy: (trouble) => {
         if (!this.#isStopped) this.evacuation.begin(trouble);

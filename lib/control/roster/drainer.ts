@@ -24,7 +24,7 @@ interface DrainerDeps {
    * Stops changing the status of servers whose agents are left behind: this instance, not their
    * agents, closes those sessions.
    */
-  endVerdicts: () => void;
+  stopSessionLosses: () => void;
   /** The rest of the process: what callers and waits see of the drain. */
   ingress: DrainIngress;
   times: DrainTimes;
@@ -128,7 +128,7 @@ export class Drainer {
   }
 
   #leaveBehind(): void {
-    this.#deps.endVerdicts();
+    this.#deps.stopSessionLosses();
     const agents = this.#deps.sessions.size;
     if (agents > 0)
       this.#deps.log.warn(

@@ -81,7 +81,7 @@ export async function isLive(database: Queryable, run: string): Promise<boolean>
 }
 
 /** Whether a run, dead or alive, was asked to drain. */
-export async function wasToldToDrain(database: Queryable, run: string): Promise<boolean> {
+export async function wasAskedToDrain(database: Queryable, run: string): Promise<boolean> {
   const { rows } = await database.query(
     'select 1 from cnapi_instances where run = $1::uuid and draining_since is not null',
     [run],

@@ -30,7 +30,7 @@ import {
   insertRun,
   raiseBeat,
   readLive,
-  wasToldToDrain,
+  wasAskedToDrain,
 } from './instance-store.ts';
 import { LeaseObserver } from './lease.ts';
 
@@ -65,7 +65,7 @@ interface InstancesListener {
   onUnhealthy?(trouble: string): void;
   recovered?(): void;
   /** Its row says that it must leave. */
-  toldToDrain?(): void;
+  onDrainRequested?(): void;
   /** Runs that were live at the previous read are not live any more. */
   runsEnded?(runs: readonly string[]): void;
 }
@@ -204,7 +204,7 @@ export class Instances {
       const row = await this.#raiseBeat();
       if (row === undefined) await this.#renewRun();
       await this.#observe();
-      if (row !== 'busy' && row?.isDraining) this.#toldToDrain();
+      if (row !== 'busy' && row?.isDraining) this.#onDrainRequested();
       // The row of a new run does not say so yet.
       else if (row !== 'busy' && this.#isDraining) await this.announceDrain();
       else if (row !== 'busy' && this.#isDrainPending) await this.#drainAsAskedBefore();
@@ -259,7 +259,7 @@ export class Instances {
   async #renewRun(): Promise<void> {
     const oldRun = this.#run;
     const newRun = this.#deps.random.uuid();
-    this.#isDrainPending ||= await wasToldToDrain(this.#deps.database, oldRun);
+    this.#isDrainPending ||= await wasAskedToDrain(this.#deps.database, oldRun);
     await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
     this.#run = newRun;
     this.#standingMs = 0;
@@ -278,14 +278,14 @@ export class Instances {
     const answer = await drainRun(this.#deps.database, this.#run);
     if (answer === 'gone') return;
     this.#isDrainPending = false;
-    if (answer === 'draining') this.#toldToDrain();
+    if (answer === 'draining') this.#onDrainRequested();
     else this.#deps.log.warn({ run: this.#run }, 'instance: asked to drain, but stays because it is the last instance');
   }
 
-  #toldToDrain(): void {
+  #onDrainRequested(): void {
     if (this.#isDraining) return;
     this.#isDraining = true;
-    for (const listener of this.#listeners) listener.toldToDrain?.();
+    for (const listener of this.#listeners) listener.onDrainRequested?.();
   }
 
   async #insertRun(): Promise<void> {

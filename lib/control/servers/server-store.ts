@@ -222,7 +222,7 @@ export async function countServers(database: Queryable): Promise<Record<string, 
 }
 
 /** The parts of a server's roster row that `lib/control/servers` needs. */
-export async function readStanding(
+export async function readRosterRow(
   database: Queryable,
   serverUuid: string,
 ): Promise<{ status: ServerStatus; epoch: number } | undefined> {

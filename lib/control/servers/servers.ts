@@ -186,7 +186,7 @@ export class Servers {
   async update(serverUuid: string, update: ServerUpdate, etagRetries: number): Promise<void> {
     checkUpdate(update);
     const epoch = update.transitional_status
-      ? ((await store.readStanding(this.#database, serverUuid))?.epoch ?? null)
+      ? ((await store.readRosterRow(this.#database, serverUuid))?.epoch ?? null)
       : null;
     await this.#write(serverUuid, etagRetries, (before) => {
       if (before === undefined) throw new ServerNotFoundError(serverUuid);

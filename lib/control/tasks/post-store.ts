@@ -25,7 +25,7 @@ export interface PostRoom {
 }
 
 /** A task that this run claimed in order to post it; `readPosts` reads it. */
-export interface GivenPost {
+export interface ClaimedPostRow {
   id: string;
   server_uuid: string;
   attempt: number;
@@ -33,7 +33,7 @@ export interface GivenPost {
 }
 
 export interface ClaimedPosts {
-  given: GivenPost[];
+  given: ClaimedPostRow[];
   /** Servers with more queued tasks: claim for them again when some of their posts have ended. */
   full: string[];
   /** Servers whose roster row was locked: claim for them again after a short pause. */
@@ -60,7 +60,7 @@ export async function claimPosts(
     ofServer = MAX_POSTS_OF_SERVER,
   }: { servers?: readonly string[]; room: PostRoom; ofServer?: PostRoom },
 ): Promise<ClaimedPosts> {
-  const { rows } = await database.query<GivenPost & { what: 'post' | 'full' | 'again' }>(
+  const { rows } = await database.query<ClaimedPostRow & { what: 'post' | 'full' | 'again' }>(
     'select * from cnapi_claim_for_posts($1::uuid, $2::uuid[], $3::int, $4::bigint, $5::int, $6::bigint)',
     [run, servers ?? null, ofServer.posts, ofServer.bytes, room.posts, room.bytes],
   );
@@ -96,8 +96,8 @@ export async function findLostPosts(
   database: Queryable,
   run: string,
   { known, limit }: { known: readonly string[]; limit: number },
-): Promise<GivenPost[]> {
-  const { rows } = await database.query<GivenPost>(
+): Promise<ClaimedPostRow[]> {
+  const { rows } = await database.query<ClaimedPostRow>(
     `select id, server_uuid, attempt, params_bytes from cnapi_tasks
        where posted_by = $1::uuid and (state || '') = 'claimed' and id <> all ($2::uuid[])
        order by queued_at, id limit $3::int`,

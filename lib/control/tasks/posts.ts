@@ -28,10 +28,10 @@ import { DeadPosters } from './dead-posters.ts';
 import { DelayedRetry } from './delayed-retry.ts';
 import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import {
+  type ClaimedPostRow,
   claimPosts,
   endPosts,
   findLostPosts,
-  type GivenPost,
   movePosts,
   type PostOrder,
   type PostRoom,
@@ -68,7 +68,7 @@ export interface PostStats {
 
 /** A task that was claimed and is not read yet. */
 interface Given {
-  post: GivenPost;
+  post: ClaimedPostRow;
   /** The run that the row names. */
   run: string;
 }
@@ -259,7 +259,7 @@ export class Posts {
     this.#again.add(again);
   }
 
-  #give(post: GivenPost, run: string): void {
+  #give(post: ClaimedPostRow, run: string): void {
     const given = { post, run };
     this.#given.set(post.id, given);
     this.#bytes += post.params_bytes;

@@ -59,7 +59,7 @@ import {
   type TaskPlace,
   type TaskPosition,
 } from './task-store.ts';
-import { createTaskUnderTicket, type TicketStanding } from './ticketed-store.ts';
+import { createTaskUnderTicket, type TicketCheck } from './ticketed-store.ts';
 import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
 
 export type { WaitOptions } from './waiters.ts';
@@ -345,7 +345,7 @@ export class Tasks {
   }
 }
 
-function refusal(serverUuid: string, ticketUuid: string, ticket: TicketStanding | undefined): CnapiError {
+function refusal(serverUuid: string, ticketUuid: string, ticket: TicketCheck | undefined): CnapiError {
   if (ticket !== undefined && ![serverUuid, 'default'].includes(ticket.serverUuid))
     return new TicketOfAnotherServerError(ticketUuid, { ticketServer: ticket.serverUuid, taskServer: serverUuid });
   return new TicketNotActiveError(ticketUuid, ticket?.status);

@@ -8,7 +8,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { type CreatedTask, creation, creationValues, type NewTask } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */
-export interface TicketStanding {
+export interface TicketCheck {
   status: string;
   /** The server of its queue, or `default`. */
   serverUuid: string;
@@ -17,11 +17,11 @@ export interface TicketStanding {
 export type Creation =
   | ({ kind: 'made' } & CreatedTask)
   /** Not active, of another server's queue, or not found. */
-  | { kind: 'refused'; ticket: TicketStanding | undefined }
+  | { kind: 'refused'; ticket: TicketCheck | undefined }
   /** The server's queue of tasks is full, and the idempotency key, if any, is new. */
   | { kind: 'full' };
 
-interface CreationRow extends TicketStanding, CreatedTask {
+interface CreationRow extends TicketCheck, CreatedTask {
   holds: boolean;
 }
 

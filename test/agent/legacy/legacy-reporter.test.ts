@@ -53,7 +53,7 @@ for (const hangsUpOnUpgrades of [false, true]) {
       { body: {}, userAgent: new RegExp(`^cn-agent/1.0.0 \\(node/\\S+\\) server/${serverUuid}$`) },
     ]);
     t.equal(cnapi.statusOf(serverUuid), 'running');
-    t.ok(made.isOldStyle && !made.link.isLive);
+    t.ok(made.isLegacyCnapi && !made.link.isLive);
   });
 }
 
@@ -162,11 +162,11 @@ t.test('an agent follows a CNAPI that is upgraded and then rolled back in place'
   const session = await upgraded.session(0);
   t.equal(session.serverUuid, serverUuid);
   await session.heard('inventory');
-  await until(() => !made.isOldStyle, 'the end of the legacy protocol');
+  await until(() => !made.isLegacyCnapi, 'the end of the legacy protocol');
   await upgraded.stop();
   const after = await legacyCnapi(t, {}, port);
   await until(() => beatsOf(after).length > 0 && after.all('/sysinfo').length > 0, 'the legacy protocol again');
-  t.ok(made.isOldStyle && !made.link.isLive);
+  t.ok(made.isLegacyCnapi && !made.link.isLive);
 });
 
 t.test('an agent connects to a new instance behind the name before its next scheduled attempt', async (t) => {
@@ -176,13 +176,13 @@ t.test('an agent connects to a new instance behind the name before its next sche
   await until(() => beatsOf(old).length > 0, 'a heartbeat');
   const fresh = await instance(t, {
     greet: () => {
-      t.ok(made.isOldStyle, 'heartbeats continue until the welcome');
+      t.ok(made.isLegacyCnapi, 'heartbeats continue until the welcome');
       return {};
     },
   });
   behindName.push(fresh);
   await (await fresh.session(0)).heard('inventory');
-  await until(() => !made.isOldStyle, 'the end of the legacy protocol');
+  await until(() => !made.isLegacyCnapi, 'the end of the legacy protocol');
 });
 
 t.test('an agent restricted to one protocol uses no other', async (t) => {
@@ -192,5 +192,5 @@ t.test('an agent restricted to one protocol uses no other', async (t) => {
   await until(() => old.upgrades > 5, 'several attempts at a link');
   await until(() => beatsOf(old).length > 0, 'posts');
   t.notOk(old.asked.some(({ serverUuid }) => serverUuid === linked.serverUuid));
-  t.notOk(linked.agent.isOldStyle);
+  t.notOk(linked.agent.isLegacyCnapi);
 });

@@ -71,7 +71,7 @@ t.test('a certificate of an unknown CA is refused, with one warning, until the C
   t.equal(told.length, 1);
   t.match(told[0], /unable to verify|certificate/);
   t.notMatch(told[0], /[^\x20-\x7e]/, 'the warning is in ASCII, so that it can be searched for');
-  t.notOk(made.agent.isOldStyle);
+  t.notOk(made.agent.isLegacyCnapi);
   await writeFile(caFile, await readFile(authority.caFile));
   await one.session(0);
 });
@@ -113,7 +113,7 @@ t.test('401, 403 and 429 are logged once, cause no fallback, and a new token is 
     await until(() => one.upgrades >= 3, 'three attempts');
     t.equal(made.warnings().filter((line) => advice.test(line)).length, 1, `${status}`);
     t.notMatch(made.warnings().join(), /[^\x20-\x7e]/, 'the warning is in ASCII, so that it can be searched for');
-    t.notOk(made.agent.isOldStyle);
+    t.notOk(made.agent.isLegacyCnapi);
     await writeFile(file, OTHER_TOKEN);
     await until(() => one.authorizations.includes(`Bearer ${OTHER_TOKEN}`), 'the new token');
     delete one.script.upgradeStatus;

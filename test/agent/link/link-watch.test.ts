@@ -22,7 +22,7 @@ const watched = () => {
 t.test('silence, its end and a dead session are each reported once', async (t) => {
   const session = watched();
   const heard = (ms: number, bytes = 0) => {
-    session.hasHeard = bytes > 0;
+    session.hasReceived = bytes > 0;
     return listen(session, ms);
   };
   t.same([heard(2750), heard(250), heard(250)], [undefined, 'silent', undefined]);

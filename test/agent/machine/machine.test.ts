@@ -3,7 +3,7 @@ import { hostname, release, totalmem } from 'node:os';
 import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { parseBootParameters, parseCpuinfo } from '../../../lib/agent/machine/linux-sysinfo.ts';
-import { isWorthTelling, Reports } from '../../../lib/agent/machine/reports.ts';
+import { isWorthSending, Reports } from '../../../lib/agent/machine/reports.ts';
 import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -100,7 +100,7 @@ t.test('a status is sent again when a figure moved by a twentieth or a fact chan
     ['one more VM', { ...status, vms: { a: { state: 'running' } } }, true],
     ['one key less', { vms: {}, timestamp: 'now' }, true],
   ];
-  for (const [name, now, worth] of rows) t.equal(isWorthTelling(status, now), worth, name);
+  for (const [name, now, worth] of rows) t.equal(isWorthSending(status, now), worth, name);
 });
 
 t.test('status is sent at the start, each minute, and in between only after a change', async (t) => {

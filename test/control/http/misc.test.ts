@@ -49,7 +49,7 @@ t.test('metric names start with cnapi_, counters end in _total, and no series na
   t.ok(lines.includes('cnapi_heartbeating_servers 7'));
   t.ok(lines.includes('cnapi_bus_published_total 3'));
   t.ok(lines.includes('cnapi_tasks_sent_total 6'));
-  t.ok(lines.includes('cnapi_roster_verdicts_queued 5'));
+  t.ok(lines.includes('cnapi_roster_losses_queued 5'));
   t.match(text, /^cnapi_database_connections \d/m);
   t.ok(lines.includes('cnapi_http_requests_total{method="GET",route="GetInfo",code="200"} 1'));
   t.ok(

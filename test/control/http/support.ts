@@ -127,7 +127,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
     pool: () => database.stats,
     scrape: new Scrape(scrapeSources, systemClock),
-    counters: () => ({ roster_verdicts_queued: 5 }),
+    counters: () => ({ roster_losses_queued: 5 }),
   });
   const accessDatabase = options.accessDatabase?.(database) ?? database;
   const signIn = new SignIn({ database: accessDatabase, clock: systemClock, log: silentLogger });

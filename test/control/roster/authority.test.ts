@@ -46,7 +46,7 @@ t.test('an agent that is accepted again stays running although its earlier loss 
     ...ports,
     database,
     beatDatabase: database,
-    verdictDatabase: statusDatabase,
+    sessionLossDatabase: statusDatabase,
     bus: createMemoryBus({ hub: new MemoryHub(), ...ports }),
     cnapiUuid: randomUUID(),
     identity: () => ({ cnapiUuid: '', url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' }),

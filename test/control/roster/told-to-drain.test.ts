@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
-import { insertRun, readLive, wasToldToDrain } from '../../../lib/control/roster/instance-store.ts';
+import { insertRun, readLive, wasAskedToDrain } from '../../../lib/control/roster/instance-store.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
@@ -29,7 +29,7 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
     ...{ countAgents: () => 0, admission: () => 'open' },
   });
   const said: string[] = [];
-  instances.listen({ toldToDrain: () => said.push('told to drain'), runRenewed: () => said.push('renewed') });
+  instances.listen({ onDrainRequested: () => said.push('told to drain'), runRenewed: () => said.push('renewed') });
   if (hasSibling) await insertRun(database, randomUUID(), { ...identity, cnapiUuid: randomUUID() }, null);
   await instances.start(new AbortController().signal);
   t.teardown(() => instances.stop());
@@ -48,7 +48,7 @@ t.test('a new run carries out the drain that the previous one was told, and its 
   await dieToldToDrain();
   await until(() => said.includes('told to drain'), 'the drain of the new run');
   t.same(said, ['renewed', 'told to drain']);
-  t.equal(await wasToldToDrain(database, instances.run), true);
+  t.equal(await wasAskedToDrain(database, instances.run), true);
 });
 
 t.test('a new run that is the last one left does not drain', async (t) => {
@@ -58,5 +58,5 @@ t.test('a new run that is the last one left does not drain', async (t) => {
   const beatOf = async () => (await readLive(database)).find(({ run }) => run === instances.run)?.beat ?? 0;
   await until(async () => (await beatOf()) >= 3, 'some beats of the new run to be written');
   t.same(said, ['renewed']);
-  t.equal(await wasToldToDrain(database, instances.run), false);
+  t.equal(await wasAskedToDrain(database, instances.run), false);
 });

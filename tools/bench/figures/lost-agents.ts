@@ -75,7 +75,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
 /** Alternates between the agents of the two instances. */
 async function connectAgents(load: Helper, [one, other]: [string, string], count: number): Promise<Agent[]> {
   const connect = async (url: string, readUrl: string): Promise<Agent[]> => {
-    const order: ConnectOrder = { url, agents: count / 2, perSecond: 200, tellsSysinfo: true };
+    const order: ConnectOrder = { url, agents: count / 2, perSecond: 200, sendsSysinfo: true };
     return (await load.ask<string[]>('connect', order)).map((serverUuid) => ({ serverUuid, readUrl }));
   };
   const [ones, others] = [await connect(one, other), await connect(other, one)];

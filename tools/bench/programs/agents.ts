@@ -19,7 +19,7 @@ export interface ConnectOrder {
   agents: number;
   perSecond: number;
   /** They send their sysinfo when the instance requests it, so that their servers can be read. */
-  tellsSysinfo?: boolean;
+  sendsSysinfo?: boolean;
 }
 
 export interface Beats {
@@ -33,7 +33,7 @@ interface Agent {
   serverUuid: string;
   number: number;
   url: string;
-  tellsSysinfo: boolean;
+  sendsSysinfo: boolean;
   incarnation: string;
   conn: number;
   socket: WebSocket | undefined;
@@ -65,12 +65,12 @@ let turnedAt = clock.now();
 
 answerQuestions({
   /** Resolves to the uuids when all of them are live. */
-  async connect({ url, agents: count, perSecond, tellsSysinfo = false }: ConnectOrder): Promise<string[]> {
+  async connect({ url, agents: count, perSecond, sendsSysinfo = false }: ConnectOrder): Promise<string[]> {
     const startedAt = clock.now();
     const arrivals: Promise<Agent>[] = [];
     while (arrivals.length < count) {
       const due = Math.min(count, Math.ceil(((clock.now() - startedAt) / 1000) * perSecond) + 1);
-      while (arrivals.length < due) arrivals.push(connect(url, agents.length + arrivals.length, tellsSysinfo));
+      while (arrivals.length < due) arrivals.push(connect(url, agents.length + arrivals.length, sendsSysinfo));
       await clock.sleep(CONNECT_STEP_MS);
     }
     const arrived = await Promise.all(arrivals);
@@ -100,9 +100,9 @@ answerQuestions({
 });
 clock.every(TURN_MS, beatOnTime);
 
-function connect(url: string, number: number, tellsSysinfo: boolean): Promise<Agent> {
+function connect(url: string, number: number, sendsSysinfo: boolean): Promise<Agent> {
   const serverUuid = serverUuidOf(seed, number);
-  const agent: Agent = { serverUuid, number, url, tellsSysinfo, incarnation: systemRandom.uuid(), conn: 0, ...UNBORN };
+  const agent: Agent = { serverUuid, number, url, sendsSysinfo, incarnation: systemRandom.uuid(), conn: 0, ...UNBORN };
   const startedAt = clock.now();
   const arrived = new Promise<Agent>((resolve) => dial(agent, () => resolve(agent)));
   void arrived.then(() => arrivalTimes.push(clock.now() - startedAt));
@@ -134,10 +134,10 @@ function dial(agent: Agent, onLive: () => void): void {
 }
 
 function enter(agent: Agent, welcome: { epoch: number; sendSysinfo?: boolean }, onLive: () => void): void {
-  const { socket, serverUuid, number, tellsSysinfo } = agent;
+  const { socket, serverUuid, number, sendsSysinfo } = agent;
   agent.epoch = welcome.epoch;
   socket?.send(encodeFrame({ type: 'inventory', epoch: welcome.epoch, tasks: [] }));
-  if (tellsSysinfo && welcome.sendSysinfo) {
+  if (sendsSysinfo && welcome.sendSysinfo) {
     const sysinfo = standInSysinfo({ serverUuid, number, agentVersion: 'bench', sysinfoSize: 'small', bootedAt: 0 });
     socket?.send(encodeFrame({ type: 'sysinfo', digest: 'bench', sysinfo }));
   }

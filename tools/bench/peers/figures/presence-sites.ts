@@ -81,8 +81,8 @@ async function startOwn(context: BenchContext): Promise<Site> {
     cpuMs: () => ({ servers: cpuMsOf(pids), stores: storesCpuMs(context) }),
     async startCrowd(name) {
       const helper = await context.startHelper({ name, file: 'tools/bench/programs/agents.ts' });
-      const connect = (url: string, agents: number, perSecond: number, tellsSysinfo: boolean): Promise<string[]> => {
-        const order: AgentsOrder = { url, agents, perSecond, tellsSysinfo };
+      const connect = (url: string, agents: number, perSecond: number, sendsSysinfo: boolean): Promise<string[]> => {
+        const order: AgentsOrder = { url, agents, perSecond, sendsSysinfo };
         return helper.ask('connect', order);
       };
       return {
