@@ -4,7 +4,7 @@ import type { Zone } from '../support/fleet-harness.ts';
 import { OF_A_FAULT } from './answer-faults.ts';
 import type { Stored, StoredStatus, StoredTask, StoredTicket } from './history.ts';
 
-/** A time in whole milliseconds and their fractions. */
+/** A time in milliseconds, with fractions. */
 const ms = (column: string) => `(extract(epoch from ${column}) * 1000)::float8`;
 
 export async function dump(zone: Zone): Promise<Stored> {

@@ -76,7 +76,7 @@ export interface Fault {
   kind: 'fault';
   name: string;
   part: Part;
-  /** The process that it affects, or one end of the connection. */
+  /** The instance that it affects, or that is at one end of the connection. */
   instance?: number;
   line?: LineKind;
   /** Servers whose agent is unreachable or gone meanwhile, so that `unknown` is true. */

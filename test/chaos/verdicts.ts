@@ -10,7 +10,7 @@ export interface Judgement {
   workload: Workload;
   /** `void`: nothing can be concluded, because of the machine or a fault. */
   verdict: 'held' | 'void' | 'violated';
-  /** The number of violations. */
+  /** What happened, for violations only. */
   text?: string;
 }
 

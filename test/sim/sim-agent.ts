@@ -98,7 +98,7 @@ export class SimAgent {
     process?.receive(0, () => void this.#agent?.stop().then(() => process.kill()));
   }
 
-  /** A fault of its machine: it remains when the agent starts again. */
+  /** Changes the clock of its machine; the error remains when the agent starts again. */
   stepClock(ms: number): void {
     this.#wallOffsetMs += ms;
     if (this.#process !== undefined) this.#process.wallOffsetMs = this.#wallOffsetMs;

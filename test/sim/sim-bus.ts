@@ -16,7 +16,7 @@ export class SimHub {
   readonly #random: SeededRandom;
   readonly #story: Story;
   readonly #cutOff = new Set<string>();
-  /** The delay of each message to each receiver. */
+  /** The probability that a message is lost on its way to a receiver. */
   loss = 0;
 
   constructor({ random, story }: { random: SeededRandom; story: Story }) {

@@ -55,7 +55,7 @@ export class SimInstance implements LinkDoor {
     this.config = { ...parsed, cnapiUuid: this.uuid };
   }
 
-  /** The core of its current or last life. */
+  /** The process of its current or last life. */
   get process(): SimProcess {
     if (this.#life === undefined) throw new Error(`${this.name} was never started`);
     return this.#life.process;

@@ -46,7 +46,7 @@ const table: { name: string; pressure: Partial<Pressure>; load: string }[] = [
 ];
 for (const { name, pressure, load } of table) t.equal(loadOf({ ...IDLE, ...pressure }).load, load, name);
 
-/** The state after `count` periods of 250 ms under this pressure. */
+/** The state after this number of periods of 250 ms under this pressure. */
 function measured(state: AdmissionState, pressure: Partial<Pressure>, periods: number): AdmissionState {
   let after = state;
   for (let each = 0; each < periods; each++) after = measure(after, { ...IDLE, ...pressure }, after.measuredAt + 250);

@@ -19,7 +19,7 @@ export async function threeInstances(t: Test, config: InstanceOptions['config'] 
   return { a: await start(), b: await start(), c: await start(), database, hub, start };
 }
 
-/** Waits for a task's end. */
+/** The timeout of a wait for a task's end. */
 export const patience = { timeoutMs: 30_000 };
 
 export const nop = (agent: FakeAgent, fields = {}) => ({
@@ -29,7 +29,7 @@ export const nop = (agent: FakeAgent, fields = {}) => ({
   ...fields,
 });
 
-/** Tasks that it is given do not end by themselves. */
+/** Makes the agent's tasks never end by themselves. */
 export const holding = (agent: FakeAgent): FakeAgent => Object.assign(agent, { works: () => {} });
 
 /** Waits until a row reaches a state. */
