@@ -1,6 +1,6 @@
 /**
- * Holds a row that a small world steps by itself to the statements it stands for: the same operations, by a seed, to both;
- * after each the answers and the rows have to be the same.
+ * Compares a row that a small world models with the product's statements: both execute the same
+ * random operations, and after each the answers and the rows must be equal.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { Test } from 'tap';
@@ -15,12 +15,12 @@ export interface Conformance<Scene> {
   seed: number;
   sequences: number;
   steps: number;
-  /** An empty database, and what the model begins with. */
+  /** An empty database, and the initial state of the model. */
   begin(dice: Dice): Promise<Scene>;
   operations: Readonly<Record<string, (scene: Scene) => Promise<Answers>>>;
-  /** Operations that come three times as often, so that others find something to do. */
+  /** Operations that are three times as frequent, so that others have rows to work on. */
   often?: readonly string[];
-  /** Everything that is stored, in the model's words. */
+  /** The stored rows, in the model's terms. */
   rows(scene: Scene): Promise<Answers>;
 }
 
@@ -47,5 +47,5 @@ export async function checkConformance<Scene>(t: Test, conformance: Conformance<
     }
   }
   const said = [...counts].map(([name, count]) => `${name} ${count}`).join(', ');
-  t.pass(`${sequences * steps} operations, the same on both: ${said}`);
+  t.pass(`${sequences * steps} operations with equal results: ${said}`);
 }

@@ -1,4 +1,4 @@
-/** Chance that comes again: the same seed throws the same (mulberry32). */
+/** Repeatable random numbers: the same seed gives the same sequence (mulberry32). */
 export class Dice {
   #state: number;
 
@@ -13,7 +13,7 @@ export class Dice {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   }
 
-  /** A whole number from 0 to before `end`. */
+  /** A whole number from 0 to less than `end`. */
   below(end: number): number {
     return Math.floor(this.fraction() * end);
   }

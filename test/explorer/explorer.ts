@@ -9,25 +9,25 @@ import { cpuUsage } from 'node:process';
 
 export interface World<State> {
   name: string;
-  /** What is in it, and how often each fault may happen. */
+  /** The contents of the world, and how often each fault may happen. */
   bounds: string;
   initial: readonly State[];
   /** Everything that can happen next, always in the same order. */
   moves(state: State): Iterable<Move<State>>;
-  /** Two states of one key have the same future. */
+  /** Two states with the same key have the same future. */
   keyOf(state: State): string;
-  /** What is wrong with this state, or with the step to it; undefined when nothing is. */
+  /** What is wrong with this state, or with the step to it; undefined if nothing is. */
   complaintOf(state: State, from?: State): string | undefined;
-  /** All that was begun is done, and well. */
+  /** Everything that was started is finished, and correctly. */
   isEnd(state: State): boolean;
-  /** A line about it for a trace. */
+  /** A line about the state for a trace. */
   tell(state: State): string;
 }
 
 export interface Move<State> {
   what: string;
   to: State;
-  /** Not to be counted on by whoever wants to come to an end. */
+  /** True if reaching an end must not depend on this step. */
   isFault?: boolean;
 }
 
@@ -37,16 +37,16 @@ export interface Exploration {
   /** Steps from the beginning to the state that is farthest from it. */
   depth: number;
   ends: number;
-  /** Of this process meanwhile, all its threads. */
+  /** CPU time of this process during the exploration, of all its threads. */
   cpuMs: number;
   defect: Defect | undefined;
 }
 
 export interface Defect {
   complaint: string;
-  /** Steps to it. */
+  /** The number of steps to it. */
   length: number;
-  /** Lines: each step, and the state it led to. */
+  /** A line for each step and the state after it. */
   trace: string[];
 }
 
@@ -57,7 +57,7 @@ export class WorldTooLargeError extends Error {
   }
 }
 
-/** @throws WorldTooLargeError: what was not seen proves nothing. */
+/** @throws WorldTooLargeError, because unexplored states prove nothing. */
 export function explore<State>(world: World<State>, maxStates: number): Exploration {
   return new Walk(world, maxStates).explore();
 }
@@ -71,10 +71,13 @@ class Walk<State> {
   readonly #world: World<State>;
   readonly #maxStates: number;
   readonly #indexes = new Map<string, number>();
-  /** By index of a state: the state it was first reached from, and the number of the move; of an initial one, -1. */
+  /**
+   * By index of a state: the state from which it was first reached, and the number of the move; -1
+   * for an initial one.
+   */
   readonly #parents: number[] = [];
   readonly #ordinals: number[] = [];
-  /** Steps that are no faults, backwards: pairs of to and from. */
+  /** Steps that are not faults, backwards: pairs of to and from. */
   readonly #steps = new Pairs();
   readonly #ends: number[] = [];
   #transitions = 0;
@@ -117,7 +120,7 @@ class Walk<State> {
     }
   }
 
-  /** An impossible step throws in the product, and is a defect like any other. */
+  /** An illegal step throws in the product, and is a defect like any other. */
   #leave({ state, index }: Seen<State>): void {
     let ordinal = 0;
     try {
@@ -152,13 +155,16 @@ class Walk<State> {
     return index;
   }
 
-  /** By the step that was seen to be wrong, which need not be the one that first led to its state. */
+  /**
+   * Ends with the step that was found to be wrong, which need not be the one that first led to its
+   * state.
+   */
   #complain(complaint: string, { parent, ordinal }: { parent: number; ordinal: number }): void {
     const way = [...this.#wayTo(parent), ordinal];
     this.#defect = { complaint, length: way.length - 1, trace: [...this.#tellWay(way), `wrong: ${complaint}`] };
   }
 
-  /** States are in the order of their distance, so the first that is left is the nearest. */
+  /** States are in the order of their distance, so the first one left is the nearest. */
   #findHopeless(): void {
     const isHopeful = new Uint8Array(this.#parents.length);
     const { offsets, sources } = this.#steps.byTarget(this.#parents.length);
@@ -187,14 +193,14 @@ class Walk<State> {
     return this.#wayTo(index).length - 1;
   }
 
-  /** Numbers of moves, the first one that of the initial state. */
+  /** Numbers of moves, beginning with that of the initial state. */
   #wayTo(index: number): number[] {
     const way: number[] = [];
     for (let at = index; at >= 0; at = this.#parents[at] ?? -1) way.push(this.#ordinals[at] ?? 0);
     return way.reverse();
   }
 
-  /** States are not kept: the way is gone again. */
+  /** States are not stored, so the path is walked again. */
   #tellWay([first = 0, ...ordinals]: number[]): string[] {
     let state = this.#world.initial[first] as State;
     const lines = [`at first: ${this.#world.tell(state)}`];
@@ -207,7 +213,7 @@ class Walk<State> {
   }
 }
 
-/** Very many pairs of numbers. */
+/** A large list of pairs of numbers. */
 class Pairs {
   #targets = new Int32Array(1 << 16);
   #sources = new Int32Array(1 << 16);

@@ -1,4 +1,4 @@
-/** Every order of what may happen while instances leave. */
+/** Every order of events while instances leave. */
 import { brokenLeaving, leavingPlans } from './leaving/plans.ts';
 import { findAll, walkAll } from './walk.ts';
 

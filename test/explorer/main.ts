@@ -1,6 +1,7 @@
 /**
- * `npm run explore`: walks the small worlds and prints a line for each, `-- --deep` larger ones as well, `-- --defects` what
- * is put into them to be found, each with its trace. Other words pick worlds whose names hold them. Exit code 1: something is wrong.
+ * `npm run explore`: explores the small worlds and prints a line for each; `-- --deep` larger ones
+ * as well; `-- --defects` the deliberate defects, each with its trace. Other words select worlds
+ * whose names contain them. Exit code 1: something is wrong.
  */
 import { parseArgs } from 'node:util';
 import type { Exploration } from './explorer.ts';

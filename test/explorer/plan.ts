@@ -1,4 +1,7 @@
-/** A world to be walked, whatever its state is made of; and one with something wrong in it, which has to be found. */
+/**
+ * A world to be explored, whatever its type of state; and one with a deliberate defect, which has
+ * to be found.
+ */
 import { type Exploration, explore, type World } from './explorer.ts';
 
 export interface Plan {
@@ -8,10 +11,10 @@ export interface Plan {
 }
 
 export interface BrokenWorld {
-  /** What is wrong. */
+  /** The deliberate defect. */
   defect: string;
   run(): Exploration;
-  /** What has to be said of it. */
+  /** The expected complaint. */
   complaint: RegExp;
 }
 

@@ -1,4 +1,7 @@
-/** The small worlds' rows of the roster against the statements themselves: the same operations, the same rows and answers. */
+/**
+ * Compares the small worlds' roster rows with the statements themselves: the same operations give
+ * the same rows and answers.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
@@ -28,7 +31,7 @@ import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './roster/model.ts';
 
-/** One server and a handful of runs; the pools are small, so that operations meet. */
+/** One server and a few runs: few enough that operations affect each other. */
 class Fleet {
   readonly database: Database;
   readonly dice: Dice;
@@ -49,7 +52,7 @@ class Fleet {
     return this.names[0] ?? '';
   }
 
-  /** Near the row's, below and above. */
+  /** Near the row's value, below and above. */
   epoch(): number {
     return Math.max(0, (this.row?.epoch ?? 0) + this.dice.of([-2, -1, 0, 0, 0, 0, 1]));
   }
@@ -173,7 +176,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('the small worlds have the rows that the statements of the roster make', async (t) => {
+t.test("the model of the roster gives the same rows as the roster's statements", async (t) => {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
   await checkConformance(t, {
     seed: 20_260_101,

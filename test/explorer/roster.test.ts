@@ -1,4 +1,7 @@
-/** Every interleaving of the roster's small worlds: sessions, verdicts, leases and the agents' links. */
+/**
+ * Every interleaving of the roster's small worlds: sessions, session losses, leases and the agents'
+ * links.
+ */
 import { brokenRosters, rosterPlans } from './roster/plans.ts';
 import { findAll, walkAll } from './walk.ts';
 

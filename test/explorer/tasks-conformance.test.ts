@@ -1,4 +1,7 @@
-/** The small worlds' rows of tasks against the statements themselves: the same operations, the same rows and answers. */
+/**
+ * Compares the small worlds' task rows with the statements themselves: the same operations give the
+ * same rows and answers.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/control/tasks/claim-store.ts';
@@ -22,7 +25,7 @@ import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './tasks/model.ts';
 
-/** One server, and a few tasks for it. */
+/** One server and a few tasks for it. */
 interface Scene {
   database: Database;
   dice: Dice;
@@ -37,7 +40,7 @@ const LONG_MS = 86_400_000;
 const MAX_TASKS = 4;
 const NONE: Answers = { real: undefined, model: undefined };
 
-/** The session on the row, or one that is near it. */
+/** The session of the row, or one near it. */
 function claimantOf({ dice, fence, runs, journals }: Scene): model.Claimant {
   const run = dice.chance(0.9) ? fence.run : dice.of(runs);
   return {
@@ -58,7 +61,7 @@ const change = ({ tasks }: Scene, id: string, row: model.TaskRow | undefined): s
   return row === undefined ? [] : [id];
 };
 
-/** Rarely one that has ended. */
+/** Rarely a task that has ended. */
 const some = ({ dice, tasks }: Scene): [string, model.TaskRow] | undefined =>
   dice.of([...tasks].filter(([, task]) => task.state !== 'ended' || dice.chance(0.2)));
 
@@ -202,7 +205,7 @@ async function swept(scene: Scene, state: string, times: { startByMs: number; ov
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('the small worlds have the rows that the statements of the tasks make', async (t) => {
+t.test('the model of the tasks gives the same rows as the statements of tasks', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const pool = () => [randomUUID(), randomUUID()];
   await checkConformance<Scene>(t, {
@@ -210,7 +213,7 @@ t.test('the small worlds have the rows that the statements of the tasks make', a
     sequences: 25,
     steps: 160,
     begin: async (dice) => {
-      // A sweep is of all tasks there are.
+      // A sweep covers all existing tasks.
       await database.query('truncate cnapi_tasks, cnapi_roster_authority cascade');
       const mine = await seat(database);
       const fence = { run: mine.run, epoch: mine.epoch, isRunning: true };

@@ -1,4 +1,7 @@
-/** Every interleaving of small worlds of tasks: rows, journal, what is on its way, and what may become of each. */
+/**
+ * Every interleaving of small worlds of tasks: rows, journal, messages in transit, and what may
+ * happen to each.
+ */
 import { brokenTasks, taskPlans } from './tasks/plans.ts';
 import { findAll, walkAll } from './walk.ts';
 

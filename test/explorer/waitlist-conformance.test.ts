@@ -1,4 +1,7 @@
-/** The small worlds' queue against the waitlist's functions themselves: the same operations, the same tickets and answers. */
+/**
+ * Compares the small worlds' queue with the waitlist's functions themselves: the same operations
+ * give the same tickets and answers.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
@@ -41,12 +44,12 @@ const LONG_AGO = { atMs: Date.UTC(2020, 0), text: '2020-01-01T00:00:00Z' };
 
 const isLive = ({ status }: model.Ticket): boolean => status === 'active' || status === 'queued';
 
-/** Rarely one that has ended. */
+/** Rarely a ticket that has ended. */
 function some({ dice, queue: { tickets } }: Scene): string | undefined {
   return dice.of(tickets.filter((ticket) => isLive(ticket) || dice.chance(0.2)))?.uuid;
 }
 
-/** Which tickets a step moved, and to what. */
+/** The tickets whose status a step changed, with the new status. */
 function moved(before: model.Queue, after: model.Queue): unknown {
   return before.tickets
     .flatMap(({ uuid, status }) => {
@@ -59,7 +62,7 @@ function moved(before: model.Queue, after: model.Queue): unknown {
 const movedIn = (rows: readonly { uuid: string; status: string }[]): unknown =>
   rows.map(({ uuid, status }) => [uuid, status]).sort();
 
-/** Takes the model's step; the answer of the real one is held against what moved by it. */
+/** Takes the model's step; the answer of the real function is compared with the changes. */
 async function stepped(
   scene: Scene,
   next: model.Queue,
@@ -130,14 +133,14 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-t.test('the small worlds have the tickets that the functions of the waitlist make', async (t) => {
+t.test("the model of the waitlist gives the same tickets as the waitlist's functions", async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   await checkConformance<Scene>(t, {
     seed: 20_260_103,
     sequences: 60,
     steps: 70,
     begin: async (dice) => {
-      // A round of expiry is of all queues there are.
+      // A round of expiry covers all existing queues.
       await database.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets cascade');
       return { database, dice, place: newQueue({ serverUuid: randomUUID() }), queue: model.newQueue() };
     },

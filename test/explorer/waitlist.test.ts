@@ -1,4 +1,7 @@
-/** Every interleaving of small worlds of the waitlist: one queue, those who wait, and what they are told. */
+/**
+ * Every interleaving of small worlds of the waitlist: one queue, the waiting callers, and their
+ * answers.
+ */
 
 import { brokenWaitlists, waitlistPlans } from './waitlist/plans.ts';
 import { findAll, walkAll } from './walk.ts';

@@ -1,4 +1,7 @@
-/** Worlds as tests: nothing may be wrong in those of the product, and what is put into the others has to be found. */
+/**
+ * Worlds as tests: the product's worlds must have no defect, and the deliberate defects must be
+ * found.
+ */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import type { BrokenWorld, Plan } from './plan.ts';
@@ -10,8 +13,8 @@ export function walkAll(plans: readonly Plan[]): void {
     t.test(`${name}: ${bounds}`, async (t) => {
       const { states, transitions, depth, ends, cpuMs, defect } = explore();
       if (defect !== undefined) t.comment(defect.trace.join('\n'));
-      t.equal(defect?.complaint, undefined, 'nothing is wrong in any state, and an end can be reached from each');
-      t.ok(ends > 0, 'there are ends');
+      t.equal(defect?.complaint, undefined, 'no state is wrong, and an end can be reached from each');
+      t.ok(ends > 0, 'some states are ends');
       t.comment(`${states} states, ${transitions} transitions, depth ${depth}, ${ends} ends, ${Math.round(cpuMs)} ms`);
     });
   }
@@ -21,7 +24,7 @@ export function findAll(broken: readonly BrokenWorld[]): void {
   for (const { defect, run, complaint } of broken) {
     t.test(`found: ${defect}`, async (t) => {
       const found = run().defect;
-      t.match(found?.complaint, complaint, 'it is found');
+      t.match(found?.complaint, complaint, 'the defect is found');
       t.equal(found?.trace.filter((line) => /^\d+\. /.test(line)).length, found?.length, 'with every step to it');
       t.comment(`${found?.length} steps: ${found?.complaint}`);
     });

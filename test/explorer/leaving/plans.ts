@@ -1,4 +1,4 @@
-/** The worlds of instances that leave, and what is put into them on purpose to be found. */
+/** The worlds of instances that leave, and their deliberate defects. */
 import { stepDrain } from '../../../lib/control/roster/drain.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { type LeavingBounds, leavingWorld, type Rules, rules } from './world.ts';

@@ -1,6 +1,7 @@
 /**
- * The worlds of instances that leave: lib/control/roster/drain.ts in steps of a second, over the statement that lets one leave
- * (roster/model.ts). Agents that are told to go find another instance, or do not; callers come while there is a door.
+ * The worlds of instances that leave: lib/control/roster/drain.ts in steps of a second, over the
+ * statement that lets one leave (roster/model.ts). Agents that are told to leave find another
+ * instance or do not; callers connect while the listening sockets are open.
  */
 import {
   beginDrain,
@@ -24,7 +25,7 @@ export interface LeavingInstance {
   agents: number;
   told: number;
   unanswered: number;
-  /** It has asked the database to be let go, and has no answer yet. */
+  /** It has sent its request to leave to the database and has no answer yet. */
   isAsking: boolean;
 }
 
@@ -100,7 +101,7 @@ const change = (state: State, at: number, fields: Partial<LeavingInstance>): Sta
 
 const isThere = ({ drain }: LeavingInstance): boolean => drain?.phase !== 'left';
 
-/** Where agents can go. */
+/** The instances that agents can connect to. */
 const othersOf = ({ runs, instances }: State, at: number): number =>
   instances.filter((one, index) => {
     const run = runs.find(({ run: of }) => of === one.run);
@@ -121,7 +122,7 @@ function second(product: Rules, before: State): State {
   return state;
 }
 
-/** It knows of others what it read last. */
+/** It knows of others what it last read. */
 function carriedOut(state: State, at: number, effect: DrainEffect, others: number): State {
   const { agents, told, run, drain } = state.instances[at] as LeavingInstance;
   switch (effect.do) {
@@ -199,7 +200,7 @@ function complaintOf({ runs, instances, now }: State): string | undefined {
   return undefined;
 }
 
-/** Times matter by how long ago they were, and only to one that leaves. */
+/** Only the age of times matters, and only for an instance that leaves. */
 function keyOf({ now, runs, instances, left, wrong }: State): string {
   const ages = instances.map(({ drain, ...one }) => {
     if (drain === undefined || drain.phase === 'left')

@@ -1,4 +1,7 @@
-/** An accept on its way, as lib/control/roster/authority.ts takes it there: the statement, its answer, a look at the row, a probe. */
+/**
+ * An accept in progress, as in lib/control/roster/authority.ts: the statement, its answer, a read
+ * of the row, a probe.
+ */
 import { incarnationAlive, type Refusal } from '../../../lib/control/roster/roster.ts';
 import type { Move } from '../explorer.ts';
 import { isResponsive, spend } from './agents.ts';
@@ -32,7 +35,10 @@ export function acceptMoves(rules: Rules, state: RosterState, at: number): Move<
 
 const isOpen = (state: RosterState, { wire }: Pending): boolean => wireOf(state, wire)?.isInstanceOpen === true;
 
-/** One that was not sent is dropped with its socket; one that was is written whatever becomes of it. */
+/**
+ * An accept that was not sent is dropped with its socket; one that was sent is executed in any
+ * case.
+ */
 function asked(rules: Rules, before: RosterState, at: number, pending: Pending): Move<RosterState>[] {
   const moves: Move<RosterState>[] = [];
   if (!isOpen(before, pending)) {
@@ -109,7 +115,10 @@ function register(state: RosterState, at: number, pending: Pending): void {
   sayTo(state, pending.wire, { type: 'welcome', epoch });
 }
 
-/** Asked at the run that has the session; an answer there is always possible, none only if nobody could give one. */
+/**
+ * The probe goes to the run that has the session; an answer is always possible, and none only if no
+ * process could answer.
+ */
 function probing(before: RosterState, at: number, pending: Pending): Move<RosterState>[] {
   const { target } = pending;
   const isThere = before.instances.some(({ run, session }, index) => {

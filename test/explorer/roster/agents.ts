@@ -1,4 +1,6 @@
-/** What may happen at an agent's end: its link's real `step`, the disk, its clock, its death. */
+/**
+ * What may happen at an agent's end: the real `step` of its link, the disk, its clock, its death.
+ */
 import type { step } from '../../../lib/agent/link/link.ts';
 import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/agent/link/link-state.ts';
 import type { Move } from '../explorer.ts';
@@ -46,7 +48,7 @@ export function agentMoves(linkStep: Step): AgentMoves {
 
 type On = (state: RosterState, at: number, what: string, event: LinkEvent, isFault?: boolean) => Move<RosterState>[];
 
-/** The states that an event may lead to, by every throw of the dice that makes a difference. */
+/** The states that an event may lead to, for every random choice that makes a difference. */
 function stepsOf(linkStep: Step, state: RosterState, { at, event }: { at: number; event: LinkEvent }): RosterState[] {
   const { link } = state.agents[at] as AgentState;
   const low = linkStep(link, event, { now: 0, chance: 0 });
@@ -103,7 +105,7 @@ function carryOutOne(state: RosterState, at: number, effect: LinkEffect): void {
     case 'journal-epoch':
     case 'renew-journal':
     case 'arm':
-      // The phase, or `hasTimer`, says so.
+      // The phase or `hasTimer` says so.
       return;
     case 'fall-back':
       throw new Error('nobody is of the older kind here');
@@ -163,7 +165,7 @@ function renewed(before: RosterState, at: number, on: On): Move<RosterState>[] {
   return on(state, at, 'begins a new journal', { type: 'renewed' });
 }
 
-/** A wait ends when it ends; an answer is too late only where something is wrong, or where that is the fault. */
+/** A wait ends at its time; an answer is late only after a defect, or if that is the fault. */
 function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const { link } = before.agents[at] as AgentState;
   const event = { type: 'expired', turn: link.turn } as const;
@@ -175,7 +177,7 @@ function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
   return spend(before, 'late').flatMap((state) => on(state, at, 'finds the answer late', event, true));
 }
 
-/** Holds and the pause between soft requests are over. */
+/** Holds and the pause between soft goaways are over. */
 function timePasses(before: RosterState, at: number): Move<RosterState> {
   const { link } = before.agents[at] as AgentState;
   const state = copyOf(before);
@@ -184,7 +186,7 @@ function timePasses(before: RosterState, at: number): Move<RosterState> {
   return { what: `agent ${at}: a while passes`, to: state };
 }
 
-/** The time is long enough for a round of addresses, unless that is the fault. */
+/** The time suffices for a round of addresses, unless that is the fault. */
 function departed(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const { link } = before.agents[at] as AgentState;
   if (!link.session) return [];

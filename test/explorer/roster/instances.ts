@@ -64,7 +64,7 @@ function frames(rules: Rules, before: RosterState, at: number): Move<RosterState
   });
 }
 
-/** The socket is gone; its session, if that still lives, is lost. */
+/** The socket is gone; its session, if still live, is lost. */
 function hungUp(state: RosterState, wire: Wire): void {
   const { session } = state.instances[wire.instance] as InstanceState;
   changeWire(state, wire, { isInstanceOpen: false });
@@ -81,7 +81,10 @@ function confirmInventory(rules: Rules, state: RosterState, wire: Wire): void {
   changeInstance(state, wire.instance, { session: { ...held, isInventoried: true } });
 }
 
-/** The statement; then its answer comes, or (the fault) does not, and the verdict is kept for another time. */
+/**
+ * The statement; then its answer arrives, or (the fault) does not, and the session loss is kept for
+ * another attempt.
+ */
 function sessionLosses(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
   const { verdict } = before.instances[at] as InstanceState;
   if (verdict === undefined) return [];
@@ -108,7 +111,9 @@ function apply(state: RosterState, row: ReturnType<typeof recordLoss>): void {
   state.sessionLosses += 1;
 }
 
-/** Nothing comes over a connection that is cut; over another one only if that is the fault. */
+/**
+ * Nothing arrives over a cut connection; over another one nothing is lost unless that is the fault.
+ */
 function silences(before: RosterState, at: number): Move<RosterState>[] {
   return before.wires.flatMap((wire) => {
     if (wire.instance !== at || !wire.isInstanceOpen || !wire.isOpened) return [];
@@ -138,7 +143,10 @@ function goaways(before: RosterState, at: number): Move<RosterState>[] {
   );
 }
 
-/** Found dead, it goes on under a new run; rows follow of sessions that it has heard from since. */
+/**
+ * An instance that was found dead continues under a new run, followed by the rows of sessions that
+ * it has heard from since.
+ */
 function renewals(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
   const { run, session } = before.instances[at] as InstanceState;
   const mine = before.runs.find((one) => one.run === run);
@@ -169,7 +177,9 @@ const nextRun = ({ runs }: RosterState, at: number): string => {
   return `${ENDPOINTS[at]?.uuid}${mine.length + 1}`;
 };
 
-/** A poll, answered at once or (the fault: late) with what was so a while ago; then what is due is written. */
+/**
+ * A poll, answered at once or (the fault: late) with an old state; then due changes are written.
+ */
 function polls(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
   const { polled, judging } = before.instances[at] as InstanceState;
   const moves: Move<RosterState>[] = [];
@@ -225,7 +235,7 @@ function comparePoll(rules: Rules, state: RosterState, at: number): void {
   });
 }
 
-/** Another one, whose run nobody raises any more, is declared dead. */
+/** Another instance, whose beat nobody increments any more, is declared dead. */
 function declarations(before: RosterState, at: number): Move<RosterState>[] {
   if (!isResponsive(before, at)) return [];
   return before.runs.flatMap((one) => {

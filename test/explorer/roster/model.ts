@@ -1,6 +1,7 @@
 /**
- * What the statements of lib/control/roster/roster-store.ts and instance-store.ts do to one row, written a second time for the
- * small worlds. `roster-conformance.test.ts` holds them to the statements themselves.
+ * What the statements of lib/control/roster/roster-store.ts and instance-store.ts do to one row,
+ * written a second time for the small worlds. `roster-conformance.test.ts` compares it with the
+ * statements themselves.
  */
 import type { DrainAnswer } from '../../../lib/control/roster/instance-store.ts';
 import type { BeatReading } from '../../../lib/control/roster/lease.ts';
@@ -18,7 +19,7 @@ export interface AcceptedRow {
   isAlternating: boolean;
 }
 
-/** `acceptSessions`, of one hello. */
+/** `acceptSessions`, with one hello. */
 export function accept(
   row: Row | undefined,
   run: string,
@@ -65,7 +66,7 @@ type Held = Pick<HeldRow, 'run' | 'epoch'>;
 
 const isHeldBy = (row: Row | undefined, held: Held): row is Row => row?.run === held.run && row.epoch === held.epoch;
 
-/** `recordInventories`; undefined: the row is not the session's. */
+/** `recordInventories`; undefined: the row does not belong to the session. */
 export function recordInventory(row: Row | undefined, session: Held): Row | undefined {
   return isHeldBy(row, session) ? { ...row, inventoryEpoch: row.epoch } : undefined;
 }
@@ -123,7 +124,7 @@ export function raiseBeat(runs: readonly Run[], run: string): Run[] | undefined 
   return runs.map((other) => (other === mine ? { ...mine, beat: mine.beat + 1 } : other));
 }
 
-/** `declareLapsed`, of one. */
+/** `declareLapsed`, with one run. */
 export function declareLapsed(runs: readonly Run[], { run, beat }: BeatReading): Run[] {
   return runs.map((other) => (other.run === run && other.beat === beat ? { ...other, isLive: false } : other));
 }

@@ -1,6 +1,6 @@
 /**
- * Renumbers the counters of a world's state in their order, without gaps: only which is higher ever matters, and a new one
- * is above all others. Zero stays zero.
+ * Renumbers the counters of a world's state in their order, without gaps: only their order matters,
+ * and a new one is above all others. Zero stays zero.
  */
 import type { LinkState } from '../../../lib/agent/link/link-state.ts';
 import {
@@ -15,7 +15,7 @@ import {
   wireName,
 } from './state.ts';
 
-/** The name of a wire that is not there any more. */
+/** The name of a wire that no longer exists. */
 const GONE = 'gone';
 
 type Renumber = (number: number) => number;
@@ -23,11 +23,11 @@ type Renumber = (number: number) => number;
 interface Numbers {
   epoch: Renumber;
   conn: Renumber;
-  /** Of an agent. */
+  /** The counters of an agent. */
   socket: (agent: number, socket: number) => number;
 }
 
-/** In place, as far as `state` is its caller's own. */
+/** In place, for the parts of `state` that belong to the caller. */
 export function normalise(state: RosterState): RosterState {
   const epochs = new Ranks();
   const conns = new Ranks();
@@ -203,7 +203,7 @@ function renumberName(name: string, { socket }: Numbers): string {
   return renumbered === 0 ? GONE : `${agent}:${renumbered}`;
 }
 
-/** What counts turns, rounds and sockets without ever being compared with another but for being the same. */
+/** Counters of ticks, rounds and sockets that are only ever compared for equality. */
 function withoutTime(agent: AgentState, sockets: number): AgentState {
   const { link } = agent;
   const { turn, failedRounds, patience } = link;
@@ -211,14 +211,14 @@ function withoutTime(agent: AgentState, sockets: number): AgentState {
   return { ...agent, link: { ...link, turn: 0, sockets, failedRounds: 0, patience: 0 } };
 }
 
-/** A number that is free again must not bring back who had it before. */
+/** A number that is free again must not refer to its former owner. */
 function withoutGone(instance: InstanceState, names: ReadonlySet<string>): InstanceState {
   const { pendings } = instance;
   if (pendings.every(({ wire }) => names.has(wire) || wire === GONE)) return instance;
   return { ...instance, pendings: pendings.map((one) => (names.has(one.wire) ? one : { ...one, wire: GONE })) };
 }
 
-/** Only whether the session was registered before the poll was sent can ever matter. */
+/** Only whether the session was registered before the poll was sent can matter. */
 function withRanks(instance: InstanceState): InstanceState {
   const { session, polled } = instance;
   const isLater = session !== undefined && polled !== undefined && session.registration > polled.sentAt;

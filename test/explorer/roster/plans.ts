@@ -1,4 +1,4 @@
-/** The roster's worlds as they are walked, and what is put into them on purpose to be found. */
+/** The roster's worlds, and their deliberate defects. */
 import { step } from '../../../lib/agent/link/link.ts';
 import { decideHello } from '../../../lib/control/roster/roster.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';

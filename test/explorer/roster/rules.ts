@@ -1,4 +1,4 @@
-/** What of the product a world runs on, so that a test can put something wrong in its place. */
+/** The product's parts that a world runs on, so that a test can replace one with a defect. */
 import { step } from '../../../lib/agent/link/link.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';
 import { decideHello } from '../../../lib/control/roster/roster.ts';
@@ -13,9 +13,9 @@ export interface Rules {
   recordOrphan: typeof recordOrphan;
   isOwnerless: (instance: InstanceState, row: PolledHeld) => boolean;
   openOrphans: (known: InstanceState['orphan']) => Pick<Orphans, 'readRows'>;
-  /** A session whose row is not its own is ended. */
+  /** A session that does not own its row is ended. */
   closesDisowned: boolean;
-  /** A poll is compared with sessions that came after it was sent. */
+  /** A poll is compared with sessions that were accepted after it was sent. */
   ignoresRegistration: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
- * The state of a small fleet around one server's row: two instances, the agents that come under the server's uuid, their
- * connections, the row. Counters (epochs, connection attempts, sockets) are renumbered in their order after each step, so
- * that a world in which agents try for ever is finite.
+ * The state of a small fleet around one server's row: two instances, the agents with the server's
+ * uuid, their connections, the row. Counters (epochs, connection attempts, sockets) are renumbered
+ * in their order after each step, so that a world in which agents retry forever is finite.
  */
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { initialLink, type LinkState } from '../../../lib/agent/link/link-state.ts';
@@ -14,7 +14,7 @@ export const ENDPOINTS: readonly (Endpoint & { uuid: string })[] = [
   { host: 'B', port: 1, uuid: 'B' },
 ];
 
-/** A frame, or the end of what the other side says. */
+/** A frame, or the end of the data from the other side. */
 export type UpFrame = { type: 'hello'; claim: Claim } | { type: 'inventory'; epoch: number } | { type: 'end' };
 export type DownFrame =
   | { type: 'welcome'; epoch: number }
@@ -22,7 +22,7 @@ export type DownFrame =
   | { type: 'goaway'; withinMs?: number }
   | { type: 'end' };
 
-/** One connection, both its ends: TCP keeps the order, and loses only what comes after a cut. */
+/** One connection with both ends: TCP keeps the order, and loses only data after a cut. */
 export interface Wire {
   agent: number;
   socket: number;
@@ -42,13 +42,13 @@ export interface Wire {
 export interface AgentState {
   incarnation: number;
   link: LinkState;
-  /** On its disk. */
+  /** The journal on its disk. */
   journal: { id: number; epoch: number };
   hasTimer: boolean;
   hasDeparture: boolean;
-  /** What the agent was last told of its session. */
+  /** Whether the agent is silent. */
   isSilent: boolean;
-  /** Dead for good. */
+  /** Dead permanently. */
   isGone: boolean;
 }
 
@@ -57,18 +57,18 @@ export interface SessionState {
   run: string;
   registration: number;
   isInventoried: boolean;
-  /** The place of its connection among the wires. */
+  /** The name of its connection among the wires. */
   socket: string;
 }
 
-/** An accept on its way: to the database, back from it, or asking after another incarnation. */
+/** An accept in progress: to the database, back from it, or probing another incarnation. */
 export interface Pending {
   /** `agent:socket` of its connection. */
   wire: string;
   claim: Claim;
   replaces: string | null;
   stage: 'asked' | 'answered' | 'probing';
-  /** The run that wrote, and the epoch it wrote; undefined: nothing was written. */
+  /** The run and the epoch that were written; undefined: nothing was written. */
   written: { run: string; epoch: number } | undefined;
   target: { run: string; epoch: number; incarnation: string } | undefined;
 }
@@ -77,13 +77,13 @@ export interface InstanceState {
   run: string;
   isUp: boolean;
   isFrozen: boolean;
-  /** It may judge servers that it never held. */
+  /** It may change the status of servers that it never held. */
   stands: boolean;
   session: SessionState | undefined;
   registrations: number;
   pendings: readonly Pending[];
   verdict: (HeldRow & { reason: LossReason }) | undefined;
-  /** Read, and not yet compared: rows as they were, and the registrations when the poll was sent. */
+  /** Read and not compared yet: rows as they were, and the registrations when the poll was sent. */
   polled: { run: string; sentAt: number; rows: readonly PolledHeld[] } | undefined;
   orphan: HeldRow | undefined;
   judging: readonly HeldRow[];
@@ -126,7 +126,7 @@ export interface RosterState {
   agents: AgentState[];
   wires: Wire[];
   left: Budget;
-  /** Applied to the row's present epoch. */
+  /** Applied to the row's current epoch. */
   sessionLosses: number;
   /** What a step did wrong. */
   wrong: string | undefined;
@@ -197,7 +197,7 @@ export function changeAgent(state: RosterState, at: number, fields: Partial<Agen
   state.agents[at] = { ...(state.agents[at] as AgentState), ...fields };
 }
 
-/** One that is closed at both ends, or whose two ends know of nothing any more, is gone. */
+/** A wire that is closed at both ends, or that neither end knows any more, is gone. */
 export function changeWire(state: RosterState, wire: Wire, fields: Partial<Wire>): void {
   const at = state.wires.findIndex((other) => other.agent === wire.agent && other.socket === wire.socket);
   if (at < 0) return;
@@ -206,7 +206,9 @@ export function changeWire(state: RosterState, wire: Wire, fields: Partial<Wire>
   else state.wires[at] = changed;
 }
 
-/** Everything on which the future hangs: not what is for people, nor what a round left behind that is over. */
+/**
+ * Everything that affects the future: not texts for people, nor the leftovers of a finished round.
+ */
 export function keyOf(state: RosterState): string {
   const { agents, row, ...others } = state;
   return JSON.stringify([

@@ -1,4 +1,7 @@
-/** An instance's session table, rebuilt from a state for one operation, and what follows for the connections. */
+/**
+ * An instance's session table, rebuilt from a state for one operation, and the effects on
+ * connections.
+ */
 import type { LossReason } from '../../../lib/control/roster/roster.ts';
 import {
   type NewSession,
@@ -18,7 +21,7 @@ import {
   wireOf,
 } from './state.ts';
 
-/** Nothing is asked of it here: what becomes of the connection is the world's to say. */
+/** Never called here: the world decides what happens to the connection. */
 const socket: SessionSocket = {
   isUnread: false,
   probe: () => {},
@@ -59,7 +62,9 @@ export function openTable(state: RosterState, at: number): { table: SessionTable
   return { table, session: added?.session };
 }
 
-/** `SessionLosses.lose`: the session ends, its verdict is queued unless one of a higher epoch is. */
+/**
+ * `SessionLosses.lose`: the session ends, and its loss is queued unless one of a higher epoch is.
+ */
 export function lose(state: RosterState, at: number, reason: LossReason): void {
   const { session, verdict } = state.instances[at] as InstanceState;
   if (session === undefined) return;
@@ -82,7 +87,7 @@ function end(state: RosterState, at: number, { socket: name }: SessionState): vo
   if (wire !== undefined) hangUp(state, wire);
 }
 
-/** The instance's end is closed, and says so if it can. */
+/** The instance's end is closed, and sends the reason if it can. */
 export function hangUp(state: RosterState, wire: Wire): void {
   if (wire.isAgentOpen && !wire.isCut) changeWire(state, wire, { down: [...wire.down, { type: 'end' }] });
   changeWire(state, wire, { isInstanceOpen: false, up: [] });

@@ -10,7 +10,7 @@ export interface RosterBounds {
   name: string;
   agents: number;
   faults: Partial<Budget>;
-  /** Nothing in it is a reason for the server to be `unknown` for a moment. */
+  /** No fault in it is a reason for the server to be `unknown` even for a moment. */
   staysRunning?: boolean;
 }
 
@@ -71,7 +71,7 @@ function oneVerdict({ sessionLosses, row }: RosterState): string | undefined {
   return sessionLosses > 1 ? `I2: ${sessionLosses} verdicts on epoch ${row?.epoch}` : undefined;
 }
 
-/** I1: its session stands at a well instance whose run is live, and both ends are there. */
+/** I1: its session is at a healthy instance whose run is live, and both ends exist. */
 function aliveIsRunning(state: RosterState): string | undefined {
   const { row, runs, instances } = state;
   if (row?.status !== 'unknown') return undefined;
@@ -88,7 +88,10 @@ function journalledFirst({ agents }: RosterState): string | undefined {
   return early && `the agent entered epoch ${early.link.session?.epoch} before it was on its disk`;
 }
 
-/** One agent is live and inventoried, the row says so, and nobody has a word against it; or all are dead and it shows. */
+/**
+ * One agent is live with its inventory, the row says so, and nothing contradicts it; or all are
+ * dead and the row shows it.
+ */
 function isEnd(state: RosterState): boolean {
   const { row, agents, instances } = state;
   if (agents.every(({ isGone }) => isGone)) return row === undefined || row.status === 'unknown';

@@ -1,6 +1,6 @@
 /**
- * What may happen at the agent: lib/agent/runner/runner.ts in its order, over the product's journal and answers. One task at a
- * time runs, as in the serial lane.
+ * What may happen at the agent: lib/agent/runner/runner.ts in its order, over the product's journal
+ * and answers. One task runs at a time, as in the serial lane.
  */
 import type { JournalRecord, JournalState } from '../../../lib/agent/journal/journal.ts';
 import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
@@ -54,7 +54,7 @@ function end(id: string, attempt: number, code?: string): TaskEndFrame {
   return { type: 'task_end', id, attempt, ...how, ...error, reportedAt: '' };
 }
 
-/** With no session it comes to whoever takes it; with one only when it is told to move. */
+/** Without a session it connects to any instance; with one only when it is told to move. */
 function connections(rules: Rules, state: State): Move<State>[] {
   const { agent, fence } = state;
   if (agent.highest !== (agent.session ?? 0) && isWelcomed(state))
@@ -79,7 +79,10 @@ function connections(rules: Rules, state: State): Move<State>[] {
 const isWelcomed = ({ agent, wires }: State): boolean =>
   wires.some(({ epoch, isAgentOpen }) => epoch === agent.highest && isAgentOpen);
 
-/** The epoch is journalled, and with it all before it; then the inventory, then what had waited for a session. */
+/**
+ * The epoch is written to the journal, and with it everything before; then the inventory is sent,
+ * then everything that waited for a session.
+ */
 function entered(rules: Rules, before: State): State {
   const { session: former, highest } = before.agent;
   let state = synced(append(rules, before, { record: 'epoch', epoch: highest }));
@@ -147,7 +150,7 @@ function given(rules: Rules, before: State, frame: Extract<DownFrame, { type: 't
   }
 }
 
-/** Not before it is on the disk: `synced` tells it then. */
+/** Not before it is on the disk: `synced` sends it then. */
 function toldEnd(state: State, id: string): State {
   const known = state.agent.journal.tasks.get(id);
   const isWaiting = state.agent.works[id] === 'ending';
@@ -196,7 +199,7 @@ function completed(rules: Rules, state: State, id: string): State {
 
 const synced = (state: State): State => done(state, state.agent.journal);
 
-/** What waited for the disk goes on. */
+/** Work that waited for the disk continues. */
 function done(before: State, disk: JournalState): State {
   let state: State = { ...before, agent: { ...before.agent, disk } };
   for (const [id, phase] of Object.entries(state.agent.works)) {
@@ -215,7 +218,7 @@ function done(before: State, disk: JournalState): State {
   return state;
 }
 
-/** What is not acknowledged is told again, one at a time is enough. */
+/** An unacknowledged end is sent again; one at a time is enough. */
 function repeats(state: State): Move<State>[] {
   const wire = state.wires.find(({ epoch, isAgentOpen }) => epoch === state.agent.session && isAgentOpen);
   if (wire === undefined) return [];

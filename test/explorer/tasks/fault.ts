@@ -1,4 +1,4 @@
-/** Faults are counted: each world has so many of each. */
+/** Faults are counted: each world has a limited number of each. */
 import type { Budget, TaskWorldState } from './state.ts';
 
 /** The state with one less of that fault left; none when there is none left. */

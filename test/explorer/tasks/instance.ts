@@ -1,6 +1,6 @@
 /**
- * What may happen at an instance: lib/control/tasks/dispatcher.ts, reconciler.ts and recorder.ts in their order, over the product's
- * decision at an inventory; the statements are model.ts.
+ * What may happen at an instance: lib/control/tasks/dispatcher.ts, reconciler.ts and recorder.ts in
+ * their order, over the product's decision at an inventory; the statements are model.ts.
  */
 import type { KnownTask } from '../../../lib/control/tasks/task.ts';
 import type { Move } from '../explorer.ts';
@@ -38,7 +38,7 @@ const change = (state: State, at: number, fields: Partial<InstanceState>): State
   instances: state.instances.with(at, { ...(state.instances[at] as InstanceState), ...fields }),
 });
 
-/** The row of a task that changed; an end is counted. */
+/** The row of a task that changed; ends are counted. */
 export function withTask(state: State, id: string, row: TaskRow | undefined): State {
   if (row === undefined) return state;
   const ends = row.state === 'ended' ? { ...state.ends, [id]: (state.ends[id] ?? 0) + 1 } : state.ends;
@@ -88,7 +88,7 @@ function take(rules: Rules, state: State, frame: UpFrame, wire: Wire): State {
   }
 }
 
-/** The session is over; the server is `unknown` where its epoch still stands. */
+/** The session is over; the server is `unknown` if its epoch is still the current one. */
 export function lost(state: State, at: number, epoch: number): State {
   const { session } = state.instances[at] as InstanceState;
   const isMine = state.fence.run === runOf(at) && state.fence.epoch === epoch;
@@ -102,7 +102,7 @@ function superseded(state: State, at: number, epoch: number): State {
   return change(drop(state, epoch), at, { session: undefined, inventory: undefined, decided: undefined });
 }
 
-/** Ends that were heard: recorded, then acknowledged; an answer that is lost leaves the end to be recorded again. */
+/** Received ends are recorded, then acknowledged; after a lost answer the end is recorded again. */
 function recordings(rules: Rules, state: State, at: number): Move<State>[] {
   const { heard } = state.instances[at] as InstanceState;
   const [first, ...rest] = heard;
@@ -127,12 +127,15 @@ function recordings(rules: Rules, state: State, at: number): Move<State>[] {
   ];
 }
 
-/** Over the connection that it came by, or nobody hears it. */
+/** Over the connection that it arrived on; otherwise it is lost. */
 function acknowledge(state: State, { id, attempt, wire }: Pick<Heard, 'id' | 'attempt' | 'wire'>): State {
   return tellAgent(state, wire, { type: 'ack', id, attempt });
 }
 
-/** What the database and the inventory say is read, then it is carried out, each task only as it was read. */
+/**
+ * The database's rows are read and compared with the inventory, and each decision is carried out
+ * only if its task is unchanged.
+ */
 function settling(rules: Rules, state: State, at: number): Move<State>[] {
   const { inventory, decided } = state.instances[at] as InstanceState;
   if (inventory === undefined) return [];
@@ -172,7 +175,7 @@ function settling(rules: Rules, state: State, at: number): Move<State>[] {
   return [{ what: `settles: ${decided.map(({ id, decision }) => `${id} ${decision.kind}`).join(', ')}`, to }];
 }
 
-/** What has ended meanwhile and is still worked on is to stop. */
+/** A task that has ended meanwhile and still runs is to stop. */
 function settled(before: State, at: number, known: readonly (KnownTask & { id: string })[]): State {
   const state = change(before, at, { inventory: undefined, decided: undefined });
   const epoch = before.instances[at]?.session?.epoch ?? 0;
@@ -204,7 +207,7 @@ function dispatches(rules: Rules, state: State, at: number): Move<State>[] {
   });
 }
 
-/** The statement has said so; the process comes to it later, if the session is there then. */
+/** The statement has returned it; the process handles it later, if the session still exists. */
 function late(state: State, at: number, { frame, epoch }: InstanceState['orders'][number]): Move<State>[] {
   const { id, type } = frame;
   return spend(state, 'lateOrder').map((left) => ({
@@ -224,7 +227,7 @@ function lateOrders(state: State, at: number): Move<State>[] {
   return [{ what: `sends ${first.frame.type} ${first.frame.id}, late`, to }];
 }
 
-/** When nothing about it is on its way any more; before that only as a fault. */
+/** When no message about it is in transit any more; before that only as a fault. */
 function resends(state: State, wire: Wire, frame: DownFrame): Move<State>[] {
   const { id, type } = frame;
   const isHeard = state.instances[wire.instance]?.heard.some((one) => one.id === id);
@@ -239,7 +242,7 @@ function resends(state: State, wire: Wire, frame: DownFrame): Move<State>[] {
   return [...sent, ...late(state, wire.instance, { frame, epoch: wire.epoch })];
 }
 
-/** It is back at once under the same name; nothing of what it held is. */
+/** It restarts at once under the same name and has lost everything it held. */
 function crashes(state: State, at: number): Move<State>[] {
   return spend(state, 'crashInstance').map((left) => {
     const mine = left.wires.filter(({ instance }) => instance === at);

@@ -1,6 +1,6 @@
 /**
- * What the statements of lib/control/tasks do to one task's row, written a second time for the small worlds.
- * `tasks-conformance.test.ts` holds them to the statements themselves.
+ * What the statements of lib/control/tasks do to one task's row, written a second time for the
+ * small worlds. `tasks-conformance.test.ts` compares it with the statements themselves.
  */
 import {
   type InventoryDecision,
@@ -24,7 +24,7 @@ export interface TaskRow {
   cancelRequested: boolean;
 }
 
-/** The server's row in the roster, as far as it fences. */
+/** The parts of the server's roster row that fence tasks. */
 export interface Fence {
   run: string;
   epoch: number;
@@ -59,7 +59,7 @@ function ended(task: TaskRow, outcome: TaskOutcome, error: TaskError | null): Ta
   return { ...task, state: 'ended', outcome, error };
 }
 
-/** `claimTasks`, of one that is queued; undefined: it is not given. */
+/** `claimTasks`, with one queued task; undefined: it is not given. */
 export function claim(task: TaskRow, fence: Fence, claimant: Claimant): TaskRow | undefined {
   if (task.state !== 'queued' || !isFencedBy(fence, claimant) || !fence.isRunning) return undefined;
   const { epoch, journalId } = claimant;
@@ -81,10 +81,13 @@ export function isInherited(task: TaskRow, { epoch }: Pick<Claimant, 'epoch'>): 
   return task.state === 'claimed' && (task.epoch ?? 0) < epoch;
 }
 
-/** As a task was read when a decision about it was made. */
+/** A task as it was read when a decision about it was made. */
 export type AsRead = Pick<TaskRow, 'attempt' | 'cancelRequested'>;
 
-/** `settleInventory`, of one; undefined: it is not as it was read, or the session has lost the row. */
+/**
+ * `settleInventory`, with one task; undefined: the task has changed, or the session has lost the
+ * row.
+ */
 export function settle(
   task: TaskRow,
   fence: Fence,
@@ -116,7 +119,9 @@ export type ReportOf =
   | { name: 'accepted' | 'started' | 'complete'; attempt: number }
   | { name: 'failure'; attempt: number; error: TaskError };
 
-/** `recordReports`, of one; undefined: it is not for the present attempt of a claimed task. */
+/**
+ * `recordReports`, with one report; undefined: it is not for the current attempt of a claimed task.
+ */
 export function record(task: TaskRow, report: ReportOf): TaskRow | undefined {
   if (task.state !== 'claimed' || task.attempt !== report.attempt) return undefined;
   switch (report.name) {
@@ -141,7 +146,7 @@ export function cancel(task: TaskRow): TaskRow | undefined {
   return ended(asked, 'failure', task.uncertain ? taskEnds.cancelledUncertain : taskEnds.cancelled);
 }
 
-/** `sweepTasks`, of one that is queued for too long, or claimed and long past its time. */
+/** `sweepTasks`, with one task that is queued for too long, or claimed and far beyond its time. */
 export function sweep(task: TaskRow): TaskRow | undefined {
   if (task.state === 'ended') return undefined;
   if (task.state === 'claimed') return ended(task, 'failure', taskEnds.timedOut);

@@ -1,4 +1,4 @@
-/** The worlds of tasks as they are walked, and what is put into them on purpose to be found. */
+/** The worlds of tasks, and their deliberate defects. */
 import { answerTask } from '../../../lib/agent/runner/answers.ts';
 import { decideAtInventory, taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
@@ -23,7 +23,10 @@ const again: TaskBounds = {
   idempotent: AGAIN,
   faults: { loseJournal: 1, cancel: 1 },
 };
-/** One that may not run again can: a start that nobody heard of, and that its disk has forgotten, leaves no trace. */
+/**
+ * Even a task that may not run again can: a start that was never reported, and that its disk has
+ * forgotten, leaves no trace.
+ */
 const rolledBack: TaskBounds = {
   name: 'its journal is rolled back',
   idempotent: AGAIN,

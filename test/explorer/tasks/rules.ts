@@ -1,4 +1,6 @@
-/** What of the product a world of tasks runs on, so that a test can put something wrong in its place. */
+/**
+ * The product's parts that a world of tasks runs on, so that a test can replace one with a defect.
+ */
 
 import { fold, inventoryOf } from '../../../lib/agent/journal/journal.ts';
 import { answerCancel, answerTask, renumberingOf } from '../../../lib/agent/runner/answers.ts';
@@ -17,7 +19,7 @@ export interface Rules {
   record: typeof record;
   cancel: typeof cancel;
   sweep: typeof sweep;
-  /** It is on the disk before it is said or done. */
+  /** A record is on the disk before it is reported or acted on. */
   waitsForDisk: boolean;
   /** Only the session of the highest epoch may give work. */
   refusesLowerEpochs: boolean;

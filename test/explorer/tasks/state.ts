@@ -1,4 +1,7 @@
-/** The state of a small world of tasks: their rows, one server's agent with its journal, two instances, what is on its way. */
+/**
+ * The state of a small world of tasks: their rows, one server's agent with its journal, two
+ * instances, messages in transit.
+ */
 import { type JournalState, newJournal } from '../../../lib/agent/journal/journal.ts';
 import type { InventoryDecision, KnownTask } from '../../../lib/control/tasks/task.ts';
 import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
@@ -40,12 +43,12 @@ export interface AgentState {
 
 export interface InstanceState {
   session: { epoch: number; journalId: string; isInventoried: boolean } | undefined;
-  /** The inventory that is being compared, and what was decided of it. */
+  /** The inventory that is being compared, and the decisions about it. */
   inventory: { epoch: number; journalId: string; tasks: readonly (KnownTask & { id: string })[] } | undefined;
   decided: readonly { id: string; read: AsRead; decision: InventoryDecision }[] | undefined;
-  /** Ends that it heard and has not recorded. */
+  /** Ends that it received and has not recorded. */
   heard: readonly (Extract<UpFrame, { type: 'ended' }> & { wire: number })[];
-  /** What a statement said is to be sent, and is not yet. */
+  /** Frames that a statement returned and that are not sent yet. */
   orders: readonly { frame: DownFrame; epoch: number }[];
 }
 
@@ -69,7 +72,7 @@ export interface TaskWorldState {
   wires: readonly Wire[];
   agent: AgentState;
   instances: readonly InstanceState[];
-  /** How often what a task does has begun, and been done; how often its row has ended. */
+  /** How often each task has begun and finished its work, and how often its row has ended. */
   begun: Readonly<Record<string, number>>;
   done: Readonly<Record<string, number>>;
   ends: Readonly<Record<string, number>>;

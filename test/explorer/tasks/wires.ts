@@ -1,9 +1,14 @@
-/** The connections of a small world of tasks: in order, and gone with what is on them when they break. */
+/**
+ * The connections of a small world of tasks: frames stay in order, and are lost with their
+ * connection.
+ */
 import type { DownFrame, TaskWorldState, UpFrame, Wire } from './state.ts';
 
 type State = TaskWorldState;
 
-/** A session's connection; its instance holds the session from now on, and hangs up on the one before. */
+/**
+ * A session's connection; its instance holds the session from now on, and closes the previous one.
+ */
 export function open(
   state: State,
   { instance, epoch, journalId }: Pick<Wire, 'instance' | 'epoch' | 'journalId'>,
@@ -44,11 +49,11 @@ export function hangUp(state: State, epoch: number): State {
   return change(state, epoch, (wire) => ({ ...wire, isAgentOpen: false, down: [], up: [...wire.up, { type: 'end' }] }));
 }
 
-/** The connection is gone at both ends; the agent's session with it, if it was that one's. */
+/** The connection is gone at both ends, and with it the agent's session if it was on this one. */
 export function drop(state: State, epoch: number): State {
   const { agent } = state;
   const isNewest = epoch === agent.highest;
-  // The session before a newest one that is lost has no authority any more, and is closed.
+  // After the newest session is lost, the one before it has no authority any more and is closed.
   const before =
     isNewest && agent.session !== undefined && agent.session !== epoch ? hangUp(state, agent.session) : state;
   const wires = before.wires.filter((wire) => wire.epoch !== epoch);

@@ -71,7 +71,7 @@ function complaintOf({ tasks, begun, done, ends, areJournalsWhole }: State, id: 
   return undefined;
 }
 
-/** All have ended, and the agent has nothing left of them. */
+/** All have ended, and the agent has no trace of them left. */
 function isEnd({ tasks, agent, instances }: State): boolean {
   const hasAllEnded = Object.values(tasks).every(({ state }) => state === 'ended');
   const isIdle = Object.keys(agent.works).length === 0 && agent.journal.tasks.size === 0;

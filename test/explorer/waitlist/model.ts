@@ -1,22 +1,23 @@
 /**
- * What the functions of lib/control/waitlist/waitlist-functions.ts do to one queue, written a second time for the small worlds.
- * `waitlist-conformance.test.ts` holds them to the functions themselves.
+ * What the functions of lib/control/waitlist/waitlist-functions.ts do to one queue, written a
+ * second time for the small worlds. `waitlist-conformance.test.ts` compares it with the functions
+ * themselves.
  */
 import { isEnded, mayBecome, type TicketStatus } from '../../../lib/control/waitlist/ticket.ts';
 
 export interface Ticket {
   uuid: string;
-  /** Of the queue's row: one that is empty goes, and the next one numbers anew. */
+  /** The number of the queue's row: an empty row is deleted, and the next one starts new places. */
   queue: number;
   place: number;
   status: TicketStatus;
-  /** Its time is up. */
+  /** Its expiry has passed. */
   isDue: boolean;
 }
 
 export interface Queue {
   tickets: readonly Ticket[];
-  /** Of the present row, or the last one. */
+  /** The number of the current row, or of the last one. */
   key: number;
   /** Zero: there is no row. */
   lastPlace: number;
@@ -29,7 +30,7 @@ const isLive = ({ status }: Ticket): boolean => !isEnded(status);
 export const find = ({ tickets }: Queue, uuid: string): Ticket | undefined =>
   tickets.find((ticket) => ticket.uuid === uuid);
 
-/** The product's own rule says what a ticket may become. */
+/** The product's own rule decides which status changes are legal. */
 function become(queue: Queue, uuids: readonly string[], status: TicketStatus): Queue {
   const tickets = queue.tickets.map((ticket) => {
     if (!uuids.includes(ticket.uuid)) return ticket;
@@ -85,12 +86,12 @@ export function remove(queue: Queue, uuid: string, next = advance): Queue {
   return ticket && isLive(ticket) ? next(rest) : rest;
 }
 
-/** `deleteQueues`, of all that live. */
+/** `deleteQueues`, with all live tickets. */
 export function removeAll(queue: Queue): Queue {
   return { ...queue, lastPlace: 0, tickets: queue.tickets.filter((ticket) => !isLive(ticket)) };
 }
 
-/** `expireTickets`, of all that are due. */
+/** `expireTickets`, with all due tickets. */
 export function expire(queue: Queue, next = advance): Queue {
   const due = queue.tickets.filter((ticket) => isLive(ticket) && ticket.isDue);
   const uuids = (status: TicketStatus) => due.flatMap((ticket) => (ticket.status === status ? [ticket.uuid] : []));

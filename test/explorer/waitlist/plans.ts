@@ -1,4 +1,4 @@
-/** The waitlist's worlds as they are walked, and what is put into them on purpose to be found. */
+/** The waitlist's worlds, and their deliberate defects. */
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { advance, type Queue } from './model.ts';
 import { type Rules, rules, type WaitlistBounds, waitlistWorld } from './world.ts';
@@ -31,7 +31,7 @@ const broken = (defect: string, bounds: WaitlistBounds, change: Partial<Rules>, 
   complaint,
 });
 
-/** The other way round among those that wait. */
+/** The waiting tickets in reverse order. */
 function lastFirst(queue: Queue): Queue {
   const turned = (one: Queue): Queue => ({
     ...one,

@@ -1,6 +1,7 @@
 /**
- * The waitlist's worlds: docs/design.md section 7, invariants I4 and I5. One queue, callers that create a ticket, wait for it on an
- * instance, hold it and release it. The rows are model.ts; what a wait makes of what it reads is the product's.
+ * The waitlist's worlds: docs/design.md section 7, invariants I4 and I5. One queue, and callers
+ * that create a ticket, wait for it on an instance, hold it and release it. The rows are model.ts;
+ * the decisions of a wait are the product's.
  */
 import {
   lifeStage,
@@ -15,9 +16,9 @@ import type { Move, World } from '../explorer.ts';
 import { advance, create, expire, find, newQueue, type Queue, release, remove, removeAll, renew } from './model.ts';
 
 export interface Budget {
-  /** The caller goes away with its ticket. */
+  /** The caller leaves without releasing its ticket. */
   die: number;
-  /** The time of a ticket is up. */
+  /** The expiry of a ticket passes. */
   timeUp: number;
   delete: number;
   deleteAll: number;
@@ -29,9 +30,11 @@ const NO_FAULTS: Budget = { die: 0, timeUp: 0, delete: 0, deleteAll: 0, renew: 0
 
 export interface Caller {
   phase: 'idle' | 'created' | 'waiting' | 'holding' | 'over' | 'dead';
-  /** What its wait saw last; null: nothing yet. */
+  /** What its wait read last; null: nothing yet. */
   seen: { position: Standing | null } | null;
-  /** To be read; what reads on their way have seen, in the order of their statements. */
+  /**
+   * Whether it has to read; and the results of reads in progress, in the order of their statements.
+   */
   isUnread: boolean;
   reads: readonly (TicketStatus | null)[];
   hasHint: boolean;
@@ -41,7 +44,7 @@ export interface Caller {
 export interface WaitlistState {
   queue: Queue;
   callers: readonly Caller[];
-  /** Places of the present row's tickets as they became active. */
+  /** Places of the current row's tickets, in the order in which they became active. */
   activated: readonly number[];
   left: Budget;
 }
@@ -71,7 +74,7 @@ const IDLE: Caller = {
   outcome: undefined,
 };
 
-/** Two batches of reads may be on their way at once. */
+/** Two batches of reads may be in progress at once. */
 const LANES = 2;
 
 export function waitlistWorld(bounds: WaitlistBounds, product: Rules = rules): World<WaitlistState> {
@@ -107,7 +110,7 @@ const change = (state: WaitlistState, at: number, fields: Partial<Caller>): Wait
   callers: state.callers.with(at, { ...(state.callers[at] as Caller), ...fields }),
 });
 
-/** The queue after a statement; whoever waits for a ticket that moved is to be told. */
+/** The queue after a statement; callers that wait for a changed ticket are told. */
 function withQueue(state: WaitlistState, queue: Queue): WaitlistState {
   const callers = state.callers.map((caller, at) => {
     const hasMoved = find(queue, uuidOf(at))?.status !== find(state.queue, uuidOf(at))?.status;
@@ -171,7 +174,7 @@ function* waitMoves(product: Rules, state: WaitlistState, at: number): Generator
     yield { what: `the slow poll looks at ${uuidOf(at)}`, to: change(state, at, { isUnread: true }) };
 }
 
-/** `Watch.move` and the question of `Waitlist.wait`, with what was seen before. */
+/** `Watch.move` and the question of `Waitlist.wait`, with the previous reading. */
 function heard(product: Rules, state: WaitlistState, at: number, index: number): WaitlistState {
   const { seen, reads } = state.callers[at] as Caller;
   const standing = reads[index] ?? undefined;
@@ -207,7 +210,7 @@ function* others(product: Rules, state: WaitlistState): Generator<Move<WaitlistS
   for (const [index, ticket] of queue.tickets.entries()) {
     if (ticket.isDue || (ticket.status !== 'queued' && ticket.status !== 'active')) continue;
     const tickets = queue.tickets.with(index, { ...ticket, isDue: true });
-    // Nobody renews for the dead.
+    // Nobody renews a dead caller's ticket.
     const isDead = state.callers.some(({ phase }, at) => phase === 'dead' && uuidOf(at) === ticket.uuid);
     for (const left of isDead ? [state] : spend(state, 'timeUp'))
       yield {
@@ -240,7 +243,7 @@ function complaintOf({ queue, callers, activated }: WaitlistState): string | und
   return told < 0 ? undefined : `I5: caller ${told} was told ${callers[told]?.outcome}, which it never was`;
 }
 
-/** What was so when it was read may have gone on since. */
+/** The state may have advanced since it was read. */
 function isTrue(outcome: WaitOutcome, status: TicketStatus | undefined): boolean {
   if (status === undefined) return true;
   return outcome === 'active' ? status !== 'queued' : outcome === status;

@@ -1,4 +1,4 @@
-/** The worlds of who watches whom, and what is put into them on purpose to be found. */
+/** The worlds of instances that watch agents and each other, and their deliberate defects. */
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { type Rules, rules, type WatchingBounds, watchingWorld } from './world.ts';
 

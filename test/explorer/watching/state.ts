@@ -1,6 +1,7 @@
 /**
- * A world with a clock: two instances, an agent with each, and what each instance counts. One tick is a unit of all limits.
- * What really was so is counted beside it, by nobody in the world, so that verdicts can be held against it.
+ * A world with a clock: two instances, an agent with each, and what each instance counts. One tick
+ * is a unit of all limits. The real durations are counted separately, unknown to the instances, to
+ * check their decisions.
  */
 import type { HeldRow } from '../../../lib/control/roster/roster.ts';
 import type { Silence } from '../../../lib/control/roster/silence.ts';
@@ -17,12 +18,12 @@ export interface SessionState extends Silence {
 export interface InstanceState {
   run: string;
   isUp: boolean;
-  /** Ticks that it has stood still, just before this one. */
+  /** Ticks that it was stopped, just before this one. */
   stalled: number;
   failedBeats: number;
   standing: number;
   sessions: readonly SessionState[];
-  /** What it saw last of the other runs. */
+  /** What it last read of the other runs. */
   watched: readonly { run: string; beat: number; standingMs: number }[];
   orphans: readonly (HeldRow & { aloneMs: number })[];
   losses: readonly HeldRow[];
@@ -34,15 +35,17 @@ export interface AgentState {
   at: number | undefined;
 }
 
-/** Ticks of what really was so. */
+/** Real durations in ticks. */
 export interface Truth {
-  /** By server: since a byte of it came to the instance of its session, or could have. */
+  /** By server: since a byte of it reached the instance of its session, or could have. */
   unheard: readonly number[];
-  /** By server: since its row has had no owner, with a database to see it. */
+  /** By server: since its row has had no owner, with a database to read it. */
   ownerless: readonly number[];
   /** By run: since its last beat, with a database to take it. */
   unbeaten: Readonly<Record<string, number>>;
-  /** By server: since its agent is dead, and by how many of these ticks a verdict may be late. */
+  /**
+   * By server: since its agent died, and by how many of these ticks a status change may be late.
+   */
   dead: readonly number[];
 }
 
@@ -105,7 +108,7 @@ export function newInstance(run: string, sessions: readonly SessionState[]): Ins
   };
 }
 
-/** Beats are compared with what was seen, and with nothing else. */
+/** Beats are compared with the previous reading, and with nothing else. */
 export function keyOf({ runs, instances, truth, ...others }: WatchingState): string {
   const beats = runs.map(({ run, isLive, beat }) => [
     run,

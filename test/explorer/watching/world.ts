@@ -1,6 +1,7 @@
 /**
- * The worlds of who watches whom: law 4 and the bounds of I1, tick by tick. The counting is the product's (silence, leases,
- * orphans); the statements are the roster's model; the order is that of healthy-timer.ts, watch.ts, instances.ts and reaper.ts.
+ * The worlds of instances that watch: law 4 and the bounds of I1, tick by tick. The counting is the
+ * product's (silence, leases, orphans); the statements are the roster's model; the order is that of
+ * healthy-timer.ts, watch.ts, instances.ts and reaper.ts.
  */
 import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';
@@ -26,7 +27,7 @@ export interface Rules {
   countTick: typeof countTick;
   /** A late tick counts nothing. */
   skipsLateTicks: boolean;
-  /** A failed read starts anew. */
+  /** A failed read restarts the count. */
   startsAnew: boolean;
   leaseMs: number;
   graceMs: number;
@@ -45,7 +46,7 @@ export interface WatchingBounds {
   faults: Partial<Budget>;
 }
 
-/** Beyond it a higher count of what really was so makes no difference. */
+/** Beyond this a longer real duration makes no difference. */
 const MOST = { dead: 30, unheard: LIMITS.silence, ownerless: LIMITS.grace, unbeaten: LIMITS.lease } as const;
 
 export function watchingWorld({ name, faults }: WatchingBounds, product: Rules = rules): World<State> {
@@ -75,7 +76,7 @@ export function watchingWorld({ name, faults }: WatchingBounds, product: Rules =
   };
 }
 
-/** I1: as long as nobody stands still and the database is there, a dead agent's server is `unknown` in time. */
+/** I1: a dead agent's server is `unknown` in time, unless an instance or the database is stopped. */
 function lateVerdict(dead: readonly number[], rows: State['rows']): string | undefined {
   const within = LIMITS.lease + LIMITS.grace + LIMITS.startGrace + 4;
   const late = dead.findIndex((ticks, server) => ticks > within && rows[server]?.status === 'running');
@@ -134,7 +135,7 @@ const change = (state: State, at: number, fields: Partial<InstanceState>): State
 
 const later = (ticks: number, most: number): number => Math.min(ticks + 1, most);
 
-/** What really is so one tick later. */
+/** The real durations one tick later. */
 function aged(state: State, modes: readonly Mode[]): State {
   const { truth, agents, runs, rows } = state;
   const hasDatabase = !modes.includes('outage');
@@ -159,7 +160,7 @@ function aged(state: State, modes: readonly Mode[]): State {
   return { ...state, truth: { unheard, dead, ownerless, unbeaten } };
 }
 
-/** One tick of an instance that is there: it reads what has come, counts if it may, beats, looks, judges. */
+/** One tick of a running instance: it reads input, counts if it may, beats, polls and decides. */
 function lived(product: Rules, before: State, { at, hasDatabase }: { at: number; hasDatabase: boolean }): State {
   const instance = before.instances[at] as InstanceState;
   const isLate = instance.stalled > 0;
@@ -178,7 +179,7 @@ function lived(product: Rules, before: State, { at, hasDatabase }: { at: number;
   return hasDatabase ? written(product, state, at) : unwritten(product, state, at);
 }
 
-/** Bytes of living agents have come, also while it stood still. */
+/** Bytes of live agents have arrived, even while it was stopped. */
 function heard(state: State, at: number): State {
   const sessions = (state.instances[at] as InstanceState).sessions.map((session) => {
     if (state.agents[session.server]?.isDead || state.agents[session.server]?.at !== at) return session;
@@ -234,7 +235,7 @@ function unwritten(product: Rules, state: State, at: number): State {
   });
 }
 
-/** The product's, as they were left. */
+/** The product's objects, in their previous state. */
 function observerOf({ leaseMs }: Rules, watched: InstanceState['watched']): LeaseObserver {
   const observer = new LeaseObserver(leaseMs);
   const oldestFirst = watched.toSorted((one, other) => other.standingMs - one.standingMs);
@@ -271,7 +272,7 @@ function written(product: Rules, before: State, at: number): State {
   return judged(state, at);
 }
 
-/** `Instances.#beatOnce`; one that is found dead goes on under a new run, and the rows of those it hears follow. */
+/** `Instances.#beatOnce`; a dead instance gets a new run, and the rows of live sessions follow. */
 function beaten(before: State, at: number): State {
   const { run, sessions } = before.instances[at] as InstanceState;
   const runs = raiseBeat(before.runs, run);
@@ -356,7 +357,7 @@ function judged(before: State, at: number): State {
   return change(state, at, { losses: [] });
 }
 
-/** An agent without a session comes to an instance that is there, sooner or later. */
+/** An agent without a session connects to a running instance, sooner or later. */
 function* arrivals(state: State): Generator<Move<State>> {
   for (const [server, agent] of state.agents.entries()) {
     if (agent.isDead || agent.at !== undefined) continue;
