@@ -6,10 +6,7 @@ import { silentLogger } from '../../lib/platform/log.ts';
 export const ports = { clock: systemClock, log: silentLogger };
 export const NAMES = ['first', 'held', 'third', 'last'];
 export const HELD = 1;
-/**
- * An error of work on other rows. With an order between two rows, the first error may hide the
- * second.
- */
+/** The objects whose rows are not locked, before and after the locked one. */
 export const others = <Item>(items: readonly Item[]): Item[] => items.filter((_, n) => n !== HELD);
 export const heldOf = <Item>(items: readonly Item[]): Item => items[HELD] as Item;
 
