@@ -1,7 +1,8 @@
 /**
- * Agents under attack by an instance: upgrades answered in every way, frames and bytes on bare connections. The agents are
- * the fleet's, with the link, journal and tasks of the real one, and no machine: nothing that a hostile instance orders is
- * carried out anywhere. An input is one step.
+ * Agents attacked by an instance: upgrades answered in every way, frames and bytes on bare
+ * connections. The agents are the simulated ones, with the link, journal and tasks of the real
+ * agent and without a machine: no command of a hostile instance is executed anywhere. An input is
+ * one step.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -18,7 +19,7 @@ import { ANSWER_WITHIN_MS, Target } from './target.ts';
 const LANES = 8;
 const AGENTS = 150;
 
-/** How an upgrade is answered: as it should be, with another status, with a head that is none, or never. */
+/** How an upgrade is answered: correctly, with another status, with an invalid head, or never. */
 type Upgrade = { kind: 'good' } | { kind: 'bytes'; bytes: string } | { kind: 'silence' };
 
 interface AgentScript {
@@ -58,7 +59,10 @@ const scripts: fc.Arbitrary<AgentScript> = fc.record({
   ending: fc.constantFrom('fin' as const, 'reset' as const),
 });
 
-/** An agent goes wherever it is sent. Here it is sent nowhere: nothing outside this machine shall be called. */
+/**
+ * An agent connects to any address that it is sent. Here it is sent none, so that no connection
+ * leaves this machine.
+ */
 function withoutAddresses(text: string): string {
   return text.replace(/"(addresses)":\[[^\]]*\]/g, '"$1":[]').replace(/"host":"[^"]*"/g, '"host":"127.0.0.1"');
 }
@@ -75,7 +79,8 @@ export const agentPart: Part = {
     return feeder<AgentScript>({
       arbitrary: scripts,
       lanes: LANES,
-      // Each agent has a connection or waits for the next one. It keeps ends that nobody acknowledged, 5,000 at most.
+      // Each agent has a connection or waits for the next one. It keeps unacknowledged ends, 5,000
+      // at most.
       slack: { files: AGENTS, sockets: AGENTS, timers: 4 * AGENTS, entries: 20_000, heapBytes: 2 ** 26 },
       async feed(script) {
         if (!agents.program.isAlive) agents.program.start();
@@ -93,7 +98,7 @@ export const agentPart: Part = {
   },
 };
 
-/** Each connection that an agent makes waits here until a script is there for it. */
+/** Each connection of an agent waits here until a script uses it. */
 class HostileInstance {
   readonly #server: Server = createServer({ allowHalfOpen: true, noDelay: true });
   readonly #waiting: Socket[] = [];
@@ -125,7 +130,8 @@ class HostileInstance {
     socket.on('error', () => undefined);
     const wanted = this.#wanted.shift();
     if (wanted !== undefined) return wanted(socket);
-    // Nobody waits long: what is not fetched in time has gone elsewhere, and comes again.
+    // Connections do not wait long: an agent whose connection was not used in time has left, and
+    // connects again.
     this.#waiting.push(socket);
     socket.on('close', () => {
       const at = this.#waiting.indexOf(socket);
@@ -133,7 +139,7 @@ class HostileInstance {
     });
   }
 
-  /** Undefined when the agents are dead. @throws Wrong when none comes any more */
+  /** Undefined when the agents are dead. @throws Wrong when no agent connects any more */
   async #next(isAlive: () => boolean): Promise<Socket | undefined> {
     const waiting = this.#waiting.shift();
     if (waiting !== undefined) return waiting;
@@ -271,7 +277,7 @@ class Session {
     return this.#heard.filter(({ opcode }) => opcode === 1).map(({ payload }) => payload.toString());
   }
 
-  /** What the agent itself said must be as it should be. */
+  /** Every frame of the agent itself must be valid. */
   #judge(): void {
     for (const text of this.#texts()) {
       try {

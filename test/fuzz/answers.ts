@@ -1,17 +1,20 @@
-/** Reads what an instance writes on a bare connection as HTTP/1.1 answers. Throws at what is no HTTP. */
+/**
+ * Parses the output of an instance on a bare connection as HTTP/1.1 answers. Throws at invalid
+ * HTTP.
+ */
 
 export interface Answer {
   status: number;
-  /** Lower-case names. */
+  /** Names in lower case. */
   headers: Record<string, string>;
   body: string;
-  /** Event streams and upgrades: the head is all that is read. */
+  /** Event streams and upgrades: only the head is read. */
   isOpenEnded: boolean;
 }
 
 export class AnswerReader {
   readonly answers: Answer[] = [];
-  /** Of the requests, in order: what answers HEAD has no body. */
+  /** The methods of the requests, in order: an answer to HEAD has no body. */
   readonly #methods: readonly string[];
   #pending: Buffer = Buffer.alloc(0);
   #isOver = false;

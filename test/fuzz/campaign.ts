@@ -1,6 +1,7 @@
 /**
- * Feeds one part its share: fast-check makes the values, in runs of a hundred with seeds counted up from the given one,
- * and shrinks what breaks a rule. Before and after, the process that is fed tells what it holds.
+ * Feeds one part its share of inputs: fast-check generates the values, in runs of a hundred with
+ * consecutive seeds, and shrinks a value that breaks a rule. Before and after, the process under
+ * test reports what it holds.
  */
 import fc from 'fast-check';
 import type { Feeder, Part } from './part.ts';
@@ -12,7 +13,7 @@ export interface Outcome {
   part: string;
   inputs: number;
   seconds: number;
-  /** One for each rule that was broken, with the shrunk input and the seed. */
+  /** One per broken rule, with the shrunk input and the seed. */
   findings: string[];
   before: Vitals;
   after: Vitals;
@@ -21,16 +22,16 @@ export interface Outcome {
 export interface Plan {
   inputs: number;
   seed: number;
-  /** No new batch is begun after so many minutes, however many inputs there were. */
+  /** No new batch starts after this many minutes, whatever the number of inputs. */
   minutes?: number | undefined;
   /** Called about once a second. */
   onProgress?: (inputs: number) => void;
 }
 
 const RUNS_A_BATCH = 100;
-/** Batches in which something was found; more of the same tells nothing new. */
+/** The limit of batches with findings; more of them would tell nothing new. */
 const MAX_FAILURES = 10;
-/** What is used for the first time is kept for good: compiled code, statements, labels of metrics. */
+/** Resources of first uses stay allocated: compiled code, statements, labels of metrics. */
 const WARM_UP_SHARE = 0.25;
 const MIB = 1024 * 1024;
 const SETTLES_WITHIN_MS = 20_000;
@@ -48,7 +49,7 @@ class Campaign {
   readonly #part: Part;
   readonly #feeder: Feeder;
   readonly #plan: Plan;
-  /** By what is wrong, ids aside: the same again is not told again. */
+  /** By the violation without ids: a repetition is not reported again. */
   readonly #findings = new Map<string, string>();
   readonly #begin = Date.now();
   #inputs = 0;
@@ -82,7 +83,7 @@ class Campaign {
     };
   }
 
-  /** Until there were so many, or that share of the time is over. */
+  /** Runs until the number of inputs or this share of the time is reached. */
   async #feedUpTo(inputs: number, share: number): Promise<void> {
     const { minutes = Number.POSITIVE_INFINITY } = this.#plan;
     const isOver = () =>
@@ -135,7 +136,7 @@ class Campaign {
     if (!this.#findings.has(known)) this.#findings.set(known, story);
   }
 
-  /** What is on its way out is given time to go. */
+  /** Waits for connections that are being closed. */
   async #settled(before: Vitals, inputs: number): Promise<Vitals> {
     const end = Date.now() + SETTLES_WITHIN_MS;
     for (;;) {

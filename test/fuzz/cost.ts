@@ -19,7 +19,7 @@ import { ANSWER_WITHIN_MS, type Target } from './target.ts';
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
-/** JSON that holds as many values as its bytes allow, or is otherwise dear for its length. */
+/** JSON with as many values as its bytes allow, or otherwise expensive for its length. */
 const PIECES = ['[],', '{},', '0,', '"",', '{"":0},', '[[[[[[[[]]]]]]]],', '"\\u0041",', '1e-9,', 'null,'] as const;
 
 interface RequestInput {
@@ -45,7 +45,7 @@ interface FloodInput {
   count: number;
 }
 
-/** Large lists, all asked for at once, and read to their end when all have begun. */
+/** Large lists, all requested at once, and read to their end when all have begun. */
 interface ListsInput {
   kind: 'lists';
   list: keyof typeof LISTS;
@@ -109,7 +109,7 @@ const inputs: fc.Arbitrary<CostInput> = fc.oneof(
   }),
 );
 
-/** The cases that were found by hand, before there was a measure. */
+/** The cases that were found by hand, before costs were measured. */
 const FOUND: readonly CostInput[] = [
   { kind: 'request', method: 'GET', path: '/ping', piece: '[],', bytes: MIB - KIB, parallel: 1 },
   { kind: 'frames', head: HEADS[0] as string, piece: '[],', bytes: 8 * MIB - KIB, count: 4 },
@@ -118,22 +118,26 @@ const FOUND: readonly CostInput[] = [
   { kind: 'lists', list: 'servers', parallel: 6 },
 ];
 
-/** Times what as many bytes of ordinary reports cost. */
+/** A multiple of the cost of as many bytes of ordinary reports. */
 const CPU_FACTOR = 1.5;
 const CPU_FREE_MS = 120;
-/** What a connection may cost while it is flooded, however few bytes that takes: as much as so many of ordinary reports. */
+/**
+ * The limit for a connection during a flood, however few bytes that takes: the cost of this many
+ * bytes of ordinary reports.
+ */
 const FLOOD_WORTH_BYTES = 12 * MIB;
-/** A text is held as bytes and as characters, and what is made of it beside it. */
+/** A text is held as bytes and as characters, in addition to its parsed values. */
 const MEMORY_FACTOR = 8;
 const MEMORY_FREE_BYTES = 192 * MIB;
 /**
- * Of lists, however much they answer: twelve histories with 178 MiB of answers took 164 to 187 MiB, garbage included.
+ * The limit for lists, however large their answers: twelve histories with 178 MiB of answers took
+ * 164 to 187 MiB, garbage included.
  */
 const LISTS_FREE_BYTES = 224 * MIB;
 const STOCK = { tasks: 1_000, taskBytes: 15 * KIB, servers: 400, sysinfoBytes: 45 * KIB };
-/** A finding is one that was there each time. */
+/** A cost counts as a finding only if every try exceeds the limit. */
 const TRIES = 3;
-/** How long a flood is watched at least; what is not read by then is not read fast. */
+/** The minimum duration of a measured flood; data that is not read by then is not read fast. */
 const FLOOD_MS = 3_000;
 
 export const costPart: Part = {
@@ -172,9 +176,9 @@ interface Spent {
 class Gauge {
   readonly #target: Target;
   readonly #stocked: string;
-  /** Of ordinary reports. */
+  /** The cost of ordinary reports. */
   #cpuMsPerByte = 0;
-  /** Of an instance that nobody asks anything. */
+  /** The cost of an idle instance. */
   #idleShare = 0;
 
   /** `stocked`: a server with many large tasks. */
@@ -194,7 +198,7 @@ class Gauge {
     this.#cpuMsPerByte = costs.sort((a, b) => a - b)[2] ?? 0;
   }
 
-  /** @throws Wrong when it costs too much, each time */
+  /** @throws Wrong when it costs too much in each try */
   async judge(input: CostInput): Promise<void> {
     for (let tries = 1; ; tries++) {
       const complaint = this.#complaintOf(input, await this.#spentBy(input));
@@ -224,7 +228,7 @@ class Gauge {
     return { bytes, cpuMs: after.cpuMs - before.cpuMs - idleMs, memoryBytes };
   }
 
-  /** As soon as it does nothing more than at rest; at the latest after some seconds. */
+  /** As soon as it does nothing more than when idle; at the latest after some seconds. */
   async #rested(): Promise<Usage> {
     let last = await this.#target.instance.usage();
     let { peakBytes } = last;
@@ -248,7 +252,10 @@ class Gauge {
     return (after.cpuMs - before.cpuMs) / (performance.now() - begin);
   }
 
-  /** Resolves with the bytes that were sent, or of lists those that were answered, when they have been dealt with. */
+  /**
+   * Resolves with the bytes that were sent, or for lists those of the answers, once they have been
+   * handled.
+   */
   #feed(input: CostInput): Promise<number> {
     switch (input.kind) {
       case 'request':
@@ -270,7 +277,7 @@ class Gauge {
     const headers = { 'content-type': 'application/json', 'content-length': String(body.length) };
     const asked = Array.from({ length: parallel }, async () => {
       const signal = AbortSignal.timeout(ANSWER_WITHIN_MS);
-      // `fetch` sends no body with GET. Whether one is refused in the middle of it does not matter here.
+      // `fetch` sends no body with GET. A request that is refused midway does not matter here.
       const { promise, resolve } = Promise.withResolvers<void>();
       const sent = request(url, { method, headers, signal, agent: false }, (answer) => {
         answer.resume();
@@ -298,7 +305,7 @@ class Gauge {
     const bytes = Buffer.alloc(one.length * count);
     for (let at = 0; at < bytes.length; at += one.length) one.copy(bytes, at);
     await this.#withAgent(async (agent) => {
-      // Below `ws`, which would need longer to write them than the instance to read them.
+      // Below `ws`, which would take longer to write them than the instance to read them.
       const { _socket: socket } = agent.socket as unknown as { _socket: Socket };
       socket.write(bytes);
       await heard(agent, FLOOD_MS);
@@ -310,7 +317,7 @@ class Gauge {
     const url = this.#target.url + LISTS[list].replace('{stocked}', this.#stocked);
     let bytes = 0;
     const signal = AbortSignal.timeout(ANSWER_WITHIN_MS);
-    // Whether one breaks off, or takes too long on a busy machine, does not matter here.
+    // A connection that breaks off, or takes too long on a busy machine, does not matter here.
     const answers = await Promise.allSettled(Array.from({ length: parallel }, () => fetch(url, { signal })));
     const read = async (body: Response['body']) => {
       for await (const chunk of body ?? []) bytes += chunk.length;
@@ -329,7 +336,9 @@ class Gauge {
   }
 }
 
-/** A server with a history of large tasks, whose uuid is returned, and servers with a large sysinfo. */
+/**
+ * A server with a history of large tasks, whose uuid is returned, and servers with a large sysinfo.
+ */
 async function stock(target: Target): Promise<string> {
   const stocked = randomUUID();
   const database = openDatabase(target.databaseUrl);
@@ -351,7 +360,9 @@ async function stock(target: Target): Promise<string> {
   return stocked;
 }
 
-/** What an agent with some hundred VMs reports; no more values for its bytes than real ones have. */
+/**
+ * The report of an agent with some hundred VMs; it has no more values for its bytes than real ones.
+ */
 const VM = JSON.stringify({
   uuid: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
   owner_uuid: '930896af-bf8c-48d4-885c-6573a94b1853',
@@ -369,7 +380,7 @@ function listOf(piece: string, bytes: number): string {
   return `[${piece.repeat(Math.max(1, Math.floor(bytes / piece.length)))}0]`;
 }
 
-/** All that it sent before has been read, or its time is over, or it was cut off. */
+/** Everything it sent before has been read, or its time is over, or it was disconnected. */
 async function heard(agent: ScriptedAgent, withinMs: number): Promise<void> {
   const sequence = 4711;
   agent.send({ type: 'heartbeat', sequence });

@@ -1,10 +1,13 @@
-/** The deliberate defects still fit the product; that the fuzzer finds them is shown by `npm run fuzz -- --defects`. */
+/**
+ * The deliberate defects still fit the product. `npm run fuzz -- --defects` shows that the fuzzer
+ * finds them.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import { defects, spoilt } from './defects.ts';
 
-t.test('each defect has its place in the product', async (t) => {
+t.test('the text that each defect replaces exists in the product', async (t) => {
   for (const { name, changes } of defects) {
     for (const change of changes) {
       const text = readFileSync(path.resolve(import.meta.dirname, '../..', change.file), 'utf8');

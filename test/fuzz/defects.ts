@@ -17,7 +17,7 @@ interface Change {
 
 export interface Defect {
   name: string;
-  /** What the finding's line begins with. */
+  /** The beginning of the finding's line. */
   finding: string;
   changes: Change[];
 }
@@ -108,7 +108,7 @@ export const defects: readonly Defect[] = [
   },
 ];
 
-/** Resolves with how many were not found. */
+/** Resolves with the number of defects that were not found. */
 export async function findDefects(say: (text: string) => void): Promise<number> {
   let missed = 0;
   for (const defect of defects) {
@@ -144,7 +144,7 @@ async function finds({ changes, finding }: Defect): Promise<{ isFound: boolean; 
   }
 }
 
-/** The known cases alone. */
+/** Only the known cases. */
 async function runIn(copy: string): Promise<string[]> {
   const main = path.join(copy, 'test/fuzz/main.ts');
   const child = spawn(process.execPath, [main, '--part', 'cost', '--inputs', '1'], {

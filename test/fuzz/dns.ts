@@ -53,7 +53,7 @@ const good = fc
     }
   });
 
-/** A query, and what somebody did to it: bytes changed, cut off, added. */
+/** A query with alterations: bytes changed, cut off, added. */
 const message: fc.Arbitrary<Buffer> = fc.oneof(
   { weight: 3, arbitrary: good },
   {
@@ -75,7 +75,10 @@ const message: fc.Arbitrary<Buffer> = fc.oneof(
   { weight: 1, arbitrary: pointers() },
 );
 
-/** Names that point at themselves, at each other, ahead, and headers that promise what does not come. */
+/**
+ * Names with pointers to themselves, to each other or ahead, and headers that announce missing
+ * data.
+ */
 function pointers(): fc.Arbitrary<Buffer> {
   return fc.tuple(fc.array(fc.nat(40), { minLength: 1, maxLength: 60 }), fc.nat(0xffff)).map(([targets, count]) => {
     const header = Buffer.alloc(headerBytes);
@@ -88,7 +91,7 @@ function pointers(): fc.Arbitrary<Buffer> {
 interface DnsScript {
   messages: Buffer[];
   overTcp: boolean;
-  /** Over TCP: bytes a write, and whether the last message is cut off. */
+  /** For TCP: bytes per write, and whether the last message is cut off. */
   pieceBytes: number;
   isCut: boolean;
 }
@@ -158,11 +161,17 @@ const GOOD_QUESTION = encode({
   questions: [{ name: SERVICE, type: 'A', class: 'IN' }],
 });
 
-/** One socket. Datagrams may get lost on a full machine, so that only what comes is judged, and a good question at the end. */
+/**
+ * One socket. A full machine may lose datagrams, so only received answers are checked, and a valid
+ * question at the end.
+ */
 class UdpAsker {
   readonly #socket: UdpSocket;
   readonly #isAlive: () => boolean;
-  /** Ids of all that was ever asked: what is asked again because the machine is slow is answered twice, the second time late. */
+  /**
+   * Ids of all questions so far: one that is repeated because the machine is slow is answered
+   * twice, the second time late.
+   */
   readonly #asked = new Set([GOOD_ID]);
   #heard: Buffer[] = [];
   #wake: () => void = () => undefined;
@@ -170,7 +179,7 @@ class UdpAsker {
   private constructor(socket: UdpSocket, isAlive: () => boolean) {
     this.#socket = socket;
     this.#isAlive = isAlive;
-    // Where nobody listens any more, that is said as an error; the process is looked at anyway.
+    // A closed port is reported as an error; the process is checked anyway.
     socket.on('error', () => undefined);
     socket.on('message', (bytes) => {
       this.#heard.push(bytes);
@@ -194,7 +203,7 @@ class UdpAsker {
     for (const bytes of this.#heard) judge(bytes, this.#asked, maxUdpBytes);
   }
 
-  /** Whether a good question is answered; asked again each second, as a resolver does. */
+  /** Whether a valid question is answered; it is repeated each second, as a resolver does. */
   async isServed(withinMs = ANSWER_WITHIN_MS): Promise<boolean> {
     const end = Date.now() + withinMs;
     const isAnswer = (bytes: Buffer) => bytes.readUInt16BE(0) === GOOD_ID && (bytes[3] ?? 0) % 16 === 0;
@@ -216,7 +225,7 @@ class UdpAsker {
   }
 }
 
-/** What is answered is an answer, to one of these, and no longer than it may be. */
+/** An answer must be valid, belong to one of these questions, and not be too long. */
 function judge(reply: Buffer, asked: ReadonlySet<number>, maxBytes: number): void {
   if (reply.length > maxBytes) throw new Wrong(`an answer of ${reply.length} bytes`, 'long answer');
   if (reply.length < headerBytes || (reply.readUInt16BE(2) & 0x8000) === 0)
@@ -229,7 +238,9 @@ function judge(reply: Buffer, asked: ReadonlySet<number>, maxBytes: number): voi
   if (rcode === 2) throw new Wrong('SERVFAIL for a caller’s fault', 'SERVFAIL');
 }
 
-/** Everything is sent, in pieces; the server answers what it can read and closes at what it cannot. */
+/**
+ * Everything is sent in pieces; the server answers what it can parse and closes at what it cannot.
+ */
 async function askByTcp(port: number, { messages, pieceBytes, isCut }: DnsScript): Promise<void> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true, allowHalfOpen: true });
   socket.on('error', () => undefined);

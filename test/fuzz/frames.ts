@@ -1,16 +1,19 @@
-/** Frames of the agent link as texts: made of the schemas that both ends parse by, and then spoilt. */
+/**
+ * Frames of the agent link as texts: generated from the schemas that both ends parse with, and then
+ * corrupted.
+ */
 import fc from 'fast-check';
 import { z } from 'zod';
 import { agentFrames, instanceFrames } from '../../lib/protocol/frames.ts';
 import { brokenJson, deepJson, hostileJson, hostileName, objectText } from './hostile.ts';
 import { jsonOf, type Schema } from './schema.ts';
 
-/** Stand for ids that are known only while it runs. */
+/** Placeholders for ids that are known only at run time. */
 export const FRAME_UUIDS = ['{server}', '{incarnation}', '{journal}', '{task}', '{stranger}'];
 
 const OPTIONS = { hostileOneIn: 12, uuids: FRAME_UUIDS };
 
-/** Frames that end in an object of any shape, which is kept, written on, or handed to a task. */
+/** Frames that end in an object of any shape, which is stored, passed on, or given to a task. */
 const OPEN_FRAMES = [
   '{"type":"sysinfo","digest":"x","sysinfo":',
   '{"type":"status","status":',
@@ -55,7 +58,7 @@ function frameTexts(frames: Record<string, z.ZodType>): fc.Arbitrary<string> {
   );
 }
 
-/** What an instance might be sent. */
+/** Frames that an instance might receive. */
 export const agentFrameTexts = frameTexts(agentFrames);
-/** What an agent might be sent. */
+/** Frames that an agent might receive. */
 export const instanceFrameTexts = frameTexts(instanceFrames);

@@ -1,4 +1,4 @@
-/** The quick form: few inputs, always the same; `npm run fuzz` feeds as many as wanted. */
+/** The short form: few inputs, always the same; `npm run fuzz` feeds any number. */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { runPart } from './campaign.ts';

@@ -1,6 +1,6 @@
 /**
- * What a stranger may put where a value is expected: texts, numbers and whole JSON, most of it as text, so that also what
- * JSON.stringify would never write gets through. Shared by all parts.
+ * Hostile values: texts, numbers and whole JSON, most of it as text, so that it includes what
+ * JSON.stringify would never write. Shared by all parts.
  */
 import fc from 'fast-check';
 
@@ -15,7 +15,7 @@ const NAMES = [
   'then',
 ];
 
-/** Known to have broken something somewhere. */
+/** Values that are known to have broken some software. */
 const TEXTS = [
   ...NAMES,
   '',
@@ -78,7 +78,7 @@ export const hostileText: fc.Arbitrary<string> = fc.oneof(
   { weight: 1, arbitrary: LONG.map(({ piece, count }) => piece.repeat(Math.ceil(count / piece.length))) },
 );
 
-/** Of a length that a header or a URL bears. */
+/** Of a length that fits a header or a URL. */
 export const shortHostileText = hostileText.map((text) => text.slice(0, 200));
 
 export const hostileName = fc.oneof(fc.constantFrom(...NAMES), shortHostileText);
@@ -100,7 +100,7 @@ export const hostileNumberText = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }).map(String),
 );
 
-/** What no JSON parser takes. */
+/** Invalid JSON. */
 const BROKEN_JSON = [
   '',
   '{',
@@ -121,7 +121,7 @@ const BROKEN_JSON = [
 
 export const brokenJson = fc.oneof(fc.constantFrom(...BROKEN_JSON), fc.string({ unit: 'binary', maxLength: 40 }));
 
-/** Deeper than anything real, up to what a parser's own stack may not bear. */
+/** Deeper than any real value, up to more than a recursive parser's stack allows. */
 export const deepJson = fc
   .record({ depth: fc.constantFrom(10, 65, 1_000, 20_000), open: fc.constantFrom('[', '{"a":') })
   .map(({ depth, open }) => `${open.repeat(depth)}1${(open === '[' ? ']' : '}').repeat(depth)}`);
@@ -145,7 +145,7 @@ export const hostileJson: fc.Arbitrary<string> = fc.letrec<{ any: string; nested
   ),
 })).any;
 
-/** A JSON object of these names and values, in this order, duplicates included. */
+/** A JSON object of these names and values, in this order, including duplicates. */
 export function objectText(members: readonly (readonly [string, string])[]): string {
   return `{${members.map(([name, value]) => `${JSON.stringify(name)}:${value}`).join(',')}}`;
 }

@@ -1,4 +1,7 @@
-/** An instance under attack by agents: handshakes, greetings, frames and bytes on bare connections. An input is one step. */
+/**
+ * An instance attacked by agents: handshakes, hellos, frames and bytes on bare connections. An
+ * input is one step.
+ */
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import fc from 'fast-check';
@@ -15,14 +18,14 @@ import { ANSWER_WITHIN_MS, type Target } from './target.ts';
 const LANES = 6;
 
 /**
- * How the upgrade is asked for. `good`: as it should be. `head`: with the first frames in the same breath. `half`: broken off
- * after so many bytes. The others are what a handshake must not be.
+ * The request for the upgrade. `good`: valid. `head`: with the first frames in the same write.
+ * `half`: broken off after some bytes. The others are invalid handshakes.
  */
 type Handshake = { kind: 'good' | 'head' } | { kind: 'half'; bytes: number } | { kind: 'bad'; change: string };
 
 interface LinkScript {
   handshake: Handshake;
-  /** Whether hello and inventory go before the steps, so that there is a session to attack. */
+  /** Whether hello and inventory precede the steps, so that there is a session to attack. */
   isJoined: boolean;
   steps: Step[];
   ending: 'fin' | 'reset';
@@ -88,16 +91,22 @@ export const linkPart: Part = {
   },
 };
 
-/** Whom a lane pretends to be; its connections are counted, so that each supersedes the one before. */
+/**
+ * The identity that a lane uses; its connections are counted, so that each supersedes the previous
+ * one.
+ */
 class Machine {
   readonly serverUuid = randomUUID();
   readonly #incarnation = randomUUID();
   readonly #journalId = randomUUID();
-  /** Of its last welcome: an agent that forgot it would be refused as one with an old journal. */
+  /**
+   * The epoch of its last welcome: an agent that forgot it would be refused as one with an old
+   * journal.
+   */
   epoch = 0;
   #conn = 0;
 
-  /** A server that came back more often would be kept out for some seconds. */
+  /** A server that reconnected more often would be refused for some seconds. */
   get isWorn(): boolean {
     return this.#conn >= RETURN_BURST;
   }
@@ -131,7 +140,7 @@ class Machine {
   }
 }
 
-/** One connection, from its first byte until the instance has let go of it. */
+/** One connection, from its first byte until the instance has released it. */
 class Attack {
   readonly #script: LinkScript;
   readonly #target: Target;
@@ -141,7 +150,7 @@ class Attack {
   readonly #heard: HeardFrame[] = [];
   #isUpgraded = false;
   #isClosed = false;
-  /** It has said so in a close frame; to be waited for no longer than that. */
+  /** It has announced the end in a close frame; wait for it no longer than that. */
   #isOver = false;
   #failure: Error | undefined;
   #wake: () => void = () => undefined;
@@ -225,7 +234,7 @@ class Attack {
     }
   }
 
-  /** Whoever can still read answers a ping, or has closed. */
+  /** A peer that can still read answers a ping, or has closed. */
   async #askWhetherHeard(socket: Socket): Promise<void> {
     socket.write(bytesOf({ do: 'ping', payload: 'heard?' }, true));
     const isAnswered = () =>
@@ -259,7 +268,7 @@ class Attack {
     this.#wake();
   }
 
-  /** @throws Wrong when it does not come to pass. */
+  /** @throws Wrong when it does not happen. */
   async #wait(isThere: () => boolean, what: string): Promise<void> {
     const begin = Date.now();
     while (!isThere()) {
@@ -277,7 +286,7 @@ class Attack {
     return this.#heard.filter(({ opcode }) => opcode === 1).map(({ payload }) => payload.toString());
   }
 
-  /** What the instance itself said must be as it should be, to hostile agents as well. */
+  /** Every frame of the instance itself must be valid, even to hostile agents. */
   #judge(): void {
     for (const answer of this.#answers.answers) {
       const complaint = complaintOf(answer, { operationId: 'AgentLink', method: 'GET' });

@@ -1,4 +1,4 @@
-/** `npm run fuzz`: every part, or one, with as many inputs as wanted; see docs/testing/fuzz.md. */
+/** `npm run fuzz`: every part, or one, with any number of inputs; see docs/testing/fuzz.md. */
 import { parseArgs } from 'node:util';
 import { type Outcome, runPart } from './campaign.ts';
 import { findDefects } from './defects.ts';

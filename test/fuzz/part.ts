@@ -1,4 +1,7 @@
-/** What a part of the fuzzing is: how its inputs are made, how one is fed, and what must still be well afterwards. */
+/**
+ * A part of the fuzzing: how its inputs are generated, how one is fed, and what must hold
+ * afterwards.
+ */
 import type fc from 'fast-check';
 import type { Vitals } from './probe.ts';
 import type { Target } from './target.ts';
@@ -6,11 +9,14 @@ import type { Target } from './target.ts';
 export interface Part {
   name: string;
   about: string;
-  /** Of a thousand inputs, how many are its own. */
+  /** The number of its inputs in a thousand. */
   share: number;
-  /** Of the quick form's inputs in `npm test`. */
+  /** The number of its inputs in the short form in `npm test`. */
   quick: number;
-  /** `start` starts a target of its own, which the feeder stops; parts that need none do not call it. */
+  /**
+   * `start` starts a target of its own, which the feeder stops; parts without a target do not call
+   * it.
+   */
   open(start: () => Promise<Target>): Promise<Feeder>;
 }
 
@@ -18,26 +24,29 @@ export interface Feeder<Value = unknown> {
   arbitrary: fc.Arbitrary<Value>;
   /** Fed first, whatever the seed. */
   examples?: readonly Value[];
-  /** So many are fed at the same time. */
+  /** The number of values that are fed at the same time. */
   lanes: number;
-  /** Values of one batch, where one takes long; such are not shrunk. */
+  /** Values per batch, if one takes long; these are not shrunk. */
   batch?: number;
   /**
-   * Feeds one value; returns how many inputs that was. @throws Wrong, or whatever the product threw, when a rule is broken
+   * Feeds one value; returns the number of inputs in it. @throws Wrong, or any error of the
+   * product, when a rule is broken
    */
   feed(value: Value, lane: number): Promise<number> | number;
-  /** What is fed is never quite at rest, or not yet warm: by so much more may it differ. */
+  /**
+   * How much more the vitals may differ, because the process is never quite idle or not yet warm.
+   */
   slack?: Partial<Vitals>;
-  /** Of the process that is fed, at rest. */
+  /** The vitals of the process under test, when idle. */
   vitals(): Promise<Vitals>;
-  /** Called now and then, and at the end: what is wrong beside the answers. */
+  /** Called now and then, and at the end: problems other than wrong answers. */
   inspect(): Promise<string[]>;
   close(): Promise<void>;
 }
 
 /** A rule of the fuzzing was broken. */
 export class Wrong extends Error {
-  /** Which rule: what breaks the same one is the same finding. */
+  /** Which rule: two violations of the same rule are one finding. */
   readonly kind: string;
 
   constructor(message: string, kind = message) {
@@ -47,7 +56,7 @@ export class Wrong extends Error {
   }
 }
 
-/** Forgets what a feeder is fed, so that feeders of all kinds fit one table. */
+/** Forgets the type of a feeder's values, so that all feeders fit into one table. */
 export function feeder<Value>(definition: Feeder<Value>): Feeder {
   return definition as unknown as Feeder;
 }

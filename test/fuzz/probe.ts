@@ -1,32 +1,33 @@
 /**
- * Preloaded (`--import`) into a process under test: asked over IPC, it tells what the process holds after a forced
- * collection. It looks from outside: no code of the product knows of it.
+ * Preloaded (`--import`) into a process under test: on request over IPC, it reports what the
+ * process holds after a forced garbage collection. It works from outside: no code of the product
+ * knows of it.
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-/** What a process holds that it could leak. Bytes, or counts. */
+/** Resources of a process that could leak, as bytes or counts. */
 export interface Vitals {
   heapBytes: number;
-  /** Buffers and what else lies beside the heap. */
+  /** Buffers and other memory outside the heap. */
   externalBytes: number;
   residentBytes: number;
-  /** Open files of the system, sockets among them. */
+  /** Open files of the system, including sockets. */
   files: number;
   timers: number;
   sockets: number;
-  /** In all maps and sets together. */
+  /** Entries of all maps and sets together. */
   entries: number;
 }
 
 /** What a process has used so far. */
 export interface Usage {
-  /** Of user and system, by the system's own account. */
+  /** User and system time, as the system counts it. */
   cpuMs: number;
   residentBytes: number;
-  /** The most that was resident since this was asked last. */
+  /** The maximum of resident memory since the last request. */
   peakBytes: number;
 }
 
@@ -63,7 +64,7 @@ function collectGarbage(): void {
   for (let each = 0; each < 3; each++) collect();
 }
 
-/** The inspector finds every map and set that is alive, whoever holds it. */
+/** The inspector finds every live map and set, whatever holds it. */
 async function countEntries(): Promise<number> {
   const session = new Session();
   session.connect();
@@ -72,7 +73,7 @@ async function countEntries(): Promise<number> {
     for (const prototype of ['Map.prototype', 'Set.prototype']) {
       const { result } = await session.post('Runtime.evaluate', { expression: prototype, objectGroup: 'vitals' });
       const query = { prototypeObjectId: String(result.objectId), objectGroup: 'vitals' };
-      // The type declarations do not know that it answers.
+      // The type declarations do not know that it returns a value.
       const { objects } = (await session.post('Runtime.queryObjects', query)) as unknown as Found;
       const sum = await session.post('Runtime.callFunctionOn', {
         objectId: objects.objectId,
@@ -97,11 +98,11 @@ if (process.send !== undefined) {
   process.channel?.unref();
 }
 
-/** The most since it was asked before; undefined where the system does not tell. */
+/** The maximum since the last request; undefined where the system does not report it. */
 function peakBytes(): number | undefined {
   try {
     const peak = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1];
-    // Begins anew: proc(5), "clear_refs".
+    // Restarts the count: proc(5), "clear_refs".
     writeFileSync('/proc/self/clear_refs', '5');
     return peak === undefined ? undefined : Number(peak) * 1024;
   } catch {

@@ -1,4 +1,7 @@
-/** Parsers, fed in this process: what strangers write before anything else has looked at it. An input is one text or message. */
+/**
+ * Parsers, fed in this process: the first code that reads data of unauthenticated peers. An input
+ * is one text or message.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -14,7 +17,10 @@ import { brokenJson, hostileJson, hostileName, hostileText, objectText } from '.
 import { type Feeder, feeder, type Part, Wrong } from './part.ts';
 import { takeVitals } from './probe.ts';
 
-/** A parser has this long for one text; it is a thousand times what the slowest takes, and a frozen machine's doing beyond. */
+/**
+ * The time limit of a parser for one text: a thousand times the slowest; beyond it, the machine is
+ * frozen.
+ */
 const PARSE_WITHIN_MS = 20_000;
 
 function pure<Value>(arbitrary: fc.Arbitrary<Value>, feed: (value: Value) => void, close = async () => {}): Feeder {
@@ -34,7 +40,7 @@ function pure<Value>(arbitrary: fc.Arbitrary<Value>, feed: (value: Value) => voi
   });
 }
 
-/** Runs `work`; only errors of these kinds are answers. */
+/** Runs `work`; only errors of these kinds are valid results. */
 function answered(work: () => unknown, ...kinds: (new (...parts: never[]) => Error)[]): unknown {
   try {
     return work();
@@ -100,7 +106,7 @@ const filterText: fc.Arbitrary<string> = fc.letrec<{ filter: string }>((tie) => 
   ),
 })).filter;
 
-/** A good one, and what somebody did to it. */
+/** A valid message with alterations. */
 const filterTexts = fc.oneof(
   { weight: 6, arbitrary: filterText },
   fc

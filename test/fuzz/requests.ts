@@ -25,20 +25,24 @@ interface Operation {
 }
 
 export interface PlannedRequest {
-  /** Of the operation it was made of; it may have become another one's, or nobody's. */
+  /**
+   * The operation it was generated from; after alterations it may belong to another operation, or
+   * to none.
+   */
   operationId: string;
   method: string;
   target: string;
   headers: [string, string][];
   body: string;
-  /** How the body's text becomes bytes. */
+  /** How the body's text is encoded as bytes. */
   encoding: 'utf8' | 'latin1' | 'utf16le';
   framing: Framing;
 }
 
 /**
- * `length`: as it should be. `chunked`: in pieces. `short`: less than announced. `long`: more than announced. `bare`: nothing
- * announced. `both`: a length beside chunks. `bad-chunks`: chunks that are none. `unfinished`: chunks without an end.
+ * `length`: correct. `chunked`: in pieces. `short`: less than announced. `long`: more than
+ * announced. `bare`: nothing announced. `both`: a length and chunks. `bad-chunks`: invalid chunks.
+ * `unfinished`: chunks without an end.
  */
 const FRAMINGS = ['length', 'chunked', 'short', 'long', 'bare', 'both', 'bad-chunks', 'unfinished'] as const;
 type Framing = (typeof FRAMINGS)[number];
@@ -53,14 +57,14 @@ export interface RequestScript {
 
 const UUIDS = ['{server}', '{task}', '{ticket}', '{instance}', '{stranger}'];
 const OPTIONS = { hostileOneIn: 8, uuids: UUIDS };
-/** Of an operation's own kind, so that it finds something. */
+/** An id of the operation's own kind, so that it finds an object. */
 const KNOWN: Record<string, string> = {
   server_uuid: '{server}',
   taskid: '{task}',
   ticket_uuid: '{ticket}',
   uuid: '{instance}',
 };
-/** Nobody waits long for an answer, as far as it can say so itself. */
+/** Waits for an answer are short, where the request can say so. */
 const SHORT_WAITS = ['0', '1', '"0"', '-1', '1.5', '"1"', '1e400', '""', 'null', '"x"'];
 
 export function requestScripts(document: OpenApi): fc.Arbitrary<RequestScript> {
@@ -114,7 +118,7 @@ function queryOf(parameters: readonly Parameter[]): fc.Arbitrary<string> {
   const pairs = parameters.map(({ name, schema }) => {
     const value = name === 'timeout' ? fc.constantFrom(...SHORT_WAITS) : jsonOf(schema, OPTIONS);
     const given = value.map((text) => [name, unquoted(text)] as [string, string]);
-    // A wait that says no time lasts an hour.
+    // A wait without a time lasts an hour.
     return name === 'timeout' ? given.map((pair) => [pair]) : fc.array(given, { maxLength: 1 });
   });
   const strange = fc.oneof(
@@ -196,7 +200,7 @@ function formOf(schema: Schema | undefined): fc.Arbitrary<string> {
     .map((pairs) => pairs.map(([one, value]) => `${encoded(one)}=${encoded(value)}`).join('&'));
 }
 
-/** What is done to a request that was good. */
+/** Alterations of a valid request. */
 const trick: fc.Arbitrary<(request: PlannedRequest) => PlannedRequest> = fc.oneof(
   targetTrick(),
   fc
@@ -292,7 +296,10 @@ function targetTrick(): fc.Arbitrary<(request: PlannedRequest) => PlannedRequest
   return fc.constantFrom(...changes).map((change) => (request) => ({ ...request, target: change(request.target) }));
 }
 
-/** As a client of good will escapes it, but for halves of surrogate pairs, which it cannot; placeholders stay. */
+/**
+ * Escaped as a correct client does, except for halves of surrogate pairs, which it cannot escape;
+ * placeholders stay.
+ */
 function encoded(text: string): string {
   if (UUIDS.includes(text)) return text;
   return encodeURIComponent(text.toWellFormed());

@@ -1,13 +1,14 @@
 /**
- * What is wrong with an answer, however strange the request was: 5xx for a caller's fault, an error without `code` and
- * `message`, JSON that is none. The one table of what is odd on purpose stands here; docs/compatibility.md says why.
+ * Rules for the answer to any request, however strange: no 5xx for a caller's fault, no error
+ * without `code` and `message`, no invalid JSON. This is the only table of deliberate exceptions;
+ * docs/compatibility.md gives the reasons.
  */
 import { routes } from '../../lib/control/http/routes.ts';
 import type { Answer } from './answers.ts';
 
 interface Exception {
   name: string;
-  /** operationIds; absent: of any. */
+  /** operationIds; if absent, any operation. */
   of?: readonly string[];
   status: number;
   code: string;
@@ -19,7 +20,7 @@ const OF_THE_REFERENCE = routes.flatMap(({ name, origin, referenceAborts }) =>
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
 
-/** 5xx that are answered on purpose. Everything else of that kind is a finding. */
+/** 5xx that are answered deliberately. Every other one is a finding. */
 export const EXCEPTIONS: readonly Exception[] = [
   {
     name: "a parameter of the wrong type on a route of the reference: 500, as the reference's clients know it",
@@ -43,28 +44,36 @@ export const EXCEPTIONS: readonly Exception[] = [
     message: /^ticket (\S+ is|has) expired$/,
   },
   {
-    name: 'what an old agent is asked and does not answer: 500, as the reference',
+    name: 'a legacy agent that does not answer: 500, as the reference',
     of: ['TaskHistory', 'PauseAgent', 'ResumeAgent'],
     status: 500,
     code: 'InternalError',
     message: /^(?!Internal error;)/,
   },
   {
-    name: 'an old agent whose sysinfo names no address: 500, as any failure of an old agent',
+    name: 'a legacy agent whose sysinfo names no address: 500, as any failure of a legacy agent',
     of: ['TaskHistory', 'PauseAgent', 'ResumeAgent'],
     status: 500,
     code: 'NoAgentAddress',
   },
   {
-    name: 'an instance that cannot keep up with its work, or is about to stop, takes no agents',
+    name: 'an instance that cannot keep up with its work, or is about to stop, admits no agents',
     of: ['AgentLink'],
     status: 503,
     code: 'ServiceUnavailable',
   },
-  { name: 'a queue with 10,000 that wait takes no more', of: ['CreateTicket'], status: 503, code: 'TooManyTickets' },
+  {
+    name: 'a queue with 10,000 waiting tickets accepts no more',
+    of: ['CreateTicket'],
+    status: 503,
+    code: 'TooManyTickets',
+  },
 ];
 
-/** Routes whose answer may take as long as their callers ask for: the caller of these does not wait. */
+/**
+ * Routes whose answer may take as long as the caller requests; the callers of these tests do not
+ * wait.
+ */
 export const MAY_WAIT: ReadonlySet<string> = new Set([
   ...SYNCHRONOUS,
   'WaitTask',
@@ -73,7 +82,10 @@ export const MAY_WAIT: ReadonlySet<string> = new Set([
   'TaskHistory',
 ]);
 
-/** What is wrong with the answer; undefined if nothing is. `operationId`: of the route that answered, where that is clear. */
+/**
+ * The violation in the answer; undefined if there is none. `operationId`: of the route that
+ * answered, if known.
+ */
 export function complaintOf(
   answer: Answer,
   { operationId, method }: { operationId: string | undefined; method: string },
@@ -138,7 +150,7 @@ const PATTERNS = routes.map(({ name, method, path }) => ({
   pattern: new RegExp(`^${path.replace(/:\w+/g, '[^/]+')}/?$`, 'i'),
 }));
 
-/** The route that a request reaches, if that can be said without a router. */
+/** The route that a request reaches, if that can be determined without a router. */
 export function operationOf(method: string, target: string): string | undefined {
   const path = (target.split(/[?#]/, 1)[0] ?? '').replace(/\/+/g, '/');
   return PATTERNS.find((one) => one.method === method && one.pattern.test(path))?.name;

@@ -8,9 +8,9 @@ import { type OpenApi, type PlannedRequest, type RequestScript, requestScripts }
 import { complaintOf, MAY_WAIT, operationOf } from './rest-rules.ts';
 import { ANSWER_WITHIN_MS, type Target } from './target.ts';
 
-/** Then the caller leaves, if the route is one that may wait. */
+/** After this the caller leaves, if the route is one that may wait. */
 const PATIENCE_MS = 40;
-/** Ids wear out: servers are deleted, tickets end. */
+/** Ids become unusable: servers are deleted, tickets end. */
 const RENEW_EVERY = 200;
 
 export const restPart: Part = {
@@ -27,7 +27,7 @@ export const restPart: Part = {
     return feeder<RequestScript>({
       arbitrary: requestScripts(document),
       lanes: 6,
-      // Labels of metrics and statements come into being one after the other.
+      // Labels of metrics and statements are created one after the other.
       slack: { entries: 60 },
       async feed(script) {
         await target.revive();
@@ -42,7 +42,7 @@ export const restPart: Part = {
   },
 };
 
-/** What `{server}` and the like stand for at the moment. */
+/** The present values of `{server}` and the other placeholders. */
 class Ids {
   readonly #target: Target;
   readonly #ids = new Map<string, string>();
@@ -52,7 +52,9 @@ class Ids {
     this.#target = target;
   }
 
-  /** By turns a server with an agent that takes work, and one that is known from its sysinfo alone. */
+  /**
+   * Alternately a server with an agent that takes tasks, and one that is known only by its sysinfo.
+   */
   async renew(): Promise<void> {
     const target = this.#target;
     const turn = this.#turn++;
@@ -66,7 +68,7 @@ class Ids {
       expires_in: 60,
     });
     const instances = await target.get<{ uuid: string }[]>('/instances');
-    // The agents may be on their way back; their servers may have been deleted.
+    // The agents may be reconnecting; their servers may have been deleted.
     this.#ids.set('server', server);
     this.#ids.set('task', task.body?.id ?? this.#ids.get('task') ?? randomUUID());
     this.#ids.set('ticket', ticket.body?.uuid ?? randomUUID());
@@ -91,7 +93,7 @@ class Conversation {
   readonly #target: Target;
   readonly #bytes: readonly Buffer[];
   readonly #reader: AnswerReader;
-  #socket!: Socket; // set by run(), before anything else
+  #socket!: Socket; // Set by run() before anything else.
   #isClosed = false;
   #judged = 0;
   #wake: () => void = () => undefined;
@@ -140,7 +142,7 @@ class Conversation {
     }
     if (isPipelined && (await this.#answered(expected)) === 'left') return;
     if (this.#isOver) return;
-    // Whatever else was sent is answered, or not, by the time that the connection has ended.
+    // Every other request is answered, or not, by the time that the connection has ended.
     this.#socket.end();
     await this.#wait(() => this.#isOver, 'to close a connection that its caller has ended');
     this.#judge();
@@ -152,7 +154,7 @@ class Conversation {
 
   async #write(bytes: Buffer): Promise<void> {
     const { pieceBytes } = this.#script;
-    // In pieces only as far as it tells something: a megabyte byte by byte is a day's work.
+    // In pieces only if that is useful: a megabyte byte by byte would take a day.
     const step = pieceBytes === 0 || bytes.length > 500 * pieceBytes ? bytes.length : pieceBytes;
     for (let at = 0; at < bytes.length && !this.#isOver; at += step) {
       this.#socket.write(bytes.subarray(at, at + step));
@@ -160,7 +162,10 @@ class Conversation {
     }
   }
 
-  /** Resolves when so many answers are there, or no more can come; `left` if the caller had enough of waiting. */
+  /**
+   * Resolves when this number of answers has arrived or no more can come; `left` if the caller
+   * stopped waiting.
+   */
   async #answered(count: number): Promise<'answered' | 'left'> {
     const isThere = () => this.#reader.answers.length >= count || this.#isOver;
     const mayWait = () => {
@@ -175,7 +180,7 @@ class Conversation {
     return outcome === 'left' ? 'left' : 'answered';
   }
 
-  /** @throws Wrong when it does not come to pass. */
+  /** @throws Wrong when it does not happen. */
   async #wait(isThere: () => boolean, what: string, mayLeave = () => false): Promise<'there' | 'left'> {
     const begin = Date.now();
     while (!isThere()) {
@@ -212,7 +217,7 @@ class Conversation {
   }
 }
 
-/** Whether a server must take the bytes for exactly one request. */
+/** Whether a server must read the bytes as exactly one request. */
 function isWellFramed({ method, target, headers, framing, body }: PlannedRequest): boolean {
   const isPlain = !/[^\x21-\x7e]/.test(target) && target !== '' && /^[A-Z]+$/.test(method) && method !== 'CONNECT';
   const touchy = /^(transfer-encoding|content-length|connection|upgrade|expect|host)$/i;

@@ -1,6 +1,7 @@
 /**
- * From a JSON schema (of the OpenAPI document, of a frame) to JSON texts: mostly such as it allows, here and there a
- * value that it does not. So what lies behind the first check is reached, and the check itself is tried.
+ * Generates JSON texts from a JSON schema (of the OpenAPI document, of a frame): mostly valid ones,
+ * sometimes with an invalid value. So the code behind the first check is reached, and the check
+ * itself is tested.
  */
 import fc from 'fast-check';
 import { hostileJson, hostileName, hostileNumberText, hostileText, objectText } from './hostile.ts';
@@ -23,9 +24,9 @@ export interface Schema {
 }
 
 export interface SchemaOptions {
-  /** One value in so many is not of its schema. */
+  /** One value in this number does not fit its schema. */
   hostileOneIn: number;
-  /** Stand where a uuid is expected. */
+  /** Placeholders where a uuid is expected. */
   uuids: readonly string[];
 }
 
@@ -38,7 +39,10 @@ export function jsonOf(schema: Schema, options: SchemaOptions): fc.Arbitrary<str
   );
 }
 
-/** Of another type, which the first check refuses; more often of the right one, so that it comes as far as it can. */
+/**
+ * A value of another type, which the first check refuses; more often of the right one, to get as
+ * far as possible.
+ */
 function hostileFor(schema: Schema): fc.Arbitrary<string> {
   const any = fc.oneof(hostileJson, hostileNumberText);
   if (schema.type !== 'string') return any;
@@ -82,7 +86,7 @@ function objectOf({ properties = {}, required = [], additionalProperties }: Sche
   return fc.tuple(fc.tuple(...members), stranger).map(([own, strange]) => objectText([...own.flat(), ...strange]));
 }
 
-/** A text for `schema` as a query or a path has it, without quotes. */
+/** A text for `schema` in the form of a query or a path, without quotes. */
 export function textOf({ format, pattern, maxLength }: Schema, { uuids }: SchemaOptions): fc.Arbitrary<string> {
   const isUuid = format === 'uuid' || pattern?.includes('[0-9a-f') || pattern?.includes('{8}');
   if (isUuid) return fc.oneof({ weight: 6, arbitrary: fc.constantFrom(...uuids) }, fc.uuid());

@@ -1,6 +1,6 @@
 /**
- * What one end of a WebSocket may write: frames as they should be, and as RFC 6455 forbids them. Bytes are made here by
- * hand, for no library would write them. Used against both ends of the agent link.
+ * What one end of a WebSocket may write: valid frames, and frames that RFC 6455 forbids. The bytes
+ * are built here because no library would write them. Used against both ends of the agent link.
  */
 import fc from 'fast-check';
 
@@ -12,16 +12,16 @@ export type Step =
   | { do: 'ping' | 'pong'; payload: string }
   /** A close frame: code and reason, or bytes that are neither. */
   | { do: 'close'; payload: string }
-  /** Any frame at all. */
+  /** Any frame. */
   | { do: 'frame'; first: number; isMasked: boolean; payload: string; declared: number | undefined }
-  /** No frame. */
+  /** Bytes that are not a frame. */
   | { do: 'bytes'; bytes: string }
-  /** Everything so far goes out, and a moment passes. */
+  /** Everything so far is sent, and a moment passes. */
   | { do: 'pause' };
 
 const bytes = (maxLength: number) => fc.uint8Array({ maxLength }).map((one) => Buffer.from(one).toString('latin1'));
 
-/** Lengths that a header can declare, up to what no memory holds. */
+/** Lengths that a header can declare, up to more than any memory holds. */
 const LENGTHS = [0, 1, 125, 126, 127, 65_535, 65_536, 8 * 1024 * 1024, 8 * 1024 * 1024 + 1, 2 ** 31, 2 ** 53 - 1];
 
 export function stepsOf(texts: fc.Arbitrary<string>, maxLength: number): fc.Arbitrary<Step[]> {
@@ -63,7 +63,10 @@ export function stepsOf(texts: fc.Arbitrary<string>, maxLength: number): fc.Arbi
     .map(({ steps, last }) => [...steps, ...last]);
 }
 
-/** True while a peer that follows the RFC can read on: no frame is broken off, no fragment is left alone. */
+/**
+ * True while a peer that follows the RFC can continue to read: no frame is broken off, no fragment
+ * is left alone.
+ */
 export function isReadable(steps: readonly Step[]): boolean {
   return steps.every((step) => ['text', 'fragments', 'ping', 'pong', 'pause'].includes(step.do));
 }
@@ -111,7 +114,7 @@ interface FrameParts {
   first: number;
   payload: Buffer;
   isMasked: boolean;
-  /** A length other than the payload's. */
+  /** A length that differs from the payload's. */
   declared?: number | undefined;
 }
 
@@ -143,7 +146,10 @@ export interface HeardFrame {
   payload: Buffer;
 }
 
-/** Reads what the other end writes. Throws at what RFC 6455 forbids it: a mask from a server, none from a client. */
+/**
+ * Reads the output of the other end. Throws at what RFC 6455 forbids: a mask from a server, or none
+ * from a client.
+ */
 export class FrameReader {
   readonly #expectMask: boolean;
   #pending: Buffer = Buffer.alloc(0);

@@ -13,15 +13,17 @@ import { until } from '../support/until.ts';
 import { Wrong } from './part.ts';
 import type { Usage, Vitals } from './probe.ts';
 
-/** A request that is not answered for so long never will be, however busy the machine is. */
+/**
+ * A request without an answer for this time will never be answered, however busy the machine is.
+ */
 export const ANSWER_WITHIN_MS = 45_000;
-/** To look at all that it holds, a process stands still; on a full machine for minutes. */
+/** While its resources are counted, a process is stopped; on a full machine for minutes. */
 const VITALS_WITHIN_MS = 600_000;
 export const START_WITHIN_MS = 300_000;
 const BAIT = 3;
 const PROBE = path.join(import.meta.dirname, 'probe.ts');
 
-/** Long silences are borne: this is about what strangers send, on a machine that others use as well. */
+/** Long silences are tolerated: the subject is hostile input, on a machine with other users. */
 const CONFIG = { silenceMs: 20_000, serverSilenceMs: 60_000, startGraceMs: 2_000, reconnectMaxMs: 2_000 };
 
 export class Target {
@@ -54,7 +56,7 @@ export class Target {
     return target;
   }
 
-  /** Simulated agents, and nothing beside, of an instance at this port. */
+  /** Only simulated agents, of an instance at this port. */
   static fleet(port: number, agents: number): ProbedProgram {
     const directory = mkdtempSync(path.join(os.tmpdir(), 'cnapi-fuzz-'));
     const url = `http://127.0.0.1:${port}`;
@@ -66,17 +68,17 @@ export class Target {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** A server with an agent that may be hit. */
+  /** A server with an agent that may be attacked. */
   bait(number: number): string {
     return this.#bait[number % this.#bait.length] as string;
   }
 
-  /** A program of this project that can be asked for its vitals. */
+  /** A program of this project that can report its vitals. */
   program(name: string, file: string, args: readonly string[]): ProbedProgram {
     return new ProbedProgram({ name, file, args, directory: this.directory });
   }
 
-  /** After a death that was found, so that what caused it can be shrunk. */
+  /** Restarts it after a death that was found, so that its cause can be shrunk. */
   async revive(): Promise<void> {
     if (this.instance.program.isAlive) return;
     this.instance.program.start();
@@ -108,7 +110,7 @@ export class Target {
     return this.call('GET', route);
   }
 
-  /** One request of good will. @throws Wrong when it is not answered */
+  /** One well-formed request. @throws Wrong when it is not answered */
   async call<Body>(method: string, route: string, body?: unknown): Promise<{ status: number; body: Body }> {
     const content =
       body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
@@ -122,7 +124,7 @@ export class Target {
     return { status: response.status, body: (text === '' ? undefined : JSON.parse(text)) as Body };
   }
 
-  /** What is not as it should be: the process, its answers, the honest agent, the log. */
+  /** Problems of the process, its answers, the honest agent, and the log. */
   async inspect(): Promise<string[]> {
     const { instance } = this;
     if (!instance.program.isAlive) return [`the instance has ended. ${instance.lastWords()}`];
@@ -143,7 +145,7 @@ export class Target {
   }
 }
 
-/** To one question it holds one of them. */
+/** An answer to a question has the field that the question names. */
 interface Answer {
   vitals: Vitals;
   usage: Usage;
@@ -173,7 +175,7 @@ export class ProbedProgram {
     });
   }
 
-  /** For good, with its log. */
+  /** Permanently, with its log. */
   async end(): Promise<void> {
     await this.program.kill();
     rmSync(this.#directory, { recursive: true, force: true });
@@ -199,12 +201,15 @@ export class ProbedProgram {
     return promise.finally(() => clearTimeout(timer));
   }
 
-  /** Lines of its log that tell of a defect and were not told yet: errors, and what is no line of a log at all. */
+  /**
+   * Lines of its log that show a defect and were not reported yet: errors, and lines that are not
+   * log lines.
+   */
   defects(): string[] {
     const lines = this.program.log();
     const fresh = lines.slice(this.#defectsSeen);
     this.#defectsSeen = lines.length;
-    // That an instance cannot keep up is said of the machine, which others use as well.
+    // An instance that cannot keep up reflects the machine, which has other users.
     const isOfTheMachine = (msg: string) => msg.startsWith('instance: ');
     const defects = fresh.filter(({ level, msg }) =>
       typeof level === 'number' ? level >= 50 && !isOfTheMachine(msg) : msg !== '',
@@ -212,7 +217,7 @@ export class ProbedProgram {
     return defects.map((line) => `${this.program.name} logged ${JSON.stringify(line).slice(0, 600)}`).slice(0, 5);
   }
 
-  /** The end of its log, for whoever reads that it has ended. */
+  /** The end of its log, for a report that it has ended. */
   lastWords(): string {
     if (this.program.isAlive) return '';
     const lines = this.program.log().slice(-15);
