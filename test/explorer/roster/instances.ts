@@ -111,9 +111,7 @@ function apply(state: RosterState, row: ReturnType<typeof recordLoss>): void {
   state.sessionLosses += 1;
 }
 
-/**
- * Nothing arrives over a cut connection; over another one nothing is lost unless that is the fault.
- */
+/** A cut connection is silent. Another one is given up only as a fault. */
 function silences(before: RosterState, at: number): Move<RosterState>[] {
   return before.wires.flatMap((wire) => {
     if (wire.instance !== at || !wire.isInstanceOpen || !wire.isOpened) return [];
