@@ -41,13 +41,13 @@ const roster: Record<string, string> = {
   'a status came back without a new epoch': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
       where r.id > $1 and (r.was).status = 'unknown' and (r.now).status = 'running' and (r.was).epoch = (r.now).epoch`,
-  'a status change that nobody made for this run and epoch': `
+  'a status change without a caller for this run and epoch': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch || ' ' || (r.now).reason from lab.roster_authority_log r
       where r.id > $1 and (r.was).status = 'running' and (r.now).status = 'unknown'
         and (r.now).reason not in ('removed', 'legacy-silent')
         and not exists (select 1 from lab.intents i where i.kind = 'verdict' and i.subject = r.key
           and i.run = (r.was).run and i.number = (r.was).epoch)`,
-  'a verdict on a dead run whose instance lives': `
+  'an ownerless decision for a dead run whose instance lives': `
     select (r.now).server_uuid::text || ' run ' || (r.was).run from lab.roster_authority_log r
       join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
       where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'instance-lost'
@@ -57,7 +57,7 @@ const roster: Record<string, string> = {
       where r.id > $1 and (r.was).run <> (r.now).run and (r.was).epoch = (r.now).epoch
         and not exists (select 1 from lab.intents i where i.kind = 'renewal' and i.subject = r.key
           and i.run = (r.was).run and i.number = (r.was).epoch)`,
-  'an accept let go of another incarnation that nobody had probed': `
+  'an accept replaced another incarnation without a probe': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
       where r.id > $1 and (r.now).run is not null and (r.was).status = 'running' and (r.was).run is not null
         and (r.was).incarnation <> (r.now).incarnation
@@ -65,11 +65,11 @@ const roster: Record<string, string> = {
   'an earlier connection took over from a later one': `
     select (r.now).server_uuid::text || ' conn ' || (r.was).conn || ' to ' || (r.now).conn from lab.roster_authority_log r
       where r.id > $1 and (r.was).incarnation = (r.now).incarnation and (r.now).conn < (r.was).conn`,
-  'an inventory was recorded under an epoch that is over': `
+  'an inventory was recorded under an old epoch': `
     select (r.now).server_uuid::text from lab.roster_authority_log r
       where r.id > $1 and (r.now).inventory_epoch <> (r.was).inventory_epoch
         and (r.now).inventory_epoch <> (r.was).epoch`,
-  'the history does not say what the row says': `
+  'the history differs from the row': `
     select a.server_uuid::text from cnapi_roster_authority a
       cross join lateral (select h.status from cnapi_status_history h where h.server_uuid = a.server_uuid
         order by h.id desc limit 1) h
@@ -81,31 +81,31 @@ const roster: Record<string, string> = {
  * session.
  */
 const instances: Record<string, string> = {
-  'a dead run came back, or beat, or was drained': `
+  'a dead run became live again, or beat, or was drained': `
     select n.key::text from lab.instances_log n
       where n.id > $1 and (n.was).state = 'dead' and (n.now).run is not null
         and ((n.was).state, (n.was).beat, (n.was).ended_at, (n.was).draining_since, (n.was).end_reason)
           is distinct from ((n.now).state, (n.now).beat, (n.now).ended_at, (n.now).draining_since, (n.now).end_reason)`,
-  'a run was declared lapsed whose beat had not stood still': `
+  'a run was declared lapsed although its beat had moved': `
     select n.key::text || ' beat ' || (n.was).beat from lab.instances_log n
       where n.id > $1 and (n.was).state = 'live' and (n.now).end_reason = 'lapsed'
         and not exists (select 1 from lab.intents i where i.kind = 'lapse' and i.subject = n.key and i.number = (n.was).beat)`,
-  'two instances were told to leave, each for the other': `
+  'two instances were told to leave, each because of the other': `
     select a.key::text || ', ' || b.key from lab.instances_log a
       join lab.instances_log b on ${unserialised('a', 'b')} and a.id < b.id and b.id > $1
         and (b.was).draining_since is null and (b.now).draining_since is not null
       where a.id > $1 and (a.was).draining_since is null and (a.now).draining_since is not null`,
-  'sightings went before a session of a live run': `
+  'legacy heartbeats outranked a session of a live run': `
     select r.key::text from lab.roster_authority_log r
       join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
       where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'legacy-heartbeat'`,
-  'a silence was recorded though the agent had been sighted': `
+  'a silence was recorded although the agent had posted': `
     select v.key::text from lab.roster_authority_log v
       left join lateral ${lastSeen('lab.status_log', 'v.key', 'v')} s on true
       where v.id > $1 and (v.was).status = 'running' and (v.now).reason = 'legacy-silent' and (v.now).status = 'unknown'
         and not exists (select 1 from lab.intents i where i.kind = 'silence' and i.subject = v.key
           and i.number = (v.was).epoch and i.sightings >= coalesce((s.now).sightings, 0))`,
-  'a silence was recorded while the agent was sighted': `
+  'a silence was recorded while the agent posted': `
     select v.key::text from lab.roster_authority_log v
       join lab.status_log s on s.key = v.key and ${unserialised('s', 'v')}
         and (s.was).sightings is distinct from (s.now).sightings
@@ -122,7 +122,7 @@ const tasks: Record<string, string> = {
           ((t.now).state, (t.now).outcome, (t.now).attempt, (t.now).ended_at, (t.now).result::text, (t.now).error::text)`,
   'a task that had not ended was deleted': `
     select t.key::text from lab.tasks_log t where t.id > $1 and (t.now).id is null and (t.was).state <> 'ended'`,
-  'an attempt was passed over, or counted twice': `
+  'an attempt was skipped, or counted twice': `
     select t.key::text || ' ' || (t.was).attempt || ' to ' || (t.now).attempt from lab.tasks_log t
       where t.id > $1 and (t.now).attempt - (t.was).attempt
         <> case when (t.was).state = 'queued' and (t.now).state = 'claimed' then 1 else 0 end`,
@@ -134,19 +134,19 @@ const tasks: Record<string, string> = {
           from cnapi_task_events e where e.task_id = t.id) e on true
       where t.state = 'ended' and (e.ends <> 1 or e.end_seq <> e.last_seq) or t.state <> 'ended' and e.ends <> 0
         or e.last_seq > t.last_seq or e.pieces <> t.kept_events`,
-  'a task was claimed, or settled, under an epoch that was over': `
+  'a task was claimed or settled under an old epoch': `
     select t.key::text || ' epoch ' || (t.now).epoch || ' of ' || coalesce((r.now).epoch, 0) from lab.tasks_log t
       left join lateral ${lastSeen('lab.roster_authority_log', '(t.now).server_uuid', 't')} r on true
       where t.id > $1 and (t.now).epoch is distinct from (t.was).epoch
         and ((r.now).epoch is distinct from (t.now).epoch or (t.now).state = 'claimed' and (t.was).state = 'queued'
           and ((r.now).status <> 'running' or ((t.now).posted_by is not null) <> ((r.now).run is null)))`,
-  'a task was claimed, settled or given up while its server changed hands': `
+  'a task was claimed, settled or given up while the authority of its server changed': `
     select t.key::text || ' epoch ' || (t.now).epoch || ', ' || (r.now).epoch from lab.tasks_log t
       join lab.roster_authority_log r on r.key = (t.now).server_uuid and r.id > $1
       where t.id > $1 and ${CHANGES_HANDS} and ${unserialised('t', 'r')}
         and ((t.now).epoch is distinct from (t.was).epoch
           or (t.now).error->>'code' = 'TaskTimeout' and (t.was).state <> 'ended')`,
-  'a task was claimed, or went back to the queue, though its end was asked for': `
+  'a task was claimed or put back into the queue although its cancel was requested': `
     select t.key::text from lab.tasks_log t
       where t.id > $1 and (t.was).cancel_requested_at is not null
         and ((t.was).state, (t.now).state) in (('queued', 'claimed'), ('claimed', 'queued'))`,
@@ -163,7 +163,7 @@ const tasks: Record<string, string> = {
     select t.key::text from lab.tasks_log t
       where t.id > $1 and (t.was).accepted_at is not null and (t.now).attempt = (t.was).attempt and (t.now).state = 'claimed'
         and (t.now).sent_at <> (t.was).sent_at`,
-  'a post was given up whose run may hear of it': `
+  'a post was given up whose run may still get its answer': `
     select t.key::text from lab.tasks_log t
       join cnapi_instances n on n.run = (t.was).posted_by and n.state = 'live'
       where t.id > $1 and (t.was).state = 'claimed' and (t.now).state = 'ended'
