@@ -2,6 +2,8 @@
  * Checks the evidence of a run against every rule. Pure; called by run.ts, and by checker.test.ts
  * with artificial evidence.
  */
+
+import type { Findings, Judgement } from './findings.ts';
 import type { Evidence } from './history.ts';
 import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
 import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';
@@ -17,10 +19,9 @@ import {
 } from './rules/status.ts';
 import { eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime, whatIsSaidOfATaskAgrees } from './rules/tasks.ts';
 import { requestsAreAnswered, waitsEnd } from './rules/waits.ts';
-import type { Judgement, SessionLosses } from './verdicts.ts';
 import { World } from './world.ts';
 
-export const rules: readonly ((world: World) => SessionLosses)[] = [
+export const rules: readonly ((world: World) => Findings)[] = [
   nothingAcceptedIsMissing,
   eachTaskEndsOnce,
   tasksEndInTime,

@@ -7,11 +7,11 @@ import path from 'node:path';
 import { check, ruleNames } from './checker.ts';
 import { findDefects } from './defects.ts';
 import { faultKinds } from './faults.ts';
+import type { Judgement } from './findings.ts';
 import { matrixOf, tableOf } from './matrix.ts';
 import { type ChaosOptions, parseOptions, USAGE, UsageError } from './options.ts';
 import { type RunResult, readEvidence, run } from './run.ts';
 import { storyOf } from './story.ts';
-import type { Judgement } from './verdicts.ts';
 
 // Every process of a run ends with this one, however that ends: tools/processes/guardian.ts and the
 // keepers of the stores.

@@ -2,8 +2,9 @@
  * The fault matrix: for each kind of fault and each workload, the number of requests, answers and
  * checks meanwhile. Pure.
  */
+
+import type { Judgement } from './findings.ts';
 import { type Entry, WORKLOADS, type Workload } from './history.ts';
-import type { Judgement } from './verdicts.ts';
 
 export interface Cell {
   asked: number;

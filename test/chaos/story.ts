@@ -1,6 +1,7 @@
 /** Prints violations: each rule's first ones, with the events around them. Pure. */
+
+import type { Judgement } from './findings.ts';
 import type { Entry } from './history.ts';
-import type { Judgement } from './verdicts.ts';
 
 const TOLD = 4;
 const AROUND_MS = 4_000;

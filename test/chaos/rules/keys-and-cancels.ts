@@ -2,13 +2,14 @@
  * One key gives one task; a cancel ends its task, and no other task is reported cancelled.
  * docs/design.md section 6.
  */
+
+import { Findings } from '../findings.ts';
 import type { Op } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
-export function keysGiveOneTask(world: World): SessionLosses {
-  const found = new SessionLosses('a key gives one task', 'keys');
+export function keysGiveOneTask(world: World): Findings {
+  const found = new Findings('a key gives one task', 'keys');
   const creates = groupBy(
     world.ops.filter(({ op, key }) => op === 'create' && key !== undefined),
     ({ key }) => key,
@@ -26,7 +27,7 @@ export function keysGiveOneTask(world: World): SessionLosses {
   return found;
 }
 
-function judgeKey(found: SessionLosses, key: string, ops: readonly Op[]): void {
+function judgeKey(found: Findings, key: string, ops: readonly Op[]): void {
   const accepted = ops.filter(({ status }) => status === 202);
   const ids = new Set(accepted.map(({ task }) => task));
   const at = ops.at(-1)?.overAt ?? 0;
@@ -47,8 +48,8 @@ function judgeKey(found: SessionLosses, key: string, ops: readonly Op[]): void {
 /** Longer than any fault lasts, and shorter than the cancelled task would take by itself. */
 const CANCELLED_WITHIN_MS = 60_000;
 
-export function cancelsEnd(world: World): SessionLosses {
-  const found = new SessionLosses('cancels end', 'cancels');
+export function cancelsEnd(world: World): Findings {
+  const found = new Findings('cancels end', 'cancels');
   for (const op of world.ops) {
     const task = world.tasks.get(op.task ?? '');
     if (op.op !== 'cancel' || task === undefined || task.endedAt === null) continue;

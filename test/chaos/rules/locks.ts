@@ -5,8 +5,9 @@
  * A ticket was surely active from the answer that said so until its release was asked for, or until the time up to which its
  * creation and renewals had surely prolonged it: counted from when they were asked, by the same machine's clock.
  */
+
+import { Findings } from '../findings.ts';
 import type { Op, StoredTicket } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -19,8 +20,8 @@ interface Hold {
   to: number;
 }
 
-export function noTwoHolders(world: World): SessionLosses {
-  const found = new SessionLosses('a lock has one holder', 'locks');
+export function noTwoHolders(world: World): Findings {
+  const found = new Findings('a lock has one holder', 'locks');
   for (const [queue, holds] of holdsByQueue(world)) {
     let before: Hold | undefined;
     for (const hold of holds) {
@@ -34,8 +35,8 @@ export function noTwoHolders(world: World): SessionLosses {
   return found;
 }
 
-export function locksGoInOrder(world: World): SessionLosses {
-  const found = new SessionLosses('locks are granted in order', 'locks');
+export function locksGoInOrder(world: World): Findings {
+  const found = new Findings('locks are granted in order', 'locks');
   for (const [queue, holds] of holdsByQueue(world)) {
     let latest: Hold | undefined;
     for (const hold of holds) {
@@ -53,7 +54,7 @@ export function locksGoInOrder(world: World): SessionLosses {
 
 function judgeQueue(
   world: World,
-  found: SessionLosses,
+  found: Findings,
   { queue, tickets }: { queue: string; tickets: readonly StoredTicket[] },
 ): void {
   let before: StoredTicket | undefined;
@@ -78,8 +79,8 @@ function judgeQueue(
 }
 
 /** A client is told that a ticket is active only after it became active. */
-export function waitsForLocksAreTrue(world: World): SessionLosses {
-  const found = new SessionLosses('a wait is answered when the lock is held', 'locks');
+export function waitsForLocksAreTrue(world: World): Findings {
+  const found = new Findings('a wait is answered when the lock is held', 'locks');
   const tickets = new Map(world.evidence.stored.tickets.map((ticket) => [ticket.uuid, ticket]));
   for (const { op, ticket: uuid, status, overAt } of world.ops) {
     if (op === 'ticket' && status === 202)

@@ -3,8 +3,9 @@
  * none starts or continues after its end, only finished commands are `complete`, and every failure
  * has a cause. docs/design.md I3.
  */
+
+import { Findings } from '../findings.ts';
 import type { Effect, Fault, Intent, StoredTask } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -14,8 +15,8 @@ interface Case {
   lines: readonly Effect[];
 }
 
-export function commandsRunOnce(world: World): SessionLosses {
-  const found = new SessionLosses('commands run once, before their end', 'commands');
+export function commandsRunOnce(world: World): Findings {
+  const found = new Findings('commands run once, before their end', 'commands');
   for (const { intent, task, lines } of commandsOf(world)) {
     const begins = lines.filter(({ event }) => event === 'begin');
     const { workload, token } = intent;
@@ -31,7 +32,7 @@ export function commandsRunOnce(world: World): SessionLosses {
   return found;
 }
 
-function endsInTime(world: World, found: SessionLosses, { intent, task, lines }: Case & { task: StoredTask }): void {
+function endsInTime(world: World, found: Findings, { intent, task, lines }: Case & { task: StoredTask }): void {
   const endedAt = world.fromWall(task.endedAt ?? 0);
   const begunAt = Math.max(
     ...lines.filter(({ event }) => event === 'begin').map(({ uptime }) => world.fromUptime(uptime)),
@@ -47,8 +48,8 @@ function endsInTime(world: World, found: SessionLosses, { intent, task, lines }:
   found.holds(mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS, lastAt, late('went on', lastAt), intent.workload);
 }
 
-export function outcomesAreReal(world: World): SessionLosses {
-  const found = new SessionLosses('outcomes are real', 'commands');
+export function outcomesAreReal(world: World): Findings {
+  const found = new Findings('outcomes are real', 'commands');
   const cancelled = groupBy(
     world.ops.filter(({ op }) => op === 'cancel'),
     ({ task }) => task,

@@ -2,8 +2,9 @@
  * What happens to sessions when other agents arrive, and when their instance is frozen.
  * docs/design.md, laws 5 and 11.
  */
+
+import { Findings } from '../findings.ts';
 import type { Fault } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import type { World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -13,8 +14,8 @@ const LOST_SHARE = 0.01;
 /**
  * No existing session is lost to arriving agents, and hardly any admitted agent loses its session.
  */
-export function arrivalsTakeNoSession(world: World): SessionLosses {
-  const found = new SessionLosses('arriving agents take no session from others', 'status');
+export function arrivalsTakeNoSession(world: World): Findings {
+  const found = new Findings('arriving agents take no session from others', 'status');
   const [plan] = world.entries('plan');
   for (const fault of world.faults) {
     if (fault.crowd === undefined) continue;
@@ -36,8 +37,8 @@ export function arrivalsTakeNoSession(world: World): SessionLosses {
 }
 
 /** Other instances accept the agents of a frozen instance before it continues. */
-export function serversOfAStandingInstanceMove(world: World): SessionLosses {
-  const found = new SessionLosses('servers leave an instance that stands still', 'status');
+export function serversOfAStandingInstanceMove(world: World): Findings {
+  const found = new Findings('servers leave an instance that stands still', 'status');
   for (const fault of world.faults) {
     const { moves, from, to } = fault;
     for (const server of moves?.servers ?? []) {

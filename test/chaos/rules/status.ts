@@ -2,8 +2,9 @@
  * The status is true within its bounds, and after every fault all is well again. docs/design.md I1,
  * I2, I6.
  */
+
+import { Findings } from '../findings.ts';
 import { type Fault, WORKLOADS } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 import { CLOCKS_MS } from './tasks.ts';
 
@@ -16,8 +17,8 @@ const LATE_MS = 6_000;
 /** How long after its end a fault may have effects. */
 const SETTLES_WITHIN_MS = 60_000;
 
-export function livingServersAreNeverUnknown(world: World): SessionLosses {
-  const found = new SessionLosses('a live server is never unknown', 'status');
+export function livingServersAreNeverUnknown(world: World): Findings {
+  const found = new Findings('a live server is never unknown', 'status');
   const isOfACrowd = new Set(world.faults.flatMap(({ crowd = [] }) => crowd));
   for (const { server, status, reason, since } of world.evidence.stored.statuses) {
     if (status !== 'unknown' || isOfACrowd.has(server)) continue;
@@ -28,14 +29,14 @@ export function livingServersAreNeverUnknown(world: World): SessionLosses {
   return found;
 }
 
-export function deadServersBecomeUnknown(world: World): SessionLosses {
-  const found = new SessionLosses('a dead server becomes unknown in time', 'status');
+export function deadServersBecomeUnknown(world: World): Findings {
+  const found = new Findings('a dead server becomes unknown in time', 'status');
   for (const fault of world.faults)
     for (const server of fault.dead?.servers ?? []) judgeDead(world, found, { fault, server });
   return found;
 }
 
-function judgeDead(world: World, found: SessionLosses, { fault, server }: { fault: Fault; server: string }): void {
+function judgeDead(world: World, found: Findings, { fault, server }: { fault: Fault; server: string }): void {
   const { from, to, dead } = fault;
   const slack = world.slackMs(from, Math.min(to, from + (dead?.withinMs ?? 0) + LATE_MS));
   const bound = (dead?.withinMs ?? 0) + (slack ?? 0);
@@ -56,8 +57,8 @@ function judgeDead(world: World, found: SessionLosses, { fault, server }: { faul
 }
 
 /** The status that any instance answers was true at some moment of the request. */
-export function statusIsAsRecorded(world: World): SessionLosses {
-  const found = new SessionLosses('the status shown is the one recorded', 'status');
+export function statusIsAsRecorded(world: World): Findings {
+  const found = new Findings('the status shown is the one recorded', 'status');
   const changes = groupBy(
     world.evidence.stored.statuses.map(({ server, status, since }) => ({ server, status, at: world.fromWall(since) })),
     ({ server }) => server,
@@ -111,8 +112,8 @@ function wasSo(
   return before === said;
 }
 
-export function faultsAreGotOver(world: World): SessionLosses {
-  const found = new SessionLosses('the zone recovers from faults', 'status');
+export function faultsAreGotOver(world: World): Findings {
+  const found = new Findings('the zone recovers from faults', 'status');
   for (const { name, to, settledAt, lacking = [] } of world.faults) {
     const tookMs = (settledAt ?? Number.POSITIVE_INFINITY) - to;
     for (const workload of WORKLOADS) {
@@ -131,8 +132,8 @@ export function faultsAreGotOver(world: World): SessionLosses {
   return found;
 }
 
-export function epochsOnlyRise(world: World): SessionLosses {
-  const found = new SessionLosses('epochs only rise', 'status');
+export function epochsOnlyRise(world: World): Findings {
+  const found = new Findings('epochs only rise', 'status');
   const seen = new Map<string, number>();
   for (const { at, rows } of world.entries('roster')) {
     for (const { server, epoch } of rows) {
@@ -144,8 +145,8 @@ export function epochsOnlyRise(world: World): SessionLosses {
   return found;
 }
 
-export function nothingFalls(world: World): SessionLosses {
-  const found = new SessionLosses('no process ends without a fault', 'status');
+export function nothingFalls(world: World): Findings {
+  const found = new Findings('no process ends without a fault', 'status');
   for (const { at, name, exitCode } of world.entries('fell'))
     found.holds(false, at, () => `${name} ended with ${exitCode}`);
   for (const { to } of world.faults) found.holds(true, to, () => '');

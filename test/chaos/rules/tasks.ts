@@ -2,15 +2,16 @@
  * Nothing that was accepted is missing, each task ends once, and all answers about it agree.
  * docs/design.md I3, I6; laws 2, 6.
  */
+
+import { Findings } from '../findings.ts';
 import type { Op } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import { groupBy, type World } from '../world.ts';
 
 /** The difference between two clocks of one machine that are read one after the other. */
 export const CLOCKS_MS = 200;
 
-export function nothingAcceptedIsMissing(world: World): SessionLosses {
-  const found = new SessionLosses('nothing accepted is missing', 'tasks');
+export function nothingAcceptedIsMissing(world: World): Findings {
+  const found = new Findings('nothing accepted is missing', 'tasks');
   const acceptedAt = new Map<string, number>();
   for (const op of world.ops) {
     if (op.op !== 'create' || op.status !== 202 || op.task === undefined) continue;
@@ -27,8 +28,8 @@ export function nothingAcceptedIsMissing(world: World): SessionLosses {
   return found;
 }
 
-export function eachTaskEndsOnce(world: World): SessionLosses {
-  const found = new SessionLosses('each task ends once', 'tasks');
+export function eachTaskEndsOnce(world: World): Findings {
+  const found = new Findings('each task ends once', 'tasks');
   const workloads = new Map(world.entries('intent').map(({ key, workload }) => [key, workload]));
   for (const task of world.tasks.values()) {
     const at = world.fromWall(task.endedAt ?? task.createdAt);
@@ -48,8 +49,8 @@ export function eachTaskEndsOnce(world: World): SessionLosses {
  */
 const ENDS_WITHIN_MS = 30_000;
 
-export function tasksEndInTime(world: World): SessionLosses {
-  const found = new SessionLosses('tasks end in time', 'tasks');
+export function tasksEndInTime(world: World): Findings {
+  const found = new Findings('tasks end in time', 'tasks');
   const workloads = new Map(world.entries('intent').map(({ key, workload }) => [key, workload]));
   for (const { id, key, server, createdAt, endedAt } of world.tasks.values()) {
     const workload = workloads.get(key ?? '') ?? 'tasks';
@@ -71,8 +72,8 @@ export function tasksEndInTime(world: World): SessionLosses {
 }
 
 /** An end is answered only once it is recorded, as it is recorded, and from then on always. */
-export function whatIsSaidOfATaskAgrees(world: World): SessionLosses {
-  const found = new SessionLosses('answers about a task agree', 'tasks');
+export function whatIsSaidOfATaskAgrees(world: World): Findings {
+  const found = new Findings('answers about a task agree', 'tasks');
   const told = world.ops.filter(({ op, said }) => said !== undefined && ['wait', 'get', 'cancel'].includes(op));
   for (const [id, ops] of groupBy(told, ({ task }) => task)) {
     for (const op of ops) if (op.said !== 'active') agreesWithRecord(world, found, op);
@@ -81,7 +82,7 @@ export function whatIsSaidOfATaskAgrees(world: World): SessionLosses {
   return found;
 }
 
-function agreesWithRecord(world: World, found: SessionLosses, op: Op): void {
+function agreesWithRecord(world: World, found: Findings, op: Op): void {
   const stored = world.tasks.get(op.task ?? '');
   if (stored === undefined) return;
   const { id, outcome, endedAt } = stored;
@@ -93,7 +94,7 @@ function agreesWithRecord(world: World, found: SessionLosses, op: Op): void {
   found.holds(recordedAt <= op.overAt + CLOCKS_MS, op.overAt, late, op.workload);
 }
 
-function neverGoesBack(found: SessionLosses, id: string, ops: readonly Op[]): void {
+function neverGoesBack(found: Findings, id: string, ops: readonly Op[]): void {
   const byAsking = [...ops].sort((a, b) => a.askedAt - b.askedAt);
   const byEnd = [...ops].sort((a, b) => a.overAt - b.overAt);
   let [next, endTold, attemptTold] = [0, false, 0];

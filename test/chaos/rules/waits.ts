@@ -2,8 +2,9 @@
  * Waits end in time, and every request to an undisturbed instance is answered as the API defines.
  * docs/design.md I5.
  */
+
+import { Findings } from '../findings.ts';
 import type { Op, Operation } from '../history.ts';
-import { SessionLosses } from '../verdicts.ts';
 import type { World } from '../world.ts';
 
 /**
@@ -16,8 +17,8 @@ const SLOW_POLL_MS = 5_000;
  */
 const BEFORE_MS = 10_000;
 
-export function waitsEnd(world: World): SessionLosses {
-  const found = new SessionLosses('waits end', 'waits');
+export function waitsEnd(world: World): Findings {
+  const found = new Findings('waits end', 'waits');
   const activeAt = new Map(world.evidence.stored.tickets.map(({ uuid, activeAt }) => [uuid, activeAt]));
   for (const op of world.ops) {
     if ((op.op !== 'wait' && op.op !== 'ticket-wait') || op.status === 0) continue;
@@ -34,7 +35,7 @@ export function waitsEnd(world: World): SessionLosses {
 
 function inTime(
   world: World,
-  found: SessionLosses,
+  found: Findings,
   op: Op,
   { from, withinMs, what }: { from: number; withinMs: number; what: string },
 ): void {
@@ -62,8 +63,8 @@ const ANSWERS: Record<Operation, readonly number[]> = {
   servers: [200],
 };
 
-export function requestsAreAnswered(world: World): SessionLosses {
-  const found = new SessionLosses('requests are answered', 'status');
+export function requestsAreAnswered(world: World): Findings {
+  const found = new Findings('requests are answered', 'status');
   for (const op of world.ops) {
     const { instance, askedAt, overAt, status, workload, code } = op;
     const what = `${op.op} ${op.task ?? op.ticket ?? op.server ?? ''} at instance-${instance}`;

@@ -14,7 +14,7 @@ export interface Judgement {
   text?: string;
 }
 
-export class SessionLosses {
+export class Findings {
   readonly all: Judgement[] = [];
   readonly rule: string;
   readonly #workload: Workload;
