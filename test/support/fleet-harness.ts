@@ -144,8 +144,9 @@ export class Zone {
     await Promise.all(this.instances.map((instance) => this.ready(instance)));
     for (let each = 0; each < agents; each++) this.addAgent();
     if (simulated > 0) {
-      const old = ['--legacy', String(this.#plan.old ?? 0)];
-      this.fleet = this.fleetOf('fleet', ['--agents', String(simulated), '--seed', this.#seed, ...old]);
+      const { old } = this.#plan;
+      const legacy = old === undefined ? [] : ['--legacy', String(old)];
+      this.fleet = this.fleetOf('fleet', ['--agents', String(simulated), '--seed', this.#seed, ...legacy]);
       this.fleet.start();
     }
     await this.untilRunning(agents + simulated);
@@ -268,13 +269,20 @@ export class Zone {
   }
 
   #program(name: string, file: string, args: readonly string[], nodeArgs: readonly string[] = []): Program {
-    const commandOf = (root: string | undefined) => ownProgram(file, args, nodeArgs, root);
+    const commandOf = (root: string | undefined) =>
+      ownProgram(root === undefined ? file : (FORMER_FILES[file] ?? file), args, nodeArgs, root);
     const command = commandOf(this.#plan.root);
     const program = new Program({ name, command, logFile: path.join(this.directory, `${name}.log`) });
     this.#programs.set(program, commandOf);
     return program;
   }
 }
+
+/** Where the previous version has these programs. */
+const FORMER_FILES: Readonly<Record<string, string>> = {
+  'lib/agent/main.ts': path.join('lib', 'cn-agent/main.ts'),
+  'lib/agent/simulated/main.ts': path.join('lib', 'fleet/main.ts'),
+};
 
 export async function statusOf(url: string): Promise<number | undefined> {
   try {
