@@ -93,7 +93,7 @@ t.test('an error in the options names the option', async (t) => {
     [['--data', 'd', '--dns', 'host'], /--dns host is not HOST:PORT/],
     [['--data', 'd', '--dns', 'h:1', '--uuid', 'ABC'], /--uuid ABC/],
     [['--data', 'd', '--dns', 'h:1', '--log-level', 'loud'], /--log-level loud/],
-    [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, old/],
+    [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, legacy/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-host', 'h'], /--http-host h is not an IP address/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '10.0.0.0/33'], /--http-from .* is neither/],
