@@ -65,7 +65,7 @@ export class RequestAuthorizer {
   /** @throws any refusal, or what the route throws */
   async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
     if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
-    const record = changesSomething(route) ? new Record(this.#audit, route, routed) : undefined;
+    const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
     try {
       const actor = await this.#enter(route, routed, record);
       if (record !== undefined) refuseWhileUnhealthy(routed.services);
@@ -111,7 +111,7 @@ export class RequestAuthorizer {
     else socket.once('close', release);
   }
 
-  async #enter(route: Route, { request, path, exchange }: Asked, record: Record | undefined): Promise<Actor> {
+  async #enter(route: Route, { request, path, exchange }: Asked, record: AuditEntry | undefined): Promise<Actor> {
     const entry = {
       address: request.socket.remoteAddress ?? '',
       authorization: request.headersDistinct.authorization ?? [],
@@ -152,7 +152,7 @@ function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
 }
 
 /** The audit record of one request. */
-class Record implements ChangeRecord {
+class AuditEntry implements ChangeRecord {
   readonly #audit: AuditLog;
   readonly #subject: AuditSubject;
   #isTried = false;
