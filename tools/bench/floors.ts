@@ -130,13 +130,19 @@ async function notice({ databaseUrl }: Foundation): Promise<Part> {
   await listener.query('listen bench_floor');
   let received: () => void = ignore;
   listener.on('notification', () => received());
+  // The notification may arrive before the answer to the statement that sent it, and a connection
+  // that ends with a statement under way fails that statement.
+  let sent: Promise<unknown> = Promise.resolve();
   return {
     once: () =>
       new Promise<void>((resolve) => {
         received = resolve;
-        void speaker.query(`select pg_notify('bench_floor', 'hop')`);
+        sent = speaker.query(`select pg_notify('bench_floor', 'hop')`);
       }),
-    stop: () => Promise.all([speaker.end(), listener.end()]),
+    stop: async () => {
+      await sent;
+      await Promise.all([speaker.end(), listener.end()]);
+    },
   };
 }
 
