@@ -5,6 +5,7 @@
  * be disconnected; the answer says when.
  */
 import { WebSocket } from 'ws';
+import { retryAfterMsIn } from '../../../lib/agent/link/http-request.ts';
 import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
 import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
 import { capabilitiesOf, catalogue } from '../../../lib/agent/tasks/catalogue.ts';
@@ -110,8 +111,8 @@ function connect(url: string, number: number, sendsSysinfo: boolean): Promise<Ag
 }
 
 /**
- * Like the real agent it reconnects when it is sent away or loses its connection; `lost` counts how
- * often.
+ * Like the real agent it reconnects when it loses its connection, which `lost` counts, and when it
+ * is refused, at the time that the answer names.
  */
 function dial(agent: Agent, onLive: () => void): void {
   const options = { perMessageDeflate: false, skipUTF8Validation: true };
@@ -125,11 +126,16 @@ function dial(agent: Agent, onLive: () => void): void {
     if (text.startsWith('{"type":"heartbeat"')) beats.answered += 1;
     else if (text.startsWith('{"type":"welcome"')) enter(agent, JSON.parse(text), onLive);
   });
+  let pauseMs = REDIAL_MS;
+  socket.on('unexpected-response', (_request, response) => {
+    pauseMs = Math.max(pauseMs, retryAfterMsIn(response.headers['retry-after']));
+    socket.terminate();
+  });
   socket.on('error', () => undefined);
   socket.on('close', () => {
     if (!agent.isWanted) return;
-    beats.lost += 1;
-    clock.after(REDIAL_MS * (1 + systemRandom.fraction()), () => dial(agent, onLive));
+    if (agent.epoch > 0) beats.lost += 1;
+    clock.after(pauseMs + REDIAL_MS * systemRandom.fraction(), () => dial(agent, onLive));
   });
 }
 
