@@ -63,6 +63,7 @@ const beats: Beats = { sent: 0, answered: 0, lost: 0 };
 /** Number of heartbeats that are due but not sent yet; may be a fraction. */
 let turned = 0;
 let turnedAt = clock.now();
+let numbered = 0;
 
 answerQuestions({
   /** Resolves to the uuids when all of them are live. */
@@ -71,13 +72,10 @@ answerQuestions({
     const arrivals: Promise<Agent>[] = [];
     while (arrivals.length < count) {
       const due = Math.min(count, Math.ceil(((clock.now() - startedAt) / 1000) * perSecond) + 1);
-      while (arrivals.length < due) arrivals.push(connect(url, agents.length + arrivals.length, sendsSysinfo));
+      while (arrivals.length < due) arrivals.push(connect(url, sendsSysinfo));
       await clock.sleep(CONNECT_STEP_MS);
     }
-    const arrived = await Promise.all(arrivals);
-    for (const agent of arrived) byUuid.set(agent.serverUuid, agent);
-    agents.push(...arrived);
-    return arrived.map(({ serverUuid }) => serverUuid);
+    return (await Promise.all(arrivals)).map(({ serverUuid }) => serverUuid);
   },
   arrivals: (): number[] => arrivalTimes,
   beats: (): Beats => beats,
@@ -101,13 +99,19 @@ answerQuestions({
 });
 clock.every(TURN_MS, beatOnTime);
 
-function connect(url: string, number: number, sendsSysinfo: boolean): Promise<Agent> {
+/** From its arrival on it sends heartbeats. An instance stops admitting while many are silent. */
+function connect(url: string, sendsSysinfo: boolean): Promise<Agent> {
+  const number = ++numbered;
   const serverUuid = serverUuidOf(seed, number);
   const agent: Agent = { serverUuid, number, url, sendsSysinfo, incarnation: systemRandom.uuid(), conn: 0, ...UNBORN };
   const startedAt = clock.now();
   const arrived = new Promise<Agent>((resolve) => dial(agent, () => resolve(agent)));
-  void arrived.then(() => arrivalTimes.push(clock.now() - startedAt));
-  return arrived;
+  return arrived.then(() => {
+    arrivalTimes.push(clock.now() - startedAt);
+    byUuid.set(serverUuid, agent);
+    agents.push(agent);
+    return agent;
+  });
 }
 
 /**
