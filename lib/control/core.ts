@@ -45,6 +45,7 @@ import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
+import { Posts } from './tasks/posts.ts';
 import { taskMigrations } from './tasks/task-schema.ts';
 import { Tasks } from './tasks/tasks.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
@@ -191,7 +192,17 @@ export class Core {
       log,
     });
     this.agentSources = new AgentSources({ database, clock, log });
-    this.tasks = new Tasks({ ...common, sessions: this.registry, messenger: this.legacyAgentApi });
+    this.tasks = new Tasks({
+      ...common,
+      sessions: this.registry,
+      withoutSession: (outcomes) =>
+        new Posts({
+          ...common,
+          ...outcomes,
+          messenger: this.legacyAgentApi,
+          run: () => this.roster.instances.run,
+        }),
+    });
     this.link = new LinkServer({
       ...common,
       cnapiUuid,

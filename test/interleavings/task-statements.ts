@@ -18,7 +18,6 @@ import {
   endPosts,
   findLostPosts,
   movePosts,
-  type PostRoom,
   readDeadPosters,
   readPosts,
 } from '../../lib/control/tasks/post-store.ts';

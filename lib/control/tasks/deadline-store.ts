@@ -5,7 +5,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type ClaimingSession, MAX_CLAIMED_PER_SERVER, MAX_UNACCEPTED_BYTES } from './claim-store.ts';
 import { type Proposal, TICK_MS, ticksOf } from './deadline-counter.ts';
-import { MAX_POSTS_OF_SERVER } from './post-store.ts';
+import { MAX_POSTS_OF_SERVER } from './dispatch.ts';
 import { taskEnds } from './task.ts';
 
 const MAX_SWEPT_AT_ONCE = 500;

@@ -4,6 +4,7 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { DeadPoster } from './dead-posters.ts';
+import { MAX_POSTS_OF_SERVER, type PostRoom } from './dispatch.ts';
 import { type JsonObject, taskEnds } from './task.ts';
 
 /** A task to post. */
@@ -16,12 +17,6 @@ export interface PostOrder {
   params_bytes: number;
   timeout_ms: number;
   req_id: string | null;
-}
-
-/** Limits of one claim: tasks, and bytes of their params. */
-export interface PostRoom {
-  posts: number;
-  bytes: number;
 }
 
 /** A task that this run claimed in order to post it; `readPosts` reads it. */
@@ -40,11 +35,6 @@ export interface ClaimedPosts {
   again: string[];
 }
 
-/**
- * Limits of the posts to one server at a time, over all instances. A legacy agent starts a process
- * for each at once.
- */
-export const MAX_POSTS_OF_SERVER: PostRoom = { posts: 128, bytes: 16 * 1024 * 1024 };
 const MAX_ENDED_AT_ONCE = 500;
 
 /**

@@ -1,8 +1,8 @@
 /**
  * Gives tasks to servers with legacy agents, which hold no session: claims their queued tasks, has
  * each task posted once, and records its end (docs/design.md section 5, "Legacy agents"). Any
- * instance may claim. The row names the run that claimed, and only that run's process posts. Owned
- * by the dispatcher.
+ * instance may claim. The row names the run that claimed, and only that run's process posts. Created
+ * by `core.ts` and owned by the dispatcher.
  *
  *     hint (created here or offered by another instance) ─┐
  *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ given ──read──▶ held
@@ -23,9 +23,9 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { ChangedTask } from './claim-store.ts';
 import { DeadPosters } from './dead-posters.ts';
 import { DelayedRetry } from './delayed-retry.ts';
+import type { PostOutcomes, PostRoom, PostStats, SessionlessDispatch } from './dispatch.ts';
 import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import {
   type ClaimedPostRow,
@@ -34,14 +34,13 @@ import {
   findLostPosts,
   movePosts,
   type PostOrder,
-  type PostRoom,
   readDeadPosters,
   readPosts,
 } from './post-store.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from './read-batches.ts';
-import { type EndReport, type ReportSubject, sizeOf, toEnd, withoutResult } from './report.ts';
+import { type EndReport, sizeOf, toEnd, withoutResult } from './report.ts';
 
-interface PostsDeps {
+interface PostsDeps extends PostOutcomes {
   database: Queryable;
   bus: Bus;
   messenger: LegacyTaskSender;
@@ -50,20 +49,8 @@ interface PostsDeps {
   clock: Clock;
   log: Logger;
   config: { taskOverdueMs: number; adoptGraceMs: number; slowPollMs: number };
-  /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
-  record: (subject: ReportSubject, end: EndReport, acknowledge: () => void) => void;
-  /** These tasks changed: wake those who wait for them. */
-  onChanged: (changed: readonly ChangedTask[]) => void;
   /** Limits of what is held at once. Default 2,000 posts with 64 MiB of params. */
   room?: PostRoom;
-}
-
-export interface PostStats {
-  /** Tasks whose end this instance waits for. */
-  postsInFlight: number;
-  posted: number;
-  /** Posts of dead runs, ended here. */
-  postsLost: number;
 }
 
 /** A task that was claimed and is not read yet. */
@@ -95,7 +82,7 @@ const POLL = 'poll';
 /** Missed slow polls after which an observer counts as having stood still. */
 const MAX_MISSED_POLLS = 3;
 
-export class Posts {
+export class Posts implements SessionlessDispatch {
   readonly #deps: PostsDeps;
   readonly #room: PostRoom;
   /** Servers to claim for. */

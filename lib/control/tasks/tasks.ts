@@ -19,8 +19,8 @@ import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protoco
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
+import type { PostOutcomes, SessionlessDispatch } from './dispatch.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
-import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
@@ -66,15 +66,18 @@ export type { WaitOptions } from './waiters.ts';
 
 export type TasksConfig = Pick<
   Config,
-  'slowPollMs' | 'slowPollNoBusMs' | 'adoptGraceMs' | 'taskStartByMs' | 'taskResendMs' | 'taskOverdueMs'
+  'slowPollMs' | 'slowPollNoBusMs' | 'taskStartByMs' | 'taskResendMs' | 'taskOverdueMs'
 >;
 
 interface TasksDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
-  /** Reaches servers with legacy agents; without it other instances handle their tasks. */
-  messenger?: LegacyTaskSender;
+  /**
+   * Creates what sends tasks to servers without a session; without it other instances handle their
+   * tasks.
+   */
+  withoutSession?: (outcomes: PostOutcomes) => SessionlessDispatch;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -141,8 +144,8 @@ export class Tasks {
   }
 
   /**
-   * This instance is about to leave: posts nothing more to legacy agents. `stats().postsInFlight`
-   * counts the posts in flight.
+   * This instance is about to leave: posts nothing more to servers without a session.
+   * `stats().postsInFlight` counts the posts in flight.
    */
   retire(): void {
     this.#dispatcher.retire();

@@ -1,8 +1,8 @@
 /** The driver of posts over a real database. The test answers in place of the agents. */
 import pg from 'pg';
 import t from 'tap';
+import type { PostRoom } from '../../../lib/control/tasks/dispatch.ts';
 import type { LegacyTaskSender, PostedEnd, PostedTask } from '../../../lib/control/tasks/legacy-task-sender.ts';
-import type { PostRoom } from '../../../lib/control/tasks/post-store.ts';
 import { Posts } from '../../../lib/control/tasks/posts.ts';
 import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';

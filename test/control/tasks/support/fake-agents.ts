@@ -28,7 +28,6 @@ const config: TasksConfig = {
   taskStartByMs: 30_000,
   taskResendMs: 5_000,
   taskOverdueMs: 60_000,
-  adoptGraceMs: 5_000,
 };
 
 interface Teardown {

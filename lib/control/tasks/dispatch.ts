@@ -1,0 +1,54 @@
+/**
+ * The seam between the dispatcher and the two ways in which queued tasks reach servers: over the
+ * sessions of the agent link (`session-dispatch.ts`), and to servers without a session
+ * (`lib/control/legacy/legacy-dispatch.ts`).
+ */
+import type { ChangedTask } from './claim-store.ts';
+import type { EndReport, ReportSubject } from './report.ts';
+
+/** Claims queued tasks for this instance and sends them. */
+export interface Dispatch {
+  /** This server may have queued tasks. */
+  hint(serverUuid: string): void;
+  /** Does all work that a hint may have missed, now or soon. */
+  poll(): Promise<void> | void;
+  stop(): Promise<void>;
+}
+
+/** Sends each task once, by one request (a post). No session stands for the server. */
+export interface SessionlessDispatch extends Dispatch {
+  /** Whether this instance could post more. */
+  readonly hasRoom: boolean;
+  start(): void;
+  /** Claims nothing more; posts in flight continue. */
+  retire(): void;
+  stats(): PostStats;
+}
+
+export interface PostStats {
+  /** Tasks whose end this instance waits for. */
+  postsInFlight: number;
+  posted: number;
+  /** Posts of dead runs, ended here. */
+  postsLost: number;
+}
+
+/** Where a dispatch without sessions reports what became of its tasks. */
+export interface PostOutcomes {
+  /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
+  record(subject: ReportSubject, end: EndReport, acknowledge: () => void): void;
+  /** These tasks changed: wakes those who wait for them. */
+  onChanged(changed: readonly ChangedTask[]): void;
+}
+
+/** Limits of posts: tasks, and bytes of their params. */
+export interface PostRoom {
+  posts: number;
+  bytes: number;
+}
+
+/**
+ * Limits of the posts to one server at a time, over all instances. A legacy agent starts a process
+ * for each at once. A task that waits behind this many does not count as refused by its server.
+ */
+export const MAX_POSTS_OF_SERVER: PostRoom = { posts: 128, bytes: 16 * 1024 * 1024 };
