@@ -45,7 +45,7 @@ import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
-import { Posts } from './tasks/posts.ts';
+import { Posts } from './legacy/legacy-dispatch.ts';
 import { taskMigrations } from './tasks/task-schema.ts';
 import { Tasks } from './tasks/tasks.ts';
 import { Waitlist } from './waitlist/waitlist.ts';

@@ -9,12 +9,12 @@ import { readSightedRows, recordSightings, recordSilences } from '../../lib/cont
 import { HealthyTimer } from '../../lib/control/roster/healthy-timer.ts';
 import { readRow } from '../../lib/control/roster/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
-import { Posts } from '../../lib/control/tasks/posts.ts';
+import { Posts } from '../../lib/control/legacy/legacy-dispatch.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
-import { liveRun, oldServer } from '../control/tasks/support/old-seats.ts';
+import { liveRun, oldServer } from '../control/legacy/support/legacy-seats.ts';
 import { create, row } from '../control/tasks/support/task-database.ts';
 import { heldOf, NAMES, ports, turns, type Work, workOn } from './held-row-work.ts';
 

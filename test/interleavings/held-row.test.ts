@@ -15,7 +15,7 @@ import { readRow, recordOrphans } from '../../lib/control/roster/roster-store.ts
 import { type Session, type SessionSocket, SessionTable } from '../../lib/control/roster/session.ts';
 import { SessionLosses } from '../../lib/control/roster/session-losses.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
-import { endPosts, readDeadPosters } from '../../lib/control/tasks/post-store.ts';
+import { endPosts, readDeadPosters } from '../../lib/control/legacy/post-store.ts';
 import { Reconciler } from '../../lib/control/tasks/reconciler.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/control/tasks/sessions.ts';

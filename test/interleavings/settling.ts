@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/claim-store.ts';
-import { endPosts, readDeadPosters } from '../../lib/control/tasks/post-store.ts';
+import { endPosts, readDeadPosters } from '../../lib/control/legacy/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';
 import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';

@@ -20,7 +20,7 @@ import {
   movePosts,
   readDeadPosters,
   readPosts,
-} from '../../lib/control/tasks/post-store.ts';
+} from '../../lib/control/legacy/post-store.ts';
 import type { Report } from '../../lib/control/tasks/report.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/task.ts';

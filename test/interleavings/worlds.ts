@@ -9,7 +9,7 @@ import { declareLapsed, insertRun } from '../../lib/control/roster/instance-stor
 import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/control/roster/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/claim-store.ts';
-import { claimPosts } from '../../lib/control/tasks/post-store.ts';
+import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { cancelTask, createTask } from '../../lib/control/tasks/task-store.ts';
 import { createTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';

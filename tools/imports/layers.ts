@@ -34,6 +34,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/legacy': [
     ...database,
     'platform/moray',
+    'platform/bus',
     'protocol',
     'control/access',
     'control/tasks',

@@ -11,7 +11,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { kindOfAgent } from '../roster/roster.ts';
 import { readRow } from '../roster/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
-import type { LegacyTaskSender, PostedEnd, PostedTask } from '../tasks/legacy-task-sender.ts';
+import type { LegacyTaskSender, PostedEnd, PostedTask } from './legacy-task-sender.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
 import { AgentCallError, type AgentReply, LegacyHttpClient, type MessengerLimits } from './legacy-http-client.ts';
 import { readSources } from './source-store.ts';

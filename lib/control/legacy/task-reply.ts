@@ -8,7 +8,7 @@
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
-import type { PostedEnd } from '../tasks/legacy-task-sender.ts';
+import type { PostedEnd } from './legacy-task-sender.ts';
 import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
 import type { AgentCallError, AgentReply } from './legacy-http-client.ts';
 

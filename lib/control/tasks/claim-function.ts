@@ -1,6 +1,6 @@
 /**
  * The database functions that hand out tasks: to sessions, and by post to legacy agents. Called by
- * `claim-store.ts` and `post-store.ts` only.
+ * `claim-store.ts` and `lib/control/legacy/post-store.ts` only.
  *
  * They lock rows that others need, so they return ids and numbers only. Postgres keeps a
  * statement's locks until the client has read the whole answer, and a client that is stopped or cut

@@ -1,7 +1,7 @@
 /**
  * Servers to claim for again after a short pause, because a row was locked or a limit was reached.
- * At the end of a pause, each server that was added during it is claimed for once. Used by the
- * dispatcher and by `posts.ts`.
+ * At the end of a pause, each server that was added during it is claimed for once. Used by both
+ * dispatches.
  */
 import type { Clock, Timer } from '../../platform/clock.ts';
 

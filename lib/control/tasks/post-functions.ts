@@ -1,6 +1,7 @@
 /**
  * Database functions over several rows for posts: tasks that an instance sends to a legacy agent by
- * one request (docs/design.md section 5, "Legacy agents"). Called by `post-store.ts`.
+ * one request (docs/design.md section 5, "Legacy agents"). Called by
+ * `lib/control/legacy/post-store.ts`.
  */
 
 /**

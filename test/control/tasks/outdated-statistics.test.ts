@@ -14,7 +14,7 @@ import {
   settleInventory,
 } from '../../../lib/control/tasks/claim-store.ts';
 import { sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-store.ts';
-import { claimPosts, endPosts, findLostPosts, readDeadPosters } from '../../../lib/control/tasks/post-store.ts';
+import { claimPosts, endPosts, findLostPosts, readDeadPosters } from '../../../lib/control/legacy/post-store.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { createTask } from '../../../lib/control/tasks/task-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

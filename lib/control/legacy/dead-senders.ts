@@ -2,7 +2,7 @@
  * Decides which dead runs' posts may be ended. A run that was declared dead may notice that and
  * move its posts to a new run, so it has a grace period. Each instance counts the grace period on
  * its own clock, over polls that the database has answered (law 4). It does not use the recorded
- * time of death: somebody may set the database's clock. Pure; driven by `posts.ts`.
+ * time of death: somebody may set the database's clock. Pure; driven by `legacy-dispatch.ts`.
  */
 
 /** A run with posts that is not live. */

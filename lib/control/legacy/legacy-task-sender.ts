@@ -2,7 +2,7 @@
  * How the tasks subsystem gives tasks to legacy agents, which hold no session: one request per
  * task, to the agent itself. Implemented by `lib/control/legacy/legacy-agent-api.ts`.
  */
-import type { JsonObject, TaskError } from './task.ts';
+import type { JsonObject, TaskError } from '../tasks/task.ts';
 
 export interface PostedTask {
   id: string;

@@ -3,9 +3,9 @@
  * the roster's row and the run.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { DeadPoster } from './dead-posters.ts';
-import { MAX_POSTS_OF_SERVER, type PostRoom } from './dispatch.ts';
-import { type JsonObject, taskEnds } from './task.ts';
+import type { DeadPoster } from './dead-senders.ts';
+import { MAX_POSTS_OF_SERVER, type PostRoom } from '../tasks/dispatch.ts';
+import { type JsonObject, taskEnds } from '../tasks/task.ts';
 
 /** A task to post. */
 export interface PostOrder {

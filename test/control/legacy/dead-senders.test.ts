@@ -1,6 +1,6 @@
 /** When the posts of dead runs may be ended. */
 import t from 'tap';
-import { DeadPosters } from '../../../lib/control/tasks/dead-posters.ts';
+import { DeadPosters } from '../../../lib/control/legacy/dead-senders.ts';
 
 const LIMITS = { graceMs: 5_000, maxGapMs: 15_000 };
 const stopped = { run: 'stopped', mayResumeUnderNewRun: false };

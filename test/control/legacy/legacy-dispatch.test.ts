@@ -2,8 +2,8 @@
 import pg from 'pg';
 import t from 'tap';
 import type { PostRoom } from '../../../lib/control/tasks/dispatch.ts';
-import type { LegacyTaskSender, PostedEnd, PostedTask } from '../../../lib/control/tasks/legacy-task-sender.ts';
-import { Posts } from '../../../lib/control/tasks/posts.ts';
+import type { LegacyTaskSender, PostedEnd, PostedTask } from '../../../lib/control/legacy/legacy-task-sender.ts';
+import { Posts } from '../../../lib/control/legacy/legacy-dispatch.ts';
 import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
@@ -16,8 +16,8 @@ import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
-import { create, migrations, row } from './support/task-database.ts';
+import { killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
+import { create, migrations, row } from '../tasks/support/task-database.ts';
 
 /** Agents reached by this instance. They answer when the test says so. */
 class ScriptedMessenger implements LegacyTaskSender {

@@ -23,9 +23,9 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { DeadPosters } from './dead-posters.ts';
-import { DelayedRetry } from './delayed-retry.ts';
-import type { PostOutcomes, PostRoom, PostStats, SessionlessDispatch } from './dispatch.ts';
+import { DeadPosters } from './dead-senders.ts';
+import { DelayedRetry } from '../tasks/delayed-retry.ts';
+import type { PostOutcomes, PostRoom, PostStats, SessionlessDispatch } from '../tasks/dispatch.ts';
 import type { LegacyTaskSender } from './legacy-task-sender.ts';
 import {
   type ClaimedPostRow,
@@ -37,8 +37,8 @@ import {
   readDeadPosters,
   readPosts,
 } from './post-store.ts';
-import { MAX_READ_BYTES, MAX_READ_TASKS } from './read-batches.ts';
-import { type EndReport, sizeOf, toEnd, withoutResult } from './report.ts';
+import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/read-batches.ts';
+import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/report.ts';
 
 interface PostsDeps extends PostOutcomes {
   database: Queryable;

@@ -15,13 +15,13 @@ import {
   movePosts,
   type PostOrder,
   readDeadPosters,
-} from '../../../lib/control/tasks/post-store.ts';
+} from '../../../lib/control/legacy/post-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/task-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { setRunningByHeartbeats } from '../../support/old-agent.ts';
 import { freshDatabase } from '../../support/postgres.ts';
-import { claimPostsFor, killRun, liveRun, oldServer, postedBy } from './support/old-seats.ts';
+import { claimPostsFor, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 import {
   accept,
   backdate,
@@ -35,7 +35,7 @@ import {
   type Seat,
   seat,
   setUnknown,
-} from './support/task-database.ts';
+} from '../tasks/support/task-database.ts';
 
 const ids = (orders: readonly { id: string }[]) => orders.map((order) => order.id);
 
