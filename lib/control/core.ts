@@ -37,6 +37,7 @@ import { housekeepingMigrations } from './housekeeping.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
+import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
 import { sightingMigrations } from './legacy/sighting-schema.ts';
 import { sourceMigrations } from './legacy/source-store.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
@@ -45,7 +46,6 @@ import { Roster } from './roster/coordinator.ts';
 import { rosterMigrations } from './roster/roster-schema.ts';
 import { serverMigrations } from './servers/server-schema.ts';
 import { Servers } from './servers/servers.ts';
-import { Posts } from './legacy/legacy-dispatch.ts';
 import { taskMigrations } from './tasks/task-schema.ts';
 import { Tasks } from './tasks/tasks.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
@@ -196,10 +196,10 @@ export class Core {
       ...common,
       sessions: this.registry,
       withoutSession: (outcomes) =>
-        new Posts({
+        new LegacyDispatch({
           ...common,
           ...outcomes,
-          messenger: this.legacyAgentApi,
+          agents: this.legacyAgentApi,
           run: () => this.roster.instances.run,
         }),
     });

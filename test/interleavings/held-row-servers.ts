@@ -5,11 +5,11 @@
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { HeartbeatMonitor } from '../../lib/control/legacy/heartbeat-monitor.ts';
+import { LegacyDispatch } from '../../lib/control/legacy/legacy-dispatch.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
 import { HealthyTimer } from '../../lib/control/roster/healthy-timer.ts';
 import { readRow } from '../../lib/control/roster/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
-import { Posts } from '../../lib/control/legacy/legacy-dispatch.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
@@ -138,10 +138,10 @@ export async function postWorks(t: Test, database: PostgresDatabase): Promise<Wo
   const bus = createMemoryBus({ hub: new MemoryHub(), random: systemRandom, ...ports, beatMs: 50 });
   await bus.start();
   const recorder = new Recorder({ database, ...ports, onChanged: () => {}, onStored: () => {} });
-  const posts = new Posts({
+  const posts = new LegacyDispatch({
     database,
     bus,
-    messenger: { post: async () => ({ outcome: 'complete', result: {} }) },
+    agents: { post: async () => ({ outcome: 'complete', result: {} }) },
     run: () => run,
     ...ports,
     config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 60_000 },

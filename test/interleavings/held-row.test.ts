@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { migrations } from '../../lib/control/core.ts';
+import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
 import { Authority } from '../../lib/control/roster/authority.ts';
 import { HealthyTimer } from '../../lib/control/roster/healthy-timer.ts';
 import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control/roster/instance-store.ts';
@@ -15,7 +16,6 @@ import { readRow, recordOrphans } from '../../lib/control/roster/roster-store.ts
 import { type Session, type SessionSocket, SessionTable } from '../../lib/control/roster/session.ts';
 import { SessionLosses } from '../../lib/control/roster/session-losses.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
-import { endPosts, readDeadPosters } from '../../lib/control/legacy/post-store.ts';
 import { Reconciler } from '../../lib/control/tasks/reconciler.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import type { TaskSession } from '../../lib/control/tasks/sessions.ts';
@@ -197,7 +197,7 @@ async function taskWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
       turns(t, async () =>
         endPosts(
           database,
-          (await readDeadPosters(database)).map(({ run }) => run),
+          (await readDeadSenders(database)).map(({ run }) => run),
         ),
       ),
     ),

@@ -117,7 +117,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
   const nobody: Writer = { cnapiUuid: randomUUID(), run: randomUUID() };
   const seats = shuffled(known.seats, fraction).slice(0, SERVERS_AT_ONCE);
   const ofKind = (kind: TaskKind) => known.tasks.filter(({ kinds }) => kinds.includes(kind));
-  const posters = ofKind('left').map(({ posted_by }) => posted_by);
+  const senders = ofKind('left').map(({ posted_by }) => posted_by);
   const queues = Array.from(
     { length: QUEUES },
     (_, n): Place => ({
@@ -129,7 +129,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
   return {
     me: pick(known.live) ?? nobody,
     other: pick(known.live) ?? nobody,
-    gone: pick(known.dead.filter(({ run }) => posters.includes(run))) ?? pick(known.dead) ?? nobody,
+    gone: pick(known.dead.filter(({ run }) => senders.includes(run))) ?? pick(known.dead) ?? nobody,
     renewed: (pick(known.live) ?? nobody).run,
     beatOf: (run) => known.beats.get(run) ?? 0,
     isDead: (run) => known.dead.some((writer) => writer.run === run),

@@ -3,10 +3,10 @@
  * comes to its end.
  */
 import { randomUUID } from 'node:crypto';
+import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/claim-store.ts';
-import { endPosts, readDeadPosters } from '../../lib/control/legacy/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';
 import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
@@ -67,7 +67,7 @@ async function workOnce(database: Queryable, sessions: readonly Session[]): Prom
   );
   await endPosts(
     database,
-    (await readDeadPosters(database)).map((poster) => poster.run),
+    (await readDeadSenders(database)).map(({ run }) => run),
   );
 }
 

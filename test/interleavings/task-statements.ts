@@ -1,4 +1,13 @@
 /** Rows of the table: tasks, posts to legacy agents, tickets. */
+
+import {
+  claimPosts,
+  endPosts,
+  findLostPosts,
+  movePosts,
+  readDeadSenders,
+  readPosts,
+} from '../../lib/control/legacy/post-store.ts';
 import {
   type ClaimingSession,
   claimTasks,
@@ -13,14 +22,7 @@ import {
   type WrittenTasks,
 } from '../../lib/control/tasks/claim-store.ts';
 import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/control/tasks/deadline-store.ts';
-import {
-  claimPosts,
-  endPosts,
-  findLostPosts,
-  movePosts,
-  readDeadPosters,
-  readPosts,
-} from '../../lib/control/legacy/post-store.ts';
+import type { PostRoom } from '../../lib/control/tasks/dispatch.ts';
 import type { Report } from '../../lib/control/tasks/report.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/task.ts';
@@ -188,7 +190,7 @@ const tasks: Statement[] = [
     failure: report('started', [failure]),
     "an earlier session's end": report('inherited', [complete]),
     "a late agent's end": report('overdue', [complete]),
-    "a poster's end": report('posted', [complete]),
+    'the end of a post': report('posted', [complete]),
     'output, once more': {
       args(world) {
         const tasks = some(world.inOrder(world.tasks('started')));
@@ -249,7 +251,7 @@ const posts: Statement[] = [
     },
   }),
   writes(endPosts, { 'of a dead run': { args: ({ gone }) => [[gone.run]], told: (ids) => ends(ids), weight: 2 } }),
-  reads(readDeadPosters, () => []),
+  reads(readDeadSenders, () => []),
   reads(readPosts, (world) => [world.me.run, world.tasks('posted').map(({ id }) => id)]),
   reads(findLostPosts, ({ me }) => [me.run, { known: [], limit: 100 }]),
 ];

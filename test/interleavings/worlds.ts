@@ -4,12 +4,12 @@
  * Anything due in a world is due by hours.
  */
 import { randomUUID } from 'node:crypto';
+import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
 import { declareLapsed, insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/control/roster/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/claim-store.ts';
-import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { cancelTask, createTask } from '../../lib/control/tasks/task-store.ts';
 import { createTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';

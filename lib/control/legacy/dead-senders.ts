@@ -6,13 +6,13 @@
  */
 
 /** A run with posts that is not live. */
-export interface DeadPoster {
+export interface DeadSender {
   run: string;
   /** It was declared dead, so its process may continue under a new run. */
   mayResumeUnderNewRun: boolean;
 }
 
-export class DeadPosters {
+export class DeadSenders {
   readonly #graceMs: number;
   readonly #maxGapMs: number;
   #since = new Map<string, number>();
@@ -31,11 +31,11 @@ export class DeadPosters {
    * Takes all dead runs with posts. Returns the runs whose posts no process will take over any
    * more.
    */
-  seen(posters: readonly DeadPoster[], now: number): string[] {
+  seen(senders: readonly DeadSender[], now: number): string[] {
     if (now - this.#seenAt > this.#maxGapMs) this.forget();
     this.#seenAt = now;
-    this.#since = new Map(posters.map(({ run }) => [run, this.#since.get(run) ?? now]));
-    return posters
+    this.#since = new Map(senders.map(({ run }) => [run, this.#since.get(run) ?? now]));
+    return senders
       .filter(
         ({ run, mayResumeUnderNewRun }) =>
           !mayResumeUnderNewRun || now - (this.#since.get(run) ?? now) >= this.#graceMs,

@@ -1,6 +1,6 @@
 /**
- * Legacy agents as the rest of an instance sees them: `Tasks` posts tasks, the routes ask for
- * history, pause and resume. Any instance may ask any of them; there is no session. Created by
+ * Legacy agents as the rest of an instance sees them: `LegacyDispatch` posts tasks, the routes ask
+ * for history, pause and resume. Any instance may ask any of them; there is no session. Created by
  * `core.ts`.
  */
 
@@ -11,11 +11,11 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { kindOfAgent } from '../roster/roster.ts';
 import { readRow } from '../roster/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
-import type { LegacyTaskSender, PostedEnd, PostedTask } from './legacy-task-sender.ts';
+import type { JsonObject } from '../tasks/task.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
 import { AgentCallError, type AgentReply, LegacyHttpClient, type MessengerLimits } from './legacy-http-client.ts';
 import { readSources } from './source-store.ts';
-import { endOfError, endOfReply, failure, listOfReply } from './task-reply.ts';
+import { endOfError, endOfReply, failure, listOfReply, type PostedEnd } from './task-reply.ts';
 
 /**
  * A legacy agent gave no answer, or a wrong one. 500, as in the reference. Only the log has the
@@ -57,6 +57,15 @@ interface LegacyAgentApiDeps {
   limits?: Partial<MessengerLimits>;
 }
 
+/** A task for the agent of its server. */
+export interface PostedTask {
+  id: string;
+  serverUuid: string;
+  name: string;
+  params: JsonObject;
+  requestId: string | undefined;
+}
+
 /** For history, pause and resume. */
 const ANSWER_WITHIN_MS = 10_000;
 const MAX_REQUESTS = 100;
@@ -64,7 +73,7 @@ const MAX_REQUESTS = 100;
 const LOCATE_TRIES = 30;
 const LOCATE_PAUSE_MS = 1_000;
 
-export class LegacyAgentApi implements LegacyTaskSender {
+export class LegacyAgentApi {
   readonly #deps: LegacyAgentApiDeps;
   readonly #messenger: LegacyHttpClient;
   #requests = 0;
@@ -92,6 +101,11 @@ export class LegacyAgentApi implements LegacyTaskSender {
     return row !== undefined && kindOfAgent(row) === 'legacy';
   }
 
+  /**
+   * Sends the task to its server's agent once, and waits for its end. Settles within `timeoutMs`,
+   * or at once when `signal` aborts. Never rejects: an error becomes the task's failure, which
+   * states whether the task may have run.
+   */
   async post(
     { id, serverUuid, name, params, requestId }: PostedTask,
     { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal },

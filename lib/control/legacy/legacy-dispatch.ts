@@ -23,10 +23,12 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { DeadPosters } from './dead-senders.ts';
 import { DelayedRetry } from '../tasks/delayed-retry.ts';
 import type { PostOutcomes, PostRoom, PostStats, SessionlessDispatch } from '../tasks/dispatch.ts';
-import type { LegacyTaskSender } from './legacy-task-sender.ts';
+import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/read-batches.ts';
+import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/report.ts';
+import { DeadSenders } from './dead-senders.ts';
+import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import {
   type ClaimedPostRow,
   claimPosts,
@@ -34,16 +36,14 @@ import {
   findLostPosts,
   movePosts,
   type PostOrder,
-  readDeadPosters,
+  readDeadSenders,
   readPosts,
 } from './post-store.ts';
-import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/read-batches.ts';
-import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/report.ts';
 
-interface PostsDeps extends PostOutcomes {
+interface LegacyDispatchDeps extends PostOutcomes {
   database: Queryable;
   bus: Bus;
-  messenger: LegacyTaskSender;
+  agents: Pick<LegacyAgentApi, 'post'>;
   /** This instance's current run. */
   run: () => string;
   clock: Clock;
@@ -82,8 +82,8 @@ const POLL = 'poll';
 /** Missed slow polls after which an observer counts as having stood still. */
 const MAX_MISSED_POLLS = 3;
 
-export class Posts implements SessionlessDispatch {
-  readonly #deps: PostsDeps;
+export class LegacyDispatch implements SessionlessDispatch {
+  readonly #deps: LegacyDispatchDeps;
   readonly #room: PostRoom;
   /** Servers to claim for. */
   readonly #claims: BatchQueue<string>;
@@ -93,7 +93,7 @@ export class Posts implements SessionlessDispatch {
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
   readonly #again: DelayedRetry;
-  readonly #deadPosters: DeadPosters;
+  readonly #deadSenders: DeadSenders;
   /** Claimed but not read yet. */
   readonly #given = new Map<string, Given>();
   readonly #held = new Map<string, Post>();
@@ -109,12 +109,12 @@ export class Posts implements SessionlessDispatch {
   #posted = 0;
   #lost = 0;
 
-  constructor(deps: PostsDeps) {
+  constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
     this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
     const { adoptGraceMs, slowPollMs } = deps.config;
-    this.#deadPosters = new DeadPosters({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
+    this.#deadSenders = new DeadSenders({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks for legacy agents',
@@ -285,7 +285,7 @@ export class Posts implements SessionlessDispatch {
       await this.#findLost(run, known.map(idOf), database);
       await this.#endPostsOfDeadRuns(new Set(moving.map((one) => one.run)), database);
     } catch (error) {
-      this.#deadPosters.forget();
+      this.#deadSenders.forget();
       throw error;
     }
     for (const post of this.#held.values()) this.#record(post);
@@ -322,7 +322,7 @@ export class Posts implements SessionlessDispatch {
   /** Leaves those of `mine`: this process moves them to its new run. */
   async #endPostsOfDeadRuns(mine: ReadonlySet<string>, database: Queryable): Promise<void> {
     const { clock, log } = this.#deps;
-    const dead = this.#deadPosters.seen(await readDeadPosters(database), clock.now());
+    const dead = this.#deadSenders.seen(await readDeadSenders(database), clock.now());
     const runs = dead.filter((run) => !mine.has(run));
     for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
       const ids = await endPosts(database, runs);
@@ -348,7 +348,7 @@ export class Posts implements SessionlessDispatch {
     const { id, server_uuid: serverUuid, attempt, name, params, req_id, timeout_ms } = post.order;
     const task = { id, serverUuid, name, params, requestId: req_id ?? undefined };
     const timeoutMs = timeout_ms + this.#deps.config.taskOverdueMs;
-    const end = await this.#deps.messenger.post(task, { timeoutMs, signal: post.giveUp.signal });
+    const end = await this.#deps.agents.post(task, { timeoutMs, signal: post.giveUp.signal });
     const { outcome, error } = { error: undefined, ...end };
     this.#deps.log.debug({ task: id, req_id, attempt, server_uuid: serverUuid, outcome, error }, 'task posted: ended');
     this.#keepEnd(post, toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...end }));

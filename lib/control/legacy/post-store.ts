@@ -3,9 +3,9 @@
  * the roster's row and the run.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { DeadPoster } from './dead-senders.ts';
 import { MAX_POSTS_OF_SERVER, type PostRoom } from '../tasks/dispatch.ts';
 import { type JsonObject, taskEnds } from '../tasks/task.ts';
+import type { DeadSender } from './dead-senders.ts';
 
 /** A task to post. */
 export interface PostOrder {
@@ -128,8 +128,8 @@ export async function movePosts(
 }
 
 /** The runs with posts that are not live. A dead run never becomes live again. */
-export async function readDeadPosters(database: Queryable): Promise<DeadPoster[]> {
-  const { rows } = await database.query<DeadPoster>(
+export async function readDeadSenders(database: Queryable): Promise<DeadSender[]> {
+  const { rows } = await database.query<DeadSender>(
     `select posting.run, coalesce(i.end_reason = 'lapsed', false) as "mayResumeUnderNewRun"
        from (select distinct t.posted_by as run from cnapi_tasks t
          where (t.state || '') = 'claimed' and t.posted_by is not null) as posting
@@ -154,7 +154,7 @@ export async function endPosts(
          and id = any (array(select id from cnapi_tasks where (state || '') = 'claimed' and posted_by = any ($1::uuid[])
            order by id limit $3::int for update skip locked))
        returning id`,
-    [runs, JSON.stringify(taskEnds.posterLost), most],
+    [runs, JSON.stringify(taskEnds.senderLost), most],
   );
   return rows.map((row) => row.id);
 }

@@ -8,9 +8,10 @@
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
-import type { PostedEnd } from './legacy-task-sender.ts';
 import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
 import type { AgentCallError, AgentReply } from './legacy-http-client.ts';
+
+export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome: 'failure'; error: TaskError };
 
 const MAX_MESSAGE = 4_000;
 const CODE = /^[A-Za-z][\w.-]{0,99}$/;
@@ -37,7 +38,7 @@ export function endOfError({ trouble, wasSent }: AgentCallError): PostedEnd {
   if (!wasSent && trouble === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
   if (!wasSent) return failure('AgentUnreachable', 'the agent could not be reached; the log says why');
   if (trouble === 'timed-out') return { outcome: 'failure', error: taskEnds.timedOut };
-  if (trouble === 'given-up') return { outcome: 'failure', error: taskEnds.posterLost };
+  if (trouble === 'given-up') return { outcome: 'failure', error: taskEnds.senderLost };
   return failure('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown');
 }
 

@@ -212,7 +212,7 @@ export const taskEnds = {
     code: 'OutcomeUnknown',
     message: 'the server lost its record of the task and did not take it again; whether it ran is unknown',
   },
-  posterLost: {
+  senderLost: {
     code: 'OutcomeUnknown',
     message: 'the instance that had handed the task to a legacy agent is gone; whether the task ran is unknown',
   },

@@ -1,9 +1,10 @@
 /** The driver of posts over a real database. The test answers in place of the agents. */
 import pg from 'pg';
 import t from 'tap';
+import type { LegacyAgentApi, PostedTask } from '../../../lib/control/legacy/legacy-agent-api.ts';
+import { LegacyDispatch } from '../../../lib/control/legacy/legacy-dispatch.ts';
+import type { PostedEnd } from '../../../lib/control/legacy/task-reply.ts';
 import type { PostRoom } from '../../../lib/control/tasks/dispatch.ts';
-import type { LegacyTaskSender, PostedEnd, PostedTask } from '../../../lib/control/legacy/legacy-task-sender.ts';
-import { Posts } from '../../../lib/control/legacy/legacy-dispatch.ts';
 import type { EndReport, ReportSubject } from '../../../lib/control/tasks/report.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
@@ -16,11 +17,11 @@ import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
+import { killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 
 /** Agents reached by this instance. They answer when the test says so. */
-class ScriptedMessenger implements LegacyTaskSender {
+class ScriptedAgents implements Pick<LegacyAgentApi, 'post'> {
   readonly posted: PostedTask[] = [];
   readonly timeouts: number[] = [];
   readonly #answers = new Map<string, (end: PostedEnd) => void>();
@@ -30,7 +31,7 @@ class ScriptedMessenger implements LegacyTaskSender {
     if (wasSent) this.posted.push(task);
     this.timeouts.push(timeoutMs);
     return new Promise((resolve) => {
-      const giveUp = () => resolve({ outcome: 'failure', error: wasSent ? taskEnds.posterLost : taskEnds.notTaken });
+      const giveUp = () => resolve({ outcome: 'failure', error: wasSent ? taskEnds.senderLost : taskEnds.notTaken });
       if (!wasSent) return giveUp();
       signal.addEventListener('abort', giveUp);
       this.#answers.set(task.id, resolve);
@@ -77,7 +78,7 @@ interface World {
 async function instance(t: Teardown, { database, hub }: World, options: { room?: PostRoom } = {}) {
   const made = {
     run: await liveRun(database),
-    messenger: new ScriptedMessenger(),
+    agents: new ScriptedAgents(),
     records: true,
     told: 0,
     ended: [] as string[],
@@ -93,10 +94,10 @@ async function instance(t: Teardown, { database, hub }: World, options: { room?:
       if (locked.length === 0) acknowledge();
     });
   };
-  const posts = new Posts({
+  const posts = new LegacyDispatch({
     database,
     bus,
-    messenger: made.messenger,
+    agents: made.agents,
     run: () => made.run,
     clock: systemClock,
     log: silentLogger,
@@ -122,16 +123,16 @@ t.test('posts', async (t) => {
     const serverUuid = await oldServer(database);
     const id = await create(database, serverUuid, { timeoutMs: 1_000, requestId: 'r', params: { a: 1 } });
     one.posts.hint(serverUuid);
-    await until(() => one.messenger.posted.length === 1, 'the post');
-    t.same(one.messenger.posted, [{ id, serverUuid, name: 'nop', params: { a: 1 }, requestId: 'r' }]);
-    t.same(one.messenger.timeouts, [61_000]);
+    await until(() => one.agents.posted.length === 1, 'the post');
+    t.same(one.agents.posted, [{ id, serverUuid, name: 'nop', params: { a: 1 }, requestId: 'r' }]);
+    t.same(one.agents.timeouts, [61_000]);
     one.posts.poll();
     one.posts.hint(serverUuid);
     t.match(one.posts.stats(), { postsInFlight: 1, posted: 1 });
-    one.messenger.answer(id, { outcome: 'complete', result: { b: 2 } });
+    one.agents.answer(id, { outcome: 'complete', result: { b: 2 } });
     await until(() => one.posts.stats().postsInFlight === 0, 'the end');
     t.match(await row(database, id), { outcome: 'complete', result: { b: 2 } });
-    t.equal(one.messenger.posted.length, 1);
+    t.equal(one.agents.posted.length, 1);
   });
 
   t.test('without a hint the slow poll of any instance finds the task, and one instance posts it', async (t) => {
@@ -140,12 +141,12 @@ t.test('posts', async (t) => {
     const made = await Promise.all(Array.from({ length: 10 }, async () => create(database, await oldServer(database))));
     one.posts.poll();
     two.posts.poll();
-    await until(() => one.messenger.posted.length + two.messenger.posted.length >= 10, 'ten posts');
+    await until(() => one.agents.posted.length + two.agents.posted.length >= 10, 'ten posts');
     one.posts.poll();
     two.posts.poll();
-    const posted = [...one.messenger.posted, ...two.messenger.posted].map(({ id }) => id);
+    const posted = [...one.agents.posted, ...two.agents.posted].map(({ id }) => id);
     t.same(posted.toSorted(), made.toSorted());
-    for (const id of made) for (const { messenger } of [one, two]) messenger.answer(id);
+    for (const id of made) for (const { agents } of [one, two]) agents.answer(id);
     await until(() => one.posts.stats().postsInFlight + two.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -154,24 +155,24 @@ t.test('posts', async (t) => {
     const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
     const first = await create(database, await oldServer(database));
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 1, 'the first');
+    await until(() => one.agents.posted.length === 1, 'the first');
     const two = await instance(t, zone);
     const full = await oldServer(database);
     const second = await create(database, full);
     one.posts.hint(full);
-    await until(() => two.messenger.posted.length === 1, 'the second post, at the other instance');
-    one.messenger.answer(first);
+    await until(() => two.agents.posted.length === 1, 'the second post, at the other instance');
+    one.agents.answer(first);
     await until(() => one.posts.stats().postsInFlight === 0, 'the end of the first');
     one.posts.retire();
     const left = await oldServer(database);
     const third = await create(database, left);
     one.posts.hint(left);
-    await until(() => two.messenger.posted.length === 2, 'the third post, at the other instance');
+    await until(() => two.agents.posted.length === 2, 'the third post, at the other instance');
     t.same(
-      two.messenger.posted.map(({ id }) => id),
+      two.agents.posted.map(({ id }) => id),
       [second, third],
     );
-    for (const id of [second, third]) two.messenger.answer(id);
+    for (const id of [second, third]) two.agents.answer(id);
     await until(() => two.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -181,12 +182,12 @@ t.test('posts', async (t) => {
     const made: string[] = [];
     for (let n = 0; n < 130; n++) made.push(await create(database, serverUuid));
     one.posts.hint(serverUuid);
-    await until(() => one.messenger.posted.length === 128, 'as many posts as one server may have');
-    one.messenger.answer(made[5] ?? '');
-    await until(() => one.messenger.posted.length === 129, 'one more post');
-    for (const id of made) one.messenger.answer(id);
-    await until(() => one.messenger.posted.length === 130, 'the last post');
-    one.messenger.answer(made[129] ?? '');
+    await until(() => one.agents.posted.length === 128, 'as many posts as one server may have');
+    one.agents.answer(made[5] ?? '');
+    await until(() => one.agents.posted.length === 129, 'one more post');
+    for (const id of made) one.agents.answer(id);
+    await until(() => one.agents.posted.length === 130, 'the last post');
+    one.agents.answer(made[129] ?? '');
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -196,11 +197,11 @@ t.test('posts', async (t) => {
     const id = await create(database, serverUuid);
     await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 1, 'the post');
+    await until(() => one.agents.posted.length === 1, 'the post');
     one.posts.poll();
-    one.messenger.answer(id);
+    one.agents.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the end');
-    t.equal(one.messenger.posted.length, 1);
+    t.equal(one.agents.posted.length, 1);
     t.match(await row(database, id), { outcome: 'complete', attempt: 1 });
   });
 
@@ -211,14 +212,14 @@ t.test('posts', async (t) => {
     await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
     for (let done = 0; done < made.length; ) {
       one.posts.poll();
-      await until(() => one.messenger.posted.length > done, 'a post');
+      await until(() => one.agents.posted.length > done, 'a post');
       const { postsInFlight } = one.posts.stats();
       t.ok(postsInFlight <= 2, `${postsInFlight} at once`);
-      for (const { id } of one.messenger.posted.slice(done)) one.messenger.answer(id);
-      done = one.messenger.posted.length;
+      for (const { id } of one.agents.posted.slice(done)) one.agents.answer(id);
+      done = one.agents.posted.length;
       await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
     }
-    t.same(one.messenger.posted.map(({ id }) => id).toSorted(), made.toSorted());
+    t.same(one.agents.posted.map(({ id }) => id).toSorted(), made.toSorted());
   });
 
   t.test('a task that is claimed and cannot be read yet takes up room', async (t) => {
@@ -236,8 +237,8 @@ t.test('posts', async (t) => {
     t.ok((rows[0]?.claimed ?? 9) <= 2, 'no more is claimed than there is room for');
     failing.failure = () => undefined;
     for (let n = 0; n < 5; n++) {
-      await until(() => one.messenger.posted.length > n, 'the next post');
-      one.messenger.answer(one.messenger.posted[n]?.id ?? '');
+      await until(() => one.agents.posted.length > n, 'the next post');
+      one.agents.answer(one.agents.posted[n]?.id ?? '');
     }
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
@@ -250,11 +251,11 @@ t.test('posts', async (t) => {
     const unreadable = made[3] ?? '';
     failing.failure = (ids) => (ids.includes(unreadable) ? new Error('missing chunk of a toast value') : undefined);
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 6, 'the others');
+    await until(() => one.agents.posted.length === 6, 'the others');
     failing.failure = () => undefined;
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 7, 'the slow poll to find it');
-    for (const id of made) one.messenger.answer(id);
+    await until(() => one.agents.posted.length === 7, 'the slow poll to find it');
+    for (const id of made) one.agents.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -266,13 +267,13 @@ t.test('posts', async (t) => {
     const inUse = servers[3] ?? '';
     failing.failure = (claimed) => (claimed.includes(inUse) ? new DatabaseBusyError('locked') : undefined);
     for (const serverUuid of servers) one.posts.hint(serverUuid);
-    await until(() => one.messenger.posted.length === 6, 'the posts to the others');
+    await until(() => one.agents.posted.length === 6, 'the posts to the others');
     const late = await create(database, await oldServer(database));
     one.posts.hint((await row(database, late)).server_uuid);
-    await until(() => one.messenger.posted.length === 7, 'a later post');
+    await until(() => one.agents.posted.length === 7, 'a later post');
     failing.failure = () => undefined;
-    await until(() => one.messenger.posted.length === 8, 'the locked task to be posted without a slow poll');
-    for (const id of [...made, late]) one.messenger.answer(id);
+    await until(() => one.agents.posted.length === 8, 'the locked task to be posted without a slow poll');
+    for (const id of [...made, late]) one.agents.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -285,12 +286,12 @@ t.test('posts', async (t) => {
     const serverUuid = await oldServer(database);
     const id = await create(database, serverUuid);
     one.posts.hint(serverUuid);
-    await until(() => one.messenger.posted.length === 1, 'the post');
-    one.messenger.answer(id);
+    await until(() => one.agents.posted.length === 1, 'the post');
+    one.agents.answer(id);
     const unhinted = await create(database, await oldServer(database));
     failing.failure = () => undefined;
-    await until(() => one.messenger.posted.length === 2, 'the poll to continue');
-    one.messenger.answer(unhinted);
+    await until(() => one.agents.posted.length === 2, 'the poll to continue');
+    one.agents.answer(unhinted);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -309,13 +310,13 @@ t.test('posts', async (t) => {
     await holder.query('select 1 from cnapi_roster_authority where server_uuid = $1::uuid for update', [inUse]);
     one.posts.hint(inUse);
     one.posts.hint(free);
-    await until(() => one.messenger.posted.length === 1, 'the first');
+    await until(() => one.agents.posted.length === 1, 'the first');
     await until(() => offered.has(inUse), 'the other one to be offered');
     await holder.query('commit');
-    one.messenger.answer(first);
-    await until(() => one.messenger.posted.length === 2, 'the second, without a slow poll');
-    t.equal(one.messenger.posted[1]?.id, second);
-    one.messenger.answer(second);
+    one.agents.answer(first);
+    await until(() => one.agents.posted.length === 2, 'the second, without a slow poll');
+    t.equal(one.agents.posted[1]?.id, second);
+    one.agents.answer(second);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
@@ -323,9 +324,9 @@ t.test('posts', async (t) => {
     const one = await instance(t, world());
     const id = await create(database, await oldServer(database));
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 1, 'the post');
+    await until(() => one.agents.posted.length === 1, 'the post');
     one.records = false;
-    one.messenger.answer(id);
+    one.agents.answer(id);
     await until(() => one.told >= 1, 'the end to be reported');
     one.records = true;
     one.posts.poll();
@@ -340,7 +341,7 @@ t.test('posts', async (t) => {
     const two = await instance(t, zone, { room: { posts: 0, bytes: 0 } });
     const id = await create(database, await oldServer(database));
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 1, 'the post');
+    await until(() => one.agents.posted.length === 1, 'the post');
     const stopped = await liveRun(database);
     const last = await create(database, await oldServer(database));
     await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [stopped]);
@@ -355,12 +356,12 @@ t.test('posts', async (t) => {
     await create(database, await oldServer(database));
     one.posts.poll();
     // Tasks that a poll claims come last in it.
-    await until(() => one.messenger.posted.length === 2, 'the poll to finish');
+    await until(() => one.agents.posted.length === 2, 'the poll to finish');
     await until(async () => (await postedBy(database, id)) === next, 'the first to be moved');
     await killRun(database, next);
     two.posts.poll();
     await until(() => two.ended.includes(id), 'the other instance to end it');
-    t.match(await row(database, id), { error: taskEnds.posterLost });
+    t.match(await row(database, id), { error: taskEnds.senderLost });
     t.equal(two.posts.stats().postsLost, 3);
     one.run = await liveRun(database);
     one.posts.poll();
@@ -371,7 +372,7 @@ t.test('posts', async (t) => {
     const one = await instance(t, world());
     const ids = [await create(database, await oldServer(database)), await create(database, await oldServer(database))];
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 2, 'the posts');
+    await until(() => one.agents.posted.length === 2, 'the posts');
     await killRun(database, one.run, 60_000);
     one.run = await liveRun(database);
     await database.transaction(async (holder) => {
@@ -380,7 +381,7 @@ t.test('posts', async (t) => {
       await until(async () => (await postedBy(database, ids[1] ?? '')) === one.run, 'the other one to be moved');
     });
     await until(async () => (await postedBy(database, ids[0] ?? '')) === one.run, 'the first one to be moved too');
-    for (const id of ids) one.messenger.answer(id);
+    for (const id of ids) one.agents.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
     for (const id of ids) t.match(await row(database, id), { outcome: 'complete' });
   });
@@ -389,9 +390,9 @@ t.test('posts', async (t) => {
     const one = await instance(t, world());
     const id = await create(database, await oldServer(database));
     one.posts.poll();
-    await until(() => one.messenger.posted.length === 1, 'the post');
+    await until(() => one.agents.posted.length === 1, 'the post');
     await one.posts.stop();
     await until(() => one.posts.stats().postsInFlight === 0, 'the end');
-    t.match(await row(database, id), { error: taskEnds.posterLost });
+    t.match(await row(database, id), { error: taskEnds.senderLost });
   });
 });

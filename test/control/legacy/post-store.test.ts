@@ -4,8 +4,6 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { readInherited } from '../../../lib/control/tasks/claim-store.ts';
-import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import {
   type ClaimedPosts,
   claimPosts,
@@ -14,14 +12,15 @@ import {
   type MovedPosts,
   movePosts,
   type PostOrder,
-  readDeadPosters,
+  readDeadSenders,
 } from '../../../lib/control/legacy/post-store.ts';
+import { readInherited } from '../../../lib/control/tasks/claim-store.ts';
+import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/task-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { setRunningByHeartbeats } from '../../support/old-agent.ts';
 import { freshDatabase } from '../../support/postgres.ts';
-import { claimPostsFor, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 import {
   accept,
   backdate,
@@ -36,6 +35,7 @@ import {
   seat,
   setUnknown,
 } from '../tasks/support/task-database.ts';
+import { claimPostsFor, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 
 const ids = (orders: readonly { id: string }[]) => orders.map((order) => order.id);
 
@@ -143,7 +143,7 @@ t.test('statements about posts', async (t) => {
     await killRun(db, lapsed, 3_600_000);
     await killRun(db, await liveRun(db));
     await db.query('delete from cnapi_instances where run = $1::uuid', [forgotten]);
-    const dead = await readDeadPosters(db);
+    const dead = await readDeadSenders(db);
     t.same(
       new Map(dead.map(({ run, mayResumeUnderNewRun }) => [run, mayResumeUnderNewRun])),
       new Map([
@@ -153,7 +153,7 @@ t.test('statements about posts', async (t) => {
       ]),
     );
     await endPosts(db, [stopped, lapsed, forgotten]);
-    t.same(await readDeadPosters(db), []);
+    t.same(await readDeadSenders(db), []);
   });
 
   t.test('posts of a dead run end as unknown even if idempotent, because two attempts might run at once', async (t) => {
@@ -163,8 +163,8 @@ t.test('statements about posts', async (t) => {
     t.equal((await endPosts(db, [dead], 1)).length, 1, 'a bounded number at once');
     t.equal((await endPosts(db, [dead])).length, 1);
     t.same(await endPosts(db, [dead]), []);
-    t.match(await row(db, one.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
-    t.match(await row(db, two.id), { attempt: 1, outcome: 'failure', error: taskEnds.posterLost });
+    t.match(await row(db, one.id), { attempt: 1, outcome: 'failure', error: taskEnds.senderLost });
+    t.match(await row(db, two.id), { attempt: 1, outcome: 'failure', error: taskEnds.senderLost });
     t.match(await row(db, three.id), { state: 'claimed' });
     t.same(
       await record(db, { serverUuid: one.serverUuid } as Seat, one.id, complete()),
@@ -197,7 +197,7 @@ t.test('statements about posts', async (t) => {
   });
 
   t.test(
-    'after a change to a linked agent, posts stay with their poster and queued tasks go to the session',
+    'after a change to a linked agent, posts stay with their run and queued tasks go to the session',
     async (t) => {
       const { serverUuid, id } = await posted();
       const next = await create(db, serverUuid);
@@ -343,7 +343,7 @@ t.test('statements about posts', async (t) => {
       t.match(await row(db, two.id), { state: 'claimed' });
     });
 
-    t.test('of the answer and the end for lack of a poster, the first stands', async (t) => {
+    t.test('of the answer and the end for lack of a sender, the first stands', async (t) => {
       const dead = await liveRun(db);
       const { serverUuid, id } = await posted(dead);
       await killRun(db, dead);

@@ -1,7 +1,6 @@
 import t from 'tap';
 import { AgentCallError } from '../../../lib/control/legacy/legacy-http-client.ts';
-import { endOfError, endOfReply, listOfReply } from '../../../lib/control/legacy/task-reply.ts';
-import type { PostedEnd } from '../../../lib/control/legacy/legacy-task-sender.ts';
+import { endOfError, endOfReply, listOfReply, type PostedEnd } from '../../../lib/control/legacy/task-reply.ts';
 import { MAX_FRAME_VALUES } from '../../../lib/protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../../lib/protocol/storable.ts';
 

@@ -5,6 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { claimPosts, endPosts, findLostPosts, readDeadSenders } from '../../../lib/control/legacy/post-store.ts';
 import {
   claimTasks,
   readBusyServers,
@@ -14,7 +15,6 @@ import {
   settleInventory,
 } from '../../../lib/control/tasks/claim-store.ts';
 import { sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-store.ts';
-import { claimPosts, endPosts, findLostPosts, readDeadPosters } from '../../../lib/control/legacy/post-store.ts';
 import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { createTask } from '../../../lib/control/tasks/task-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -127,6 +127,6 @@ t.test('with statistics from before a burst no statement reads more than its sha
     claimPosts(connection, run, { room: { posts: 500, bytes: 1e6 } }),
   );
   await check('lost posts', (connection) => findLostPosts(connection, run, { known: [], limit: 500 }));
-  await check('dead posters', (connection) => readDeadPosters(connection));
+  await check('dead senders', (connection) => readDeadSenders(connection));
   await check('end of posts', (connection) => endPosts(connection, [run]));
 });
